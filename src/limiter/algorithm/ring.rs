@@ -1,0 +1,409 @@
+use crate::time::{Span, Tick};
+
+use super::Room;
+
+/// The shape of one ring: how many were admitted in each of the last slots of one rate, for one key.
+///
+/// A ring lives in a chunk of words: the index of its newest slot, then the counts, packed in lanes of the narrowest
+/// width that holds the limit. Slot `k` is `[k w, (k+1) w)` from tick 0 and lives in lane `k mod summed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ring {
+    pub(super) limit: u64,
+    pub(super) window: Span,
+    /// Slots per window.
+    pub(super) slots: u32,
+    /// Slots whose counts are held against the limit.
+    summed: u64,
+    /// Nanoseconds per slot.
+    slot_nanos: u64,
+    /// The largest limit that counts still in a ring may have been admitted under.
+    ceiling: u64,
+    lane: Lane,
+    words: usize,
+}
+
+/// The width of a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    U8,
+    U16,
+    U32,
+    U64,
+}
+
+impl Lane {
+    fn holding(most: u64) -> Self {
+        if most <= 0xff {
+            Self::U8
+        } else if most <= 0xffff {
+            Self::U16
+        } else if most <= 0xffff_ffff {
+            Self::U32
+        } else {
+            Self::U64
+        }
+    }
+
+    /// Lanes per word, as a power of two.
+    const fn shift(self) -> u32 {
+        match self {
+            Self::U8 => 3,
+            Self::U16 => 2,
+            Self::U32 => 1,
+            Self::U64 => 0,
+        }
+    }
+
+    const fn bits(self) -> u32 {
+        64 >> self.shift()
+    }
+
+    const fn mask(self) -> u64 {
+        u64::MAX >> (64 - self.bits())
+    }
+
+    /// The bits of a lane's index that say where in its word it is.
+    const fn last_in_word(self) -> u64 {
+        (1 << self.shift()) - 1
+    }
+
+    /// The word that holds a lane, and how far up in it.
+    const fn place(self, lane: u64) -> (usize, u32) {
+        let in_word = (lane & self.last_in_word()) as u32;
+        ((lane >> self.shift()) as usize, in_word * self.bits())
+    }
+
+    /// The sum of all lanes of a word, without a loop over them.
+    const fn sum(self, word: u64) -> u64 {
+        match self {
+            Self::U8 => {
+                let pairs = (word & 0x00ff_00ff_00ff_00ff) + ((word >> 8) & 0x00ff_00ff_00ff_00ff);
+                pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48
+            }
+            Self::U16 => {
+                let pairs = (word & 0x0000_ffff_0000_ffff) + ((word >> 16) & 0x0000_ffff_0000_ffff);
+                (pairs & 0xffff_ffff) + (pairs >> 32)
+            }
+            Self::U32 => (word & 0xffff_ffff) + (word >> 32),
+            Self::U64 => word,
+        }
+    }
+}
+
+impl Ring {
+    /// `slots` divides `window`; `summed` is at least 1. `ceiling` is 0 for a ring without a past.
+    pub(super) fn new(limit: u64, window: Span, slots: u32, summed: u32, ceiling: u64) -> Self {
+        let ceiling = ceiling.max(limit);
+        let lane = Lane::holding(ceiling);
+        let summed = u64::from(summed.max(1));
+        Self {
+            limit,
+            window,
+            slots,
+            summed,
+            slot_nanos: (window.as_nanos() / u64::from(slots.max(1))).max(1),
+            ceiling,
+            lane,
+            words: 1 + (summed as usize).div_ceil(1 << lane.shift()),
+        }
+    }
+
+    /// Words per chunk.
+    pub(super) fn words(&self) -> usize {
+        self.words
+    }
+
+    pub(super) fn ceiling(&self) -> u64 {
+        self.ceiling
+    }
+
+    /// Nanoseconds that the summed slots cover.
+    pub(super) fn coverage(&self) -> u64 {
+        self.slot_nanos.saturating_mul(self.summed)
+    }
+
+    /// Both keep their counts in the same slots; the limits may differ.
+    pub(super) fn same_slots(&self, other: &Self) -> bool {
+        self.slot_nanos == other.slot_nanos && self.summed == other.summed
+    }
+
+    /// Both keep them in the same words.
+    pub(super) fn same_layout(&self, other: &Self) -> bool {
+        self.same_slots(other) && self.lane == other.lane
+    }
+
+    pub(super) fn slot_at(&self, now: Tick) -> u64 {
+        now.as_nanos() / self.slot_nanos
+    }
+
+    /// Makes the slot of `now` the newest, zeroing what was skipped. A `now` in an older slot changes nothing: it is
+    /// treated as the newest slot, which counts later than the truth and so never admits more.
+    #[inline]
+    pub(super) fn advance(&self, chunk: &mut [u64], now: Tick) {
+        let Some((last, counts)) = chunk.split_first_mut() else { return };
+        let slot = self.slot_at(now);
+        let skipped = slot.saturating_sub(*last);
+        if skipped == 0 {
+            return;
+        }
+        if skipped >= self.summed {
+            counts.fill(0);
+        } else {
+            let mut lane = *last % self.summed;
+            for _ in 0..skipped {
+                lane = self.after(lane);
+                let (word, up) = self.lane.place(lane);
+                if let Some(word) = counts.get_mut(word) {
+                    *word &= !(self.lane.mask() << up);
+                }
+            }
+        }
+        *last = slot;
+    }
+
+    /// What is held against the limit, as of the newest slot.
+    #[inline]
+    pub(super) fn sum(&self, chunk: &[u64]) -> u64 {
+        chunk.iter().skip(1).map(|word| self.lane.sum(*word)).sum()
+    }
+
+    /// Whether the ring would be empty at `now`; leaves it as it is, so that it still tells when it was last used.
+    pub(super) fn is_empty_at(&self, chunk: &[u64], now: Tick) -> bool {
+        let gone = self.slot_at(now).saturating_sub(last_of(chunk));
+        gone >= self.summed || self.oldest_first(chunk).skip(gone as usize).all(|(_, count)| count == 0)
+    }
+
+    /// When `cost` more fits, counted from the newest slot.
+    #[inline]
+    pub(super) fn room(&self, chunk: &[u64], cost: u64) -> Room {
+        if cost > self.limit {
+            return Room::Never { rate: 0 };
+        }
+        let excess = (self.sum(chunk) + cost).saturating_sub(self.limit);
+        if excess == 0 {
+            return Room::Now;
+        }
+        match self.freed_at(chunk, excess) {
+            Some(at) => Room::At { at, rate: 0 },
+            None => Room::Never { rate: 0 },
+        }
+    }
+
+    /// Counts `cost` in the newest slot.
+    #[inline]
+    pub(super) fn commit(&self, chunk: &mut [u64], cost: u64) {
+        let Some((last, counts)) = chunk.split_first_mut() else { return };
+        self.add(counts, *last % self.summed, cost);
+    }
+
+    /// How many more of cost 1 fit, and when that number grows.
+    pub(super) fn standing(&self, chunk: &[u64]) -> (u64, Option<Tick>) {
+        let sum = self.sum(chunk);
+        if sum == 0 {
+            return (self.limit, None);
+        }
+        // Above the limit (it was lowered) the first slots to go only bring the sum down to it.
+        let grows = sum.saturating_sub(self.limit) + 1;
+        (self.limit.saturating_sub(sum), self.freed_at(chunk, grows))
+    }
+
+    /// Writes into `to`, an empty chunk of this ring, the counts of `from`, a chunk of `old`, as they stood at
+    /// `latest`, the last instant at which anything was counted. Each count goes to the slot that holds the end of its
+    /// old slot, or `latest` if that is earlier: never before the truth, so nothing is forgotten early.
+    pub(super) fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
+        let Some((last, counts)) = to.split_first_mut() else { return };
+        *last = self.slot_at(latest);
+        let first_free = last_of(from).saturating_add(1);
+        for (frees, count) in old.oldest_first(from) {
+            let Some(slot) = first_free.saturating_add(frees).checked_sub(old.summed) else { continue };
+            if count == 0 {
+                continue;
+            }
+            let end = slot.saturating_add(1).saturating_mul(old.slot_nanos).saturating_sub(1);
+            let slot = self.slot_at(latest.min(Tick::from_nanos(end)));
+            if *last - slot < self.summed {
+                self.add(counts, slot % self.summed, count);
+            }
+        }
+    }
+
+    /// The instant from which `much` of what is counted now no longer is. Steps over empty slots a word at a time.
+    fn freed_at(&self, chunk: &[u64], much: u64) -> Option<Tick> {
+        let (last, counts) = chunk.split_first()?;
+        let oldest = self.after(*last % self.summed);
+        let mut freed = 0u64;
+        for (from, to, newer) in [(oldest, self.summed, 0), (0, oldest, self.summed - oldest)] {
+            let mut lane = from;
+            while lane < to {
+                let (word, up) = self.lane.place(lane);
+                let rest = counts.get(word)? >> up;
+                if rest == 0 {
+                    lane = (lane | self.lane.last_in_word()) + 1;
+                    continue;
+                }
+                let empty = rest.trailing_zeros() / self.lane.bits();
+                if empty > 0 {
+                    lane += u64::from(empty);
+                    continue;
+                }
+                freed += rest & self.lane.mask();
+                if freed >= much {
+                    let slot = last.saturating_add(1).saturating_add(newer + lane - from);
+                    return Some(Tick::from_nanos(slot.saturating_mul(self.slot_nanos)));
+                }
+                lane += 1;
+            }
+        }
+        None
+    }
+
+    /// The counts, oldest slot first; the `i`-th leaves the sum when slot `last + 1 + i` begins.
+    fn oldest_first<'a>(&'a self, chunk: &'a [u64]) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let counts = chunk.get(1..).unwrap_or_default();
+        let mut lane = last_of(chunk) % self.summed;
+        (0..self.summed).map(move |index| {
+            lane = self.after(lane);
+            let (word, up) = self.lane.place(lane);
+            (index, (counts.get(word).copied().unwrap_or(0) >> up) & self.lane.mask())
+        })
+    }
+
+    /// Never spills into the next lane: a count stops at what the lane holds, which is at least the limit.
+    fn add(&self, counts: &mut [u64], lane: u64, cost: u64) {
+        let (word, up) = self.lane.place(lane);
+        if let Some(word) = counts.get_mut(word) {
+            let most = self.lane.mask();
+            let count = ((*word >> up) & most).saturating_add(cost).min(most);
+            *word = (*word & !(most << up)) | (count << up);
+        }
+    }
+
+    const fn after(&self, lane: u64) -> u64 {
+        if lane + 1 == self.summed { 0 } else { lane + 1 }
+    }
+}
+
+fn last_of(chunk: &[u64]) -> u64 {
+    chunk.first().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Span = Span::from_secs(1);
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Span::from_millis(millis)
+    }
+
+    fn empty(ring: &Ring) -> Vec<u64> {
+        vec![0; ring.words()]
+    }
+
+    #[test]
+    fn lanes_of_each_width_sum_and_saturate() {
+        for most in [0xff, 0xffff, 0xffff_ffff, super::super::super::MAX_COUNT] {
+            let ring = Ring::new(most, SECOND, 10, 10, 0);
+            let mut chunk = empty(&ring);
+            for slot in 0..10 {
+                ring.advance(&mut chunk, at(slot * 100));
+                ring.commit(&mut chunk, slot + 1);
+            }
+            assert_eq!(ring.sum(&chunk), 55);
+            assert_eq!(
+                ring.oldest_first(&chunk).map(|(_, count)| count).collect::<Vec<_>>(),
+                (1..=10).collect::<Vec<_>>()
+            );
+            ring.commit(&mut chunk, most);
+            assert!(ring.sum(&chunk) >= most, "a full lane does not wrap");
+            assert_eq!(ring.oldest_first(&chunk).next(), Some((0, 1)), "and does not spill");
+        }
+    }
+
+    #[test]
+    fn full_words_sum_exactly() {
+        assert_eq!(Lane::U8.sum(u64::MAX), 8 * 0xff);
+        assert_eq!(Lane::U16.sum(u64::MAX), 4 * 0xffff);
+        assert_eq!(Lane::U32.sum(u64::MAX), 2 * 0xffff_ffff);
+        assert_eq!(Lane::U64.sum(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_count_leaves_exactly_when_its_slot_does() {
+        let ring = Ring::new(3, SECOND, 10, 10, 0);
+        let mut chunk = empty(&ring);
+        ring.advance(&mut chunk, at(50));
+        ring.commit(&mut chunk, 2);
+        ring.advance(&mut chunk, at(950));
+        ring.commit(&mut chunk, 1);
+        assert_eq!(ring.room(&chunk, 1), Room::At { at: at(1000), rate: 0 });
+        assert_eq!(ring.room(&chunk, 3), Room::At { at: at(1900), rate: 0 });
+        assert_eq!(ring.room(&chunk, 4), Room::Never { rate: 0 });
+        assert_eq!(ring.standing(&chunk), (0, Some(at(1000))));
+        ring.advance(&mut chunk, Tick::from_nanos(999_999_999));
+        assert_eq!(ring.sum(&chunk), 3);
+        ring.advance(&mut chunk, at(1000));
+        assert_eq!(ring.sum(&chunk), 1);
+        assert!(!ring.is_empty_at(&chunk, Tick::from_nanos(1_899_999_999)));
+        assert!(ring.is_empty_at(&chunk, at(1900)));
+        ring.advance(&mut chunk, at(1_000_000));
+        assert_eq!(ring.sum(&chunk), 0);
+    }
+
+    #[test]
+    fn an_earlier_now_counts_in_the_newest_slot() {
+        let ring = Ring::new(3, SECOND, 10, 10, 0);
+        let mut chunk = empty(&ring);
+        ring.advance(&mut chunk, at(1200));
+        ring.commit(&mut chunk, 1);
+        ring.advance(&mut chunk, at(1199));
+        ring.commit(&mut chunk, 1);
+        assert_eq!(ring.sum(&chunk), 2);
+        assert_eq!(ring.room(&chunk, 2), Room::At { at: at(2200), rate: 0 });
+    }
+
+    #[test]
+    fn a_lowered_limit_frees_room_only_below_it() {
+        let old = Ring::new(300, SECOND, 10, 10, 0);
+        let ring = Ring::new(5, SECOND, 10, 10, old.ceiling());
+        assert!(ring.same_layout(&old), "the counts of 300 still fit");
+        let mut chunk = empty(&old);
+        old.commit(&mut chunk, 296);
+        old.advance(&mut chunk, at(100));
+        old.commit(&mut chunk, 2);
+        old.advance(&mut chunk, at(200));
+        old.commit(&mut chunk, 2);
+        assert_eq!(ring.standing(&chunk), (0, Some(at(1000))));
+        assert_eq!(ring.room(&chunk, 2), Room::At { at: at(1100), rate: 0 });
+    }
+
+    #[test]
+    fn a_taken_over_count_goes_to_the_slot_that_holds_its_end() {
+        let old = Ring::new(10, SECOND, 10, 10, 0);
+        let mut from = empty(&old);
+        for millis in [50, 250, 949] {
+            old.advance(&mut from, at(millis));
+            old.commit(&mut from, 1);
+        }
+        let ring = Ring::new(10, SECOND, 4, 4, old.ceiling());
+        let mut to = empty(&ring);
+        ring.take_over(&old, &from, &mut to, at(949));
+        // Ends 100, 300 and (not 1000 but) 949 ms: slots 0, 1 and 3 of 250 ms.
+        assert_eq!(ring.oldest_first(&to).map(|(_, count)| count).collect::<Vec<_>>(), [1, 1, 0, 1]);
+        assert_eq!(ring.room(&to, 8), Room::At { at: at(1000), rate: 0 });
+        assert_eq!(ring.room(&to, 9), Room::At { at: at(1250), rate: 0 });
+    }
+
+    #[test]
+    fn the_end_of_time_does_not_overflow() {
+        let ring = Ring::new(3, Span::MAX, 1, 2, 0);
+        let mut chunk = empty(&ring);
+        ring.advance(&mut chunk, Tick::MAX);
+        ring.commit(&mut chunk, 3);
+        assert_eq!(ring.room(&chunk, 1), Room::At { at: Tick::MAX, rate: 0 });
+        let ring = Ring::new(3, Span::from_nanos(1), 1, 1, 0);
+        ring.advance(&mut chunk, Tick::MAX);
+        assert_eq!(ring.sum(&chunk[..ring.words()]), 0);
+    }
+}

@@ -1,0 +1,183 @@
+use super::Why;
+use super::shard::{Blocked, Opinion};
+use crate::time::{Span, Tick};
+
+/// What becomes of a request that some limits cannot admit now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It waits in the queue of the limit whose room comes last.
+    Wait { limit: usize, planned: Tick, deadline: Tick },
+    /// It does not wait.
+    Refuse(Denial),
+}
+
+/// Who says no, without the numbers of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Denial {
+    pub(super) limit: usize,
+    pub(super) rate: usize,
+    pub(super) why: Why,
+    pub(super) retry_at: Option<Tick>,
+}
+
+/// The limits that cannot admit a request now, among the opinions of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Obstacles<'a> {
+    opinions: &'a [Opinion],
+    /// The limits, as bits, that have no more say in the deadline.
+    heard: u8,
+    /// In whose queue the request has its place already.
+    own: Option<usize>,
+}
+
+impl<'a> Obstacles<'a> {
+    pub(super) fn new(opinions: &'a [Opinion]) -> Self {
+        Self { opinions, heard: 0, own: None }
+    }
+
+    /// For one who waits already: the limits in `heard` have no more say in its deadline, and the queue of `own` has
+    /// its place.
+    pub(super) fn excusing(self, heard: u8, own: usize) -> Self {
+        Self { heard, own: Some(own), ..self }
+    }
+
+    /// Which limits they are, as bits.
+    pub(super) fn set(self) -> u8 {
+        self.iter().fold(0, |set, (limit, _)| set | 1 << limit)
+    }
+
+    pub(super) fn get(self, limit: usize) -> Option<Blocked> {
+        self.iter().find(|(index, _)| *index == limit).map(|(_, blocked)| blocked)
+    }
+
+    fn iter(self) -> impl Iterator<Item = (usize, Blocked)> {
+        self.opinions.iter().enumerate().filter_map(move |(limit, opinion)| {
+            let Opinion::Blocked(mut blocked) = *opinion else { return None };
+            if self.heard & (1 << limit) != 0 {
+                blocked.max_wait = Span::MAX;
+            }
+            if self.own == Some(limit) {
+                blocked.place_at = Some(Tick::ZERO);
+            }
+            Some((limit, blocked))
+        })
+    }
+
+    /// For a request that arrived at `arrived` and has to be done within `timeout` of that; `patience` is its deadline
+    /// so far. `None` when nothing is in its way.
+    ///
+    /// The retry time, with `p` a limit's instant, `P` the last of them and `m` a limit's patience (`max_wait`, at most
+    /// the timeout): at an instant `t` before `P` the limits with `p > t` still refuse, and the request may wait if `P`
+    /// is within the patience of all of them. So `t` has to be, for each, at least `p` or at least `P - m`; and unless
+    /// that is `P` itself, the queue it would join needs a place.
+    pub(super) fn decide(self, arrived: Tick, timeout: Span, patience: Tick) -> Option<Decision> {
+        // Of several that come last, the one where it has a place already, else the first in the file's order.
+        let later = |a: &Blocked, b: &(usize, Blocked)| {
+            b.1.planned.at > a.planned.at || b.1.planned.at == a.planned.at && Some(b.0) == self.own
+        };
+        let (last, last_blocked) = self.iter().reduce(|a, b| if later(&a.1, &b) { b } else { a })?;
+        let due = last_blocked.planned.at;
+        let wait_of = |blocked: &Blocked| blocked.max_wait.min(timeout);
+        let retry_of = |blocked: &Blocked| blocked.planned.at.min(due - wait_of(blocked));
+        let deadline = self.iter().map(|(_, blocked)| arrived + wait_of(&blocked)).fold(patience, Tick::min);
+        let may_wait = self.iter().all(|(_, blocked)| !wait_of(&blocked).is_zero());
+        let place_at = last_blocked.place_at.unwrap_or(due).min(due);
+        if may_wait && due <= deadline && place_at == Tick::ZERO {
+            return Some(Decision::Wait { limit: last, planned: due, deadline });
+        }
+        let (named, blocked) = self.iter().reduce(|a, b| if retry_of(&b.1) > retry_of(&a.1) { b } else { a })?;
+        let room_at = retry_of(&blocked).max(arrived);
+        let full = room_at < place_at && room_at < due;
+        Some(if full && due <= deadline && may_wait {
+            Decision::Refuse(Denial {
+                limit: last,
+                rate: last_blocked.planned.rate,
+                why: Why::QueueFull,
+                retry_at: Some(place_at),
+            })
+        } else {
+            let retry_at = Some(if full { place_at } else { room_at });
+            Decision::Refuse(Denial { limit: named, rate: blocked.planned.rate, why: Why::Rate, retry_at })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::queue::Planned;
+    use super::*;
+
+    fn tick(nanos: u64) -> Tick {
+        Tick::from_nanos(nanos)
+    }
+
+    /// At tick 0; a limit's instant, its patience, and when its queue has a place.
+    fn decide(blocked: &[(u64, u64, Option<u64>)], timeout: Span) -> Option<Decision> {
+        let opinion = |(limit, (planned, max_wait, place)): (usize, &(u64, u64, Option<u64>))| {
+            let planned = Planned { at: tick(*planned), rate: limit };
+            Opinion::Blocked(Blocked::new(planned, Span::from_nanos(*max_wait), place.map(tick)))
+        };
+        let opinions: Vec<Opinion> = blocked.iter().enumerate().map(opinion).collect();
+        Obstacles::new(&opinions).decide(Tick::ZERO, timeout, Tick::MAX)
+    }
+
+    /// The definition, instant by instant: refused at `t` if a limit whose room is yet to come has no patience, or if
+    /// the last room is past the patience of one of them, or if the queue of the last one has no place yet.
+    fn refused_at(t: u64, blocked: &[(u64, u64, Option<u64>)], timeout: u64) -> bool {
+        let due = blocked.iter().map(|b| b.0).max().unwrap_or(0);
+        let last = blocked.iter().find(|b| b.0 == due);
+        let mut still = blocked.iter().filter(|b| b.0 > t).peekable();
+        let waits = still.peek().is_some();
+        still.any(|b| b.1.min(timeout) == 0 || due - t > b.1.min(timeout))
+            || (waits && last.is_some_and(|b| b.2.is_none_or(|place| place > t)))
+    }
+
+    proptest! {
+        #[test]
+        fn the_retry_time_is_the_first_instant_that_is_not_refused(
+            blocked in prop::collection::vec((1u64..30, 0u64..30, prop::option::of(0u64..30)), 1..4),
+            timeout in prop_oneof![Just(u64::MAX), 0u64..30],
+        ) {
+            // A queue has its place at the latest when its tail gets in.
+            let blocked: Vec<_> = blocked.into_iter().map(|(at, wait, place)| (at, wait, place.map(|p| p.min(at)))).collect();
+            let due = blocked.iter().map(|b| b.0).max().unwrap_or(0);
+            let first = (0..=due).find(|t| !refused_at(*t, &blocked, timeout)).unwrap_or(due);
+            match decide(&blocked, Span::from_nanos(timeout)) {
+                Some(Decision::Wait { limit, planned, deadline }) => {
+                    prop_assert_eq!(first, 0);
+                    prop_assert_eq!(planned, tick(due));
+                    prop_assert_eq!(blocked[limit].0, due);
+                    let patience = blocked.iter().map(|b| b.1).min().unwrap_or(0).min(timeout);
+                    prop_assert_eq!(deadline, tick(patience));
+                }
+                Some(Decision::Refuse(Denial { limit, rate, why, retry_at })) => {
+                    prop_assert_eq!(retry_at, Some(tick(first)));
+                    prop_assert_eq!(limit, rate);
+                    if why == Why::QueueFull {
+                        prop_assert_eq!(blocked[limit].0, due);
+                        prop_assert!(blocked[limit].2.is_none_or(|place| place > 0));
+                    }
+                }
+                None => prop_assert!(false, "something is in its way"),
+            }
+        }
+    }
+
+    #[test]
+    fn of_several_the_latest_retry_is_named() {
+        let denied = |limit, at| {
+            let retry_at = Some(tick(at));
+            Some(Decision::Refuse(Denial { limit, rate: limit, why: Why::Rate, retry_at }))
+        };
+        assert_eq!(decide(&[(10, 0, None), (20, 0, None), (15, 0, None)], Span::MAX), denied(1, 20));
+        // The second may wait, so the first is the one that keeps it out.
+        assert_eq!(decide(&[(10, 0, None), (20, 15, Some(0))], Span::MAX), denied(0, 10));
+    }
+
+    #[test]
+    fn nothing_in_the_way_is_no_decision() {
+        assert_eq!(decide(&[], Span::MAX), None);
+    }
+}

@@ -1,0 +1,258 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use super::algorithm::{Algorithm, Layout, Rule};
+use super::key::Fingerprint;
+use super::shard::{Counts, Shard};
+use crate::time::Span;
+
+/// The longest queue per key when the configuration does not say.
+pub const MAX_DEFAULT_QUEUE: u64 = 100_000;
+/// A shard that is copied to grow holds a few thousand keys: no single request waits long for it.
+const KEYS_PER_SHARD: u64 = 4_096;
+const MAX_SHARDS: u64 = 65_536;
+
+/// What a limit does about a request that does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Refuses it, or lets it wait.
+    #[default]
+    Enforce,
+    /// Counts and reports, never refuses: a dry run.
+    Shadow,
+    /// Nothing: the limit is not looked at.
+    Off,
+}
+
+/// What happens to a new key when the table holds `max_keys` keys and none that was looked at is idle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnFull {
+    /// The least recently used of a few is forgotten, never one with a queue. Whoever can make up `max_keys` keys can
+    /// reset one so.
+    #[default]
+    EvictOldest,
+    /// The new key's request is admitted, uncounted.
+    Allow,
+    /// The new key's request is refused.
+    Refuse,
+}
+
+/// The parameters of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitSpec {
+    /// Its identity across reloads.
+    pub name: Arc<str>,
+    /// How it counts.
+    pub algorithm: Algorithm,
+    /// Whether it refuses.
+    pub mode: Mode,
+    /// How long a request over the limit may wait for room; zero: it is refused at once.
+    pub max_wait: Span,
+    /// How many may wait per key. `None`: as many as the first rate admits in `max_wait`, at most
+    /// [`MAX_DEFAULT_QUEUE`].
+    pub max_queue: Option<u64>,
+    /// How many keys are kept; at least one.
+    pub max_keys: u64,
+    /// What happens when they are more.
+    pub on_full: OnFull,
+}
+
+/// What [`Limit::reconfigure`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reconfigured {
+    /// Nothing had changed.
+    Same,
+    /// Other parameters, the same counts.
+    Changed,
+    /// Other slots: each old slot's count went to the new slot that holds its end.
+    Rescaled,
+}
+
+/// How a limit is doing, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitStats {
+    /// Keys in the table.
+    pub keys: u64,
+    /// Requests that wait now.
+    pub waiting: u64,
+    /// Keys forgotten because that changes no decision.
+    pub evicted_idle: u64,
+    /// Keys forgotten, with their counts, because the table was full.
+    pub evicted_live: u64,
+    /// Requests refused because the table was full.
+    pub refused_full: u64,
+    /// Requests admitted uncounted because the table was full.
+    pub allowed_full: u64,
+}
+
+/// A live limit: its parameters and its table of keys. Outlives configurations; shared by the policies of the routes
+/// that use it.
+#[derive(Debug)]
+pub struct Limit {
+    /// The order in which the locks of several limits are taken.
+    id: u64,
+    name: Arc<str>,
+    params: Mutex<Arc<Params>>,
+    /// How many keys there are, over all shards; touched only when one comes or goes.
+    keys: AtomicU64,
+    shards: Box<[Padded]>,
+}
+
+/// Two workers at work in neighbouring shards do not share a cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Padded(Mutex<Shard>);
+
+/// What a shard works by: switched under its lock, so that a change applies from its next operation on, whichever
+/// configuration a request came with.
+#[derive(Debug)]
+pub(super) struct Params {
+    pub(super) spec: LimitSpec,
+    pub(super) rule: Rule,
+    pub(super) stance: Stance,
+    pub(super) max_queue: u64,
+}
+
+/// What a limit does about anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stance {
+    Enforce,
+    Shadow,
+    /// Not looked at; who waits is let go in order.
+    Pass,
+    /// Not looked at; who waits has waited in vain.
+    Closed,
+}
+
+impl Limit {
+    /// A limit without any keys yet.
+    pub fn new(spec: LimitSpec) -> Arc<Self> {
+        static CREATED: AtomicU64 = AtomicU64::new(0);
+        let shards = (spec.max_keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
+        // Rounded down to a power of two.
+        let shards = 1usize << shards.ilog2();
+        let params = Arc::new(Params::new(spec, None));
+        Arc::new(Self {
+            id: CREATED.fetch_add(1, Ordering::Relaxed),
+            name: Arc::clone(&params.spec.name),
+            keys: AtomicU64::new(0),
+            shards: (0..shards).map(|_| Padded(Mutex::new(Shard::new(Arc::clone(&params))))).collect(),
+            params: Mutex::new(params),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its parameters as they are now.
+    pub fn spec(&self) -> LimitSpec {
+        lock(&self.params).spec.clone()
+    }
+
+    /// Gives it other parameters; counts and waiters stay. Shard by shard: each applies them from its next operation
+    /// on. The number of shards stays, so a `max_keys` that grows much makes longer pauses when a shard grows.
+    pub fn reconfigure(&self, spec: LimitSpec) -> Reconfigured {
+        let mut current = lock(&self.params);
+        let next = Params::new(spec, Some(&current));
+        if next.spec == current.spec && next.stance == current.stance {
+            return Reconfigured::Same;
+        }
+        let rescaled = next.rule.layout_since(&current.rule) == Layout::Rescaled;
+        let heads = self.switch(&mut current, next);
+        drop(current);
+        wake_all(heads);
+        if rescaled { Reconfigured::Rescaled } else { Reconfigured::Changed }
+    }
+
+    /// It is removed from the configuration: from now on it is as with `mode = "off"`, its waiters are let go in order
+    /// and its keys forgotten. A later [`reconfigure`](Self::reconfigure) puts it back.
+    pub fn release(&self) {
+        self.retire(Stance::Pass);
+    }
+
+    /// It is replaced by another algorithm or key: who waits ends as timed out, and from now on it is as with
+    /// `mode = "off"`, for good.
+    pub fn close(&self) {
+        self.retire(Stance::Closed);
+    }
+
+    /// How it is doing. Takes each shard's lock in turn.
+    pub fn stats(&self) -> LimitStats {
+        let mut stats = LimitStats { keys: self.keys.load(Ordering::Relaxed), ..LimitStats::default() };
+        for shard in &self.shards {
+            let shard = lock(&shard.0);
+            let Counts { evicted_idle, evicted_live, refused_full, allowed_full } = shard.counts();
+            stats.waiting += shard.waiting();
+            stats.evicted_idle += evicted_idle;
+            stats.evicted_live += evicted_live;
+            stats.refused_full += refused_full;
+            stats.allowed_full += allowed_full;
+        }
+        stats
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn keys(&self) -> &AtomicU64 {
+        &self.keys
+    }
+
+    /// Locks the shard that owns a key: the low bits choose it, the high ones the place within.
+    #[inline]
+    pub(super) fn lock(&self, key: Fingerprint) -> MutexGuard<'_, Shard> {
+        // The number of shards is a power of two and at least 1.
+        lock(&self.shards[key.bits() as usize & (self.shards.len() - 1)].0)
+    }
+
+    fn retire(&self, stance: Stance) {
+        let mut current = lock(&self.params);
+        if current.stance == Stance::Closed {
+            return;
+        }
+        let next = Params { stance, ..Params::new(current.spec.clone(), Some(&current)) };
+        let heads = self.switch(&mut current, next);
+        for shard in &self.shards {
+            lock(&shard.0).forget_all(&self.keys);
+        }
+        drop(current);
+        wake_all(heads);
+    }
+
+    /// The heads of all queues, who have to look again once no lock is held.
+    fn switch(&self, current: &mut Arc<Params>, next: Params) -> Vec<Waker> {
+        *current = Arc::new(next);
+        let switch = |shard: &Padded| lock(&shard.0).switch(Arc::clone(current), &self.keys);
+        self.shards.iter().flat_map(switch).collect()
+    }
+}
+
+impl Params {
+    fn new(spec: LimitSpec, previous: Option<&Self>) -> Self {
+        let rule = Rule::new(&spec.algorithm, previous.map(|previous| &previous.rule));
+        let stance = match (previous, spec.mode) {
+            (Some(Self { stance: Stance::Closed, .. }), _) => Stance::Closed,
+            (_, Mode::Enforce) => Stance::Enforce,
+            (_, Mode::Shadow) => Stance::Shadow,
+            (_, Mode::Off) => Stance::Pass,
+        };
+        let max_queue = spec.max_queue.unwrap_or_else(|| rule.default_queue(spec.max_wait).min(MAX_DEFAULT_QUEUE));
+        let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
+        Self { spec, rule, stance, max_queue }
+    }
+}
+
+fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        waker.wake();
+    }
+}
+
+/// A thread that panicked under a lock left counts that are at worst one request off: better than refusing everybody.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

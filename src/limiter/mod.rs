@@ -1,0 +1,90 @@
+//! The rate limiter: who may pass, who waits, who is refused.
+//!
+//! A pure library. Time is an argument ([`Tick`](crate::time::Tick)), nothing is read or sent, and it needs no async
+//! runtime: who has to wait gets a [`Ticket`] and hands in a [`Waker`](std::task::Waker).
+//!
+//! # The pieces
+//!
+//! - [`Limit`]: one rule with its table of keys. It outlives configurations: a reload changes its parameters.
+//! - [`Policy`]: the limits of one route, all or nothing. [`Policy::check`] is the one call of an arriving request.
+//! - [`Ticket`]: the place of a request that waits; [`Ticket::attempt`] is the one call of a waiting one.
+//! - [`Fingerprint`]: what is kept of a key. Made by a [`KeyHasher`] with a secret.
+//!
+//! Within: `algorithm` is arithmetic on the words of one key; `table` keeps words per key and knows nothing of what
+//! they mean; `queue` keeps who waits; `shard` is the three under one lock; `round` takes the locks of several limits;
+//! `decision` says what becomes of a request that does not fit, from facts alone.
+//!
+//! # Invariants
+//!
+//! - Every limit keeps the bound of its algorithm, whatever the interleaving of threads, cancels and reloads.
+//! - A request that is not admitted is counted nowhere, and nobody is refused for a count that is about to be undone:
+//!   all shards are locked, in an order that is the same for everybody, all are asked, then all count.
+//! - Arrivals never overtake a queue, and only its head may be admitted from it. Whoever takes the head away wakes the
+//!   next, with no lock held.
+//! - Each operation does a bounded amount of work and each table holds a bounded number of keys, whatever is sent. A
+//!   key is forgotten without a trace only when that changes no later decision, or when the table is full.
+//! - Nothing here panics on any input; a lock that a panicking thread left behind is taken over.
+//!
+//! # Callers
+//!
+//! `admission` checks and attempts; `gateway` builds limits and policies and reconfigures them; other programs may
+//! embed it. It is not a concurrency limit: finishing a request gives nothing back.
+//!
+//! # Example
+//!
+//! ```
+//! use sluicegate::limiter::*;
+//! use sluicegate::time::{Span, Tick};
+//!
+//! let limit = Limit::new(LimitSpec {
+//!     name: "per-client".into(),
+//!     algorithm: Algorithm::TimerWheel(TimerWheel::new(&["2/s".parse()?], None, Bound::Sliding)?),
+//!     mode: Mode::Enforce,
+//!     max_wait: Span::ZERO,
+//!     max_queue: None,
+//!     max_keys: 1_000_000,
+//!     on_full: OnFull::EvictOldest,
+//! });
+//! let policy = Policy::new(vec![limit])?;
+//! let mut key = KeyHasher::random().start();
+//! key.part(0, b"203.0.113.7");
+//! let ask = [Ask { key: Some(key.finish()), cost: 1 }];
+//! let mut report = Report::default();
+//! let mut check = |now| policy.check(&ask, Span::MAX, now, &mut report);
+//! assert!(matches!(check(Tick::ZERO), Verdict::Admitted));
+//! assert!(matches!(check(Tick::ZERO), Verdict::Admitted));
+//! let Verdict::Refused(refusal) = check(Tick::ZERO) else { panic!("two a second") };
+//! assert_eq!(refusal.retry_at, Some(Tick::ZERO + Span::from_secs(1)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod algorithm;
+mod decision;
+mod key;
+mod limit;
+mod policy;
+mod queue;
+mod quota;
+mod report;
+mod round;
+mod shard;
+mod table;
+mod ticket;
+mod verdict;
+
+pub use algorithm::{Algorithm, Bound, MAX_SLOTS, TimerWheel, TimerWheelError};
+pub use key::{Fingerprint, KeyBuilder, KeyHasher};
+pub use limit::{Limit, LimitSpec, LimitStats, MAX_DEFAULT_QUEUE, Mode, OnFull, Reconfigured};
+pub use policy::{Policy, PolicyError};
+pub use quota::{MAX_COUNT, Rate, RateError};
+pub use report::{QuotaLine, Report};
+pub use ticket::Ticket;
+pub use verdict::{Ask, Attempt, Refusal, Verdict, Why};
+
+/// The most limits on one route.
+pub const MAX_LIMITS: usize = 8;
+/// The most rates in one limit.
+pub const MAX_RATES: usize = 4;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+use std::fmt;
+use std::sync::Arc;
+
+use super::MAX_LIMITS;
+use super::limit::Limit;
+use super::report::Report;
+use super::round::{Outcome, Round};
+use super::ticket::Ticket;
+use super::verdict::{Ask, Verdict};
+use crate::time::{Span, Tick};
+
+/// The limits of one route: a request is admitted by all of them or counted by none.
+#[derive(Debug)]
+pub struct Policy {
+    /// In the file's order, which is the order of reports.
+    limits: Vec<Arc<Limit>>,
+    /// Indices of `limits` in the order in which their locks are taken, the same in every policy.
+    order: Vec<usize>,
+}
+
+/// Why limits make no policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyError {
+    /// More than [`MAX_LIMITS`].
+    TooMany {
+        /// How many there are.
+        given: usize,
+    },
+    /// The same limit twice: it would count each request twice.
+    Duplicate {
+        /// Its name.
+        name: Arc<str>,
+    },
+}
+
+impl Policy {
+    /// A policy of these limits, at most [`MAX_LIMITS`], none of them twice.
+    pub fn new(limits: Vec<Arc<Limit>>) -> Result<Arc<Self>, PolicyError> {
+        if limits.len() > MAX_LIMITS {
+            return Err(PolicyError::TooMany { given: limits.len() });
+        }
+        let mut order: Vec<usize> = (0..limits.len()).collect();
+        order.sort_by_key(|index| limits[*index].id());
+        let duplicate = order.windows(2).find(|pair| limits[pair[0]].id() == limits[pair[1]].id());
+        if let Some(pair) = duplicate {
+            return Err(PolicyError::Duplicate { name: limits[pair[0]].name().into() });
+        }
+        Ok(Arc::new(Self { limits, order }))
+    }
+
+    /// Its limits, in the file's order.
+    pub fn limits(&self) -> &[Arc<Limit>] {
+        &self.limits
+    }
+
+    /// Admits a request, queues it or refuses it, and fills `report`.
+    ///
+    /// `asks` are in the order of [`limits`](Self::limits); a missing one is like one without a key. `timeout` is how
+    /// long the request may take from now to its end ([`Span::MAX`]: without end): it does not wait longer. One
+    /// synchronous call; it allocates only when a key is new to its table or when the request has to wait.
+    pub fn check(self: &Arc<Self>, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Verdict {
+        report.clear();
+        let mut round = Round::new(self, asks, now);
+        let outcome = round.arrive(timeout);
+        round.report(report);
+        match outcome {
+            Outcome::Admitted => Verdict::Admitted,
+            Outcome::Refused(denial) => Verdict::Refused(report.refusal(denial)),
+            Outcome::Waits(wait) => Verdict::Queued(Ticket::new(self, asks, now, timeout, wait)),
+        }
+    }
+
+    pub(super) fn order(&self) -> &[usize] {
+        &self.order
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { given } => write!(f, "{given} limits on one route: at most {MAX_LIMITS}"),
+            Self::Duplicate { name } => {
+                write!(f, "the limit {name:?} is named twice: it would count each request twice")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PolicyError {}

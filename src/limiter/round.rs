@@ -1,0 +1,175 @@
+use std::sync::MutexGuard;
+
+use super::MAX_LIMITS;
+use super::decision::{Decision, Denial, Obstacles};
+use super::key::Fingerprint;
+use super::limit::Stance;
+use super::policy::Policy;
+use super::queue::{Place, Waiter};
+use super::report::{QuotaLine, Report};
+use super::shard::{Asking, Opinion, Record, Shard};
+use super::verdict::{Ask, Why};
+use crate::time::{Span, Tick};
+
+/// One request before all its limits at once: their locks taken in order, all asked, then all counted or none.
+#[derive(Debug)]
+pub(super) struct Round<'a> {
+    policy: &'a Policy,
+    asks: &'a [Ask],
+    now: Tick,
+    shards: [Option<MutexGuard<'a, Shard>>; MAX_LIMITS],
+    opinions: [Opinion; MAX_LIMITS],
+}
+
+/// What became of an arrival.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Outcome {
+    Admitted,
+    Waits(Wait),
+    Refused(Denial),
+}
+
+/// A place in a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) limit: usize,
+    pub(super) place: Place,
+    pub(super) deadline: Tick,
+    /// The limits whose patience is in the deadline, as bits.
+    pub(super) refused_by: u8,
+}
+
+/// What the limits say, taken together.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Findings {
+    Fits,
+    /// See [`Round::obstacles`].
+    Blocked,
+    /// One for which there is no hope.
+    Impossible(Denial),
+}
+
+impl<'a> Round<'a> {
+    /// Takes the locks. Asks beyond the policy's limits are not looked at.
+    #[inline]
+    pub(super) fn new(policy: &'a Policy, asks: &'a [Ask], now: Tick) -> Self {
+        let mut shards = [const { None }; MAX_LIMITS];
+        for &index in policy.order() {
+            if let (Some(key), Some(limit)) = (asks.get(index).and_then(|ask| ask.key), policy.limits().get(index)) {
+                shards[index] = Some(limit.lock(key));
+            }
+        }
+        Self { policy, asks, now, shards, opinions: [Opinion::None; MAX_LIMITS] }
+    }
+
+    /// A new request: admits it, lets it wait, or refuses it.
+    #[inline]
+    pub(super) fn arrive(&mut self, timeout: Span) -> Outcome {
+        match self.ask(None) {
+            Findings::Fits => {
+                self.commit();
+                Outcome::Admitted
+            }
+            Findings::Impossible(denial) => Outcome::Refused(denial),
+            Findings::Blocked => match self.obstacles().decide(self.now, timeout, Tick::MAX) {
+                None => Outcome::Admitted,
+                Some(Decision::Refuse(denial)) => Outcome::Refused(denial),
+                Some(Decision::Wait { limit, planned, deadline }) => {
+                    let refused_by = self.obstacles().set();
+                    match self.join(limit, planned, deadline) {
+                        Some(place) => Outcome::Waits(Wait { limit, place, deadline, refused_by }),
+                        None => {
+                            Outcome::Refused(Denial { limit, rate: 0, why: Why::QueueFull, retry_at: Some(planned) })
+                        }
+                    }
+                }
+            },
+        }
+    }
+
+    /// Asks every limit; `head_of` is the one in whose queue the request is the head.
+    #[inline]
+    pub(super) fn ask(&mut self, head_of: Option<usize>) -> Findings {
+        let mut findings = Findings::Fits;
+        for index in 0..self.policy.limits().len() {
+            let Some((key, cost)) = self.key_and_cost(index) else { continue };
+            let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
+                continue;
+            };
+            let asking = if head_of == Some(index) { Asking::Head } else { Asking::Arrival };
+            let opinion = shard.judge(asking, key, cost, self.now, limit.keys());
+            let denial = |rate, why| Findings::Impossible(Denial { limit: index, rate, why, retry_at: None });
+            match (opinion, findings) {
+                // Of several, the one for which there is no hope at all.
+                (Opinion::TooCostly { .. }, Findings::Impossible(Denial { why: Why::TooCostly, .. })) => {}
+                (Opinion::TooCostly { rate, .. }, _) => findings = denial(rate, Why::TooCostly),
+                (Opinion::TableFull, Findings::Fits | Findings::Blocked) => findings = denial(0, Why::TableFull),
+                (Opinion::Blocked(_), Findings::Fits) => findings = Findings::Blocked,
+                _ => {}
+            }
+            self.opinions[index] = opinion;
+        }
+        findings
+    }
+
+    /// What the limits that have no room said when last asked.
+    pub(super) fn obstacles(&self) -> Obstacles<'_> {
+        Obstacles::new(self.opinions.get(..self.policy.limits().len()).unwrap_or_default())
+    }
+
+    /// Counts the request in every limit where it fits.
+    #[inline]
+    pub(super) fn commit(&mut self) {
+        for index in 0..self.policy.limits().len() {
+            let Opinion::Fits(record) = self.opinions[index] else { continue };
+            let Some((key, cost)) = self.key_and_cost(index) else { continue };
+            let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
+                continue;
+            };
+            self.opinions[index] = match shard.commit(record, key, cost, limit.keys()) {
+                Some(at) => Opinion::Fits(Record::At(at)),
+                None => Opinion::Fits(Record::Uncounted),
+            };
+        }
+    }
+
+    pub(super) fn join(&mut self, limit: usize, planned: Tick, deadline: Tick) -> Option<Place> {
+        let (key, cost) = self.key_and_cost(limit)?;
+        self.shard(limit)?.join(Waiter { key, cost, deadline }, planned)
+    }
+
+    pub(super) fn shard(&mut self, limit: usize) -> Option<&mut Shard> {
+        self.shards.get_mut(limit)?.as_deref_mut()
+    }
+
+    /// Fills the report: how every limit that has an opinion stands now.
+    pub(super) fn report(&mut self, report: &mut Report) {
+        for (index, (shard, opinion)) in self.shards.iter_mut().zip(&self.opinions).enumerate() {
+            let (Some(shard), Some(key)) = (shard, self.asks.get(index).and_then(|ask| ask.key)) else { continue };
+            match opinion {
+                Opinion::None => continue,
+                Opinion::WouldRefuse(_) => report.note_shadow_refusal(index),
+                _ => {}
+            }
+            let shadow = shard.stance() == Stance::Shadow;
+            for rate in 0..shard.rates() {
+                let quota = shard.quota(key, opinion.record(), rate);
+                let standing = quota.standing;
+                report.push(QuotaLine {
+                    limit: index,
+                    rate,
+                    shadow,
+                    quota: quota.limit,
+                    window: quota.window,
+                    remaining: standing.remaining,
+                    reset: standing.grows_at.map(|at| at.since(self.now)),
+                });
+            }
+        }
+    }
+
+    fn key_and_cost(&self, limit: usize) -> Option<(Fingerprint, u64)> {
+        let ask = self.asks.get(limit)?;
+        Some((ask.key?, ask.cost))
+    }
+}

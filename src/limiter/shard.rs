@@ -1,0 +1,406 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use super::algorithm::{Layout, Room, Rule, Standing};
+use super::key::Fingerprint;
+use super::limit::{OnFull, Params, Stance};
+use super::queue::{Place, Planned, Queues, Waiter, Wakers};
+use super::table::Table;
+use crate::time::{Span, Tick};
+
+/// A part of a limit's keys, under one lock: their records, who waits for them, and the parameters they live by.
+///
+/// Every operation does a bounded amount of work, whatever keys are sent: it looks at one record and, when a key is
+/// new, at a few more that the clock hand passes.
+#[derive(Debug)]
+pub(super) struct Shard {
+    params: Arc<Params>,
+    table: Table,
+    queues: Queues,
+    /// The latest instant seen here: time does not go back for a worker that read its clock a little earlier.
+    latest: Tick,
+    counts: Counts,
+    checks: u64,
+}
+
+/// What happened for want of places.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) evicted_idle: u64,
+    pub(super) evicted_live: u64,
+    pub(super) refused_full: u64,
+    pub(super) allowed_full: u64,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    /// Does not overtake those who wait.
+    Arrival,
+    /// The head of this key's queue.
+    Head,
+}
+
+/// One limit's opinion of one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Opinion {
+    /// It has none: the limit does not apply, or is off.
+    None,
+    Fits(Record),
+    /// It would not fit, but the limit is in shadow mode.
+    WouldRefuse(Option<usize>),
+    Blocked(Blocked),
+    TooCostly {
+        rate: usize,
+        at: Option<usize>,
+    },
+    TableFull,
+}
+
+/// Where the record of a key that fits is, or will be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Record {
+    At(usize),
+    New,
+    /// In place of another key's.
+    Instead {
+        of: usize,
+        idle: bool,
+    },
+    Uncounted,
+}
+
+/// No room now, or others wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocked {
+    /// When it would be its turn.
+    pub(super) planned: Planned,
+    /// How long it may wait.
+    pub(super) max_wait: Span,
+    /// When the queue has a place: the first instant if it has one now, `None` if never.
+    pub(super) place_at: Option<Tick>,
+    at: Option<usize>,
+}
+
+/// How a rate stands, with its numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quota {
+    pub(super) limit: u64,
+    pub(super) window: Span,
+    pub(super) standing: Standing,
+}
+
+/// Places that the hand passes when a key is new, to drop idle ones.
+const SWEPT: usize = 4;
+/// Records that are looked at to find room for a new key at the bound.
+const LOOKED_AT: usize = 16;
+/// Places that the hand passes at most to find them. Tables are at least a quarter full, so it finds one.
+const PASSED: usize = 128;
+/// So that memory follows the live keys even when no new ones come, the hand also moves once in so many checks.
+const CHECKS_PER_SWEEP: u64 = 64;
+
+impl Shard {
+    pub(super) fn new(params: Arc<Params>) -> Self {
+        let table = Table::new(params.rule.words());
+        let (queues, counts) = (Queues::default(), Counts::default());
+        Self { params, table, queues, latest: Tick::ZERO, counts, checks: 0 }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.queues.len() as u64
+    }
+
+    pub(super) fn stance(&self) -> Stance {
+        self.params.stance
+    }
+
+    pub(super) fn rates(&self) -> usize {
+        self.params.rule.rates()
+    }
+
+    /// Whether `cost` fits at `now`, and if not, when it would. Counts nothing.
+    #[inline]
+    pub(super) fn judge(
+        &mut self,
+        asking: Asking,
+        key: Fingerprint,
+        cost: u64,
+        now: Tick,
+        keys: &AtomicU64,
+    ) -> Opinion {
+        let enforced = match self.params.stance {
+            Stance::Enforce => true,
+            Stance::Shadow => false,
+            Stance::Pass | Stance::Closed => return Opinion::None,
+        };
+        self.latest = self.latest.max(now);
+        self.checks += 1;
+        if self.checks.is_multiple_of(CHECKS_PER_SWEEP) {
+            self.sweep(keys);
+        }
+        let params = &*self.params;
+        let at = self.table.find(key);
+        let too_costly = params.rule.too_costly(cost);
+        let room = match at {
+            None => Room::Now,
+            Some(at) => {
+                let state = self.table.state_mut(at);
+                params.rule.advance(state, self.latest);
+                params.rule.room(state, cost)
+            }
+        };
+        if let Some(rate) = too_costly {
+            return if enforced { Opinion::TooCostly { rate, at } } else { Opinion::WouldRefuse(at) };
+        }
+        let queued = enforced && asking == Asking::Arrival && self.queues.has(key);
+        if room != Room::Now || queued {
+            return if enforced {
+                Opinion::Blocked(self.blocked(key, cost, at, queued, room))
+            } else {
+                Opinion::WouldRefuse(at)
+            };
+        }
+        match at {
+            Some(at) => Opinion::Fits(Record::At(at)),
+            None => self.admit_key(enforced, keys),
+        }
+    }
+
+    /// Counts `cost` where [`judge`](Self::judge) said, with nothing in between; answers where the record is now.
+    #[inline]
+    pub(super) fn commit(&mut self, record: Record, key: Fingerprint, cost: u64, keys: &AtomicU64) -> Option<usize> {
+        let at = match record {
+            Record::At(at) => at,
+            Record::New => self.insert(key, keys),
+            Record::Instead { of, idle } => {
+                self.evict(of, idle, keys);
+                self.insert(key, keys)
+            }
+            Record::Uncounted => {
+                self.counts.allowed_full += 1;
+                return None;
+            }
+        };
+        let state = self.table.state_mut(at);
+        self.params.rule.commit(state, cost);
+        Some(at)
+    }
+
+    /// How a rate stands for a key, whose record is `at`, as of the last [`judge`](Self::judge) or
+    /// [`commit`](Self::commit) on it.
+    pub(super) fn quota(&mut self, key: Fingerprint, at: Option<usize>, rate: usize) -> Quota {
+        let rule = &self.params.rule;
+        let (limit, window) = rule.quota(rate);
+        let mut standing = match at {
+            Some(at) => rule.standing(self.table.state(at), rate),
+            None => Standing { remaining: limit, grows_at: None },
+        };
+        if self.params.stance == Stance::Enforce && self.queues.has(key) {
+            let state = state_of(rule, &self.table, at, self.latest);
+            let next = self.queues.plan(rule, &state, key, 1, self.latest).at;
+            standing = Standing { remaining: 0, grows_at: Some(next) };
+        }
+        Quota { limit, window, standing }
+    }
+
+    /// Lets a waiter in at the tail of its key's queue; `at` is when it is planned for.
+    pub(super) fn join(&mut self, waiter: Waiter, at: Tick) -> Option<Place> {
+        let rule = &self.params.rule;
+        let state = state_of(rule, &self.table, self.table.find(waiter.key), self.latest);
+        self.queues.push(rule, &state, waiter, at)
+    }
+
+    /// Takes a waiter out. `committed`: it was just admitted; else it gives up.
+    pub(super) fn leave(&mut self, place: Place, committed: bool, now: Tick) -> Wakers {
+        self.queues.leave(&self.params.rule, place, committed, now.max(self.latest))
+    }
+
+    pub(super) fn is_head(&self, place: Place) -> bool {
+        self.queues.is_head(place)
+    }
+
+    pub(super) fn listen(&mut self, place: Place, waker: &Waker) -> Option<Waker> {
+        self.queues.listen(place, waker)
+    }
+
+    pub(super) fn shorten(&mut self, place: Place, deadline: Tick) {
+        self.queues.shorten(place, deadline);
+    }
+
+    /// Whether the same room is there at both instants, as far as time goes.
+    pub(super) fn same_moment(&self, a: Tick, b: Tick) -> bool {
+        self.params.rule.same_moment(a, b)
+    }
+
+    /// From now on by these parameters; hands back the wakers of all heads, to be woken once no lock is held.
+    pub(super) fn switch(&mut self, params: Arc<Params>, keys: &AtomicU64) -> Vec<Waker> {
+        let old = std::mem::replace(&mut self.params, params);
+        let rule = &self.params.rule;
+        if rule.layout_since(&old.rule) != Layout::Kept {
+            let (before, latest, queues) = (self.table.len(), self.latest, &self.queues);
+            self.table.rebuild(rule.words(), |key, from, to| {
+                let kept = !old.rule.is_idle(from, latest) || queues.has(key);
+                if kept {
+                    rule.take_over(&old.rule, from, to, latest);
+                }
+                kept
+            });
+            self.dropped(before, keys);
+        }
+        self.queues.unsettle(self.params.rule.words())
+    }
+
+    /// Forgets every key; the waiters stay.
+    pub(super) fn forget_all(&mut self, keys: &AtomicU64) {
+        keys.fetch_sub(self.table.len() as u64, Ordering::Relaxed);
+        self.table.clear();
+    }
+
+    /// Why and until when there is no room for a key.
+    fn blocked(&mut self, key: Fingerprint, cost: u64, at: Option<usize>, queued: bool, room: Room) -> Blocked {
+        let Self { params, table, queues, latest, .. } = self;
+        let (rule, max_wait) = (&params.rule, params.spec.max_wait);
+        if queued {
+            let state = state_of(rule, table, at, *latest);
+            let planned = queues.plan(rule, &state, key, cost, *latest);
+            let place_at = queues.place_at(rule, &state, key, params.max_queue, *latest);
+            return Blocked { planned, max_wait, place_at, at };
+        }
+        let planned = Planned::new(room, *latest);
+        Blocked { planned, max_wait, place_at: (params.max_queue > 0).then_some(Tick::ZERO), at }
+    }
+
+    /// Whether a new key may come, and in whose place.
+    fn admit_key(&mut self, enforced: bool, keys: &AtomicU64) -> Opinion {
+        if keys.load(Ordering::Relaxed) < self.params.spec.max_keys {
+            return Opinion::Fits(Record::New);
+        }
+        let victim = self.victim();
+        match (self.params.spec.on_full, victim) {
+            (_, Some((of, true))) => Opinion::Fits(Record::Instead { of, idle: true }),
+            (OnFull::EvictOldest, Some((of, false))) => Opinion::Fits(Record::Instead { of, idle: false }),
+            // All keys are in other shards, because the bound was lowered a lot: at most one a shard above it.
+            (OnFull::EvictOldest, None) if self.table.len() == 0 => Opinion::Fits(Record::New),
+            (OnFull::Allow, _) => Opinion::Fits(Record::Uncounted),
+            (OnFull::EvictOldest | OnFull::Refuse, _) if enforced => {
+                self.counts.refused_full += 1;
+                Opinion::TableFull
+            }
+            (OnFull::EvictOldest | OnFull::Refuse, _) => Opinion::WouldRefuse(None),
+        }
+    }
+
+    /// Of the records that the hand passes the first idle one, else the least recently used; never one with a queue.
+    fn victim(&mut self) -> Option<(usize, bool)> {
+        let mut oldest = None;
+        let mut looked_at = 0;
+        for _ in 0..PASSED {
+            if looked_at == LOOKED_AT {
+                break;
+            }
+            let at = self.table.tick_hand()?;
+            let Some(key) = self.table.key_at(at) else { continue };
+            looked_at += 1;
+            if self.queues.has(key) {
+                continue;
+            }
+            let state = self.table.state(at);
+            if self.params.rule.is_idle(state, self.latest) {
+                return Some((at, true));
+            }
+            let recency = self.params.rule.recency(state);
+            if oldest.is_none_or(|(_, least)| recency < least) {
+                oldest = Some((at, recency));
+            }
+        }
+        oldest.map(|(at, _)| (at, false))
+    }
+
+    fn insert(&mut self, key: Fingerprint, keys: &AtomicU64) -> usize {
+        self.sweep(keys);
+        if self.table.is_full() {
+            self.resize(keys);
+        }
+        let before = keys.fetch_add(1, Ordering::Relaxed);
+        let params = &*self.params;
+        if before > params.spec.max_keys && params.spec.on_full == OnFull::EvictOldest {
+            // The bound was lowered: come down to it by one more with every new key.
+            if let Some((at, idle)) = self.victim() {
+                self.evict(at, idle, keys);
+            }
+        }
+        let at = self.table.insert(key);
+        self.params.rule.advance(self.table.state_mut(at), self.latest);
+        at
+    }
+
+    /// Drops the idle records among the next few that the hand passes.
+    fn sweep(&mut self, keys: &AtomicU64) {
+        let passed = [(); SWEPT].map(|()| self.table.tick_hand());
+        // From the far end, because closing a gap moves only records behind it.
+        for at in passed.into_iter().rev().flatten() {
+            if let Some(key) = self.table.key_at(at)
+                && self.params.rule.is_idle(self.table.state(at), self.latest)
+                && !self.queues.has(key)
+            {
+                self.evict(at, true, keys);
+            }
+        }
+        if self.table.is_sparse() {
+            self.resize(keys);
+        }
+    }
+
+    fn evict(&mut self, at: usize, idle: bool, keys: &AtomicU64) {
+        self.table.remove(at);
+        keys.fetch_sub(1, Ordering::Relaxed);
+        if idle {
+            self.counts.evicted_idle += 1;
+        } else {
+            self.counts.evicted_live += 1;
+        }
+    }
+
+    /// Grows or shrinks the table to what is live.
+    fn resize(&mut self, keys: &AtomicU64) {
+        let (before, latest, rule, queues) = (self.table.len(), self.latest, &self.params.rule, &self.queues);
+        self.table.resize(|key, state| !rule.is_idle(state, latest) || queues.has(key));
+        self.dropped(before, keys);
+    }
+
+    fn dropped(&mut self, before: usize, keys: &AtomicU64) {
+        let dropped = (before - self.table.len()) as u64;
+        self.counts.evicted_idle += dropped;
+        keys.fetch_sub(dropped, Ordering::Relaxed);
+    }
+}
+
+/// A copy of a key's state as of `now`. Only those who wait pay for it.
+fn state_of(rule: &Rule, table: &Table, at: Option<usize>, now: Tick) -> Vec<u64> {
+    let mut state = at.map_or_else(|| vec![0; rule.words()], |at| table.state(at).to_vec());
+    rule.advance(&mut state, now);
+    state
+}
+
+#[cfg(test)]
+impl Blocked {
+    pub(super) fn new(planned: Planned, max_wait: Span, place_at: Option<Tick>) -> Self {
+        Self { planned, max_wait, place_at, at: None }
+    }
+}
+
+impl Opinion {
+    /// Where the key's record is, if it has one.
+    pub(super) fn record(&self) -> Option<usize> {
+        match *self {
+            Self::Fits(Record::At(at)) => Some(at),
+            Self::Blocked(Blocked { at, .. }) | Self::TooCostly { at, .. } | Self::WouldRefuse(at) => at,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,278 @@
+use super::key::Fingerprint;
+
+/// Records of a fixed number of words, one per key, in one flat vector: the fingerprint, then the key's state.
+///
+/// Linear probing from a home that grows with the fingerprint (its *high* bits; the shard was chosen by the low ones),
+/// at most 4/5 full, and removal by shifting the followers back, so there are no tombstones and no bad days: the
+/// table can be grown by a seventh, and shrunk. It does not grow by itself: whoever inserts sees to it that there is
+/// room. Source: Knuth, The Art of Computer Programming 3, 6.4, algorithms L and R.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    words: Vec<u64>,
+    stride: usize,
+    capacity: usize,
+    len: usize,
+    /// Where the clock hand stands.
+    hand: usize,
+}
+
+/// A fingerprint is never zero.
+const EMPTY: u64 = 0;
+const SMALLEST: usize = 8;
+
+impl Table {
+    /// An empty table that holds no memory.
+    pub(super) fn new(state_words: usize) -> Self {
+        Self { stride: 1 + state_words, ..Self::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the record of a key is. Good until the next insertion or removal.
+    #[inline]
+    pub(super) fn find(&self, key: Fingerprint) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        let bits = key.bits();
+        let mut at = self.home(bits);
+        loop {
+            match self.fingerprint(at) {
+                found if found == bits => return Some(at),
+                EMPTY => return None,
+                _ => at = self.next(at),
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn state(&self, at: usize) -> &[u64] {
+        let from = at * self.stride;
+        self.words.get(from + 1..from + self.stride).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn state_mut(&mut self, at: usize) -> &mut [u64] {
+        let from = at * self.stride;
+        self.words.get_mut(from + 1..from + self.stride).unwrap_or_default()
+    }
+
+    /// Whether one more record needs [`resize`](Self::resize) first.
+    pub(super) fn is_full(&self) -> bool {
+        (self.len + 1) * 5 > self.capacity * 4
+    }
+
+    /// Whether so little of it is used that [`resize`](Self::resize) would give memory back.
+    pub(super) fn is_sparse(&self) -> bool {
+        self.capacity > SMALLEST && self.len < self.capacity / 4
+    }
+
+    /// Puts in a key that is not there, with a state of zeroes.
+    pub(super) fn insert(&mut self, key: Fingerprint) -> usize {
+        let mut at = self.home(key.bits());
+        while self.fingerprint(at) != EMPTY {
+            at = self.next(at);
+        }
+        if let Some(word) = self.words.get_mut(at * self.stride) {
+            *word = key.bits();
+            self.len += 1;
+        }
+        at
+    }
+
+    /// Takes a record out and closes the gap.
+    pub(super) fn remove(&mut self, at: usize) {
+        let mut gap = at;
+        let mut from = self.next(at);
+        loop {
+            let bits = self.fingerprint(from);
+            if bits == EMPTY {
+                break;
+            }
+            // A record may move back to the gap unless its home lies after the gap, on the way to where it stands.
+            let (home, reach) = (self.home(bits), self.steps(gap, from));
+            if self.steps(home, from) >= reach {
+                self.words.copy_within(from * self.stride..(from + 1) * self.stride, gap * self.stride);
+                gap = from;
+            }
+            from = self.next(from);
+        }
+        let gap = gap * self.stride;
+        if let Some(words) = self.words.get_mut(gap..gap + self.stride) {
+            words.fill(0);
+            self.len -= 1;
+        }
+    }
+
+    /// Moves the clock hand by one place and answers where it stood; `None` in a table without places.
+    pub(super) fn tick_hand(&mut self) -> Option<usize> {
+        let at = self.hand;
+        self.hand = self.next(at);
+        (self.capacity > 0).then_some(at)
+    }
+
+    /// The key at a place, unless the place is empty.
+    pub(super) fn key_at(&self, at: usize) -> Option<Fingerprint> {
+        match self.words.get(at * self.stride).copied() {
+            None | Some(EMPTY) => None,
+            Some(bits) => Some(Fingerprint::from_bits(bits)),
+        }
+    }
+
+    /// Copies the records that `keep` keeps into a new vector with room for one more, about 7/10 full.
+    pub(super) fn resize(&mut self, keep: impl Fn(Fingerprint, &[u64]) -> bool) {
+        self.rebuild(self.stride - 1, |key, from, to| {
+            let kept = keep(key, from);
+            if kept {
+                to.copy_from_slice(from);
+            }
+            kept
+        });
+    }
+
+    /// Copies the records into a new vector with room for one more, with `state_words` words each, which `write` fills
+    /// from the old ones; a record for which it answers `false` is left out.
+    pub(super) fn rebuild(&mut self, state_words: usize, write: impl Fn(Fingerprint, &[u64], &mut [u64]) -> bool) {
+        let mut state = vec![0; state_words];
+        let records = (0..self.capacity).filter_map(|at| Some((self.key_at(at)?, self.state(at))));
+        let kept = records.clone().filter(|(key, from)| write(*key, from, &mut state)).count();
+        let capacity = ((kept + 1) * 10 / 7 + 1).max(SMALLEST);
+        let stride = 1 + state_words;
+        let mut new = Self { words: vec![EMPTY; capacity * stride], stride, capacity, len: 0, hand: 0 };
+        for (key, from) in records {
+            state.fill(0);
+            if write(key, from, &mut state) {
+                let at = new.insert(key);
+                new.state_mut(at).copy_from_slice(&state);
+            }
+        }
+        *self = new;
+    }
+
+    /// Forgets every key and gives the memory back.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.stride - 1);
+    }
+
+    #[inline]
+    fn fingerprint(&self, at: usize) -> u64 {
+        self.words.get(at * self.stride).copied().unwrap_or(EMPTY)
+    }
+
+    /// The high bits, scaled to the capacity without a division.
+    #[inline]
+    fn home(&self, bits: u64) -> usize {
+        ((u128::from(bits) * self.capacity as u128) >> 64) as usize
+    }
+
+    #[inline]
+    fn next(&self, at: usize) -> usize {
+        if at + 1 >= self.capacity { 0 } else { at + 1 }
+    }
+
+    /// How far `to` is ahead of `from`, around the end.
+    fn steps(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.capacity - from }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(bits: u64) -> Fingerprint {
+        Fingerprint::from_bits(bits)
+    }
+
+    fn put(table: &mut Table, bits: u64, value: u64) {
+        if table.is_full() {
+            table.resize(|_, _| true);
+        }
+        let at = table.insert(key(bits));
+        table.state_mut(at)[0] = value;
+    }
+
+    #[test]
+    fn an_empty_table_holds_no_memory_and_finds_nothing() {
+        let table = Table::new(3);
+        assert_eq!(table.words.capacity(), 0);
+        assert_eq!(table.find(key(7)), None);
+        assert!(table.is_full() && !table.is_sparse());
+    }
+
+    #[test]
+    fn grows_by_steps_and_never_above_four_fifths() {
+        let mut table = Table::new(1);
+        let mut capacity = 0;
+        for bits in 1..=5_000u64 {
+            put(&mut table, bits.wrapping_mul(0x9e37_79b9_7f4a_7c15), bits);
+            assert!(table.len * 5 <= table.capacity * 4);
+            if table.capacity != capacity {
+                assert!(capacity < 100 || table.capacity < capacity * 130 / 100, "{capacity} -> {}", table.capacity);
+                capacity = table.capacity;
+            }
+        }
+        assert_eq!(table.len(), 5_000);
+        assert!(table.capacity * 64 < table.len * 100 * 64 / 60);
+    }
+
+    #[test]
+    fn what_is_not_kept_is_gone_and_the_table_shrinks() {
+        let mut table = Table::new(1);
+        for bits in 1..=100u64 {
+            put(&mut table, bits << 57 | bits, bits);
+        }
+        table.resize(|_, state| state[0] % 10 == 0);
+        assert_eq!((table.len(), table.capacity), (10, 16));
+        for bits in 1..=100u64 {
+            let value = table.find(key(bits << 57 | bits)).map(|at| table.state(at)[0]);
+            assert_eq!(value, (bits % 10 == 0).then_some(bits));
+        }
+    }
+
+    #[test]
+    fn the_hand_comes_by_every_place_in_turn() {
+        let mut table = Table::new(1);
+        assert_eq!(table.tick_hand(), None);
+        put(&mut table, 1, 1);
+        let places: Vec<usize> = (0..11).filter_map(|_| table.tick_hand()).collect();
+        assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2]);
+    }
+
+    proptest! {
+        /// Few distinct homes, so that clusters form, wrap around the end and close their gaps.
+        #[test]
+        fn behaves_like_a_map(steps in prop::collection::vec((0u64..4, 0u64..12, any::<bool>()), 1..300)) {
+            let mut table = Table::new(1);
+            let mut map = HashMap::new();
+            for (index, (high, low, insert)) in steps.into_iter().enumerate() {
+                let bits = (high.wrapping_sub(1) << 61) | (low + 1);
+                match (table.find(key(bits)), insert) {
+                    (None, true) => {
+                        put(&mut table, bits, index as u64);
+                        map.insert(bits, index as u64);
+                    }
+                    (Some(at), false) => {
+                        table.remove(at);
+                        map.remove(&bits);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(table.len(), map.len());
+                for high in 0..4u64 {
+                    for low in 0..12 {
+                        let bits = (high.wrapping_sub(1) << 61) | (low + 1);
+                        let found = table.find(key(bits)).map(|at| table.state(at)[0]);
+                        prop_assert_eq!(found, map.get(&bits).copied());
+                    }
+                }
+            }
+        }
+    }
+}

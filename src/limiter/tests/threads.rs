@@ -1,0 +1,102 @@
+use std::sync::atomic::AtomicU64;
+use std::thread;
+
+use super::*;
+
+#[test]
+fn two_threads_at_one_instant_admit_exactly_the_limit() {
+    let (_, policy) = one(spec("5000/s"));
+    let admitted: usize = thread::scope(|scope| {
+        let work = || (0..20_000).filter(|_| admitted(&policy, 1, at(0))).count();
+        let threads = [scope.spawn(work), scope.spawn(work)];
+        threads.map(|thread| thread.join().unwrap()).iter().sum()
+    });
+    assert_eq!(admitted, 5_000);
+}
+
+#[test]
+fn two_threads_with_two_limits_in_either_order_stay_exact() {
+    let (one, two) = (Limit::new(spec("3000/s")), Limit::new(spec("4000/s")));
+    let policies = [policy(&[&one, &two]), policy(&[&two, &one])];
+    let admitted: usize = thread::scope(|scope| {
+        let threads = policies
+            .each_ref()
+            .map(|policy| scope.spawn(move || (0..20_000).filter(|name| admitted(policy, name % 3, at(0))).count()));
+        threads.map(|thread| thread.join().unwrap()).iter().sum()
+    });
+    assert_eq!(admitted, 3 * 3_000);
+    assert_eq!(drain(&policy(&[&two]), 1, at(0)), 1_000, "a refusal by the one took nothing from the other");
+}
+
+/// Clocks that are read at different moments: each thread moves a shared clock and may be overtaken before it asks.
+#[test]
+fn two_threads_with_a_moving_clock_never_exceed_the_limit() {
+    const LIMIT: usize = 50;
+    let (_, policy) = one(spec("50/100ms"));
+    let clock = AtomicU64::new(0);
+    let mut stamps: Vec<u64> = thread::scope(|scope| {
+        let work = || {
+            let ask = || {
+                let now = clock.fetch_add(100_000, Ordering::SeqCst);
+                admitted(&policy, 1, Tick::from_nanos(now)).then_some(now)
+            };
+            (0..50_000).filter_map(|_| ask()).collect::<Vec<_>>()
+        };
+        let threads = [scope.spawn(work), scope.spawn(work)];
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    stamps.sort_unstable();
+    // 10 s at 50 per 100 ms, saturated; a count is held for at least W - w = 90 ms after the instant it was read.
+    for window in stamps.windows(LIMIT + 1) {
+        assert!(
+            window[LIMIT] - window[0] >= 90_000_000 - 400_000,
+            "{} admitted in {} ns",
+            LIMIT + 1,
+            window[LIMIT] - window[0]
+        );
+    }
+    assert!(stamps.len() <= 101 * LIMIT && stamps.len() >= 95 * LIMIT, "{}", stamps.len());
+}
+
+#[test]
+fn waiters_of_two_threads_all_end_and_nobody_is_lost() {
+    let (limit, policy) = one(LimitSpec { max_queue: Some(1_000), ..waiting("7/10ms", 100_000) });
+    let clock = AtomicU64::new(0);
+    let admitted: usize = thread::scope(|scope| {
+        let work = || {
+            let now = || Tick::from_nanos(clock.fetch_add(20_000, Ordering::SeqCst));
+            let mut admitted = 0;
+            let mut tickets: Vec<Waiting> = Vec::new();
+            for turn in 0..3_000 {
+                match check(&policy, turn % 2, 1, now()) {
+                    Verdict::Admitted => admitted += 1,
+                    Verdict::Queued(ticket) => tickets.push(Waiting { ticket, woken: Arc::default() }),
+                    Verdict::Refused(_) => {}
+                }
+                if turn % 5 == 0 && tickets.len() > 2 {
+                    drop(tickets.remove(tickets.len() / 2));
+                }
+                tickets.retain_mut(|waiting| match waiting.attempt(now()) {
+                    Attempt::Admitted => {
+                        admitted += 1;
+                        false
+                    }
+                    Attempt::Pending { .. } => true,
+                    Attempt::TimedOut(_) => panic!("patience is long"),
+                });
+            }
+            while !tickets.is_empty() {
+                let before = tickets.len();
+                tickets.retain_mut(|waiting| waiting.attempt(now()) != Attempt::Admitted);
+                admitted += before - tickets.len();
+            }
+            admitted
+        };
+        let threads = [scope.spawn(work), scope.spawn(work)];
+        threads.map(|thread| thread.join().unwrap()).iter().sum()
+    });
+    let windows = clock.load(Ordering::SeqCst) as usize / 10_000_000 + 1;
+    assert!(admitted <= 2 * 7 * windows, "{admitted} in {windows} windows");
+    assert!(admitted > 1_000, "{admitted}");
+    assert_eq!(limit.stats().waiting, 0);
+}

@@ -1,0 +1,210 @@
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::MAX_LIMITS;
+use super::decision::{Decision, Denial};
+use super::limit::Stance;
+use super::policy::Policy;
+use super::queue::Wakers;
+use super::report::Report;
+use super::round::{Findings, Round, Wait};
+use super::verdict::{Ask, Attempt, Refusal, Why};
+use crate::time::{Span, Tick};
+
+/// A request's place in a queue. Dropping it cancels the request and wakes the next in line.
+///
+/// Its owner calls [`attempt`](Self::attempt) at once, then at `wake_at` of each answer and whenever the waker that it
+/// gave is woken, until the answer is another than `Pending`.
+#[derive(Debug)]
+#[must_use = "dropping a ticket gives up the place"]
+pub struct Ticket {
+    policy: Arc<Policy>,
+    asks: [Ask; MAX_LIMITS],
+    arrived: Tick,
+    timeout: Span,
+    /// Where it waits; `None` once it has ended.
+    wait: Option<Wait>,
+}
+
+/// What an attempt came to, and whom to wake once no lock is held.
+type Stepped = (Step, [Wakers; 2]);
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Admitted,
+    Pending(Tick),
+    Over(Denial),
+}
+
+/// How late a worker's timer may be: so much after its deadline a head whose room was there in time is still let in,
+/// and one behind it whose turn comes at that very instant is not yet sent away.
+const WAKE_SLACK: Span = Span::from_millis(2);
+
+impl Ticket {
+    pub(super) fn new(policy: &Arc<Policy>, asks: &[Ask], arrived: Tick, timeout: Span, wait: Wait) -> Self {
+        let mut kept = [Ask::default(); MAX_LIMITS];
+        for (kept, ask) in kept.iter_mut().zip(asks) {
+            *kept = *ask;
+        }
+        Self { policy: Arc::clone(policy), asks: kept, arrived, timeout, wait: Some(wait) }
+    }
+
+    /// The index in the policy of the limit in whose queue it waits now; `None` once it has ended.
+    pub fn waits_for(&self) -> Option<usize> {
+        self.wait.map(|wait| wait.limit)
+    }
+
+    /// Tries to get in. `waker` is woken when it becomes the head of its queue or when its limit changes; `report` is
+    /// filled when it is admitted or times out. After the end it answers `TimedOut`.
+    pub fn attempt(&mut self, now: Tick, waker: &Waker, report: &mut Report) -> Attempt {
+        let policy = Arc::clone(&self.policy);
+        let asks = self.asks;
+        let Some(wait) = self.wait else {
+            return Attempt::TimedOut(ended(now));
+        };
+        if let Some(pending) = keep_waiting(&policy, &asks, wait, now, waker) {
+            return pending;
+        }
+        let mut round = Round::new(&policy, &asks, now);
+        let (step, wakers) = self.step(&mut round, wait, now, waker);
+        if !matches!(step, Step::Pending(_)) {
+            report.clear();
+            round.report(report);
+        }
+        drop(round);
+        for wakers in wakers {
+            wakers.wake();
+        }
+        match step {
+            Step::Admitted => Attempt::Admitted,
+            Step::Pending(wake_at) => Attempt::Pending { wake_at },
+            Step::Over(denial) => Attempt::TimedOut(report.refusal(denial)),
+        }
+    }
+
+    /// What the head, or one whose time is up, does under all locks.
+    fn step(&mut self, round: &mut Round<'_>, wait: Wait, now: Tick, waker: &Waker) -> Stepped {
+        let Some(shard) = round.shard(wait.limit) else {
+            // It waits where it asked, so there is a shard.
+            let denial = Denial { limit: wait.limit, rate: 0, why: Why::WaitTimeout, retry_at: None };
+            return (Step::Over(denial), Default::default());
+        };
+        let slack = now.since(wait.deadline) <= WAKE_SLACK && shard.same_moment(wait.deadline, now);
+        let in_time = now <= wait.deadline || slack;
+        let is_head = shard.is_head(wait.place);
+        if shard.stance() == Stance::Closed || !is_head || !in_time {
+            return self.end(round, wait, wait.limit, now);
+        }
+        match round.ask(Some(wait.limit)) {
+            Findings::Fits => {
+                round.commit();
+                self.wait = None;
+                let wakers = round.shard(wait.limit).map(|shard| shard.leave(wait.place, true, now));
+                (Step::Admitted, [wakers.unwrap_or_default(), Wakers::default()])
+            }
+            // Its own limit may be raised again before the deadline.
+            Findings::Impossible(Denial { limit, .. }) if limit == wait.limit && now < wait.deadline => {
+                pending(round, wait, wait.deadline, waker)
+            }
+            Findings::Impossible(Denial { limit, .. }) => self.end(round, wait, limit, now),
+            Findings::Blocked if now >= wait.deadline => self.end(round, wait, wait.limit, now),
+            Findings::Blocked => self.stay_or_move(round, wait, now, waker),
+        }
+    }
+
+    /// It cannot get in now: it keeps its place, moves to the queue of the limit whose room comes last, or ends.
+    fn stay_or_move(&mut self, round: &mut Round<'_>, wait: Wait, now: Tick, waker: &Waker) -> Stepped {
+        let obstacles = round.obstacles();
+        let set = obstacles.set();
+        if let Some(own) = obstacles.get(wait.limit)
+            && set == 1 << wait.limit
+        {
+            return pending(round, wait, own.planned.at.min(wait.deadline), waker);
+        }
+        // Who has refused before has had its say in the deadline, and its own queue has a place for it.
+        let fresh = obstacles.excusing(wait.refused_by, wait.limit);
+        match fresh.decide(self.arrived, self.timeout, wait.deadline) {
+            Some(Decision::Wait { limit, planned, deadline }) => {
+                let refused_by = wait.refused_by | set;
+                if limit == wait.limit {
+                    if deadline < wait.deadline
+                        && let Some(shard) = round.shard(limit)
+                    {
+                        shard.shorten(wait.place, deadline);
+                    }
+                    let wait = Wait { deadline, refused_by, ..wait };
+                    self.wait = Some(wait);
+                    return pending(round, wait, planned.min(deadline), waker);
+                }
+                let Some(place) = round.join(limit, planned, deadline) else {
+                    return self.end(round, wait, limit, now);
+                };
+                let left = round.shard(wait.limit).map(|shard| shard.leave(wait.place, false, now));
+                let wait = Wait { limit, place, deadline, refused_by };
+                self.wait = Some(wait);
+                let is_head = round.shard(limit).is_some_and(|shard| shard.is_head(place));
+                let wake_at = if is_head { planned.min(deadline) } else { deadline + WAKE_SLACK };
+                let (step, [replaced, _]) = pending(round, wait, wake_at, waker);
+                (step, [left.unwrap_or_default(), replaced])
+            }
+            Some(Decision::Refuse(denial)) => self.end(round, wait, denial.limit, now),
+            None => pending(round, wait, wait.deadline, waker),
+        }
+    }
+
+    /// It leaves without being admitted; `limit` is the one that ended it.
+    fn end(&mut self, round: &mut Round<'_>, wait: Wait, limit: usize, now: Tick) -> Stepped {
+        self.wait = None;
+        let left = round.shard(wait.limit).map(|shard| shard.leave(wait.place, false, now));
+        // When to come back is what an arrival of now would be told.
+        let (rate, retry_at) = match round.ask(None) {
+            Findings::Fits => (0, Some(now)),
+            Findings::Impossible(denial) => (denial.rate, None),
+            Findings::Blocked => {
+                let obstacles = round.obstacles();
+                let rate = obstacles.get(limit).map_or(0, |blocked| blocked.planned.rate);
+                match obstacles.decide(now, self.timeout, Tick::MAX) {
+                    Some(Decision::Refuse(denial)) => (rate, denial.retry_at),
+                    _ => (rate, Some(now)),
+                }
+            }
+        };
+        let denial = Denial { limit, rate, why: Why::WaitTimeout, retry_at };
+        (Step::Over(denial), [left.unwrap_or_default(), Wakers::default()])
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Some(wait) = self.wait.take() else { return };
+        let key = self.asks.get(wait.limit).and_then(|ask| ask.key);
+        if let (Some(limit), Some(key)) = (self.policy.limits().get(wait.limit), key) {
+            let wakers = limit.lock(key).leave(wait.place, false, Tick::ZERO);
+            wakers.wake();
+        }
+    }
+}
+
+/// The short way, under one lock: not the head, and its time is not up.
+fn keep_waiting(policy: &Policy, asks: &[Ask], wait: Wait, now: Tick, waker: &Waker) -> Option<Attempt> {
+    let key = asks.get(wait.limit)?.key?;
+    let mut shard = policy.limits().get(wait.limit)?.lock(key);
+    let last_call = wait.deadline + WAKE_SLACK;
+    if shard.is_head(wait.place) || now >= last_call || shard.stance() == Stance::Closed {
+        return None;
+    }
+    let replaced = shard.listen(wait.place, waker);
+    drop(shard);
+    drop(replaced);
+    Some(Attempt::Pending { wake_at: last_call })
+}
+
+fn pending(round: &mut Round<'_>, wait: Wait, wake_at: Tick, waker: &Waker) -> Stepped {
+    let replaced = round.shard(wait.limit).and_then(|shard| shard.listen(wait.place, waker));
+    (Step::Pending(wake_at), [Wakers::done(replaced), Wakers::default()])
+}
+
+/// For a ticket that is attempted after its end.
+fn ended(now: Tick) -> Refusal {
+    Refusal { limit: 0, why: Why::WaitTimeout, retry_at: Some(now), quota: 0, window: Span::ZERO, remaining: 0 }
+}

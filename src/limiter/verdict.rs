@@ -1,0 +1,74 @@
+use crate::time::{Span, Tick};
+
+use super::key::Fingerprint;
+use super::ticket::Ticket;
+
+/// What one request asks of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Whose count it goes to; `None`: this limit does not apply to this request.
+    pub key: Option<Fingerprint>,
+    /// How much it takes, usually 1.
+    pub cost: u64,
+}
+
+/// The answer to a request at its arrival.
+#[derive(Debug)]
+#[must_use]
+pub enum Verdict {
+    /// Counted in every limit: go ahead.
+    Admitted,
+    /// It holds a place in one limit's queue: keep the ticket and [attempt](Ticket::attempt) it, at once for the
+    /// first time.
+    Queued(Ticket),
+    /// Not admitted; nothing was counted anywhere.
+    Refused(Refusal),
+}
+
+/// Who refused, why, and when to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The index in the policy of the limit that refused; of several, the one with the latest retry.
+    pub limit: usize,
+    /// Why.
+    pub why: Why,
+    /// The earliest instant at which the request would not be refused if nobody else came or cancelled; `None`: never,
+    /// or unknown.
+    pub retry_at: Option<Tick>,
+    /// The quota `L` of the rate that refused.
+    pub quota: u64,
+    /// The window `W` of that rate.
+    pub window: Span,
+    /// How many more of cost 1 that rate would admit now.
+    pub remaining: u64,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// No room in the rate, and none soon enough to wait for.
+    Rate,
+    /// It could have waited, but the key's queue is full.
+    QueueFull,
+    /// It waited, and its room did not come in time.
+    WaitTimeout,
+    /// It costs more than the rate could ever admit: there is no time to come back.
+    TooCostly,
+    /// The table holds `max_keys` live keys, and `on_full` says to refuse new ones.
+    TableFull,
+}
+
+/// The answer to a waiting request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Attempt {
+    /// Counted in every limit: go ahead.
+    Admitted,
+    /// Attempt again at `wake_at`, or when the waker is woken, whichever is first.
+    Pending {
+        /// When its room is due, or its patience ends.
+        wake_at: Tick,
+    },
+    /// It has left the queue without being admitted.
+    TimedOut(Refusal),
+}
