@@ -1,0 +1,46 @@
+//! What the gateway tells its operator about traffic: metrics and the access log.
+//!
+//! Metrics live in a [`Registry`] of [`Family`]s with bounded labels. Whoever counts owns a cell of its own, made for
+//! it before traffic comes, and is that cell's one writer; a series is the sum of its cells, taken when somebody reads.
+//! So counting is a plain load and store to memory that no other core writes. The access log takes entries without ever
+//! waiting and formats them in a thread of its own.
+//!
+//! It is not the place of log events (`tracing` is), keeps no history and decides nothing. Counters never go down while
+//! the process lives: a dropped cell leaves its count in the series. Callers: the workers count, admin reads, the
+//! gateway starts and closes.
+
+mod access_log;
+mod access_text;
+mod cell;
+mod histogram;
+mod registry;
+mod text;
+
+pub use access_log::{AccessEntry, AccessLog, AccessLogFormat, Closed};
+pub use cell::{Counter, Gauge};
+pub use histogram::Histogram;
+pub use registry::{MAX_SERIES, Registration, Registry};
+
+/// A family of series: what is measured, and by which labels. Families are statics and are told apart by their name.
+#[derive(Debug)]
+pub struct Family {
+    /// By the conventions of Prometheus: `sluicegate_`, the unit, and `_total` for a counter.
+    pub name: &'static str,
+    /// One sentence for whoever reads it in a dashboard.
+    pub help: &'static str,
+    /// What its cells are.
+    pub kind: Kind,
+    /// Names of the labels, in the order in which their values are given.
+    pub labels: &'static [&'static str],
+}
+
+/// What a family measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What only grows.
+    Counter,
+    /// What goes up and down.
+    Gauge,
+    /// How long something took.
+    Histogram,
+}
