@@ -1,0 +1,644 @@
+use std::net::IpAddr;
+use std::task::Waker;
+
+use super::client::{ClientIp, ClientRules, Clients};
+use super::host::{self, HostRoom};
+use super::identity::{KeyFacts, describe_in_place, fingerprint_in_place};
+use super::key::{KeyPart, OnMissingKey};
+use super::malformed::Malformed;
+use super::path::{NormalPath, normalise_target};
+use super::route::{RouteRules, RouteTable};
+use super::view::RequestView;
+use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Refusal, Report, Ticket, Verdict};
+use crate::time::{Span, Tick};
+
+/// What admission says to a request.
+#[derive(Debug)]
+#[must_use]
+pub enum Admission {
+    /// It cannot be understood: 400.
+    Malformed(Malformed),
+    /// No route matches: 404.
+    NoRoute(Arrival),
+    /// A limit of its route refuses it.
+    Refused(Arrival, Refused),
+    /// It has a place in a limit's queue.
+    Waiting(Waiting),
+    /// It may be forwarded.
+    Admitted(Admitted),
+}
+
+/// What was found out about a request, whatever became of it.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// Who asks.
+    pub client: ClientIp,
+    /// Whether the peer of the connection is a trusted proxy.
+    pub trusted_peer: bool,
+    /// The route, as an index into [`Rules::routes`].
+    pub route: Option<usize>,
+    /// The path in its one spelling; `None` if it came so.
+    pub path: Option<Box<str>>,
+    /// How the limits stand.
+    pub report: Report,
+    /// The key of the limit that refused.
+    pub key: Option<Fingerprint>,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is over a limit.
+    Limit(Refusal),
+    /// It lacks the key of a limit that refuses such requests.
+    MissingKey {
+        /// The limit's place in the route.
+        limit: usize,
+    },
+}
+
+/// The right to be forwarded. Only admission can make it:
+///
+/// ```compile_fail,E0451
+/// # use sluicegate::admission::{Admitted, Arrival};
+/// fn forged(admitted: Admitted, arrival: Arrival) -> Admitted {
+///     Admitted { arrival, ..admitted }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Admitted {
+    arrival: Arrival,
+    facts: Facts,
+    waited: bool,
+}
+
+/// What was decided about a request before the limits were asked.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    route: usize,
+    sticky_hash: u64,
+    deadline: Option<Tick>,
+    arrived: Tick,
+}
+
+/// A request that waits for its room in a limit. Dropping it gives its place up.
+///
+/// Its owner calls [`attempt`](Self::attempt) at once, then at `wake_at` of each answer and whenever the waker that it
+/// gave is woken, until the answer is another than `Pending`.
+#[derive(Debug)]
+#[must_use = "dropping it gives the place up"]
+pub struct Waiting(Box<Place>);
+
+#[derive(Debug)]
+struct Place {
+    ticket: Ticket,
+    arrival: Arrival,
+    facts: Facts,
+    keys: [Option<Fingerprint>; MAX_LIMITS],
+}
+
+/// What became of a waiting request.
+#[derive(Debug)]
+#[must_use]
+pub enum Progress {
+    /// It may be forwarded.
+    Admitted(Admitted),
+    /// It goes on waiting.
+    Pending {
+        /// When to attempt again, unless the waker is woken before.
+        wake_at: Tick,
+    },
+    /// It has waited in vain.
+    TimedOut(Arrival, Refusal),
+}
+
+/// All rules of one configuration.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    clients: Clients,
+    routes: Vec<RouteRules>,
+    table: RouteTable,
+    hasher: KeyHasher,
+}
+
+impl Rules {
+    /// Lays the rules out for traffic. `hasher` has to outlive reloads, as the tables of the limits do.
+    pub fn new(clients: ClientRules, mut routes: Vec<RouteRules>, hasher: KeyHasher) -> Self {
+        for route in &mut routes {
+            route.pattern.normalise();
+        }
+        let table = RouteTable::new(&routes);
+        Self { clients: Clients::new(clients), routes, table, hasher }
+    }
+
+    /// The routes, in the order in which they were given.
+    pub fn routes(&self) -> &[RouteRules] {
+        &self.routes
+    }
+
+    /// Decides about one request: who asks, along which route, under which keys, and whether the limits let it in.
+    ///
+    /// `peer` is the other end of the connection. Nothing is allocated for a request that is admitted at once, if its
+    /// path came in its one spelling and the limiter's tables know its keys.
+    pub fn admit<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr, now: Tick) -> Admission {
+        let identity = self.clients.identify(view, peer);
+        let mut room = HostRoom::new();
+        let (path, host) = match read_target(view, &mut room) {
+            Ok(target) => target,
+            Err(malformed) => return Admission::Malformed(malformed),
+        };
+        let found = self.table.find(&self.routes, host, &path.text, view);
+        let route = found.and_then(|index| Some((index, self.routes.get(index)?)));
+        if path.encoded_slash && !route.is_some_and(|(_, route)| route.pattern.allow_encoded_slash) {
+            return Admission::Malformed(Malformed::EncodedSlash);
+        }
+        let mut arrival = Arrival {
+            client: identity.client,
+            trusted_peer: identity.trusted_peer,
+            route: found,
+            path: None,
+            report: Report::default(),
+            key: None,
+        };
+        let Some((index, route)) = route else {
+            arrival.path = path.into_changed();
+            return Admission::NoRoute(arrival);
+        };
+        let facts = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
+        let mut asks = [Ask::default(); MAX_LIMITS];
+        let asked = match self.ask(route, &facts, &mut asks) {
+            Ok(asked) => asked,
+            Err(limit) => {
+                arrival.key = Some(fingerprint_in_place(&arrival.client, &self.hasher));
+                arrival.path = path.into_changed();
+                return Admission::Refused(arrival, Refused::MissingKey { limit });
+            }
+        };
+        let verdict = match asks.get(..asked) {
+            None | Some([]) => Verdict::Admitted,
+            Some(asks) => route.policy.check(asks, route.timeout.unwrap_or(Span::MAX), now, &mut arrival.report),
+        };
+        if let Verdict::Refused(refusal) = verdict {
+            arrival.key = asks.get(refusal.limit).and_then(|ask| ask.key);
+            arrival.path = path.into_changed();
+            return Admission::Refused(arrival, Refused::Limit(refusal));
+        }
+        let facts = Facts {
+            route: index,
+            sticky_hash: route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&facts)),
+            deadline: route.timeout.map(|timeout| now + timeout),
+            arrived: now,
+        };
+        arrival.path = path.into_changed();
+        match verdict {
+            Verdict::Queued(ticket) => {
+                let keys = asks.map(|ask| ask.key);
+                Admission::Waiting(Waiting(Box::new(Place { ticket, arrival, facts, keys })))
+            }
+            _ => Admission::Admitted(Admitted { arrival, facts, waited: false }),
+        }
+    }
+
+    /// The key under which a limit of a route counts this request, in words. Empty if the limit does not apply to it.
+    /// For dead letters only: it allocates, and what it gives may be secret.
+    pub fn describe_key<V: RequestView + ?Sized>(
+        &self,
+        view: &V,
+        client: &ClientIp,
+        route: usize,
+        limit: usize,
+    ) -> Vec<KeyPart> {
+        let Some(route) = self.routes.get(route) else { return Vec::new() };
+        let Some(rule) = route.limits.get(limit) else { return Vec::new() };
+        let mut room = HostRoom::new();
+        let Ok((path, host)) = read_target(view, &mut room) else { return Vec::new() };
+        let facts = KeyFacts { view, client, host, path: &path.text, route: &route.name };
+        rule.key.describe(&facts).unwrap_or_else(|_| match rule.on_missing {
+            OnMissingKey::Skip => Vec::new(),
+            OnMissingKey::ClientIp | OnMissingKey::Refuse => vec![describe_in_place(client)],
+        })
+    }
+
+    /// Fills in what is asked of each limit and says of how many, 0 if none is to be asked; `Err` is the place of the
+    /// limit that refuses requests without its key.
+    fn ask<V: RequestView + ?Sized>(
+        &self,
+        route: &RouteRules,
+        facts: &KeyFacts<'_, V>,
+        asks: &mut [Ask; MAX_LIMITS],
+    ) -> Result<usize, usize> {
+        if route.limits.is_empty() || !route.count_preflight && is_preflight(facts.view) {
+            return Ok(0);
+        }
+        for (limit, (ask, rule)) in asks.iter_mut().zip(&route.limits).enumerate() {
+            let key = match (rule.key.fingerprint(facts, &self.hasher), rule.on_missing) {
+                (Ok(key), _) => Some(key),
+                (Err(_), OnMissingKey::ClientIp) => Some(fingerprint_in_place(facts.client, &self.hasher)),
+                (Err(_), OnMissingKey::Skip) => None,
+                (Err(_), OnMissingKey::Refuse) => return Err(limit),
+            };
+            *ask = Ask { key, cost: rule.cost };
+        }
+        Ok(route.limits.len().min(MAX_LIMITS))
+    }
+}
+
+impl Admitted {
+    /// What was found out about the request.
+    pub fn arrival(&self) -> &Arrival {
+        &self.arrival
+    }
+
+    /// Its route, as an index into [`Rules::routes`].
+    pub fn route(&self) -> usize {
+        self.facts.route
+    }
+
+    /// What makes it stick to a server, equal in every process and version; 0 if its route has no hash key.
+    pub fn sticky_hash(&self) -> u64 {
+        self.facts.sticky_hash
+    }
+
+    /// When it has to be over; `None`: never.
+    pub fn deadline(&self) -> Option<Tick> {
+        self.facts.deadline
+    }
+
+    /// When it arrived.
+    pub fn arrived(&self) -> Tick {
+        self.facts.arrived
+    }
+
+    /// Whether it waited in a queue.
+    pub fn waited(&self) -> bool {
+        self.waited
+    }
+}
+
+impl Waiting {
+    /// Tries to get in. `waker` is woken when there is reason to try again before `wake_at`. After the end it answers
+    /// `TimedOut`.
+    pub fn attempt(&mut self, now: Tick, waker: &Waker) -> Progress {
+        let place = &mut *self.0;
+        match place.ticket.attempt(now, waker, &mut place.arrival.report) {
+            Attempt::Admitted => {
+                Progress::Admitted(Admitted { arrival: place.arrival.clone(), facts: place.facts, waited: true })
+            }
+            Attempt::Pending { wake_at } => Progress::Pending { wake_at },
+            Attempt::TimedOut(refusal) => {
+                place.arrival.key = place.keys.get(refusal.limit).copied().flatten();
+                Progress::TimedOut(place.arrival.clone(), refusal)
+            }
+        }
+    }
+
+    /// What was found out about the request.
+    pub fn arrival(&self) -> &Arrival {
+        &self.0.arrival
+    }
+
+    /// The place in its route of the limit in whose queue it is; `None` once it has ended.
+    pub fn limit(&self) -> Option<usize> {
+        self.0.ticket.waits_for()
+    }
+}
+
+fn read_target<'v, V: RequestView + ?Sized>(
+    view: &'v V,
+    room: &'v mut HostRoom,
+) -> Result<(NormalPath<'v>, Option<&'v str>), Malformed> {
+    let path = normalise_target(view.method(), view.path())?;
+    let host = host::normalise(view.authority(), room)?;
+    Ok((path, host))
+}
+
+/// The question that a browser asks before a request to another origin (Fetch standard, 3.3).
+fn is_preflight<V: RequestView + ?Sized>(view: &V) -> bool {
+    let has = |name| view.header(name).is_some();
+    view.method() == "OPTIONS" && has("origin") && has("access-control-request-method")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::admission::{AddressHeader, KeyExpr, LimitUse, PathPattern, PlainRequest, RoutePattern};
+    use crate::limiter::{Algorithm, Bound, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
+
+    const PEER: &str = "192.0.2.1";
+
+    /// One per second, by this key.
+    fn limited(key: &[&str], on_missing: OnMissingKey, max_wait: Span) -> (Arc<Limit>, LimitUse) {
+        let rates = ["1/s".parse().unwrap()];
+        let limit = Limit::new(LimitSpec {
+            name: "limit".into(),
+            algorithm: Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()),
+            mode: Mode::Enforce,
+            max_wait,
+            max_queue: None,
+            max_keys: 1_000,
+            on_full: OnFull::EvictOldest,
+        });
+        (limit, LimitUse { key: KeyExpr::parse(key).unwrap(), on_missing, cost: 1 })
+    }
+
+    fn route(prefix: &str, limits: Vec<(Arc<Limit>, LimitUse)>) -> RouteRules {
+        let (limits, uses) = limits.into_iter().unzip();
+        RouteRules {
+            name: prefix.into(),
+            pattern: RoutePattern {
+                hosts: Vec::new(),
+                path: PathPattern::Prefix(prefix.to_owned()),
+                methods: Vec::new(),
+                headers: Vec::new(),
+                allow_encoded_slash: false,
+            },
+            policy: Policy::new(limits).unwrap(),
+            limits: uses,
+            hash_key: None,
+            timeout: None,
+            count_preflight: true,
+        }
+    }
+
+    fn rules(routes: Vec<RouteRules>) -> Rules {
+        let clients = ClientRules {
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
+            address_header: AddressHeader::XForwardedFor,
+            ipv6_prefix: 64,
+        };
+        Rules::new(clients, routes, KeyHasher::fixed())
+    }
+
+    fn at_millis(millis: u64) -> Tick {
+        Tick::ZERO + Span::from_millis(millis)
+    }
+
+    fn admit_from(rules: &Rules, peer: &str, view: &PlainRequest) -> Admission {
+        rules.admit(view, peer.parse().unwrap(), Tick::ZERO)
+    }
+
+    fn admit(rules: &Rules, view: &PlainRequest) -> Admission {
+        admit_from(rules, PEER, view)
+    }
+
+    fn get(target: &str) -> PlainRequest {
+        PlainRequest::new("GET", target)
+    }
+
+    fn is_admitted(admission: &Admission) -> bool {
+        matches!(admission, Admission::Admitted(_))
+    }
+
+    fn is_over_limit(admission: &Admission) -> bool {
+        matches!(admission, Admission::Refused(_, Refused::Limit(refusal)) if refusal.why == Why::Rate)
+    }
+
+    #[test]
+    fn admits_on_a_route_without_limits() {
+        let rules = rules(vec![
+            route("/other", Vec::new()),
+            RouteRules { timeout: Some(Span::from_secs(5)), ..route("/", Vec::new()) },
+        ]);
+        let now = at_millis(7);
+        let Admission::Admitted(admitted) = rules.admit(&get("/x"), PEER.parse().unwrap(), now) else {
+            panic!("nothing stands in its way")
+        };
+        assert_eq!(admitted.route(), 1);
+        assert_eq!(admitted.arrived(), now);
+        assert_eq!(admitted.deadline(), Some(at_millis(5_007)));
+        assert!(!admitted.waited());
+        assert_eq!(admitted.sticky_hash(), 0);
+        let arrival = admitted.arrival();
+        assert_eq!((arrival.route, arrival.path.as_deref(), arrival.trusted_peer), (Some(1), None, false));
+        assert_eq!(arrival.client.to_string(), PEER);
+        assert!(arrival.report.lines().is_empty());
+    }
+
+    #[test]
+    fn without_a_timeout_there_is_no_deadline() {
+        let rules = rules(vec![route("/", Vec::new())]);
+        let Admission::Admitted(admitted) = admit(&rules, &get("/")) else { panic!("nothing stands in its way") };
+        assert_eq!(admitted.deadline(), None);
+    }
+
+    #[test]
+    fn no_route_is_told_with_the_path_that_was_looked_for() {
+        let rules = rules(vec![route("/api", Vec::new())]);
+        let Admission::NoRoute(arrival) = admit(&rules, &get("/x/../y")) else { panic!("there is none") };
+        assert_eq!((arrival.route, arrival.path.as_deref()), (None, Some("/y")));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_malformed() {
+        let rules = rules(vec![route("/", Vec::new())]);
+        for (request, expected) in [
+            (get("x"), Malformed::PathForm),
+            (get("/%0"), Malformed::PathEncoding),
+            (get("/").host("a b"), Malformed::Authority),
+            (get("/a%2fb"), Malformed::EncodedSlash),
+            (get("/a\\b"), Malformed::EncodedSlash),
+        ] {
+            assert!(
+                matches!(admit(&rules, &request), Admission::Malformed(found) if found == expected),
+                "{expected:?}"
+            );
+        }
+        assert!(is_admitted(&admit(&rules, &PlainRequest::new("OPTIONS", "*"))));
+    }
+
+    #[test]
+    fn an_encoded_slash_is_for_routes_that_allow_it() {
+        let mut allowing = route("/files", Vec::new());
+        allowing.pattern.allow_encoded_slash = true;
+        let rules = rules(vec![allowing, route("/public", Vec::new())]);
+        let Admission::Admitted(admitted) = admit(&rules, &get("/files/a%2f..%2fb")) else { panic!("it is allowed") };
+        assert_eq!(admitted.arrival().path.as_deref(), Some("/files/a%2F..%2Fb"));
+        for path in ["/public/a%2fb", "/files%2fa", "/none/a%2fb", "/files/a%2fb/../../public"] {
+            assert!(matches!(admit(&rules, &get(path)), Admission::Malformed(Malformed::EncodedSlash)), "{path}");
+        }
+    }
+
+    #[test]
+    fn refuses_whom_the_limit_refuses_and_nobody_else() {
+        let rules = rules(vec![route("/", vec![limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO)])]);
+        let (one, two) = (get("/").with("k", "one"), get("/").with("k", "two"));
+        let Admission::Admitted(admitted) = admit(&rules, &one) else { panic!("the first of its key") };
+        assert_eq!(admitted.arrival().report.lines().len(), 1);
+        let Admission::Refused(arrival, Refused::Limit(refusal)) = admit(&rules, &one) else { panic!("the second") };
+        assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, Why::Rate, Some(at_millis(1_000))));
+        let mut key = KeyHasher::fixed().start();
+        key.part(2, b"one");
+        assert_eq!(arrival.key, Some(key.finish()));
+        assert!(is_admitted(&admit(&rules, &two)));
+    }
+
+    #[test]
+    fn no_spelling_of_the_path_or_host_has_a_count_of_its_own() {
+        let rules = rules(vec![
+            route("/api/", vec![limited(&["host", "path"], OnMissingKey::ClientIp, Span::ZERO)]),
+            route("/", Vec::new()),
+        ]);
+        assert!(is_admitted(&admit(&rules, &get("/api/login").host("example.com"))));
+        for (host, path) in [
+            ("example.com", "/api/login"),
+            ("EXAMPLE.com.:80", "/api//login"),
+            ("example.com", "/%61pi/./log%69n"),
+            ("example.com", "/x/%2e%2E/api/login"),
+            ("example.com", "//api/x/../login"),
+        ] {
+            assert!(is_over_limit(&admit(&rules, &get(path).host(host))), "{host}{path}");
+        }
+        assert!(is_admitted(&admit(&rules, &get("/api/logout").host("example.com"))));
+    }
+
+    #[test]
+    fn clients_without_the_key_are_counted_by_their_address() {
+        let rules = rules(vec![route("/", vec![limited(&["route", "header:k"], OnMissingKey::ClientIp, Span::ZERO)])]);
+        assert!(is_admitted(&admit_from(&rules, "192.0.2.1", &get("/"))));
+        assert!(is_admitted(&admit_from(&rules, "192.0.2.2", &get("/"))));
+        let again = admit_from(&rules, "192.0.2.1", &get("/").with("k", " "));
+        assert!(is_over_limit(&again));
+        assert!(is_admitted(&admit_from(&rules, "192.0.2.1", &get("/").with("k", "1"))));
+    }
+
+    #[test]
+    fn a_limit_that_skips_clients_without_the_key_does_not_apply_to_them() {
+        let rules = rules(vec![route(
+            "/",
+            vec![
+                limited(&["header:k"], OnMissingKey::Skip, Span::ZERO),
+                limited(&["client-ip"], OnMissingKey::Refuse, Span::ZERO),
+            ],
+        )]);
+        let Admission::Admitted(admitted) = admit(&rules, &get("/")) else { panic!("the first") };
+        assert_eq!(admitted.arrival().report.lines().iter().map(|line| line.limit).collect::<Vec<_>>(), [1]);
+        let Admission::Refused(_, Refused::Limit(refusal)) = admit(&rules, &get("/")) else { panic!("the second") };
+        assert_eq!(refusal.limit, 1);
+        let only_skipping = self::rules(vec![route("/", vec![limited(&["header:k"], OnMissingKey::Skip, Span::ZERO)])]);
+        for _ in 0..3 {
+            assert!(is_admitted(&admit(&only_skipping, &get("/"))));
+        }
+    }
+
+    #[test]
+    fn a_limit_may_refuse_clients_without_the_key() {
+        let by_address = limited(&["client-ip"], OnMissingKey::ClientIp, Span::ZERO);
+        let rules = rules(vec![route("/", vec![by_address, limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO)])]);
+        let refused = |peer| match admit_from(&rules, peer, &get("/")) {
+            Admission::Refused(arrival, Refused::MissingKey { limit }) => (limit, arrival.route, arrival.key),
+            other => panic!("it lacks the key: {other:?}"),
+        };
+        let (limit, route, key) = refused("192.0.2.1");
+        assert_eq!((limit, route), (1, Some(0)));
+        assert!(key.is_some() && key != refused("192.0.2.2").2, "floods are told apart by the client's address");
+        assert!(is_admitted(&admit(&rules, &get("/").with("k", "1"))), "the refused one was counted nowhere");
+    }
+
+    #[test]
+    fn clients_behind_a_trusted_proxy_are_counted_apart() {
+        let rules = rules(vec![route("/", vec![limited(&["client-ip"], OnMissingKey::Refuse, Span::ZERO)])]);
+        let through = |peer, client| admit_from(&rules, peer, &get("/").with("x-forwarded-for", client));
+        let Admission::Admitted(admitted) = through("10.0.0.1", "198.51.100.1") else { panic!("the first") };
+        assert!(admitted.arrival().trusted_peer);
+        assert_eq!(admitted.arrival().client.to_string(), "198.51.100.1");
+        assert!(is_admitted(&through("10.0.0.1", "198.51.100.2")));
+        assert!(is_over_limit(&through("10.0.0.2", "198.51.100.1")));
+        assert!(is_admitted(&through("203.0.113.1", "198.51.100.3")));
+        assert!(is_over_limit(&through("203.0.113.1", "198.51.100.4")), "its claims are not believed");
+    }
+
+    #[test]
+    fn preflights_are_counted_unless_the_route_says_otherwise() {
+        let preflight = || {
+            PlainRequest::new("OPTIONS", "/").with("origin", "https://a").with("access-control-request-method", "PUT")
+        };
+        for count_preflight in [true, false] {
+            let limits = vec![limited(&["client-ip"], OnMissingKey::Refuse, Span::ZERO)];
+            let rules = rules(vec![RouteRules { count_preflight, ..route("/", limits) }]);
+            assert!(is_admitted(&admit(&rules, &preflight())));
+            assert_eq!(is_over_limit(&admit(&rules, &preflight())), count_preflight);
+            let only_options = PlainRequest::new("OPTIONS", "/").with("origin", "https://a");
+            assert_eq!(is_admitted(&admit(&rules, &only_options)), !count_preflight);
+            assert!(is_over_limit(&admit(&rules, &only_options)));
+        }
+    }
+
+    #[test]
+    fn waits_and_is_admitted_when_there_is_room() {
+        let limits = vec![limited(&["client-ip"], OnMissingKey::Refuse, Span::from_secs(5))];
+        let rules = rules(vec![RouteRules { timeout: Some(Span::from_secs(9)), ..route("/", limits) }]);
+        assert!(is_admitted(&admit(&rules, &get("/a/../"))));
+        let Admission::Waiting(mut waiting) = admit(&rules, &get("/a/../b")) else { panic!("it may wait") };
+        assert_eq!(waiting.limit(), Some(0));
+        assert_eq!(waiting.arrival().path.as_deref(), Some("/b"));
+        let Progress::Pending { wake_at } = waiting.attempt(Tick::ZERO, Waker::noop()) else { panic!("no room yet") };
+        assert_eq!(wake_at, at_millis(1_000));
+        let Progress::Admitted(admitted) = waiting.attempt(wake_at, Waker::noop()) else { panic!("there is room") };
+        assert!(admitted.waited());
+        assert_eq!(admitted.arrived(), Tick::ZERO);
+        assert_eq!(admitted.deadline(), Some(at_millis(9_000)), "from its arrival, not from its admission");
+        assert_eq!(admitted.arrival().path.as_deref(), Some("/b"));
+        assert_eq!(admitted.arrival().report.lines().len(), 1);
+        assert_eq!(waiting.limit(), None);
+    }
+
+    #[test]
+    fn who_waits_in_vain_is_told_by_which_limit_and_key() {
+        let limits = vec![
+            limited(&["header:k"], OnMissingKey::Skip, Span::ZERO),
+            limited(&["client-ip"], OnMissingKey::Refuse, Span::from_millis(1_500)),
+        ];
+        let rules = rules(vec![route("/", limits)]);
+        assert!(is_admitted(&admit(&rules, &get("/"))));
+        let Admission::Waiting(mut waiting) = admit(&rules, &get("/")) else { panic!("it may wait") };
+        let Progress::Pending { .. } = waiting.attempt(Tick::ZERO, Waker::noop()) else { panic!("no room yet") };
+        let Progress::TimedOut(arrival, refusal) = waiting.attempt(at_millis(60_000), Waker::noop()) else {
+            panic!("its time is over")
+        };
+        assert_eq!((refusal.limit, refusal.why), (1, Why::WaitTimeout));
+        let mut key = KeyHasher::fixed().start();
+        key.part(1, &arrival.client.key());
+        assert_eq!(arrival.key, Some(key.finish()));
+    }
+
+    #[test]
+    fn the_sticky_hash_is_of_the_hash_key_and_else_of_the_client() {
+        let sticky = RouteRules { hash_key: Some(KeyExpr::parse(&["cookie:s"]).unwrap()), ..route("/", Vec::new()) };
+        let rules = rules(vec![sticky]);
+        let hash = |peer, cookie: &str| match admit_from(&rules, peer, &get("/").with("cookie", cookie)) {
+            Admission::Admitted(admitted) => admitted.sticky_hash(),
+            other => panic!("nothing stands in its way: {other:?}"),
+        };
+        assert_eq!(hash("192.0.2.1", "s=1"), hash("192.0.2.2", "a=0; s=1"));
+        assert_ne!(hash("192.0.2.1", "s=1"), hash("192.0.2.1", "s=2"));
+        assert_ne!(hash("192.0.2.1", ""), hash("192.0.2.2", ""));
+        assert_eq!(hash("192.0.2.1", ""), hash("192.0.2.1", "t=1"));
+    }
+
+    #[test]
+    fn a_key_is_described_as_it_was_counted() {
+        let rules = rules(vec![route(
+            "/",
+            vec![
+                limited(&["header:k", "path"], OnMissingKey::ClientIp, Span::ZERO),
+                limited(&["query:q"], OnMissingKey::Skip, Span::ZERO),
+            ],
+        )]);
+        let client = ClientIp::clone(&match admit_from(&rules, "2001:db8::1", &get("/")) {
+            Admission::Admitted(admitted) => admitted.arrival().client.clone(),
+            other => panic!("nothing stands in its way: {other:?}"),
+        });
+        let described = |view: &PlainRequest, limit| {
+            let parts = rules.describe_key(view, &client, 0, limit);
+            parts.into_iter().map(|part| format!("{}={}", part.source, part.value)).collect::<Vec<_>>()
+        };
+        assert_eq!(described(&get("/a/../b").with("k", "v"), 0), ["header:k=v", "path=/b"]);
+        assert_eq!(described(&get("/b"), 0), ["client-ip=2001:db8::/64"]);
+        assert_eq!(described(&get("/?q=%31"), 1), ["query:q=1"]);
+        assert!(described(&get("/"), 1).is_empty());
+        assert!(described(&get("/"), 2).is_empty());
+        assert!(rules.describe_key(&get("/"), &client, 1, 0).is_empty());
+    }
+}

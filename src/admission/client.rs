@@ -1,0 +1,423 @@
+//! Who the client is. The only place that builds a [`ClientIp`], so no forwarding field becomes a key unless a trusted
+//! peer vouches for it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use super::hops::{self, RightToLeft};
+use super::view::RequestView;
+
+/// Hops of one field line that are looked at. A chain of more trusted proxies than this ends there.
+const MAX_HOPS: usize = 64;
+
+/// How the client of a request is found: `[client]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientRules {
+    /// Whose forwarding fields are believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Which field they write the client's address to.
+    pub address_header: AddressHeader,
+    /// How much of an IPv6 address is the client, 1 to 128 bits.
+    pub ipv6_prefix: u8,
+}
+
+/// The field that carries the client's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressHeader {
+    /// `X-Forwarded-For`: a list of addresses, each proxy adding its peer at the right.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239): the `for` parameters, read the same way.
+    Forwarded,
+    /// `X-Real-IP`: one address; of several lines the last.
+    XRealIp,
+}
+
+/// The client of a request. It cannot be made outside admission:
+///
+/// ```compile_fail,E0451
+/// # use sluicegate::admission::ClientIp;
+/// fn forged(client: ClientIp, addr: std::net::IpAddr) -> ClientIp {
+///     ClientIp { addr, ..client }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientIp {
+    addr: IpAddr,
+    ipv6_prefix: u8,
+}
+
+impl ClientIp {
+    /// The whole address; an IPv4 address that came mapped into IPv6 is an IPv4 address here.
+    pub fn addr(&self) -> IpAddr {
+        self.addr
+    }
+
+    /// What tells it from other clients: an IPv4 address mapped into IPv6, or the first `ipv6_prefix` bits of an IPv6
+    /// address.
+    pub fn key(&self) -> [u8; 16] {
+        match self.addr {
+            IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
+            IpAddr::V6(addr) => self.network(addr).octets(),
+        }
+    }
+
+    /// The key, as people write it: `192.0.2.1`, `2001:db8::/64`.
+    pub(super) fn key_text(&self) -> String {
+        match self.addr {
+            IpAddr::V6(addr) if self.ipv6_prefix < 128 => format!("{}/{}", self.network(addr), self.ipv6_prefix),
+            _ => self.addr.to_string(),
+        }
+    }
+
+    fn network(&self, addr: Ipv6Addr) -> Ipv6Addr {
+        let host_bits = 128_u32.saturating_sub(u32::from(self.ipv6_prefix));
+        Ipv6Addr::from_bits(addr.to_bits() & u128::MAX.checked_shl(host_bits).unwrap_or(0))
+    }
+}
+
+impl fmt::Display for ClientIp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.addr.fmt(f)
+    }
+}
+
+/// What the connection and the forwarding fields say together.
+pub(super) struct Identity {
+    pub(super) client: ClientIp,
+    pub(super) trusted_peer: bool,
+}
+
+/// [`ClientRules`], laid out for the traffic.
+#[derive(Clone, Debug)]
+pub(super) struct Clients {
+    v4: Ranges,
+    v6: Ranges,
+    header: AddressHeader,
+    ipv6_prefix: u8,
+}
+
+impl Clients {
+    pub(super) fn new(rules: ClientRules) -> Self {
+        let nets = rules.trusted_proxies.into_iter().map(canonical);
+        let (v4, v6): (Vec<_>, Vec<_>) = nets.partition(|net| net.addr().is_ipv4());
+        Self {
+            v4: Ranges::new(&v4),
+            v6: Ranges::new(&v6),
+            header: rules.address_header,
+            ipv6_prefix: rules.ipv6_prefix.min(128),
+        }
+    }
+
+    pub(super) fn identify<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr) -> Identity {
+        let peer = peer.to_canonical();
+        let trusted_peer = self.trusts(peer);
+        let addr = if trusted_peer { self.forwarded(view).unwrap_or(peer) } else { peer };
+        Identity { client: ClientIp { addr, ipv6_prefix: self.ipv6_prefix }, trusted_peer }
+    }
+
+    fn trusts(&self, addr: IpAddr) -> bool {
+        match addr {
+            IpAddr::V4(_) => self.v4.contains(bits(addr)),
+            IpAddr::V6(_) => self.v6.contains(bits(addr)),
+        }
+    }
+
+    /// The first hop from the right that is not trusted, or else the last one before something that is no address, or
+    /// the leftmost; none if there is no such hop.
+    fn forwarded<V: RequestView + ?Sized>(&self, view: &V) -> Option<IpAddr> {
+        let name = match self.header {
+            AddressHeader::XForwardedFor => "x-forwarded-for",
+            AddressHeader::Forwarded => "forwarded",
+            AddressHeader::XRealIp => {
+                let mut last = None;
+                view.for_each_header("x-real-ip", &mut |line| last = hops::address(line));
+                return last;
+            }
+        };
+        let mut trail = Trail::default();
+        view.for_each_header(name, &mut |line| trail.add(self.follow(line)));
+        trail.last_good
+    }
+
+    fn follow(&self, line: &[u8]) -> Trail {
+        let is_forwarded = self.header == AddressHeader::Forwarded;
+        let mut trail = Trail::default();
+        for (seen, hop) in RightToLeft::new(line, is_forwarded).enumerate() {
+            if seen < MAX_HOPS && hop.trim_ascii().is_empty() {
+                // A list may hold empty elements (RFC 9110, 5.6.1.2).
+                continue;
+            }
+            let addr = if is_forwarded { hops::forwarded_for(hop) } else { hops::address(hop) };
+            trail.last_good = addr.filter(|_| seen < MAX_HOPS).or(trail.last_good);
+            trail.ended = seen == MAX_HOPS || addr.is_none_or(|addr| !self.trusts(addr));
+            if trail.ended {
+                break;
+            }
+        }
+        trail
+    }
+}
+
+/// How far a walk from right to left came.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trail {
+    last_good: Option<IpAddr>,
+    /// Nothing further left is believed.
+    ended: bool,
+}
+
+impl Trail {
+    /// Goes on with the line below, which is further right.
+    fn add(&mut self, line: Self) {
+        if line.ended {
+            *self = line;
+        } else {
+            self.last_good = self.last_good.or(line.last_good);
+        }
+    }
+}
+
+/// Sorted ranges that do not touch: a lookup does not grow with every network of a large provider.
+#[derive(Clone, Debug)]
+struct Ranges(Vec<(u128, u128)>);
+
+impl Ranges {
+    fn new(nets: &[IpNet]) -> Self {
+        let mut ranges: Vec<_> = nets.iter().map(|net| (bits(net.network()), bits(net.broadcast()))).collect();
+        ranges.sort_unstable();
+        let mut merged: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
+        for (first, last) in ranges {
+            match merged.last_mut() {
+                Some((_, end)) if first <= end.saturating_add(1) => *end = last.max(*end),
+                _ => merged.push((first, last)),
+            }
+        }
+        Self(merged)
+    }
+
+    fn contains(&self, bits: u128) -> bool {
+        let after = self.0.partition_point(|(first, _)| *first <= bits);
+        after.checked_sub(1).and_then(|at| self.0.get(at)).is_some_and(|(_, last)| bits <= *last)
+    }
+}
+
+fn bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => u128::from(addr.to_bits()),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+/// A network of IPv4 addresses mapped into IPv6 is a network of IPv4 addresses.
+fn canonical(net: IpNet) -> IpNet {
+    let IpNet::V6(v6) = net else { return net };
+    let mapped = v6.prefix_len().checked_sub(96).zip(v6.network().to_ipv4_mapped());
+    mapped.and_then(|(prefix, addr)| IpNet::new(IpAddr::V4(addr), prefix).ok()).unwrap_or(net)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::admission::view::PlainRequest;
+
+    fn clients(header: AddressHeader, trusted: &[&str]) -> Clients {
+        let trusted_proxies = trusted.iter().map(|net| net.parse().unwrap()).collect();
+        Clients::new(ClientRules { trusted_proxies, address_header: header, ipv6_prefix: 64 })
+    }
+
+    fn client_of(clients: &Clients, peer: &str, lines: &[(&str, &str)]) -> String {
+        let request =
+            lines.iter().fold(PlainRequest::new("GET", "/"), |request, (name, value)| request.with(name, value));
+        clients.identify(&request, peer.parse().unwrap()).client.to_string()
+    }
+
+    #[test]
+    fn a_forwarding_field_of_an_untrusted_peer_means_nothing() {
+        for header in [AddressHeader::XForwardedFor, AddressHeader::Forwarded, AddressHeader::XRealIp] {
+            let clients = clients(header, &["10.0.0.0/8"]);
+            let lines = [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=1.1.1.1"), ("x-real-ip", "1.1.1.1")];
+            assert_eq!(client_of(&clients, "203.0.113.9", &lines), "203.0.113.9");
+            assert_eq!(client_of(&clients, "10.9.9.9", &lines), "1.1.1.1");
+        }
+    }
+
+    #[test]
+    fn x_forwarded_for_is_read_from_the_right_up_to_the_first_untrusted_hop() {
+        let clients = clients(AddressHeader::XForwardedFor, &["10.0.0.0/8", "2001:db8:f::/48"]);
+        for (lines, client) in [
+            (&["1.1.1.1"][..], "1.1.1.1"),
+            (&["6.6.6.6, 1.1.1.1"], "1.1.1.1"),
+            (&["6.6.6.6, 1.1.1.1, 10.0.0.2,2001:db8:f::2"], "1.1.1.1"),
+            (&["6.6.6.6", "1.1.1.1", "10.0.0.2"], "1.1.1.1"),
+            (&["1.1.1.1:4711"], "1.1.1.1"),
+            (&["[2001:db8::7]:443"], "2001:db8::7"),
+            (&["2001:db8::7"], "2001:db8::7"),
+            (&["::ffff:1.1.1.1"], "1.1.1.1"),
+            (&["1.1.1.1,,", " , "], "1.1.1.1"),
+            (&["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+            (&["10.0.0.3", "10.0.0.2"], "10.0.0.3"),
+            (&[], "10.0.0.1"),
+            (&[""], "10.0.0.1"),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| ("x-forwarded-for", *line)).collect();
+            assert_eq!(client_of(&clients, "10.0.0.1", &lines), client, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_ends_the_walk_at_the_hop_before_it() {
+        let clients = clients(AddressHeader::XForwardedFor, &["10.0.0.0/8"]);
+        for garbage in [
+            "unknown",
+            "1.1.1.1.1",
+            "1.1.1.1 2.2.2.2",
+            "1.1.1.1:http",
+            "fe80::1%eth0",
+            "[::1",
+            "\u{e9}",
+            "1.1.1.1:123456",
+        ] {
+            assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", garbage)]), "10.0.0.1");
+            let line = format!("6.6.6.6, {garbage}, 10.0.0.2");
+            assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", &line)]), "10.0.0.2");
+            let lines = [("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", garbage), ("x-forwarded-for", "10.0.0.2")];
+            assert_eq!(client_of(&clients, "10.0.0.1", &lines), "10.0.0.2");
+        }
+    }
+
+    #[test]
+    fn looks_at_a_bounded_number_of_hops() {
+        let clients = clients(AddressHeader::XForwardedFor, &["10.0.0.0/8"]);
+        let chain = |hops: usize| {
+            let trusted: Vec<_> = (0..hops).rev().map(|hop| format!("10.1.0.{hop}")).collect();
+            format!("1.1.1.1,{}", trusted.join(","))
+        };
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", &chain(63))]), "1.1.1.1");
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", &chain(64))]), "10.1.0.63");
+        let blanks = format!("1.1.1.1{}", ",".repeat(64));
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", &blanks)]), "10.0.0.1");
+    }
+
+    #[test]
+    fn forwarded_is_read_as_rfc_7239_writes_it() {
+        let clients = clients(AddressHeader::Forwarded, &["10.0.0.0/8"]);
+        for (line, client) in [
+            ("for=1.1.1.1", "1.1.1.1"),
+            ("For=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
+            ("for=1.1.1.1;proto=http;by=203.0.113.43", "1.1.1.1"),
+            ("proto=http; FOR=\"1.1.1.1:80\" ;host=\"a,b;for=9.9.9.9\"", "1.1.1.1"),
+            ("for=6.6.6.6, for=1.1.1.1, for=10.0.0.2", "1.1.1.1"),
+            ("for=6.6.6.6, for=unknown, for=10.0.0.2", "10.0.0.2"),
+            ("for=6.6.6.6, for=_hidden, for=10.0.0.2", "10.0.0.2"),
+            ("for=6.6.6.6, proto=https, for=10.0.0.2", "10.0.0.2"),
+            ("for=6.6.6.6;for=1.1.1.1, for=10.0.0.2", "10.0.0.2"),
+            ("for=\"1.1.1.1:_port\"", "1.1.1.1"),
+            ("for=\"1.1.1.1", "10.0.0.1"),
+            // A quote that the client left open hides nothing of what stands right of it.
+            ("for=\"6.6.6.6, for=1.1.1.1", "1.1.1.1"),
+            ("for=\"6.6.6.6, for=\"[2001:db8::1]\"", "2001:db8::1"),
+        ] {
+            assert_eq!(client_of(&clients, "10.0.0.1", &[("forwarded", line)]), client, "{line}");
+        }
+    }
+
+    #[test]
+    fn x_real_ip_is_the_last_line() {
+        let clients = clients(AddressHeader::XRealIp, &["10.0.0.0/8"]);
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("x-real-ip", "6.6.6.6"), ("x-real-ip", "1.1.1.1")]), "1.1.1.1");
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("x-real-ip", "1.1.1.1, 2.2.2.2")]), "10.0.0.1");
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", "1.1.1.1")]), "10.0.0.1");
+    }
+
+    #[test]
+    fn mapped_addresses_are_ipv4() {
+        let clients = clients(AddressHeader::XForwardedFor, &["::ffff:10.0.0.0/104"]);
+        assert_eq!(client_of(&clients, "::ffff:10.0.0.1", &[("x-forwarded-for", "1.1.1.1")]), "1.1.1.1");
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", "1.1.1.1")]), "1.1.1.1");
+        assert_eq!(client_of(&clients, "::ffff:9.0.0.1", &[("x-forwarded-for", "1.1.1.1")]), "9.0.0.1");
+    }
+
+    #[test]
+    fn the_key_is_the_prefix_of_an_ipv6_address_and_the_whole_of_an_ipv4_one() {
+        let client = |addr: &str, ipv6_prefix| ClientIp { addr: addr.parse().unwrap(), ipv6_prefix };
+        let one = client("2001:db8:1:2:aaaa::1", 64);
+        assert_eq!(one.key(), client("2001:db8:1:2:bbbb::2", 64).key());
+        assert_ne!(one.key(), client("2001:db8:1:3:aaaa::1", 64).key());
+        assert_eq!(one.key_text(), "2001:db8:1:2::/64");
+        assert_eq!(client("2001:db8:1:2:aaaa::1", 128).key_text(), "2001:db8:1:2:aaaa::1");
+        assert_ne!(client("2001:db8::1", 128).key(), client("2001:db8::2", 128).key());
+        assert_eq!(client("2001:db8::1", 33).key_text(), "2001:db8::/33");
+        assert_ne!(client("192.0.2.1", 64).key(), client("192.0.2.2", 64).key());
+        assert_eq!(client("192.0.2.1", 64).key_text(), "192.0.2.1");
+    }
+
+    #[test]
+    fn networks_that_touch_or_overlap_are_found_to_their_edges() {
+        let clients = clients(
+            AddressHeader::XForwardedFor,
+            &["10.0.0.0/25", "10.0.0.128/25", "10.0.0.64/32", "192.0.2.7/32", "0.0.0.0/32", "255.255.255.255/32"],
+        );
+        for (addr, trusted) in [
+            ("10.0.0.0", true),
+            ("10.0.0.127", true),
+            ("10.0.0.128", true),
+            ("10.0.0.255", true),
+            ("10.0.1.0", false),
+            ("9.255.255.255", false),
+            ("192.0.2.6", false),
+            ("192.0.2.7", true),
+            ("192.0.2.8", false),
+            ("0.0.0.0", true),
+            ("255.255.255.255", true),
+            ("::a00:0", false),
+        ] {
+            assert_eq!(clients.trusts(addr.parse().unwrap()), trusted, "{addr}");
+        }
+    }
+
+    /// All lines as one list, walked from the right, as the configuration's documentation words it.
+    fn walked(lines: &[String], peer: IpAddr, trusted: &[IpNet]) -> IpAddr {
+        let all = lines.join(",");
+        let mut client = peer;
+        for hop in all.rsplit(',').map(str::trim).filter(|hop| !hop.is_empty()) {
+            let Ok(addr) = hop.parse::<IpAddr>() else { break };
+            client = addr;
+            if !trusted.iter().any(|net| net.contains(&addr)) {
+                break;
+            }
+        }
+        client
+    }
+
+    proptest! {
+        #[test]
+        fn finds_the_client_that_a_walk_over_one_long_list_finds(
+            lines in prop::collection::vec(
+                prop::collection::vec(prop::sample::select(vec!["10.0.0.2", "10.0.0.3", "1.1.1.1", "2.2.2.2", "junk", ""]), 0..5),
+                0..4,
+            )
+        ) {
+            let lines: Vec<String> = lines.iter().map(|hops| hops.join(", ")).collect();
+            let fields: Vec<_> = lines.iter().map(|line| ("x-forwarded-for", line.as_str())).collect();
+            let clients = clients(AddressHeader::XForwardedFor, &["10.0.0.0/8"]);
+            let expected = walked(&lines, "10.0.0.1".parse().unwrap(), &["10.0.0.0/8".parse().unwrap()]);
+            prop_assert_eq!(client_of(&clients, "10.0.0.1", &fields), expected.to_string());
+        }
+
+        #[test]
+        fn any_bytes_of_a_trusted_peer_give_some_client(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            for header in [AddressHeader::XForwardedFor, AddressHeader::Forwarded, AddressHeader::XRealIp] {
+                let request = PlainRequest::new("GET", "/")
+                    .with("x-forwarded-for", &line)
+                    .with("forwarded", &line)
+                    .with("x-real-ip", &line);
+                let identity = clients(header, &["10.0.0.0/8"]).identify(&request, "10.0.0.1".parse().unwrap());
+                prop_assert!(identity.trusted_peer);
+            }
+        }
+    }
+}

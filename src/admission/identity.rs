@@ -1,0 +1,346 @@
+//! What a key is for one request: as a fingerprint for the limiter, as a stable hash for stickiness, in words for the
+//! dead-letter log. All three read the same bytes.
+
+use super::client::ClientIp;
+use super::key::{KeyExpr, KeyPart, Part};
+use super::spelling::{basic_user, cookie_value, loose, query_value};
+use super::view::RequestView;
+use crate::balance::stable_hash;
+use crate::limiter::{Fingerprint, KeyBuilder, KeyHasher};
+
+/// Decoded bytes that are handed on together; a longer value is several pieces.
+const PIECE: usize = 128;
+/// Marks a piece that more of the same value follows.
+const MORE: u8 = 0x80;
+/// The client's address in place of a missing key: never the same as `client-ip`, nor as any value.
+const IN_PLACE: u8 = 0x40;
+
+/// The sources of a request's keys.
+pub(super) struct KeyFacts<'r, V: ?Sized> {
+    pub(super) view: &'r V,
+    pub(super) client: &'r ClientIp,
+    pub(super) host: Option<&'r str>,
+    pub(super) path: &'r str,
+    pub(super) route: &'r str,
+}
+
+/// The request lacks a part of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missing;
+
+impl KeyExpr {
+    /// The fingerprint that the limiter counts by.
+    pub(super) fn fingerprint<V: RequestView + ?Sized>(
+        &self,
+        facts: &KeyFacts<'_, V>,
+        hasher: &KeyHasher,
+    ) -> Result<Fingerprint, Missing> {
+        let mut key = hasher.start();
+        for part in self.parts() {
+            part.read(facts, &mut key)?;
+        }
+        Ok(key.finish())
+    }
+
+    /// A hash that is equal in every process and version; of the client's address where the request lacks a part.
+    pub(super) fn sticky_hash<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>) -> u64 {
+        let mut hash = StableHash(0);
+        for part in self.parts() {
+            if part.read(facts, &mut hash).is_err() {
+                hash = StableHash(0);
+                hash.part(Part::ClientIp.tag(), &facts.client.key());
+                break;
+            }
+        }
+        hash.0
+    }
+
+    /// Each part in words.
+    pub(super) fn describe<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>) -> Result<Vec<KeyPart>, Missing> {
+        let describe = |part: &Part| {
+            let mut text = Text(Vec::new());
+            part.read(facts, &mut text)?;
+            let value = match part {
+                Part::ClientIp => facts.client.key_text(),
+                _ => String::from_utf8_lossy(&text.0).into_owned(),
+            };
+            Ok(KeyPart { source: part.to_string(), value })
+        };
+        self.parts().iter().map(describe).collect()
+    }
+}
+
+/// The fingerprint of a client that lacks the key.
+pub(super) fn fingerprint_in_place(client: &ClientIp, hasher: &KeyHasher) -> Fingerprint {
+    let mut key = hasher.start();
+    key.part(IN_PLACE, &client.key());
+    key.finish()
+}
+
+/// The same in words.
+pub(super) fn describe_in_place(client: &ClientIp) -> KeyPart {
+    KeyPart { source: Part::ClientIp.to_string(), value: client.key_text() }
+}
+
+impl Part {
+    /// Numbers of sources. The stable hash depends on them: they never change.
+    const fn tag(&self) -> u8 {
+        match self {
+            Self::ClientIp => 1,
+            Self::Header(_) => 2,
+            Self::Cookie(_) => 3,
+            Self::Query(_) => 4,
+            Self::Host => 5,
+            Self::Method => 6,
+            Self::Path => 7,
+            Self::Route => 8,
+            Self::BasicUser => 9,
+            Self::Global => 10,
+        }
+    }
+
+    fn read<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>, sink: &mut impl Sink) -> Result<(), Missing> {
+        let tag = self.tag();
+        let found = match self {
+            Self::ClientIp => sink.whole(tag, &facts.client.key()),
+            Self::Header(name) => sink.whole(tag, facts.view.header(name).unwrap_or_default().trim_ascii()),
+            Self::Cookie(name) => {
+                let mut first = None;
+                facts.view.for_each_header("cookie", &mut |line| {
+                    if first.is_none() {
+                        first = cookie_value(line, name).map(|value| sink.pieces(tag, loose(value)));
+                    }
+                });
+                first.unwrap_or(false)
+            }
+            Self::Query(name) => {
+                let value = facts.view.query().and_then(|query| query_value(query, name));
+                sink.pieces(tag, loose(value.unwrap_or_default()))
+            }
+            Self::Host => sink.whole(tag, facts.host.unwrap_or_default().as_bytes()),
+            Self::Method => sink.whole(tag, facts.view.method().as_bytes()),
+            Self::Path => sink.whole(tag, facts.path.as_bytes()),
+            Self::Route => sink.whole(tag, facts.route.as_bytes()),
+            Self::BasicUser => {
+                let user = facts.view.header("authorization").and_then(basic_user);
+                user.is_some_and(|user| sink.pieces(tag, user))
+            }
+            Self::Global => {
+                sink.part(tag, &[]);
+                true
+            }
+        };
+        if found { Ok(()) } else { Err(Missing) }
+    }
+}
+
+/// What takes the bytes of a key.
+trait Sink {
+    fn part(&mut self, tag: u8, bytes: &[u8]);
+
+    /// One value; whether it is not empty.
+    fn whole(&mut self, tag: u8, bytes: &[u8]) -> bool {
+        self.part(tag, bytes);
+        !bytes.is_empty()
+    }
+
+    /// One value byte by byte, in constant memory; whether it is not empty. All pieces but the last are full and
+    /// marked, so two values are equal exactly if their pieces are.
+    fn pieces(&mut self, tag: u8, bytes: impl Iterator<Item = u8>) -> bool {
+        let mut piece = [0; PIECE];
+        let mut used = 0;
+        for byte in bytes {
+            if used == PIECE {
+                self.part(tag | MORE, &piece);
+                used = 0;
+            }
+            if let Some(place) = piece.get_mut(used) {
+                *place = byte;
+            }
+            used += 1;
+        }
+        self.part(tag, piece.get(..used).unwrap_or_default());
+        used > 0
+    }
+}
+
+impl Sink for KeyBuilder {
+    fn part(&mut self, tag: u8, bytes: &[u8]) {
+        KeyBuilder::part(self, tag, bytes);
+    }
+}
+
+/// Each part is hashed together with the hash of those before it.
+struct StableHash(u64);
+
+impl Sink for StableHash {
+    fn part(&mut self, tag: u8, bytes: &[u8]) {
+        self.0 = stable_hash([self.0.to_le_bytes().as_slice(), &[tag], bytes]);
+    }
+}
+
+struct Text(Vec<u8>);
+
+impl Sink for Text {
+    fn part(&mut self, _tag: u8, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::admission::client::{AddressHeader, ClientRules, Clients};
+    use crate::admission::view::PlainRequest;
+
+    fn client(addr: &str) -> ClientIp {
+        let rules =
+            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
+        let peer: IpAddr = addr.parse().unwrap();
+        Clients::new(rules).identify(&PlainRequest::new("GET", "/"), peer).client
+    }
+
+    fn with_facts<T>(view: &PlainRequest, read: impl FnOnce(&KeyFacts<'_, PlainRequest>) -> T) -> T {
+        let client = client("192.0.2.1");
+        read(&KeyFacts { view, client: &client, host: view.authority(), path: view.path(), route: "r" })
+    }
+
+    fn print_of(key: &[&str], view: &PlainRequest) -> Result<Fingerprint, Missing> {
+        let key = KeyExpr::parse(key).unwrap();
+        with_facts(view, |facts| key.fingerprint(facts, &KeyHasher::fixed()))
+    }
+
+    fn words_of(key: &[&str], view: &PlainRequest) -> Result<Vec<(String, String)>, Missing> {
+        let key = KeyExpr::parse(key).unwrap();
+        let words = with_facts(view, |facts| key.describe(facts))?;
+        Ok(words.into_iter().map(|part| (part.source, part.value)).collect())
+    }
+
+    fn full() -> PlainRequest {
+        PlainRequest::new("PUT", "/p?q=v%201&r=2")
+            .host("h.example")
+            .with("x-k", "  one ")
+            .with("x-k", "two")
+            .with("cookie", "a=1; s=%62")
+            .with("cookie", "s=2")
+            .with("authorization", "Basic dTpw")
+    }
+
+    #[test]
+    fn each_source_is_read() {
+        for (source, value) in [
+            ("client-ip", "192.0.2.1"),
+            ("header:x-k", "one"),
+            ("cookie:s", "b"),
+            ("query:q", "v 1"),
+            ("query:r", "2"),
+            ("host", "h.example"),
+            ("method", "PUT"),
+            ("path", "/p"),
+            ("route", "r"),
+            ("basic:user", "u"),
+            ("global", ""),
+        ] {
+            assert_eq!(words_of(&[source], &full()), Ok(vec![(source.to_owned(), value.to_owned())]));
+        }
+        let prints: Vec<_> = ["client-ip", "header:x-k", "cookie:s", "query:q", "host", "method", "path", "route"]
+            .iter()
+            .map(|source| print_of(&[source], &full()).unwrap())
+            .collect();
+        assert!((1..prints.len()).all(|at| !prints[..at].contains(&prints[at])));
+    }
+
+    #[test]
+    fn what_is_empty_or_absent_or_unreadable_is_missing() {
+        let bare = PlainRequest::new("GET", "/");
+        let empty = PlainRequest::new("GET", "/?q=&x=1")
+            .host("")
+            .with("x-k", "  ")
+            .with("cookie", "s=\"\"; s=1")
+            .with("authorization", "Basic OnA=");
+        let broken = PlainRequest::new("GET", "/?Q=1").with("cookie", "S=1").with("authorization", "Basic !");
+        for source in ["header:x-k", "cookie:s", "query:q", "host", "basic:user"] {
+            for request in [&bare, &empty, &broken] {
+                assert_eq!(print_of(&[source], request), Err(Missing), "{source}");
+                assert_eq!(print_of(&["client-ip", source], request), Err(Missing), "{source}");
+                assert_eq!(words_of(&[source], request), Err(Missing), "{source}");
+            }
+        }
+        for source in ["client-ip", "method", "path", "route", "global"] {
+            assert!(print_of(&[source], &bare).is_ok(), "{source}");
+        }
+    }
+
+    #[test]
+    fn several_parts_are_one_key() {
+        let request = |a: &str, b: &str| PlainRequest::new("GET", "/").with("a", a).with("b", b);
+        let print = |a, b| print_of(&["header:a", "header:b"], &request(a, b)).unwrap();
+        assert_eq!(print("x", "y"), print("x", "y"));
+        assert_ne!(print("x", "y"), print("y", "x"));
+        assert_ne!(print("xy", "z"), print("x", "yz"));
+        assert_ne!(print("x", "y"), print_of(&["header:a"], &request("x", "y")).unwrap());
+    }
+
+    #[test]
+    fn a_second_line_of_a_field_makes_no_new_key() {
+        let one = PlainRequest::new("GET", "/").with("x-k", "one");
+        let two = one.clone().with("x-k", "two");
+        assert_eq!(print_of(&["header:x-k"], &one), print_of(&["header:x-k"], &two));
+    }
+
+    #[test]
+    fn every_byte_of_a_long_value_counts() {
+        let long = "v".repeat(5_000);
+        for source in ["header:k", "cookie:k", "query:k"] {
+            let print = |value: &str| {
+                let request = PlainRequest::new("GET", &format!("/?k={value}"));
+                print_of(&[source], &request.with("k", value).with("cookie", format!("k={value}"))).unwrap()
+            };
+            assert_eq!(print(&long), print(&long));
+            assert_ne!(print(&long), print(&format!("{long}w")), "{source}");
+            assert_ne!(print(&format!("{long}v")), print(&format!("{long}w")), "{source}");
+            for length in [PIECE - 1, PIECE, PIECE + 1, 2 * PIECE] {
+                let value = "v".repeat(length);
+                assert_ne!(print(&value), print(&format!("{value}v")), "{source} {length}");
+                assert_ne!(print(&value), print(&format!("w{}", &value[1..])), "{source} {length}");
+            }
+        }
+        let escaped = "%76".repeat(300);
+        let (plain, escaped) = (format!("/?k={}", "v".repeat(300)), format!("/?k={escaped}"));
+        assert_eq!(
+            print_of(&["query:k"], &PlainRequest::new("GET", &plain)),
+            print_of(&["query:k"], &PlainRequest::new("GET", &escaped))
+        );
+        let words = words_of(&["query:k"], &PlainRequest::new("GET", &escaped)).unwrap();
+        assert_eq!(words, [("query:k".to_owned(), "v".repeat(300))]);
+    }
+
+    #[test]
+    fn the_address_in_place_of_a_key_is_no_other_key() {
+        let (one, two) = (client("192.0.2.1"), client("192.0.2.2"));
+        let hasher = KeyHasher::fixed();
+        let in_place = fingerprint_in_place(&one, &hasher);
+        assert_eq!(in_place, fingerprint_in_place(&one, &hasher));
+        assert_ne!(in_place, fingerprint_in_place(&two, &hasher));
+        let as_value = PlainRequest::new("GET", "/").with("k", one.key());
+        assert_ne!(Ok(in_place), print_of(&["client-ip"], &as_value));
+        assert_ne!(Ok(in_place), print_of(&["header:k"], &as_value));
+    }
+
+    #[test]
+    fn the_sticky_hash_stays_the_same_from_version_to_version() {
+        let hash_of = |key: &[&str], view: &PlainRequest| {
+            with_facts(view, |facts| KeyExpr::parse(key).unwrap().sticky_hash(facts))
+        };
+        assert_eq!(hash_of(&["client-ip"], &full()), STICKY_CLIENT);
+        assert_eq!(hash_of(&["cookie:s", "path"], &full()), STICKY_TWO);
+        let bare = PlainRequest::new("GET", "/p");
+        assert_eq!(hash_of(&["path", "cookie:s"], &bare), STICKY_CLIENT, "what lacks the key sticks by its address");
+        assert_ne!(hash_of(&["path"], &bare), STICKY_CLIENT);
+    }
+
+    const STICKY_CLIENT: u64 = 12_780_656_892_514_979_546;
+    const STICKY_TWO: u64 = 11_778_435_716_205_432_819;
+}

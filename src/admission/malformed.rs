@@ -1,0 +1,33 @@
+use std::fmt;
+
+/// Why a request cannot be understood without guessing: it is answered with 400. Its text is for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Malformed {
+    /// The path does not begin with `/` (and is not the `*` of OPTIONS).
+    PathForm,
+    /// The path holds a byte that no path may hold: a control byte, a space, a byte above 0x7E, `#` or `?`.
+    PathByte,
+    /// The path holds a `%` that is not followed by two hex digits.
+    PathEncoding,
+    /// The path holds `%00`.
+    PathNul,
+    /// The path holds an encoded slash or a backslash, and its route does not allow that.
+    EncodedSlash,
+    /// The host, or its port, is none.
+    Authority,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PathForm => "The path does not begin with a slash.",
+            Self::PathByte => "The path holds a character that must be percent-encoded.",
+            Self::PathEncoding => "The path holds a percent sign without two hex digits.",
+            Self::PathNul => "The path holds an encoded NUL.",
+            Self::EncodedSlash => "The path holds an encoded slash or a backslash.",
+            Self::Authority => "The host is not valid.",
+        })
+    }
+}
+
+impl std::error::Error for Malformed {}

@@ -1,0 +1,43 @@
+//! Who may pass: client, route, key, limiter, in one synchronous call.
+//!
+//! [`Rules::admit`] reads a request through [`RequestView`] and says what becomes of it. It is pure: no I/O, no clock, no
+//! await; what was read is not changed, and the only state it touches is the tables of the limiter. It does not know
+//! HTTP's framing, does not choose a server and writes no answer.
+//!
+//! - `client`, `hops`: who asks. Forwarding fields count only if the peer is trusted.
+//! - `path`, `host`: the one spelling in which paths and hosts are matched, keyed and forwarded.
+//! - `pattern`, `route`: which route it takes.
+//! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
+//! - `admit`: the walk through all of them, and what it ends in.
+//!
+//! Invariants:
+//!
+//! - An [`Admitted`] is made here and nowhere else, and only after every limit of the route said yes.
+//! - A [`ClientIp`] is made here and nowhere else, and never from a field that no trusted peer vouches for.
+//! - Two spellings of a path that RFC 3986 calls equivalent have the same route and key.
+//! - Whoever lacks a key never shares a count with the others who lack it.
+//! - Every request costs work in proportion to its own size, not to the number of routes (but expressions).
+//! - Nothing is allocated for a request that is admitted at once, if its path came in its one spelling.
+//!
+//! Its caller is the proxy, once per request; `config` parses its patterns and keys.
+
+mod admit;
+mod client;
+mod hops;
+mod host;
+mod identity;
+mod key;
+mod malformed;
+mod path;
+mod pattern;
+mod route;
+mod spelling;
+mod view;
+
+pub use admit::{Admission, Admitted, Arrival, Progress, Refused, Rules, Waiting};
+pub use client::{AddressHeader, ClientIp, ClientRules};
+pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};
+pub use malformed::Malformed;
+pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
+pub use route::{LimitUse, RouteRules};
+pub use view::{PlainRequest, RequestView};

@@ -1,0 +1,86 @@
+/// What admission reads of a request: one implementation per protocol, in the proxy.
+///
+/// Nothing here is normalised: admission does that. Implementations answer from the bytes they hold; they allocate
+/// nothing.
+pub trait RequestView {
+    /// The method as received; methods are case-sensitive.
+    fn method(&self) -> &str;
+    /// `http` or `https`.
+    fn scheme(&self) -> &str;
+    /// `host[:port]` as received, from the target if it names one, else from `Host` or `:authority`. `None` only where
+    /// the request has none: one that is no text is `Some` of something that is no host, such as `"?"`.
+    fn authority(&self) -> Option<&str>;
+    /// The path as received, without the query; `/` where the target has none, `*` for the asterisk form.
+    fn path(&self) -> &str;
+    /// What follows the first `?` of the target.
+    fn query(&self) -> Option<&str>;
+    /// The value of the first field line called `name`, which is lower case.
+    fn header(&self, name: &str) -> Option<&[u8]>;
+    /// Calls `visit` with the value of every field line called `name`, which is lower case, in order.
+    fn for_each_header(&self, name: &str, visit: &mut dyn FnMut(&[u8]));
+}
+
+/// A request made of owned parts, for what is not traffic: explaining a decision, simulating a log, tests, benches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlainRequest {
+    method: String,
+    authority: Option<String>,
+    path: String,
+    query: Option<String>,
+    headers: Vec<(String, Vec<u8>)>,
+}
+
+impl PlainRequest {
+    /// `target` is a path with or without a query: `/x?k=v`.
+    pub fn new(method: &str, target: &str) -> Self {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (target, None),
+        };
+        Self { method: method.to_owned(), authority: None, path: path.to_owned(), query, headers: Vec::new() }
+    }
+
+    /// With this authority, as a client would write it.
+    pub fn host(mut self, authority: &str) -> Self {
+        self.authority = Some(authority.to_owned());
+        self
+    }
+
+    /// With one more field line.
+    pub fn with(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.headers.push((name.to_ascii_lowercase(), value.as_ref().to_owned()));
+        self
+    }
+}
+
+impl RequestView for PlainRequest {
+    fn method(&self) -> &str {
+        &self.method
+    }
+
+    fn scheme(&self) -> &'static str {
+        "http"
+    }
+
+    fn authority(&self) -> Option<&str> {
+        self.authority.as_deref()
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_slice())
+    }
+
+    fn for_each_header(&self, name: &str, visit: &mut dyn FnMut(&[u8])) {
+        for (_, value) in self.headers.iter().filter(|(own, _)| own == name) {
+            visit(value);
+        }
+    }
+}
