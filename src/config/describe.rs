@@ -1,0 +1,277 @@
+//! The settings of each part in words, old against new: what the lines of a plan say.
+
+use std::fmt::Display;
+
+use super::diff::Change;
+use super::model::{
+    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, RateHeaders, Route, Server,
+    ServerSpec, Upstream,
+};
+use super::reader::show_size;
+use crate::admission::{AddressHeader, ClientRules, OnMissingKey, PathPattern};
+use crate::balance::Strategy;
+use crate::limiter::{Algorithm, Bound, Mode, OnFull, TimerWheel};
+use crate::time::Span;
+
+/// Items of a list that a line names one by one.
+const MAX_NAMED: usize = 5;
+
+/// The settings that differ.
+#[derive(Debug, Default)]
+pub(super) struct Changes(Vec<Change>);
+
+impl Changes {
+    pub(super) fn into_vec(self) -> Vec<Change> {
+        self.0
+    }
+
+    /// `what old -> new`, if they differ.
+    fn value<T: PartialEq, D: Display>(&mut self, what: &'static str, old: &T, new: &T, show: impl Fn(&T) -> D) {
+        if old != new {
+            self.0.push(Change { what, how: format!("{} -> {}", show(old), show(new)) });
+        }
+    }
+
+    /// `what +added -removed`, if the lists differ.
+    fn list(&mut self, what: &'static str, old: &[String], new: &[String]) {
+        if old == new {
+            return;
+        }
+        let added = new.iter().filter(|item| !old.contains(item)).map(|item| format!("+{item}"));
+        let removed = old.iter().filter(|item| !new.contains(item)).map(|item| format!("-{item}"));
+        let all: Vec<String> = added.chain(removed).collect();
+        let how = match (all.get(..MAX_NAMED), all.len()) {
+            (_, 0) => "in another order".to_owned(),
+            (Some(first), count) if count > MAX_NAMED => format!("{} and {} more", first.join(" "), count - MAX_NAMED),
+            _ => all.join(" "),
+        };
+        self.0.push(Change { what, how });
+    }
+}
+
+pub(super) fn server(old: &Server, new: &Server) -> Changes {
+    let mut changes = Changes::default();
+    changes.value("shutdown_grace", &old.shutdown_grace, &new.shutdown_grace, Span::to_string);
+    changes.value("rate_headers", &old.rate_headers, &new.rate_headers, |headers| match headers {
+        RateHeaders::Auto => "auto",
+        RateHeaders::Ietf => "ietf",
+        RateHeaders::Legacy => "legacy",
+        RateHeaders::Both => "both",
+        RateHeaders::Off => "off",
+    });
+    changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
+    changes
+}
+
+/// What of `[server]` waits for a restart.
+pub(super) fn workers(old: &Server, new: &Server) -> Changes {
+    let mut changes = Changes::default();
+    changes.value("workers", &old.workers, &new.workers, |workers| {
+        workers.map_or_else(|| "auto".to_owned(), |workers| workers.to_string())
+    });
+    changes
+}
+
+pub(super) fn log(old: &Log, new: &Log) -> Changes {
+    let mut changes = Changes::default();
+    changes.value("level", &old.level, &new.level, Clone::clone);
+    changes.value("format", &old.format, &new.format, |format| match format {
+        LogFormat::Auto => "auto",
+        LogFormat::Human => "human",
+        LogFormat::Json => "json",
+    });
+    changes.value("access", &old.access, &new.access, |access| match access {
+        AccessFormat::Off => "off",
+        AccessFormat::Json => "json",
+        AccessFormat::Combined => "combined",
+    });
+    changes
+}
+
+pub(super) fn client(old: &ClientRules, new: &ClientRules) -> Changes {
+    let mut changes = Changes::default();
+    changes.list("trusted_proxies", &texts(&old.trusted_proxies), &texts(&new.trusted_proxies));
+    changes.value("address_header", &old.address_header, &new.address_header, |header| match header {
+        AddressHeader::XForwardedFor => "x-forwarded-for",
+        AddressHeader::Forwarded => "forwarded",
+        AddressHeader::XRealIp => "x-real-ip",
+    });
+    changes.value("ipv6_prefix", &old.ipv6_prefix, &new.ipv6_prefix, u8::to_string);
+    changes
+}
+
+/// The order of routes decides between equally specific ones, so another order of the same routes is a change.
+pub(super) fn route_order(old: &[Route], new: &[Route]) -> Changes {
+    let names =
+        |routes: &[Route]| routes.iter().map(|route| route.name.clone()).collect::<std::collections::HashSet<_>>();
+    let (before, after) = (names(old), names(new));
+    let stayed_before = old.iter().filter(|route| after.contains(&route.name));
+    let stayed_after = new.iter().filter(|route| before.contains(&route.name));
+    let mut changes = Changes::default();
+    if let Some((_, first)) = stayed_before.zip(stayed_after).find(|(old, new)| old.name != new.name) {
+        changes.0.push(Change { what: "another order", how: format!("from {} on", first.name) });
+    }
+    changes
+}
+
+pub(super) fn dead_letter(old: &DeadLetter, new: &DeadLetter) -> Changes {
+    let mut changes = Changes::default();
+    changes.value("directory", &old.directory, &new.directory, |path| path.display().to_string());
+    changes.value("max_record_rate", &old.max_record_rate, &new.max_record_rate, u64::to_string);
+    changes.value("max_key_rate", &old.max_key_rate, &new.max_key_rate, u64::to_string);
+    changes.value("rotate_size", &old.rotate_size, &new.rotate_size, |bytes| show_size(*bytes));
+    changes.value("rotate_age", &old.rotate_age, &new.rotate_age, Span::to_string);
+    changes.value("max_total_size", &old.max_total_size, &new.max_total_size, |bytes| show_size(*bytes));
+    changes.value("max_age", &old.max_age, &new.max_age, Span::to_string);
+    changes.value("fsync", &old.fsync, &new.fsync, |fsync| match fsync {
+        Fsync::Always => "always".to_owned(),
+        Fsync::Rotate => "rotate".to_owned(),
+        Fsync::Never => "never".to_owned(),
+        Fsync::Interval(span) => format!("interval:{span}"),
+    });
+    changes.list("redact", &old.redact, &new.redact);
+    changes
+}
+
+pub(super) fn admin(old: &Admin, new: &Admin) -> Changes {
+    let mut changes = Changes::default();
+    changes.value("address", &old.address, &new.address, ToString::to_string);
+    changes
+}
+
+pub(super) fn upstream(old: &Upstream, new: &Upstream) -> Changes {
+    let mut changes = Changes::default();
+    let servers = |upstream: &Upstream| upstream.servers.iter().map(server_spec).collect::<Vec<_>>();
+    changes.list("servers", &servers(old), &servers(new));
+    changes.value("balance", &old.balance, &new.balance, |balance| match balance {
+        Strategy::Hash => "hash",
+        Strategy::RoundRobin => "round-robin",
+        Strategy::LeastConnections => "least-connections",
+        Strategy::PowerOfTwo => "power-of-two",
+    });
+    changes.value("hash_key", &old.hash_key, &new.hash_key, ToString::to_string);
+    changes.value("hash_balance", &old.hash_balance, &new.hash_balance, |bound| {
+        bound.map_or_else(|| "off".to_owned(), |bound| bound.to_string())
+    });
+    changes
+}
+
+pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
+    let mut changes = Changes::default();
+    changes.value("key", &old.key, &new.key, ToString::to_string);
+    changes.value("on_missing_key", &old.on_missing_key, &new.on_missing_key, |choice| match choice {
+        OnMissingKey::ClientIp => "client-ip",
+        OnMissingKey::Skip => "skip",
+        OnMissingKey::Refuse => "refuse",
+    });
+    let (Algorithm::TimerWheel(old_wheel), Algorithm::TimerWheel(new_wheel)) =
+        (&old.spec.algorithm, &new.spec.algorithm);
+    changes.value("rate", &old_wheel.rates(), &new_wheel.rates(), |rates| texts(rates).join(" and "));
+    changes.value("slots", &slots(old_wheel), &slots(new_wheel), |slots| texts(slots).join(" and "));
+    changes.value("bound", &old_wheel.bound(), &new_wheel.bound(), |bound| match bound {
+        Bound::Slot => "slot",
+        Bound::Sliding => "sliding",
+        Bound::Strict => "strict",
+    });
+    let (old_spec, new_spec) = (&old.spec, &new.spec);
+    changes.value("mode", &old_spec.mode, &new_spec.mode, |mode| match mode {
+        Mode::Enforce => "enforce",
+        Mode::Shadow => "shadow",
+        Mode::Off => "off",
+    });
+    changes.value("max_wait", &old_spec.max_wait, &new_spec.max_wait, Span::to_string);
+    let or_default = |count: &Option<u64>| count.map_or_else(|| "default".to_owned(), |count| count.to_string());
+    changes.value("max_queue", &old_spec.max_queue, &new_spec.max_queue, or_default);
+    changes.value("max_keys", &old_spec.max_keys, &new_spec.max_keys, u64::to_string);
+    changes.value("on_full", &old_spec.on_full, &new_spec.on_full, |choice| match choice {
+        OnFull::EvictOldest => "evict-oldest",
+        OnFull::Allow => "allow",
+        OnFull::Refuse => "refuse",
+    });
+    changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
+    changes.value("status", &old.status, &new.status, u16::to_string);
+    changes.value("cost", &old.cost, &new.cost, |cost| {
+        cost.map_or_else(|| "the route's".to_owned(), |cost| cost.to_string())
+    });
+    changes.value("retry_after_jitter", &old.retry_after_jitter, &new.retry_after_jitter, Span::to_string);
+    changes
+}
+
+/// A route with the model that its indexes point into.
+pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Model, &Route)) -> Changes {
+    let mut changes = Changes::default();
+    let (was, is) = (&old.pattern, &new.pattern);
+    changes.list("hosts", &texts(&was.hosts), &texts(&is.hosts));
+    changes.value("path", &path(&was.path), &path(&is.path), Clone::clone);
+    changes.list("methods", &was.methods, &is.methods);
+    let headers = |route: &Route| {
+        route.pattern.headers.iter().map(|(name, value)| format!("{name}:{value:?}")).collect::<Vec<_>>()
+    };
+    changes.list("headers", &headers(old), &headers(new));
+    changes.value("allow_encoded_slash", &was.allow_encoded_slash, &is.allow_encoded_slash, bool::to_string);
+    changes.list("limits", &limit_names(old_model, old), &limit_names(new_model, new));
+    changes.value("cost", &old.cost, &new.cost, u64::to_string);
+    changes.value("action", &action(old_model, old), &action(new_model, new), |(_, text)| text.clone());
+    // A route that follows the server's default is told of once, there.
+    let follows = old.timeout == old_model.server.timeout && new.timeout == new_model.server.timeout;
+    if !follows {
+        changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
+    }
+    changes.value("cors", &old.cors, &new.cors, |rules| cors(rules.as_ref()));
+    changes
+}
+
+fn limit_names(model: &Model, route: &Route) -> Vec<String> {
+    let name = |index: &usize| model.limits.get(*index).map(|limit| limit.spec.name.to_string());
+    route.limits.iter().filter_map(name).collect()
+}
+
+/// What a route does: the whole of it to compare, and the words to print.
+fn action(model: &Model, route: &Route) -> (String, String) {
+    match &route.action {
+        Action::Forward(index) => {
+            let name = model.upstreams.get(*index).map_or("", |upstream| &upstream.name);
+            (format!("upstream {name}"), format!("upstream {name}"))
+        }
+        Action::Respond { status, body } => {
+            (format!("respond {status} {body}"), format!("respond {status} ({} bytes)", body.len()))
+        }
+    }
+}
+
+fn path(path: &PathPattern) -> String {
+    match path {
+        PathPattern::Prefix(path) => path.clone(),
+        PathPattern::Exact(path) => format!("exactly {path}"),
+        PathPattern::Regex(regex) => format!("regex {}", without_anchors(regex.as_str())),
+    }
+}
+
+/// A regex as it stands in the file; the anchors were added to it.
+fn without_anchors(regex: &str) -> &str {
+    let inner = regex.strip_prefix("\\A(?:").and_then(|rest| rest.strip_suffix(")\\z"));
+    inner.map_or(regex, |inner| inner.strip_suffix('\n').unwrap_or(inner))
+}
+
+fn cors(cors: Option<&Cors>) -> String {
+    let Some(Cors { allow_origins, allow_credentials, count_preflight }) = cors else { return "none".to_owned() };
+    let credentials = if *allow_credentials { " with credentials" } else { "" };
+    let counted = if *count_preflight { ", preflights counted" } else { "" };
+    format!("[{}]{credentials}{counted}", allow_origins.join(", "))
+}
+
+fn server_spec(ServerSpec { address, weight }: &ServerSpec) -> String {
+    if *weight == 1 { address.to_string() } else { format!("{address} (weight {weight})") }
+}
+
+fn slots(wheel: &TimerWheel) -> Vec<u32> {
+    (0..wheel.rates().len()).filter_map(|index| wheel.slots_of(index)).collect()
+}
+
+fn or_none(timeout: Option<Span>) -> String {
+    timeout.map_or_else(|| "none".to_owned(), |timeout| timeout.to_string())
+}
+
+fn texts(items: &[impl Display]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,486 @@
+//! The plan of a reload: what a new [`Model`] changes, by the identities that survive it (the name of a limit, an
+//! upstream, a route; the address of a listener). It is what the operator reads; the gateway goes by the models.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+
+use super::describe::{self, Changes};
+use super::model::{LimitRule, Model};
+use crate::limiter::{Algorithm, Bound, TimerWheel};
+use crate::time::Span;
+
+/// Lines of a printed plan; what is beyond is counted.
+const MAX_LINES: usize = 100;
+
+/// What a reload does, in the order: sections, listeners, upstreams, limits, routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    items: Vec<Item>,
+}
+
+/// What becomes of one part of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// What kind of part.
+    pub part: Part,
+    /// Which one: a name, an address, or a section's header.
+    pub name: String,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+/// A kind of part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A section that is written once.
+    Section,
+    /// `[[listener]]`
+    Listener,
+    /// `[[upstream]]`
+    Upstream,
+    /// `[[limit]]`
+    Limit,
+    /// `[[route]]`
+    Route,
+}
+
+/// What becomes of a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It says the same as before.
+    Kept,
+    /// It changes; what it has counted goes on.
+    Changed(Vec<Change>),
+    /// A limit with other slots: its counts go on, moved to the new slots.
+    Rescaled(Vec<Change>),
+    /// A limit with another algorithm or key: it counts from zero.
+    Reset(Vec<Change>),
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It changes at the next start only.
+    NeedsRestart(Vec<Change>),
+}
+
+/// One setting that changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its key.
+    pub what: &'static str,
+    /// From what to what.
+    pub how: String,
+}
+
+/// What a reload from `old` to `new` does.
+pub fn diff(old: &Model, new: &Model) -> Plan {
+    let mut items = sections(old, new);
+    items.extend(pair(
+        Part::Listener,
+        &old.listeners,
+        &new.listeners,
+        |listener| listener.address.to_string(),
+        |_, _| Fate::Kept,
+    ));
+    items.extend(pair(
+        Part::Upstream,
+        &old.upstreams,
+        &new.upstreams,
+        |upstream| upstream.name.to_string(),
+        |old, new| changed(describe::upstream(old, new)),
+    ));
+    items.extend(pair(Part::Limit, &old.limits, &new.limits, |limit| limit.spec.name.to_string(), limit));
+    items.extend(pair(
+        Part::Route,
+        &old.routes,
+        &new.routes,
+        |route| route.name.to_string(),
+        |was, is| changed(describe::route((old, was), (new, is))),
+    ));
+    Plan { items }
+}
+
+impl Plan {
+    /// What becomes of each part, also of those that stay.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.items.iter().all(|item| item.fate == Fate::Kept)
+    }
+
+    /// Whether something changes only at the next start.
+    pub fn needs_restart(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.fate, Fate::NeedsRestart(_)))
+    }
+}
+
+impl fmt::Display for Plan {
+    /// A line for each part that changes, and one that counts what stays. Without a line end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("nothing changed");
+        }
+        let moving = || self.items.iter().filter(|item| item.fate != Fate::Kept);
+        for (index, item) in moving().take(MAX_LINES).enumerate() {
+            if index > 0 {
+                f.write_char('\n')?;
+            }
+            write!(f, "{item}")?;
+        }
+        let more = moving().count().saturating_sub(MAX_LINES);
+        if more > 0 {
+            write!(f, "\n... and {more} more")?;
+        }
+        let kept: Vec<String> = [Part::Listener, Part::Upstream, Part::Limit, Part::Route]
+            .into_iter()
+            .map(|part| (part, self.items.iter().filter(|item| item.part == part && item.fate == Fate::Kept).count()))
+            .filter(|(_, count)| *count > 0)
+            .map(|(part, count)| format!("{count} {part}{}", if count == 1 { "" } else { "s" }))
+            .collect();
+        if kept.is_empty() { Ok(()) } else { write!(f, "\nkept: {}", kept.join(", ")) }
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.part != Part::Section {
+            write!(f, "{} ", self.part)?;
+        }
+        write!(f, "{}: ", self.name)?;
+        match &self.fate {
+            Fate::Kept => f.write_str("kept"),
+            Fate::Changed(changes) => write!(f, "changed: {}", sentence(changes)),
+            Fate::Rescaled(changes) => write!(f, "rescaled, its counts go on: {}", sentence(changes)),
+            Fate::Reset(changes) => write!(f, "reset, it counts from zero: {}", sentence(changes)),
+            Fate::Added => f.write_str("added"),
+            Fate::Removed => f.write_str("removed"),
+            Fate::NeedsRestart(changes) => write!(f, "needs a restart: {}", sentence(changes)),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Section => "section",
+            Self::Listener => "listener",
+            Self::Upstream => "upstream",
+            Self::Limit => "limit",
+            Self::Route => "route",
+        })
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.what, self.how)
+    }
+}
+
+fn sentence(changes: &[Change]) -> String {
+    changes.iter().map(Change::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn changed(changes: Changes) -> Fate {
+    let changes = changes.into_vec();
+    if changes.is_empty() { Fate::Kept } else { Fate::Changed(changes) }
+}
+
+/// Pairs the old and the new of one kind by name: the new ones in their order, then the removed ones in theirs.
+fn pair<'m, T>(
+    part: Part,
+    old: &'m [T],
+    new: &'m [T],
+    name: impl Fn(&T) -> String,
+    judge: impl Fn(&'m T, &'m T) -> Fate,
+) -> Vec<Item> {
+    let mut before: HashMap<String, &T> = old.iter().map(|item| (name(item), item)).collect();
+    let mut items = Vec::with_capacity(new.len());
+    for item in new {
+        let name = name(item);
+        let fate = before.remove(&name).map_or(Fate::Added, |old| judge(old, item));
+        items.push(Item { part, name, fate });
+    }
+    let gone = old.iter().map(name).filter(|name| before.contains_key(name));
+    items.extend(gone.map(|name| Item { part, name, fate: Fate::Removed }));
+    items
+}
+
+fn sections(old: &Model, new: &Model) -> Vec<Item> {
+    let item = |name: &str, fate| Item { part: Part::Section, name: name.to_owned(), fate };
+    let mut items = vec![item("[server]", changed(describe::server(&old.server, &new.server)))];
+    let restart = describe::workers(&old.server, &new.server).into_vec();
+    if !restart.is_empty() {
+        items.push(item("[server]", Fate::NeedsRestart(restart)));
+    }
+    items.push(item("[log]", changed(describe::log(&old.log, &new.log))));
+    items.push(item("[client]", changed(describe::client(&old.client, &new.client))));
+    items.push(item("route order", changed(describe::route_order(&old.routes, &new.routes))));
+    let fate = optional(old.dead_letter.as_ref(), new.dead_letter.as_ref(), describe::dead_letter);
+    items.extend(fate.map(|fate| item("[dead_letter]", fate)));
+    let fate = optional(old.admin.as_ref(), new.admin.as_ref(), describe::admin);
+    items.extend(fate.map(|fate| item("[admin]", fate)));
+    items
+}
+
+fn optional<T>(old: Option<&T>, new: Option<&T>, describe: impl Fn(&T, &T) -> Changes) -> Option<Fate> {
+    match (old, new) {
+        (Some(old), Some(new)) => Some(changed(describe(old, new))),
+        (None, Some(_)) => Some(Fate::Added),
+        (Some(_), None) => Some(Fate::Removed),
+        (None, None) => None,
+    }
+}
+
+/// Counts survive everything but another algorithm or another key.
+fn limit(old: &LimitRule, new: &LimitRule) -> Fate {
+    let changes = describe::limit(old, new).into_vec();
+    let (Algorithm::TimerWheel(old_wheel), Algorithm::TimerWheel(new_wheel)) =
+        (&old.spec.algorithm, &new.spec.algorithm);
+    if changes.is_empty() {
+        Fate::Kept
+    } else if old.key != new.key {
+        Fate::Reset(changes)
+    } else if rings(old_wheel) != rings(new_wheel) {
+        Fate::Rescaled(changes)
+    } else {
+        Fate::Changed(changes)
+    }
+}
+
+/// What the shape of a key's rings depends on: window and slots kept of each rate.
+fn rings(wheel: &TimerWheel) -> Vec<(Span, u32)> {
+    let extra = u32::from(wheel.bound() == Bound::Strict);
+    let slots = |index| wheel.slots_of(index).unwrap_or(1).saturating_add(extra);
+    wheel.rates().iter().enumerate().map(|(index, rate)| (rate.window(), slots(index))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BASE: &str = r#"
+[[listener]]
+address = "127.0.0.1:8080"
+[[upstream]]
+name = "app"
+servers = ["127.0.0.1:9001", "127.0.0.1:9002"]
+[[limit]]
+name = "per-client"
+rate = "100/s"
+[[limit]]
+name = "per-key"
+key = "header:x-api-key"
+rate = "5000/h"
+[[route]]
+name = "api"
+path = "/api"
+limits = ["per-client", "per-key"]
+upstream = "app"
+[[route]]
+name = "rest"
+respond = { status = 404, body = "no" }
+"#;
+
+    fn model(text: &str) -> Model {
+        super::super::parse(text, Path::new("/gateway.toml")).unwrap_or_else(|errors| panic!("{errors}")).model
+    }
+
+    /// The plan for the file in which each `(from, to)` was replaced.
+    fn plan(edits: &[(&str, &str)]) -> String {
+        let text = edits.iter().fold(BASE.to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "{from:?}");
+            text.replacen(from, to, 1)
+        });
+        diff(&model(BASE), &model(&text)).to_string()
+    }
+
+    #[test]
+    fn says_so_when_nothing_changed() {
+        assert_eq!(plan(&[]), "nothing changed");
+        assert_eq!(plan(&[("[[limit]]", "# a comment\n[[limit]]\nmode = \"enforce\"")]), "nothing changed");
+        assert!(!diff(&model(BASE), &model(BASE)).needs_restart());
+    }
+
+    #[test]
+    fn a_new_number_keeps_the_counts() {
+        assert_eq!(
+            plan(&[("\"100/s\"", "\"200/s\"\nmode = \"shadow\"")]),
+            "limit per-client: changed: rate 100/s -> 200/s, mode enforce -> shadow\n\
+             kept: 1 listener, 1 upstream, 1 limit, 2 routes"
+        );
+    }
+
+    #[test]
+    fn another_window_or_other_slots_rescale() {
+        let kept = "\nkept: 1 listener, 1 upstream, 1 limit, 2 routes";
+        let line = "limit per-client: rescaled, its counts go on: ";
+        assert_eq!(plan(&[("\"100/s\"", "\"100/2s\"")]), format!("{line}rate 100/s -> 100/2s{kept}"));
+        assert_eq!(plan(&[("\"100/s\"", "\"100/s\"\nslots = 20")]), format!("{line}slots 10 -> 20{kept}"));
+        assert_eq!(
+            plan(&[("\"100/s\"", "\"100/s\"\nbound = \"strict\"")]),
+            format!("{line}bound sliding -> strict{kept}")
+        );
+        assert_eq!(
+            plan(&[("\"100/s\"", "[\"100/s\", \"20/100ms\"]")]),
+            format!("{line}rate 100/s -> 100/s and 20/100ms, slots 10 -> 10 and 10{kept}")
+        );
+    }
+
+    #[test]
+    fn another_key_starts_from_zero() {
+        assert_eq!(
+            plan(&[("\"header:x-api-key\"", "[\"client-ip\", \"header:x-api-key\"]"), ("5000/h", "6000/h")]),
+            "limit per-key: reset, it counts from zero: key header:x-api-key -> client-ip + header:x-api-key, \
+             rate 5000/h -> 6000/h\n\
+             kept: 1 listener, 1 upstream, 1 limit, 2 routes"
+        );
+    }
+
+    #[test]
+    fn parts_come_and_go_by_name() {
+        assert_eq!(
+            plan(&[
+                ("127.0.0.1:8080", "127.0.0.1:8081"),
+                ("\"127.0.0.1:9002\"]", "\"127.0.0.1:9003\", { address = \"127.0.0.1:9001\", weight = 2 }]"),
+                ("\"127.0.0.1:9001\", ", ""),
+                ("name = \"rest\"", "name = \"others\""),
+                ("limits = [\"per-client\", \"per-key\"]", "limits = [\"per-client\"]"),
+                (
+                    "[[limit]]\nname = \"per-key\"\nkey = \"header:x-api-key\"\nrate = \"5000/h\"\n",
+                    "[admin]\naddress = \"127.0.0.1:9900\"\n"
+                ),
+            ]),
+            "[admin]: added\n\
+             listener 127.0.0.1:8081: added\n\
+             listener 127.0.0.1:8080: removed\n\
+             upstream app: changed: servers +127.0.0.1:9003 +127.0.0.1:9001 (weight 2) -127.0.0.1:9001 -127.0.0.1:9002\n\
+             limit per-key: removed\n\
+             route api: changed: limits -per-key\n\
+             route others: added\n\
+             route rest: removed\n\
+             kept: 1 limit"
+        );
+    }
+
+    #[test]
+    fn the_servers_timeout_is_told_once() {
+        assert_eq!(
+            plan(&[("[[listener]]", "[server]\ntimeout = \"5s\"\n[[listener]]")]),
+            "[server]: changed: timeout 1m -> 5s\nkept: 1 listener, 1 upstream, 2 limits, 2 routes"
+        );
+        assert_eq!(
+            plan(&[("path = \"/api\"", "path_exact = \"/api\"\ntimeout = \"none\"")]),
+            "route api: changed: path /api -> exactly /api, timeout 1m -> none\nkept: 1 listener, 1 upstream, 2 limits, 1 route"
+        );
+    }
+
+    #[test]
+    fn what_waits_for_a_restart_says_so() {
+        let text = BASE.replacen("[[listener]]", "[server]\nworkers = 4\n[[listener]]", 1);
+        let plan = diff(&model(BASE), &model(&text));
+        assert!(plan.needs_restart());
+        assert_eq!(
+            plan.to_string(),
+            "[server]: needs a restart: workers auto -> 4\nkept: 1 listener, 1 upstream, 2 limits, 2 routes"
+        );
+    }
+
+    #[test]
+    fn a_limit_that_moves_in_the_file_changes_nothing() {
+        let (first, rest) = BASE.split_once("[[limit]]\nname = \"per-key\"").unwrap();
+        let (second, rest) = rest.split_once("[[route]]").unwrap();
+        let moved = format!("[[limit]]\nname = \"per-key\"{second}{first}[[route]]{rest}");
+        assert_eq!(diff(&model(BASE), &model(&moved)).to_string(), "nothing changed", "names count, not places");
+    }
+
+    #[test]
+    fn the_order_of_routes_is_part_of_them() {
+        let (head, routes) = BASE.split_once("[[route]]").unwrap();
+        let (api, rest) = routes.split_once("[[route]]").unwrap();
+        let swapped = format!("{head}[[route]]{rest}[[route]]{api}");
+        assert_eq!(
+            diff(&model(BASE), &model(&swapped)).to_string(),
+            "route order: changed: another order from rest on\nkept: 1 listener, 1 upstream, 2 limits, 2 routes"
+        );
+    }
+
+    #[test]
+    fn a_regex_is_shown_as_it_was_written() {
+        assert!(plan(&[("path = \"/api\"", "path_regex = '/v[0-9]+'")]).contains("path /api -> regex /v[0-9]+\n"));
+    }
+
+    #[test]
+    fn a_plan_of_any_size_has_a_bounded_print() {
+        let mut text = BASE.to_owned();
+        for number in 0..150 {
+            let _ = write!(text, "[[route]]\nname = \"r{number}\"\npath = \"/{number}\"\nrespond = {{}}\n");
+        }
+        let printed = diff(&model(BASE), &model(&text)).to_string();
+        assert_eq!(printed.lines().count(), MAX_LINES + 2);
+        assert!(printed.contains("\n... and 50 more\nkept: "));
+    }
+
+    prop_compose! {
+        /// Files over few names and values, so that two of them share many.
+        fn any_file()(
+            workers in 1..3_u8,
+            limits in prop::collection::btree_map(0..4_u8, (1..3_u32, 1..3_u8, 0..2_u8), 0..4),
+            routes in prop::collection::vec((0..5_u8, 0..2_u8, any::<bool>()), 1..5),
+        ) -> String {
+            let mut text = format!("[server]\nworkers = {workers}\n[[listener]]\naddress = \"127.0.0.1:8080\"\n");
+            for (name, (rate, window, key)) in &limits {
+                let key = ["client-ip", "host"][usize::from(*key)];
+                let _ = write!(text, "[[limit]]\nname = \"l{name}\"\nkey = \"{key}\"\nrate = \"{rate}/{window}s\"\n");
+            }
+            let names: Vec<String> = limits.keys().map(|name| format!("\"l{name}\"")).collect();
+            let mut seen = Vec::new();
+            for (name, path, limited) in routes {
+                if seen.contains(&name) {
+                    continue;
+                }
+                seen.push(name);
+                let limits = if limited { names.join(", ") } else { String::new() };
+                let _ = write!(text, "[[route]]\nname = \"r{name}\"\npath = \"/{path}\"\nlimits = [{limits}]\nrespond = {{}}\n");
+            }
+            text
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// No change without a line, no line without a change; what is new one way is gone the other way.
+        #[test]
+        fn a_plan_says_all_and_only_what_differs(one in any_file(), two in any_file()) {
+            let (old, new) = (model(&one), model(&two));
+            prop_assert!(diff(&old, &old).is_empty());
+            let (there, back) = (diff(&old, &new), diff(&new, &old));
+            let same = one == two;
+            prop_assert_eq!(there.is_empty(), same, "{}", there);
+            prop_assert_eq!(there.items().len(), back.items().len());
+            for item in there.items() {
+                let mirrored = |other: &&Item| other.part == item.part && other.name == item.name
+                    && matches!(other.fate, Fate::NeedsRestart(_)) == matches!(item.fate, Fate::NeedsRestart(_));
+                let other = back.items().iter().find(mirrored);
+                let fits = match (&item.fate, other.map(|other| &other.fate)) {
+                    (Fate::Added, Some(Fate::Removed)) | (Fate::Removed, Some(Fate::Added)) => true,
+                    (fate, Some(other)) => std::mem::discriminant(fate) == std::mem::discriminant(other),
+                    (_, None) => false,
+                };
+                prop_assert!(fits, "{} has no mirror in {:?}", item, other);
+            }
+            // Applied by name, the plan leads from the old names to the new ones.
+            let count = |fate: &Fate, part| there.items().iter().filter(|item| item.part == part && item.fate == *fate).count();
+            let after = old.limits.len() + count(&Fate::Added, Part::Limit) - count(&Fate::Removed, Part::Limit);
+            prop_assert_eq!(after, new.limits.len());
+        }
+    }
+}

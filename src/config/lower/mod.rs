@@ -1,0 +1,146 @@
+//! Tables of the file -> [`Model`], one function per section. Each reports what is wrong and goes on with the next key.
+//!
+//! The rule: `None` is returned only after a finding was reported, so a file without errors always has a model.
+
+mod address;
+mod dead_letter;
+mod limit;
+mod names;
+mod path;
+mod route;
+mod sections;
+mod upstream;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use toml::de::DeTable;
+
+use self::names::Declared;
+use super::findings::{Finding, Findings, quoted};
+use super::model::Model;
+use super::reader::{Node, Reader};
+
+/// Sections of later versions.
+const LATER_SECTIONS: [&str; 1] = ["fleet"];
+
+/// Lowers a whole file. Whether the result may be used is for the findings to say.
+pub(super) fn lower(root: &DeTable<'_>, file: &Path, findings: &Findings) -> Option<Model> {
+    let nothing = DeTable::default();
+    let mut root = Reader::root(root, findings);
+    let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
+    let server = sections::server(settings("server"));
+    let log = sections::log(settings("log"));
+    let client = sections::client(settings("client"));
+    let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::lower(reader, file));
+    let admin = section(&mut root, "admin").map(sections::admin);
+    let listeners = sections::listeners(tables(&mut root, "listener", "address = \"127.0.0.1:8080\""), admin.as_ref());
+
+    let mut upstreams = Declared::new("upstream", findings);
+    for reader in tables(&mut root, "upstream", "") {
+        let (name, upstream) = upstream::lower(reader);
+        upstreams.add(name, upstream);
+    }
+    let mut limits = Declared::new("limit", findings);
+    for reader in tables(&mut root, "limit", "") {
+        let (name, limit) = limit::lower(reader);
+        limits.add(name, limit);
+    }
+    let mut routes = Declared::new("route", findings);
+    let mut claims = route::Claims::default();
+    let timeout = server.timeout;
+    for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream or respond") {
+        let (name, route) = route::lower(reader, &upstreams, &limits, timeout);
+        if let (Some(name), Some(route)) = (&name, &route) {
+            claims.claim(name, route, findings);
+        }
+        routes.add(name, route);
+    }
+    upstreams.warn_unused();
+    limits.warn_unused();
+    root.done(&LATER_SECTIONS);
+
+    Some(Model {
+        server,
+        log,
+        client,
+        listeners: listeners?,
+        upstreams: upstreams.into_items()?,
+        limits: limits.into_items()?,
+        routes: routes.into_items()?,
+        dead_letter,
+        admin: match admin {
+            Some(admin) => Some(admin?),
+            None => None,
+        },
+    })
+}
+
+/// The table of a section that is written once.
+fn section<'t>(root: &mut Reader<'t>, name: &'static str) -> Option<Reader<'t>> {
+    let node = root.optional(name)?;
+    let what = format!("[{name}]");
+    if node.is_array() {
+        node.error(format!("`{name}` is one section, not a list"), format!("write it once, as {what}"));
+        // Read on, for the errors inside.
+        return node.one_or_many().first().and_then(|first| first.as_table(what));
+    }
+    node.table(what, &format!("a section: [{name}]"))
+}
+
+/// The tables of a section that may be written many times; at least one where there is an `example`.
+fn tables<'t>(root: &mut Reader<'t>, name: &'static str, example: &str) -> Vec<Reader<'t>> {
+    let what = format!("[[{name}]]");
+    let findings = root.findings();
+    let Some(node) = root.optional(name) else {
+        if !example.is_empty() {
+            let message = format!("the file has no {what}");
+            findings.push(Finding::absent_in_file(None, message).help(format!("add {what} with {example}")));
+        }
+        return Vec::new();
+    };
+    if !node.is_array() {
+        node.error(format!("`{name}` is a list of sections"), format!("write its header as {what}"));
+        return node.as_table(what).into_iter().collect();
+    }
+    let tables: Vec<_> =
+        node.one_or_many().iter().filter_map(|item| item.table(&*what, &format!("a section: {what}"))).collect();
+    if tables.is_empty() && !example.is_empty() {
+        let message = format!("the file has no {what}");
+        findings.push(Finding::absent_in_file(None, message).help(format!("add {what} with {example}")));
+    }
+    tables
+}
+
+/// Items of an array that are each lowered by `lower`; `None` if one of them failed.
+fn each<'t, T>(nodes: &[Node<'t>], mut lower: impl FnMut(&Node<'t>) -> Option<T>) -> Option<Vec<T>> {
+    // All of them are lowered before one failure counts, so that all their errors are reported.
+    let lowered: Vec<Option<T>> = nodes.iter().map(&mut lower).collect();
+    lowered.into_iter().collect()
+}
+
+/// An error and its causes, in one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Whether `text` is a token of RFC 9110 section 5.6.2, as header names and methods are.
+fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+/// A header name in lower case, where it is one.
+fn header_name(node: &Node<'_>, name: &str) -> Option<String> {
+    if is_token(name) {
+        return Some(name.to_ascii_lowercase());
+    }
+    let message = format!("{} is no header name", quoted(name));
+    node.error(message, "a header name is made of letters, digits and !#$%&'*+-.^_`|~");
+    None
+}

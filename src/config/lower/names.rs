@@ -1,0 +1,155 @@
+//! Names: how they are written, that none is given twice, and what refers to them.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::config::findings::{Finding, Findings, quoted};
+use crate::config::nearest::nearest;
+use crate::config::reader::{Node, Reader};
+
+/// Longest name. Names are labels of metrics and fields of log records.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Names listed in a remedy.
+const MAX_LISTED: usize = 8;
+
+/// A name and its place.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    pub(super) text: Arc<str>,
+    pub(super) span: Range<usize>,
+}
+
+/// The `name` of a section.
+pub(super) fn name(reader: &mut Reader<'_>, example: &str) -> Option<Name> {
+    let node = reader.required("name", &format!("\"{example}\""))?;
+    let text = node.text("a string", &format!("\"{example}\""))?;
+    if is_name(text) {
+        return Some(Name { text: text.into(), span: node.span() });
+    }
+    // It is a name all the same to whatever refers to it.
+    let name = Name { text: text.into(), span: node.span() };
+    let help =
+        format!("a name is 1 to {MAX_NAME_BYTES} letters, digits, dots, dashes or underscores (A-Z a-z 0-9 . _ -)");
+    node.error(format!("{} cannot be a name", quoted(text)), help);
+    Some(name)
+}
+
+/// Whether `text` may be a name.
+pub(super) fn is_name(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed)
+}
+
+/// The sections of one kind, in the file's order. A section that could not be lowered keeps its place and its name, so
+/// that what refers to it is no error too.
+pub(super) struct Declared<'t, T> {
+    kind: &'static str,
+    entries: Vec<Entry<T>>,
+    by_name: HashMap<Arc<str>, usize>,
+    has_nameless: bool,
+    findings: &'t Findings,
+}
+
+struct Entry<T> {
+    name: Option<Name>,
+    item: Option<T>,
+    used: Cell<bool>,
+}
+
+impl<'t, T> Declared<'t, T> {
+    /// None of `kind` yet.
+    pub(super) fn new(kind: &'static str, findings: &'t Findings) -> Self {
+        Self { kind, entries: Vec::new(), by_name: HashMap::new(), has_nameless: false, findings }
+    }
+
+    /// Adds the next one of the file; a name that was given before is an error.
+    pub(super) fn add(&mut self, name: Option<Name>, item: Option<T>) {
+        if let Some(Name { text, span }) = &name {
+            let first = self.by_name.get(text).and_then(|index| self.entries.get(*index));
+            if let Some(Entry { name: Some(first), .. }) = first {
+                let message = format!("the {} {} is defined twice", self.kind, quoted(text));
+                let finding = Finding::error(span.clone(), message).related("the first is at", first.span.clone());
+                self.findings.push(finding.help("give each its own name"));
+            } else {
+                self.by_name.insert(text.clone(), self.entries.len());
+            }
+        }
+        self.has_nameless |= name.is_none();
+        self.entries.push(Entry { name, item, used: Cell::new(false) });
+    }
+
+    /// The index of the one that `node` names; a name that nothing has is an error.
+    pub(super) fn refer(&self, node: &Node<'_>) -> Option<usize> {
+        let text = node.text("a name in quotes", &format!("the name of a [[{}]]", self.kind))?;
+        if let Some(index) = self.by_name.get(text) {
+            if let Some(entry) = self.entries.get(*index) {
+                entry.used.set(true);
+            }
+            return Some(*index);
+        }
+        // A section that lost its name may be the one that is meant.
+        if !self.has_nameless {
+            let message = format!("there is no {} {}", self.kind, quoted(text));
+            let help = if self.findings.has_room() { self.remedy(text) } else { String::new() };
+            self.findings.push(Finding::absent_in_file(Some(node.span()), message).help(help));
+        }
+        None
+    }
+
+    /// The one at `index`, if it could be lowered.
+    pub(super) fn item(&self, index: usize) -> Option<&T> {
+        self.entries.get(index)?.item.as_ref()
+    }
+
+    /// The name of the one at `index`.
+    pub(super) fn name(&self, index: usize) -> &str {
+        self.entries.get(index).and_then(|entry| entry.name.as_ref()).map_or("", |name| &name.text)
+    }
+
+    /// Warns of each that nothing referred to.
+    pub(super) fn warn_unused(&self) {
+        for Entry { name, used, .. } in &self.entries {
+            if let (Some(Name { text, span }), false) = (name, used.get()) {
+                let message = format!("no route uses the {} {}", self.kind, quoted(text));
+                let help = format!("name it in a [[route]], or remove this [[{}]]", self.kind);
+                self.findings.push(Finding::warning(span.clone(), message).help(help));
+            }
+        }
+    }
+
+    /// All of them; `None` if one could not be lowered.
+    pub(super) fn into_items(self) -> Option<Vec<T>> {
+        self.entries.into_iter().map(|entry| entry.item).collect()
+    }
+
+    fn remedy(&self, written: &str) -> String {
+        let names = || self.entries.iter().filter_map(|entry| entry.name.as_ref()).map(|name| &*name.text);
+        if let Some(near) = nearest(written, names()) {
+            return format!("did you mean \"{near}\"?");
+        }
+        let listed: Vec<_> = names().take(MAX_LISTED).collect();
+        if listed.is_empty() {
+            return format!("the file has no [[{}]]: add one of this name", self.kind);
+        }
+        let more = if names().nth(MAX_LISTED).is_some() { ", ..." } else { "" };
+        format!("add a [[{0}]] of this name; {0}s of the file: {1}{more}", self.kind, listed.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_and_plain() {
+        for good in ["a", "per-client", "v1.2_x", &"x".repeat(64)] {
+            assert!(is_name(good), "{good:?}");
+        }
+        for bad in ["", "a b", "ä", "a/b", "a\n", "a\"", &"x".repeat(65)] {
+            assert!(!is_name(bad), "{bad:?}");
+        }
+    }
+}

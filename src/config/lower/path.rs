@@ -1,0 +1,102 @@
+//! The path of a route: a prefix, an exact path or a regex.
+
+use crate::admission::{PathPattern, PathPatternError};
+use crate::config::findings::quoted;
+use crate::config::reader::{Node, Reader};
+
+/// `path`, `path_exact` or `path_regex`: at most one; without any, all paths.
+pub(super) fn lower(reader: &mut Reader<'_>) -> Option<PathPattern> {
+    let prefix = reader.optional("path");
+    let exact = reader.optional("path_exact");
+    let regex = reader.optional("path_regex");
+    let mut given = [&prefix, &exact, &regex].into_iter().flatten();
+    if let (Some(first), Some(second)) = (given.next(), given.next()) {
+        let message = format!("{} and {} in one route", first.label(), second.label());
+        second.error(message, "a route has one path: make a second route for the other");
+        return None;
+    }
+    match (&prefix, &exact, &regex) {
+        (Some(node), _, _) => plain(node, PathPattern::prefix),
+        (_, Some(node), _) => plain(node, PathPattern::exact),
+        (_, _, Some(node)) => regex_of(node),
+        (None, None, None) => Some(PathPattern::Prefix("/".to_owned())),
+    }
+}
+
+fn plain(node: &Node<'_>, parse: impl Fn(&str) -> Result<PathPattern, PathPatternError>) -> Option<PathPattern> {
+    let text = node.text("a path in quotes", "\"/api\"")?;
+    let parsed = match slip(text) {
+        Some(help) => Err(help),
+        None => parse(text).map_err(|error| super::with_causes(&error)),
+    };
+    match parsed {
+        Ok(pattern) => Some(pattern),
+        Err(help) => {
+            node.error(format!("{} is no path of a route", quoted(text)), help);
+            None
+        }
+    }
+}
+
+/// What is surely not meant, or has a better remedy than a parser of paths could name.
+fn slip(text: &str) -> Option<String> {
+    if !text.starts_with('/') {
+        return Some(format!("a path begins with a slash: \"/{text}\""));
+    }
+    if let Some(mark) = text.chars().find(|mark| matches!(mark, '?' | '#')) {
+        return Some(format!("a path ends before the \"{mark}\"; queries are not matched"));
+    }
+    if let Some(mark) = text.chars().find(|mark| matches!(mark, '*' | '{' | '}')) {
+        let help = "a prefix needs no wildcard, and path_regex takes patterns";
+        return Some(format!("\"{mark}\" would stand for itself here: {help}"));
+    }
+    if text.chars().any(|character| !character.is_ascii_graphic()) {
+        return Some(format!("write it as clients send it: \"{}\"", percent_encoded(text)));
+    }
+    None
+}
+
+/// Whatever no path holds as it is, in the form in which it is sent.
+fn percent_encoded(text: &str) -> String {
+    let encode = |byte: u8| if byte.is_ascii_graphic() { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(encode).collect()
+}
+
+/// A regex over the whole normalised path: `/v[0-9]+/.*` matches `/v1/x` and neither `/api/v1/x` nor `/v1`.
+fn regex_of(node: &Node<'_>) -> Option<PathPattern> {
+    let text = node.text("a regex in quotes", "'/v[0-9]+/.*'")?;
+    match PathPattern::regex(text) {
+        Ok(pattern) => Some(pattern),
+        Err(PathPatternError::Regex(regex::Error::CompiledTooBig(bound))) => {
+            let message = format!("the regex {} is too large", quoted(text));
+            node.error(message, format!("it may compile to at most {bound} bytes: use smaller repetitions"));
+            None
+        }
+        Err(PathPatternError::Regex(error)) => {
+            // The crate draws the error over several lines; the last one says what it is.
+            let drawn = error.to_string();
+            let reason = drawn.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            let message = format!("{} is no regex: {reason}", quoted(text));
+            node.error(message, "see docs.rs/regex for the syntax, and quote it with '...'");
+            None
+        }
+        Err(error) => {
+            node.error(format!("{} is no path of a route", quoted(text)), super::with_causes(&error));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_have_a_remedy() {
+        assert_eq!(slip("api").as_deref(), Some("a path begins with a slash: \"/api\""));
+        assert_eq!(slip("/a?b=1").as_deref(), Some("a path ends before the \"?\"; queries are not matched"));
+        assert!(slip("/api/*").is_some_and(|help| help.contains("path_regex")));
+        assert_eq!(slip("/ä b").as_deref(), Some("write it as clients send it: \"/%C3%A4%20b\""));
+        assert_eq!(slip("/api/v1;x=1/~me/%2F"), None);
+    }
+}

@@ -1,0 +1,308 @@
+//! `[[route]]`
+
+use std::collections::HashMap;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use super::names::{Declared, Name, name};
+use super::sections::TIMEOUTS;
+use super::{header_name, is_token, limit, path};
+use crate::admission::{HostPattern, RoutePattern};
+use crate::config::findings::{Finding, Findings, quoted, ticked};
+use crate::config::model::{Action, Cors, LimitRule, Route, Upstream};
+use crate::config::reader::{Node, Reader};
+use crate::limiter::{MAX_LIMITS, Mode};
+use crate::time::Span;
+
+/// Hosts, methods or headers of one route; each may be compared with each request.
+const MAX_CONDITIONS: usize = 256;
+
+/// A response of the gateway is a final one.
+const STATUSES: RangeInclusive<u64> = 200..=599;
+
+const LATER: [&str; 9] =
+    ["active", "bandwidth", "host", "plans", "redirect", "refusal", "request_headers", "response_headers", "rewrite"];
+
+/// Lowers one; its name also where the rest is wrong. `timeout` is the server's.
+pub(super) fn lower(
+    mut reader: Reader<'_>,
+    upstreams: &Declared<'_, Upstream>,
+    limits: &Declared<'_, LimitRule>,
+    timeout: Option<Span>,
+) -> (Option<Name>, Option<Route>) {
+    let name = name(&mut reader, "api");
+    let pattern = pattern(&mut reader);
+    let cost_node = reader.optional("cost");
+    let cost = cost_node.as_ref().map_or(Some(1), limit::cost);
+    let used = match reader.optional("limits") {
+        Some(node) => used_limits(&node, limits),
+        None => Some(Vec::new()),
+    };
+    if let (Some(node), Some(cost)) = (&cost_node, cost) {
+        for index in used.iter().flatten() {
+            let counting = limits.item(*index).filter(|rule| rule.cost.is_none() && rule.spec.mode != Mode::Off);
+            if let Some(rule) = counting {
+                limit::check_fits(node, cost, rule.spec.algorithm.rates(), Some(limits.name(*index)));
+            }
+        }
+    }
+    let action = action(&mut reader, upstreams);
+    let timeout = reader.optional("timeout").map_or(Some(timeout), |node| node.duration_or_none(&TIMEOUTS));
+    if let Some(node) = reader.optional("on_limit") {
+        node.choice(&[("refuse", ())], &["drop", "defer"]);
+    }
+    let cors = reader.optional("cors").map_or(Some(None), |node| cors(&node).map(Some));
+    reader.done(&LATER);
+    let route = (|| {
+        Some(Route {
+            name: name.as_ref()?.text.clone(),
+            pattern: pattern?,
+            limits: used?,
+            cost: cost?,
+            action: action?,
+            timeout: timeout?,
+            cors: cors?,
+        })
+    })();
+    (name, route)
+}
+
+fn pattern(reader: &mut Reader<'_>) -> Option<RoutePattern> {
+    let hosts = list(reader, "hosts", "[\"api.example.com\", \"*.example.org\"]", |item| {
+        let text = item.text("a host in quotes", "\"api.example.com\" or \"*.example.org\"")?;
+        match HostPattern::parse(text) {
+            Ok(host) => Some(host),
+            Err(error) => {
+                item.error(format!("{} is no host of a route", quoted(text)), super::with_causes(&error));
+                None
+            }
+        }
+    });
+    let path = path::lower(reader);
+    let methods = list(reader, "methods", "[\"GET\", \"POST\"]", method);
+    let headers = match reader.optional("headers") {
+        Some(node) => headers(&node),
+        None => Some(Vec::new()),
+    };
+    let allow_encoded_slash = reader.optional("allow_encoded_slash").map_or(Some(false), |node| node.boolean());
+    Some(RoutePattern {
+        hosts: hosts?,
+        path: path?,
+        methods: methods?,
+        headers: headers?,
+        allow_encoded_slash: allow_encoded_slash?,
+    })
+}
+
+/// The items of an array that may be left out, but not be empty: that would match nothing, or everything.
+fn list<T: PartialEq>(
+    reader: &mut Reader<'_>,
+    key: &'static str,
+    example: &str,
+    lower: impl Fn(&Node<'_>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let Some(node) = reader.optional(key) else { return Some(Vec::new()) };
+    let items = node.items(example)?;
+    if items.is_empty() {
+        node.error(format!("`{key}` is empty"), format!("leave `{key}` out to match all, or write {key} = {example}"));
+        return None;
+    }
+    if items.len() > MAX_CONDITIONS {
+        node.error(format!("`{key}` has {} items", items.len()), format!("it takes at most {MAX_CONDITIONS}"));
+        return None;
+    }
+    let mut seen = Vec::new();
+    for item in items {
+        let lowered = lower(&item);
+        if lowered.is_some() && seen.contains(&lowered) {
+            item.error(format!("{} is in `{key}` twice", quoted(item.as_text().unwrap_or_default())), "remove one");
+        }
+        seen.push(lowered);
+    }
+    seen.into_iter().collect()
+}
+
+fn method(item: &Node<'_>) -> Option<String> {
+    let text = item.text("a method in quotes", "\"GET\"")?;
+    if !is_token(text) {
+        item.error(format!("{} is no method", quoted(text)), "methods are words like \"GET\" or \"POST\"");
+        return None;
+    }
+    if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        let help = format!("methods are upper-case: \"{}\"", text.to_ascii_uppercase());
+        item.error(format!("{} would match no request", quoted(text)), help);
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn headers(node: &Node<'_>) -> Option<Vec<(String, String)>> {
+    let reader = node.table("`headers`", "{ x-version = \"2\" }")?;
+    let entries: Vec<_> = reader.entries().collect();
+    if entries.len() > MAX_CONDITIONS {
+        node.error(format!("`headers` has {} items", entries.len()), format!("it takes at most {MAX_CONDITIONS}"));
+        return None;
+    }
+    let mut seen: HashMap<String, Range<usize>> = HashMap::new();
+    super::each(&entries, |entry| {
+        let name = header_name(&entry.on_key(), entry.label())?;
+        if let Some(first) = seen.insert(name.clone(), entry.key_span()) {
+            // The table is sorted by name, not by place.
+            let (first, second) = if first.start < entry.key_span().start {
+                (first, entry.key_span())
+            } else {
+                (entry.key_span(), first)
+            };
+            let finding = Finding::error(second, format!("the header {} is in `headers` twice", ticked(&name)));
+            entry.push(
+                finding.related("the first is at", first).help("header names are the same in upper and lower case"),
+            );
+            return None;
+        }
+        let value = entry.text("a text in quotes", "{ x-version = \"2\" }")?;
+        if value.trim() != value || value.chars().any(|character| character.is_control() && character != '\t') {
+            let help = "a value has no control characters, and no blanks at its ends";
+            entry.error(format!("{} would match no request", quoted(value)), help);
+            return None;
+        }
+        Some((name, value.to_owned()))
+    })
+}
+
+fn used_limits(node: &Node<'_>, limits: &Declared<'_, LimitRule>) -> Option<Vec<usize>> {
+    let items = node.items("[\"per-client\"]")?;
+    if items.len() > MAX_LIMITS {
+        node.error(format!("the route has {} limits", items.len()), format!("a route has at most {MAX_LIMITS}"));
+        return None;
+    }
+    let mut seen: Vec<(usize, Range<usize>)> = Vec::new();
+    super::each(&items, |item| {
+        let index = limits.refer(item)?;
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == index) {
+            let message = format!("the limit {} is in `limits` twice", quoted(limits.name(index)));
+            let finding = Finding::error(item.span(), message).related("the first is at", first.clone());
+            item.push(finding.help("remove one; to count more per request use cost"));
+            return None;
+        }
+        seen.push((index, item.span()));
+        Some(index)
+    })
+}
+
+/// `upstream` or `respond`, exactly one.
+fn action(reader: &mut Reader<'_>, upstreams: &Declared<'_, Upstream>) -> Option<Action> {
+    match (reader.optional("upstream"), reader.optional("respond")) {
+        (Some(upstream), Some(respond)) => {
+            upstreams.refer(&upstream);
+            let message = "`upstream` and `respond` in one route";
+            let finding = Finding::error(respond.key_span(), message).related("`upstream` is at", upstream.key_span());
+            respond.push(finding.help("remove one: a route either forwards a request or answers it"));
+            None
+        }
+        (Some(node), None) => upstreams.refer(&node).map(Action::Forward),
+        (None, Some(node)) => respond(&node),
+        (None, None) => {
+            let said = ["upstream", "respond"].into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
+            if !said && !reader.has("redirect") {
+                let help = "add upstream = \"...\", or respond = { status = 200, body = \"hello\\n\" }";
+                reader.absent("[[route]] does nothing: it has neither `upstream` nor `respond`", help);
+            }
+            None
+        }
+    }
+}
+
+fn respond(node: &Node<'_>) -> Option<Action> {
+    let mut reader = node.table("`respond`", "{ status = 200, body = \"hello\\n\" }")?;
+    let status = reader.optional("status").map_or(Some(200), |node| node.integer(STATUSES));
+    let body_node = reader.optional("body");
+    let body = body_node.as_ref().map_or(Some(""), |node| node.text("a text in quotes", "\"hello\\n\""));
+    if let (Some(node), Some(status @ (204 | 205 | 304)), Some(1..)) = (&body_node, status, body.map(str::len)) {
+        node.error(format!("a response of status {status} has no body"), "remove the body, or use status 200");
+    }
+    reader.done(&["file"]);
+    Some(Action::Respond { status: u16::try_from(status?).ok()?, body: Arc::from(body?) })
+}
+
+fn cors(node: &Node<'_>) -> Option<Cors> {
+    let mut reader = node.table("`cors`", "{ allow_origins = [\"https://app.example.com\"] }")?;
+    let origins_node = reader.required("allow_origins", "[\"https://app.example.com\"]");
+    let allow_credentials = reader.optional("allow_credentials").map_or(Some(false), |node| node.boolean());
+    let count_preflight = reader.optional("count_preflight").map_or(Some(false), |node| node.boolean());
+    reader.done(&[]);
+    let node = origins_node?;
+    let items = node.items("[\"https://app.example.com\"]")?;
+    let any = items.iter().any(|item| item.as_text() == Some("*"));
+    if items.is_empty() || items.len() > MAX_CONDITIONS {
+        node.error(
+            format!("`allow_origins` has {} origins", items.len()),
+            format!("give 1 to {MAX_CONDITIONS}, or [\"*\"]"),
+        );
+        return None;
+    }
+    if any && items.len() > 1 {
+        node.error("\"*\" beside other origins", "\"*\" is any origin already: write [\"*\"]");
+    }
+    if any && allow_credentials == Some(true) {
+        let help = "name the origins, or leave allow_credentials out: browsers refuse the two together";
+        node.error("any origin with credentials", help);
+    }
+    let allow_origins = super::each(&items, origin)?;
+    Some(Cors { allow_origins, allow_credentials: allow_credentials?, count_preflight: count_preflight? })
+}
+
+/// An origin as browsers send it (RFC 6454 section 6.2): scheme, host and no default port, in lower case.
+fn origin(item: &Node<'_>) -> Option<String> {
+    let text = item.text("an origin in quotes", "\"https://app.example.com\"")?;
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", ""));
+    let host_ok =
+        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte));
+    let default_port = matches!(scheme, "http") && rest.ends_with(":80") || scheme == "https" && rest.ends_with(":443");
+    if text == "*"
+        || matches!(scheme, "http" | "https") && host_ok && !default_port && text == text.to_ascii_lowercase()
+    {
+        return Some(text.to_owned());
+    }
+    let help = "write it as browsers do: scheme and host in lower case, no path, no default port, like \"https://app.example.com\"";
+    item.error(format!("{} is no origin", quoted(text)), help);
+    None
+}
+
+/// What earlier routes match, to find routes that can never match.
+#[derive(Default)]
+pub(super) struct Claims {
+    by_condition: HashMap<String, Range<usize>>,
+}
+
+impl Claims {
+    /// Notes what the route `name` matches; warns if earlier ones take all of it by the very same conditions.
+    pub(super) fn claim(&mut self, name: &Name, route: &Route, findings: &Findings) {
+        let conditions = conditions(&route.pattern);
+        let firsts: Vec<_> = conditions.iter().map(|condition| self.by_condition.get(condition).cloned()).collect();
+        if let Some(Some(first)) = firsts.first()
+            && firsts.iter().all(Option::is_some)
+        {
+            let message = format!("the route {} can never match", quoted(&name.text));
+            let finding = Finding::warning(name.span.clone(), message);
+            findings.push(
+                finding.related("the same hosts, path, methods and headers are taken at", first.clone()).help(
+                    "remove it, or set it apart by a host, path, method or header; the first of equal routes is taken",
+                ),
+            );
+        }
+        for condition in conditions {
+            self.by_condition.entry(condition).or_insert_with(|| name.span.clone());
+        }
+    }
+}
+
+/// What a route matches, one text per host; equal texts match equal requests.
+fn conditions(pattern: &RoutePattern) -> Vec<String> {
+    let path = format!("{:?}", pattern.path);
+    let (mut methods, mut headers) = (pattern.methods.clone(), pattern.headers.clone());
+    methods.sort();
+    headers.sort();
+    let hosts: Vec<String> = pattern.hosts.iter().map(ToString::to_string).collect();
+    let hosts = if hosts.is_empty() { vec![String::from("any")] } else { hosts };
+    hosts.into_iter().map(|host| format!("{host} {path} {methods:?} {headers:?}")).collect()
+}

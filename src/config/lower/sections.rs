@@ -1,0 +1,214 @@
+//! `[server]`, `[log]`, `[client]`, `[[listener]]`, `[admin]`.
+
+use std::net::SocketAddr;
+use std::ops::{Range, RangeInclusive};
+
+use ipnet::IpNet;
+
+use super::address;
+use crate::admission::{AddressHeader, ClientRules};
+use crate::config::findings::{Finding, quoted};
+use crate::config::model::{AccessFormat, Admin, Listener, Log, LogFormat, RateHeaders, Server};
+use crate::config::nearest::nearest;
+use crate::config::reader::{Node, Reader};
+use crate::time::Span;
+
+/// Default of `shutdown_grace`.
+const SHUTDOWN_GRACE: Span = Span::from_secs(30);
+
+/// Default of the server's `timeout`.
+const SERVER_TIMEOUT: Span = Span::from_secs(60);
+
+/// Most worker threads.
+const MAX_WORKERS: u64 = 1_024;
+
+/// A timeout of an exchange. What must last longer says "none".
+pub(super) const TIMEOUTS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(24 * 3_600);
+
+/// A drain that waits longer than this is a process that does not stop.
+const GRACES: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(24 * 3_600);
+
+/// How much of an IPv6 address may be the client.
+const IPV6_PREFIXES: RangeInclusive<u64> = 1..=128;
+
+/// How much of an IPv6 address is the client, by default: what a provider gives to one customer.
+const IPV6_PREFIX: u8 = 64;
+
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+/// `[server]`
+pub(super) fn server(mut reader: Reader<'_>) -> Server {
+    let workers = reader.optional("workers").and_then(|node| workers(&node));
+    let shutdown_grace = reader.optional("shutdown_grace").and_then(|node| node.duration(&GRACES));
+    let rate_headers = reader.optional("rate_headers").and_then(|node| {
+        let words = [
+            ("auto", RateHeaders::Auto),
+            ("ietf", RateHeaders::Ietf),
+            ("legacy", RateHeaders::Legacy),
+            ("both", RateHeaders::Both),
+            ("off", RateHeaders::Off),
+        ];
+        node.choice(&words, &[])
+    });
+    let timeout = reader.optional("timeout").and_then(|node| node.duration_or_none(&TIMEOUTS));
+    reader.done(&[]);
+    Server {
+        workers,
+        shutdown_grace: shutdown_grace.unwrap_or(SHUTDOWN_GRACE),
+        rate_headers: rate_headers.unwrap_or(RateHeaders::Auto),
+        timeout: timeout.unwrap_or(Some(SERVER_TIMEOUT)),
+    }
+}
+
+fn workers(node: &Node<'_>) -> Option<usize> {
+    match node.as_text() {
+        Some("auto") => None,
+        Some(_) => {
+            node.wrong_type("\"auto\" or a number", "workers = \"auto\" or workers = 4");
+            None
+        }
+        None => node.integer(1..=MAX_WORKERS).and_then(|workers| usize::try_from(workers).ok()),
+    }
+}
+
+/// `[log]`
+pub(super) fn log(mut reader: Reader<'_>) -> Log {
+    let level = reader.optional("level").and_then(|node| level(&node));
+    let format = reader.optional("format").and_then(|node| {
+        node.choice(&[("auto", LogFormat::Auto), ("human", LogFormat::Human), ("json", LogFormat::Json)], &[])
+    });
+    let access = reader.optional("access").and_then(|node| {
+        let words = [("off", AccessFormat::Off), ("json", AccessFormat::Json), ("combined", AccessFormat::Combined)];
+        node.choice(&words, &[])
+    });
+    reader.done(&[]);
+    Log {
+        level: level.unwrap_or_else(|| "info".to_owned()),
+        format: format.unwrap_or(LogFormat::Auto),
+        access: access.unwrap_or(AccessFormat::Off),
+    }
+}
+
+/// A level, or a filter such as `"info,sluicegate::proxy=debug"`. A lone word that is no level would be taken for a
+/// target by the filter's own parser, and silence everything else: so it is checked here.
+fn level(node: &Node<'_>) -> Option<String> {
+    let text = node.text("a level in quotes", "\"info\"")?;
+    for part in text.split(',').map(str::trim).filter(|part| !part.contains(['=', '['])) {
+        if !LEVELS.contains(&part) {
+            let help = nearest(part, LEVELS).map_or_else(
+                || format!("use one of {}, or a filter like \"info,sluicegate::proxy=debug\"", LEVELS.join(", ")),
+                |near| format!("did you mean \"{near}\"?"),
+            );
+            node.error(format!("`level` cannot be {}", quoted(part)), help);
+            return None;
+        }
+    }
+    if let Err(error) = text.parse::<tracing_subscriber::EnvFilter>() {
+        node.error(
+            format!("{} is no filter: {error}", quoted(text)),
+            "write a level, or \"info,sluicegate::proxy=debug\"",
+        );
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+/// `[client]`
+pub(super) fn client(mut reader: Reader<'_>) -> ClientRules {
+    let trusted_proxies = reader
+        .optional("trusted_proxies")
+        .and_then(|node| node.items("[\"10.0.0.0/8\"]"))
+        .and_then(|items| super::each(&items, network))
+        .unwrap_or_default();
+    let address_header = reader.optional("address_header").and_then(|node| {
+        let words = [
+            ("x-forwarded-for", AddressHeader::XForwardedFor),
+            ("forwarded", AddressHeader::Forwarded),
+            ("x-real-ip", AddressHeader::XRealIp),
+        ];
+        node.choice(&words, &[])
+    });
+    let ipv6_prefix = reader.optional("ipv6_prefix").and_then(|node| node.integer(IPV6_PREFIXES));
+    reader.done(&["allow", "deny"]);
+    ClientRules {
+        trusted_proxies,
+        address_header: address_header.unwrap_or(AddressHeader::XForwardedFor),
+        ipv6_prefix: ipv6_prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(IPV6_PREFIX),
+    }
+}
+
+/// `"10.0.0.0/8"`, or a lone address. Bits beyond the prefix are a slip worth an error: "10.1.2.3/8" is all of 10.
+fn network(node: &Node<'_>) -> Option<IpNet> {
+    let text = node.text("a network in quotes", "\"10.0.0.0/8\" or \"192.0.2.7\"")?;
+    if let Ok(address) = text.parse::<std::net::IpAddr>() {
+        return Some(IpNet::from(address));
+    }
+    let Ok(network) = text.parse::<IpNet>() else {
+        node.error(format!("{} is no network", quoted(text)), "write \"10.0.0.0/8\", \"fd00::/8\" or a lone address");
+        return None;
+    };
+    if network != network.trunc() {
+        let help =
+            format!("write \"{}\" for the network, or \"{}\" for the one address", network.trunc(), network.addr());
+        node.error(format!("{} has bits beyond its prefix", quoted(text)), help);
+        return None;
+    }
+    Some(network)
+}
+
+/// Every `[[listener]]`.
+pub(super) fn listeners(readers: Vec<Reader<'_>>, admin: Option<&Option<Admin>>) -> Option<Vec<Listener>> {
+    let mut seen: Vec<(SocketAddr, Range<usize>)> = Vec::new();
+    let mut listeners = Some(Vec::new());
+    for mut reader in readers {
+        let findings = reader.findings();
+        let node = reader.required("address", "\"127.0.0.1:8080\"");
+        let address = node.as_ref().and_then(|node| address::listening(node, "127.0.0.1:8080"));
+        if let (Some(node), Some(address)) = (&node, address) {
+            if let Some((other, first)) = seen.iter().find(|(other, _)| collide(address, *other)) {
+                let message = if *other == address {
+                    format!("two listeners have the address {address}")
+                } else {
+                    format!("the listeners {other} and {address} are in each other's way")
+                };
+                let finding = Finding::error(node.span(), message).related("the first is at", first.clone());
+                findings.push(finding.help("give each its own port, or remove one"));
+            }
+            let of_admin = admin.and_then(Option::as_ref).map(|admin| admin.address);
+            if of_admin.is_some_and(|admin| admin.port() != 0 && collide(address, admin)) {
+                let message = format!("the address {address} is the one of [admin] too");
+                findings.push(
+                    Finding::error(node.span(), message).help("give [admin] its own port, such as 127.0.0.1:9900"),
+                );
+            }
+            seen.push((address, node.span()));
+        }
+        if let Some(node) = reader.optional("protocol") {
+            node.choice(&[("http", ())], &["https"]);
+        }
+        if let Some(node) = reader.optional("proxy_protocol") {
+            node.choice(&[("off", ())], &["required"]);
+        }
+        reader.done(&["redirect_to_https", "reject_unknown_sni", "tls"]);
+        match (address, &mut listeners) {
+            (Some(address), Some(listeners)) => listeners.push(Listener { address }),
+            _ => listeners = None,
+        }
+    }
+    listeners
+}
+
+/// Whether both cannot be bound at once: the same address, or one of them is every address of its family. Port 0 is
+/// a port of its own each time, yet two such listeners could not be told apart on a reload.
+fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+    let covers = |a: SocketAddr, b: SocketAddr| a.ip().is_unspecified() && a.is_ipv4() == b.is_ipv4() && a.port() != 0;
+    a == b || a.port() == b.port() && (covers(a, b) || covers(b, a))
+}
+
+/// `[admin]`
+pub(super) fn admin(mut reader: Reader<'_>) -> Option<Admin> {
+    let address = reader.required("address", "\"127.0.0.1:9900\"");
+    let address = address.and_then(|node| address::listening(&node, "127.0.0.1:9900"));
+    reader.done(&[]);
+    address.map(|address| Admin { address })
+}

@@ -1,0 +1,122 @@
+//! `[[upstream]]`
+
+use std::collections::HashMap;
+use std::ops::{Range, RangeInclusive};
+
+use super::names::{Name, name};
+use super::{address, limit};
+use crate::balance::Strategy;
+use crate::config::findings::Finding;
+use crate::config::model::{ServerAddress, ServerSpec, Upstream};
+use crate::config::reader::{Node, Reader};
+
+/// Servers of one upstream. The hash ring has points for each, and a choice may look at all of them.
+const MAX_SERVERS: usize = 1_024;
+
+const WEIGHTS: RangeInclusive<u64> = 1..=1_000;
+
+/// At 1 every server would have to be exactly at the mean, so that a key could stick to none.
+const HASH_BALANCES: RangeInclusive<f64> = 1.01..=100.0;
+
+const HASH_BALANCE: f64 = 1.25;
+
+/// Lowers one; its name also where the rest is wrong.
+pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<Upstream>) {
+    let name = name(&mut reader, "app");
+    let servers = reader.required("servers", "[\"127.0.0.1:9001\"]").and_then(|node| servers(&node));
+    let words = [
+        ("hash", Strategy::Hash),
+        ("round-robin", Strategy::RoundRobin),
+        ("least-connections", Strategy::LeastConnections),
+        ("power-of-two", Strategy::PowerOfTwo),
+    ];
+    let balance_node = reader.optional("balance");
+    let balance = match &balance_node {
+        Some(node) => node.choice(&words, &[]),
+        None => Some(Strategy::Hash),
+    };
+    let hash_key_node = reader.optional("hash_key");
+    let hash_balance_node = reader.optional("hash_balance");
+    if balance.is_some_and(|balance| !matches!(balance, Strategy::Hash)) {
+        for node in [&hash_key_node, &hash_balance_node].into_iter().flatten() {
+            let message = format!("{} has no effect: this upstream is not balanced by hash", node.label());
+            node.warning(message, "remove it, or set balance = \"hash\"");
+        }
+    }
+    let hash_key = match hash_key_node {
+        Some(node) => limit::key(node),
+        None => limit::client_ip(),
+    };
+    let hash_balance = match hash_balance_node {
+        Some(node) => hash_balance(&node),
+        None => Some(Some(HASH_BALANCE)),
+    };
+    reader.done(&["protocol", "proxy_protocol", "tls"]);
+    let upstream = (|| {
+        Some(Upstream {
+            name: name.as_ref()?.text.clone(),
+            servers: servers?,
+            balance: balance?,
+            hash_key: hash_key?,
+            hash_balance: hash_balance?,
+        })
+    })();
+    (name, upstream)
+}
+
+fn servers(node: &Node<'_>) -> Option<Vec<ServerSpec>> {
+    let items = node.items("[\"127.0.0.1:9001\"]")?;
+    if items.is_empty() {
+        node.error("`servers` is empty", "name at least one server, like \"127.0.0.1:9001\" or \"echo:a\"");
+        return None;
+    }
+    if items.len() > MAX_SERVERS {
+        node.error(format!("`servers` has {} of them", items.len()), format!("it takes at most {MAX_SERVERS}"));
+        return None;
+    }
+    let mut seen: HashMap<ServerAddress, Range<usize>> = HashMap::new();
+    super::each(&items, |item| {
+        let (spec, span) = server(item)?;
+        if let Some(first) = seen.get(&spec.address) {
+            let message = format!("the server {} is in the list twice", spec.address);
+            let finding = Finding::error(span, message).related("the first is at", first.clone());
+            item.push(finding.help("remove one; for a larger share use weight"));
+            return None;
+        }
+        seen.insert(spec.address.clone(), span);
+        Some(spec)
+    })
+}
+
+/// `"host:port"`, or `{ address = "host:port", weight = 2 }`.
+fn server(item: &Node<'_>) -> Option<(ServerSpec, Range<usize>)> {
+    if let Some(text) = item.as_text() {
+        return Some((ServerSpec { address: address::server(item, text)?, weight: 1 }, item.span()));
+    }
+    let example = "\"127.0.0.1:9001\" or { address = \"127.0.0.1:9001\", weight = 2 }";
+    let Some(mut reader) = item.as_table("a server") else {
+        item.wrong_type("addresses in quotes", example);
+        return None;
+    };
+    let node = reader.required("address", "\"127.0.0.1:9001\"");
+    let weight = match reader.optional("weight") {
+        Some(node) => node.integer(WEIGHTS),
+        None => Some(1),
+    };
+    reader.done(&[]);
+    let node = node?;
+    let address = address::server(&node, node.text("an address in quotes", "\"127.0.0.1:9001\"")?)?;
+    Some((ServerSpec { address, weight: u32::try_from(weight?).ok()? }, node.span()))
+}
+
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+fn hash_balance(node: &Node<'_>) -> Option<Option<f64>> {
+    match node.as_text() {
+        Some("off") => Some(None),
+        Some(_) => {
+            node.wrong_type("a number or \"off\"", "1.25 or \"off\"");
+            None
+        }
+        None => node.number(&HASH_BALANCES).map(Some),
+    }
+}

@@ -1,0 +1,156 @@
+//! The text of `gateway.toml` -> an immutable [`Model`], with every mistake told at once; and the plan of a reload.
+//!
+//! What it is: [`parse`] and [`load`], which report every error of a file in one run, each with its line, a caret and
+//! the remedy; and [`diff`], which says what a new model changes. What it is not: it opens no sockets, resolves no
+//! names and builds nothing that runs; it reads one file and nothing else.
+//!
+//! Invariants:
+//! - a [`Model`] can be built: every name refers to something, every number is in its range;
+//! - nothing in the file is ignored: a key that this version does not know, or not yet, is an error;
+//! - no input panics: whatever the bytes, the result is a model or a report.
+//!
+//! Caller: gateway, at start and at each reload; cli, for `check`.
+//!
+//! Inside: the TOML parser gives tables with the place of every key and value and goes on after a syntax error;
+//! `reader` reads such a table key by key; `lower` has a function per section; `findings` collects, `report` prints.
+
+mod describe;
+mod diff;
+mod findings;
+#[cfg(test)]
+mod golden;
+mod lower;
+mod model;
+mod nearest;
+mod outline;
+mod reader;
+mod report;
+mod syntax;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use self::findings::{Finding, Findings};
+
+pub use self::diff::{Change, Fate, Item, Part, Plan, diff};
+pub use self::model::{
+    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Listener, Log, LogFormat, Model, RateHeaders,
+    Route, Server, ServerAddress, ServerSpec, Upstream,
+};
+pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
+
+/// The largest file that is read. What is larger is an error: it is surely another file.
+pub const MAX_FILE_BYTES: usize = 4 << 20;
+
+/// A file that can be used.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// What it says.
+    pub model: Model,
+    /// What in it was surely not meant.
+    pub warnings: Warnings,
+}
+
+/// A file that was read and can be used.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What it says.
+    pub model: Model,
+    /// What in it was surely not meant.
+    pub warnings: Warnings,
+    /// The text that was read, to see whether a later one differs.
+    pub text: String,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug)]
+pub enum LoadError {
+    /// It cannot be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It says something that it must not.
+    Invalid(Errors),
+}
+
+/// Parses the text of `file`. The file itself is not touched: its name is for the report, its directory for the
+/// relative paths in it.
+pub fn parse(text: &str, file: &Path) -> Result<Parsed, Errors> {
+    // Some editors put a byte order mark at the start; it is no part of the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.len() > MAX_FILE_BYTES {
+        return Err(refuse(file, "", None, TOO_LARGE, "name the gateway's own configuration file"));
+    }
+    let mended = syntax::without_broken_headers(text);
+    let (root, mut broken) = DeTable::parse_recoverable(mended.text.as_deref().unwrap_or(text));
+    broken.extend(mended.errors);
+    let findings = Findings::from_syntax(text, syntax::explain(text, broken));
+    let model = lower::lower(root.get_ref(), file, &findings);
+    let warnings = report::judge(file, text, findings)?;
+    match model {
+        Some(model) => Ok(Parsed { model, warnings }),
+        None => {
+            Err(refuse(file, "", None, "the file cannot be read", "this is a fault of the program: please report it"))
+        }
+    }
+}
+
+/// Reads and parses the file at `path`.
+pub fn load(path: &Path) -> Result<Loaded, LoadError> {
+    let read = || {
+        let mut bytes = Vec::new();
+        // One byte more than allowed tells a larger file, without reading all of it.
+        File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+    if bytes.len() > MAX_FILE_BYTES {
+        let errors = refuse(path, "", None, TOO_LARGE, "name the gateway's own configuration file");
+        return Err(LoadError::Invalid(errors));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| LoadError::Invalid(not_utf8(path, &error)))?;
+    let Parsed { model, warnings } = parse(&text, path).map_err(LoadError::Invalid)?;
+    Ok(Loaded { model, warnings, text })
+}
+
+impl fmt::Display for LoadError {
+    /// With the cause, so that one line says all.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            Self::Invalid(errors) => write!(f, "{errors}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+const TOO_LARGE: &str = "the file is larger than 4 MiB";
+
+/// A report of one error about the file as a whole, or about one place of it.
+fn refuse(file: &Path, text: &str, at: Option<std::ops::Range<usize>>, message: &str, help: &str) -> Errors {
+    let findings = Findings::default();
+    findings.push(Finding::syntax(at, message).help(help));
+    report::failure(file, text, findings)
+}
+
+fn not_utf8(file: &Path, error: &std::string::FromUtf8Error) -> Errors {
+    let bytes = error.as_bytes();
+    let help = "save it as UTF-8";
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return refuse(file, "", None, "the file is UTF-16, not UTF-8", help);
+    }
+    // Up to the bad byte the lossy text is the same, and the bad byte itself became one character.
+    let text = String::from_utf8_lossy(bytes);
+    let at = error.utf8_error().valid_up_to();
+    refuse(file, &text, Some(at..at + '\u{fffd}'.len_utf8()), "this is not UTF-8", help)
+}

@@ -1,0 +1,259 @@
+//! The immutable model that the text of `gateway.toml` is lowered to. Everything in it has been parsed: a value of
+//! these types is a configuration that can be built.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::admission::{ClientRules, KeyExpr, OnMissingKey, RoutePattern};
+use crate::balance::Strategy;
+use crate::limiter::LimitSpec;
+use crate::time::Span;
+
+/// A whole configuration.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// `[server]`
+    pub server: Server,
+    /// `[log]`
+    pub log: Log,
+    /// `[client]`
+    pub client: ClientRules,
+    /// `[[listener]]`, at least one, no address twice.
+    pub listeners: Vec<Listener>,
+    /// `[[upstream]]`, names are unique.
+    pub upstreams: Vec<Upstream>,
+    /// `[[limit]]`, names are unique.
+    pub limits: Vec<LimitRule>,
+    /// `[[route]]`, names are unique.
+    pub routes: Vec<Route>,
+    /// `[dead_letter]`, if there is such a section.
+    pub dead_letter: Option<DeadLetter>,
+    /// `[admin]`, if there is such a section.
+    pub admin: Option<Admin>,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Worker threads; `None` is "auto", one per core. A change needs a restart.
+    pub workers: Option<usize>,
+    /// How long a drain waits for what is in flight.
+    pub shutdown_grace: Span,
+    /// Which rate headers go out.
+    pub rate_headers: RateHeaders,
+    /// Default of every route; `None` is "none".
+    pub timeout: Option<Span>,
+}
+
+/// `rate_headers` of `[server]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateHeaders {
+    /// IETF fields on every limited response, the legacy ones too on refusals.
+    Auto,
+    /// `RateLimit` and `RateLimit-Policy` only.
+    Ietf,
+    /// `X-RateLimit-*` only.
+    Legacy,
+    /// Both families on every limited response.
+    Both,
+    /// None.
+    Off,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// `error warn info debug trace` or a `tracing` filter; `RUST_LOG` wins.
+    pub level: String,
+    /// How log lines look.
+    pub format: LogFormat,
+    /// The access log.
+    pub access: AccessFormat,
+}
+
+/// `format` of `[log]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Human on a terminal, else JSON.
+    Auto,
+    /// Lines for people.
+    Human,
+    /// JSON lines.
+    Json,
+}
+
+/// `access` of `[log]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessFormat {
+    /// No access log.
+    Off,
+    /// A JSON object a line.
+    Json,
+    /// The combined log format.
+    Combined,
+}
+
+/// `[[listener]]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Where it listens; port 0 lets the kernel choose one.
+    pub address: SocketAddr,
+}
+
+/// `[[upstream]]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// Its name.
+    pub name: Arc<str>,
+    /// At least one; no address twice.
+    pub servers: Vec<ServerSpec>,
+    /// How a server is chosen.
+    pub balance: Strategy,
+    /// What makes requests stick (`balance = "hash"`).
+    pub hash_key: KeyExpr,
+    /// No server above this share of the mean load; `None` is "off".
+    pub hash_balance: Option<f64>,
+}
+
+/// One of an upstream's servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSpec {
+    /// Where it is.
+    pub address: ServerAddress,
+    /// Its share, 1 to 1000; 1 by default.
+    pub weight: u32,
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// `host:port`; the host is an address or a name that is resolved at each connect.
+    Tcp {
+        /// An IP address (IPv6 without brackets) or a DNS name.
+        host: String,
+        /// 1 to 65535.
+        port: u16,
+    },
+    /// `echo:NAME`, a server inside this process that says who it is.
+    Echo(String),
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Echo(name) => write!(f, "echo:{name}"),
+        }
+    }
+}
+
+/// `[[limit]]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitRule {
+    /// What the limiter needs.
+    pub spec: LimitSpec,
+    /// Who is counted together.
+    pub key: KeyExpr,
+    /// What happens to a request that lacks the key.
+    pub on_missing_key: OnMissingKey,
+    /// From arrival to the last byte of the response; `None`: the route's alone.
+    pub timeout: Option<Span>,
+    /// Status of a refusal, 400 to 599.
+    pub status: u16,
+    /// Overrides the route's cost.
+    pub cost: Option<u64>,
+    /// A random extra of at most this, added to `Retry-After`.
+    pub retry_after_jitter: Span,
+}
+
+/// `[[route]]`
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it matches.
+    pub pattern: RoutePattern,
+    /// Indexes into [`Model::limits`], file order, none twice.
+    pub limits: Vec<usize>,
+    /// What one request costs, where the limit does not say.
+    pub cost: u64,
+    /// What is done with an admitted request.
+    pub action: Action,
+    /// The route's own timeout, or the server's default; `None` is "none".
+    pub timeout: Option<Span>,
+    /// `cors`, if the route has it.
+    pub cors: Option<Cors>,
+}
+
+/// `cors` of a route: what a browser's script needs to read a refusal made by the gateway. Preflights of such a
+/// route are forwarded without being counted; on other routes a preflight counts like any request, because whoever
+/// can write an `OPTIONS` request could otherwise get past every limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// Origins that may read; `["*"]` is any.
+    pub allow_origins: Vec<String>,
+    /// Whether `Access-Control-Allow-Credentials: true` goes out; not with `"*"`.
+    pub allow_credentials: bool,
+    /// Whether preflights are counted all the same.
+    pub count_preflight: bool,
+}
+
+/// What a route does with an admitted request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Forward it to [`Model::upstreams`] of this index.
+    Forward(usize),
+    /// Answer it from the gateway.
+    Respond {
+        /// 200 to 599.
+        status: u16,
+        /// Sent as text/plain.
+        body: Arc<str>,
+    },
+}
+
+/// `[dead_letter]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeadLetter {
+    /// Where the segments are; absolute.
+    pub directory: PathBuf,
+    /// Full records a second in all.
+    pub max_record_rate: u64,
+    /// Full records a second per key.
+    pub max_key_rate: u64,
+    /// Bytes after which a segment is sealed.
+    pub rotate_size: u64,
+    /// Age at which a segment is sealed.
+    pub rotate_age: Span,
+    /// Bytes in all; the oldest sealed segments go first.
+    pub max_total_size: u64,
+    /// Age at which a sealed segment is removed.
+    pub max_age: Span,
+    /// When what is written is forced to the disk.
+    pub fsync: Fsync,
+    /// Header and query names that are secret, beside the built-in list; lower case.
+    pub redact: Vec<String>,
+}
+
+/// `fsync` of `[dead_letter]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// After each batch of records, before it counts as written.
+    Always,
+    /// When a segment is sealed.
+    Rotate,
+    /// Never; the operating system decides.
+    Never,
+    /// At most this long after a write.
+    Interval(Span),
+}
+
+/// `[admin]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it listens.
+    pub address: SocketAddr,
+}

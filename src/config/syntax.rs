@@ -1,0 +1,87 @@
+//! What the TOML parser says, in the words of somebody who wants to mend a file.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, Error};
+
+use super::findings::{Finding, quoted, ticked};
+use super::outline::Outline;
+
+/// Parts of the parser's messages about what may swallow the lines after it, sections and all.
+const SWALLOWING: [&str; 7] =
+    ["array", "carriage return", "comma", "inline table", "multi-line", "recurse", "unclosed table"];
+
+/// How the parser's messages about headers that are not closed begin.
+const UNCLOSED: [&str; 2] = ["unclosed table", "unclosed array table"];
+
+/// A text whose broken headers were taken out.
+pub(super) struct Mended {
+    /// The text with blanks in place of each section whose header is broken; `None` where no header is.
+    pub(super) text: Option<String>,
+    /// What is wrong with those headers.
+    pub(super) errors: Vec<Error>,
+}
+
+/// Takes out sections with a header that is not closed. The parser would go on to the next header and take its name for
+/// the name of the broken one, so that everything after it would be read into the wrong place.
+pub(super) fn without_broken_headers(text: &str) -> Mended {
+    let (_, mut errors) = DeTable::parse_recoverable(text);
+    errors.retain(|error| UNCLOSED.iter().any(|start| error.message().starts_with(start)));
+    if errors.is_empty() {
+        return Mended { text: None, errors: Vec::new() };
+    }
+    let outline = Outline::of(text);
+    let mut bytes = text.as_bytes().to_vec();
+    for error in &errors {
+        let Range { start, end } = outline.reach(text, error.span().map_or(0, |span| span.start));
+        let end = end.min(bytes.len());
+        let blanked = bytes.get_mut(start..end).unwrap_or_default();
+        blanked.iter_mut().filter(|byte| !matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+    }
+    Mended { text: String::from_utf8(bytes).ok(), errors }
+}
+
+/// The parser's errors about `text`, by position. Each is put into words when it is asked for: a broken file may have
+/// hundreds of thousands, of which few are told.
+pub(super) fn explain(text: &str, mut errors: Vec<Error>) -> impl Iterator<Item = Finding> {
+    errors.sort_by_key(|error| error.span().map_or(text.len(), |span| span.start));
+    errors.into_iter().map(move |error| explain_one(text, &error))
+}
+
+fn explain_one(text: &str, error: &Error) -> Finding {
+    let span = error.span().unwrap_or(text.len()..text.len());
+    let written = text.get(span.clone()).unwrap_or_default();
+    let before = text.get(..span.start).unwrap_or_default();
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    let finding = in_words(span, written, line, error.message());
+    let is_header = line.trim_start().starts_with('[');
+    if is_header || SWALLOWING.iter().any(|part| error.message().contains(part)) {
+        return finding;
+    }
+    finding.slip_of_the_line()
+}
+
+/// `line` is what stands before `written` in its line.
+fn in_words(span: Range<usize>, written: &str, line: &str, message: &str) -> Finding {
+    if message.starts_with("duplicate key") {
+        let finding = Finding::syntax(Some(span), format!("{} is written twice", ticked(written)));
+        return finding.help("remove one of the two, or join them");
+    }
+    let value_follows = line.trim_end().ends_with('=');
+    if value_follows && (written.trim().is_empty() || written.starts_with('#')) {
+        let finding = Finding::syntax(Some(span), "a value is missing after the equals sign");
+        return finding.help("write it, or remove the line");
+    }
+    let is_word = written.starts_with(|first: char| first.is_ascii_alphanumeric() || "./*_".contains(first));
+    let is_bare = value_follows && is_word && message.starts_with("invalid ");
+    if is_bare || (message.starts_with("string values must be quoted") && !written.is_empty()) {
+        let finding = Finding::syntax(Some(span), format!("{} must be quoted", ticked(written)));
+        return finding.help(format!("write {}", quoted(written)));
+    }
+    let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    let finding = Finding::syntax(Some(span), format!("this is no TOML: {what}"));
+    match expected {
+        "" | "nothing" => finding,
+        expected => finding.help(format!("expected {expected}")),
+    }
+}

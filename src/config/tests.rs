@@ -1,0 +1,484 @@
+//! What a file means: every default, every key of the specification, the repository's own file, and files that are no
+//! files.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::admission::{AddressHeader, OnMissingKey, PathPattern};
+use crate::balance::Strategy as Balance;
+use crate::limiter::{Algorithm, Bound, Mode, OnFull};
+use crate::time::Span;
+
+/// The repository's own file.
+const TOUR: &str = include_str!("../../gateway.toml");
+
+/// The least that a file must have.
+const LEAST: &str = "[[listener]]\naddress = \"127.0.0.1:8080\"\n[[route]]\nname = \"all\"\nrespond = {}\n";
+
+fn file() -> &'static Path {
+    Path::new("/etc/sluicegate/gateway.toml")
+}
+
+fn model(text: &str) -> Model {
+    parse(text, file()).unwrap_or_else(|errors| panic!("{errors}")).model
+}
+
+fn report(text: &str) -> String {
+    parse(text, file()).unwrap_err().to_string()
+}
+
+/// The messages, without places and remedies.
+fn messages(text: &str) -> Vec<String> {
+    parse(text, file()).unwrap_err().diagnostics().iter().map(|diagnostic| diagnostic.message.clone()).collect()
+}
+
+#[test]
+fn a_file_that_says_nothing_has_every_default() {
+    let Model { server, log, client, listeners, upstreams, limits, routes, dead_letter, admin } = model(LEAST);
+    assert_eq!(
+        server,
+        Server {
+            workers: None,
+            shutdown_grace: Span::from_secs(30),
+            rate_headers: RateHeaders::Auto,
+            timeout: Some(Span::from_secs(60)),
+        }
+    );
+    assert_eq!(log, Log { level: "info".into(), format: LogFormat::Auto, access: AccessFormat::Off });
+    assert!(client.trusted_proxies.is_empty());
+    assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));
+    assert_eq!(listeners, [Listener { address: "127.0.0.1:8080".parse().unwrap() }]);
+    assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
+    let route = &routes[0];
+    assert!(route.pattern.hosts.is_empty() && route.pattern.methods.is_empty() && route.pattern.headers.is_empty());
+    assert_eq!(route.pattern.path, PathPattern::Prefix("/".into()));
+    assert!(!route.pattern.allow_encoded_slash);
+    assert!(route.limits.is_empty());
+    assert_eq!((route.cost, route.timeout, &route.cors), (1, Some(Span::from_secs(60)), &None));
+    assert_eq!(route.action, Action::Respond { status: 200, body: "".into() });
+}
+
+#[test]
+fn each_section_has_its_defaults() {
+    let text = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[limit]]\nname = \"l\"\nrate = \"100/s\"\n[dead_letter]\n";
+    let model = model(&format!("{LEAST}cors = {{ allow_origins = [\"*\"] }}\n{text}"));
+    let upstream = &model.upstreams[0];
+    assert_eq!(upstream.servers, [ServerSpec { address: ServerAddress::Echo("a".into()), weight: 1 }]);
+    assert_eq!((upstream.balance, upstream.hash_balance), (Balance::Hash, Some(1.25)));
+    assert_eq!(upstream.hash_key.to_string(), "client-ip");
+    let limit = &model.limits[0];
+    assert_eq!((limit.key.to_string().as_str(), limit.on_missing_key), ("client-ip", OnMissingKey::ClientIp));
+    assert_eq!((limit.timeout, limit.status, limit.cost, limit.retry_after_jitter), (None, 429, None, Span::ZERO));
+    let spec = &limit.spec;
+    assert_eq!((spec.mode, spec.max_wait, spec.max_queue), (Mode::Enforce, Span::ZERO, None));
+    assert_eq!((spec.max_keys, spec.on_full), (1_000_000, OnFull::EvictOldest));
+    let Algorithm::TimerWheel(wheel) = &spec.algorithm;
+    assert_eq!((wheel.bound(), wheel.slots_of(0), wheel.slots_of(1)), (Bound::Sliding, Some(10), None));
+    assert_eq!(
+        model.dead_letter,
+        Some(DeadLetter {
+            directory: "/etc/sluicegate/dead-letters".into(),
+            max_record_rate: 2_000,
+            max_key_rate: 10,
+            rotate_size: 64 * 1024 * 1024,
+            rotate_age: Span::from_secs(3_600),
+            max_total_size: 4 * 1024 * 1024 * 1024,
+            max_age: Span::from_secs(14 * 86_400),
+            fsync: Fsync::Interval(Span::from_secs(1)),
+            redact: Vec::new(),
+        })
+    );
+    let cors = model.routes[0].cors.as_ref().unwrap();
+    assert!(!cors.allow_credentials && !cors.count_preflight);
+}
+
+/// Every key of the specification's example that this version has, and what it comes to.
+#[test]
+fn every_key_is_read() {
+    let model = model(
+        r#"
+[server]
+workers = 4
+shutdown_grace = "10s"
+rate_headers = "both"
+timeout = "none"
+[log]
+level = "warn,sluicegate::proxy=debug"
+format = "json"
+access = "combined"
+[client]
+trusted_proxies = ["10.0.0.0/8", "192.0.2.7", "fd00::/8"]
+address_header = "forwarded"
+ipv6_prefix = 56
+[[listener]]
+address = "0.0.0.0:8080"
+protocol = "http"
+proxy_protocol = "off"
+[[upstream]]
+name = "app"
+servers = ["127.0.0.1:9001", { address = "[::1]:9002", weight = 2 }, "echo:c"]
+balance = "hash"
+hash_key = ["client-ip", "cookie:session"]
+hash_balance = "off"
+[[limit]]
+name = "per-client"
+key = ["client-ip", "header:x-api-key"]
+on_missing_key = "refuse"
+algorithm = "timer-wheel"
+rate = ["100/s", "20/100ms"]
+slots = 20
+bound = "strict"
+timeout = "5s"
+status = 503
+max_wait = "2s"
+max_queue = 7
+max_keys = 1000
+on_full = "allow"
+mode = "shadow"
+cost = 3
+retry_after_jitter = "2s"
+[[route]]
+name = "api"
+hosts = ["api.example.com", "*.Example.org"]
+path = "/api"
+methods = ["GET", "POST"]
+headers = { X-Version = "2" }
+limits = ["per-client"]
+cost = 5
+upstream = "app"
+timeout = "30s"
+on_limit = "refuse"
+allow_encoded_slash = true
+cors = { allow_origins = ["https://a.example", "http://localhost:3000"], allow_credentials = true, count_preflight = true }
+[[route]]
+name = "exact"
+path_exact = "/x/y"
+respond = { status = 404, body = "none\n" }
+[[route]]
+name = "regex"
+path_regex = '/v[0-9]+'
+respond = { body = "x" }
+[dead_letter]
+directory = "/var/log/letters"
+max_record_rate = 1
+max_key_rate = 2
+rotate_size = "1MB"
+rotate_age = "2h"
+max_total_size = 5000000
+max_age = "3d"
+fsync = "rotate"
+redact = ["X-Session"]
+[admin]
+address = "127.0.0.1:9900"
+"#,
+    );
+    assert_eq!(model.server.workers, Some(4));
+    assert_eq!((model.server.timeout, model.server.rate_headers), (None, RateHeaders::Both));
+    assert_eq!(model.log.level, "warn,sluicegate::proxy=debug");
+    assert_eq!(
+        model.client.trusted_proxies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["10.0.0.0/8", "192.0.2.7/32", "fd00::/8"]
+    );
+    let upstream = &model.upstreams[0];
+    assert_eq!(upstream.servers[1].address, ServerAddress::Tcp { host: "::1".into(), port: 9_002 });
+    assert_eq!((upstream.servers[1].weight, upstream.hash_balance), (2, None));
+    let limit = &model.limits[0];
+    assert_eq!(limit.key.to_string(), "client-ip + header:x-api-key");
+    assert_eq!((limit.timeout, limit.status, limit.cost), (Some(Span::from_secs(5)), 503, Some(3)));
+    assert_eq!((limit.spec.mode, limit.spec.max_queue, limit.spec.on_full), (Mode::Shadow, Some(7), OnFull::Allow));
+    let Algorithm::TimerWheel(wheel) = &limit.spec.algorithm;
+    assert_eq!((wheel.slots_of(0), wheel.slots_of(1), wheel.bound()), (Some(20), Some(20), Bound::Strict));
+    let route = &model.routes[0];
+    assert_eq!(
+        route.pattern.hosts.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["api.example.com", "*.example.org"]
+    );
+    assert_eq!(route.pattern.headers, [("x-version".to_owned(), "2".to_owned())]);
+    assert_eq!((&route.limits[..], route.cost, &route.action), (&[0][..], 5, &Action::Forward(0)));
+    assert_eq!(model.routes[1].pattern.path, PathPattern::Exact("/x/y".into()));
+    assert_eq!(model.routes[1].timeout, None, "the server's, which is none");
+    let PathPattern::Regex(regex) = &model.routes[2].pattern.path else { panic!("a regex") };
+    assert!(regex.is_match("/v12"));
+    assert!(!regex.is_match("/v12/x") && !regex.is_match("/api/v12"), "the whole path must match");
+    let dead_letter = model.dead_letter.unwrap();
+    assert_eq!(dead_letter.directory, Path::new("/var/log/letters"));
+    assert_eq!((dead_letter.rotate_size, dead_letter.max_total_size), (1_000_000, 5_000_000));
+    assert_eq!((dead_letter.fsync, dead_letter.redact), (Fsync::Rotate, vec!["x-session".to_owned()]));
+    assert_eq!(model.admin, Some(Admin { address: "127.0.0.1:9900".parse().unwrap() }));
+}
+
+/// Keys and values that the specification has and this version has not: each by its name, none as unknown.
+#[test]
+fn what_comes_later_is_called_by_its_name() {
+    let limit = [
+        "active = {}",
+        "align = \"epoch\"",
+        "bandwidth = \"1MiB/s\"",
+        "burst = 1",
+        "cold_factor = 3",
+        "cost_from_response = \"header:x\"",
+        "count_refused = true",
+        "count_when = { status = [\"401\"] }",
+        "exempt = [\"10.0.0.0/8\"]",
+        "max_burst_seconds = 1",
+        "max_cost = 9",
+        "max_in_flight = 9",
+        "max_waiting = 9",
+        "min_difference = \"1s\"",
+        "penalty = { after = 20 }",
+        "plans = {}",
+        "refill = \"greedy\"",
+        "refusal = {}",
+        "slot_limit = 3",
+        "warm_up = \"4s\"",
+        "cost = \"header:x-cost\"",
+        "cost = \"content-length\"",
+        "key = \"tls:subject\"",
+        "key = [\"jwt:sub\"]",
+        "algorithm = \"token-bucket\"",
+        "algorithm = \"gcra\"",
+        "algorithm = \"leaky-bucket\"",
+        "algorithm = \"fixed-window\"",
+        "algorithm = \"sliding-window\"",
+        "algorithm = \"sliding-counter\"",
+        "algorithm = \"sliding-log\"",
+        "algorithm = \"smooth-bursty\"",
+        "algorithm = \"warm-up\"",
+        "algorithm = \"concurrency\"",
+    ];
+    let route = [
+        "active = {}",
+        "bandwidth = \"1MiB/s\"",
+        "host = \"x\"",
+        "plans = {}",
+        "redirect = \"/x\"",
+        "refusal = {}",
+        "request_headers = {}",
+        "response_headers = {}",
+        "rewrite = {}",
+        "on_limit = \"drop\"",
+        "on_limit = \"defer\"",
+        "cost = \"header:x\"",
+    ];
+    let listener = [
+        "protocol = \"https\"",
+        "proxy_protocol = \"required\"",
+        "tls = {}",
+        "redirect_to_https = true",
+        "reject_unknown_sni = true",
+    ];
+    let mut texts: Vec<String> = route.iter().map(|line| format!("{LEAST}{line}\n")).collect();
+    texts.extend(
+        limit.iter().map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n")),
+    );
+    texts.extend(listener.iter().map(|line| LEAST.replace("[[route]]", &format!("{line}\n[[route]]"))));
+    texts.extend(
+        ["[client]\ndeny = []", "[client]\nallow = []", "[fleet]\nmode = \"redis\""]
+            .map(|text| format!("{LEAST}{text}\n")),
+    );
+    for text in texts {
+        let messages = messages(&text);
+        assert_eq!(messages.len(), 1, "{messages:?} of\n{text}");
+        assert!(messages[0].ends_with("is not in this version"), "{messages:?} of\n{text}");
+    }
+}
+
+#[test]
+fn a_limit_needs_no_rate_while_its_algorithm_is_not_there() {
+    let text =
+        format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nalgorithm = \"concurrency\"\nmax_in_flight = 9\n");
+    assert_eq!(
+        messages(&text),
+        ["`algorithm` = \"concurrency\" is not in this version", "`max_in_flight` of [[limit]] is not in this version"]
+    );
+}
+
+#[test]
+fn the_tour_has_no_error_and_no_warning() {
+    let parsed = parse(TOUR, file()).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(parsed.warnings.to_string(), "");
+    let model = parsed.model;
+    assert_eq!(model.listeners[0].address, "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(model.admin.unwrap().address, "127.0.0.1:9900".parse().unwrap());
+    let servers: Vec<_> = model.upstreams[0].servers.iter().map(|server| server.address.to_string()).collect();
+    assert_eq!(servers, ["echo:a", "echo:b", "echo:c"]);
+}
+
+/// In the tour `#key = value` is a default: with the line in force, nothing changes.
+#[test]
+fn the_tour_shows_the_defaults_as_they_are() {
+    let before = model(TOUR);
+    let mut tried = 0;
+    for (at, _) in
+        TOUR.match_indices("\n#").filter(|(at, _)| TOUR[at + 2..].starts_with(|c: char| c.is_ascii_lowercase()))
+    {
+        let text = format!("{}{}", &TOUR[..=at], &TOUR[at + 2..]);
+        let plan = diff(&before, &model(&text));
+        assert!(plan.is_empty(), "{plan}\nby {}", &TOUR[at + 2..].lines().next().unwrap());
+        tried += 1;
+    }
+    assert!(tried > 35, "{tried} defaults are shown");
+}
+
+/// In the tour `# e.g. key = value` is an example: it is a known key with a good value, in place of its like.
+#[test]
+fn the_tour_has_good_examples() {
+    const START: &str = "\n# e.g. ";
+    let mut tried = 0;
+    for (at, _) in TOUR.match_indices(START) {
+        let example = &TOUR[at + START.len()..];
+        let text = format!("{}{example}", &TOUR[..=at]);
+        if let Err(errors) = parse(&text, file()) {
+            let said: Vec<_> = errors.diagnostics().iter().map(|diagnostic| diagnostic.message.as_str()).collect();
+            let key = example.split(' ').next().unwrap();
+            assert_eq!(said, [format!("`{key}` is written twice")], "{errors}");
+        }
+        tried += 1;
+    }
+    assert!(tried > 7, "{tried} examples are shown");
+}
+
+/// The reader itself says which keys a section has.
+#[test]
+fn the_tour_names_every_key() {
+    for header in ["server", "log", "client", "[listener]", "[upstream]", "[limit]", "[route]", "dead_letter", "admin"]
+    {
+        let text = format!("[{header}]\nqqqqqqqqqqqqqqq = 1\n");
+        let report = report(&text);
+        let (_, keys) = report.split_once(&format!("help: keys of [{header}]: ")).unwrap();
+        for key in keys.lines().next().unwrap().split(", ") {
+            assert!(TOUR.contains(&format!("{key} = ")), "the tour lacks {key} of [{header}]");
+        }
+    }
+}
+
+#[test]
+fn a_route_that_is_taken_in_part_is_no_warning() {
+    let route = |name: &str, hosts: &str| format!("[[route]]\nname = \"{name}\"\nhosts = [{hosts}]\nrespond = {{}}\n");
+    let warnings = |second: &str| {
+        let text = format!("{LEAST}{}{}", route("one", "\"a.example\", \"b.example\""), route("two", second));
+        parse(&text, file()).unwrap_or_else(|errors| panic!("{errors}")).warnings.total()
+    };
+    assert_eq!(warnings("\"a.example\", \"c.example\""), 0);
+    assert_eq!(warnings("\"b.example\""), 1);
+}
+
+#[test]
+fn port_zero_is_another_port_each_time() {
+    let text = LEAST.replace("8080", "0");
+    assert_eq!(parse(&format!("{text}[admin]\naddress = \"127.0.0.1:0\"\n"), file()).map(|_| ()), Ok(()));
+    let text = format!("{text}[[listener]]\naddress = \"0.0.0.0:0\"\n");
+    assert_eq!(parse(&text, file()).map(|_| ()), Ok(()));
+    let text = format!("{text}[[listener]]\naddress = \"0.0.0.0:0\"\n");
+    assert_eq!(messages(&text), ["two listeners have the address 0.0.0.0:0"], "a reload could not tell them apart");
+}
+
+#[test]
+fn names_that_are_damaged_make_no_echo() {
+    let text = format!(
+        "{LEAST}limits = [\"a\", \"b c\"]\n[[limit]]\nname = a\nrate = \"1/s\"\n[[limit]]\nname = \"b c\"\nrate = \"1/s\"\n"
+    );
+    assert_eq!(messages(&text), ["`a` must be quoted", "\"b c\" cannot be a name"]);
+}
+
+#[test]
+fn an_unclosed_string_costs_its_line_only() {
+    let text = "[server]\nworkers = 0\n[log]\nlevel = \"info\n[[listener]]\naddress = \"127.0.0.1:8080\"\n[[route]]\nname = \"all\"\nlimits = [\"a\"]\nrespond = {}\n";
+    let messages = messages(text);
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    assert!(messages[0].contains("workers") && messages[2].contains("there is no limit \"a\""));
+}
+
+#[test]
+fn line_ends_and_a_byte_order_mark_do_not_matter() {
+    let windows = format!("\u{feff}{}", TOUR.replace('\n', "\r\n"));
+    assert!(diff(&model(TOUR), &model(&windows)).is_empty());
+    assert!(report(&format!("\u{feff}x = 1\r\n{LEAST}")).contains("--> /etc/sluicegate/gateway.toml:1:1\n"));
+}
+
+#[test]
+fn sizes_of_files_are_bounded() {
+    let mut large = String::from(LEAST);
+    while large.len() < 1 << 20 {
+        let number = large.len();
+        let _ = writeln!(
+            large,
+            "[[limit]]\nname = \"l{number}\"\nrate = \"1/s\"\nkye = \"host\"\n[[route]]\nname = \"r{number}\"\nlimits = [\"l{number}x\"]\nrespond = {{}}"
+        );
+    }
+    let errors = parse(&large, file()).unwrap_err();
+    assert!(errors.total() > 10_000 && errors.to_string().len() < 20_000, "{}", errors.total());
+    let too_large = format!("{LEAST}#{}", "x".repeat(MAX_FILE_BYTES));
+    assert_eq!(messages(&too_large), ["the file is larger than 4 MiB"]);
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    assert!(
+        matches!(load(&at("none")), Err(LoadError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound)
+    );
+    let load_bytes = |bytes: &[u8]| {
+        std::fs::write(at("gateway.toml"), bytes).unwrap();
+        load(&at("gateway.toml"))
+    };
+    let loaded = load_bytes(LEAST.as_bytes()).unwrap();
+    assert_eq!((loaded.text.as_str(), loaded.warnings.is_empty()), (LEAST, true));
+    let invalid = |bytes: &[u8]| match load_bytes(bytes) {
+        Err(LoadError::Invalid(errors)) => errors,
+        other => panic!("{other:?}"),
+    };
+    let latin = invalid(b"# caf\xc3\xa9\n# caf\xe9\n");
+    assert_eq!(latin.diagnostics()[0].place, Some(Place { line: 2, column: 6 }));
+    assert_eq!(latin.diagnostics()[0].message, "this is not UTF-8");
+    assert_eq!(invalid(b"\xff\xfe[\0").diagnostics()[0].message, "the file is UTF-16, not UTF-8");
+    assert_eq!(invalid(&vec![b'\n'; MAX_FILE_BYTES + 1]).diagnostics()[0].message, "the file is larger than 4 MiB");
+    assert_eq!(invalid(b"").total(), 2, "an empty file has no listener and no route");
+}
+
+#[test]
+fn deep_nesting_is_an_error_and_no_overflow() {
+    let deep = format!("{LEAST}x = {}1{}\n", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(parse(&deep, file()).is_err());
+    let deep = format!("{LEAST}[a{}]\n", ".a".repeat(100_000));
+    assert!(parse(&deep, file()).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever is done to a good file, the result is a model or a report.
+    #[test]
+    fn no_mutation_panics(edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 1..12)) {
+        let mut bytes = TOUR.as_bytes().to_vec();
+        for (at, byte, kind) in edits {
+            let at = at.index(bytes.len());
+            match kind {
+                0 => bytes[at] = byte,
+                1 => bytes.insert(at, b"[]{}=\"'\n.,#\\"[usize::from(byte) % 12]),
+                2 => drop(bytes.remove(at)),
+                _ => drop(bytes.drain(at..(at + usize::from(byte)).min(bytes.len()))),
+            }
+            if bytes.is_empty() { break; }
+        }
+        if let Err(errors) = parse(&String::from_utf8_lossy(&bytes), file()) {
+            prop_assert!(errors.total() > 0 && !errors.to_string().contains("fault of the program"), "{}", errors);
+        }
+    }
+
+    /// The same for text that is made of the pieces of the language in any order.
+    #[test]
+    fn no_heap_of_pieces_panics(pieces in prop::collection::vec(prop::sample::select(vec![
+        "[", "]", "[[", "]]", "{", "}", "=", ",", ".", "\n", "\r\n", "\"", "'", "\"\"\"", "#", " ", "\t", "limit", "route", "server",
+        "name", "rate", "\"a\"", "\"100/s\"", "1", "-1", "1e400", "nan", "true", "1979-05-27", "0x", "\\", "\u{0}", "漢", "[[limit]]\n",
+        "[[route]]\n", "servers", "respond", "{}", "[]", "key", "headers", "workers",
+    ]), 0..60)) {
+        if let Err(errors) = parse(&pieces.concat(), file()) {
+            prop_assert!(errors.total() > 0 && !errors.to_string().contains("fault of the program"), "{}", errors);
+        }
+    }
+}
