@@ -1,0 +1,605 @@
+//! `sluicegate dead-letters ls|show|stats`: looks at the dead-letter log of a directory, while gateways write it or
+//! after. Data goes to stdout, everything else to stderr.
+//!
+//! The log holds what strangers sent: no control or direction character of it reaches the terminal as it is.
+
+mod print;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use ipnet::IpNet;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use crate::config;
+use crate::dead_letter::{Filter, Found, Reader, Reason, Snapshot, StatusFilter, StoreError, Summary};
+use crate::time::{Clock, Span, Tick};
+use print::{Style, write_details, write_line, write_summary, write_summary_json};
+
+/// How often `--follow` looks for more.
+const POLL: Duration = Duration::from_millis(200);
+/// What `ls --follow` shows first unless told otherwise.
+const FOLLOW_LAST: usize = 10;
+/// The most that `--last` holds in memory.
+const MAX_LAST: usize = 100_000;
+
+/// What the help of `dead-letters` ends with.
+pub const EXAMPLES: &str = "Examples:
+  sluicegate dead-letters ls --last 20
+  sluicegate dead-letters ls --follow --reason rate-limited
+  sluicegate dead-letters stats --since 1h
+  sluicegate dead-letters -d /var/lib/sluicegate/dead-letters stats --json";
+
+/// Requests that were refused or timed out, as the dead-letter log has them
+#[derive(Args, Debug)]
+pub struct DeadLettersArguments {
+    /// The log's directory [default: that of the configuration]
+    #[arg(short, long, global = true, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// What to do
+    #[command(subcommand)]
+    pub command: DeadLettersCommand,
+}
+
+/// What can be done with dead letters.
+#[derive(Subcommand, Debug)]
+pub enum DeadLettersCommand {
+    /// List records, oldest first
+    #[command(after_help = "Examples:
+  sluicegate dead-letters ls --last 20
+  sluicegate dead-letters ls --follow --reason rate-limited
+  sluicegate dead-letters ls --since 15m --client 192.0.2.0/24 --status 5xx
+  sluicegate dead-letters ls --json --since 2026-01-02 | jq -r .path | sort | uniq -c")]
+    Ls(LsArgs),
+    /// Show one record in full
+    #[command(after_help = "Example:
+  sluicegate dead-letters show 019b7e1c-5a1e-7b3a-9d5e-2f6d3c1a0b9e")]
+    Show(ShowArgs),
+    /// Sum up: by reason, limit, route, key, client and minute
+    #[command(after_help = "Examples:
+  sluicegate dead-letters stats --since 1h
+  sluicegate dead-letters stats --limit per-client --json")]
+    Stats(StatsArgs),
+}
+
+/// Arguments of `ls`.
+#[derive(Args, Debug)]
+pub struct LsArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Only the last N that match
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    last: Option<u32>,
+    /// Then wait for more, across rotation; starts with the last 10 unless --last says otherwise
+    #[arg(short, long)]
+    follow: bool,
+    /// The lines of the log as they are
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `show`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// The record's id, or the beginning of it
+    id: String,
+    /// The line of the log as it is
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `stats`.
+#[derive(Args, Debug)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// How many keys, clients, limits and routes to show
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=2048))]
+    top: u32,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug, Default)]
+struct FilterArgs {
+    /// From then on: a time like 2026-01-02T03:04:05Z, 2026-01-02 (UTC), or how long ago, like 15m
+    #[arg(long, value_name = "TIME")]
+    since: Option<When>,
+    /// Up to then
+    #[arg(long, value_name = "TIME")]
+    until: Option<When>,
+    /// Of the limit of this name
+    #[arg(long, value_name = "NAME")]
+    limit: Option<String>,
+    /// Of the route of this name
+    #[arg(long, value_name = "NAME")]
+    route: Option<String>,
+    /// rate-limited, queue-full, wait-timeout, timeout, breaker, overload, upstream-error or deferred
+    #[arg(long, value_name = "REASON")]
+    reason: Option<Reason>,
+    /// With this value in the key, as the log has it; or SOURCE=VALUE
+    #[arg(long, value_name = "VALUE")]
+    key: Option<String>,
+    /// From this address or network
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_network)]
+    client: Option<IpNet>,
+    /// Answered with this status, or class of statuses, like 5xx
+    #[arg(long, value_name = "STATUS")]
+    status: Option<StatusFilter>,
+}
+
+impl FilterArgs {
+    fn resolve(&self, now: Tick) -> Filter {
+        Filter {
+            since: self.since.map(|when| when.resolve(now)),
+            until: self.until.map(|when| when.resolve(now)),
+            limit: self.limit.clone(),
+            route: self.route.clone(),
+            reason: self.reason,
+            key: self.key.clone(),
+            client: self.client,
+            status: self.status,
+        }
+    }
+}
+
+/// A point in time as it is written on a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    At(Tick),
+    Ago(Span),
+}
+
+impl When {
+    fn resolve(self, now: Tick) -> Tick {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(span) => now - span,
+        }
+    }
+}
+
+impl FromStr for When {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(span) = text.parse() {
+            return Ok(Self::Ago(span));
+        }
+        let civil = || text.parse::<DateTime>().and_then(|local| local.to_zoned(TimeZone::UTC));
+        let instant = text.parse::<Timestamp>().or_else(|_| civil().map(|zoned| zoned.timestamp()));
+        let nanos = instant.ok().and_then(|instant| u64::try_from(instant.as_nanosecond()).ok());
+        nanos.map(|nanos| Self::At(Tick::from_nanos(nanos))).ok_or_else(|| {
+            "use a time like 2026-01-02T03:04:05Z or 2026-01-02, or how long ago, like 90s, 15m, 2h or 3d".to_owned()
+        })
+    }
+}
+
+fn parse_network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    text.parse()
+        .ok()
+        .or_else(address)
+        .ok_or_else(|| "use an address or a network, like 192.0.2.7 or 192.0.2.0/24".to_owned())
+}
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub enum DeadLettersError {
+    /// The log cannot be read.
+    Store(StoreError),
+    /// The output cannot be written.
+    Output(io::Error),
+    /// No record has this id.
+    NotFound(String, PathBuf),
+    /// More than one record has an id that begins so.
+    Ambiguous(String),
+}
+
+impl fmt::Display for DeadLettersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Output(error) => write!(f, "cannot write the output: {error}"),
+            Self::NotFound(id, directory) => write!(f, "no record {id:?} in {}", directory.display()),
+            Self::Ambiguous(id) => write!(f, "several records have an id that begins with {id:?}: give more of it"),
+        }
+    }
+}
+
+impl std::error::Error for DeadLettersError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Output(error) => Some(error),
+            Self::NotFound(..) | Self::Ambiguous(_) => None,
+        }
+    }
+}
+
+impl From<StoreError> for DeadLettersError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<io::Error> for DeadLettersError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Runs a command on the log that `arguments` name, or else on that of the configuration file.
+pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
+    let directory = match &arguments.directory {
+        Some(directory) => directory.clone(),
+        None => match configured_directory(config_file) {
+            Ok(directory) => directory,
+            Err(message) => {
+                eprintln!("{message}");
+                return ExitCode::FAILURE;
+            }
+        },
+    };
+    match look(&arguments.command, &directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn configured_directory(config_file: &Path) -> Result<PathBuf, String> {
+    let loaded = config::load(config_file).map_err(|error| error.to_string())?;
+    loaded.model.dead_letter.map(|section| section.directory).ok_or_else(|| {
+        format!("{} has no [dead_letter] section: name the log's directory with -d DIR", config_file.display())
+    })
+}
+
+/// Runs a command on the log in `directory`.
+///
+/// # Errors
+/// See [`DeadLettersError`]. A reader of the output that has gone away (`| head`) is none.
+fn look(command: &DeadLettersCommand, directory: &Path) -> Result<(), DeadLettersError> {
+    let stdout = io::stdout();
+    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut screen =
+        Screen { style: Style { colour }, out: &mut io::BufWriter::new(stdout.lock()), notes: &mut io::stderr() };
+    match screen.run(command, directory, Clock::system().now()) {
+        Err(DeadLettersError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Where a command's output goes.
+struct Screen<'a> {
+    style: Style,
+    out: &'a mut dyn Write,
+    notes: &'a mut dyn Write,
+}
+
+impl Screen<'_> {
+    fn run(&mut self, command: &DeadLettersCommand, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
+        match command {
+            DeadLettersCommand::Ls(args) => self.ls(args, directory, now)?,
+            DeadLettersCommand::Show(args) => self.show(args, directory)?,
+            DeadLettersCommand::Stats(args) => self.stats(args, directory, now)?,
+        }
+        Ok(self.out.flush()?)
+    }
+
+    fn ls(&mut self, args: &LsArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
+        let filter = args.filter.resolve(now);
+        let snapshot = Snapshot::take(directory)?;
+        let last = args.last.map_or(if args.follow { FOLLOW_LAST } else { usize::MAX }, |last| last as usize);
+        let damaged = if last > MAX_LAST {
+            let mut reader = snapshot.read();
+            while let Some(found) = reader.next_entry()? {
+                self.line(&filter, &found, args.json)?;
+            }
+            reader.damaged()
+        } else {
+            let (found, damaged) = last_matching(&snapshot, &filter, last)?;
+            for found in found {
+                self.line(&filter, &found, args.json)?;
+            }
+            damaged
+        };
+        self.note_damage(damaged)?;
+        if !args.follow {
+            return Ok(());
+        }
+        let mut follower = snapshot.follow();
+        loop {
+            self.out.flush()?;
+            thread::sleep(POLL);
+            let before = follower.damaged();
+            let mut shown = Ok(());
+            follower.poll(&mut |found| {
+                if shown.is_ok() {
+                    shown = self.line(&filter, &found, args.json);
+                }
+            })?;
+            shown?;
+            self.note_damage(follower.damaged() - before)?;
+        }
+    }
+
+    fn show(&mut self, args: &ShowArgs, directory: &Path) -> Result<(), DeadLettersError> {
+        let mut reader = Snapshot::take(directory)?.read();
+        let mut candidate: Option<Found> = None;
+        let mut several = false;
+        while let Some(found) = reader.next_entry()? {
+            if found.entry.id() == args.id {
+                (candidate, several) = (Some(found), false);
+                break;
+            }
+            if !args.id.is_empty() && found.entry.id().starts_with(&args.id) {
+                several |= candidate.is_some();
+                candidate.get_or_insert(found);
+            }
+        }
+        let found = match candidate {
+            None => return Err(DeadLettersError::NotFound(args.id.clone(), directory.to_owned())),
+            Some(_) if several => return Err(DeadLettersError::Ambiguous(args.id.clone())),
+            Some(found) => found,
+        };
+        if args.json {
+            writeln!(self.out, "{}", found.line)?;
+        } else {
+            write_details(self.out, self.style, &found.entry)?;
+        }
+        Ok(())
+    }
+
+    fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
+        let filter = args.filter.resolve(now);
+        let mut reader = Snapshot::take(directory)?.read();
+        let mut summary = Summary::default();
+        while let Some(found) = reader.next_entry()? {
+            if filter.matches(&found.entry) {
+                summary.add(&found.entry);
+            }
+        }
+        let top = args.top as usize;
+        if args.json {
+            write_summary_json(self.out, &summary, reader.damaged(), top)?;
+        } else {
+            write_summary(self.out, self.style, &summary, reader.damaged(), top)?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, filter: &Filter, found: &Found, json: bool) -> io::Result<()> {
+        if !filter.matches(&found.entry) {
+            return Ok(());
+        }
+        if json { writeln!(self.out, "{}", found.line) } else { write_line(self.out, self.style, &found.entry) }
+    }
+
+    fn note_damage(&mut self, damaged: u64) -> io::Result<()> {
+        if damaged == 0 {
+            return Ok(());
+        }
+        self.out.flush()?;
+        writeln!(self.notes, "{damaged} damaged {} passed over", if damaged == 1 { "line" } else { "lines" })
+    }
+}
+
+/// The last `most` entries that match, oldest first. Reads no more segments than it needs, newest first.
+fn last_matching(snapshot: &Snapshot, filter: &Filter, most: usize) -> Result<(VecDeque<Found>, u64), StoreError> {
+    let mut kept: VecDeque<Found> = VecDeque::new();
+    let mut damaged = 0;
+    for segment in snapshot.segments().iter().rev() {
+        let wanted = most - kept.len();
+        if wanted == 0 {
+            break;
+        }
+        let mut of_segment = VecDeque::new();
+        let mut reader: Reader = snapshot.read_one(segment);
+        while let Some(found) = reader.next_entry()? {
+            if filter.matches(&found.entry) {
+                if of_segment.len() == wanted {
+                    of_segment.pop_front();
+                }
+                of_segment.push_back(found);
+            }
+        }
+        damaged += reader.damaged();
+        of_segment.append(&mut kept);
+        kept = of_segment;
+    }
+    Ok((kept, damaged))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use clap::Parser;
+    use tempfile::{TempDir, tempdir};
+
+    use super::*;
+    use crate::admission::KeyPart;
+    use crate::dead_letter::{DeadLetters, Draft, Event, Settings};
+    use crate::time::ManualClock;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: DeadLettersArguments,
+    }
+
+    /// 2026-01-02T03:04:05Z
+    fn start() -> Tick {
+        Tick::from_nanos(1_767_323_045_000_000_000)
+    }
+
+    fn draft(at: Tick, path: &str) -> Draft {
+        Draft {
+            at,
+            reason: Reason::RateLimited,
+            limit: Some("per-client".into()),
+            route: Some("api".into()),
+            upstream: None,
+            client_ip: "192.0.2.7".parse().ok(),
+            key: vec![KeyPart { source: "client-ip".into(), value: "192.0.2.7".into() }],
+            method: "GET".into(),
+            host: "api.example.com".into(),
+            path: path.into(),
+            query: Some("a=1".into()),
+            headers: vec![("x-evil".into(), "\u{1b}[2J\u{202e}".into()), ("cookie".into(), "sid=s3cret".into())],
+            quota: None,
+            status: 429,
+            attempts: 0,
+            trace_id: None,
+            request_id: None,
+        }
+    }
+
+    /// Ten records, a second apart, and five refusals counted in an aggregate.
+    fn log() -> TempDir {
+        let directory = tempdir().unwrap();
+        let settings = Settings { directory: directory.path().into(), max_record_rate: 1, ..Settings::default() };
+        let log = DeadLetters::start(settings, "gw", Clock::Manual(ManualClock::new())).unwrap();
+        let limit: Arc<str> = "per-client".into();
+        for number in 0..10 {
+            let now = start() + Span::from_secs(number);
+            let event = Event { reason: Reason::RateLimited, limit: Some(&limit), route: None, key: None, now };
+            log.offer(&event, || draft(now, &format!("/{number}")));
+        }
+        for _ in 0..5 {
+            let now = start() + Span::from_secs(9);
+            let event = Event { reason: Reason::RateLimited, limit: Some(&limit), route: None, key: None, now };
+            log.offer(&event, || draft(now, "/never"));
+        }
+        log.close();
+        directory
+    }
+
+    fn output(directory: &Path, line: &str) -> (Result<(), DeadLettersError>, String, String) {
+        let words = std::iter::once("dead-letters").chain(line.split(' '));
+        let command = Line::parse_from(words).arguments.command;
+        let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let mut screen = Screen { style: Style { colour: false }, out: &mut out, notes: &mut notes };
+        let outcome = screen.run(&command, directory, start() + Span::from_secs(20));
+        (outcome, String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap())
+    }
+
+    fn printed(directory: &Path, line: &str) -> String {
+        let (outcome, out, notes) = output(directory, line);
+        outcome.unwrap();
+        assert_eq!(notes, "");
+        out
+    }
+
+    #[test]
+    fn ls_lists_oldest_first_and_filters() {
+        let log = log();
+        let all = printed(log.path(), "ls");
+        assert_eq!(all.lines().count(), 11);
+        let first = all.lines().next().unwrap();
+        assert!(first.starts_with("2026-01-02 03:04:05.000Z  rate-limited    429  per-client "), "{first}");
+        assert!(first.contains("192.0.2.7") && first.contains("GET api.example.com/0?a=1"), "{first}");
+        assert!(all.lines().last().unwrap().contains("5 more from 03:04:14.000Z to 03:04:14.000Z"), "{all}");
+        let count = |line: &str| printed(log.path(), line).lines().count();
+        assert_eq!(count("ls --last 3"), 3);
+        assert!(printed(log.path(), "ls --last 2").lines().next().unwrap().contains("/9?"));
+        assert_eq!(count("ls --since 2026-01-02T03:04:12Z"), 4);
+        assert_eq!(count("ls --since 13s"), 4, "the clock stands 20 s after the first");
+        assert_eq!(count("ls --until 2026-01-02T03:04:07Z"), 2);
+        assert_eq!(count("ls --status 4xx --client 192.0.2.0/24 --route api --key 192.0.2.7"), 10);
+        assert_eq!(count("ls --reason timeout"), 0);
+        assert_eq!(count("ls --limit per-client"), 11);
+    }
+
+    #[test]
+    fn json_is_the_lines_of_the_log() {
+        let log = log();
+        let content = fs::read_to_string(log.path().join("gw-0000000001.jsonl")).unwrap();
+        assert_eq!(printed(log.path(), "ls --json"), content);
+    }
+
+    #[test]
+    fn show_prints_one_record_in_full_and_nothing_raw() {
+        let log = log();
+        let lines = printed(log.path(), "ls --json --last 2");
+        let value: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+        let id = value["id"].as_str().unwrap();
+        let shown = printed(log.path(), &format!("show {id}"));
+        assert!(shown.contains("key          client-ip = 192.0.2.7"), "{shown}");
+        assert!(shown.contains("GET api.example.com/9?a=1\n"), "{shown}");
+        assert!(shown.contains("x-evil: \\u{1b}[2J\\u{202e}\n"), "{shown}");
+        assert!(shown.contains("cookie: [redacted:"), "{shown}");
+        assert_eq!(printed(log.path(), &format!("show --json {id}")).lines().next(), lines.lines().next());
+        let outcome = |line: &str| output(log.path(), line).0.unwrap_err();
+        assert!(matches!(outcome("show nothing"), DeadLettersError::NotFound(..)));
+        assert!(matches!(outcome(&format!("show {}", &id[..4])), DeadLettersError::Ambiguous(_)));
+    }
+
+    #[test]
+    fn stats_add_up_records_and_aggregates() {
+        let log = log();
+        let text = printed(log.path(), "stats");
+        assert!(
+            text.starts_with(
+                "2026-01-02T03:04:05.000000Z to 2026-01-02T03:04:14.000000Z\n15 requests: 10 recorded, 5 counted"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("          10  client-ip=192.0.2.7"), "{text}");
+        assert!(text.contains("2026-01-02 03:04         15  ████"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&printed(log.path(), "stats --json")).unwrap();
+        assert_eq!((&json["requests"], &json["damaged_lines"]), (&15.into(), &0.into()));
+        assert_eq!(json["reasons"][0]["count"], 15);
+        assert_eq!(json["minutes"][0]["minute"], "2026-01-02T03:04:00.000000Z");
+    }
+
+    #[test]
+    fn damaged_lines_are_noted_and_passed_over() {
+        let log = log();
+        let path = log.path().join("gw-0000000001.jsonl");
+        fs::write(&path, fs::read_to_string(&path).unwrap().replace("\"/4\"", "\"/5\"")).unwrap();
+        let (_, out, notes) = output(log.path(), "ls");
+        assert_eq!((out.lines().count(), notes.as_str()), (10, "1 damaged line passed over\n"));
+        assert!(printed(log.path(), "stats").contains("1 damaged lines"));
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let error = output(Path::new("/nonexistent/dead-letters"), "stats").0.unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/dead-letters"), "{error}");
+    }
+
+    #[test]
+    fn times_parse_in_their_forms() {
+        let at = Ok(When::At(start()));
+        assert_eq!("2026-01-02T03:04:05Z".parse(), at);
+        assert_eq!("2026-01-02T04:04:05+01:00".parse(), at);
+        assert_eq!("2026-01-02T03:04:05".parse(), at);
+        assert_eq!("15m".parse(), Ok(When::Ago(Span::from_secs(900))));
+        assert!("2026-01-02".parse::<When>().is_ok());
+        assert!("yesterday".parse::<When>().is_err());
+        assert!("1900-01-01".parse::<When>().is_err());
+    }
+
+    #[test]
+    fn addresses_and_networks_parse() {
+        assert_eq!(parse_network("192.0.2.7"), "192.0.2.7/32".parse::<IpNet>().map_err(|error| error.to_string()));
+        assert!(parse_network("2001:db8::/32").is_ok());
+        assert!(parse_network("localhost").is_err());
+    }
+}

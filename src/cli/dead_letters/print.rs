@@ -1,0 +1,290 @@
+//! How dead letters look on a terminal.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::dead_letter::{Entry, Ranking, Record, Summary};
+use crate::time::Tick;
+
+/// Characters of a request's URL in a list.
+const MAX_LISTED_URL: usize = 120;
+/// Minutes of the histogram on a terminal; JSON has all.
+const MAX_SHOWN_MINUTES: usize = 60;
+/// Characters of the histogram's longest bar.
+const BAR: u64 = 40;
+
+/// Whether there is colour.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Style {
+    pub(super) colour: bool,
+}
+
+impl Style {
+    fn paint(self, code: &'static str, text: impl Display) -> String {
+        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
+    }
+
+    fn reason(self, reason: &str) -> String {
+        let code = match reason {
+            "upstream-error" | "breaker" => "31",
+            "timeout" | "wait-timeout" => "35",
+            _ => "33",
+        };
+        self.paint(code, format!("{:<14}", Safe(reason).to_string()))
+    }
+
+    fn dim(self, text: impl Display) -> String {
+        self.paint("2", text)
+    }
+
+    fn bold(self, text: impl Display) -> String {
+        self.paint("1", text)
+    }
+}
+
+/// A text of the log: control characters, and those that change the direction or hide, are shown by number.
+struct Safe<'a>(&'a str);
+
+impl Display for Safe<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        for character in self.0.chars() {
+            let hidden = matches!(character,
+                '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+            if character.is_control() || hidden {
+                write!(f, "\\u{{{:x}}}", u32::from(character))?;
+            } else {
+                f.write_char(character)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn safe(text: Option<&str>) -> String {
+    text.map_or_else(|| "-".to_owned(), |text| Safe(text).to_string())
+}
+
+/// One line of a list.
+pub(super) fn write_line(out: &mut dyn Write, style: Style, entry: &Entry) -> io::Result<()> {
+    match entry {
+        Entry::Record(record) => {
+            let url = safe(Some(&url(record)));
+            let mut shown: String = url.chars().take(MAX_LISTED_URL).collect();
+            if shown.len() < url.len() {
+                shown.push('…');
+            }
+            writeln!(
+                out,
+                "{}  {}  {:>3}  {:<16}  {:<15}  {} {shown}  {}",
+                time(record.at),
+                style.reason(&record.reason),
+                record.status,
+                safe(record.limit.as_deref()),
+                safe(record.client_ip.as_deref()),
+                safe(Some(&record.method)),
+                style.dim(Safe(&record.id)),
+            )
+        }
+        Entry::Aggregate(aggregate) => writeln!(
+            out,
+            "{}  {}  {:>3}  {:<16}  {} more from {} to {}  {}",
+            time(aggregate.at),
+            style.reason(&aggregate.reason),
+            "",
+            safe(aggregate.limit.as_deref()),
+            style.bold(aggregate.count),
+            clock(aggregate.from),
+            clock(aggregate.to),
+            style.dim(Safe(&aggregate.id)),
+        ),
+        Entry::Dropped(dropped) => writeln!(
+            out,
+            "{}  {}  {} records lost: queue full {}, disk error {}; from {} to {}  {}",
+            time(dropped.at),
+            style.paint("31", "LOST          "),
+            style.bold(dropped.count),
+            dropped.queue_full,
+            dropped.disk_error,
+            clock(dropped.from),
+            clock(dropped.to),
+            style.dim(Safe(&dropped.id)),
+        ),
+    }
+}
+
+/// One entry in full.
+pub(super) fn write_details(out: &mut dyn Write, style: Style, entry: &Entry) -> io::Result<()> {
+    let record = match entry {
+        Entry::Record(record) => record,
+        other => return write_line(out, style, other),
+    };
+    let mut field = |name: &str, value: String| writeln!(out, "{} {value}", style.bold(format!("{name:<12}")));
+    field("id", safe(Some(&record.id)))?;
+    field("time", precise(record.at))?;
+    field("reason", style.reason(&record.reason).trim_end().to_owned())?;
+    field("status", record.status.to_string())?;
+    field("attempts", record.attempts.to_string())?;
+    for (name, value) in [
+        ("limit", &record.limit),
+        ("route", &record.route),
+        ("upstream", &record.upstream),
+        ("client", &record.client_ip),
+        ("trace id", &record.trace_id),
+        ("request id", &record.request_id),
+    ] {
+        if value.is_some() {
+            field(name, safe(value.as_deref()))?;
+        }
+    }
+    field("node", safe(Some(&record.node)))?;
+    for (source, value) in &record.key {
+        field("key", format!("{} = {}", Safe(source), Safe(value)))?;
+    }
+    if let Some(quota) = record.quota {
+        let retry = quota.retry_after_ms.map_or_else(|| "never".to_owned(), |millis| format!("in {millis} ms"));
+        field("quota", format!("{} per {} ms, {} left, next {retry}", quota.limit, quota.window_ms, quota.remaining))?;
+    }
+    if record.truncated {
+        field("cut", "a field was too long; it ends in … where it was cut".to_owned())?;
+    }
+    writeln!(out)?;
+    writeln!(out, "{} {}", style.bold(Safe(&record.method)), Safe(&url(record)))?;
+    for (name, value) in &record.headers {
+        writeln!(out, "{} {}", style.bold(format!("{}:", Safe(name))), Safe(value))?;
+    }
+    Ok(())
+}
+
+/// Everything of a summary.
+pub(super) fn write_summary(
+    out: &mut dyn Write,
+    style: Style,
+    summary: &Summary,
+    damaged: u64,
+    top: usize,
+) -> io::Result<()> {
+    let total = summary.records.saturating_add(summary.aggregated);
+    match (summary.first, summary.last) {
+        (Some(first), Some(last)) => writeln!(out, "{} to {}", precise(first), precise(last))?,
+        _ => writeln!(out, "no records")?,
+    }
+    writeln!(
+        out,
+        "{} requests: {} recorded, {} counted in aggregates",
+        style.bold(total),
+        summary.records,
+        summary.aggregated
+    )?;
+    if summary.dropped.total() > 0 {
+        let text = format!(
+            "{} records lost: queue full {}, disk error {}",
+            summary.dropped.total(),
+            summary.dropped.queue_full,
+            summary.dropped.disk_error
+        );
+        writeln!(out, "{}", style.paint("31", text))?;
+    }
+    if damaged > 0 {
+        writeln!(out, "{}", style.paint("31", format!("{damaged} damaged lines")))?;
+    }
+    for (title, ranking) in rankings(summary) {
+        write_ranking(out, style, title, ranking, top)?;
+    }
+    write_minutes(out, style, summary)
+}
+
+/// The same as one JSON object.
+pub(super) fn write_summary_json(out: &mut dyn Write, summary: &Summary, damaged: u64, top: usize) -> io::Result<()> {
+    let instant = |at: Option<Tick>| at.map(precise);
+    let mut object = Map::new();
+    let mut set = |name: &str, value: Value| object.insert(name.to_owned(), value);
+    set("first", json!(instant(summary.first)));
+    set("last", json!(instant(summary.last)));
+    set("requests", json!(summary.records.saturating_add(summary.aggregated)));
+    set("records", json!(summary.records));
+    set("aggregated", json!(summary.aggregated));
+    set("dropped", json!({"queue_full": summary.dropped.queue_full, "disk_error": summary.dropped.disk_error}));
+    set("damaged_lines", json!(damaged));
+    for (title, ranking) in rankings(summary) {
+        let rows = ranking.top(top).into_iter();
+        let rows =
+            rows.map(|row| json!({"name": &*row.name, "count": row.count, "count_too_high_by_at_most": row.excess}));
+        set(title, rows.collect());
+    }
+    let minutes = summary.minutes.iter().map(|(at, count)| json!({"minute": precise(*at), "count": count}));
+    set("minutes", minutes.collect());
+    set("before_first_minute", json!(summary.earlier));
+    writeln!(out, "{}", Value::Object(object))
+}
+
+fn rankings(summary: &Summary) -> [(&'static str, &Ranking); 5] {
+    [
+        ("reasons", &summary.reasons),
+        ("limits", &summary.limits),
+        ("routes", &summary.routes),
+        ("keys", &summary.keys),
+        ("clients", &summary.clients),
+    ]
+}
+
+fn write_ranking(out: &mut dyn Write, style: Style, title: &str, ranking: &Ranking, top: usize) -> io::Result<()> {
+    if ranking.is_empty() {
+        return Ok(());
+    }
+    let note = match title {
+        "routes" | "keys" | "clients" => "  (recorded requests only)",
+        _ => "",
+    };
+    writeln!(out, "\n{}{}", style.bold(title), style.dim(note))?;
+    for row in ranking.top(top) {
+        let about = if row.excess > 0 { format!("  (at most {} too high)", row.excess) } else { String::new() };
+        writeln!(out, "{:>12}  {}{about}", row.count, Safe(&row.name))?;
+    }
+    Ok(())
+}
+
+fn write_minutes(out: &mut dyn Write, style: Style, summary: &Summary) -> io::Result<()> {
+    let hidden = summary.minutes.len().saturating_sub(MAX_SHOWN_MINUTES);
+    let highest = summary.minutes.values().skip(hidden).copied().max().unwrap_or_default();
+    if highest == 0 {
+        return Ok(());
+    }
+    let note =
+        if hidden > 0 { format!("  (the last {MAX_SHOWN_MINUTES} with any; --json has all)") } else { String::new() };
+    writeln!(out, "\n{}{}", style.bold("per minute (UTC)"), style.dim(note))?;
+    for (at, count) in summary.minutes.iter().skip(hidden) {
+        let length = u128::from(*count) * u128::from(BAR) / u128::from(highest);
+        let bar = "█".repeat(usize::try_from(length).unwrap_or_default().max(1));
+        let minute: String = precise(*at).replace('T', " ").chars().take(16).collect();
+        writeln!(out, "{minute} {count:>10}  {bar}")?;
+    }
+    Ok(())
+}
+
+fn url(record: &Record) -> String {
+    let query = record.query.as_deref().map(|query| format!("?{query}"));
+    format!("{}{}{}", record.host, record.path, query.unwrap_or_default())
+}
+
+fn precise(at: Tick) -> String {
+    format!("{:.6}", instant(at))
+}
+
+/// Date and time to the millisecond.
+fn time(at: Tick) -> String {
+    format!("{:.3}", instant(at)).replace('T', " ")
+}
+
+/// The time of day alone.
+fn clock(at: Tick) -> String {
+    time(at).split_off(11)
+}
+
+fn instant(at: Tick) -> Timestamp {
+    Timestamp::from_nanosecond(at.as_nanos().into()).unwrap_or(Timestamp::UNIX_EPOCH)
+}

@@ -1,0 +1,245 @@
+//! A line read back: what the reader, and whoever lists or sums dead letters, works on.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::line::is_sound;
+use crate::time::Tick;
+
+/// What one line says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// One request.
+    Record(Box<Record>),
+    /// Requests that were counted instead of recorded.
+    Aggregate(Aggregate),
+    /// Records that were lost.
+    Dropped(Dropped),
+}
+
+/// One request that was not served. Secrets are redacted.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Record {
+    /// A version 7 UUID.
+    pub id: String,
+    /// When its fate was decided.
+    #[serde(rename = "ts", deserialize_with = "tick")]
+    pub at: Tick,
+    /// Why: a [`Reason`](super::Reason)'s text, or one of a later version.
+    pub reason: String,
+    /// The limit that decided it.
+    pub limit: Option<String>,
+    /// The route that it matched.
+    pub route: Option<String>,
+    /// The upstream that it was meant for.
+    pub upstream: Option<String>,
+    /// The gateway that wrote it.
+    pub node: String,
+    /// Who sent it.
+    pub client_ip: Option<String>,
+    /// Source and value of each part of its key.
+    pub key: Vec<(String, String)>,
+    /// Its method.
+    pub method: String,
+    /// Its host, as received.
+    pub host: String,
+    /// Its path.
+    pub path: String,
+    /// Its query.
+    pub query: Option<String>,
+    /// Its headers, in order.
+    pub headers: Vec<(String, String)>,
+    /// Its body, where bodies are kept.
+    pub body: Option<Value>,
+    /// The rate that refused it.
+    pub quota: Option<RecordedQuota>,
+    /// The status that was sent; 0 if none was.
+    pub status: u16,
+    /// How often it was sent upstream.
+    pub attempts: u32,
+    /// Of its `traceparent`.
+    pub trace_id: Option<String>,
+    /// Of its `X-Request-Id`.
+    pub request_id: Option<String>,
+    /// Whether a field was too long: it ends in `…` where it was cut.
+    #[serde(default)]
+    pub truncated: bool,
+}
+
+/// What a refusing rate said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct RecordedQuota {
+    /// Requests per window.
+    pub limit: u64,
+    /// The window, in milliseconds.
+    pub window_ms: u64,
+    /// What was left of it.
+    pub remaining: u64,
+    /// When a retry would be admitted, if ever.
+    pub retry_after_ms: Option<u64>,
+}
+
+/// Requests of one reason and limit that flood control counted instead of recording them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Aggregate {
+    /// A version 7 UUID.
+    pub id: String,
+    /// When it was written.
+    #[serde(rename = "ts", deserialize_with = "tick")]
+    pub at: Tick,
+    /// Why they were not served.
+    pub reason: String,
+    /// The limit that decided it.
+    pub limit: Option<String>,
+    /// The gateway that wrote it.
+    pub node: String,
+    /// How many.
+    pub count: u64,
+    /// When the first happened.
+    #[serde(deserialize_with = "tick")]
+    pub from: Tick,
+    /// When the last happened.
+    #[serde(deserialize_with = "tick")]
+    pub to: Tick,
+}
+
+/// A gap in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Dropped {
+    /// A version 7 UUID.
+    pub id: String,
+    /// When it was written.
+    #[serde(rename = "ts", deserialize_with = "tick")]
+    pub at: Tick,
+    /// The gateway that wrote it.
+    pub node: String,
+    /// How many records are missing.
+    pub count: u64,
+    /// Of these, for want of room in the queue.
+    pub queue_full: u64,
+    /// Of these, for trouble with the disk.
+    pub disk_error: u64,
+    /// When the gap began, at the earliest.
+    #[serde(deserialize_with = "tick")]
+    pub from: Tick,
+    /// When it ended, at the latest.
+    #[serde(deserialize_with = "tick")]
+    pub to: Tick,
+}
+
+impl Entry {
+    /// Reads a line (without its line feed); `None` if its checksum fails or it is no entry.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Marks {
+            #[serde(default)]
+            aggregate: bool,
+            #[serde(default)]
+            dropped: bool,
+        }
+        if !is_sound(line) {
+            return None;
+        }
+        let marks: Marks = serde_json::from_slice(line).ok()?;
+        if marks.aggregate {
+            serde_json::from_slice(line).ok().map(Self::Aggregate)
+        } else if marks.dropped {
+            serde_json::from_slice(line).ok().map(Self::Dropped)
+        } else {
+            serde_json::from_slice(line).ok().map(|record| Self::Record(Box::new(record)))
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Record(record) => &record.id,
+            Self::Aggregate(aggregate) => &aggregate.id,
+            Self::Dropped(dropped) => &dropped.id,
+        }
+    }
+
+    /// Its instant.
+    pub fn at(&self) -> Tick {
+        match self {
+            Self::Record(record) => record.at,
+            Self::Aggregate(aggregate) => aggregate.at,
+            Self::Dropped(dropped) => dropped.at,
+        }
+    }
+
+    /// How many requests it stands for.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Record(_) => 1,
+            Self::Aggregate(aggregate) => aggregate.count,
+            Self::Dropped(dropped) => dropped.count,
+        }
+    }
+}
+
+fn tick<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tick, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let instant: Timestamp = text.parse().map_err(serde::de::Error::custom)?;
+    let nanos = instant.as_nanosecond().clamp(0, u64::MAX.into());
+    Ok(Tick::from_nanos(u64::try_from(nanos).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::{AT, draft};
+    use super::super::record::{Drops, Reason, Tally};
+    use super::super::redact::Redactor;
+    use super::*;
+    use crate::time::Span;
+
+    fn parsed(write: impl FnOnce(&mut Vec<u8>)) -> Entry {
+        let mut line = Vec::new();
+        write(&mut line);
+        assert_eq!(line.pop(), Some(b'\n'));
+        Entry::parse(&line).unwrap()
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_offered() {
+        let Entry::Record(record) = parsed(|line| draft().write("gw", &Redactor::new(&[]), line)) else {
+            panic!("a record")
+        };
+        // Microseconds are what a timestamp keeps.
+        assert_eq!(record.at, Tick::from_nanos(AT.as_nanos() / 1000 * 1000));
+        assert_eq!((record.reason.as_str(), record.limit.as_deref()), ("rate-limited", Some("per-client")));
+        assert_eq!((record.node.as_str(), record.client_ip.as_deref()), ("gw", Some("192.0.2.7")));
+        assert_eq!(record.key, [("client-ip".to_owned(), "192.0.2.7".to_owned())]);
+        assert_eq!(record.headers[0], ("Accept".to_owned(), "*/*".to_owned()));
+        assert_eq!(record.quota.unwrap().retry_after_ms, Some(250));
+        assert_eq!((record.status, record.attempts, record.truncated), (429, 0, false));
+        assert_eq!((record.trace_id, record.request_id.as_deref()), (None, Some("r-1")));
+    }
+
+    #[test]
+    fn aggregates_and_drops_read_back() {
+        let to = Tick::from_nanos(5_000_000_000);
+        let from = to - Span::from_secs(1);
+        let tally = Tally { reason: Reason::Timeout, limit: None, count: 7, from, to };
+        let Entry::Aggregate(aggregate) = parsed(|line| tally.write("gw", to, line)) else { panic!("an aggregate") };
+        assert_eq!((aggregate.reason.as_str(), aggregate.limit, aggregate.count), ("timeout", None, 7));
+        assert_eq!((aggregate.from, aggregate.to), (from, to));
+        let drops = Drops { queue_full: 3, disk_error: 4 };
+        let Entry::Dropped(dropped) = parsed(|line| drops.write("gw", from, to, line)) else { panic!("drops") };
+        assert_eq!((dropped.count, dropped.queue_full, dropped.disk_error), (7, 3, 4));
+        assert_eq!((dropped.from, dropped.to), (from, to));
+    }
+
+    #[test]
+    fn a_line_without_its_checksum_is_no_entry() {
+        let mut line = Vec::new();
+        draft().write("gw", &Redactor::new(&[]), &mut line);
+        line.pop();
+        let at = line.len() / 2;
+        line[at] ^= 1;
+        assert_eq!(Entry::parse(&line), None);
+        assert_eq!(Entry::parse(b"{}"), None);
+        assert_eq!(Entry::parse(b""), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! Which entries someone asks for.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+use super::entry::{Entry, Record};
+use super::record::Reason;
+use crate::time::Tick;
+
+/// All that is set must hold. Aggregates have no route, key, client or status and match no filter by these; summaries
+/// of drops match by time alone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    /// Not before.
+    pub since: Option<Tick>,
+    /// Before.
+    pub until: Option<Tick>,
+    /// The limit's name.
+    pub limit: Option<String>,
+    /// The route's name.
+    pub route: Option<String>,
+    /// Why.
+    pub reason: Option<Reason>,
+    /// A part of the key: its value as written (redacted ones too), or `SOURCE=VALUE`.
+    pub key: Option<String>,
+    /// The client's address, or a network that it is in.
+    pub client: Option<IpNet>,
+    /// The status sent.
+    pub status: Option<StatusFilter>,
+}
+
+impl Filter {
+    /// Whether `entry` is asked for.
+    pub fn matches(&self, entry: &Entry) -> bool {
+        let of_records_only =
+            self.route.is_some() || self.key.is_some() || self.client.is_some() || self.status.is_some();
+        match entry {
+            Entry::Record(record) => {
+                self.covers(record.at, record.at)
+                    && self.names(&record.reason, record.limit.as_deref())
+                    && self.suits(record)
+            }
+            Entry::Aggregate(aggregate) => {
+                !of_records_only
+                    && self.covers(aggregate.from, aggregate.to)
+                    && self.names(&aggregate.reason, aggregate.limit.as_deref())
+            }
+            Entry::Dropped(dropped) => {
+                !of_records_only
+                    && self.limit.is_none()
+                    && self.reason.is_none()
+                    && self.covers(dropped.from, dropped.to)
+            }
+        }
+    }
+
+    fn covers(&self, from: Tick, to: Tick) -> bool {
+        self.since.is_none_or(|since| to >= since) && self.until.is_none_or(|until| from < until)
+    }
+
+    fn names(&self, reason: &str, limit: Option<&str>) -> bool {
+        self.reason.is_none_or(|wanted| wanted.as_str() == reason)
+            && self.limit.as_deref().is_none_or(|wanted| Some(wanted) == limit)
+    }
+
+    fn suits(&self, record: &Record) -> bool {
+        let has_key = |wanted: &str| {
+            record.key.iter().any(|(source, value)| {
+                value == wanted
+                    || wanted.strip_prefix(source.as_str()).and_then(|rest| rest.strip_prefix('=')) == Some(value)
+            })
+        };
+        let is_in = |network: &IpNet| {
+            let address = record.client_ip.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
+            address.is_some_and(|address| network.contains(&address))
+        };
+        self.route.as_deref().is_none_or(|wanted| Some(wanted) == record.route.as_deref())
+            && self.key.as_deref().is_none_or(has_key)
+            && self.client.as_ref().is_none_or(is_in)
+            && self.status.is_none_or(|wanted| wanted.matches(record.status))
+    }
+}
+
+/// A status, or a class of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusFilter {
+    /// `429`
+    Exactly(u16),
+    /// `5xx`: its first digit.
+    Class(u16),
+}
+
+impl StatusFilter {
+    fn matches(self, status: u16) -> bool {
+        match self {
+            Self::Exactly(wanted) => status == wanted,
+            Self::Class(digit) => status / 100 == digit,
+        }
+    }
+}
+
+/// A text that is no [`StatusFilter`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusFilterError(String);
+
+impl fmt::Display for StatusFilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no status: use one like 429 or a class like 5xx", self.0)
+    }
+}
+
+impl std::error::Error for StatusFilterError {}
+
+impl FromStr for StatusFilter {
+    type Err = StatusFilterError;
+
+    fn from_str(text: &str) -> Result<Self, StatusFilterError> {
+        let parsed = match text.strip_suffix("xx") {
+            Some(digit) => digit.parse().ok().filter(|digit| (1..=5).contains(digit)).map(Self::Class),
+            None => text.parse().ok().filter(|status| *status <= 999).map(Self::Exactly),
+        };
+        parsed.ok_or_else(|| StatusFilterError(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::{AT, draft};
+    use super::super::record::{Drops, Tally};
+    use super::super::redact::Redactor;
+    use super::*;
+    use crate::time::Span;
+
+    /// A record, an aggregate of the second after it, and drops of the second after that.
+    fn entries() -> [Entry; 3] {
+        let second = Span::from_secs(1);
+        let mut lines = Vec::new();
+        draft().write("gw", &Redactor::new(&[]), &mut lines);
+        Tally { reason: Reason::RateLimited, limit: Some("per-client".into()), count: 3, from: AT, to: AT + second }
+            .write("gw", AT + second, &mut lines);
+        Drops { queue_full: 1, disk_error: 0 }.write("gw", AT + second, AT + second + second, &mut lines);
+        let mut lines = lines.split(|&byte| byte == b'\n');
+        std::array::from_fn(|_| Entry::parse(lines.next().unwrap()).unwrap())
+    }
+
+    fn matched(filter: &Filter) -> [bool; 3] {
+        entries().map(|entry| filter.matches(&entry))
+    }
+
+    #[test]
+    fn each_filter_keeps_what_it_names() {
+        let all = Filter::default();
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(matched(&all), [true; 3]);
+        for (filter, expected) in [
+            (Filter { limit: text("per-client"), ..all.clone() }, [true, true, false]),
+            (Filter { limit: text("other"), ..all.clone() }, [false; 3]),
+            (Filter { reason: Some(Reason::RateLimited), ..all.clone() }, [true, true, false]),
+            (Filter { reason: Some(Reason::Timeout), ..all.clone() }, [false; 3]),
+            (Filter { route: text("api"), ..all.clone() }, [true, false, false]),
+            (Filter { route: text("ap"), ..all.clone() }, [false; 3]),
+            (Filter { key: text("192.0.2.7"), ..all.clone() }, [true, false, false]),
+            (Filter { key: text("client-ip=192.0.2.7"), ..all.clone() }, [true, false, false]),
+            (Filter { key: text("client-ip=192.0.2"), ..all.clone() }, [false; 3]),
+            (Filter { client: "192.0.2.0/24".parse().ok(), ..all.clone() }, [true, false, false]),
+            (Filter { client: "192.0.3.0/24".parse().ok(), ..all.clone() }, [false; 3]),
+            (Filter { status: Some(StatusFilter::Exactly(429)), ..all.clone() }, [true, false, false]),
+            (Filter { status: Some(StatusFilter::Class(4)), ..all.clone() }, [true, false, false]),
+            (Filter { status: Some(StatusFilter::Class(5)), ..all.clone() }, [false; 3]),
+        ] {
+            assert_eq!(matched(&filter), expected, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn spans_of_time_match_what_reaches_into_them() {
+        let millis = |millis| Some(AT + Span::from_millis(millis));
+        let filter = |since, until| Filter { since, until, ..Filter::default() };
+        assert_eq!(matched(&filter(millis(500), None)), [false, true, true]);
+        assert_eq!(matched(&filter(millis(1500), None)), [false, false, true]);
+        assert_eq!(matched(&filter(None, millis(500))), [true, true, false]);
+        assert_eq!(matched(&filter(None, Some(AT - Span::from_secs(1)))), [false; 3]);
+    }
+
+    #[test]
+    fn statuses_parse() {
+        assert_eq!("429".parse(), Ok(StatusFilter::Exactly(429)));
+        assert_eq!("5xx".parse(), Ok(StatusFilter::Class(5)));
+        for bad in ["", "xx", "6xx", "0xx", "4x", "1000", "-1", "abc"] {
+            assert!(bad.parse::<StatusFilter>().is_err(), "{bad}");
+        }
+    }
+}

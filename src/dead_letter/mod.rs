@@ -1,0 +1,314 @@
+//! The dead-letter log: every refused or timed-out request is a record, or a count in an aggregate, or a counted drop;
+//! the three add up exactly.
+//!
+//! It is not on the request's way: [`DeadLetters::offer`] never waits for the disk, and what does not fit is counted and
+//! left. It does not replay.
+//!
+//! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
+//! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts (`redact`), writes the
+//! line (`record`, `line`) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds,
+//! and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
+//!
+//! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
+//! reaches the disk (`redact` says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
+//! `offered = written + aggregated + dropped`, in the counters and in the log itself.
+//!
+//! Callers: the proxy offers, the gateway starts, reconfigures and closes, admin and metrics read [`Stats`], the command
+//! line reads the directory.
+//!
+//! # Format
+//!
+//! `DIRECTORY/NODE-SEQUENCE.jsonl`, JSON Lines, one object a line, fields in this order:
+//!
+//! ```json
+//! {"v":1,"id":"019b…","ts":"2026-01-02T03:04:05.678901Z","reason":"rate-limited","limit":"per-client","route":"api",
+//!  "upstream":"app","node":"gw-1","client_ip":"192.0.2.7","key":[["header:x-api-key","[redacted:3fe0a1b2]"]],
+//!  "method":"GET","host":"api.example.com","path":"/api/x","query":"token=[redacted:77aa01c3]","headers":[["accept","*/*"]],
+//!  "body":null,"quota":{"limit":100,"window_ms":1000,"remaining":0,"retry_after_ms":250},"status":429,"attempts":0,
+//!  "trace_id":null,"request_id":null,"crc":"1c291ca3"}
+//! ```
+//!
+//! Before `crc` stands `"truncated":true` if a text was too long (it ends in `…`) or a list was (its last pair is
+//! `["…","N more"]`). Two more kinds of lines have the same head (`v`, `id`, `ts`) and end:
+//!
+//! - `"aggregate":true,"reason":…,"limit":…,"node":…,"count":N,"from":…,"to":…`: requests that flood control counted;
+//! - `"dropped":true,"node":…,"count":N,"queue_full":N,"disk_error":N,"from":…,"to":…`: records that are missing.
+//!
+//! `crc` is CRC-32C (Castagnoli) over the bytes of the line from `{` up to, and not including, `,"crc":`; 8 lower-case
+//! hex digits. To see what is in a segment: `jq -c 'select(.aggregate|not)' gw-1-0000000001.jsonl`. To verify it:
+//!
+//! ```python
+//! import re, sys
+//! def crc32c(data):
+//!     c = 0xffffffff
+//!     for b in data:
+//!         c ^= b
+//!         for _ in range(8): c = c >> 1 ^ (0x82f63b78 & -(c & 1))
+//!     return c ^ 0xffffffff
+//! for n, line in enumerate(open(sys.argv[1], "rb"), 1):
+//!     m = re.fullmatch(rb'(.*),"crc":"([0-9a-f]{8})"\}\n', line, re.S)
+//!     if not m or crc32c(m[1]) != int(m[2], 16): print(f"line {n} is damaged")
+//! ```
+
+mod entry;
+mod filter;
+mod flood;
+mod line;
+mod queue;
+mod reader;
+mod record;
+mod recovery;
+mod redact;
+mod segment;
+mod store;
+mod summary;
+mod writer;
+
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::Duration;
+
+pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota};
+pub use filter::{Filter, StatusFilter};
+pub use reader::{Follower, Found, Reader, Snapshot};
+pub use record::{Draft, Drops, Quota, Reason, UnknownReason};
+pub use recovery::Recovery;
+pub use segment::{Segment, SegmentName};
+pub use store::StoreError;
+pub use summary::{Ranking, Summary};
+
+use crate::limiter::Fingerprint;
+use crate::time::{Clock, Span, Tick};
+use flood::{Flood, Share};
+use queue::{Counters, Message, Place};
+use segment::{Disk, Files};
+use store::Store;
+use writer::{Desk, Writer};
+
+/// How long [`DeadLetters::close`] waits for a disk that hangs.
+const MAX_CLOSE: Duration = Duration::from_secs(5);
+
+/// `[dead_letter]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where the segments are.
+    pub directory: PathBuf,
+    /// Full records a second in all; what is above is aggregated.
+    pub max_record_rate: u64,
+    /// Full records a second per key; what is above is aggregated.
+    pub max_key_rate: u64,
+    /// Bytes after which a segment is sealed.
+    pub rotate_size: u64,
+    /// Age at which a segment is sealed.
+    pub rotate_age: Span,
+    /// Bytes in all; the oldest sealed segments go first.
+    pub max_total_size: u64,
+    /// Age at which a sealed segment is removed.
+    pub max_age: Span,
+    /// When what is written is forced to the disk.
+    pub fsync: Fsync,
+    /// Header and query names that are secret beside the built-in ones.
+    pub redact: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            directory: "dead-letters".into(),
+            max_record_rate: 2000,
+            max_key_rate: 10,
+            rotate_size: 64 * 1024 * 1024,
+            rotate_age: Span::from_secs(3600),
+            max_total_size: 4 * 1024 * 1024 * 1024,
+            max_age: Span::from_secs(14 * 24 * 3600),
+            fsync: Fsync::Interval(Span::from_secs(1)),
+            redact: Vec::new(),
+        }
+    }
+}
+
+/// When what is written is forced to the disk. A crash of the process alone loses nothing that was written either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// After each batch, before its records count as written.
+    Always,
+    /// When a segment is sealed.
+    Rotate,
+    /// Never; the operating system decides.
+    Never,
+    /// At most this long after a write.
+    Interval(Span),
+}
+
+/// What happened, in as much as flood control needs to know: cheap to make, nothing built.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Why the request was not served.
+    pub reason: Reason,
+    /// The limit that decided it.
+    pub limit: Option<&'a Arc<str>>,
+    /// The route that it matched.
+    pub route: Option<&'a Arc<str>>,
+    /// The key it was counted under, if any: keys share the room for records fairly.
+    pub key: Option<Fingerprint>,
+    /// The exchange's clock reading.
+    pub now: Tick,
+}
+
+/// Where the writer is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Position {
+    segment: Option<Arc<std::path::Path>>,
+    last_error: Option<String>,
+}
+
+/// How the log fares. `written + aggregated + aggregating + dropped + queue_records`, and what the writer holds in hand
+/// at this moment, is what was offered; after [`DeadLetters::close`] `aggregating`, queue and hand are empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// Records in the files.
+    pub written: u64,
+    /// Requests counted in aggregates in the files.
+    pub aggregated: u64,
+    /// Requests counted for the next aggregates.
+    pub aggregating: u64,
+    /// What was lost.
+    pub dropped: Drops,
+    /// Records that wait for the writer, of at most 8192.
+    pub queue_records: u64,
+    /// Bytes that they hold, of at most 16 MiB.
+    pub queue_bytes: u64,
+    /// The segment being written.
+    pub segment: Option<PathBuf>,
+    /// What went wrong last, with its path; it may be over.
+    pub last_error: Option<String>,
+}
+
+/// A handle on the log. When the last one is gone the log closes by itself.
+#[derive(Clone)]
+pub struct DeadLetters(Arc<Log>);
+
+struct Log {
+    flood: Arc<Flood>,
+    counters: Arc<Counters>,
+    sender: SyncSender<Message>,
+    desk: Arc<Desk>,
+    node: String,
+    directory: std::sync::Mutex<PathBuf>,
+}
+
+impl DeadLetters {
+    /// Makes and locks the directory, mends what a crash left, and starts the writer thread.
+    ///
+    /// # Errors
+    /// A [`StoreError`] inside an [`io::Error`]: the directory cannot be made or read, or another process holds it. A
+    /// disk that is merely full is no error here.
+    pub fn start(settings: Settings, node: &str, clock: Clock) -> io::Result<Self> {
+        Self::start_on(settings, node, clock, Box::new(Files))
+    }
+
+    /// Offers what became of one request; never waits. `build` runs only if there is to be a record and room for it.
+    pub fn offer(&self, event: &Event<'_>, build: impl FnOnce() -> Draft) {
+        let log = &*self.0;
+        if log.counters.closed.load(Ordering::Acquire) {
+            log.counters.queue_full.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if log.flood.admit(event) == Share::Count {
+            return;
+        }
+        let place = Place::reserve(&log.counters).and_then(|place| place.fill(build()));
+        if let Some(place) = place {
+            // A message that does not get in counts itself as dropped.
+            let _ = log.sender.try_send(Message::Record(place));
+        }
+    }
+
+    /// Goes on with other settings. Another directory is made, locked and mended first; the writer moves there with its
+    /// next batch.
+    ///
+    /// # Errors
+    /// As [`DeadLetters::start`]; then nothing has changed.
+    pub fn reconfigure(&self, settings: Settings) -> io::Result<()> {
+        let log = &*self.0;
+        let wanted = std::path::absolute(&settings.directory)?;
+        let mut directory = log.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let store = if *directory == wanted {
+            None
+        } else {
+            let (store, recovery) = Store::open(&wanted, &log.node, Box::new(Files))?;
+            tell_of(recovery.as_ref());
+            Some(store)
+        };
+        log.flood.reconfigure(&settings).map_err(io::Error::other)?;
+        *directory = wanted;
+        log.desk.reconfigure(settings, store);
+        // If the queue is full the writer is awake anyway.
+        let _ = log.sender.try_send(Message::Wake);
+        Ok(())
+    }
+
+    /// How the log fares.
+    pub fn stats(&self) -> Stats {
+        let Log { flood, counters, desk, .. } = &*self.0;
+        let (queue_records, queue_bytes) = counters.queued();
+        let position = desk.position();
+        Stats {
+            written: counters.written.load(Ordering::Relaxed),
+            aggregated: counters.aggregated.load(Ordering::Relaxed),
+            aggregating: flood.waiting(),
+            dropped: counters.drops(),
+            queue_records,
+            queue_bytes,
+            segment: position.segment.map(|path| path.to_path_buf()),
+            last_error: position.last_error,
+        }
+    }
+
+    /// Writes what is queued and counted, syncs, and ends the thread; waits at most 5 s for that. Later offers are
+    /// counted drops.
+    pub fn close(&self) {
+        let log = &*self.0;
+        log.counters.closed.store(true, Ordering::Release);
+        log.desk.ask_to_close();
+        let _ = log.sender.try_send(Message::Wake);
+        if !log.desk.wait_for_end(MAX_CLOSE) {
+            tracing::warn!(queued = log.counters.queued().0, "the dead-letter disk hangs: left what was queued");
+        }
+    }
+
+    fn start_on(settings: Settings, node: &str, clock: Clock, disk: Box<dyn Disk>) -> io::Result<Self> {
+        let (store, recovery) = Store::open(&settings.directory, node, disk)?;
+        tell_of(recovery.as_ref());
+        let flood = Arc::new(Flood::new(&settings).map_err(io::Error::other)?);
+        let counters = Arc::new(Counters::default());
+        let desk = Arc::new(Desk::default());
+        let directory = store.directory().to_owned();
+        let writer = Writer::new(settings, store, Arc::clone(&flood), Arc::clone(&counters), clock.now());
+        let (sender, receiver) = queue::queue();
+        let of_thread = Arc::clone(&desk);
+        thread::Builder::new()
+            .name("dead-letters".into())
+            .spawn(move || writer::run(writer, receiver, &of_thread, &clock))?;
+        let directory = std::sync::Mutex::new(directory);
+        Ok(Self(Arc::new(Log { flood, counters, sender, desk, node: node.to_owned(), directory })))
+    }
+}
+
+fn tell_of(recovery: Option<&Recovery>) {
+    if let Some(Recovery { segment, kept, torn, discarded }) = recovery
+        && *torn > 0
+    {
+        let segment = segment.display();
+        tracing::warn!(%segment, kept, torn, discarded, "moved the torn end of a dead-letter segment aside");
+    }
+}

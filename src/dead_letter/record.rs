@@ -1,0 +1,471 @@
+//! What a line says, and how it is written: the record of one request, the aggregate of many, the summary of drops.
+//!
+//! Every text of a stranger is redacted first and cut second; the bounds below add up to less than
+//! [`MAX_LINE`](super::line::MAX_LINE).
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use uuid::{NoContext, Uuid};
+
+use super::line::{LineWriter, PairBounds};
+use super::redact::Redactor;
+use crate::admission::KeyPart;
+use crate::time::Tick;
+
+/// Written bytes of the name of a limit, route or upstream, of a trace or request id.
+const MAX_NAME: usize = 256;
+/// Written bytes of a method.
+const MAX_METHOD: usize = 64;
+/// Written bytes of an authority.
+const MAX_HOST: usize = 512;
+/// Written bytes of a path, and of a query.
+pub(super) const MAX_PATH: usize = 8 * 1024;
+const KEY_BOUNDS: PairBounds = PairBounds { count: 16, name: 256, value: 2 * 1024, total: 8 * 1024 };
+/// Of all headers of a record.
+const HEADER_BOUNDS: PairBounds = PairBounds { count: 128, name: 256, value: 4 * 1024, total: 32 * 1024 };
+
+/// Why a request was not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// A limit refused it.
+    RateLimited,
+    /// It could have waited, but the limit's queue was full.
+    QueueFull,
+    /// It waited for a place in vain.
+    WaitTimeout,
+    /// It was admitted and took too long.
+    Timeout,
+    /// A breaker was open.
+    Breaker,
+    /// The gateway shed load.
+    Overload,
+    /// No server could be reached, or its answer was no HTTP.
+    UpstreamError,
+    /// It was kept to be sent later.
+    Deferred,
+}
+
+impl Reason {
+    /// All reasons.
+    pub const ALL: [Self; 8] = [
+        Self::RateLimited,
+        Self::QueueFull,
+        Self::WaitTimeout,
+        Self::Timeout,
+        Self::Breaker,
+        Self::Overload,
+        Self::UpstreamError,
+        Self::Deferred,
+    ];
+
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RateLimited => "rate-limited",
+            Self::QueueFull => "queue-full",
+            Self::WaitTimeout => "wait-timeout",
+            Self::Timeout => "timeout",
+            Self::Breaker => "breaker",
+            Self::Overload => "overload",
+            Self::UpstreamError => "upstream-error",
+            Self::Deferred => "deferred",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that names no [`Reason`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownReason(String);
+
+impl fmt::Display for UnknownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Reason::ALL.map(Reason::as_str).join(", ");
+        write!(f, "{:?} is no reason: use one of {names}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownReason {}
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(text: &str) -> Result<Self, UnknownReason> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text).ok_or_else(|| UnknownReason(text.to_owned()))
+    }
+}
+
+/// One request, as the caller knows it: nothing redacted, nothing cut.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// When its fate was decided.
+    pub at: Tick,
+    /// Why.
+    pub reason: Reason,
+    /// The limit that decided it.
+    pub limit: Option<Arc<str>>,
+    /// The route that it matched.
+    pub route: Option<Arc<str>>,
+    /// The upstream that it was meant for.
+    pub upstream: Option<Arc<str>>,
+    /// Who sent it.
+    pub client_ip: Option<IpAddr>,
+    /// The key it was counted under.
+    pub key: Vec<KeyPart>,
+    /// Its method.
+    pub method: String,
+    /// Its host, as received.
+    pub host: String,
+    /// Its path, without the query.
+    pub path: String,
+    /// Its query, without the `?`.
+    pub query: Option<String>,
+    /// Its headers, in order.
+    pub headers: Vec<(String, String)>,
+    /// The rate that refused it.
+    pub quota: Option<Quota>,
+    /// The status that was sent; 0 if none was.
+    pub status: u16,
+    /// How often it was sent upstream.
+    pub attempts: u32,
+    /// Of its `traceparent`.
+    pub trace_id: Option<String>,
+    /// Of its `X-Request-Id`.
+    pub request_id: Option<String>,
+}
+
+/// What a refusing rate said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Requests per window.
+    pub limit: u64,
+    /// The window, in milliseconds.
+    pub window_ms: u64,
+    /// What was left of it.
+    pub remaining: u64,
+    /// When a retry would be admitted, if ever.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl Draft {
+    /// About how much memory it takes while it is queued.
+    pub(super) fn weight(&self) -> u64 {
+        let key: usize = self.key.iter().map(|part| part.source.capacity() + part.value.capacity()).sum();
+        let headers: usize = self.headers.iter().map(|(name, value)| name.capacity() + value.capacity()).sum();
+        let lists =
+            self.key.capacity() * size_of::<KeyPart>() + self.headers.capacity() * size_of::<(String, String)>();
+        let optional = [&self.query, &self.trace_id, &self.request_id];
+        let texts: usize = optional.into_iter().flatten().map(String::capacity).sum();
+        let own = self.method.capacity() + self.host.capacity() + self.path.capacity();
+        (size_of::<Self>() + key + headers + lists + texts + own) as u64
+    }
+
+    /// Appends its line to `out`.
+    pub(super) fn write(&self, node: &str, redactor: &Redactor, out: &mut Vec<u8>) {
+        let mut line = open(out, self.at);
+        line.text("reason", Some(self.reason.as_str()), MAX_NAME);
+        line.text("limit", self.limit.as_deref(), MAX_NAME);
+        line.text("route", self.route.as_deref(), MAX_NAME);
+        line.text("upstream", self.upstream.as_deref(), MAX_NAME);
+        line.text("node", Some(node), MAX_NAME);
+        line.text("client_ip", self.client_ip.map(|ip| ip.to_string()).as_deref(), MAX_NAME);
+        let key = self.key.iter().map(|part| (&part.source, redactor.key_part(&part.source, &part.value)));
+        line.pairs("key", key, &KEY_BOUNDS);
+        line.text("method", Some(&self.method), MAX_METHOD);
+        line.text("host", Some(&redactor.host(&self.host)), MAX_HOST);
+        line.text("path", Some(&redactor.path(&self.path)), MAX_PATH);
+        let query: Option<Cow<'_, str>> = self.query.as_deref().map(|query| redactor.query(query));
+        line.text("query", query.as_deref(), MAX_PATH);
+        let headers = self.headers.iter().map(|(name, value)| (name, redactor.header(name, value)));
+        line.pairs("headers", headers, &HEADER_BOUNDS);
+        line.null("body");
+        let quota = self.quota.map(|quota| {
+            [
+                ("limit", Some(quota.limit)),
+                ("window_ms", Some(quota.window_ms)),
+                ("remaining", Some(quota.remaining)),
+                ("retry_after_ms", quota.retry_after_ms),
+            ]
+        });
+        line.numbers("quota", quota.as_ref().map(<[_; 4]>::as_slice));
+        line.number("status", self.status.into());
+        line.number("attempts", self.attempts.into());
+        line.text("trace_id", self.trace_id.as_deref(), MAX_NAME);
+        line.text("request_id", self.request_id.as_deref(), MAX_NAME);
+        line.finish();
+    }
+}
+
+/// Requests that flood control counted instead of recording them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) reason: Reason,
+    pub(super) limit: Option<Arc<str>>,
+    pub(super) count: u64,
+    /// When the first of them happened.
+    pub(super) from: Tick,
+    /// When the last did.
+    pub(super) to: Tick,
+}
+
+impl Tally {
+    /// Appends its line to `out`.
+    pub(super) fn write(&self, node: &str, now: Tick, out: &mut Vec<u8>) {
+        let mut line = open(out, now);
+        line.mark("aggregate");
+        line.text("reason", Some(self.reason.as_str()), MAX_NAME);
+        line.text("limit", self.limit.as_deref(), MAX_NAME);
+        line.text("node", Some(node), MAX_NAME);
+        line.number("count", self.count);
+        line.text("from", Some(&stamp(self.from)), MAX_NAME);
+        line.text("to", Some(&stamp(self.to)), MAX_NAME);
+        line.finish();
+    }
+}
+
+/// Records that were lost, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// The queue was full, or the log was closed.
+    pub queue_full: u64,
+    /// The disk refused them.
+    pub disk_error: u64,
+}
+
+impl Drops {
+    /// Of all causes.
+    pub fn total(self) -> u64 {
+        self.queue_full.saturating_add(self.disk_error)
+    }
+
+    /// What came on top of `earlier`.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            queue_full: self.queue_full.saturating_sub(earlier.queue_full),
+            disk_error: self.disk_error.saturating_sub(earlier.disk_error),
+        }
+    }
+
+    /// Appends the line that says that these were lost between `from` and `now`.
+    pub(super) fn write(self, node: &str, from: Tick, now: Tick, out: &mut Vec<u8>) {
+        let mut line = open(out, now);
+        line.mark("dropped");
+        line.text("node", Some(node), MAX_NAME);
+        line.number("count", self.total());
+        line.number("queue_full", self.queue_full);
+        line.number("disk_error", self.disk_error);
+        line.text("from", Some(&stamp(from)), MAX_NAME);
+        line.text("to", Some(&stamp(now)), MAX_NAME);
+        line.finish();
+    }
+}
+
+/// RFC 3339 in UTC, with microseconds (the rest is cut off).
+pub(super) fn stamp(at: Tick) -> String {
+    format!("{:.6}", Timestamp::from_nanosecond(i128::from(at.as_nanos())).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+fn open(out: &mut Vec<u8>, at: Tick) -> LineWriter<'_> {
+    let mut line = LineWriter::begin(out);
+    line.text("id", Some(&id(at).to_string()), MAX_NAME);
+    line.text("ts", Some(&stamp(at)), MAX_NAME);
+    line
+}
+
+/// A version 7 UUID of the instant `at`: milliseconds, then the fraction of the millisecond in 12 bits (RFC 9562
+/// section 6.2, method 3), then 62 random bits.
+fn id(at: Tick) -> Uuid {
+    let nanos = at.as_nanos();
+    let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    let plain = Uuid::new_v7(uuid::Timestamp::from_unix(NoContext, seconds, u32::try_from(rest).unwrap_or_default()));
+    let fraction = ((rest % 1_000_000) << 12) / 1_000_000;
+    let mut bytes = plain.into_bytes();
+    let [.., high, low] = fraction.to_be_bytes();
+    bytes[6] = 0x70 | (high & 0x0f);
+    bytes[7] = low;
+    Uuid::from_bytes(bytes)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+
+    use super::super::line::{MAX_LINE, is_sound};
+    use super::*;
+
+    /// 2026-01-02T03:04:05.678901234Z
+    pub(in super::super) const AT: Tick = Tick::from_nanos(1_767_323_045_678_901_234);
+
+    pub(in super::super) fn draft() -> Draft {
+        Draft {
+            at: AT,
+            reason: Reason::RateLimited,
+            limit: Some("per-client".into()),
+            route: Some("api".into()),
+            upstream: Some("app".into()),
+            client_ip: Some("192.0.2.7".parse().unwrap()),
+            key: vec![KeyPart { source: "client-ip".into(), value: "192.0.2.7".into() }],
+            method: "GET".into(),
+            host: "api.example.com".into(),
+            path: "/api/x".into(),
+            query: Some("a=1&token=s3cret".into()),
+            headers: vec![("Accept".into(), "*/*".into()), ("Cookie".into(), "sid=s3cret".into())],
+            quota: Some(Quota { limit: 100, window_ms: 1000, remaining: 0, retry_after_ms: Some(250) }),
+            status: 429,
+            attempts: 0,
+            trace_id: None,
+            request_id: Some("r-1".into()),
+        }
+    }
+
+    fn line_of(draft: &Draft) -> String {
+        let mut out = Vec::new();
+        draft.write("gw-1", &Redactor::new(&[]), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_record_has_the_fields_of_the_page_in_their_order() {
+        let line = line_of(&draft());
+        let names = [
+            "v",
+            "id",
+            "ts",
+            "reason",
+            "limit",
+            "route",
+            "upstream",
+            "node",
+            "client_ip",
+            "key",
+            "method",
+            "host",
+            "path",
+            "query",
+            "headers",
+            "body",
+            "quota",
+            "status",
+            "attempts",
+            "trace_id",
+            "request_id",
+            "crc",
+        ];
+        let mut at = 0;
+        for name in names {
+            let found = line[at..].find(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{name} in {line}"));
+            at += found + 1;
+        }
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value.as_object().unwrap().len(), names.len());
+        assert_eq!(value["v"], 1);
+        assert_eq!(value["ts"], "2026-01-02T03:04:05.678901Z");
+        assert_eq!(value["reason"], "rate-limited");
+        assert_eq!(value["key"], serde_json::json!([["client-ip", "192.0.2.7"]]));
+        assert_eq!(value["headers"][0], serde_json::json!(["Accept", "*/*"]));
+        assert_eq!(value["body"], serde_json::Value::Null);
+        assert_eq!(
+            value["quota"],
+            serde_json::json!({"limit": 100, "window_ms": 1000, "remaining": 0, "retry_after_ms": 250})
+        );
+        assert_eq!(value["status"], 429);
+        assert_eq!(value["trace_id"], serde_json::Value::Null);
+        assert!(line.ends_with("\"}\n") && is_sound(line.trim_end().as_bytes()));
+    }
+
+    #[test]
+    fn a_records_id_is_a_version_7_uuid_of_its_instant() {
+        let id = id(AT);
+        assert_eq!(id.get_version_num(), 7);
+        assert_eq!(id.get_variant(), uuid::Variant::RFC4122);
+        assert_eq!(id.get_timestamp().unwrap().to_unix(), (1_767_323_045, 678_000_000));
+        let next = super::id(Tick::from_nanos(AT.as_nanos() + 1_000));
+        assert!(id.as_bytes()[..8] < next.as_bytes()[..8], "ids a microsecond apart sort by time");
+    }
+
+    #[test]
+    fn secrets_are_not_in_the_line() {
+        let line = line_of(&draft());
+        assert!(!line.contains("s3cret"), "{line}");
+        assert!(line.contains("[redacted:"), "{line}");
+    }
+
+    #[test]
+    fn an_aggregate_and_a_summary_of_drops_are_lines_like_any_other() {
+        let mut out = Vec::new();
+        let tally = Tally {
+            reason: Reason::QueueFull,
+            limit: Some("l".into()),
+            count: 41,
+            from: AT,
+            to: AT + crate::time::Span::from_millis(500),
+        };
+        tally.write("gw-1", AT, &mut out);
+        Drops { queue_full: 2, disk_error: 3 }.write("gw-1", AT, AT, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.iter().all(|line| is_sound(line.as_bytes())));
+        assert!(lines[0].contains(
+            "\"aggregate\":true,\"reason\":\"queue-full\",\"limit\":\"l\",\"node\":\"gw-1\",\"count\":41,\
+             \"from\":\"2026-01-02T03:04:05.678901Z\",\"to\":\"2026-01-02T03:04:06.178901Z\",\"crc\":"
+        ));
+        assert!(lines[1].contains("\"dropped\":true,\"node\":\"gw-1\",\"count\":5,\"queue_full\":2,\"disk_error\":3,"));
+    }
+
+    #[test]
+    fn the_largest_request_still_fits_a_line_and_says_that_it_was_cut() {
+        let bad = "\u{1}".repeat(100_000);
+        let mut huge = draft();
+        huge.key = vec![KeyPart { source: bad.clone(), value: bad.clone() }; 40];
+        huge.headers = vec![(bad.clone(), bad.clone()); 400];
+        for text in [&mut huge.method, &mut huge.host, &mut huge.path] {
+            text.clone_from(&bad);
+        }
+        for text in [&mut huge.query, &mut huge.trace_id, &mut huge.request_id] {
+            *text = Some(bad.clone());
+        }
+        for name in [&mut huge.limit, &mut huge.route, &mut huge.upstream] {
+            *name = Some(bad.as_str().into());
+        }
+        let line = line_of(&huge);
+        assert!(line.len() <= MAX_LINE, "{}", line.len());
+        assert!(line.contains(",\"truncated\":true,\"crc\":\""));
+        assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok());
+        assert!(!line_of(&draft()).contains("truncated"));
+    }
+
+    #[test]
+    fn reasons_parse_as_they_print() {
+        for reason in Reason::ALL {
+            assert_eq!(reason.as_str().parse(), Ok(reason));
+        }
+        assert!("late".parse::<Reason>().unwrap_err().to_string().contains("wait-timeout, timeout"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn no_request_makes_a_line_that_cannot_be_read(
+            path in "\\PC{0,200}|[\\x00-\\x7f]{0,200}",
+            query in proptest::option::of("[\\x00-\\x7f]{0,200}|[;?=&%#:/@a-c]{0,60}"),
+            headers in proptest::collection::vec(("[a-zA-Z-]{0,12}", "[\\x00-\\u{ff}]{0,80}"), 0..140),
+            at in any::<u64>(),
+        ) {
+            let line = line_of(&Draft { path, query, headers, at: Tick::from_nanos(at), ..draft() });
+            prop_assert!(line.len() <= MAX_LINE);
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            prop_assert!(is_sound(line.trim_end_matches('\n').as_bytes()));
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok());
+        }
+    }
+}

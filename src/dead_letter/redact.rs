@@ -1,0 +1,485 @@
+//! What must not reach the disk, and what stands in its place.
+//!
+//! A secret becomes `[redacted:HMAC8]`: the first 8 hex digits of its HMAC-SHA-256 under a key that this process drew
+//! at random and never shows. Equal secrets of one run can be matched with each other; none can be found by trying.
+//!
+//! Secret are:
+//! - the values of the headers in [`SECRET_HEADERS`], of headers whose name holds one of [`SECRET_HEADER_WORDS`]
+//!   (`X-Vault-Token`, `X-Client-Secret`), and of those in the configuration's `redact`;
+//! - the query values whose name, decoded and reduced to letters and digits, is one of [`SECRET_NAMES`], holds one of
+//!   [`SECRET_WORDS`], or stands in `redact`; a query value that is itself a URL with such a part goes as a whole;
+//! - the same in any header that carries a URL (`Referer`, `X-Original-URL`), in its fragment, and in path parameters
+//!   (`;jsessionid=…`);
+//! - user and password before the `@` of a URL or of an authority;
+//! - parts of a key that come from such a header or query field, and every cookie. `basic:user` is a name, no secret.
+//!
+//! When in doubt a value is redacted: a lost value costs a look elsewhere, a leaked one costs an account.
+
+use std::borrow::Cow;
+
+use hmac::digest::generic_array::GenericArray;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use uuid::{NoContext, Timestamp, Uuid};
+
+/// Headers whose value is always secret.
+pub(super) const SECRET_HEADERS: [&str; 7] =
+    ["authorization", "proxy-authorization", "cookie", "cookie2", "set-cookie", "x-api-key", "x-auth-token"];
+
+/// A header is secret too if its name holds one of these.
+pub(super) const SECRET_HEADER_WORDS: [&str; 10] =
+    ["token", "secret", "password", "passwd", "passphrase", "apikey", "accesskey", "authkey", "credential", "jwt"];
+
+/// Query names that are secret as they stand.
+pub(super) const SECRET_NAMES: [&str; 15] = [
+    "auth",
+    "code",
+    "hmac",
+    "jwt",
+    "key",
+    "otp",
+    "pass",
+    "pin",
+    "pwd",
+    "sas",
+    "sid",
+    "sig",
+    "sign",
+    "ticket",
+    "assertion",
+];
+
+/// A query name is secret too if it holds one of these.
+pub(super) const SECRET_WORDS: [&str; 18] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "authkey",
+    "signature",
+    "credential",
+    "session",
+    "bearer",
+    "authorization",
+    "jwt",
+    "clientassertion",
+    "samlresponse",
+];
+
+/// How often a value is percent-decoded in search of a URL inside it.
+const MAX_NESTING: usize = 3;
+
+/// Replaces secrets. One per writer; the HMAC key lives as long as it does.
+pub(super) struct Redactor {
+    mac: Hmac<Sha256>,
+    names: Vec<String>,
+}
+
+impl Redactor {
+    /// With a random key; `names` are the configuration's.
+    pub(super) fn new(names: &[String]) -> Self {
+        Self::with_key(&random_block(), names)
+    }
+
+    fn with_key(key: &[u8; 64], names: &[String]) -> Self {
+        let mac = Mac::new(GenericArray::from_slice(key));
+        let mut redactor = Self { mac, names: Vec::new() };
+        redactor.set_names(names);
+        redactor
+    }
+
+    /// Replaces the configuration's names.
+    pub(super) fn set_names(&mut self, names: &[String]) {
+        self.names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    }
+
+    /// What is written in the place of a header's value.
+    pub(super) fn header<'a>(&self, name: &str, value: &'a str) -> Cow<'a, str> {
+        if value.is_empty() {
+            Cow::Borrowed(value)
+        } else if self.is_secret_header(name) {
+            Cow::Owned(self.mark(value.as_bytes()))
+        } else {
+            self.url(value)
+        }
+    }
+
+    /// What is written in the place of a query (without its `?`).
+    pub(super) fn query<'a>(&self, query: &'a str) -> Cow<'a, str> {
+        if self.has_secret_field(query) { Cow::Owned(self.fields(query)) } else { Cow::Borrowed(query) }
+    }
+
+    /// What is written in the place of a path.
+    pub(super) fn path<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        if !path.contains([';', '@', '%']) {
+            return Cow::Borrowed(path);
+        }
+        let path = self.userinfo(path);
+        if !path.split('/').any(|segment| self.is_secret_piece(segment)) {
+            return path;
+        }
+        let segments: Vec<_> = path.split('/').map(|segment| self.piece(segment)).collect();
+        Cow::Owned(segments.join("/"))
+    }
+
+    /// What is written in the place of an authority.
+    pub(super) fn host<'a>(&self, host: &'a str) -> Cow<'a, str> {
+        match host.rsplit_once('@') {
+            Some((userinfo, host)) => Cow::Owned(format!("{}@{host}", self.mark(userinfo.as_bytes()))),
+            None => Cow::Borrowed(host),
+        }
+    }
+
+    /// What is written in the place of a part of a key; `source` is a part of a key expression (`header:x-api-key`).
+    pub(super) fn key_part<'a>(&self, source: &str, value: &'a str) -> Cow<'a, str> {
+        match source.split_once(':') {
+            _ if value.is_empty() => Cow::Borrowed(value),
+            Some(("header", name)) => self.header(name, value),
+            Some(("cookie", _)) => Cow::Owned(self.mark(value.as_bytes())),
+            Some(("query", name)) if self.is_secret_name(name) || self.is_secret_inside(value) => {
+                Cow::Owned(self.mark(&decoded(value)))
+            }
+            None if source == "path" => self.path(value),
+            None if source == "host" => self.host(value),
+            _ => Cow::Borrowed(value),
+        }
+    }
+
+    fn is_secret_header(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        let plain = letters_and_digits(name.as_bytes());
+        SECRET_HEADERS.contains(&name.as_str())
+            || self.names.contains(&name)
+            || SECRET_HEADER_WORDS.iter().any(|word| plain.contains(word))
+    }
+
+    fn is_secret_name(&self, name: &str) -> bool {
+        let name = decoded(name);
+        let plain = letters_and_digits(&name);
+        SECRET_NAMES.contains(&plain.as_str())
+            || SECRET_WORDS.iter().any(|word| plain.contains(word))
+            || self.names.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(&name))
+    }
+
+    /// Any text that may hold URLs: user information, then everything from the first `?` or `#`.
+    fn url<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let text = self.userinfo(text);
+        let Some(at) = text.find(['?', '#']) else {
+            return text;
+        };
+        let (head, fields) = text.split_at(at + 1);
+        if self.has_secret_field(fields) { Cow::Owned(format!("{head}{}", self.fields(fields))) } else { text }
+    }
+
+    /// User and password of every `scheme://user:password@host` in `text`.
+    fn userinfo<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if !has_userinfo(text) {
+            return Cow::Borrowed(text);
+        }
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find("://") {
+            let (scheme, after) = rest.split_at(at + 3);
+            let (authority, tail) = after.split_at(authority_length(after));
+            out.push_str(scheme);
+            out.push_str(&self.host(authority));
+            rest = tail;
+        }
+        out.push_str(rest);
+        Cow::Owned(out)
+    }
+
+    fn has_secret_field(&self, fields: &str) -> bool {
+        fields.split(['&', '#']).any(|piece| self.is_secret_piece(piece))
+    }
+
+    fn fields(&self, fields: &str) -> String {
+        let mut out = String::with_capacity(fields.len());
+        for piece in fields.split_inclusive(['&', '#']) {
+            let bare = piece.strip_suffix(['&', '#']).unwrap_or(piece);
+            out.push_str(&self.piece(bare));
+            out.push_str(piece.get(bare.len()..).unwrap_or_default());
+        }
+        out
+    }
+
+    fn is_secret_piece(&self, piece: &str) -> bool {
+        matches!(self.piece(piece), Cow::Owned(_))
+    }
+
+    /// One `name=value`. A value may hold further ones after `;`, `?` or `=`; from the first secret one on, all goes.
+    fn piece<'a>(&self, piece: &'a str) -> Cow<'a, str> {
+        let secret_at = match self.first_secret(piece) {
+            None if self.is_secret_inside(piece) => piece.find('=').map_or(0, |at| at + 1),
+            None => return Cow::Borrowed(piece),
+            Some(at) => at,
+        };
+        let (head, secret) = piece.split_at(secret_at);
+        Cow::Owned(format!("{head}{}", self.mark(&decoded(secret))))
+    }
+
+    /// Where the value of the first secret name starts. One pass, whatever the text: it is a stranger's.
+    fn first_secret(&self, text: &str) -> Option<usize> {
+        let mut start = 0;
+        for (at, separator) in text.match_indices([';', '?', '=']) {
+            let name = text.get(start..at).unwrap_or_default();
+            start = at + 1;
+            if separator == "=" && start < text.len() && self.is_secret_name(name) {
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// Whether a value, percent-decoded up to [`MAX_NESTING`] times, is a URL with a secret in it.
+    fn is_secret_inside(&self, value: &str) -> bool {
+        if has_userinfo(value) {
+            return true;
+        }
+        let mut text = Cow::Borrowed(value);
+        for _ in 0..MAX_NESTING {
+            if !text.contains('%') {
+                return false;
+            }
+            text = Cow::Owned(String::from_utf8_lossy(&decoded(&text)).into_owned());
+            if has_userinfo(&text) || text.split(['&', '#']).any(|field| self.first_secret(field).is_some()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn mark(&self, secret: &[u8]) -> String {
+        let mut mac = self.mac.clone();
+        mac.update(secret);
+        let [a, b, c, d, ..] = <[u8; 32]>::from(mac.finalize().into_bytes());
+        format!("[redacted:{a:02x}{b:02x}{c:02x}{d:02x}]")
+    }
+}
+
+fn has_userinfo(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (_, after) = rest.split_at(at + 3);
+        let (authority, tail) = after.split_at(authority_length(after));
+        if authority.contains('@') {
+            return true;
+        }
+        rest = tail;
+    }
+    false
+}
+
+fn authority_length(text: &str) -> usize {
+    text.find(['/', '?', '#', ' ', '"', '<', '>', ',']).unwrap_or(text.len())
+}
+
+fn letters_and_digits(name: &[u8]) -> String {
+    name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(|byte| char::from(byte.to_ascii_lowercase())).collect()
+}
+
+/// Percent-decoded once; what is no valid escape stays.
+fn decoded(text: &str) -> Cow<'_, [u8]> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.as_bytes();
+    while let Some((&first, rest)) = bytes.split_first() {
+        if let (b'%', [high, low, after @ ..]) = (first, rest)
+            && let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low))
+        {
+            out.push(high << 4 | low);
+            bytes = after;
+        } else {
+            out.push(first);
+            bytes = rest;
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// 296 random bits of the operating system's generator, by way of four version 7 UUIDs.
+fn random_block() -> [u8; 64] {
+    let mut block = [0; 64];
+    for part in block.chunks_exact_mut(16) {
+        part.copy_from_slice(Uuid::new_v7(Timestamp::from_unix(NoContext, 0, 0)).as_bytes());
+    }
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redactor() -> Redactor {
+        Redactor::with_key(&[7; 64], &["X-Session".to_owned(), "ssn".to_owned()])
+    }
+
+    /// Replaces each `[redacted:…]` by `*`, after a look at its form.
+    fn starred(text: &str) -> String {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("[redacted:") {
+            let (digits, tail) = after.split_once(']').unwrap();
+            assert!(digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{text}");
+            out.push_str(before);
+            out.push('*');
+            rest = tail;
+        }
+        out + rest
+    }
+
+    #[test]
+    fn header_values_go_by_name() {
+        let redactor = redactor();
+        for secret in [
+            "Authorization",
+            "proxy-authorization",
+            "COOKIE",
+            "set-cookie",
+            "x-api-key",
+            "X-Auth-Token",
+            "x-session",
+            "X-Vault-Token",
+            "X-Goog-Api-Key",
+            "cf-access-jwt-assertion",
+        ] {
+            assert_eq!(starred(&redactor.header(secret, "s3cret")), "*", "{secret}");
+        }
+        for plain in ["user-agent", "accept", "idempotency-key", "sec-websocket-key", "x-other"] {
+            assert_eq!(redactor.header(plain, "s3cret"), "s3cret", "{plain}");
+        }
+        assert_eq!(redactor.header("cookie", ""), "");
+    }
+
+    #[test]
+    fn equal_secrets_get_equal_marks_within_one_process_only() {
+        let (one, other) = (Redactor::new(&[]), Redactor::new(&[]));
+        assert_eq!(one.header("cookie", "abc"), one.header("authorization", "abc"));
+        assert_eq!(one.header("x-api-key", "abc"), one.key_part("header:x-api-key", "abc"));
+        assert_eq!(one.query("key=a%62c"), format!("key={}", one.header("cookie", "abc")));
+        assert_ne!(one.header("cookie", "abc"), one.header("cookie", "abd"));
+        assert_ne!(one.header("cookie", "abc"), other.header("cookie", "abc"));
+    }
+
+    #[test]
+    fn the_mark_is_the_head_of_an_hmac_sha_256() {
+        // RFC 4231 test case 1, key padded with zeros to the block as HMAC does.
+        let mut key = [0; 64];
+        key[..20].fill(0x0b);
+        assert_eq!(Redactor::with_key(&key, &[]).mark(b"Hi There"), "[redacted:b0344c61]");
+    }
+
+    #[test]
+    fn query_values_go_by_name() {
+        let redactor = redactor();
+        for (query, expected) in [
+            ("a=1&token=s3cret&b=2", "a=1&token=*&b=2"),
+            ("access_token=s3cret", "access_token=*"),
+            ("%74oken=s3cret", "%74oken=*"),
+            ("accessToken=s3cret;more", "accessToken=*"),
+            ("api-key=s3cret&apikey=s3cret&key=s3cret", "api-key=*&apikey=*&key=*"),
+            (
+                "X-Amz-Credential=s3cret&X-Amz-Signature=s3cret&X-Amz-Date=1",
+                "X-Amz-Credential=*&X-Amz-Signature=*&X-Amz-Date=1",
+            ),
+            ("code=s3cret&state=x&session_state=s3cret", "code=*&state=x&session_state=*"),
+            ("user[password]=s3cret", "user[password]=*"),
+            ("a=1;pwd=s3cret;b=2", "a=1;pwd=*"),
+            ("SSN=s3cret", "SSN=*"),
+            ("sort_key=name&keyword=cat&page=2&q=token", "sort_key=name&keyword=cat&page=2&q=token"),
+            ("token=&x", "token=&x"),
+            ("token=a=s3cret?s3cret", "token=*"),
+            ("form=token%3Ds3cret%26a%3D1", "form=*"),
+            ("a=b=c==", "a=b=c=="),
+            ("", ""),
+        ] {
+            assert_eq!(starred(&redactor.query(query)), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn urls_inside_values_are_searched() {
+        let redactor = redactor();
+        for (query, expected) in [
+            ("next=/cb?token=s3cret", "next=/cb?token=*"),
+            ("next=%2Fcb%3Ftoken%3Ds3cret&x=1", "next=*&x=1"),
+            ("next=%252Fcb%253Ftoken%253Ds3cret", "next=*"),
+            ("next=https%3A%2F%2Fu%3As3cret%40h%2F", "next=*"),
+            ("next=https://u:s3cret@h/", "next=*"),
+            ("next=https%3A%2F%2Fh%2Fa%3Fb%3Dc", "next=https%3A%2F%2Fh%2Fa%3Fb%3Dc"),
+        ] {
+            assert_eq!(starred(&redactor.query(query)), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn referers_lose_their_secrets_and_keep_the_rest() {
+        let redactor = redactor();
+        for (referer, expected) in [
+            ("https://h/a?token=s3cret&b=1#top", "https://h/a?token=*&b=1#top"),
+            ("https://u:s3cret@h:8080/a", "https://*@h:8080/a"),
+            ("https://h/cb#access_token=s3cret&expires_in=9", "https://h/cb#access_token=*&expires_in=9"),
+            ("https://h/a?b=1", "https://h/a?b=1"),
+            ("/x?x-session=s3cret", "/x?x-session=*"),
+            ("https://a/ https://u:s3cret@b/, http://s3cret@c", "https://a/ https://*@b/, http://*@c"),
+        ] {
+            assert_eq!(starred(&redactor.header("referer", referer)), expected, "{referer}");
+            assert_eq!(starred(&redactor.header("x-original-url", referer)), expected, "{referer}");
+        }
+    }
+
+    #[test]
+    fn paths_lose_parameters_and_user_information() {
+        let redactor = redactor();
+        for (path, expected) in [
+            ("/app;jsessionid=s3cret/x", "/app;jsessionid=*/x"),
+            ("/fetch/http://u:s3cret@h/x", "/fetch/http://*@h/x"),
+            ("/fetch/http%3A%2F%2Fu%3As3cret%40h%2Fx/y", "/fetch/*/y"),
+            ("/@scope/pkg;v=1/%20", "/@scope/pkg;v=1/%20"),
+        ] {
+            assert_eq!(starred(&redactor.path(path)), expected, "{path}");
+        }
+        assert_eq!(starred(&redactor.host("u:s3cret@h:80")), "*@h:80");
+    }
+
+    #[test]
+    fn key_parts_go_by_their_source() {
+        let redactor = redactor();
+        for (source, value, expected) in [
+            ("header:x-api-key", "s3cret", "*"),
+            ("header:authorization", "s3cret", "*"),
+            ("header:x-tenant", "acme", "acme"),
+            ("cookie:theme", "s3cret", "*"),
+            ("query:access_token", "s3cret", "*"),
+            ("query:page", "2", "2"),
+            ("basic:user", "alice", "alice"),
+            ("client-ip", "192.0.2.1", "192.0.2.1"),
+            ("path", "/a;sid=s3cret", "/a;sid=*"),
+            ("global", "", ""),
+        ] {
+            assert_eq!(starred(&redactor.key_part(source, value)), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn broken_escapes_and_odd_bytes_are_left_as_they_are() {
+        let redactor = redactor();
+        for text in ["%", "%4", "%zz=%", "é=%c3%28&%ff%fe", "://", "a://@", "=;=?&#"] {
+            let _ = redactor.query(text);
+            let _ = redactor.path(text);
+            let _ = redactor.header("referer", text);
+        }
+        assert_eq!(redactor.query("%zz=%&é=%c3%28"), "%zz=%&é=%c3%28");
+    }
+}

@@ -1,0 +1,346 @@
+//! The directory of one node's segments: its lock, the active segment, rotation, syncing and retention.
+//!
+//! Invariants: a segment holds whole lines only, whatever the disk did (what a failed write left behind is cut off, or
+//! the segment is sealed and never written again); the active segment is never removed; files of other nodes are never
+//! touched.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use super::line::MAX_LINE;
+use super::recovery::{Recovery, recover};
+use super::segment::{Disk, SegmentFile, SegmentName, is_deleted, list, make_directory, node_name, private, torn_path};
+use super::{Fsync, Settings, entry};
+use crate::time::Tick;
+
+const LOCK: &str = ".lock";
+
+/// What went wrong with the files, and where.
+#[derive(Debug)]
+pub enum StoreError {
+    /// Another process writes into the directory.
+    InUse(PathBuf),
+    /// The file system refused something.
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { doing, path, source }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse(directory) => write!(
+                f,
+                "the dead-letter directory {} is in use by another gateway: give each its own",
+                directory.display()
+            ),
+            Self::Io { doing, path, source } => write!(f, "dead letters: cannot {doing} {}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::InUse(_) => None,
+            Self::Io { source, .. } => Some(source),
+        }
+    }
+}
+
+impl From<StoreError> for io::Error {
+    fn from(error: StoreError) -> Self {
+        let kind = match &error {
+            StoreError::InUse(_) => io::ErrorKind::ResourceBusy,
+            StoreError::Io { source, .. } => source.kind(),
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// A batch that did not get to the disk as a whole.
+#[derive(Debug)]
+pub(super) struct AppendError {
+    /// How many bytes of it, whole lines, did.
+    pub(super) kept: usize,
+    pub(super) source: StoreError,
+}
+
+/// The directory; locked while this lives.
+pub(super) struct Store {
+    directory: PathBuf,
+    node: String,
+    disk: Box<dyn Disk>,
+    lock: File,
+    active: Option<Active>,
+    sealed: VecDeque<Sealed>,
+    next_sequence: u64,
+}
+
+struct Active {
+    file: Box<dyn SegmentFile>,
+    name: SegmentName,
+    path: PathBuf,
+    length: u64,
+    opened: Tick,
+    unsynced_since: Option<Tick>,
+}
+
+struct Sealed {
+    path: PathBuf,
+    /// Its torn tail included.
+    bytes: u64,
+    last_written: Tick,
+}
+
+impl Store {
+    /// Makes and locks the directory and mends the node's last segment, which is then written on.
+    pub(super) fn open(
+        directory: &Path,
+        node: &str,
+        disk: Box<dyn Disk>,
+    ) -> Result<(Self, Option<Recovery>), StoreError> {
+        let directory = std::path::absolute(directory).map_err(StoreError::io("find", directory))?;
+        let lock = lock(&directory)?;
+        let mut store = Self {
+            node: node_name(node),
+            disk,
+            lock,
+            active: None,
+            sealed: VecDeque::new(),
+            next_sequence: 1,
+            directory,
+        };
+        let recovery = store.take_stock()?;
+        Ok((store, recovery))
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The segment that is being written.
+    pub(super) fn segment(&self) -> Option<&Path> {
+        self.active.as_ref().map(|active| active.path.as_path())
+    }
+
+    /// Appends whole lines; `ends` are the offsets in `batch` behind each.
+    pub(super) fn append(&mut self, batch: &[u8], ends: &[usize], fsync: Fsync, now: Tick) -> Result<(), AppendError> {
+        let active = self.writable(now).map_err(|source| AppendError { kept: 0, source })?;
+        let failure = match write_all(active.file.as_mut(), batch) {
+            Ok(()) if fsync == Fsync::Always => match active.file.sync() {
+                Ok(()) => None,
+                Err(error) => Some((batch.len(), 0, "sync", error)),
+            },
+            Ok(()) => None,
+            Err((written, error)) => {
+                let whole = ends.iter().copied().take_while(|&end| end <= written).last().unwrap_or_default();
+                Some((whole, whole, "write", error))
+            }
+        };
+        let Some((whole, wanted, doing, error)) = failure else {
+            active.length += batch.len() as u64;
+            if fsync != Fsync::Always {
+                active.unsynced_since.get_or_insert(now);
+            }
+            return Ok(());
+        };
+        let source = StoreError::io(doing, &active.path)(error);
+        // If even the cut fails, the whole lines are on the disk and stay; the torn rest is the last of its segment.
+        let kept = if active.file.truncate(active.length + wanted as u64).is_ok() { wanted } else { whole };
+        active.length += kept as u64;
+        self.abandon(now);
+        Err(AppendError { kept, source })
+    }
+
+    /// Seals the active segment if it has grown too large or too old.
+    pub(super) fn rotate(&mut self, settings: &Settings, now: Tick) -> Result<(), StoreError> {
+        let due = self.active.as_ref().is_some_and(|active| {
+            active.length > 0
+                && (active.length >= settings.rotate_size || now.since(active.opened) >= settings.rotate_age)
+        });
+        if due { self.seal(settings.fsync, now) } else { Ok(()) }
+    }
+
+    /// Forces what is written to the disk if the policy says so by now.
+    pub(super) fn sync(&mut self, fsync: Fsync, now: Tick) -> Result<(), StoreError> {
+        if self.sync_due(fsync).is_some_and(|due| now >= due) { self.sync_active(now) } else { Ok(()) }
+    }
+
+    /// When [`Store::sync`] is due.
+    pub(super) fn sync_due(&self, fsync: Fsync) -> Option<Tick> {
+        let Fsync::Interval(interval) = fsync else { return None };
+        Some(self.active.as_ref()?.unsynced_since? + interval)
+    }
+
+    /// Ends the active segment; a later append starts the next.
+    pub(super) fn seal(&mut self, fsync: Fsync, now: Tick) -> Result<(), StoreError> {
+        let synced = if fsync == Fsync::Never { Ok(()) } else { self.sync_active(now) };
+        self.abandon(now);
+        synced
+    }
+
+    /// Removes sealed segments, oldest first, until size and age are within bounds.
+    pub(super) fn retain(&mut self, settings: &Settings, now: Tick) -> Result<(), StoreError> {
+        let active = self.active.as_ref().map_or(0, |active| active.length);
+        let mut total = self.sealed.iter().map(|sealed| sealed.bytes).fold(active, u64::saturating_add);
+        while let Some(oldest) = self.sealed.front() {
+            if total <= settings.max_total_size && now.since(oldest.last_written) <= settings.max_age {
+                break;
+            }
+            remove(&oldest.path)?;
+            remove(&torn_path(&oldest.path))?;
+            total = total.saturating_sub(oldest.bytes);
+            self.sealed.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Finds what the node has written before.
+    fn take_stock(&mut self) -> Result<Option<Recovery>, StoreError> {
+        let mut segments = list(&self.directory).map_err(StoreError::io("read", &self.directory))?;
+        segments.retain(|segment| segment.name.node == self.node);
+        let Some(last) = segments.pop() else { return Ok(None) };
+        self.next_sequence = last.name.sequence.saturating_add(1);
+        for segment in segments {
+            self.sealed.push_back(Sealed {
+                bytes: segment.bytes + length_of(&torn_path(&segment.path)),
+                last_written: modified(&segment.path),
+                path: segment.path,
+            });
+        }
+        let recovery = recover(&last.path).map_err(StoreError::io("mend", &last.path))?;
+        let file = self.disk.open(&last.path, false).map_err(StoreError::io("open", &last.path))?;
+        self.active = Some(Active {
+            file,
+            name: last.name,
+            length: recovery.kept,
+            opened: first_instant(&last.path).unwrap_or_else(|| modified(&last.path)),
+            path: last.path,
+            unsynced_since: None,
+        });
+        Ok(Some(recovery))
+    }
+
+    /// The active segment, or a new one if there is none, or if someone deleted it.
+    fn writable(&mut self, now: Tick) -> Result<&mut Active, StoreError> {
+        let active = match self.active.take() {
+            Some(active) if !active.file.is_deleted() => active,
+            Some(active) => {
+                tracing::warn!(segment = %active.path.display(), "the dead-letter segment being written was deleted");
+                self.create(now)?
+            }
+            None => self.create(now)?,
+        };
+        Ok(self.active.insert(active))
+    }
+
+    fn create(&mut self, now: Tick) -> Result<Active, StoreError> {
+        if is_deleted(&self.lock) {
+            self.lock = lock(&self.directory)?;
+        }
+        let name = SegmentName { node: self.node.clone(), sequence: self.next_sequence };
+        let path = self.directory.join(name.file_name());
+        let file = match self.disk.open(&path, true) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.next_sequence += 1;
+                return Err(StoreError::io("create", &path)(error));
+            }
+            opened => opened.map_err(StoreError::io("create", &path))?,
+        };
+        self.next_sequence += 1;
+        Ok(Active { file, name, path, length: 0, opened: now, unsynced_since: None })
+    }
+
+    /// Writes no more to the active segment. One without a line leaves no file behind, and gives its number back.
+    fn abandon(&mut self, now: Tick) {
+        let Some(active) = self.active.take() else { return };
+        if active.length == 0 && remove(&active.path).is_ok() {
+            self.next_sequence = active.name.sequence;
+            return;
+        }
+        let bytes = active.length + length_of(&torn_path(&active.path));
+        self.sealed.push_back(Sealed { path: active.path, bytes, last_written: now });
+    }
+
+    fn sync_active(&mut self, now: Tick) -> Result<(), StoreError> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        active.unsynced_since = None;
+        let Err(error) = active.file.sync() else { return Ok(()) };
+        let error = StoreError::io("sync", &active.path)(error);
+        // After a failed fsync the kernel may call lost pages clean: only a new file can be trusted.
+        self.abandon(now);
+        Err(error)
+    }
+}
+
+/// The number of bytes written before an error, and the error.
+fn write_all(file: &mut dyn SegmentFile, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        match file.write(rest) {
+            Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
+            Ok(length) => written += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((written, error)),
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directory if need be, and locks it until the file is closed: by us, or by our death.
+fn lock(directory: &Path) -> Result<File, StoreError> {
+    make_directory(directory).map_err(StoreError::io("make", directory))?;
+    let path = directory.join(LOCK);
+    let file = private().write(true).create(true).truncate(false).open(&path).map_err(StoreError::io("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(directory.to_owned())),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
+    }
+}
+
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn length_of(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+pub(super) fn modified(path: &Path) -> Tick {
+    let since_epoch = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let since_epoch = since_epoch.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Tick::ZERO + since_epoch.unwrap_or_default().into()
+}
+
+/// When the first line of a segment was written.
+pub(super) fn first_instant(path: &Path) -> Option<Tick> {
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(MAX_LINE as u64).read_to_end(&mut head).ok()?;
+    let line = head.split(|&byte| byte == b'\n').next()?;
+    entry::Entry::parse(line).map(|entry| entry.at())
+}

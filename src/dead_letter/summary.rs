@@ -1,0 +1,238 @@
+//! Sums over many entries in bounded memory.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::entry::Entry;
+use super::record::Drops;
+use crate::time::{Span, Tick};
+
+/// Names that a [`Ranking`] counts at once.
+const MAX_RANKED: usize = 2048;
+/// Minutes that the histogram holds: 14 days. Beyond it the earliest are summed up in one number.
+const MAX_MINUTES: usize = 14 * 24 * 60;
+const MINUTE: Span = Span::from_secs(60);
+
+/// What a stretch of the log adds up to.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Requests with a record of their own.
+    pub records: u64,
+    /// Requests that were counted in aggregates.
+    pub aggregated: u64,
+    /// Records that were lost.
+    pub dropped: Drops,
+    /// The earliest instant.
+    pub first: Option<Tick>,
+    /// The latest instant.
+    pub last: Option<Tick>,
+    /// Records and aggregates by reason.
+    pub reasons: Ranking,
+    /// Records and aggregates by limit.
+    pub limits: Ranking,
+    /// Records by route; aggregates have none.
+    pub routes: Ranking,
+    /// Records by key; aggregates have none.
+    pub keys: Ranking,
+    /// Records by client address; aggregates have none.
+    pub clients: Ranking,
+    /// Records and aggregates per minute (by the first request of an aggregate); the tick is the minute's start.
+    pub minutes: BTreeMap<Tick, u64>,
+    /// What happened before the first of `minutes`, because there were too many.
+    pub earlier: u64,
+}
+
+impl Summary {
+    /// Adds one entry.
+    pub fn add(&mut self, entry: &Entry) {
+        let count = entry.count();
+        match entry {
+            Entry::Record(record) => {
+                self.records += 1;
+                self.reasons.add(&record.reason, 1);
+                let named = [
+                    (&mut self.limits, record.limit.as_deref()),
+                    (&mut self.routes, record.route.as_deref()),
+                    (&mut self.clients, record.client_ip.as_deref()),
+                ];
+                for (ranking, name) in named {
+                    if let Some(name) = name {
+                        ranking.add(name, 1);
+                    }
+                }
+                if !record.key.is_empty() {
+                    let parts: Vec<_> = record.key.iter().map(|(source, value)| format!("{source}={value}")).collect();
+                    self.keys.add(&parts.join(" "), 1);
+                }
+                self.happened(record.at, record.at, count);
+            }
+            Entry::Aggregate(aggregate) => {
+                self.aggregated = self.aggregated.saturating_add(count);
+                self.reasons.add(&aggregate.reason, count);
+                if let Some(limit) = &aggregate.limit {
+                    self.limits.add(limit, count);
+                }
+                self.happened(aggregate.from, aggregate.to, count);
+            }
+            Entry::Dropped(dropped) => {
+                self.dropped.queue_full = self.dropped.queue_full.saturating_add(dropped.queue_full);
+                self.dropped.disk_error = self.dropped.disk_error.saturating_add(dropped.disk_error);
+            }
+        }
+    }
+
+    fn happened(&mut self, from: Tick, to: Tick, count: u64) {
+        self.first = Some(self.first.map_or(from, |first| first.min(from)));
+        self.last = Some(self.last.map_or(to, |last| last.max(to)));
+        let minute = from.as_nanos() / MINUTE.as_nanos() * MINUTE.as_nanos();
+        let cell = self.minutes.entry(Tick::from_nanos(minute)).or_default();
+        *cell = cell.saturating_add(count);
+        if self.minutes.len() > MAX_MINUTES
+            && let Some((_, count)) = self.minutes.pop_first()
+        {
+            self.earlier = self.earlier.saturating_add(count);
+        }
+    }
+}
+
+/// The most frequent of any number of names, by the Space-Saving algorithm (Metwally, Agrawal, El Abbadi, "Efficient
+/// computation of frequent and top-k elements in data streams", 2005): with 2048 counters a count is too high by
+/// at most a 2048th of all, never too low, and exact until there are more names than counters.
+#[derive(Clone, Debug, Default)]
+pub struct Ranking {
+    counters: HashMap<Arc<str>, Counter>,
+    /// The same, smallest first.
+    order: BTreeSet<(u64, Arc<str>)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counter {
+    count: u64,
+    excess: u64,
+}
+
+/// One line of a [`Ranking`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranked {
+    /// What was counted.
+    pub name: Arc<str>,
+    /// How often, at most.
+    pub count: u64,
+    /// By how much `count` may be too high.
+    pub excess: u64,
+}
+
+impl Ranking {
+    /// Counts `name` `count` times.
+    pub fn add(&mut self, name: &str, count: u64) {
+        let (name, before) = if let Some((name, counter)) = self.counters.get_key_value(name) {
+            (Arc::clone(name), *counter)
+        } else {
+            (name.into(), self.room())
+        };
+        self.order.remove(&(before.count, Arc::clone(&name)));
+        let after = Counter { count: before.count.saturating_add(count), ..before };
+        self.order.insert((after.count, Arc::clone(&name)));
+        self.counters.insert(name, after);
+    }
+
+    /// The first `most`, highest count first.
+    pub fn top(&self, most: usize) -> Vec<Ranked> {
+        let ranked = |(count, name): &(u64, Arc<str>)| Ranked {
+            name: Arc::clone(name),
+            count: *count,
+            excess: self.counters.get(name).map_or(0, |counter| counter.excess),
+        };
+        self.order.iter().rev().take(most).map(ranked).collect()
+    }
+
+    /// How many names are counted at the moment.
+    pub fn len(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// Whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
+        self.counters.is_empty()
+    }
+
+    /// What a new name starts with: nothing, or the place of the smallest.
+    fn room(&mut self) -> Counter {
+        if self.counters.len() < MAX_RANKED {
+            return Counter::default();
+        }
+        let Some((count, name)) = self.order.pop_first() else { return Counter::default() };
+        self.counters.remove(&name);
+        Counter { count, excess: count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::tests::{AT, draft};
+    use super::super::record::{Reason, Tally};
+    use super::super::redact::Redactor;
+    use super::*;
+
+    fn entry(write: impl FnOnce(&mut Vec<u8>)) -> Entry {
+        let mut line = Vec::new();
+        write(&mut line);
+        line.pop();
+        Entry::parse(&line).unwrap()
+    }
+
+    #[test]
+    fn aggregates_count_in_and_drops_stand_apart() {
+        let mut summary = Summary::default();
+        let record = entry(|line| draft().write("gw", &Redactor::new(&[]), line));
+        summary.add(&record);
+        summary.add(&record);
+        let later = AT + Span::from_secs(60);
+        let tally =
+            Tally { reason: Reason::QueueFull, limit: Some("per-client".into()), count: 40, from: later, to: later };
+        summary.add(&entry(|line| tally.write("gw", later, line)));
+        summary.add(&entry(|line| Drops { queue_full: 5, disk_error: 6 }.write("gw", AT, later, line)));
+        assert_eq!((summary.records, summary.aggregated), (2, 40));
+        assert_eq!(summary.dropped, Drops { queue_full: 5, disk_error: 6 });
+        let top = |ranking: &Ranking| -> Vec<(String, u64)> {
+            ranking.top(9).into_iter().map(|ranked| (ranked.name.to_string(), ranked.count)).collect()
+        };
+        assert_eq!(top(&summary.reasons), [("queue-full".to_owned(), 40), ("rate-limited".to_owned(), 2)]);
+        assert_eq!(top(&summary.limits), [("per-client".to_owned(), 42)]);
+        assert_eq!(top(&summary.routes), [("api".to_owned(), 2)]);
+        assert_eq!(top(&summary.keys), [("client-ip=192.0.2.7".to_owned(), 2)]);
+        assert_eq!(top(&summary.clients), [("192.0.2.7".to_owned(), 2)]);
+        assert_eq!(summary.minutes.values().copied().collect::<Vec<_>>(), [2, 40]);
+        assert!(summary.first.unwrap() <= AT && summary.last.unwrap() > AT);
+    }
+
+    #[test]
+    fn a_ranking_keeps_the_frequent_among_any_number_of_names() {
+        let mut ranking = Ranking::default();
+        for round in 0..20_000 {
+            ranking.add(&format!("rare-{round}"), 1);
+            ranking.add("often", 1);
+            if round % 10 == 0 {
+                ranking.add("sometimes", 5);
+            }
+        }
+        assert_eq!(ranking.len(), MAX_RANKED);
+        let top = ranking.top(2);
+        assert_eq!((&*top[0].name, &*top[1].name), ("often", "sometimes"));
+        assert_eq!((top[0].count, top[0].excess), (20_000, 0));
+        assert_eq!((top[1].count, top[1].excess), (10_000, 0));
+        assert!(ranking.top(3)[2].count <= 50_000 / MAX_RANKED as u64 + 1);
+    }
+
+    #[test]
+    fn the_histogram_is_bounded_and_sums_up_what_came_before() {
+        let mut summary = Summary::default();
+        for minute in 0..MAX_MINUTES as u64 + 3 {
+            let at = Tick::ZERO + Span::from_secs(60 * minute + 59);
+            summary.happened(at, at, 1);
+        }
+        assert_eq!(summary.minutes.len(), MAX_MINUTES);
+        assert_eq!(summary.earlier, 3);
+        assert_eq!(summary.minutes.first_key_value(), Some((&(Tick::ZERO + Span::from_secs(180)), &1)));
+    }
+}

@@ -1,0 +1,214 @@
+//! Disks that fill up, fail, vanish and come back.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+use tempfile::tempdir;
+
+use super::super::segment::{Disk, Files, SegmentFile};
+use super::super::store::Store;
+use super::super::{DeadLetters, Drops, Entry, Fsync, Settings};
+use super::{Bench, SECOND, entries, offer_to, segment_names, settings, start, told};
+use crate::time::{Clock, Span};
+
+#[test]
+fn a_full_disk_costs_records_and_the_gap_is_in_the_log() {
+    let directory = tempdir().unwrap();
+    let mut bench = Bench::new(settings(directory.path()));
+    bench.record(10);
+    bench.flush();
+    bench.faults.set(|state| state.room = Some(2_500));
+    bench.record(10);
+    bench.flush();
+    let line = fs::metadata(directory.path().join("gw-0000000001.jsonl")).unwrap().len() / bench.written();
+    let fitted = 2_500 / line;
+    assert_eq!(bench.written(), 10 + fitted, "whole lines that fitted stay");
+    bench.record(7);
+    bench.pass(Span::from_millis(900));
+    assert_eq!(bench.counters.drops(), Drops { queue_full: 0, disk_error: 10 - fitted + 7 });
+    bench.faults.set(|state| state.room = None);
+    bench.record(1);
+    bench.pass(SECOND);
+    bench.record(5);
+    bench.writer.close(bench.now);
+    let lost = Drops { queue_full: 0, disk_error: 10 - fitted + 8 };
+    assert_eq!(told(directory.path()), (15 + fitted, 0, lost));
+    assert_eq!(bench.offered, 15 + fitted + lost.total());
+    assert_eq!(segment_names(directory.path()), ["gw-0000000001.jsonl", "gw-0000000002.jsonl"]);
+}
+
+#[test]
+fn a_torn_line_that_cannot_be_cut_off_ends_its_segment() {
+    let directory = tempdir().unwrap();
+    let mut bench = Bench::new(settings(directory.path()));
+    bench.record(2);
+    bench.flush();
+    bench.faults.set(|state| (state.room, state.no_truncate) = (Some(100), true));
+    bench.record(1);
+    bench.flush();
+    bench.faults.set(|state| (state.room, state.no_truncate) = (None, false));
+    bench.pass(SECOND);
+    bench.record(3);
+    bench.writer.close(bench.now);
+    let (entries, damaged) = entries(directory.path());
+    assert_eq!(damaged, 1, "the torn line, and nothing after it");
+    assert_eq!(entries.iter().filter(|entry| matches!(entry, Entry::Record(_))).count(), 5);
+    assert_eq!(bench.counters.drops().disk_error, 1);
+}
+
+#[test]
+fn a_failing_disk_is_tried_once_a_second_and_leaves_no_empty_files() {
+    let directory = tempdir().unwrap();
+    let mut bench = Bench::new(settings(directory.path()));
+    bench.faults.set(|state| state.room = Some(0));
+    for _ in 0..30 {
+        bench.record(3);
+        bench.pass(Span::from_millis(100));
+    }
+    assert_eq!(bench.faults.get(|state| state.opens), 3);
+    assert_eq!(segment_names(directory.path()), [""; 0]);
+    assert_eq!(bench.counters.drops().disk_error, 90);
+    assert!(bench.writer.position().last_error.unwrap().contains("gw-0000000001.jsonl"));
+    bench.faults.set(|state| (state.room, state.no_open) = (None, true));
+    bench.pass(SECOND);
+    assert_eq!(bench.faults.get(|state| state.writes), 3);
+    bench.faults.set(|state| state.no_open = false);
+    bench.pass(SECOND);
+    bench.writer.close(bench.now);
+    assert_eq!(told(directory.path()), (0, 0, Drops { queue_full: 0, disk_error: 90 }));
+}
+
+#[test]
+fn a_summary_that_could_not_be_written_is_written_later_and_once() {
+    let directory = tempdir().unwrap();
+    let mut bench = Bench::new(settings(directory.path()));
+    bench.counters.queue_full.fetch_add(4, Ordering::Relaxed);
+    bench.faults.set(|state| state.room = Some(0));
+    bench.pass(SECOND);
+    bench.faults.set(|state| state.room = None);
+    for _ in 0..3 {
+        bench.pass(SECOND);
+    }
+    bench.writer.close(bench.now);
+    let (entries, _) = entries(directory.path());
+    let [Entry::Dropped(dropped)] = entries.as_slice() else { panic!("one summary: {entries:?}") };
+    assert_eq!((dropped.count, dropped.queue_full), (4, 4));
+    assert_eq!((dropped.from, dropped.to), (start(), start() + SECOND + SECOND));
+}
+
+#[test]
+fn drops_get_one_summary_a_second() {
+    let directory = tempdir().unwrap();
+    let mut bench = Bench::new(settings(directory.path()));
+    for _ in 0..40 {
+        bench.counters.queue_full.fetch_add(1, Ordering::Relaxed);
+        bench.pass(Span::from_millis(100));
+    }
+    assert_eq!(entries(directory.path()).0.len(), 4);
+    assert_eq!(told(directory.path()).2.queue_full, 40);
+}
+
+/// What a device without room says, by the kernel itself.
+struct FullDevice;
+
+impl Disk for FullDevice {
+    fn open(&self, _: &Path, _: bool) -> std::io::Result<Box<dyn SegmentFile>> {
+        Ok(Box::new(fs::OpenOptions::new().append(true).open("/dev/full")?))
+    }
+}
+
+#[test]
+fn a_device_without_room_costs_records_and_nothing_else() {
+    let directory = tempdir().unwrap();
+    let log = DeadLetters::start_on(settings(directory.path()), "gw", Clock::system(), Box::new(FullDevice)).unwrap();
+    offer_to(&log, 50, None);
+    log.close();
+    let stats = log.stats();
+    assert_eq!((stats.written, stats.dropped), (0, Drops { queue_full: 0, disk_error: 50 }));
+    assert!(stats.last_error.unwrap().contains("No space left on device"));
+}
+
+#[test]
+fn a_deleted_directory_is_made_again() {
+    let parent = tempdir().unwrap();
+    let directory = parent.path().join("dead-letters");
+    let mut bench = Bench::new(settings(&directory));
+    bench.record(1);
+    bench.flush();
+    fs::remove_dir_all(&directory).unwrap();
+    bench.record(2);
+    bench.flush();
+    assert_eq!(segment_names(&directory), ["gw-0000000002.jsonl"]);
+    assert!(Store::open(&directory, "gw", Box::new(Files)).is_err(), "the new directory is locked again");
+    bench.writer.close(bench.now);
+    assert_eq!(told(&directory), (2, 0, Drops::default()));
+}
+
+#[test]
+fn a_file_in_the_place_of_the_directory_costs_records_until_it_is_gone() {
+    let parent = tempdir().unwrap();
+    let directory = parent.path().join("dead-letters");
+    let mut bench = Bench::new(settings(&directory));
+    bench.record(1);
+    bench.flush();
+    fs::remove_dir_all(&directory).unwrap();
+    fs::write(&directory, "").unwrap();
+    bench.record(2);
+    bench.flush();
+    assert_eq!(bench.counters.drops().disk_error, 2);
+    fs::remove_file(&directory).unwrap();
+    bench.pass(SECOND);
+    bench.record(3);
+    bench.writer.close(bench.now);
+    assert_eq!(told(&directory), (3, 0, Drops { queue_full: 0, disk_error: 2 }));
+}
+
+#[test]
+fn what_could_not_be_synced_does_not_count_as_written_where_it_must_be() {
+    let directory = tempdir().unwrap();
+    let mut bench = Bench::new(Settings { fsync: Fsync::Always, ..settings(directory.path()) });
+    bench.record(2);
+    bench.flush();
+    bench.faults.set(|state| state.no_sync = true);
+    bench.record(3);
+    bench.flush();
+    assert_eq!((bench.written(), bench.counters.drops().disk_error), (2, 3));
+    bench.faults.set(|state| state.no_sync = false);
+    bench.pass(SECOND);
+    bench.writer.close(bench.now);
+    assert_eq!(told(directory.path()), (2, 0, Drops { queue_full: 0, disk_error: 3 }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever the disk does, the three add up, in the counters and in the log.
+    #[test]
+    fn accounts_balance_on_any_disk(
+        steps in proptest::collection::vec((0_u64..40, proptest::option::of(0_usize..9_000), 0_u64..1_500, any::<u8>()), 1..25),
+        always in any::<bool>(),
+    ) {
+        let directory = tempdir().unwrap();
+        let fsync = if always { Fsync::Always } else { Fsync::Interval(SECOND) };
+        let mut bench =
+            Bench::new(Settings { max_record_rate: 20, rotate_size: 10_000, fsync, ..settings(directory.path()) });
+        for (events, room, millis, trouble) in steps {
+            bench.faults.set(|state| {
+                state.room = room;
+                state.no_open = trouble % 7 == 0;
+                state.no_sync = trouble % 5 == 0;
+            });
+            bench.offer(events);
+            bench.pass(Span::from_millis(millis));
+        }
+        bench.faults.set(|state| (state.room, state.no_open, state.no_sync) = (None, false, false));
+        bench.pass(SECOND);
+        bench.writer.close(bench.now);
+        let (records, aggregated, drops) = told(directory.path());
+        prop_assert_eq!(bench.written(), records);
+        prop_assert_eq!(bench.counters.aggregated.load(Ordering::Relaxed), aggregated);
+        prop_assert_eq!(bench.counters.drops(), drops);
+        prop_assert_eq!(bench.offered, records + aggregated + drops.total());
+    }
+}

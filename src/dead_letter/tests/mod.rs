@@ -1,0 +1,119 @@
+//! The room as a whole, beside a writer without its thread ([`Bench`]) or with it.
+
+mod disk;
+mod log;
+mod reading;
+mod segments;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::faults::Faults;
+use super::flood::{Flood, Share};
+use super::queue::Counters;
+use super::record::tests::draft;
+use super::store::Store;
+use super::writer::Writer;
+use super::{DeadLetters, Draft, Drops, Entry, Event, Reason, Settings, Snapshot, Summary};
+use crate::limiter::Fingerprint;
+use crate::time::{Span, Tick};
+
+const SECOND: Span = Span::from_secs(1);
+
+/// 2026-01-02T03:04:05Z
+fn start() -> Tick {
+    Tick::from_nanos(1_767_323_045_000_000_000)
+}
+
+/// The writer without its thread.
+struct Bench {
+    writer: Writer,
+    flood: Arc<Flood>,
+    counters: Arc<Counters>,
+    faults: Faults,
+    now: Tick,
+    offered: u64,
+}
+
+impl Bench {
+    fn new(settings: Settings) -> Self {
+        let faults = Faults::default();
+        let (store, _) = Store::open(&settings.directory, "gw", faults.disk()).unwrap();
+        let flood = Arc::new(Flood::new(&settings).unwrap());
+        let counters = Arc::new(Counters::default());
+        let writer = Writer::new(settings, store, Arc::clone(&flood), Arc::clone(&counters), start());
+        Self { writer, flood, counters, faults, now: start(), offered: 0 }
+    }
+
+    /// Records, past flood control.
+    fn record(&mut self, count: u64) {
+        for _ in 0..count {
+            self.writer.take(&Draft { at: self.now, ..draft() }, self.now);
+        }
+        self.offered += count;
+    }
+
+    /// Events, through flood control.
+    fn offer(&mut self, count: u64) {
+        let limit: Arc<str> = "per-client".into();
+        for _ in 0..count {
+            let event =
+                Event { reason: Reason::RateLimited, limit: Some(&limit), route: None, key: None, now: self.now };
+            if self.flood.admit(&event) == Share::Record {
+                self.writer.take(&Draft { at: self.now, ..draft() }, self.now);
+            }
+        }
+        self.offered += count;
+    }
+
+    fn flush(&mut self) {
+        self.writer.flush(self.now);
+    }
+
+    fn pass(&mut self, span: Span) {
+        self.now = self.now + span;
+        self.writer.flush(self.now);
+        self.writer.tick(self.now);
+    }
+
+    fn written(&self) -> u64 {
+        self.counters.written.load(Ordering::Relaxed)
+    }
+}
+
+fn settings(directory: &Path) -> Settings {
+    Settings { directory: directory.to_owned(), ..Settings::default() }
+}
+
+fn entries(directory: &Path) -> (Vec<Entry>, u64) {
+    let mut reader = Snapshot::take(directory).unwrap().read();
+    let mut entries = Vec::new();
+    while let Some(found) = reader.next_entry().unwrap() {
+        entries.push(found.entry);
+    }
+    (entries, reader.damaged())
+}
+
+/// Records, requests in aggregates, and drops that the log itself tells of.
+fn told(directory: &Path) -> (u64, u64, Drops) {
+    let mut summary = Summary::default();
+    let (entries, damaged) = entries(directory);
+    for entry in &entries {
+        summary.add(entry);
+    }
+    assert_eq!(damaged, 0);
+    (summary.records, summary.aggregated, summary.dropped)
+}
+
+fn segment_names(directory: &Path) -> Vec<String> {
+    Snapshot::take(directory).unwrap().segments().iter().map(|segment| segment.name.file_name()).collect()
+}
+
+fn offer_to(log: &DeadLetters, count: u64, key: Option<Fingerprint>) {
+    let limit: Arc<str> = "per-client".into();
+    for _ in 0..count {
+        let event = Event { reason: Reason::RateLimited, limit: Some(&limit), route: None, key, now: start() };
+        log.offer(&event, draft);
+    }
+}

@@ -1,0 +1,319 @@
+//! What the writer thread does with records: a pure machine driven by [`Writer::take`], [`Writer::tick`] and
+//! [`Writer::close`], and the thread around it.
+//!
+//! Exactness: a request counts as written or aggregated when the line that stands for it is in the file, as a disk drop
+//! when that failed. The summary line of drops is taken off the books only when it is in the file itself.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::flood::Flood;
+use super::queue::{Counters, Message};
+use super::record::{Draft, Drops};
+use super::redact::Redactor;
+use super::store::{Store, StoreError};
+use super::{Position, Settings};
+use crate::time::{Clock, Span, Tick};
+
+/// Bytes that are gathered before they are written; less if the queue runs empty.
+const BATCH: usize = 64 * 1024;
+/// Records taken from the queue before the once-a-second work is looked at again.
+const MAX_BURST: usize = 1024;
+/// How long a disk that failed is left alone, and how far apart summaries are.
+const SECOND: Span = Span::from_secs(1);
+
+/// Records into segments.
+pub(super) struct Writer {
+    settings: Settings,
+    store: Store,
+    redactor: Redactor,
+    flood: Arc<Flood>,
+    counters: Arc<Counters>,
+    batch: Vec<u8>,
+    /// Where each line of the batch ends.
+    ends: Vec<usize>,
+    meanings: Vec<Meaning>,
+    /// The drops that the log itself tells of.
+    reported: Drops,
+    /// Until when the log tells of all drops.
+    whole_until: Tick,
+    /// Set while the disk fails: when it is tried again.
+    next_try: Option<Tick>,
+    last_error: Option<String>,
+    last_second: u64,
+    /// Whether a second began whose aggregates and drops are not written yet.
+    sum_due: bool,
+}
+
+/// What a line of the batch stands for.
+enum Meaning {
+    Record,
+    Aggregate(u64),
+    Drops(Drops),
+}
+
+impl Writer {
+    pub(super) fn new(settings: Settings, store: Store, flood: Arc<Flood>, counters: Arc<Counters>, now: Tick) -> Self {
+        Self {
+            redactor: Redactor::new(&settings.redact),
+            settings,
+            store,
+            flood,
+            counters,
+            batch: Vec::with_capacity(2 * BATCH),
+            ends: Vec::new(),
+            meanings: Vec::new(),
+            reported: Drops::default(),
+            whole_until: now,
+            next_try: None,
+            last_error: None,
+            last_second: second_of(now),
+            sum_due: false,
+        }
+    }
+
+    /// Takes one record; it is on disk after the next flush at the latest.
+    pub(super) fn take(&mut self, draft: &Draft, now: Tick) {
+        if !self.may_try(now) {
+            self.counters.disk_error.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        draft.write(self.store.node(), &self.redactor, &mut self.batch);
+        self.line_done(Meaning::Record, now);
+    }
+
+    /// Hands the gathered lines to the operating system.
+    pub(super) fn flush(&mut self, now: Tick) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let written = self.store.append(&self.batch, &self.ends, self.settings.fsync, now);
+        let kept = written.as_ref().map_or_else(|error| error.kept, |()| self.batch.len());
+        for (end, meaning) in self.ends.iter().zip(&self.meanings) {
+            account(&self.counters, &mut self.reported, meaning, *end <= kept);
+        }
+        self.batch.clear();
+        self.ends.clear();
+        self.meanings.clear();
+        match written {
+            Ok(()) => {
+                if self.next_try.take().is_some() {
+                    tracing::info!(dropped = self.counters.drops().disk_error, "dead letters are written again");
+                }
+                let rotated = self.store.rotate(&self.settings, now);
+                self.note(rotated);
+            }
+            Err(error) => {
+                if self.next_try.is_none() {
+                    tracing::warn!(error = %error.source, "dead letters are lost and counted until the disk works again");
+                }
+                self.next_try = Some(now + SECOND);
+                self.note(Err(error.source));
+            }
+        }
+    }
+
+    /// What is due by now: once a second the aggregates and the summary of drops, then rotation, retention, syncing.
+    pub(super) fn tick(&mut self, now: Tick) {
+        if second_of(now) != self.last_second {
+            self.last_second = second_of(now);
+            self.sum_due = true;
+            // Before the disk is tried again: what it frees may be what was missing.
+            let retained = self.store.retain(&self.settings, now);
+            self.note(retained);
+        }
+        if self.sum_due && self.may_try(now) {
+            self.sum_due = false;
+            self.sum_up(now);
+        }
+        let rotated = self.store.rotate(&self.settings, now);
+        self.note(rotated);
+        let synced = self.store.sync(self.settings.fsync, now);
+        self.note(synced);
+    }
+
+    /// Writes what is left and seals the segment.
+    pub(super) fn close(&mut self, now: Tick) {
+        self.sum_up(now);
+        let sealed = self.store.seal(self.settings.fsync, now);
+        self.note(sealed);
+        let untold = self.counters.drops().since(self.reported);
+        if untold.total() > 0 {
+            tracing::warn!(untold.queue_full, untold.disk_error, "dead letters were lost and the log does not say so");
+        }
+    }
+
+    /// Goes on with other settings, and in another directory if `store` is one.
+    pub(super) fn reconfigure(&mut self, settings: Settings, store: Option<Store>, now: Tick) {
+        self.flush(now);
+        if let Some(store) = store {
+            let sealed = self.store.seal(self.settings.fsync, now);
+            self.note(sealed);
+            self.store = store;
+            self.next_try = None;
+        }
+        self.redactor.set_names(&settings.redact);
+        self.settings = settings;
+    }
+
+    /// How long nothing is due.
+    pub(super) fn idle(&self, now: Tick) -> Span {
+        let next_second = Tick::ZERO + Span::from_secs(second_of(now) + 1);
+        let due = self.store.sync_due(self.settings.fsync).unwrap_or(Tick::MAX).min(next_second);
+        due.since(now).max(Span::from_millis(1))
+    }
+
+    /// Where it writes, and what went wrong last.
+    pub(super) fn position(&self) -> Position {
+        Position { segment: self.store.segment().map(Into::into), last_error: self.last_error.clone() }
+    }
+
+    fn sum_up(&mut self, now: Tick) {
+        for tally in self.flood.drain(now) {
+            tally.write(self.store.node(), now, &mut self.batch);
+            self.line_done(Meaning::Aggregate(tally.count), now);
+        }
+        self.flush(now);
+        let untold = self.counters.drops().since(self.reported);
+        if untold.total() > 0 {
+            untold.write(self.store.node(), self.whole_until, now, &mut self.batch);
+            self.line_done(Meaning::Drops(untold), now);
+            self.flush(now);
+        }
+        if self.counters.drops() == self.reported {
+            self.whole_until = now;
+        }
+    }
+
+    fn line_done(&mut self, meaning: Meaning, now: Tick) {
+        self.ends.push(self.batch.len());
+        self.meanings.push(meaning);
+        if self.batch.len() >= BATCH {
+            self.flush(now);
+        }
+    }
+
+    fn may_try(&self, now: Tick) -> bool {
+        self.next_try.is_none_or(|at| now >= at)
+    }
+
+    fn note(&mut self, outcome: Result<(), StoreError>) {
+        if let Err(error) = outcome {
+            self.last_error = Some(error.to_string());
+        }
+    }
+}
+
+fn account(counters: &Counters, reported: &mut Drops, meaning: &Meaning, kept: bool) {
+    match (meaning, kept) {
+        (Meaning::Record, true) => counters.written.fetch_add(1, Ordering::Relaxed),
+        (Meaning::Record, false) => counters.disk_error.fetch_add(1, Ordering::Relaxed),
+        (Meaning::Aggregate(count), true) => counters.aggregated.fetch_add(*count, Ordering::Relaxed),
+        (Meaning::Aggregate(count), false) => counters.disk_error.fetch_add(*count, Ordering::Relaxed),
+        (Meaning::Drops(drops), true) => {
+            reported.queue_full += drops.queue_full;
+            reported.disk_error += drops.disk_error;
+            0
+        }
+        (Meaning::Drops(_), false) => 0,
+    };
+}
+
+fn second_of(at: Tick) -> u64 {
+    at.as_nanos() / SECOND.as_nanos()
+}
+
+/// What the handle tells the thread and hears from it.
+#[derive(Default)]
+pub(super) struct Desk {
+    state: Mutex<DeskState>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct DeskState {
+    orders: Option<(Settings, Option<Store>)>,
+    closing: bool,
+    ended: bool,
+    position: Position,
+}
+
+impl Desk {
+    /// Leaves new settings for the writer. An earlier order that it has not seen is replaced, but for its directory.
+    pub(super) fn reconfigure(&self, settings: Settings, store: Option<Store>) {
+        let mut state = self.state();
+        let store = store.or_else(|| state.orders.take().and_then(|(_, store)| store));
+        state.orders = Some((settings, store));
+    }
+
+    pub(super) fn ask_to_close(&self) {
+        self.state().closing = true;
+    }
+
+    /// Whether the thread ended in that time.
+    pub(super) fn wait_for_end(&self, timeout: Duration) -> bool {
+        let waited = self.ended.wait_timeout_while(self.state(), timeout, |state| !state.ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+    }
+
+    pub(super) fn position(&self) -> Position {
+        self.state().position.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, DeskState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The writer thread, until it is asked to close or the last handle is gone.
+pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, clock: &Clock) {
+    loop {
+        match receiver.recv_timeout(writer.idle(clock.now()).into()) {
+            Ok(message) => drain(&mut writer, &receiver, message, clock.now()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let now = clock.now();
+        writer.flush(now);
+        writer.tick(now);
+        let (orders, closing) = {
+            let mut state = desk.state();
+            state.position = writer.position();
+            (state.orders.take(), state.closing)
+        };
+        if let Some((settings, store)) = orders {
+            writer.reconfigure(settings, store, now);
+        }
+        if closing {
+            break;
+        }
+    }
+    let now = clock.now();
+    while let Ok(message) = receiver.try_recv() {
+        drain(&mut writer, &receiver, message, now);
+    }
+    // What slips in from here on is counted as dropped, by the place that it holds in the queue.
+    drop(receiver);
+    writer.close(now);
+    let position = writer.position();
+    // Whoever waits for the end may want to lock the directory.
+    drop(writer);
+    let mut state = desk.state();
+    state.position = position;
+    state.ended = true;
+    drop(state);
+    desk.ended.notify_all();
+}
+
+fn drain(writer: &mut Writer, receiver: &Receiver<Message>, first: Message, now: Tick) {
+    let rest = std::iter::from_fn(|| receiver.try_recv().ok()).take(MAX_BURST);
+    for message in std::iter::once(first).chain(rest) {
+        if let Message::Record(place) = message
+            && let Some(draft) = place.take()
+        {
+            writer.take(&draft, now);
+        }
+    }
+}
