@@ -1,0 +1,233 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::guard::{self, Refusal};
+use super::{Commands, Limits, metrics};
+use crate::telemetry::Registry;
+
+/// Commands that read and may block, at once; more wait for their turn, each on its own connection.
+const READS: usize = 4;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const PROBLEM: &str = "application/problem+json";
+
+type Reply = Response<Full<Bytes>>;
+
+/// Answers requests.
+pub(super) struct Api {
+    limits: Limits,
+    is_loopback: bool,
+    registry: Arc<Registry>,
+    commands: Arc<dyn Commands>,
+    reads: Arc<Semaphore>,
+    /// One reload at a time, apart from the reads, so that one that hangs can still be looked at.
+    reloads: Arc<Semaphore>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
+    Health,
+    Ready,
+    Metrics,
+    Config,
+    Reload,
+}
+
+const ENDPOINTS: [(&str, Endpoint); 5] = [
+    ("/healthz", Endpoint::Health),
+    ("/readyz", Endpoint::Ready),
+    ("/metrics", Endpoint::Metrics),
+    ("/api/config", Endpoint::Config),
+    ("/reload", Endpoint::Reload),
+];
+
+/// Why a command gave no result.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    Panicked,
+    TooSlow,
+}
+
+impl Api {
+    pub(super) fn new(limits: Limits, is_loopback: bool, registry: Arc<Registry>, commands: Arc<dyn Commands>) -> Self {
+        let (reads, reloads) = (Arc::new(Semaphore::new(READS)), Arc::new(Semaphore::new(1)));
+        Self { limits, is_loopback, registry, commands, reads, reloads }
+    }
+
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let (head, body) = request.into_parts();
+        if let Err(refusal) = guard::check(&head, self.is_loopback) {
+            return refused(refusal);
+        }
+        let Some(endpoint) = Endpoint::at(head.uri.path()) else { return not_found() };
+        if !endpoint.methods().contains(&head.method) {
+            return not_allowed(endpoint);
+        }
+        match endpoint {
+            Endpoint::Health => reply(StatusCode::OK, TEXT, "ok"),
+            Endpoint::Ready if self.commands.ready() => reply(StatusCode::OK, TEXT, "ready"),
+            Endpoint::Ready => reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready"),
+            Endpoint::Metrics => {
+                let registry = Arc::clone(&self.registry);
+                let page = self.run(&self.reads, move || metrics::page(&registry)).await;
+                page.map_or_else(failed, |page| reply(StatusCode::OK, metrics::CONTENT_TYPE, page))
+            }
+            Endpoint::Config => {
+                let commands = Arc::clone(&self.commands);
+                let config = self.run(&self.reads, move || commands.config()).await;
+                config.map_or_else(failed, |config| reply(StatusCode::OK, JSON, format!("{config:#}\n")))
+            }
+            Endpoint::Reload => self.reload(&head.headers, body).await,
+        }
+    }
+
+    async fn reload(&self, headers: &HeaderMap, body: Incoming) -> Reply {
+        match timeout(self.limits.head, read_past(body, self.limits.body)).await {
+            Ok(true) => {}
+            Ok(false) => return closing(problem(StatusCode::PAYLOAD_TOO_LARGE, "A reload has no body.", json!({}))),
+            Err(_) => return closing(problem(StatusCode::REQUEST_TIMEOUT, "The body did not come.", json!({}))),
+        }
+        let commands = Arc::clone(&self.commands);
+        match self.run(&self.reloads, move || commands.reload()).await {
+            Err(failure) => failed(failure),
+            Ok(Ok(plan)) if accepts_json(headers) => reply_json(StatusCode::OK, &json!({ "ok": true, "plan": plan })),
+            Ok(Ok(plan)) => reply(StatusCode::OK, TEXT, plan + "\n"),
+            Ok(Err(error)) if accepts_json(headers) => {
+                reply_json(StatusCode::UNPROCESSABLE_ENTITY, &json!({ "ok": false, "error": error }))
+            }
+            Ok(Err(error)) => reply(StatusCode::UNPROCESSABLE_ENTITY, TEXT, error + "\n"),
+        }
+    }
+
+    /// Runs what may block on a thread for that. The place among `places` is kept until the command ends, even if
+    /// nobody waits for it any more: so a command that hangs cannot heap up threads.
+    async fn run<T: Send + 'static>(
+        &self,
+        places: &Arc<Semaphore>,
+        command: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let places = Arc::clone(places);
+        let run = async {
+            // Nobody closes the semaphore.
+            let place = places.acquire_owned().await.ok();
+            let command = tokio::task::spawn_blocking(move || {
+                let result = command();
+                drop(place);
+                result
+            });
+            command.await.map_err(|_| Failure::Panicked)
+        };
+        timeout(self.limits.request, run).await.unwrap_or(Err(Failure::TooSlow))
+    }
+}
+
+impl Endpoint {
+    fn at(path: &str) -> Option<Self> {
+        ENDPOINTS.iter().find(|(at, _)| *at == path).map(|(_, endpoint)| *endpoint)
+    }
+
+    fn methods(self) -> &'static [Method] {
+        match self {
+            Self::Reload => &[Method::POST],
+            Self::Health | Self::Ready | Self::Metrics | Self::Config => &[Method::GET, Method::HEAD],
+        }
+    }
+
+    fn allow(self) -> &'static str {
+        if self == Self::Reload { "POST" } else { "GET, HEAD" }
+    }
+}
+
+/// Whether the body ends within `most` bytes. What it says is ignored.
+async fn read_past(mut body: impl Body<Data = Bytes> + Unpin, most: usize) -> bool {
+    let mut left = most;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return true };
+        let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) else { return false };
+        left = rest;
+    }
+    true
+}
+
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
+    let ranges = lines.flat_map(|line| line.split(',')).map(|range| range.split(';').next().unwrap_or("").trim());
+    ranges.into_iter().any(|range| range.eq_ignore_ascii_case(JSON))
+}
+
+fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    reply
+}
+
+fn reply_json(status: StatusCode, body: &Value) -> Reply {
+    reply(status, JSON, format!("{body}\n"))
+}
+
+/// A problem as in RFC 9457, with the members of `more`.
+fn problem(status: StatusCode, detail: &str, more: Value) -> Reply {
+    let mut members = json!({
+        "type": "about:blank",
+        "title": status.canonical_reason(),
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    if let (Value::Object(members), Value::Object(more)) = (&mut members, more) {
+        members.extend(more);
+    }
+    reply(status, PROBLEM, format!("{members}\n"))
+}
+
+fn not_found() -> Reply {
+    let endpoints: Vec<_> =
+        ENDPOINTS.iter().map(|(path, endpoint)| format!("{} {path}", endpoint.methods()[0])).collect();
+    problem(StatusCode::NOT_FOUND, "There is no such endpoint.", json!({ "endpoints": endpoints }))
+}
+
+fn not_allowed(endpoint: Endpoint) -> Reply {
+    let detail = format!("This endpoint answers {}.", endpoint.allow());
+    let mut reply = problem(StatusCode::METHOD_NOT_ALLOWED, &detail, json!({}));
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(endpoint.allow()));
+    reply
+}
+
+fn refused(refusal: Refusal) -> Reply {
+    let (status, detail) = match refusal {
+        Refusal::ManyHosts => (StatusCode::BAD_REQUEST, "A request has one Host."),
+        Refusal::ForeignHost => {
+            (StatusCode::FORBIDDEN, "On a loopback address the Host must be localhost or an IP address.")
+        }
+        Refusal::ForeignOrigin => (StatusCode::FORBIDDEN, "A page of another origin cannot do this."),
+    };
+    closing(problem(status, detail, json!({})))
+}
+
+fn failed(failure: Failure) -> Reply {
+    match failure {
+        Failure::Panicked => problem(StatusCode::INTERNAL_SERVER_ERROR, "The command failed; see the log.", json!({})),
+        Failure::TooSlow => {
+            let detail = "The command takes longer than a request may. If it had begun, it goes on.";
+            problem(StatusCode::SERVICE_UNAVAILABLE, detail, json!({}))
+        }
+    }
+}
+
+/// With the connection closed after it, where the request's body may not have been read.
+fn closing(mut reply: Reply) -> Reply {
+    reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    reply
+}

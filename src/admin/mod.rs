@@ -1,0 +1,149 @@
+//! The operator's door: health, metrics, the configuration in force and reload, over HTTP/1 on an address of its own.
+//!
+//! It decides nothing and holds no state of the gateway: it acts through [`Commands`], which the gateway gives to it,
+//! and reads the metrics' registry. It has no authentication; its address is to be reachable by operators alone. What a
+//! web page in an operator's browser could do to it, the guard refuses (see `guard.rs`). It runs on a thread and runtime
+//! of its own, so that nothing here, however slow, holds up traffic. Its caller is the gateway.
+//!
+//! Everything is bounded: connections, how long a head, a request and a connection may take, commands at once, bodies.
+
+mod api;
+mod guard;
+mod metrics;
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::telemetry::Registry;
+use api::Api;
+
+/// What admin can ask of the gateway.
+pub trait Commands: Send + Sync + 'static {
+    /// Whether it takes traffic. Must not block: it is called on admin's own thread.
+    fn ready(&self) -> bool;
+
+    /// The configuration in force and how its last reload went. May block.
+    fn config(&self) -> serde_json::Value;
+
+    /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
+    fn reload(&self) -> Result<String, String>;
+}
+
+/// How much of everything there may be.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Connections at once. Further ones are closed unread, and counted.
+    connections: usize,
+    /// To read a request's head, from the end of the response before: an idle connection is closed after it, too.
+    head: Duration,
+    /// To answer a request once its head is read. A command that takes longer goes on, but its client gets a 503.
+    request: Duration,
+    /// After this a connection gets no further request; what is not answered and read by its client within as long as a
+    /// request may take is cut off.
+    connection: Duration,
+    /// For the last responses when the server is told to end.
+    drain: Duration,
+    /// Bytes of a request's body, all of which are ignored; with more it gets a 413.
+    body: usize,
+}
+
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(5),
+    request: Duration::from_secs(30),
+    connection: Duration::from_secs(60),
+    drain: Duration::from_secs(2),
+    body: 64 * 1024,
+};
+
+/// How long accepting pauses after it failed: the reason (no file descriptors) does not go away by asking again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves admin on a bound listener until `shutdown` is true or its sender gone; then finishes the requests that are
+/// under way, for at most two seconds. To be run on a runtime with its I/O and time enabled.
+pub async fn serve(
+    listener: TcpListener,
+    registry: Arc<Registry>,
+    commands: Arc<dyn Commands>,
+    shutdown: watch::Receiver<bool>,
+) {
+    serve_within(LIMITS, listener, registry, commands, shutdown).await;
+}
+
+async fn serve_within(
+    limits: Limits,
+    listener: TcpListener,
+    registry: Arc<Registry>,
+    commands: Arc<dyn Commands>,
+    shutdown: watch::Receiver<bool>,
+) {
+    let refused = metrics::refused_connections(&registry);
+    let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+    let api = Arc::new(Api::new(limits, is_loopback, registry, commands));
+    let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "admin cannot listen"),
+    };
+    let mut connections = JoinSet::new();
+    let mut told = pin!(told(shutdown.clone()));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut told => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok(_) if connections.len() >= limits.connections => refused.inc(),
+            Ok((stream, _)) => {
+                connections.spawn(attend(limits, stream, Arc::clone(&api), shutdown.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "admin cannot accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    // What is not done by then is dropped with the set.
+    let _ = timeout(limits.drain, async { while connections.join_next().await.is_some() {} }).await;
+}
+
+/// Serves one connection.
+async fn attend(limits: Limits, stream: TcpStream, api: Arc<Api>, shutdown: watch::Receiver<bool>) {
+    let service = service_fn(|request| {
+        let api = Arc::clone(&api);
+        async move { Ok::<_, Infallible>(api.answer(request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // How a connection fails is its client's affair.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = told(shutdown) => {}
+        () = sleep(limits.connection) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(limits.request, connection).await;
+}
+
+/// Completes when the server is to end.
+async fn told(mut shutdown: watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|end| *end).await;
+}
+
+#[cfg(test)]
+mod tests;

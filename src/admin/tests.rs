@@ -1,0 +1,313 @@
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A client that waits longer than this has found a fault.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const NOTHING: &str = "";
+
+/// A gateway of strings.
+struct Fake {
+    ready: bool,
+    reload: Result<String, String>,
+    /// Told when a reload begins; the reload then waits for the other.
+    gate: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
+}
+
+impl Commands for Fake {
+    fn ready(&self) -> bool {
+        self.ready
+    }
+
+    fn config(&self) -> Value {
+        assert!(self.ready, "a command that panics");
+        json!({ "generation": 3, "last_reload_error": null })
+    }
+
+    fn reload(&self) -> Result<String, String> {
+        if let Some((begun, go)) = &self.gate {
+            let _ = begun.send(());
+            let _ = go.lock().unwrap().recv_timeout(PATIENCE);
+        }
+        self.reload.clone()
+    }
+}
+
+fn fake() -> Fake {
+    Fake { ready: true, reload: Ok("kept 2 limits".into()), gate: None }
+}
+
+struct Server {
+    address: SocketAddr,
+    shutdown: Option<watch::Sender<bool>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(limits: Limits, commands: Fake) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (shutdown, told) = watch::channel(false);
+        let thread = thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default()).unwrap();
+            runtime.block_on(serve_within(limits, listener, Registry::new(), Arc::new(commands), told));
+        });
+        Self { address, shutdown: Some(shutdown), thread: Some(thread) }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends a request on a connection of its own and reads to the end.
+    fn ask(&self, request: &str, headers: &str) -> Reply {
+        let mut stream = self.connect();
+        let host = if headers.contains("host:") { String::new() } else { format!("host: {}\r\n", self.address) };
+        write!(stream, "{request} HTTP/1.1\r\n{host}{headers}connection: close\r\n\r\n").unwrap();
+        read_reply(stream)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown.take();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Reply {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+fn read_reply(mut stream: TcpStream) -> Reply {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no reply but {text:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Reply { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// Whether the server closes the connection without a word.
+fn is_closed_unread(mut stream: TcpStream) -> bool {
+    let mut byte = [0];
+    // Reset, if the client had sent something.
+    stream.read(&mut byte).is_ok_and(|read| read == 0) || stream.take_error().is_ok_and(|error| error.is_some())
+}
+
+#[test]
+fn health_and_readiness_are_told_apart() {
+    let server = Server::start(LIMITS, Fake { ready: false, ..fake() });
+    let health = server.ask("GET /healthz", NOTHING);
+    assert_eq!((health.status, health.body.as_str()), (200, "ok"));
+    assert_eq!(server.ask("GET /readyz", NOTHING).status, 503);
+    assert_eq!(Server::start(LIMITS, fake()).ask("GET /readyz", NOTHING).status, 200);
+}
+
+#[test]
+fn metrics_are_prometheus_text() {
+    let server = Server::start(LIMITS, fake());
+    let metrics = server.ask("GET /metrics?x=y", NOTHING);
+    assert_eq!(metrics.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert!(metrics.body.contains("\nsluicegate_admin_connections_refused_total 0\n"), "{}", metrics.body);
+}
+
+#[test]
+fn the_configuration_is_json() {
+    let server = Server::start(LIMITS, fake());
+    let config = server.ask("GET /api/config", NOTHING);
+    assert_eq!((config.status, config.header("content-type")), (200, Some("application/json")));
+    assert_eq!(config.json(), json!({ "generation": 3, "last_reload_error": null }));
+}
+
+#[test]
+fn a_reload_answers_with_its_plan() {
+    let server = Server::start(LIMITS, fake());
+    let text = server.ask("POST /reload", NOTHING);
+    assert_eq!((text.status, text.body.as_str()), (200, "kept 2 limits\n"));
+    let json = server.ask("POST /reload", "accept: text/html;q=0.5, Application/JSON;q=0.9\r\n");
+    assert_eq!((json.status, json.json()), (200, json!({ "ok": true, "plan": "kept 2 limits" })));
+}
+
+#[test]
+fn a_reload_that_fails_answers_with_the_report() {
+    let server = Server::start(LIMITS, Fake { reload: Err("error: line 3".into()), ..fake() });
+    let text = server.ask("POST /reload", "accept: */*\r\n");
+    assert_eq!((text.status, text.body.as_str()), (422, "error: line 3\n"));
+    let json = server.ask("POST /reload", "accept: application/json\r\n");
+    assert_eq!((json.status, json.json()), (422, json!({ "ok": false, "error": "error: line 3" })));
+}
+
+#[test]
+fn head_is_get_without_the_body() {
+    let server = Server::start(LIMITS, fake());
+    for path in ["/healthz", "/readyz", "/metrics", "/api/config"] {
+        let (head, get) = (server.ask(&format!("HEAD {path}"), NOTHING), server.ask(&format!("GET {path}"), NOTHING));
+        assert_eq!((head.status, head.body.as_str()), (200, ""));
+        assert_eq!(head.header("content-length"), get.header("content-length"));
+        assert_eq!(get.header("content-length"), Some(get.body.len().to_string().as_str()));
+    }
+}
+
+#[test]
+fn another_method_is_told_what_is_allowed() {
+    let server = Server::start(LIMITS, fake());
+    for (request, allow) in [("GET /reload", "POST"), ("POST /metrics", "GET, HEAD"), ("OPTIONS /healthz", "GET, HEAD")]
+    {
+        let reply = server.ask(request, NOTHING);
+        assert_eq!((reply.status, reply.header("allow")), (405, Some(allow)), "{request}");
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    }
+}
+
+#[test]
+fn another_path_is_told_what_exists() {
+    let server = Server::start(LIMITS, fake());
+    for path in ["/", "/healthz/", "/api", "//metrics"] {
+        let reply = server.ask(&format!("GET {path}"), NOTHING);
+        assert_eq!((reply.status, reply.header("content-type")), (404, Some("application/problem+json")));
+        let endpoints = json!(["GET /healthz", "GET /readyz", "GET /metrics", "GET /api/config", "POST /reload"]);
+        assert_eq!((&reply.json()["endpoints"], &reply.json()["status"]), (&endpoints, &json!(404)));
+    }
+}
+
+#[test]
+fn pages_of_others_are_refused() {
+    let server = Server::start(LIMITS, fake());
+    assert_eq!(server.ask("POST /reload", "origin: http://evil.example\r\n").status, 403);
+    assert_eq!(server.ask("POST /reload", &format!("origin: http://{}\r\n", server.address)).status, 200);
+    assert_eq!(server.ask("GET /api/config", "host: evil.example\r\n").status, 403);
+    assert_eq!(server.ask("GET /api/config", "host: localhost\r\n").status, 200);
+    assert_eq!(server.ask("GET /api/config", "host: localhost\r\nhost: localhost\r\n").status, 400);
+}
+
+#[test]
+fn a_body_is_ignored_up_to_64_kib() {
+    let server = Server::start(LIMITS, fake());
+    let ask = |length: usize| {
+        let mut stream = server.connect();
+        let head = format!(
+            "POST /reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&vec![b'x'; length]).unwrap();
+        read_reply(stream)
+    };
+    assert_eq!(ask(65_536).status, 200);
+    assert_eq!(ask(65_537).status, 413);
+}
+
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for() {
+    let server = Server::start(Limits { head: Duration::from_millis(50), ..LIMITS }, fake());
+    assert_eq!(server.ask("POST /reload", "content-length: 5\r\n").status, 408);
+}
+
+#[test]
+fn a_head_that_does_not_end_closes_the_connection() {
+    let server = Server::start(Limits { head: Duration::from_millis(50), ..LIMITS }, fake());
+    let mut slow = server.connect();
+    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
+    let mut rest = Vec::new();
+    slow.read_to_end(&mut rest).unwrap();
+    assert!(!rest.starts_with(b"HTTP/1.1 200"));
+    let mut silent = server.connect();
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn an_old_connection_gets_no_further_request() {
+    let server = Server::start(Limits { connection: Duration::from_millis(50), head: 2 * PATIENCE, ..LIMITS }, fake());
+    let mut idle = server.connect();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let reply = read_reply(idle);
+    assert_eq!((reply.status, reply.body.as_str()), (200, "ok"));
+}
+
+#[test]
+fn connections_beyond_the_bound_are_closed_and_counted() {
+    let server = Server::start(Limits { connections: 2, ..LIMITS }, fake());
+    let open: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+            assert_eq!(stream.read(&mut [0]).unwrap(), 1);
+            stream
+        })
+        .collect();
+    assert!(is_closed_unread(server.connect()));
+    drop(open);
+    // The server learns of the end of the others in its own time.
+    let page = loop {
+        let mut stream = server.connect();
+        let sent = stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        let mut text = String::new();
+        if sent.and_then(|()| stream.read_to_string(&mut text)).is_ok() && !text.is_empty() {
+            break text;
+        }
+    };
+    let line = page.lines().find(|line| line.starts_with("sluicegate_admin_connections_refused_total "));
+    assert!(line.and_then(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).unwrap() >= 1, "{page}");
+}
+
+fn gated() -> (Fake, Receiver<()>, SyncSender<()>) {
+    let ((begun, begins), (go, gate)) = (sync_channel(8), sync_channel(8));
+    (Fake { gate: Some((begun, Mutex::new(gate))), ..fake() }, begins, go)
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_not_waited_for_and_blocks_nothing_else() {
+    let (commands, begins, go) = gated();
+    let server = Server::start(Limits { request: Duration::from_millis(100), ..LIMITS }, commands);
+    assert_eq!(server.ask("POST /reload", NOTHING).status, 503);
+    assert_eq!(server.ask("POST /reload", NOTHING).status, 503);
+    assert_eq!(server.ask("GET /api/config", NOTHING).status, 200);
+    // The second never began: a hanging reload holds one thread.
+    assert_eq!((begins.try_recv().is_ok(), begins.try_recv().is_ok()), (true, false));
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    assert_eq!(server.ask("POST /reload", NOTHING).status, 200);
+}
+
+#[test]
+fn a_request_under_way_is_answered_when_the_server_ends() {
+    let (commands, begins, go) = gated();
+    let mut server = Server::start(LIMITS, commands);
+    let mut stream = server.connect();
+    stream.write_all(b"POST /reload HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    begins.recv_timeout(PATIENCE).unwrap();
+    server.shutdown.take().unwrap().send(true).unwrap();
+    // No longer listening: the end has come to the server.
+    while TcpStream::connect(server.address).is_ok() {}
+    go.send(()).unwrap();
+    assert_eq!(read_reply(stream).status, 200);
+}
+
+#[test]
+fn a_command_that_panics_is_a_500() {
+    let server = Server::start(LIMITS, Fake { ready: false, ..fake() });
+    assert_eq!(server.ask("GET /api/config", NOTHING).status, 500);
+    assert_eq!(server.ask("GET /healthz", NOTHING).status, 200);
+}
