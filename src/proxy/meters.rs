@@ -1,0 +1,277 @@
+//! What a worker counts. Each cell has one writer; `telemetry` sums them when somebody asks.
+
+use std::sync::Arc;
+
+use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
+
+use super::snapshot::Snapshot;
+
+static REQUESTS: Family = Family {
+    name: "sluicegate_requests_total",
+    help: "Finished requests by route and outcome.",
+    kind: Kind::Counter,
+    labels: &["route", "outcome"],
+};
+static RESPONSES: Family = Family {
+    name: "sluicegate_responses_total",
+    help: "Responses sent by route and class of status.",
+    kind: Kind::Counter,
+    labels: &["route", "class"],
+};
+static DECISIONS: Family = Family {
+    name: "sluicegate_limit_decisions_total",
+    help: "Decisions of each limit: admitted, admitted-later, refused, queue-full, wait-timeout, too-costly, \
+           table-full, cancelled, queued, shadow-refused.",
+    kind: Kind::Counter,
+    labels: &["limit", "decision"],
+};
+static UPSTREAM_SECONDS: Family = Family {
+    name: "sluicegate_upstream_response_seconds",
+    help: "Time from sending a request to the head of its response, by upstream.",
+    kind: Kind::Histogram,
+    labels: &["upstream"],
+};
+static UPSTREAM_RETRIES: Family = Family {
+    name: "sluicegate_upstream_retries_total",
+    help: "Requests sent again, by upstream and cause.",
+    kind: Kind::Counter,
+    labels: &["upstream", "cause"],
+};
+static CONNECTIONS: Family = Family {
+    name: "sluicegate_client_connections_total",
+    help: "Client connections accepted.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+static ACCEPT_ERRORS: Family = Family {
+    name: "sluicegate_accept_errors_total",
+    help: "Failed accepts, after each of which accepting pauses.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+static MALFORMED: Family = Family {
+    name: "sluicegate_malformed_connections_total",
+    help: "Connections closed because what came was not HTTP/1 that we accept, or came too slowly.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+
+/// How an exchange ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Outcome {
+    /// The upstream's response went out whole.
+    Forwarded,
+    /// The gateway answered as the route says.
+    Responded,
+    /// A limit refused.
+    Refused,
+    /// It waited for a limit in vain.
+    WaitTimeout,
+    /// It overran its timeout.
+    Timeout,
+    /// The upstream could not be reached or broke off.
+    UpstreamError,
+    /// The client went away.
+    ClientGone,
+    /// No route matched.
+    NoRoute,
+    /// The request was not acceptable.
+    Malformed,
+}
+
+impl Outcome {
+    const ALL: [Self; 9] = [
+        Self::Forwarded,
+        Self::Responded,
+        Self::Refused,
+        Self::WaitTimeout,
+        Self::Timeout,
+        Self::UpstreamError,
+        Self::ClientGone,
+        Self::NoRoute,
+        Self::Malformed,
+    ];
+
+    /// Its name in metrics and in the access log.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Forwarded => "forwarded",
+            Self::Responded => "responded",
+            Self::Refused => "refused",
+            Self::WaitTimeout => "wait-timeout",
+            Self::Timeout => "timeout",
+            Self::UpstreamError => "upstream-error",
+            Self::ClientGone => "client-gone",
+            Self::NoRoute => "no-route",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+/// What a limit said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Decision {
+    /// Admitted at once.
+    Admitted,
+    /// Put in its queue.
+    Queued,
+    /// Admitted from its queue.
+    AdmittedLater,
+    /// Refused: no room.
+    Refused,
+    /// Refused: its queue is full.
+    QueueFull,
+    /// Waited in vain.
+    WaitTimeout,
+    /// Can never fit.
+    TooCostly,
+    /// Its key table is full.
+    TableFull,
+    /// The key is missing and the limit refuses that.
+    MissingKey,
+    /// The client went away while it waited.
+    Cancelled,
+    /// A shadow limit would have refused.
+    ShadowRefused,
+}
+
+impl Decision {
+    const ALL: [(Self, &'static str); 11] = [
+        (Self::Admitted, "admitted"),
+        (Self::Queued, "queued"),
+        (Self::AdmittedLater, "admitted-later"),
+        (Self::Refused, "refused"),
+        (Self::QueueFull, "queue-full"),
+        (Self::WaitTimeout, "wait-timeout"),
+        (Self::TooCostly, "too-costly"),
+        (Self::TableFull, "table-full"),
+        (Self::MissingKey, "missing-key"),
+        (Self::Cancelled, "cancelled"),
+        (Self::ShadowRefused, "shadow-refused"),
+    ];
+}
+
+const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+
+/// A worker's counters for one generation of the configuration.
+pub struct Meters {
+    routes: Vec<RouteMeters>,
+    unrouted: RouteMeters,
+    limits: Vec<Vec<Counter>>,
+    upstreams: Vec<UpstreamMeters>,
+}
+
+struct RouteMeters {
+    outcomes: Vec<Counter>,
+    classes: Vec<Counter>,
+}
+
+/// A worker's figures of one upstream.
+pub struct UpstreamMeters {
+    /// Time to the response head.
+    pub seconds: Histogram,
+    /// Sent again because the connection had died idle.
+    pub stale: Counter,
+    /// Sent to another server because one could not be reached.
+    pub unreachable: Counter,
+}
+
+/// A worker's counters that no configuration changes.
+pub struct ConnectionMeters {
+    /// Accepted connections.
+    pub accepted: Counter,
+    /// Failed accepts.
+    pub accept_errors: Counter,
+    /// Connections closed for what came over them.
+    pub malformed: Counter,
+}
+
+impl ConnectionMeters {
+    /// A worker's cells.
+    pub fn new(registry: &Registry) -> Self {
+        Self {
+            accepted: registry.counter(&CONNECTIONS, &[]),
+            accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
+            malformed: registry.counter(&MALFORMED, &[]),
+        }
+    }
+}
+
+impl RouteMeters {
+    fn new(registry: &Registry, route: &str) -> Self {
+        Self {
+            outcomes: Outcome::ALL
+                .iter()
+                .map(|outcome| registry.counter(&REQUESTS, &[route, outcome.text()]))
+                .collect(),
+            classes: CLASSES.iter().map(|class| registry.counter(&RESPONSES, &[route, class])).collect(),
+        }
+    }
+}
+
+impl Meters {
+    /// A worker's cells for a snapshot.
+    pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot) -> Self {
+        Self {
+            routes: snapshot.routes.iter().map(|route| RouteMeters::new(registry, &route.name)).collect(),
+            unrouted: RouteMeters::new(registry, ""),
+            limits: snapshot
+                .limits
+                .iter()
+                .map(|limit| {
+                    Decision::ALL.iter().map(|(_, text)| registry.counter(&DECISIONS, &[&limit.name, text])).collect()
+                })
+                .collect(),
+            upstreams: snapshot
+                .upstreams
+                .iter()
+                .map(|upstream| UpstreamMeters {
+                    seconds: registry.histogram(&UPSTREAM_SECONDS, &[&upstream.name]),
+                    stale: registry.counter(&UPSTREAM_RETRIES, &[&upstream.name, "stale-connection"]),
+                    unreachable: registry.counter(&UPSTREAM_RETRIES, &[&upstream.name, "unreachable"]),
+                })
+                .collect(),
+        }
+    }
+
+    /// Counts a finished exchange.
+    pub fn finished(&self, route: Option<usize>, outcome: Outcome, status: Option<u16>) {
+        let meters = route.and_then(|route| self.routes.get(route)).unwrap_or(&self.unrouted);
+        if let Some(counter) = meters.outcomes.get(outcome as usize) {
+            counter.inc();
+        }
+        let class = status.map(|status| usize::from(status / 100).wrapping_sub(2));
+        if let Some(counter) = class.and_then(|class| meters.classes.get(class)) {
+            counter.inc();
+        }
+    }
+
+    /// Counts what a limit said; `limit` is its place in the file.
+    pub fn decided(&self, limit: usize, decision: Decision) {
+        if let Some(counter) = self.limits.get(limit).and_then(|limit| limit.get(decision as usize)) {
+            counter.inc();
+        }
+    }
+
+    /// The figures of an upstream, by its place in the file.
+    pub fn upstream(&self, upstream: usize) -> Option<&UpstreamMeters> {
+        self.upstreams.get(upstream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_and_decision_has_its_own_place() {
+        for (place, outcome) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(*outcome as usize, place);
+        }
+        for (place, (decision, _)) in Decision::ALL.iter().enumerate() {
+            assert_eq!(*decision as usize, place);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::admission::Rules;
+use crate::balance::Balancer;
+use crate::config::{Cors, RateHeaders};
+use crate::dead_letter::DeadLetters;
+use crate::telemetry::AccessLog;
+use crate::time::Span;
+use crate::upstream::{Endpoint, Load};
+
+/// One generation of the configuration, built whole before any request sees it.
+pub struct Snapshot {
+    /// Which one; it grows by one with each reload that changed something.
+    pub generation: u64,
+    /// Client, route, key, limits.
+    pub rules: Rules,
+    /// What a route does, in the order of [`Rules::routes`].
+    pub routes: Vec<RoutePlan>,
+    /// What a limit's refusal looks like, in the file's order.
+    pub limits: Vec<LimitPlan>,
+    /// Where requests go, in the file's order.
+    pub upstreams: Vec<UpstreamPlan>,
+    /// Which rate fields go out.
+    pub rate_headers: RateHeaders,
+    /// The dead-letter log, if there is one.
+    pub dead_letters: Option<DeadLetters>,
+    /// The access log, if it is on.
+    pub access_log: Option<AccessLog>,
+}
+
+/// What is done with an admitted request of a route.
+pub struct RoutePlan {
+    /// The route's name.
+    pub name: Arc<str>,
+    /// Forward or answer.
+    pub action: RouteAction,
+    /// What refusals tell browsers.
+    pub cors: Option<Cors>,
+    /// The route's limits, as indexes into [`Snapshot::limits`], in the order of its policy.
+    pub limits: Vec<usize>,
+    /// The route's own timeout, before the limits' are taken into account.
+    pub timeout: Option<Span>,
+}
+
+/// Forward or answer.
+pub enum RouteAction {
+    /// To [`Snapshot::upstreams`] of this index.
+    Forward(usize),
+    /// From the gateway.
+    Respond {
+        /// Its status.
+        status: u16,
+        /// Its body, text.
+        body: Arc<str>,
+    },
+}
+
+/// What a limit's refusal looks like.
+pub struct LimitPlan {
+    /// The limit's name.
+    pub name: Arc<str>,
+    /// Status of a refusal.
+    pub status: u16,
+    /// Largest random extra of Retry-After.
+    pub retry_after_jitter: Span,
+    /// The limit's timeout while it is enforced.
+    pub timeout: Option<Span>,
+}
+
+/// Where requests of an upstream go.
+pub struct UpstreamPlan {
+    /// The upstream's name.
+    pub name: Arc<str>,
+    /// Who gets which request.
+    pub balancer: Balancer,
+    /// Whether loads are what all workers have in flight, or the choosing worker's own alone.
+    pub counts_all_workers: bool,
+    /// Its servers, in the balancer's order.
+    pub servers: Vec<(Endpoint, Arc<Load>)>,
+}
+
+impl Snapshot {
+    /// The plan of a limit, by a route and the limit's place in the route.
+    pub fn limit_of(&self, route: usize, place: usize) -> Option<&LimitPlan> {
+        self.limits.get(*self.routes.get(route)?.limits.get(place)?)
+    }
+}
+
+/// Where workers find the current snapshot: one atomic to look at for each exchange, one lock when it has changed.
+pub struct Feed {
+    generation: AtomicU64,
+    latest: Mutex<Arc<Snapshot>>,
+}
+
+impl Feed {
+    /// A feed whose current snapshot is `first`.
+    pub fn new(first: Arc<Snapshot>) -> Arc<Self> {
+        Arc::new(Self { generation: AtomicU64::new(first.generation), latest: Mutex::new(first) })
+    }
+
+    /// Makes `next` the current one.
+    pub fn publish(&self, next: Arc<Snapshot>) {
+        let generation = next.generation;
+        let old = {
+            let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *latest, next)
+        };
+        self.generation.store(generation, Ordering::Release);
+        drop(old);
+    }
+
+    /// The current generation.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The current snapshot.
+    pub fn latest(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.latest.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,208 @@
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::body::RequestBody;
+use super::flight::{Flights, SWEEP_EVERY};
+use super::meters::{ConnectionMeters, Meters};
+use super::snapshot::{Feed, Snapshot};
+use crate::telemetry::Registry;
+use crate::time::{Clock, Tick};
+use crate::upstream::{Endpoint, Server};
+
+/// How often idle upstream connections are looked at.
+const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// A worker's servers by upstream and endpoint: what identifies them across reloads.
+type Servers = HashMap<(Arc<str>, Endpoint), Rc<Server<RequestBody>>>;
+
+/// What one worker thread owns. Nothing in it is shared with another thread but the feed, the registry and the gauges.
+pub struct Worker {
+    /// Its number, from 0.
+    pub index: usize,
+    /// The clock, read twice per exchange.
+    pub clock: Clock,
+    /// Requests in flight by deadline.
+    pub flights: Rc<Flights>,
+    /// Counters that no configuration changes.
+    pub connections: ConnectionMeters,
+    feed: Arc<Feed>,
+    registry: Arc<Registry>,
+    gauges: Arc<WorkerGauges>,
+    view: RefCell<Rc<View>>,
+    servers: RefCell<Servers>,
+    random: Cell<u64>,
+    turn: Cell<u64>,
+}
+
+/// What others may read of a worker at any time.
+#[derive(Debug, Default)]
+pub struct WorkerGauges {
+    /// Open client connections.
+    pub connections: AtomicU64,
+    /// Requests in flight.
+    pub in_flight: AtomicU64,
+}
+
+/// A snapshot with what this worker keeps for it.
+pub struct View {
+    /// The shared part.
+    pub snapshot: Arc<Snapshot>,
+    /// This worker's servers: upstream by upstream, in the balancer's order.
+    pub servers: Vec<Vec<Rc<Server<RequestBody>>>>,
+    /// This worker's counters.
+    pub meters: Meters,
+}
+
+impl Worker {
+    /// A worker that has not accepted anything yet.
+    pub fn new(
+        index: usize,
+        clock: Clock,
+        feed: Arc<Feed>,
+        registry: Arc<Registry>,
+        gauges: Arc<WorkerGauges>,
+    ) -> Rc<Self> {
+        let snapshot = feed.latest();
+        let servers = RefCell::new(HashMap::new());
+        let view = View::build(snapshot, &registry, &mut servers.borrow_mut(), index);
+        let seed = RandomState::new().hash_one(index);
+        Rc::new(Self {
+            index,
+            flights: Flights::new(clock.now()),
+            connections: ConnectionMeters::new(&registry),
+            clock,
+            feed,
+            registry,
+            gauges,
+            view: RefCell::new(Rc::new(view)),
+            servers,
+            random: Cell::new(seed),
+            turn: Cell::new(seed >> 32),
+        })
+    }
+
+    /// The current view; taken over from the feed if its generation has moved on.
+    pub fn view(&self) -> Rc<View> {
+        let seen = self.view.borrow().snapshot.generation;
+        if seen != self.feed.generation() {
+            self.refresh();
+        }
+        Rc::clone(&self.view.borrow())
+    }
+
+    /// Takes the latest snapshot over: servers that stay keep their connections, those that went close theirs.
+    pub fn refresh(&self) {
+        let snapshot = self.feed.latest();
+        if snapshot.generation == self.view.borrow().snapshot.generation {
+            return;
+        }
+        let view = View::build(snapshot, &self.registry, &mut self.servers.borrow_mut(), self.index);
+        let old = self.view.replace(Rc::new(view));
+        drop(old);
+    }
+
+    /// Counts a connection for as long as the guard lives.
+    pub fn connection_opened(self: &Rc<Self>) -> ConnectionGuard {
+        self.connections.accepted.inc();
+        self.gauges.connections.fetch_add(1, Ordering::Relaxed);
+        ConnectionGuard(Rc::clone(self))
+    }
+
+    /// Publishes how much is in flight.
+    pub fn publish_in_flight(&self) {
+        self.gauges.in_flight.store(self.flights.count(), Ordering::Relaxed);
+    }
+
+    /// Open client connections.
+    pub fn open_connections(&self) -> u64 {
+        self.gauges.connections.load(Ordering::Relaxed)
+    }
+
+    /// A number that nobody outside can guess cheaply; not for secrets. `SplitMix64` (Steele, Lea, Flood 2014).
+    pub fn random(&self) -> u64 {
+        let state = self.random.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.random.set(state);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A counter that grows by one at each call: whose turn it is.
+    pub fn turn(&self) -> u64 {
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        turn
+    }
+
+    /// Sweeps deadlines and idle connections for as long as the worker runs.
+    pub async fn keep_house(self: Rc<Self>) {
+        let sweep = async {
+            loop {
+                self.flights.any().await;
+                tokio::time::sleep(SWEEP_EVERY.into()).await;
+                self.flights.sweep(self.clock.now());
+            }
+        };
+        let prune = async {
+            loop {
+                tokio::time::sleep(PRUNE_EVERY).await;
+                let now = self.clock.now();
+                for server in self.servers.borrow().values() {
+                    server.prune(now);
+                }
+            }
+        };
+        tokio::join!(sweep, prune);
+    }
+
+    /// Closes idle upstream connections; for the end.
+    pub fn close_idle(&self, now: Tick) {
+        for server in self.servers.borrow().values() {
+            server.retire();
+            server.prune(now);
+        }
+    }
+}
+
+/// An open connection of a worker.
+pub struct ConnectionGuard(Rc<Worker>);
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.gauges.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl View {
+    fn build(
+        snapshot: Arc<Snapshot>,
+        registry: &Arc<Registry>,
+        known: &mut Servers,
+        worker: usize,
+    ) -> Self {
+        let mut kept = HashMap::new();
+        let mut servers = Vec::with_capacity(snapshot.upstreams.len());
+        for upstream in &snapshot.upstreams {
+            let mut of_upstream = Vec::with_capacity(upstream.servers.len());
+            for (endpoint, load) in &upstream.servers {
+                let key = (Arc::clone(&upstream.name), endpoint.clone());
+                let server = known
+                    .remove(&key)
+                    .unwrap_or_else(|| Server::new(endpoint.clone(), Arc::clone(load), worker));
+                of_upstream.push(Rc::clone(&server));
+                kept.insert(key, server);
+            }
+            servers.push(of_upstream);
+        }
+        for gone in known.values() {
+            gone.retire();
+        }
+        *known = kept;
+        let meters = Meters::new(registry, &snapshot);
+        Self { snapshot, servers, meters }
+    }
+}
