@@ -1,0 +1,99 @@
+//! The command line. Thin: it reads arguments, prints, and turns results into exit codes.
+//!
+//! Data goes to stdout, errors to stderr. Caller: `main`.
+
+mod banner;
+mod check;
+mod dead_letters;
+mod log;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+const EXAMPLES: &str = "Examples:
+  sluicegate                                  run on ./gateway.toml
+  sluicegate run -c /etc/sluicegate/gateway.toml
+  sluicegate check -c candidate.toml          say what is wrong with a file, exit 1 if anything is
+  sluicegate dead-letters ls --since 10m      who was refused, and why
+  kill -HUP $(pidof sluicegate)               read the file again; it is also watched
+  kill -TERM $(pidof sluicegate)              finish what is in flight, then end";
+
+/// A front door that admits each client at the rate you chose.
+#[derive(Debug, Parser)]
+#[command(name = "sluicegate", version, about, after_help = EXAMPLES, propagate_version = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The configuration file.
+    #[arg(short, long, value_name = "FILE", default_value = "gateway.toml", global = true)]
+    config: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway (what happens without a command).
+    #[command(after_help = "Examples:
+  sluicegate run
+  sluicegate run -c /etc/sluicegate/gateway.toml
+  RUST_LOG=debug sluicegate run")]
+    Run,
+    /// Check a configuration file: exit 0 if it is right, 1 with every error if not.
+    #[command(after_help = "Examples:
+  sluicegate check
+  sluicegate check -c candidate.toml && mv candidate.toml gateway.toml
+  sluicegate check --health                   is the gateway that runs on this file alive?")]
+    Check(check::CheckArguments),
+    /// Read the dead-letter log: who was refused or timed out, and why.
+    #[command(after_help = dead_letters::EXAMPLES)]
+    DeadLetters(dead_letters::DeadLettersArguments),
+    /// Print a completion script for a shell.
+    #[command(after_help = "Example:
+  sluicegate completions bash > /etc/bash_completion.d/sluicegate")]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Reads the command line and does what it says.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.command.unwrap_or(Command::Run) {
+        Command::Run => run::run(&arguments.config),
+        Command::Check(check) => check::check(&arguments.config, &check),
+        Command::DeadLetters(command) => dead_letters::run(&arguments.config, &command),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_means_run_on_gateway_toml() {
+        let arguments = Arguments::parse_from(["sluicegate"]);
+        assert!(arguments.command.is_none());
+        assert_eq!(arguments.config, PathBuf::from("gateway.toml"));
+    }
+
+    #[test]
+    fn the_file_may_come_before_or_after_the_command() {
+        for line in [["sluicegate", "-c", "x", "check"], ["sluicegate", "check", "-c", "x"]] {
+            let arguments = Arguments::parse_from(line);
+            assert_eq!(arguments.config, PathBuf::from("x"));
+            assert!(matches!(arguments.command, Some(Command::Check(_))));
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Model -> snapshot. Nothing here touches what runs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::admission::{KeyExpr, LimitUse, RouteRules, Rules};
+use crate::balance::{self, Balancer, Strategy};
+use crate::config::{Action, LimitRule, Model, Route, ServerAddress, Upstream};
+use crate::dead_letter::{DeadLetters, Settings};
+use crate::limiter::{Algorithm, KeyHasher, Limit, Mode, Policy, PolicyError};
+use crate::proxy::{LimitPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan};
+use crate::telemetry::AccessLog;
+use crate::time::Span;
+use crate::upstream::{EchoServers, Endpoint, Load};
+
+/// Why a model that parsed cannot run here and now.
+#[derive(Debug)]
+pub enum BuildError {
+    /// A listening socket.
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// `[[listener]]` or `[admin]`.
+        section: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// An echo server.
+    Echo {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The dead-letter log.
+    DeadLetters {
+        /// Its directory.
+        directory: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The limits of a route.
+    Limits {
+        /// The route.
+        route: Arc<str>,
+        /// Why.
+        source: PolicyError,
+    },
+    /// A thread could not be started.
+    Thread(io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen { address, section, source } => {
+                write!(f, "{section} {address}: cannot listen: {source}")?;
+                match source.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        write!(f, "; something else holds the port (ss -ltnp shows what), or choose another")
+                    }
+                    io::ErrorKind::PermissionDenied => {
+                        write!(f, "; ports below 1024 need root or CAP_NET_BIND_SERVICE")
+                    }
+                    io::ErrorKind::AddrNotAvailable => write!(f, "; this machine has no such address"),
+                    _ => Ok(()),
+                }
+            }
+            Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
+            Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
+            Self::Limits { route, source } => write!(f, "route {route:?}: {source}"),
+            Self::Thread(source) => write!(f, "a thread cannot be started: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Listen { source, .. }
+            | Self::Echo { source, .. }
+            | Self::DeadLetters { source, .. }
+            | Self::Thread(source) => Some(source),
+            Self::Limits { source, .. } => Some(source),
+        }
+    }
+}
+
+/// What outlives a snapshot, by the names that identify it across reloads.
+pub struct Lasting {
+    /// Live limits, with the key that they count by.
+    pub limits: HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
+    /// In-flight cells of each upstream's servers.
+    pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+    /// The servers inside this process.
+    pub echo: EchoServers,
+    /// The secret of key fingerprints.
+    pub hasher: KeyHasher,
+    /// How many workers there are.
+    pub workers: usize,
+}
+
+/// A snapshot that is ready to be published, and what has to be done when it is.
+pub struct Built {
+    /// To be published.
+    pub snapshot: Snapshot,
+    /// Live limits from now on.
+    pub limits: HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
+    /// In-flight cells from now on.
+    pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+}
+
+/// Builds the snapshot of a model. Limits that stay are taken over, not yet reconfigured.
+pub fn build(
+    model: &Model,
+    generation: u64,
+    lasting: &mut Lasting,
+    dead_letters: Option<DeadLetters>,
+    access_log: Option<AccessLog>,
+) -> Result<Built, BuildError> {
+    let limits: HashMap<_, _> =
+        model.limits.iter().map(|rule| (Arc::clone(&rule.spec.name), live_limit(rule, lasting))).collect();
+    let mut loads = HashMap::new();
+    let mut upstreams = Vec::with_capacity(model.upstreams.len());
+    for upstream in &model.upstreams {
+        upstreams.push(upstream_plan(upstream, lasting, &mut loads)?);
+    }
+    let mut rules = Vec::with_capacity(model.routes.len());
+    for route in &model.routes {
+        rules.push(route_rules(route, model, &limits)?);
+    }
+    let snapshot = Snapshot {
+        generation,
+        rules: Rules::new(model.client.clone(), rules, lasting.hasher.clone()),
+        routes: model.routes.iter().map(route_plan).collect(),
+        limits: model.limits.iter().map(limit_plan).collect(),
+        upstreams,
+        rate_headers: model.server.rate_headers,
+        dead_letters,
+        access_log,
+    };
+    Ok(Built { snapshot, limits, loads })
+}
+
+/// Whether a live limit's counts still mean the same under this rule: the algorithm and the key are what they were.
+fn keeps_counts(limit: &Limit, key: &KeyExpr, rule: &LimitRule) -> bool {
+    let same_algorithm = match (&limit.spec().algorithm, &rule.spec.algorithm) {
+        (Algorithm::TimerWheel(_), Algorithm::TimerWheel(_)) => true,
+    };
+    same_algorithm && *key == rule.key
+}
+
+fn live_limit(rule: &LimitRule, lasting: &Lasting) -> (Arc<Limit>, KeyExpr) {
+    match lasting.limits.get(&rule.spec.name) {
+        Some((limit, key)) if keeps_counts(limit, key, rule) => (Arc::clone(limit), key.clone()),
+        _ => (Limit::new(rule.spec.clone()), rule.key.clone()),
+    }
+}
+
+fn upstream_plan(
+    upstream: &Upstream,
+    lasting: &mut Lasting,
+    loads: &mut HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+) -> Result<UpstreamPlan, BuildError> {
+    let mut servers = Vec::with_capacity(upstream.servers.len());
+    let mut shares = Vec::with_capacity(upstream.servers.len());
+    for server in &upstream.servers {
+        let name: Arc<str> = server.address.to_string().into();
+        let (host, port) = match &server.address {
+            ServerAddress::Tcp { host, port } => (host.as_str().into(), *port),
+            ServerAddress::Echo(echo) => {
+                let address = lasting
+                    .echo
+                    .address(echo)
+                    .map_err(|source| BuildError::Echo { name: echo.clone(), source })?;
+                (address.ip().to_string().into(), address.port())
+            }
+        };
+        let key = (Arc::clone(&upstream.name), Arc::clone(&name));
+        let load = lasting.loads.get(&key).cloned().unwrap_or_else(|| Load::new(lasting.workers));
+        loads.insert(key, Arc::clone(&load));
+        shares.push(balance::Server { name: name.to_string(), weight: server.weight });
+        servers.push((Endpoint { name, host, port }, load));
+    }
+    let bound = upstream.hash_balance;
+    Ok(UpstreamPlan {
+        name: Arc::clone(&upstream.name),
+        balancer: Balancer::new(upstream.balance, bound, &shares),
+        counts_all_workers: matches!(upstream.balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
+        servers,
+    })
+}
+
+fn route_rules(
+    route: &Route,
+    model: &Model,
+    live: &HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
+) -> Result<RouteRules, BuildError> {
+    let rules: Vec<&LimitRule> = route.limits.iter().filter_map(|limit| model.limits.get(*limit)).collect();
+    let limits = rules.iter().filter_map(|rule| live.get(&rule.spec.name)).map(|(limit, _)| Arc::clone(limit));
+    let policy = Policy::new(limits.collect())
+        .map_err(|source| BuildError::Limits { route: Arc::clone(&route.name), source })?;
+    let hash_key = match route.action {
+        Action::Forward(upstream) => model
+            .upstreams
+            .get(upstream)
+            .filter(|upstream| upstream.balance == Strategy::Hash && upstream.servers.len() > 1)
+            .map(|upstream| upstream.hash_key.clone()),
+        Action::Respond { .. } => None,
+    };
+    Ok(RouteRules {
+        name: Arc::clone(&route.name),
+        pattern: route.pattern.clone(),
+        policy,
+        limits: rules
+            .iter()
+            .map(|rule| LimitUse {
+                key: rule.key.clone(),
+                on_missing: rule.on_missing_key,
+                cost: rule.cost.unwrap_or(route.cost),
+            })
+            .collect(),
+        hash_key,
+        timeout: shortest_timeout(route, &rules),
+        count_preflight: route.cors.as_ref().is_none_or(|cors| cors.count_preflight),
+    })
+}
+
+/// The smallest of the route's timeout and every enforced limit's.
+fn shortest_timeout(route: &Route, rules: &[&LimitRule]) -> Option<Span> {
+    rules.iter().filter_map(|rule| enforced_timeout(rule)).chain(route.timeout).min()
+}
+
+fn enforced_timeout(rule: &LimitRule) -> Option<Span> {
+    rule.timeout.filter(|_| rule.spec.mode == Mode::Enforce)
+}
+
+fn route_plan(route: &Route) -> RoutePlan {
+    RoutePlan {
+        name: Arc::clone(&route.name),
+        action: match &route.action {
+            Action::Forward(upstream) => RouteAction::Forward(*upstream),
+            Action::Respond { status, body } => RouteAction::Respond { status: *status, body: Arc::clone(body) },
+        },
+        cors: route.cors.clone(),
+        limits: route.limits.clone(),
+        timeout: route.timeout,
+    }
+}
+
+fn limit_plan(rule: &LimitRule) -> LimitPlan {
+    LimitPlan {
+        name: Arc::clone(&rule.spec.name),
+        status: rule.status,
+        retry_after_jitter: rule.retry_after_jitter,
+        timeout: enforced_timeout(rule),
+    }
+}
+
+/// `[dead_letter]` as its room takes it.
+pub fn dead_letter_settings(section: &crate::config::DeadLetter) -> Settings {
+    use crate::config::Fsync as From;
+    use crate::dead_letter::Fsync as To;
+    Settings {
+        directory: section.directory.clone(),
+        max_record_rate: section.max_record_rate,
+        max_key_rate: section.max_key_rate,
+        rotate_size: section.rotate_size,
+        rotate_age: section.rotate_age,
+        max_total_size: section.max_total_size,
+        max_age: section.max_age,
+        fsync: match section.fsync {
+            From::Always => To::Always,
+            From::Rotate => To::Rotate,
+            From::Never => To::Never,
+            From::Interval(span) => To::Interval(span),
+        },
+        redact: section.redact.clone(),
+    }
+}

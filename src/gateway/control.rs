@@ -1,0 +1,435 @@
+//! The running gateway as its operator holds it: start, reload, look, end.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::build::{self, BuildError, Built, Lasting};
+use super::gauges::{self, ControlCounts, LimitGauges};
+use super::worker::{Command, WorkerThread};
+use crate::admin;
+use crate::config::{self, AccessFormat, Loaded, Model};
+use crate::dead_letter::DeadLetters;
+use crate::limiter::KeyHasher;
+use crate::proxy::{self, Feed};
+use crate::telemetry::{AccessLog, AccessLogFormat, Registration, Registry};
+use crate::time::{Clock, Span};
+use crate::upstream::EchoServers;
+
+/// The running gateway.
+pub struct Control {
+    path: PathBuf,
+    registry: Arc<Registry>,
+    clock: Clock,
+    counts: Arc<ControlCounts>,
+    draining: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// What reloads change, one at a time.
+struct State {
+    model: Model,
+    text: String,
+    /// The last text that was right and yet could not be built, so that the watcher does not try it again and again.
+    refused: Option<String>,
+    last_error: Option<String>,
+    lasting: Lasting,
+    feed: Arc<Feed>,
+    workers: Vec<WorkerThread>,
+    listening: HashMap<SocketAddr, SocketAddr>,
+    dead_letters: Option<DeadLetters>,
+    access_log: Option<AccessLog>,
+    admin: Option<AdminServer>,
+    limit_gauges: LimitGauges,
+    log_gauges: Vec<Registration>,
+    _gauges: Vec<Registration>,
+}
+
+struct AdminServer {
+    configured: SocketAddr,
+    bound: SocketAddr,
+    /// Dropping it ends the server.
+    _alive: tokio::sync::watch::Sender<bool>,
+}
+
+/// What a reload did.
+#[derive(Debug)]
+pub enum Reloaded {
+    /// The text is what runs already.
+    Unchanged,
+    /// A new generation runs; the plan says what changed.
+    Changed(String),
+}
+
+impl Control {
+    /// Starts everything that the file at `path` says, which was loaded before.
+    pub fn start(path: &Path, loaded: Loaded) -> Result<Arc<Self>, BuildError> {
+        let Loaded { model, text, warnings: _ } = loaded;
+        let clock = Clock::system();
+        let registry = Registry::new();
+        let workers = model.server.workers.unwrap_or_else(available_cores);
+        let mut lasting = Lasting {
+            limits: HashMap::new(),
+            loads: HashMap::new(),
+            echo: EchoServers::new(),
+            hasher: KeyHasher::random(),
+            workers,
+        };
+        let bound = bind_all(&model, &HashMap::new(), workers)?;
+        let admin = bind_admin(&model, None)?;
+        let dead_letters = start_dead_letters(&model, &clock)?;
+        let access_log = open_access_log(&model);
+        let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())
+            ?;
+        lasting.limits = built.limits;
+        lasting.loads = built.loads;
+        let feed = Feed::new(Arc::new(built.snapshot));
+        let workers = (0..workers)
+            .map(|index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(&registry)))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(BuildError::Thread)?;
+        let counts = Arc::new(ControlCounts::default());
+        let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
+        let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), access_log.as_ref());
+        let limit_gauges = LimitGauges::of(&registry, &lasting.limits);
+        let mut state = State {
+            model,
+            text,
+            refused: None,
+            last_error: None,
+            lasting,
+            feed,
+            workers,
+            listening: HashMap::new(),
+            dead_letters,
+            access_log,
+            admin: None,
+            limit_gauges,
+            log_gauges,
+            _gauges: gauges,
+        };
+        state.listen(bound);
+        let control = Arc::new(Self {
+            path: path.to_owned(),
+            registry,
+            clock,
+            counts,
+            draining: AtomicBool::new(false),
+            state: Mutex::new(state),
+        });
+        if let Some((configured, listener)) = admin {
+            control.start_admin(configured, listener)?;
+        }
+        Ok(control)
+    }
+
+    /// The file that it runs on.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it listens: what the file says and what was bound, in the file's order.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let state = self.state();
+        let listeners = state.model.listeners.iter();
+        listeners.filter_map(|listener| state.listening.get(&listener.address).copied()).collect()
+    }
+
+    /// Where the admin interface listens.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.state().admin.as_ref().map(|admin| admin.bound)
+    }
+
+    /// Reads the file again and changes over to what it says. A file that is wrong changes nothing.
+    ///
+    /// `asked` is false for the watcher, whose events are hints: the same text is not reported twice.
+    pub fn reload(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
+        let mut state = self.state();
+        if self.draining.load(Ordering::Acquire) {
+            return Err("the gateway is draining; it reads no new configuration".into());
+        }
+        let loaded = config::load(&self.path);
+        if !asked && state.has_seen(&loaded) {
+            return Ok(Reloaded::Unchanged);
+        }
+        let changed = loaded.map_err(|error| (None, error.to_string())).and_then(|loaded| {
+            let Loaded { model, warnings, text } = loaded;
+            if text == state.text {
+                return Ok(Reloaded::Unchanged);
+            }
+            match self.change_over(&mut state, model, &text) {
+                Ok(plan) => Ok(Reloaded::Changed(format!("{plan}{warnings}"))),
+                Err(error) => Err((Some(text), error.to_string())),
+            }
+        });
+        match changed {
+            Ok(reloaded) => {
+                state.refused = None;
+                state.last_error = None;
+                self.counts.reloaded(true);
+                match &reloaded {
+                    Reloaded::Unchanged => tracing::info!("configuration unchanged"),
+                    Reloaded::Changed(plan) => {
+                        tracing::info!(generation = state.feed.generation(), "configuration reloaded\n{plan}");
+                    }
+                }
+                Ok(reloaded)
+            }
+            Err((text, report)) => {
+                tracing::error!("reload refused, the old rules go on:\n{report}");
+                state.refused = text;
+                state.last_error = Some(report.clone());
+                self.counts.reloaded(false);
+                Err(report)
+            }
+        }
+    }
+
+    /// Builds what the model says, then swaps.
+    fn change_over(self: &Arc<Self>, state: &mut State, model: Model, text: &str) -> Result<String, BuildError> {
+        let plan = config::diff(&state.model, &model);
+        // All that can fail.
+        let bound = bind_all(&model, &state.listening, state.workers.len())?;
+        let admin = bind_admin(&model, state.admin.as_ref())?;
+        let dead_letters = match &state.dead_letters {
+            Some(log) if model.dead_letter.is_some() => Some(log.clone()),
+            _ => start_dead_letters(&model, &self.clock)?,
+        };
+        let access_log = match &state.access_log {
+            Some(log) if model.log.access == state.model.log.access => Some(log.clone()),
+            _ => open_access_log(&model),
+        };
+        let generation = state.feed.generation() + 1;
+        let built =
+            build::build(&model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
+        if state.dead_letters.is_some() {
+            reconfigure_dead_letters(&model, dead_letters.as_ref())?;
+        }
+        if let Some((configured, listener)) = admin {
+            self.start_admin_in(state, configured, listener)?;
+        } else if model.admin.is_none() {
+            state.admin = None;
+        }
+        // Nothing below fails.
+        let Built { snapshot, limits, loads } = built;
+        for rule in &model.limits {
+            if let Some((limit, _)) = limits.get(&rule.spec.name) {
+                limit.reconfigure(rule.spec.clone());
+            }
+        }
+        state.feed.publish(Arc::new(snapshot));
+        for worker in &state.workers {
+            worker.tell(Command::Refresh);
+        }
+        let old_limits = std::mem::replace(&mut state.lasting.limits, limits);
+        for (name, (limit, _)) in old_limits {
+            match state.lasting.limits.get(&name) {
+                Some((kept, _)) if Arc::ptr_eq(kept, &limit) => {}
+                Some(_) => limit.close(),
+                None => limit.release(),
+            }
+        }
+        state.lasting.loads = loads;
+        state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting.limits);
+        state.stop_listening(&model);
+        state.listen(bound);
+        let old_letters = std::mem::replace(&mut state.dead_letters, dead_letters);
+        if let Some(old) = old_letters
+            && state.dead_letters.is_none()
+        {
+            old.close();
+        }
+        state.log_gauges = gauges::of_logs(&self.registry, state.dead_letters.as_ref(), access_log.as_ref());
+        state.access_log = access_log;
+        state.model = model;
+        text.clone_into(&mut state.text);
+        Ok(plan.to_string())
+    }
+
+    /// Stops accepting, waits for what is in flight, closes the logs.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        let mut state = self.state();
+        let grace = state.model.server.shutdown_grace;
+        for worker in &state.workers {
+            worker.tell(Command::Drain(grace));
+        }
+        for worker in &mut state.workers {
+            worker.join();
+        }
+        if let Some(log) = state.dead_letters.take() {
+            log.close();
+        }
+        if let Some(log) = state.access_log.take() {
+            log.close();
+        }
+    }
+
+    /// How long a drain may take.
+    pub fn grace(&self) -> Span {
+        self.state().model.server.shutdown_grace
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start_admin(self: &Arc<Self>, configured: SocketAddr, listener: TcpListener) -> Result<(), BuildError> {
+        let mut state = self.state();
+        self.start_admin_in(&mut state, configured, listener)
+    }
+
+    fn start_admin_in(
+        self: &Arc<Self>,
+        state: &mut State,
+        configured: SocketAddr,
+        listener: TcpListener,
+    ) -> Result<(), BuildError> {
+        let bound = listener.local_addr().map_err(BuildError::Thread)?;
+        let (alive, told) = tokio::sync::watch::channel(false);
+        let registry = Arc::clone(&self.registry);
+        let commands: Arc<dyn admin::Commands> = Arc::new(AdminCommands(Arc::downgrade(self)));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(BuildError::Thread)?;
+        thread::Builder::new()
+            .name("admin".into())
+            .spawn(move || runtime.block_on(admin::serve(listener, registry, commands, told)))
+            .map_err(BuildError::Thread)?;
+        state.admin = Some(AdminServer { configured, bound, _alive: alive });
+        Ok(())
+    }
+}
+
+impl State {
+    /// Whether a watcher's hint brought nothing new.
+    fn has_seen(&self, loaded: &Result<Loaded, config::LoadError>) -> bool {
+        match loaded {
+            Ok(Loaded { text, .. }) => {
+                (*text == self.text && self.last_error.is_none()) || self.refused.as_ref() == Some(text)
+            }
+            Err(error) => self.last_error.as_deref() == Some(&*error.to_string()),
+        }
+    }
+
+    fn listen(&mut self, bound: Vec<(SocketAddr, Vec<TcpListener>)>) {
+        for (configured, listeners) in bound {
+            let address = listeners.first().and_then(|first| first.local_addr().ok()).unwrap_or(configured);
+            self.listening.insert(configured, address);
+            for (worker, listener) in self.workers.iter().zip(listeners) {
+                worker.tell(Command::Listen(configured, listener));
+            }
+        }
+    }
+
+    fn stop_listening(&mut self, model: &Model) {
+        let wanted = |address: &SocketAddr| model.listeners.iter().any(|listener| listener.address == *address);
+        self.listening.retain(|address, _| {
+            let stays = wanted(address);
+            if !stays {
+                for worker in &self.workers {
+                    worker.tell(Command::Unlisten(*address));
+                }
+            }
+            stays
+        });
+    }
+}
+
+fn available_cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Binds the listeners that are not open yet, a socket for each worker.
+fn bind_all(
+    model: &Model,
+    open: &HashMap<SocketAddr, SocketAddr>,
+    workers: usize,
+) -> Result<Vec<(SocketAddr, Vec<TcpListener>)>, BuildError> {
+    let new = model.listeners.iter().filter(|listener| !open.contains_key(&listener.address));
+    new.map(|listener| {
+        let address = listener.address;
+        let sockets = proxy::bind(address, workers)
+            .map_err(|source| BuildError::Listen { address, section: "[[listener]]", source })?;
+        Ok((address, sockets))
+    })
+    .collect()
+}
+
+/// Binds the admin interface if its address is new.
+fn bind_admin(model: &Model, open: Option<&AdminServer>) -> Result<Option<(SocketAddr, TcpListener)>, BuildError> {
+    let Some(admin) = &model.admin else { return Ok(None) };
+    let address = admin.address;
+    if open.is_some_and(|open| open.configured == address) {
+        return Ok(None);
+    }
+    let failed = |source| BuildError::Listen { address, section: "[admin]", source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(Some((address, listener)))
+}
+
+fn start_dead_letters(model: &Model, clock: &Clock) -> Result<Option<DeadLetters>, BuildError> {
+    let Some(section) = &model.dead_letter else { return Ok(None) };
+    let settings = build::dead_letter_settings(section);
+    let directory = settings.directory.display().to_string();
+    let started = DeadLetters::start(settings, &node_name(), clock.clone());
+    started.map(Some).map_err(|source| BuildError::DeadLetters { directory, source })
+}
+
+fn reconfigure_dead_letters(model: &Model, log: Option<&DeadLetters>) -> Result<(), BuildError> {
+    let (Some(section), Some(log)) = (&model.dead_letter, log) else { return Ok(()) };
+    let settings = build::dead_letter_settings(section);
+    let directory = settings.directory.display().to_string();
+    log.reconfigure(settings).map_err(|source| BuildError::DeadLetters { directory, source })
+}
+
+/// The machine's name, as it appears in the names of segments.
+fn node_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).take(64).collect();
+    if name.is_empty() { "node".into() } else { name }
+}
+
+fn open_access_log(model: &Model) -> Option<AccessLog> {
+    let format = match model.log.access {
+        AccessFormat::Off => return None,
+        AccessFormat::Json => AccessLogFormat::Json,
+        AccessFormat::Combined => AccessLogFormat::Combined,
+    };
+    Some(AccessLog::start(format, Box::new(std::io::stdout())))
+}
+
+struct AdminCommands(std::sync::Weak<Control>);
+
+impl admin::Commands for AdminCommands {
+    fn ready(&self) -> bool {
+        self.0.upgrade().is_some_and(|control| !control.draining.load(Ordering::Acquire))
+    }
+
+    fn config(&self) -> serde_json::Value {
+        let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
+        let state = control.state();
+        serde_json::json!({
+            "file": control.path.display().to_string(),
+            "generation": state.feed.generation(),
+            "last_reload_error": state.last_error,
+            "listeners": state.listening.values().map(ToString::to_string).collect::<Vec<_>>(),
+            "routes": state.model.routes.iter().map(|route| &*route.name).collect::<Vec<_>>(),
+            "limits": state.model.limits.iter().map(|limit| &*limit.spec.name).collect::<Vec<_>>(),
+            "upstreams": state.model.upstreams.iter().map(|upstream| &*upstream.name).collect::<Vec<_>>(),
+        })
+    }
+
+    fn reload(&self) -> Result<String, String> {
+        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
+        match control.reload(true)? {
+            Reloaded::Unchanged => Ok("configuration unchanged".into()),
+            Reloaded::Changed(plan) => Ok(plan),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Figures that are read when somebody asks, not counted as they change.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::worker::WorkerThread;
+use crate::admission::KeyExpr;
+use crate::dead_letter::{DeadLetters, Stats};
+use crate::limiter::{Limit, LimitStats};
+use crate::proxy::Feed;
+use crate::telemetry::{AccessLog, Family, Kind, Registration, Registry};
+
+macro_rules! family {
+    ($id:ident, $kind:ident, $name:literal, $help:literal, [$($label:literal),*]) => {
+        static $id: Family = Family { name: $name, help: $help, kind: Kind::$kind, labels: &[$($label),*] };
+    };
+}
+
+family!(GENERATION, Gauge, "sluicegate_config_generation", "Which configuration runs; grows with each change.", []);
+family!(RELOADS, Counter, "sluicegate_reloads_total", "Reloads by result.", ["result"]);
+family!(OPEN, Gauge, "sluicegate_client_connections", "Open client connections.", []);
+family!(IN_FLIGHT, Gauge, "sluicegate_requests_in_flight", "Requests sent upstream that have not ended.", []);
+family!(KEYS, Gauge, "sluicegate_limit_keys", "Keys that a limit's table holds.", ["limit"]);
+family!(WAITING, Gauge, "sluicegate_limit_waiting", "Requests in the queues of a limit.", ["limit"]);
+family!(EVICTED, Counter, "sluicegate_limit_evicted_total", "Keys evicted from a limit's table.", ["limit", "state"]);
+family!(FULL, Counter, "sluicegate_limit_table_full_total", "Requests that met a full table.", ["limit", "answer"]);
+family!(
+    LETTERS,
+    Counter,
+    "sluicegate_dead_letters_total",
+    "Refused and timed-out requests by what became of their record: written, aggregated, or dropped and why.",
+    ["fate"]
+);
+family!(LETTER_QUEUE, Gauge, "sluicegate_dead_letter_queue", "Records that wait for the writer.", []);
+family!(ACCESS_DROPPED, Counter, "sluicegate_access_log_dropped_total", "Access log lines lost to a full queue.", []);
+
+/// What the control thread counts.
+#[derive(Debug, Default)]
+pub struct ControlCounts {
+    reloads_done: AtomicU64,
+    reloads_refused: AtomicU64,
+}
+
+impl ControlCounts {
+    /// Counts a reload.
+    pub fn reloaded(&self, done: bool) {
+        let counter = if done { &self.reloads_done } else { &self.reloads_refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Figures that last as long as the process.
+pub fn of_process(
+    registry: &Arc<Registry>,
+    counts: &Arc<ControlCounts>,
+    feed: &Arc<Feed>,
+    workers: &[WorkerThread],
+) -> Vec<Registration> {
+    let (done, refused, feed) = (Arc::clone(counts), Arc::clone(counts), Arc::clone(feed));
+    let mut all = vec![
+        registry.observe_with(&GENERATION, &[], move || feed.generation()),
+        registry.observe_with(&RELOADS, &["done"], move || done.reloads_done.load(Ordering::Relaxed)),
+        registry.observe_with(&RELOADS, &["refused"], move || refused.reloads_refused.load(Ordering::Relaxed)),
+    ];
+    let gauges: Vec<_> = workers.iter().map(|worker| Arc::clone(&worker.gauges)).collect();
+    let open = gauges.clone();
+    all.push(registry.observe_with(&OPEN, &[], move || {
+        open.iter().map(|worker| worker.connections.load(Ordering::Relaxed)).sum()
+    }));
+    all.push(registry.observe_with(&IN_FLIGHT, &[], move || {
+        gauges.iter().map(|worker| worker.in_flight.load(Ordering::Relaxed)).sum()
+    }));
+    all
+}
+
+/// Figures of the dead-letter log and of the access log.
+pub fn of_logs(
+    registry: &Arc<Registry>,
+    dead_letters: Option<&DeadLetters>,
+    access_log: Option<&AccessLog>,
+) -> Vec<Registration> {
+    let mut all = Vec::new();
+    if let Some(log) = dead_letters {
+        let mut figure = |family, labels: &[&str], read: fn(&Stats) -> u64| {
+            let log = log.clone();
+            all.push(registry.observe_with(family, labels, move || read(&log.stats())));
+        };
+        figure(&LETTERS, &["written"], |stats| stats.written);
+        figure(&LETTERS, &["aggregated"], |stats| stats.aggregated);
+        figure(&LETTERS, &["dropped-queue-full"], |stats| stats.dropped.queue_full);
+        figure(&LETTERS, &["dropped-disk-error"], |stats| stats.dropped.disk_error);
+        figure(&LETTER_QUEUE, &[], |stats| stats.queue_records);
+    }
+    if let Some(log) = access_log.cloned() {
+        all.push(registry.observe_with(&ACCESS_DROPPED, &[], move || log.dropped()));
+    }
+    all
+}
+
+/// Figures of the limits that are live; a new set with each reload.
+pub struct LimitGauges(#[allow(dead_code, reason = "dropping them unregisters")] Vec<Registration>);
+
+impl LimitGauges {
+    /// Registers the limits' figures.
+    pub fn of(registry: &Arc<Registry>, limits: &HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>) -> Self {
+        let mut all = Vec::new();
+        for (name, (limit, _)) in limits {
+            let mut figure = |family, labels: &[&str], read: fn(&LimitStats) -> u64| {
+                let limit = Arc::clone(limit);
+                all.push(registry.observe_with(family, labels, move || read(&limit.stats())));
+            };
+            figure(&KEYS, &[name], |stats| stats.keys);
+            figure(&WAITING, &[name], |stats| stats.waiting);
+            figure(&EVICTED, &[name, "idle"], |stats| stats.evicted_idle);
+            figure(&EVICTED, &[name, "live"], |stats| stats.evicted_live);
+            figure(&FULL, &[name, "refused"], |stats| stats.refused_full);
+            figure(&FULL, &[name, "allowed"], |stats| stats.allowed_full);
+        }
+        Self(all)
+    }
+}

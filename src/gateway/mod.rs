@@ -1,0 +1,16 @@
+//! The composition root: a [`Model`](crate::config::Model) becomes a running system, and a changed one replaces it.
+//!
+//! Everything that can fail is built first and swapped last, so that a failed start or reload has touched nothing.
+//! It decides nothing about traffic. Caller: `cli`.
+
+mod build;
+mod control;
+mod drain;
+mod gauges;
+mod watch;
+mod worker;
+
+pub use build::BuildError;
+pub use control::{Control, Reloaded};
+pub use drain::{End, Signals};
+pub use watch::Watcher;

@@ -1,0 +1,173 @@
+//! Sees that the configuration file has changed, however it was changed.
+//!
+//! The directory is watched, not the file: editors and `mv` put a new file in its place, a Kubernetes `ConfigMap` swaps a
+//! symbolic link. So the target's directory is watched too. Events are hints only; the content decides.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+
+use super::control::Control;
+use crate::time::{Clock, Span};
+
+/// How long it has to be quiet after an event before the file is read: a writer may be half done.
+const QUIET: Span = Span::from_millis(50);
+/// How long events may go on before the file is read all the same.
+const PATIENCE: Span = Span::from_millis(500);
+/// How often the file is looked at where events do not come.
+const POLL: Span = Span::from_secs(2);
+
+/// A thread that reloads when the file changes.
+pub struct Watcher;
+
+impl Watcher {
+    /// Starts watching; ends with the process.
+    pub fn start(control: &Arc<Control>) -> std::io::Result<()> {
+        let path = control.path().to_owned();
+        let control = Arc::downgrade(control);
+        thread::Builder::new().name("watcher".into()).spawn(move || watch(&path, &control))?;
+        Ok(())
+    }
+}
+
+fn watch(path: &Path, control: &Weak<Control>) {
+    let clock = Clock::system();
+    // A place for one hint is enough: a second one while the first waits says nothing new.
+    let (hint, hints) = sync_channel(1);
+    let mut watched = Watched::new(hint);
+    loop {
+        let listening = watched.renew(path);
+        {
+            // Only now: what changed before the directory was watched has sent no hint.
+            let Some(control) = control.upgrade() else { return };
+            // What is wrong has been logged, and counted, where it was found.
+            drop(control.reload(false));
+        }
+        let hinted = if listening { hints.recv().is_ok() } else { wait(&hints) };
+        if hinted {
+            settle(&hints, &clock);
+        }
+    }
+}
+
+/// Where no events come: looks every 2 s. Whether an event came after all.
+fn wait(hints: &Receiver<()>) -> bool {
+    match hints.recv_timeout(POLL.into()) {
+        Ok(()) => true,
+        Err(RecvTimeoutError::Timeout) => false,
+        Err(RecvTimeoutError::Disconnected) => {
+            thread::sleep(POLL.into());
+            false
+        }
+    }
+}
+
+/// Waits until nothing has happened for a moment.
+fn settle(hints: &Receiver<()>, clock: &Clock) {
+    let first = clock.now();
+    while clock.now().since(first) < PATIENCE {
+        if hints.recv_timeout(QUIET.into()).is_err() {
+            return;
+        }
+    }
+}
+
+/// The directories that are being watched.
+struct Watched {
+    watcher: Option<RecommendedWatcher>,
+    directories: HashSet<PathBuf>,
+}
+
+impl Watched {
+    fn new(hint: SyncSender<()>) -> Self {
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let only_access = event.is_ok_and(|event| matches!(event.kind, EventKind::Access(access) if !closes_write(access)));
+            if !only_access {
+                // A full channel holds a hint already.
+                let _ = hint.try_send(());
+            }
+        });
+        if let Err(error) = &watcher {
+            tracing::warn!(%error, "file events are not available; looking at the configuration every 2 s");
+        }
+        Self { watcher: watcher.ok(), directories: HashSet::new() }
+    }
+
+    /// Watches the directories that matter now; false if one of them cannot be watched.
+    fn renew(&mut self, path: &Path) -> bool {
+        let Some(watcher) = &mut self.watcher else { return false };
+        let wanted = directories(path);
+        self.directories.retain(|old| {
+            let stays = wanted.contains(old) && old.exists();
+            if !stays {
+                // A directory that was removed has taken its watch with it.
+                drop(watcher.unwatch(old));
+            }
+            stays
+        });
+        let mut all = true;
+        for directory in wanted {
+            if !self.directories.contains(&directory) {
+                match watcher.watch(&directory, RecursiveMode::NonRecursive) {
+                    Ok(()) => {
+                        self.directories.insert(directory);
+                    }
+                    Err(_) => all = false,
+                }
+            }
+        }
+        all
+    }
+}
+
+fn closes_write(access: notify::event::AccessKind) -> bool {
+    access == notify::event::AccessKind::Close(notify::event::AccessMode::Write)
+}
+
+/// The file's directory, and that of each link on the way to where it really is.
+fn directories(path: &Path) -> HashSet<PathBuf> {
+    const MAX_LINKS: usize = 16;
+    let parent = |path: &Path| match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    let mut found = HashSet::from([parent(path)]);
+    let mut link = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let Ok(target) = std::fs::read_link(&link) else { break };
+        link = if target.is_absolute() { target } else { parent(&link).join(target) };
+        found.insert(parent(&link));
+    }
+    if let Ok(real) = std::fs::canonicalize(path) {
+        found.insert(parent(&real));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_the_directory_of_the_file_and_of_what_it_links_to() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("real")).unwrap();
+        std::fs::create_dir(root.join("etc")).unwrap();
+        std::fs::write(root.join("real/gateway.toml"), "").unwrap();
+        std::os::unix::fs::symlink("../real", root.join("etc/data")).unwrap();
+        std::os::unix::fs::symlink("data/gateway.toml", root.join("etc/gateway.toml")).unwrap();
+        let found = directories(&root.join("etc/gateway.toml"));
+        assert!(found.contains(&root.join("etc")), "{found:?}");
+        assert!(found.contains(&root.join("real")), "{found:?}");
+    }
+
+    #[test]
+    fn a_bare_name_is_in_the_current_directory() {
+        assert!(directories(Path::new("no-such-gateway.toml")).contains(Path::new(".")));
+    }
+}
