@@ -1,0 +1,182 @@
+//! The house rules that no compiler checks: which room may import which, and what the pure rooms may not name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rooms and ranks. Changing this table is a commit of its own, with its reason.
+const RANKS: [(&str, u8); 13] = [
+    ("time", 0),
+    ("telemetry", 1),
+    ("limiter", 1),
+    ("balance", 1),
+    ("http1", 1),
+    ("admission", 2),
+    ("config", 3),
+    ("dead_letter", 3),
+    ("upstream", 3),
+    ("proxy", 4),
+    ("admin", 5),
+    ("gateway", 6),
+    ("cli", 7),
+];
+
+/// What a pure room may not name.
+const FORBIDDEN: [(&str, &[&str]); 4] = [
+    ("time", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
+    ("limiter", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
+    ("balance", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
+    ("admission", &["hyper", "http::", "tokio", "serde", "tracing", "std::fs"]),
+];
+
+/// Lines of code in a file, without comments, blank lines and tests.
+const MAX_CODE_LINES: usize = 450;
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The code of each file by its room: without comments, and without the tests at its end.
+fn code() -> BTreeMap<String, Vec<(PathBuf, String)>> {
+    let mut all = Vec::new();
+    files(&source(), &mut all);
+    let mut rooms: BTreeMap<String, Vec<(PathBuf, String)>> = BTreeMap::new();
+    for path in all {
+        let inside = path.strip_prefix(source()).unwrap();
+        if inside.components().count() < 2 {
+            continue;
+        }
+        let room = inside.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        rooms.entry(room).or_default().push((path.clone(), lines.collect::<Vec<_>>().join("\n")));
+    }
+    rooms
+}
+
+/// Names that follow `crate::` in a text: the room and what is taken from it.
+fn imports(text: &str) -> Vec<(String, String)> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    text.match_indices("crate::")
+        .filter(|(at, _)| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+        .map(|(at, prefix)| {
+            let rest = &text[at + prefix.len()..];
+            let room = word(rest);
+            let inner = rest[room.len()..].strip_prefix("::").map(word).unwrap_or_default();
+            (room, inner)
+        })
+        .collect()
+}
+
+fn rank(room: &str) -> Option<u8> {
+    RANKS.iter().find(|(name, _)| *name == room).map(|(_, rank)| *rank)
+}
+
+#[test]
+fn every_room_has_a_rank() {
+    let rooms = code();
+    assert!(rooms.len() >= 12, "the walk found only {rooms:?}", rooms = rooms.keys());
+    for room in rooms.keys() {
+        assert!(rank(room).is_some(), "src/{room} is not in the table of rooms");
+    }
+}
+
+#[test]
+fn imports_go_down_only() {
+    let mut breaches = Vec::new();
+    for (room, files) in code() {
+        for (path, text) in files {
+            for (other, _) in imports(&text) {
+                if let (Some(own), Some(theirs)) = (rank(&room), rank(&other))
+                    && other != room
+                    && theirs >= own
+                {
+                    breaches.push(format!("{}: {room} (rank {own}) imports {other} (rank {theirs})", path.display()));
+                }
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+#[test]
+fn outsiders_use_the_door() {
+    let mut breaches = Vec::new();
+    for (room, files) in code() {
+        for (path, text) in files {
+            for (other, inner) in imports(&text) {
+                let is_module = source().join(&other).join(format!("{inner}.rs")).exists()
+                    || source().join(&other).join(&inner).is_dir();
+                if other != room && rank(&other).is_some() && !inner.is_empty() && is_module {
+                    breaches.push(format!("{}: {other}::{inner} is not the door of {other}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+#[test]
+fn pure_rooms_stay_pure() {
+    let rooms = code();
+    let mut breaches = Vec::new();
+    for (room, words) in FORBIDDEN {
+        for (path, text) in &rooms[room] {
+            for word in words {
+                if text.contains(word) {
+                    breaches.push(format!("{} names {word}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+#[test]
+fn the_wall_between_policy_and_protocol_stands() {
+    // Headers copy a source to a sink: they know neither hyper nor a header map.
+    for file in ["proxy/headers.rs", "proxy/respond.rs", "proxy/rate_headers.rs"] {
+        let text = fs::read_to_string(source().join(file)).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for word in ["hyper", "HeaderMap", "http::"] {
+            let found = text.lines().find(|line| !line.trim_start().starts_with("//") && line.contains(word));
+            assert_eq!(found, None, "{file} names {word}");
+        }
+    }
+}
+
+#[test]
+fn files_stay_small_enough_to_read() {
+    let mut long = Vec::new();
+    for (path, text) in code().into_values().flatten() {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let parent = fs::read_to_string(path.with_file_name("mod.rs")).unwrap_or_default();
+        let is_test = parent.contains(&format!("#[cfg(test)]\nmod {name};"))
+            || path.components().any(|part| part.as_os_str() == "tests");
+        let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+        if !is_test && lines > MAX_CODE_LINES {
+            long.push(format!("{} has {lines} lines of code: split it", path.display()));
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+#[test]
+fn the_checks_above_can_fail() {
+    let found = imports("use crate::proxy::Worker;\nlet x = crate::gateway::build::y;\nmycrate::z::w");
+    let names: Vec<(&str, &str)> = found.iter().map(|(room, inner)| (room.as_str(), inner.as_str())).collect();
+    assert_eq!(names, [("proxy", "Worker"), ("gateway", "build")]);
+    assert!(rank("proxy").unwrap() >= rank("limiter").unwrap());
+}

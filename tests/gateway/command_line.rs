@@ -1,0 +1,71 @@
+use std::fs;
+
+use crate::support::{FRAME, Gateway, run};
+
+#[test]
+fn check_reports_every_error_and_exits_1() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("gateway.toml"), "[server]\nworkes = 1\n[[listener]]\naddress = \"nowhere\"\n").unwrap();
+    let (status, out, errors) = run(&["check"], directory.path());
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(out, "");
+    assert!(errors.contains("workes") && errors.contains("nowhere"), "{errors}");
+    assert!(errors.contains("gateway.toml:2:"), "{errors}");
+    let (status, _, errors) = run(&["run"], directory.path());
+    assert_eq!(status.code(), Some(1));
+    assert!(errors.contains("workes"), "{errors}");
+}
+
+#[test]
+fn the_repositorys_own_file_is_right() {
+    let (status, out, errors) = run(&["check"], std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
+    assert!(status.success(), "{errors}");
+    assert!(out.contains("ok"), "{out}");
+    assert_eq!(errors, "", "no warnings either");
+    let docker = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docker");
+    assert!(run(&["check"], &docker).0.success());
+}
+
+#[test]
+fn check_health_asks_the_running_gateway() {
+    let app = "[[route]]\nname = \"all\"\nrespond = { status = 200, body = \"\" }\n";
+    let gateway = Gateway::start(app);
+    // The file says port 0; the health check needs the port that was bound.
+    let file = gateway.directory.path().join("health.toml");
+    let text = format!("{FRAME}{app}").replace("[admin]\naddress = \"127.0.0.1:0\"", &format!("[admin]\naddress = \"{}\"", gateway.admin));
+    fs::write(&file, text).unwrap();
+    let arguments = ["check", "--health", "-c", file.to_str().unwrap()];
+    let (status, out, _) = run(&arguments, gateway.directory.path());
+    assert!(status.success());
+    assert!(out.contains("alive"), "{out}");
+    let directory = gateway.kill();
+    let (status, _, errors) = run(&arguments, directory.path());
+    assert_eq!(status.code(), Some(1));
+    assert!(!errors.is_empty());
+}
+
+#[test]
+fn a_taken_port_is_one_line_and_exit_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!("[[listener]]\naddress = \"{address}\"\n[[route]]\nname = \"all\"\nrespond = {{ status = 200, body = \"\" }}\n");
+    fs::write(directory.path().join("gateway.toml"), text).unwrap();
+    let (status, _, errors) = run(&["run"], directory.path());
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains(&address.to_string()) && errors.contains("[[listener]]"), "{errors}");
+}
+
+#[test]
+fn help_has_examples_and_a_missing_file_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [&["--help"][..], &["run", "--help"], &["check", "--help"], &["dead-letters", "--help"]] {
+        let (status, out, _) = run(arguments, directory.path());
+        assert!(status.success());
+        assert!(out.contains("Example"), "{arguments:?}: {out}");
+    }
+    let (status, _, errors) = run(&[], directory.path());
+    assert_eq!(status.code(), Some(1));
+    assert!(errors.contains("gateway.toml"), "{errors}");
+}

@@ -1,0 +1,125 @@
+use std::fs;
+
+use crate::support::{Client, Gateway, dead_letters, eventually, get, get_with, run};
+
+fn logging(more: &str) -> String {
+    format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[limit]]\nname = \"per-key\"\nkey = \"header:x-api-key\"\nrate = \"1/1h\"\n\
+         [[route]]\nname = \"api\"\nupstream = \"app\"\nlimits = [\"per-key\"]\n\
+         [dead_letter]\ndirectory = \"dead-letters\"\n{more}"
+    )
+}
+
+#[test]
+fn a_refusal_leaves_a_record_that_explains_it() {
+    let gateway = Gateway::start(&logging(""));
+    let headers = [("X-Api-Key", "planted-secret-1"), ("Authorization", "Bearer planted-secret-2"), ("X-Plain", "seen")];
+    assert_eq!(get_with(gateway.address(), "/a?token=planted-secret-3&x=1", &headers).status, 200);
+    assert_eq!(get_with(gateway.address(), "/a?token=planted-secret-3&x=1", &headers).status, 429);
+    assert!(eventually(|| gateway.dead_letters().len() == 1));
+    let record = gateway.dead_letters().remove(0);
+    let names: Vec<&str> = record.as_object().unwrap().keys().map(String::as_str).collect();
+    assert!(names.contains(&"crc") && names.contains(&"id") && names.contains(&"ts"), "{names:?}");
+    assert_eq!(record["v"], 1);
+    assert_eq!(record["reason"], "rate-limited");
+    assert_eq!(record["limit"], "per-key");
+    assert_eq!(record["route"], "api");
+    assert_eq!(record["client_ip"], "127.0.0.1");
+    assert_eq!((&record["method"], &record["path"]), (&"GET".into(), &"/a".into()));
+    assert_eq!(record["status"], 429);
+    assert_eq!(record["quota"]["limit"], 1);
+    assert_eq!(record["quota"]["window_ms"], 3_600_000);
+    assert!(record["quota"]["retry_after_ms"].as_u64().unwrap() > 0);
+    let text = record.to_string();
+    assert!(text.contains("seen"));
+    for segment in fs::read_dir(gateway.directory.path().join("dead-letters")).unwrap() {
+        let bytes = fs::read(segment.unwrap().path()).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("planted-secret"), "{text}");
+    }
+}
+
+#[test]
+fn what_was_written_survives_kill_9_and_the_next_start_goes_on() {
+    let gateway = Gateway::start(&logging("max_key_rate = 1000\n"));
+    let key = [("X-Api-Key", "k")];
+    let mut client = Client::connect(gateway.address());
+    for _ in 0..51 {
+        client.request("GET", "/", &key, b"");
+    }
+    assert!(eventually(|| gateway.dead_letters().len() == 50));
+    let directory = gateway.kill();
+    let letters = directory.path().join("dead-letters");
+    assert_eq!(dead_letters(&letters).len(), 50);
+    // A crash in mid-write leaves half a line.
+    let mut segments: Vec<_> = fs::read_dir(&letters).unwrap().map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    segments.sort();
+    let last = segments.pop().unwrap();
+    let whole = fs::read(&last).unwrap();
+    fs::write(&last, &whole[..whole.len() - 20]).unwrap();
+    let configuration = fs::read_to_string(directory.path().join("gateway.toml")).unwrap();
+    let gateway = Gateway::start_in(directory, &configuration);
+    assert_eq!(gateway.dead_letters().len(), 49, "the torn record is set aside");
+    assert_eq!(get_with(gateway.address(), "/", &key).status, 200);
+    assert_eq!(get_with(gateway.address(), "/", &key).status, 429);
+    assert!(eventually(|| gateway.dead_letters().len() == 50));
+    let torn = fs::read_dir(gateway.directory.path().join("dead-letters")).unwrap();
+    assert!(torn.into_iter().any(|entry| entry.unwrap().path().to_string_lossy().ends_with(".torn")));
+}
+
+#[test]
+fn a_flood_becomes_aggregates_and_nothing_is_lost_from_the_totals() {
+    let mut gateway = Gateway::start(&logging("max_key_rate = 5\n"));
+    let key = [("X-Api-Key", "k")];
+    let mut client = Client::connect(gateway.address());
+    for _ in 0..1001 {
+        client.request("GET", "/", &key, b"");
+    }
+    gateway.signal("TERM");
+    assert!(gateway.wait_exit().success());
+    let letters = gateway.dead_letters();
+    let (aggregates, records): (Vec<_>, Vec<_>) = letters.iter().partition(|record| record["aggregate"] == true);
+    let counted: u64 = aggregates.iter().map(|record| record["count"].as_u64().unwrap()).sum();
+    assert_eq!(records.len() as u64 + counted, 1000);
+    assert!(records.len() <= 100, "{} full records", records.len());
+}
+
+#[test]
+fn the_command_reads_the_log() {
+    let gateway = Gateway::start(&logging(""));
+    for key in ["a", "a", "b", "b"] {
+        get_with(gateway.address(), "/x", &[("X-Api-Key", key)]);
+    }
+    assert!(eventually(|| gateway.dead_letters().len() == 2));
+    let directory = gateway.directory.path();
+    let (status, list, errors) = run(&["dead-letters", "ls"], directory);
+    assert!(status.success(), "{errors}");
+    assert_eq!(list.lines().filter(|line| line.contains("rate-limited")).count(), 2, "{list}");
+    let (_, json, _) = run(&["dead-letters", "ls", "--json"], directory);
+    let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    let (status, shown, errors) = run(&["dead-letters", "show", first["id"].as_str().unwrap()], directory);
+    assert!(status.success(), "{errors}");
+    assert!(shown.contains("per-key") && shown.contains("/x"), "{shown}");
+    let (status, stats, _) = run(&["dead-letters", "stats"], directory);
+    assert!(status.success());
+    assert!(stats.contains("per-key"), "{stats}");
+    let (status, _, _) = run(&["dead-letters", "show", "no-such-id"], directory);
+    assert!(!status.success());
+}
+
+#[test]
+fn a_full_disk_costs_no_request() {
+    let gateway = Gateway::start(&logging(""));
+    let directory = gateway.directory.path().join("dead-letters");
+    // The directory goes away under the writer; as good as a disk that takes nothing.
+    fs::remove_dir_all(&directory).unwrap();
+    fs::write(&directory, "in the way").unwrap();
+    let mut client = Client::connect(gateway.address());
+    assert_eq!(client.request("GET", "/", &[("X-Api-Key", "k")], b"").status, 200);
+    for _ in 0..20 {
+        assert_eq!(client.request("GET", "/", &[("X-Api-Key", "k")], b"").status, 429);
+    }
+    assert_eq!(gateway.ask_admin("/healthz").status, 200);
+}

@@ -1,0 +1,137 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Client, Gateway, get, get_with};
+
+fn limited(limit: &str) -> String {
+    format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[limit]]\nname = \"l\"\n{limit}\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\n"
+    )
+}
+
+#[test]
+fn real_requests_pass_and_are_refused() {
+    let gateway = Gateway::start(&limited("key = \"client-ip\"\nrate = \"5/1h\""));
+    let mut client = Client::connect(gateway.address());
+    let statuses: Vec<u16> = (0..8).map(|_| client.get("/").status).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429, 429]);
+    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"forwarded\""], 5.0);
+    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"refused\""], 3.0);
+    gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"admitted\""], 5.0);
+    gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"refused\""], 3.0);
+    assert!((gateway.metric("sluicegate_limit_keys", &["limit=\"l\""]) - 1.0).abs() < 0.1);
+}
+
+#[test]
+fn each_key_has_its_own_count() {
+    let gateway = Gateway::start(&limited("key = \"header:x-api-key\"\nrate = \"1/1h\""));
+    for key in ["a", "b", "c"] {
+        assert_eq!(get_with(gateway.address(), "/", &[("X-Api-Key", key)]).status, 200);
+        assert_eq!(get_with(gateway.address(), "/", &[("X-Api-Key", key)]).status, 429);
+    }
+    // Without the key it is the client's address that counts.
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    assert_eq!(get(gateway.address(), "/").status, 429);
+}
+
+#[test]
+fn a_missing_key_can_be_skipped_or_refused() {
+    let skipping = Gateway::start(&limited("key = \"cookie:id\"\nrate = \"1/1h\"\non_missing_key = \"skip\""));
+    for _ in 0..3 {
+        assert_eq!(get(skipping.address(), "/").status, 200);
+    }
+    assert_eq!(get_with(skipping.address(), "/", &[("Cookie", "a=b; id=7")]).status, 200);
+    assert_eq!(get_with(skipping.address(), "/", &[("Cookie", "id=7; x=y")]).status, 429);
+    let refusing = Gateway::start(&limited(
+        "key = \"query:token\"\nrate = \"1/1h\"\non_missing_key = \"refuse\"\nstatus = 403",
+    ));
+    assert_eq!(get(refusing.address(), "/").status, 403);
+    assert_eq!(get(refusing.address(), "/?token=1").status, 200);
+    assert_eq!(get(refusing.address(), "/?token=1").status, 403);
+}
+
+#[test]
+fn the_client_is_read_from_trusted_proxies_only() {
+    let rules = limited("key = \"client-ip\"\nrate = \"1/1h\"");
+    let trusting = Gateway::start(&format!("[client]\ntrusted_proxies = [\"127.0.0.0/8\"]\n{rules}"));
+    let from = |gateway: &Gateway, hops: &str| get_with(gateway.address(), "/", &[("X-Forwarded-For", hops)]).status;
+    assert_eq!(from(&trusting, "198.51.100.1"), 200);
+    assert_eq!(from(&trusting, "198.51.100.2"), 200);
+    assert_eq!(from(&trusting, "6.6.6.6, 198.51.100.1"), 429, "read from the right");
+    let wary = Gateway::start(&rules);
+    assert_eq!(from(&wary, "198.51.100.1"), 200);
+    assert_eq!(from(&wary, "198.51.100.2"), 429, "an untrusted peer cannot choose who it is");
+}
+
+#[test]
+fn several_limits_are_all_or_nothing() {
+    let gateway = Gateway::start(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[limit]]\nname = \"wide\"\nkey = \"global\"\nrate = \"3/1h\"\n\
+         [[limit]]\nname = \"narrow\"\nkey = \"header:k\"\nrate = \"1/1h\"\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"wide\", \"narrow\"]\n",
+    );
+    let ask = |key: &str| get_with(gateway.address(), "/", &[("k", key)]);
+    assert_eq!(ask("a").status, 200);
+    for _ in 0..5 {
+        let refused = ask("a");
+        assert_eq!(refused.status, 429);
+        assert_eq!(refused.json()["violated-policies"], serde_json::json!(["narrow"]));
+    }
+    assert_eq!(ask("b").status, 200);
+    assert_eq!(ask("c").status, 200, "refusals by the narrow limit took nothing from the wide one");
+    assert_eq!(ask("d").json()["violated-policies"], serde_json::json!(["wide"]));
+}
+
+#[test]
+fn a_shadow_limit_counts_and_never_refuses() {
+    let gateway = Gateway::start(&limited("key = \"global\"\nrate = \"2/1h\"\nmode = \"shadow\""));
+    for _ in 0..5 {
+        assert_eq!(get(gateway.address(), "/").status, 200);
+    }
+    gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"shadow-refused\""], 3.0);
+}
+
+#[test]
+fn the_same_limit_holds_over_all_workers_and_connections() {
+    let gateway = Gateway::start(&limited("key = \"global\"\nrate = \"500/1h\""));
+    let admitted = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (address, admitted) = (gateway.address(), Arc::clone(&admitted));
+            thread::spawn(move || {
+                let mut client = Client::connect(address);
+                for _ in 0..125 {
+                    if client.get("/").status == 200 {
+                        admitted.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(admitted.load(Ordering::SeqCst), 500);
+}
+
+#[test]
+fn retry_after_is_when_it_says() {
+    let gateway = Gateway::start(&limited("key = \"global\"\nrate = \"2/2s\"\nslots = 2"));
+    let mut client = Client::connect(gateway.address());
+    let started = Instant::now();
+    let refused = loop {
+        let answer = client.get("/");
+        if answer.status == 429 {
+            break answer;
+        }
+    };
+    let secs: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=2).contains(&secs), "{secs}");
+    thread::sleep(Duration::from_secs(secs));
+    assert_eq!(client.get("/").status, 200);
+    assert!(started.elapsed() >= Duration::from_secs(1));
+}

@@ -1,0 +1,61 @@
+use std::fs;
+
+use crate::support::{Client, FRAME, Gateway, eventually, get, get_with};
+
+const APP: &str = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n";
+
+#[test]
+fn the_admin_interface_answers_on_its_own_address() {
+    let gateway = Gateway::start(APP);
+    assert_eq!(gateway.ask_admin("/healthz").status, 200);
+    assert_eq!(gateway.ask_admin("/readyz").status, 200);
+    assert_eq!(gateway.ask_admin("/api/config").json()["generation"], 1);
+    assert_eq!(gateway.ask_admin("/nothing").status, 404);
+    assert_eq!(gateway.ask_admin("/reload").status, 405);
+    assert_eq!(get(gateway.address(), "/healthz").json()["path"], "/healthz", "the front door has no such page");
+}
+
+#[test]
+fn metrics_tell_what_happened() {
+    let gateway = Gateway::start(APP);
+    let mut client = Client::connect(gateway.address());
+    for _ in 0..7 {
+        client.get("/");
+    }
+    gateway.wait_metric("sluicegate_requests_total", &["route=\"all\"", "outcome=\"forwarded\""], 7.0);
+    gateway.wait_metric("sluicegate_responses_total", &["route=\"all\"", "class=\"2xx\""], 7.0);
+    gateway.wait_metric("sluicegate_upstream_response_seconds_count", &["upstream=\"app\""], 7.0);
+    gateway.wait_metric("sluicegate_client_connections", &[], 1.0);
+    let text = gateway.ask_admin("/metrics").text();
+    assert!(text.contains("# TYPE sluicegate_requests_total counter"), "{text}");
+    assert!(text.contains("# TYPE sluicegate_upstream_response_seconds histogram"), "{text}");
+}
+
+#[test]
+fn the_access_log_is_one_line_per_exchange() {
+    let gateway = Gateway::start_whole(&format!("[log]\naccess = \"json\"\n{FRAME}{APP}"));
+    let hostile = "x\",\"status\":1,\\ü";
+    assert_eq!(get_with(gateway.address(), "/a?b=c", &[("User-Agent", "it's me")]).status, 200);
+    assert_eq!(get_with(gateway.address(), "/second", &[("Referer", hostile)]).status, 200);
+    let lines = || {
+        let text = fs::read_to_string(gateway.directory.path().join("stdout.log")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).collect::<Vec<_>>()
+    };
+    assert!(eventually(|| lines().len() == 2));
+    let first = &lines()[0];
+    assert_eq!((&first["method"], &first["status"], &first["route"]), (&"GET".into(), &200.into(), &"all".into()));
+    assert_eq!(first["user_agent"], "it's me");
+    assert_eq!(first["client"], "127.0.0.1");
+    assert_eq!(lines()[1]["referer"], hostile);
+}
+
+#[test]
+fn the_log_is_json_when_nobody_watches() {
+    let gateway = Gateway::start(APP);
+    gateway.reload(&APP.replace("echo:a", "echo:b"));
+    assert!(eventually(|| gateway.log().contains("configuration reloaded")));
+    for line in gateway.log().lines() {
+        let json: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(json["level"].is_string() && json["timestamp"].is_string(), "{line}");
+    }
+}

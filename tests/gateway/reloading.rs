@@ -1,0 +1,186 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Client, FRAME, Gateway, eventually, get, get_with};
+
+fn rules(rate: &str, body: &str) -> String {
+    format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"{rate}\"\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\n\
+         [[route]]\nname = \"version\"\npath = \"/version\"\nrespond = {{ status = 200, body = \"{body}\" }}\n"
+    )
+}
+
+fn version(gateway: &Gateway) -> String {
+    get(gateway.address(), "/version").text()
+}
+
+#[test]
+fn counts_survive_a_reload_and_new_numbers_hold_at_once() {
+    let gateway = Gateway::start(&rules("3/1h", "1"));
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    let answer = gateway.reload(&rules("4/1h", "2"));
+    assert_eq!(answer.status, 200);
+    assert!(answer.text().contains("rate 3/h -> 4/h"), "the plan says it: {}", answer.text());
+    assert_eq!(version(&gateway), "2");
+    let statuses: Vec<u16> = (0..4).map(|_| get(gateway.address(), "/").status).collect();
+    assert_eq!(statuses, [200, 200, 429, 429]);
+    gateway.wait_metric("sluicegate_config_generation", &[], 2.0);
+}
+
+#[test]
+fn a_broken_file_changes_nothing_and_says_where_it_is_broken() {
+    let gateway = Gateway::start(&rules("3/1h", "1"));
+    let answer = gateway.reload("[[route]]\nname = \"all\"\nupstraem = \"app\"\n");
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("upstraem") && answer.text().contains("upstream"), "{}", answer.text());
+    assert!(answer.text().contains("gateway.toml:"), "{}", answer.text());
+    assert_eq!(version(&gateway), "1");
+    let config = gateway.ask_admin("/api/config").json();
+    assert_eq!(config["generation"], 1);
+    assert!(config["last_reload_error"].as_str().unwrap().contains("upstraem"));
+    assert!(gateway.log().contains("upstraem"));
+    assert_eq!(gateway.reload(&rules("3/1h", "3")).status, 200);
+    assert_eq!(gateway.ask_admin("/api/config").json()["last_reload_error"], serde_json::Value::Null);
+    assert_eq!(version(&gateway), "3");
+    gateway.wait_metric("sluicegate_reloads_total", &["result=\"done\""], 1.0);
+}
+
+#[test]
+fn the_file_is_watched_however_it_is_changed() {
+    let gateway = Gateway::start(&rules("3/1h", "1"));
+    fs::write(gateway.file(), format!("{FRAME}{}", rules("3/1h", "in place"))).unwrap();
+    assert!(eventually(|| version(&gateway) == "in place"));
+    gateway.replace(&rules("3/1h", "renamed"));
+    assert!(eventually(|| version(&gateway) == "renamed"));
+    // As a Kubernetes ConfigMap does it: a link to a file in a directory that is itself swapped.
+    let root = gateway.directory.path();
+    for (name, body) in [("one", "linked"), ("two", "swapped")] {
+        fs::create_dir(root.join(name)).unwrap();
+        fs::write(root.join(name).join("gateway.toml"), format!("{FRAME}{}", rules("3/1h", body))).unwrap();
+    }
+    symlink("one", root.join("data")).unwrap();
+    symlink("data/gateway.toml", root.join("link.toml")).unwrap();
+    fs::rename(root.join("link.toml"), gateway.file()).unwrap();
+    assert!(eventually(|| version(&gateway) == "linked"));
+    symlink("two", root.join("data.next")).unwrap();
+    fs::rename(root.join("data.next"), root.join("data")).unwrap();
+    assert!(eventually(|| version(&gateway) == "swapped"));
+    // And a write to the file that the link now leads to.
+    fs::write(root.join("two/gateway.toml"), format!("{FRAME}{}", rules("3/1h", "behind"))).unwrap();
+    assert!(eventually(|| version(&gateway) == "behind"));
+}
+
+#[test]
+fn sighup_reloads() {
+    let gateway = Gateway::start(&rules("3/1h", "1"));
+    gateway.replace(&rules("3/1h", "2"));
+    gateway.signal("HUP");
+    assert!(eventually(|| version(&gateway) == "2"));
+}
+
+#[test]
+fn a_request_in_flight_outlives_the_reload_that_removes_its_route() {
+    let gateway = Gateway::start(&rules("3/1h", "1"));
+    let mut slow = Client::connect(gateway.address());
+    slow.send("GET", "/?delay=1s", &[], b"");
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 1.0);
+    let gone = "[[route]]\nname = \"none\"\nrespond = { status = 410, body = \"gone\" }\n";
+    assert_eq!(gateway.reload(gone).status, 200);
+    assert_eq!(get(gateway.address(), "/").status, 410);
+    assert_eq!(slow.read_answer(false).unwrap().json()["server"], "a");
+    assert_eq!(slow.get("/").status, 410, "the same connection sees the new rules");
+}
+
+#[test]
+fn listeners_come_and_go() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gateway = Gateway::start(&rules("3/1h", "1"));
+    let second = format!("[[listener]]\naddress = \"{free}\"\n");
+    assert_eq!(gateway.reload(&format!("{second}{}", rules("3/1h", "2"))).status, 200);
+    assert_eq!(get(free, "/version").text(), "2");
+    let mut kept = Client::connect(free);
+    assert_eq!(kept.get("/version").status, 200);
+    assert_eq!(gateway.reload(&rules("3/1h", "3")).status, 200);
+    assert_eq!(kept.read_rest().unwrap(), b"", "an idle connection of a removed listener is closed");
+    assert!(eventually(|| std::net::TcpStream::connect(free).is_err()));
+    assert_eq!(version(&gateway), "3");
+}
+
+#[test]
+fn a_port_that_is_taken_refuses_the_reload() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let gateway = Gateway::start(&rules("3/1h", "1"));
+    let answer = gateway.reload(&format!("[[listener]]\naddress = \"{address}\"\n{}", rules("3/1h", "2")));
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains(&address.to_string()), "{}", answer.text());
+    assert_eq!(version(&gateway), "1");
+}
+
+#[test]
+fn another_key_starts_fresh_and_the_plan_says_so() {
+    let gateway = Gateway::start(&rules("1/1h", "1"));
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    assert_eq!(get(gateway.address(), "/").status, 429);
+    let answer = gateway.reload(&rules("1/1h", "2").replace("\"global\"", "\"header:k\""));
+    assert!(answer.text().contains("reset"), "{}", answer.text());
+    assert_eq!(get_with(gateway.address(), "/", &[("k", "1")]).status, 200);
+}
+
+#[test]
+fn reloads_under_load_fail_nothing_and_lose_no_count() {
+    const LIMIT: usize = 3000;
+    let long = std::env::var_os("SLUICEGATE_LONG").is_some();
+    let lasts = Duration::from_secs(if long { 20 } else { 3 });
+    let gateway = Gateway::start(&rules(&format!("{LIMIT}/1h"), "0"));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (admitted, refused, failed) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let address = gateway.address();
+            let stop = Arc::clone(&stop);
+            let counts = [Arc::clone(&admitted), Arc::clone(&refused), Arc::clone(&failed)];
+            thread::spawn(move || {
+                let mut client = Client::connect(address);
+                while !stop.load(Ordering::Relaxed) {
+                    client.send("GET", "/", &[], b"");
+                    let which = match client.read_answer(false) {
+                        Ok(answer) if answer.status == 200 => 0,
+                        Ok(answer) if answer.status == 429 => 1,
+                        _ => 2,
+                    };
+                    counts[which].fetch_add(1, Ordering::Relaxed);
+                    if which == 2 {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    let started = Instant::now();
+    let mut reloads = 0;
+    while started.elapsed() < lasts {
+        reloads += 1;
+        // Numbers, slots and unrelated things change; the count must not.
+        let slots = if reloads % 2 == 0 { 10 } else { 20 };
+        let text = rules(&format!("{LIMIT}/1h"), &reloads.to_string());
+        let text = text.replace("key = \"global\"", &format!("key = \"global\"\nslots = {slots}"));
+        assert_eq!(gateway.reload(&text).status, 200);
+        thread::sleep(Duration::from_millis(if long { 200 } else { 50 }));
+    }
+    // Slow machines: go on until the limit has been met.
+    assert!(eventually(|| refused.load(Ordering::Relaxed) > 100));
+    stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(failed.load(Ordering::Relaxed), 0);
+    assert_eq!(admitted.load(Ordering::Relaxed), LIMIT, "after {reloads} reloads");
+}

@@ -1,0 +1,75 @@
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use crate::support::{Backend, Client, Gateway, eventually, get};
+
+const LOG: &str = "[dead_letter]\ndirectory = \"dead-letters\"\n";
+
+#[test]
+fn a_request_that_overruns_its_timeout_is_a_504_and_its_upstream_request_is_aborted() {
+    let backend = Backend::start(|_, stream| stream.read(&mut [0; 16]).is_ok_and(|size| size > 0));
+    let gateway = Gateway::start(&format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
+         timeout = \"300ms\"\n[[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\ntimeout = \"5s\"\n{LOG}",
+        backend.address
+    ));
+    let started = Instant::now();
+    let answer = get(gateway.address(), "/slow");
+    let took = started.elapsed();
+    assert_eq!(answer.status, 504);
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+    assert!(took >= Duration::from_millis(300), "never before its deadline: {took:?}");
+    assert!(took < Duration::from_millis(1000), "{took:?}");
+    backend.wait_closed();
+    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"timeout\""], 1.0);
+    assert!(eventually(|| gateway.dead_letters().len() == 1));
+    let record = &gateway.dead_letters()[0];
+    assert_eq!((&record["reason"], &record["status"]), (&"timeout".into(), &504.into()));
+    assert_eq!(record["limit"], "l", "the dead letter names whose timeout it was");
+}
+
+#[test]
+fn a_timeout_in_the_body_cuts_the_connection() {
+    let backend = Backend::start(|_, stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"));
+        stream.read(&mut [0; 16]).is_ok_and(|size| size > 0)
+    });
+    let gateway = Gateway::start(&format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n\
+         timeout = \"400ms\"\n{LOG}",
+        backend.address
+    ));
+    let mut client = Client::connect(gateway.address());
+    client.send("GET", "/", &[], b"");
+    let error = client.read_answer(false).unwrap_err();
+    assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "the gateway must cut it, not the test's patience");
+    backend.wait_closed();
+    assert!(eventually(|| gateway.dead_letters().len() == 1));
+    let record = &gateway.dead_letters()[0];
+    assert_eq!((&record["reason"], &record["status"]), (&"timeout".into(), &200.into()), "the status that was sent");
+    assert_eq!(record["limit"], serde_json::Value::Null, "it was the route's own timeout");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_at_the_timeout() {
+    let gateway = Gateway::start(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n\
+         timeout = \"500ms\"\n",
+    );
+    let mut client = Client::connect(gateway.address());
+    client.send("GET", "/?bytes=60000000", &[], b"");
+    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"timeout\""], 1.0);
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
+    assert!(client.read_answer(false).is_err());
+}
+
+#[test]
+fn what_answers_in_time_is_untouched() {
+    let gateway = Gateway::start(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n\
+         timeout = \"2s\"\n",
+    );
+    let mut client = Client::connect(gateway.address());
+    assert_eq!(client.get("/?delay=300ms").status, 200);
+    assert_eq!(client.get("/").status, 200);
+}

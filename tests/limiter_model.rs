@@ -1,0 +1,64 @@
+//! The limiter against naive models: a log of every admission, searched from end to end.
+
+#[path = "limiter_model/decisions.rs"]
+mod decisions;
+#[path = "limiter_model/naive.rs"]
+mod naive;
+#[path = "limiter_model/reload.rs"]
+mod reload;
+#[path = "limiter_model/several.rs"]
+mod several;
+#[path = "limiter_model/workers.rs"]
+mod workers;
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use sluicegate::limiter::{
+    Algorithm, Ask, Bound, Fingerprint, KeyHasher, Limit, LimitSpec, MAX_LIMITS, Mode, OnFull, Policy, Rate, TimerWheel,
+};
+use sluicegate::time::Span;
+
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
+
+fn key(name: u64) -> Fingerprint {
+    let mut key = KeyHasher::fixed().start();
+    key.part(0, &name.to_le_bytes());
+    key.finish()
+}
+
+fn asks(name: u64, cost: u64) -> [Ask; MAX_LIMITS] {
+    [Ask { key: Some(key(name)), cost }; MAX_LIMITS]
+}
+
+fn wheel(rates: &[&str], slots: Option<u32>, bound: Bound) -> Algorithm {
+    let rates: Vec<Rate> = rates.iter().map(|rate| rate.parse().expect("a rate")).collect();
+    Algorithm::TimerWheel(TimerWheel::new(&rates, slots, bound).expect("a wheel"))
+}
+
+fn spec(rate: &str) -> LimitSpec {
+    LimitSpec {
+        name: rate.into(),
+        algorithm: wheel(&[rate], None, Bound::Sliding),
+        mode: Mode::Enforce,
+        max_wait: Span::ZERO,
+        max_queue: None,
+        max_keys: 1_000,
+        on_full: OnFull::EvictOldest,
+    }
+}
+
+fn policy(limits: &[&Arc<Limit>]) -> Arc<Policy> {
+    Policy::new(limits.iter().map(|limit| Arc::clone(limit)).collect()).expect("a policy")
+}
+
+fn one(spec: LimitSpec) -> (Arc<Limit>, Arc<Policy>) {
+    let limit = Limit::new(spec);
+    let policy = policy(&[&limit]);
+    (limit, policy)
+}
+
+fn bounds() -> impl Strategy<Value = Bound> {
+    prop_oneof![Just(Bound::Slot), Just(Bound::Sliding), Just(Bound::Strict)]
+}

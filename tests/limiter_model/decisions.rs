@@ -1,0 +1,154 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use sluicegate::limiter::{Bound, LimitSpec, Report, Verdict, Why};
+use sluicegate::time::{Span, Tick};
+
+use super::naive::{Naive, NaiveRate, NaiveVerdict};
+use super::workers::{End, Workers};
+use super::{MS, asks, bounds, one, spec, wheel};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { key: u64, cost: u64, timeout: Option<u64> },
+    Pause(u64),
+    Cancel(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let arrive =
+        (0u64..2, prop_oneof![4 => Just(1u64), 2 => 1u64..4, 1 => 1u64..12], prop::option::weighted(0.2, 0u64..900))
+            .prop_map(|(key, cost, timeout)| Step::Arrive { key, cost, timeout });
+    let pause = prop_oneof![
+        3 => 0u64..20 * MS,
+        3 => (0u64..300).prop_map(|millis| millis * MS),
+        2 => 0u64..700 * MS,
+        1 => (1u64..12).prop_map(|seconds| seconds * 1000 * MS),
+    ];
+    let step = prop_oneof![6 => arrive, 3 => pause.prop_map(Step::Pause), 1 => (0usize..80).prop_map(Step::Cancel)];
+    prop::collection::vec(step, 1..80)
+}
+
+/// Limit, window in ms, slots: of one rate or two.
+fn rates() -> impl Strategy<Value = Vec<(u64, u64, u32)>> {
+    let rate = (
+        1u64..10,
+        prop_oneof![Just(200u64), Just(500), Just(1000)],
+        prop_oneof![Just(1u32), Just(2), Just(5), Just(10)],
+    );
+    prop::collection::vec(rate, 1..3)
+}
+
+fn configure(rates: &[(u64, u64, u32)], bound: Bound, max_wait: u64, max_queue: usize) -> (LimitSpec, Naive) {
+    let slots = rates[0].2;
+    let parsed: Vec<String> = rates.iter().map(|(limit, window, _)| format!("{limit}/{window}ms")).collect();
+    let parsed: Vec<&str> = parsed.iter().map(String::as_str).collect();
+    let spec = LimitSpec {
+        algorithm: wheel(&parsed, Some(slots), bound),
+        max_wait: Span::from_nanos(max_wait),
+        max_queue: Some(max_queue as u64),
+        ..spec("1/s")
+    };
+    let rates =
+        rates.iter().map(|(limit, window, _)| NaiveRate::new(*limit, *window, u64::from(slots), bound)).collect();
+    let naive = Naive { rates, max_wait, max_queue, log: Vec::new(), queue: VecDeque::new(), now: 0 };
+    (spec, naive)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Every verdict, every retry time, every remaining count and the instant at which each waiter gets in.
+    #[test]
+    fn agrees_with_the_log_on_every_decision(
+        rates in rates(),
+        bound in bounds(),
+        max_wait in prop_oneof![Just(0u64), (1u64..1500).prop_map(|millis| millis * MS), 0u64..3000 * MS],
+        max_queue in 0usize..6,
+        steps in steps(),
+    ) {
+        let (spec, naive) = configure(&rates, bound, max_wait, max_queue);
+        let (limit, policy) = one(spec);
+        let mut naive = [naive.clone(), naive];
+        let mut workers = Workers::default();
+        let mut expected = Vec::new();
+        let (mut arrivals, mut at_once, mut joined, mut turned_away, mut cancelled) = (0, 0, 0, 0, 0);
+        let mut now = 0;
+        for (id, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Pause(nanos) => {
+                    now += nanos;
+                    workers.run_to(Tick::from_nanos(now));
+                    for naive in &mut naive {
+                        expected.extend(naive.run_to(now));
+                    }
+                }
+                Step::Cancel(which) => {
+                    let gone = workers.cancel(which);
+                    for naive in &mut naive {
+                        naive.queue.retain(|waiter| waiter.id != which);
+                        expected.extend(naive.run_to(now));
+                    }
+                    cancelled += u64::from(gone);
+                }
+                Step::Arrive { key, cost, timeout } => {
+                    let timeout = timeout.map_or(u64::MAX, |millis| millis * MS);
+                    arrivals += 1;
+                    let naive = &mut naive[key as usize];
+                    let verdict = naive.arrive(id, cost, timeout);
+                    let mut report = Report::default();
+                    let real =
+                        policy.check(&asks(key, cost)[..1], Span::from_nanos(timeout), Tick::from_nanos(now), &mut report);
+                    let seen = match real {
+                        Verdict::Admitted => {
+                            at_once += 1;
+                            NaiveVerdict::Admitted
+                        }
+                        Verdict::Queued(ticket) => {
+                            joined += 1;
+                            workers.take(id, ticket, Tick::from_nanos(now));
+                            NaiveVerdict::Waits
+                        }
+                        Verdict::Refused(refusal) => {
+                            turned_away += 1;
+                            if let Some(retry) = refusal.retry_at.map(Tick::as_nanos) {
+                                prop_assert!(retry > now);
+                                prop_assert!(!naive.would_refuse(retry, cost, timeout), "refused at the retry time");
+                                prop_assert!(naive.would_refuse(retry - 1, cost, timeout), "admitted before the retry time");
+                            }
+                            match refusal.why {
+                                Why::Rate => NaiveVerdict::Rate,
+                                Why::QueueFull => NaiveVerdict::QueueFull,
+                                Why::TooCostly => NaiveVerdict::TooCostly,
+                                other => panic!("{other:?} cannot be"),
+                            }
+                        }
+                    };
+                    prop_assert_eq!(seen, verdict, "arrival {} at {}", id, now);
+                    for line in report.lines() {
+                        prop_assert_eq!(line.remaining, naive.remaining(line.rate));
+                        let Some(reset) = line.reset.filter(|_| naive.queue.is_empty()) else { continue };
+                        let mut later = naive.clone();
+                        later.now = now + reset.as_nanos() - 1;
+                        prop_assert_eq!(later.remaining(line.rate), line.remaining);
+                        later.now += 1;
+                        prop_assert!(later.remaining(line.rate) > line.remaining);
+                    }
+                }
+            }
+        }
+        now += 100_000 * MS;
+        workers.run_to(Tick::from_nanos(now));
+        for naive in &mut naive {
+            expected.extend(naive.run_to(now));
+        }
+        let by_id = |ends: &mut Vec<End>| ends.sort_by_key(|end| end.id);
+        by_id(&mut workers.ends);
+        by_id(&mut expected);
+        prop_assert_eq!(&workers.ends, &expected);
+        // The balances.
+        prop_assert_eq!(arrivals, at_once + joined + turned_away);
+        prop_assert_eq!(joined, workers.ends.len() as u64 + cancelled);
+        prop_assert_eq!(limit.stats().waiting, 0);
+    }
+}
