@@ -9,7 +9,7 @@ use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
 use super::route::{RouteRules, RouteTable};
 use super::view::RequestView;
-use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Refusal, Report, Ticket, Verdict};
+use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Mode, Refusal, Report, Ticket, Verdict};
 use crate::time::{Span, Tick};
 
 /// What admission says to a request.
@@ -152,7 +152,7 @@ impl Rules {
         if path.encoded_slash && !route.is_some_and(|(_, route)| route.pattern.allow_encoded_slash) {
             return Admission::Malformed(Malformed::EncodedSlash);
         }
-        let mut arrival = Arrival {
+        let arrival = Arrival {
             client: identity.client,
             trusted_peer: identity.trusted_peer,
             route: found,
@@ -160,23 +160,31 @@ impl Rules {
             report: Report::default(),
             key: None,
         };
-        let Some((index, route)) = route else {
-            arrival.path = path.into_changed();
-            return Admission::NoRoute(arrival);
-        };
-        let facts = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
+        match route {
+            Some((index, route)) => self.ask_limits((index, route), view, (host, path), arrival, now),
+            None => Admission::NoRoute(Arrival { path: path.into_changed(), ..arrival }),
+        }
+    }
+
+    /// The second half of [`admit`](Self::admit), once the route is known.
+    fn ask_limits<V: RequestView + ?Sized>(
+        &self,
+        (index, route): (usize, &RouteRules),
+        view: &V,
+        (host, path): (Option<&str>, NormalPath<'_>),
+        mut arrival: Arrival,
+        now: Tick,
+    ) -> Admission {
+        let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let mut asks = [Ask::default(); MAX_LIMITS];
-        let asked = match self.ask(route, &facts, &mut asks) {
-            Ok(asked) => asked,
-            Err(limit) => {
+        let verdict = match self.ask(route, &sources, &mut asks) {
+            Ok([]) => Verdict::Admitted,
+            Ok(asks) => route.policy.check(asks, route.timeout.unwrap_or(Span::MAX), now, &mut arrival.report),
+            Err(LacksKey { limit }) => {
                 arrival.key = Some(fingerprint_in_place(&arrival.client, &self.hasher));
                 arrival.path = path.into_changed();
                 return Admission::Refused(arrival, Refused::MissingKey { limit });
             }
-        };
-        let verdict = match asks.get(..asked) {
-            None | Some([]) => Verdict::Admitted,
-            Some(asks) => route.policy.check(asks, route.timeout.unwrap_or(Span::MAX), now, &mut arrival.report),
         };
         if let Verdict::Refused(refusal) = verdict {
             arrival.key = asks.get(refusal.limit).and_then(|ask| ask.key);
@@ -185,7 +193,7 @@ impl Rules {
         }
         let facts = Facts {
             route: index,
-            sticky_hash: route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&facts)),
+            sticky_hash: route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&sources)),
             deadline: route.timeout.map(|timeout| now + timeout),
             arrived: now,
         };
@@ -219,28 +227,37 @@ impl Rules {
         })
     }
 
-    /// Fills in what is asked of each limit and says of how many, 0 if none is to be asked; `Err` is the place of the
-    /// limit that refuses requests without its key.
-    fn ask<V: RequestView + ?Sized>(
+    /// Fills in what is asked of each limit and gives the part that was filled: empty if none is to be asked.
+    fn ask<'a, V: RequestView + ?Sized>(
         &self,
         route: &RouteRules,
-        facts: &KeyFacts<'_, V>,
-        asks: &mut [Ask; MAX_LIMITS],
-    ) -> Result<usize, usize> {
-        if route.limits.is_empty() || !route.count_preflight && is_preflight(facts.view) {
-            return Ok(0);
+        sources: &KeyFacts<'_, V>,
+        asks: &'a mut [Ask; MAX_LIMITS],
+    ) -> Result<&'a [Ask], LacksKey> {
+        if route.limits.is_empty() || !route.count_preflight && is_preflight(sources.view) {
+            return Ok(&[]);
         }
         for (limit, (ask, rule)) in asks.iter_mut().zip(&route.limits).enumerate() {
-            let key = match (rule.key.fingerprint(facts, &self.hasher), rule.on_missing) {
+            let key = match (rule.key.fingerprint(sources, &self.hasher), rule.on_missing) {
                 (Ok(key), _) => Some(key),
-                (Err(_), OnMissingKey::ClientIp) => Some(fingerprint_in_place(facts.client, &self.hasher)),
-                (Err(_), OnMissingKey::Skip) => None,
-                (Err(_), OnMissingKey::Refuse) => return Err(limit),
+                (Err(_), OnMissingKey::ClientIp) => Some(fingerprint_in_place(sources.client, &self.hasher)),
+                (Err(_), OnMissingKey::Refuse) if is_enforced(route, limit) => return Err(LacksKey { limit }),
+                (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
             };
             *ask = Ask { key, cost: rule.cost };
         }
-        Ok(route.limits.len().min(MAX_LIMITS))
+        Ok(asks.get(..route.limits.len()).unwrap_or(asks))
     }
+}
+
+/// The limit at this place in the route refuses who lacks its key.
+struct LacksKey {
+    limit: usize,
+}
+
+/// A limit in shadow mode refuses nobody, not even who lacks its key.
+fn is_enforced(route: &RouteRules, limit: usize) -> bool {
+    route.policy.limits().get(limit).is_some_and(|limit| limit.spec().mode == Mode::Enforce)
 }
 
 impl Admitted {
@@ -324,7 +341,7 @@ mod tests {
 
     use super::*;
     use crate::admission::{AddressHeader, KeyExpr, LimitUse, PathPattern, PlainRequest, RoutePattern};
-    use crate::limiter::{Algorithm, Bound, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
+    use crate::limiter::{Algorithm, Bound, Limit, LimitSpec, OnFull, Policy, TimerWheel, Why};
 
     const PEER: &str = "192.0.2.1";
 
@@ -537,6 +554,14 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_in_shadow_mode_refuses_nobody_for_lack_of_a_key() {
+        let (limit, usage) = limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO);
+        limit.reconfigure(LimitSpec { mode: Mode::Shadow, ..limit.spec() });
+        let rules = rules(vec![route("/", vec![(limit, usage)])]);
+        assert!(is_admitted(&admit(&rules, &get("/"))));
+    }
+
+    #[test]
     fn clients_behind_a_trusted_proxy_are_counted_apart() {
         let rules = rules(vec![route("/", vec![limited(&["client-ip"], OnMissingKey::Refuse, Span::ZERO)])]);
         let through = |peer, client| admit_from(&rules, peer, &get("/").with("x-forwarded-for", client));
@@ -626,10 +651,10 @@ mod tests {
                 limited(&["query:q"], OnMissingKey::Skip, Span::ZERO),
             ],
         )]);
-        let client = ClientIp::clone(&match admit_from(&rules, "2001:db8::1", &get("/")) {
-            Admission::Admitted(admitted) => admitted.arrival().client.clone(),
-            other => panic!("nothing stands in its way: {other:?}"),
-        });
+        let Admission::Admitted(admitted) = admit_from(&rules, "2001:db8::1", &get("/")) else {
+            panic!("nothing stands in its way")
+        };
+        let client = admitted.arrival().client.clone();
         let described = |view: &PlainRequest, limit| {
             let parts = rules.describe_key(view, &client, 0, limit);
             parts.into_iter().map(|part| format!("{}={}", part.source, part.value)).collect::<Vec<_>>()

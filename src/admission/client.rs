@@ -144,18 +144,16 @@ impl Clients {
     fn follow(&self, line: &[u8]) -> Trail {
         let is_forwarded = self.header == AddressHeader::Forwarded;
         let mut trail = Trail::default();
-        for (seen, hop) in RightToLeft::new(line, is_forwarded).enumerate() {
-            if seen < MAX_HOPS && hop.trim_ascii().is_empty() {
-                // A list may hold empty elements (RFC 9110, 5.6.1.2).
-                continue;
-            }
+        let mut hops = RightToLeft::new(line, is_forwarded);
+        // A list may hold empty elements (RFC 9110, 5.6.1.2).
+        for hop in hops.by_ref().take(MAX_HOPS).filter(|hop| !hop.trim_ascii().is_empty()) {
             let addr = if is_forwarded { hops::forwarded_for(hop) } else { hops::address(hop) };
-            trail.last_good = addr.filter(|_| seen < MAX_HOPS).or(trail.last_good);
-            trail.ended = seen == MAX_HOPS || addr.is_none_or(|addr| !self.trusts(addr));
-            if trail.ended {
-                break;
+            trail.last_good = addr.or(trail.last_good);
+            if addr.is_none_or(|addr| !self.trusts(addr)) {
+                return Trail { ended: true, ..trail };
             }
         }
+        trail.ended = hops.next().is_some();
         trail
     }
 }
@@ -298,6 +296,8 @@ mod tests {
         };
         assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", &chain(63))]), "1.1.1.1");
         assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", &chain(64))]), "10.1.0.63");
+        let lines = [("x-forwarded-for", "1.1.1.1"), ("x-forwarded-for", &chain(64))];
+        assert_eq!(client_of(&clients, "10.0.0.1", &lines), "10.1.0.63");
         let blanks = format!("1.1.1.1{}", ",".repeat(64));
         assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", &blanks)]), "10.0.0.1");
     }

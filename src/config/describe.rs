@@ -7,7 +7,7 @@ use super::model::{
     AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, RateHeaders, Route, Server,
     ServerSpec, Upstream,
 };
-use super::reader::show_size;
+use super::size::show_size;
 use crate::admission::{AddressHeader, ClientRules, OnMissingKey, PathPattern};
 use crate::balance::Strategy;
 use crate::limiter::{Algorithm, Bound, Mode, OnFull, TimerWheel};

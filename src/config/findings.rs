@@ -107,8 +107,8 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Starts with what the TOML parser said about `text`, by position. One error per line and per broken header is kept: the
-    /// parser goes on after an error, and what it says next is mostly an echo of the first.
+    /// Starts with what the TOML parser said about `text`, by position. One error per line and per broken header is
+    /// kept: the parser goes on after an error, and what it says next is mostly an echo of the first.
     pub(super) fn from_syntax(text: &str, errors: impl IntoIterator<Item = Finding>) -> Self {
         let mut errors = errors.into_iter().peekable();
         let outline = if errors.peek().is_some() { Outline::of(text) } else { Outline::default() };

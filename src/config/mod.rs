@@ -25,6 +25,7 @@ mod nearest;
 mod outline;
 mod reader;
 mod report;
+mod size;
 mod syntax;
 #[cfg(test)]
 mod tests;

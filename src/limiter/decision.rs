@@ -113,19 +113,25 @@ mod tests {
         Tick::from_nanos(nanos)
     }
 
-    /// At tick 0; a limit's instant, its patience, and when its queue has a place.
-    fn decide(blocked: &[(u64, u64, Option<u64>)], timeout: Span) -> Option<Decision> {
-        let opinion = |(limit, (planned, max_wait, place)): (usize, &(u64, u64, Option<u64>))| {
+    /// A limit's instant, its patience, and when its queue has a place.
+    type Facts = (u64, u64, Option<u64>);
+
+    fn opinions(blocked: &[Facts]) -> Vec<Opinion> {
+        let opinion = |(limit, (planned, max_wait, place)): (usize, &Facts)| {
             let planned = Planned { at: tick(*planned), rate: limit };
             Opinion::Blocked(Blocked::new(planned, Span::from_nanos(*max_wait), place.map(tick)))
         };
-        let opinions: Vec<Opinion> = blocked.iter().enumerate().map(opinion).collect();
-        Obstacles::new(&opinions).decide(Tick::ZERO, timeout, Tick::MAX)
+        blocked.iter().enumerate().map(opinion).collect()
+    }
+
+    /// At tick 0.
+    fn decide(blocked: &[Facts], timeout: Span) -> Option<Decision> {
+        Obstacles::new(&opinions(blocked)).decide(Tick::ZERO, timeout, Tick::MAX)
     }
 
     /// The definition, instant by instant: refused at `t` if a limit whose room is yet to come has no patience, or if
     /// the last room is past the patience of one of them, or if the queue of the last one has no place yet.
-    fn refused_at(t: u64, blocked: &[(u64, u64, Option<u64>)], timeout: u64) -> bool {
+    fn refused_at(t: u64, blocked: &[Facts], timeout: u64) -> bool {
         let due = blocked.iter().map(|b| b.0).max().unwrap_or(0);
         let last = blocked.iter().find(|b| b.0 == due);
         let mut still = blocked.iter().filter(|b| b.0 > t).peekable();
@@ -174,6 +180,16 @@ mod tests {
         assert_eq!(decide(&[(10, 0, None), (20, 0, None), (15, 0, None)], Span::MAX), denied(1, 20));
         // The second may wait, so the first is the one that keeps it out.
         assert_eq!(decide(&[(10, 0, None), (20, 15, Some(0))], Span::MAX), denied(0, 10));
+    }
+
+    #[test]
+    fn one_who_waits_already_keeps_its_place_and_its_deadline() {
+        let opinions = opinions(&[(20, 25, Some(0)), (20, 5, None)]);
+        let obstacles = Obstacles::new(&opinions);
+        let wait = |limit, deadline| Some(Decision::Wait { limit, planned: tick(20), deadline: tick(deadline) });
+        assert_eq!(obstacles.excusing(0b10, 1).decide(Tick::ZERO, Span::MAX, tick(30)), wait(1, 25));
+        assert_eq!(obstacles.excusing(0b11, 1).decide(Tick::ZERO, Span::MAX, tick(30)), wait(1, 30));
+        assert_eq!(obstacles.excusing(0b10, 0).decide(Tick::ZERO, Span::MAX, tick(30)), wait(0, 25));
     }
 
     #[test]

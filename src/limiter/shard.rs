@@ -242,9 +242,9 @@ impl Shard {
         let old = std::mem::replace(&mut self.params, params);
         let rule = &self.params.rule;
         if rule.layout_since(&old.rule) != Layout::Kept {
-            let (before, latest, queues) = (self.table.len(), self.latest, &self.queues);
-            self.table.rebuild(rule.words(), |key, from, to| {
-                let kept = !old.rule.is_idle(from, latest) || queues.has(key);
+            let (before, latest) = (self.table.len(), self.latest);
+            self.table.rebuild(rule.words(), |from, to| {
+                let kept = !old.rule.is_idle(from, latest);
                 if kept {
                     rule.take_over(&old.rule, from, to, latest);
                 }
@@ -339,15 +339,13 @@ impl Shard {
         at
     }
 
-    /// Drops the idle records among the next few that the hand passes.
+    /// Drops the idle records among the next few that the hand passes. A queue does not keep one: to it, a key without
+    /// a record is one whose state is empty.
     fn sweep(&mut self, keys: &AtomicU64) {
         let passed = [(); SWEPT].map(|()| self.table.tick_hand());
         // From the far end, because closing a gap moves only records behind it.
         for at in passed.into_iter().rev().flatten() {
-            if let Some(key) = self.table.key_at(at)
-                && self.params.rule.is_idle(self.table.state(at), self.latest)
-                && !self.queues.has(key)
-            {
+            if self.table.key_at(at).is_some() && self.params.rule.is_idle(self.table.state(at), self.latest) {
                 self.evict(at, true, keys);
             }
         }
@@ -368,8 +366,8 @@ impl Shard {
 
     /// Grows or shrinks the table to what is live.
     fn resize(&mut self, keys: &AtomicU64) {
-        let (before, latest, rule, queues) = (self.table.len(), self.latest, &self.params.rule, &self.queues);
-        self.table.resize(|key, state| !rule.is_idle(state, latest) || queues.has(key));
+        let (before, latest, rule) = (self.table.len(), self.latest, &self.params.rule);
+        self.table.resize(|state| !rule.is_idle(state, latest));
         self.dropped(before, keys);
     }
 

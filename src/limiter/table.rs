@@ -122,9 +122,9 @@ impl Table {
     }
 
     /// Copies the records that `keep` keeps into a new vector with room for one more, about 7/10 full.
-    pub(super) fn resize(&mut self, keep: impl Fn(Fingerprint, &[u64]) -> bool) {
-        self.rebuild(self.stride - 1, |key, from, to| {
-            let kept = keep(key, from);
+    pub(super) fn resize(&mut self, keep: impl Fn(&[u64]) -> bool) {
+        self.rebuild(self.stride - 1, |from, to| {
+            let kept = keep(from);
             if kept {
                 to.copy_from_slice(from);
             }
@@ -134,16 +134,16 @@ impl Table {
 
     /// Copies the records into a new vector with room for one more, with `state_words` words each, which `write` fills
     /// from the old ones; a record for which it answers `false` is left out.
-    pub(super) fn rebuild(&mut self, state_words: usize, write: impl Fn(Fingerprint, &[u64], &mut [u64]) -> bool) {
+    pub(super) fn rebuild(&mut self, state_words: usize, write: impl Fn(&[u64], &mut [u64]) -> bool) {
         let mut state = vec![0; state_words];
         let records = (0..self.capacity).filter_map(|at| Some((self.key_at(at)?, self.state(at))));
-        let kept = records.clone().filter(|(key, from)| write(*key, from, &mut state)).count();
+        let kept = records.clone().filter(|(_, from)| write(from, &mut state)).count();
         let capacity = ((kept + 1) * 10 / 7 + 1).max(SMALLEST);
         let stride = 1 + state_words;
         let mut new = Self { words: vec![EMPTY; capacity * stride], stride, capacity, len: 0, hand: 0 };
         for (key, from) in records {
             state.fill(0);
-            if write(key, from, &mut state) {
+            if write(from, &mut state) {
                 let at = new.insert(key);
                 new.state_mut(at).copy_from_slice(&state);
             }
@@ -192,7 +192,7 @@ mod tests {
 
     fn put(table: &mut Table, bits: u64, value: u64) {
         if table.is_full() {
-            table.resize(|_, _| true);
+            table.resize(|_| true);
         }
         let at = table.insert(key(bits));
         table.state_mut(at)[0] = value;
@@ -228,7 +228,7 @@ mod tests {
         for bits in 1..=100u64 {
             put(&mut table, bits << 57 | bits, bits);
         }
-        table.resize(|_, state| state[0] % 10 == 0);
+        table.resize(|state| state[0] % 10 == 0);
         assert_eq!((table.len(), table.capacity), (10, 16));
         for bits in 1..=100u64 {
             let value = table.find(key(bits << 57 | bits)).map(|at| table.state(at)[0]);

@@ -168,7 +168,7 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr, mut 
         }
     };
     if let Err(error) = &ended
-        && (error.is_parse() || error.is_timeout())
+        && error.is_parse()
     {
         worker.connections.malformed.inc();
         tracing::debug!(%peer, %error, "connection closed");

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::h1;
+use super::throttle::Throttle;
 use super::worker::Worker;
 
 /// Length of the kernel's queue of connections that nobody has accepted yet.
@@ -109,6 +110,7 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
             return;
         }
     };
+    let reports = Throttle::default();
     // Nothing is ever sent: connections finish when the sender is gone.
     let (_alive, closing) = watch::channel(());
     loop {
@@ -119,7 +121,9 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
                 Ok((stream, peer)) => open(&worker, stream, peer, closing.clone()),
                 Err(error) => {
                     worker.connections.accept_errors.inc();
-                    tracing::warn!(%error, "accept failed; pausing");
+                    if let Some(more) = reports.due(worker.clock.now()) {
+                        tracing::warn!(%error, more, "accept failed; pausing");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

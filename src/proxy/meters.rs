@@ -51,7 +51,7 @@ static ACCEPT_ERRORS: Family = Family {
 };
 static MALFORMED: Family = Family {
     name: "sluicegate_malformed_connections_total",
-    help: "Connections closed because what came was not HTTP/1 that we accept, or came too slowly.",
+    help: "Connections closed because what came over them was no HTTP/1 that we accept.",
     kind: Kind::Counter,
     labels: &[],
 };

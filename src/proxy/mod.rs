@@ -19,6 +19,7 @@ mod meters;
 mod rate_headers;
 mod respond;
 mod snapshot;
+mod throttle;
 mod waiting;
 mod worker;
 
@@ -251,8 +252,11 @@ fn unforwarded(mut exchange: Box<Exchange>, error: &ForwardError) -> Response<Re
     };
     exchange.story.status = Some(status);
     if outcome == Outcome::UpstreamError {
-        let server = exchange.story.upstream.as_ref().map(|(_, server)| &**server).unwrap_or_default();
-        tracing::warn!(server, request_id = exchange.request_id, %error, "upstream error");
+        if let Some(more) = exchange.worker.upstream_reports.due(exchange.ended()) {
+            let (upstream, server) = exchange.story.upstream.clone().unwrap_or_else(|| ("".into(), "".into()));
+            let request_id = &exchange.request_id;
+            tracing::warn!(%upstream, %server, request_id, more, %error, "upstream error");
+        }
         exchange.write_dead_letter(Reason::UpstreamError, None, None);
     }
     let problem = Problem { status, detail, violated: &[], retry_after_secs: None };

@@ -9,6 +9,7 @@ use super::body::RequestBody;
 use super::flight::{Flights, SWEEP_EVERY};
 use super::meters::{ConnectionMeters, Meters};
 use super::snapshot::{Feed, Snapshot};
+use super::throttle::Throttle;
 use crate::telemetry::Registry;
 use crate::time::{Clock, Tick};
 use crate::upstream::{Endpoint, Server};
@@ -29,6 +30,8 @@ pub struct Worker {
     pub flights: Rc<Flights>,
     /// Counters that no configuration changes.
     pub connections: ConnectionMeters,
+    /// Log lines about upstreams.
+    pub upstream_reports: Throttle,
     feed: Arc<Feed>,
     registry: Arc<Registry>,
     gauges: Arc<WorkerGauges>,
@@ -74,6 +77,7 @@ impl Worker {
             index,
             flights: Flights::new(clock.now()),
             connections: ConnectionMeters::new(&registry),
+            upstream_reports: Throttle::default(),
             clock,
             feed,
             registry,

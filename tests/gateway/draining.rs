@@ -1,13 +1,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, eventually};
+use crate::support::{Client, Gateway, alone, eventually};
 
 const SLOW: &str = "[server]\nshutdown_grace = \"5s\"\n[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
                     [[route]]\nname = \"all\"\nupstream = \"app\"\n";
 
 #[test]
 fn sigterm_finishes_what_is_in_flight_and_ends_with_0() {
+    let _alone = alone();
     let mut gateway = Gateway::start(SLOW);
     let mut idle = Client::connect(gateway.address());
     assert_eq!(idle.get("/").status, 200);
@@ -26,6 +27,7 @@ fn sigterm_finishes_what_is_in_flight_and_ends_with_0() {
 
 #[test]
 fn the_grace_is_a_bound() {
+    let _alone = alone();
     let mut gateway = Gateway::start(&SLOW.replace("5s", "300ms"));
     let mut slow = Client::connect(gateway.address());
     slow.send("GET", "/?delay=30s", &[], b"");
@@ -40,6 +42,7 @@ fn the_grace_is_a_bound() {
 
 #[test]
 fn a_second_signal_ends_at_once() {
+    let _alone = alone();
     let mut gateway = Gateway::start(&SLOW.replace("5s", "60s"));
     let mut slow = Client::connect(gateway.address());
     slow.send("GET", "/?delay=50s", &[], b"");

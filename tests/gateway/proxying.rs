@@ -302,3 +302,16 @@ fn no_route_is_a_404_from_the_gateway() {
     assert_eq!(get_with(gateway.address(), "/", &[("Host", "ONE.example.:8080")]).status, 200);
     gateway.wait_metric("sluicegate_requests_total", &["outcome=\"no-route\""], 1.0);
 }
+
+#[test]
+fn an_outage_does_not_flood_the_log() {
+    let gateway = Gateway::start(
+        "[[upstream]]\nname = \"gone\"\nservers = [\"127.0.0.1:1\"]\n[[route]]\nname = \"all\"\nupstream = \"gone\"\n",
+    );
+    let mut client = Client::connect(gateway.address());
+    for _ in 0..500 {
+        assert_eq!(client.get("/").status, 502);
+    }
+    let lines = gateway.log().lines().filter(|line| line.contains("upstream error")).count();
+    assert!((1..100).contains(&lines), "{lines} lines for 500 failures");
+}

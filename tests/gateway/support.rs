@@ -1,13 +1,14 @@
 //! The real binary on a configuration of the test's own, a client that speaks plain HTTP/1, and servers that behave as
 //! they are told. Every port is chosen by the kernel.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,32 @@ use tempfile::TempDir;
 /// Longest that a test waits for something that has to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Held shared by every running gateway, and whole by a test that measures time: a busy machine would be measured.
+static QUIET: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    static MEASURES_TIME: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a test holds that measures time.
+pub struct Alone(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>);
+
+/// Waits until no other gateway runs, and keeps others from starting. To be called before the test starts its own.
+pub fn alone() -> Alone {
+    let alone = Alone(QUIET.write().unwrap_or_else(PoisonError::into_inner));
+    MEASURES_TIME.set(true);
+    alone
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        MEASURES_TIME.set(false);
+    }
+}
+
 /// A gateway process, ended when it is dropped.
 pub struct Gateway {
+    _shared: Option<RwLockReadGuard<'static, ()>>,
     child: Child,
     pub directory: TempDir,
     pub addresses: Vec<SocketAddr>,
@@ -41,6 +66,7 @@ impl Gateway {
 
     /// Starts the binary in a directory that may hold an earlier one's dead letters.
     pub fn start_in(directory: TempDir, configuration: &str) -> Self {
+        let shared = (!MEASURES_TIME.get()).then(|| QUIET.read().unwrap_or_else(PoisonError::into_inner));
         let file = directory.path().join("gateway.toml");
         fs::write(&file, configuration).unwrap();
         let log = File::create(directory.path().join("stderr.log")).unwrap();
@@ -53,7 +79,7 @@ impl Gateway {
             .spawn()
             .unwrap();
         let (addresses, admin) = read_banner(&mut child, directory.path());
-        Self { child, directory, addresses, admin }
+        Self { _shared: shared, child, directory, addresses, admin }
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -1,12 +1,13 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Client, Gateway, eventually, get};
+use crate::support::{Backend, Client, Gateway, alone, eventually, get};
 
 const LOG: &str = "[dead_letter]\ndirectory = \"dead-letters\"\n";
 
 #[test]
 fn a_request_that_overruns_its_timeout_is_a_504_and_its_upstream_request_is_aborted() {
+    let _alone = alone();
     let backend = Backend::start(|_, stream| stream.read(&mut [0; 16]).is_ok_and(|size| size > 0));
     let gateway = Gateway::start(&format!(
         "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
@@ -30,6 +31,7 @@ fn a_request_that_overruns_its_timeout_is_a_504_and_its_upstream_request_is_abor
 
 #[test]
 fn a_timeout_in_the_body_cuts_the_connection() {
+    let _alone = alone();
     let backend = Backend::start(|_, stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"));
         stream.read(&mut [0; 16]).is_ok_and(|size| size > 0)
@@ -52,6 +54,7 @@ fn a_timeout_in_the_body_cuts_the_connection() {
 
 #[test]
 fn a_client_that_does_not_read_is_cut_at_the_timeout() {
+    let _alone = alone();
     let gateway = Gateway::start(
         "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n\
          timeout = \"500ms\"\n",
@@ -65,6 +68,7 @@ fn a_client_that_does_not_read_is_cut_at_the_timeout() {
 
 #[test]
 fn what_answers_in_time_is_untouched() {
+    let _alone = alone();
     let gateway = Gateway::start(
         "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n\
          timeout = \"2s\"\n",

@@ -1,7 +1,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, eventually, get};
+use crate::support::{Client, Gateway, alone, eventually, get};
 
 /// Two a second in slots of 100 ms, so that room comes one second after it was taken.
 fn waiting(more: &str) -> String {
@@ -13,6 +13,7 @@ fn waiting(more: &str) -> String {
 
 #[test]
 fn a_request_over_the_limit_waits_for_its_slot() {
+    let _alone = alone();
     let gateway = Gateway::start(&waiting("rate = \"2/1s\"\nmax_wait = \"5s\""));
     let started = Instant::now();
     let threads: Vec<_> = (0..6)
@@ -35,6 +36,7 @@ fn a_request_over_the_limit_waits_for_its_slot() {
 
 #[test]
 fn a_full_queue_and_a_too_long_wait_refuse_at_once() {
+    let _alone = alone();
     let gateway = Gateway::start(&format!(
         "{}[dead_letter]\ndirectory = \"dead-letters\"\n",
         waiting("rate = \"1/10s\"\nmax_wait = \"60s\"\nmax_queue = 2")
@@ -53,6 +55,7 @@ fn a_full_queue_and_a_too_long_wait_refuse_at_once() {
 
 #[test]
 fn a_waiter_that_goes_away_gives_its_place_up() {
+    let _alone = alone();
     let gateway = Gateway::start(&waiting("rate = \"1/2s\"\nmax_wait = \"30s\""));
     assert_eq!(get(gateway.address(), "/").status, 200);
     let mut first = Client::connect(gateway.address());
@@ -72,6 +75,7 @@ fn a_waiter_that_goes_away_gives_its_place_up() {
 
 #[test]
 fn waiters_are_let_go_when_their_limit_is_switched_off() {
+    let _alone = alone();
     let slow = waiting("rate = \"1/1h\"\nmax_wait = \"1h\"\ntimeout = \"3h\"");
     let gateway = Gateway::start(&format!("[server]\ntimeout = \"none\"\n{slow}"));
     assert_eq!(get(gateway.address(), "/").status, 200);

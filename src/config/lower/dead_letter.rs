@@ -6,7 +6,8 @@ use std::path::Path;
 use super::header_name;
 use crate::config::findings::quoted;
 use crate::config::model::{DeadLetter, Fsync};
-use crate::config::reader::{Node, Reader, show_size};
+use crate::config::reader::{Node, Reader};
+use crate::config::size::show_size;
 use crate::time::Span;
 
 const DIRECTORY: &str = "dead-letters";

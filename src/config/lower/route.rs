@@ -263,7 +263,8 @@ fn origin(item: &Node<'_>) -> Option<String> {
     {
         return Some(text.to_owned());
     }
-    let help = "write it as browsers do: scheme and host in lower case, no path, no default port, like \"https://app.example.com\"";
+    let help = "write it as browsers do: scheme and host in lower case, no path, no default port, like \
+                \"https://app.example.com\"";
     item.error(format!("{} is no origin", quoted(text)), help);
     None
 }

@@ -369,13 +369,13 @@ mod tests {
         let ring = Ring::new(5, SECOND, 10, 10, old.ceiling());
         assert!(ring.same_layout(&old), "the counts of 300 still fit");
         let mut chunk = empty(&old);
-        old.commit(&mut chunk, 296);
-        old.advance(&mut chunk, at(100));
         old.commit(&mut chunk, 2);
+        old.advance(&mut chunk, at(100));
+        old.commit(&mut chunk, 296);
         old.advance(&mut chunk, at(200));
         old.commit(&mut chunk, 2);
-        assert_eq!(ring.standing(&chunk), (0, Some(at(1000))));
-        assert_eq!(ring.room(&chunk, 2), Room::At { at: at(1100), rate: 0 });
+        assert_eq!(ring.standing(&chunk), (0, Some(at(1100))), "not yet when the first two go");
+        assert_eq!(ring.room(&chunk, 4), Room::At { at: at(1200), rate: 0 });
     }
 
     #[test]

@@ -42,6 +42,16 @@ fn a_rescale_forgets_idle_keys() {
 }
 
 #[test]
+fn a_worker_that_read_its_clock_earlier_does_not_age_the_counts() {
+    let (limit, policy) = one(spec("1/s"));
+    assert!(admitted(&policy, 1, at(1000)));
+    assert!(!admitted(&policy, 1, at(999)));
+    let four = LimitSpec { algorithm: wheel(&["1/s"], Some(4), Bound::Sliding), ..spec("1/s") };
+    assert_eq!(limit.reconfigure(four), Reconfigured::Rescaled);
+    assert_eq!(refused(check(&policy, 1, 1, at(1001))).retry_at, Some(at(2000)));
+}
+
+#[test]
 fn a_coarse_slot_under_way_is_not_pushed_into_the_future() {
     let (limit, policy) = one(LimitSpec { algorithm: wheel(&["100/h"], None, Bound::Slot), ..spec("100/h") });
     assert_eq!(drain(&policy, 1, at(60_000)), 100);
@@ -62,6 +72,9 @@ fn waiters_keep_their_place_and_deadline() {
     assert_eq!(first.wake_at(at(0)), at(500));
     assert_eq!(second.wake_at(at(0)), at(5002));
     assert_eq!(refused(check(&policy, 1, 1, at(0))).why, Why::Rate, "arrivals do not wait any more");
+    let mut report = Report::default();
+    let _ = policy.check(&asks(1, 1), Span::MAX, at(0), &mut report);
+    assert_eq!(report.lines()[0].reset, Some(Span::from_millis(1500)), "planned by the new rate");
     assert_eq!(first.attempt(at(500)), Attempt::Admitted);
     assert_eq!(second.attempt(at(1000)), Attempt::Admitted);
 }

@@ -28,34 +28,31 @@ fn two_threads_with_two_limits_in_either_order_stay_exact() {
     assert_eq!(drain(&policy(&[&two]), 1, at(0)), 1_000, "a refusal by the one took nothing from the other");
 }
 
-/// Clocks that are read at different moments: each thread moves a shared clock and may be overtaken before it asks.
+/// Clocks that are read at different moments: each thread moves a shared clock and may be overtaken before it asks, by
+/// as much as the scheduler likes. Whatever was admitted, was so between its two readings of the clock.
 #[test]
 fn two_threads_with_a_moving_clock_never_exceed_the_limit() {
     const LIMIT: usize = 50;
     let (_, policy) = one(spec("50/100ms"));
     let clock = AtomicU64::new(0);
-    let mut stamps: Vec<u64> = thread::scope(|scope| {
+    let stamps: Vec<(u64, u64)> = thread::scope(|scope| {
         let work = || {
             let ask = || {
-                let now = clock.fetch_add(100_000, Ordering::SeqCst);
-                admitted(&policy, 1, Tick::from_nanos(now)).then_some(now)
+                let before = clock.fetch_add(100_000, Ordering::SeqCst);
+                let admitted = admitted(&policy, 1, Tick::from_nanos(before));
+                admitted.then(|| (before, clock.load(Ordering::SeqCst)))
             };
             (0..50_000).filter_map(|_| ask()).collect::<Vec<_>>()
         };
         let threads = [scope.spawn(work), scope.spawn(work)];
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    stamps.sort_unstable();
-    // 10 s at 50 per 100 ms, saturated; a count is held for at least W - w = 90 ms after the instant it was read.
-    for window in stamps.windows(LIMIT + 1) {
-        assert!(
-            window[LIMIT] - window[0] >= 90_000_000 - 400_000,
-            "{} admitted in {} ns",
-            LIMIT + 1,
-            window[LIMIT] - window[0]
-        );
+    for (start, _) in &stamps {
+        let within = stamps.iter().filter(|(before, after)| before >= start && *after < start + 90_000_000);
+        assert!(within.count() <= LIMIT, "more than {LIMIT} within W - w of {start}");
     }
-    assert!(stamps.len() <= 101 * LIMIT && stamps.len() >= 95 * LIMIT, "{}", stamps.len());
+    // 10 s at 50 per 100 ms, saturated.
+    assert!(stamps.len() <= 101 * LIMIT && stamps.len() >= 90 * LIMIT, "{}", stamps.len());
 }
 
 #[test]

@@ -125,10 +125,37 @@ fn a_late_head_counts_where_it_gets_in_and_delays_those_behind() {
     let _ = (first.wake_at(at(0)), second.wake_at(at(0)));
     assert_eq!(first.attempt(at(1450)), Attempt::Admitted);
     assert_eq!(second.wake_at(at(1450)), at(2400));
-    // Planned anew from the head: 2400, then 3400.
+    assert_eq!(one_more(&policy, at(1450)), at(3400), "planned anew from the head");
     let mut third = queued(check(&policy, 1, 1, at(1450)));
     assert_eq!(second.attempt(at(2400)), Attempt::Admitted);
     assert_eq!(third.wake_at(at(2400)), at(3400));
+}
+
+/// When one more would get in, as the report has it.
+fn one_more(policy: &Arc<Policy>, now: Tick) -> Tick {
+    let mut report = Report::default();
+    assert!(matches!(policy.check(&asks(1, 1), Span::ZERO, now, &mut report), Verdict::Refused(_)));
+    now + report.lines()[0].reset.unwrap()
+}
+
+#[test]
+fn a_head_that_is_late_delays_the_plan() {
+    let (_, policy) = one(waiting("1/s", 5000));
+    assert!(admitted(&policy, 1, at(0)));
+    let _waiters = [queued(check(&policy, 1, 1, at(0))), queued(check(&policy, 1, 1, at(0)))];
+    assert_eq!(one_more(&policy, at(0)), at(3000));
+    // The head's worker is busy: it cannot get in before now, in slot 14.
+    assert_eq!(one_more(&policy, at(1450)), at(3400));
+}
+
+#[test]
+fn a_queue_that_was_made_shorter_has_a_place_when_enough_have_left() {
+    let (limit, policy) = one(waiting("1/s", 5000));
+    assert!(admitted(&policy, 1, at(0)));
+    let _waiters: Vec<_> = (0..3).map(|_| queued(check(&policy, 1, 1, at(0)))).collect();
+    let _ = limit.reconfigure(LimitSpec { max_queue: Some(2), ..limit.spec() });
+    let refusal = refused(check(&policy, 1, 1, at(0)));
+    assert_eq!((refusal.why, refusal.retry_at), (Why::QueueFull, Some(at(2000))));
 }
 
 #[test]
