@@ -531,8 +531,12 @@ mod tests {
         )]);
         let Admission::Admitted(admitted) = admit(&rules, &get("/")) else { panic!("the first") };
         assert_eq!(admitted.arrival().report.lines().iter().map(|line| line.limit).collect::<Vec<_>>(), [1]);
-        let Admission::Refused(_, Refused::Limit(refusal)) = admit(&rules, &get("/")) else { panic!("the second") };
-        assert_eq!(refusal.limit, 1);
+        let Admission::Refused(arrival, Refused::Limit(refusal)) = admit(&rules, &get("/")) else {
+            panic!("the second")
+        };
+        let mut key = KeyHasher::fixed().start();
+        key.part(1, &arrival.client.key());
+        assert_eq!((refusal.limit, arrival.key), (1, Some(key.finish())));
         let only_skipping = self::rules(vec![route("/", vec![limited(&["header:k"], OnMissingKey::Skip, Span::ZERO)])]);
         for _ in 0..3 {
             assert!(is_admitted(&admit(&only_skipping, &get("/"))));

@@ -17,7 +17,7 @@ pub fn run(path: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    log::start(&loaded.model.log);
+    let on_log = log::start(&loaded.model.log);
     raise_open_files();
     let signals = match Signals::catch() {
         Ok(signals) => signals,
@@ -30,7 +30,7 @@ pub fn run(path: &Path) -> ExitCode {
         tracing::warn!("{}", loaded.warnings);
     }
     let summary = banner::Summary::of(&loaded.model);
-    let control = match Control::start(path, loaded) {
+    let control = match Control::start(path, loaded, on_log) {
         Ok(control) => control,
         Err(error) => {
             eprintln!("sluicegate: {error}");

@@ -72,14 +72,19 @@ pub(super) fn workers(old: &Server, new: &Server) -> Changes {
     changes
 }
 
-pub(super) fn log(old: &Log, new: &Log) -> Changes {
+pub(super) fn log_format(old: &Log, new: &Log) -> Changes {
     let mut changes = Changes::default();
-    changes.value("level", &old.level, &new.level, Clone::clone);
     changes.value("format", &old.format, &new.format, |format| match format {
         LogFormat::Auto => "auto",
         LogFormat::Human => "human",
         LogFormat::Json => "json",
     });
+    changes
+}
+
+pub(super) fn log(old: &Log, new: &Log) -> Changes {
+    let mut changes = Changes::default();
+    changes.value("level", &old.level, &new.level, Clone::clone);
     changes.value("access", &old.access, &new.access, |access| match access {
         AccessFormat::Off => "off",
         AccessFormat::Json => "json",

@@ -217,6 +217,10 @@ fn sections(old: &Model, new: &Model) -> Vec<Item> {
         items.push(item("[server]", Fate::NeedsRestart(restart)));
     }
     items.push(item("[log]", changed(describe::log(&old.log, &new.log))));
+    let restart = describe::log_format(&old.log, &new.log).into_vec();
+    if !restart.is_empty() {
+        items.push(item("[log]", Fate::NeedsRestart(restart)));
+    }
     items.push(item("[client]", changed(describe::client(&old.client, &new.client))));
     items.push(item("route order", changed(describe::route_order(&old.routes, &new.routes))));
     let fate = optional(old.dead_letter.as_ref(), new.dead_letter.as_ref(), describe::dead_letter);

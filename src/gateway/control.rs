@@ -26,6 +26,7 @@ pub struct Control {
     clock: Clock,
     counts: Arc<ControlCounts>,
     draining: AtomicBool,
+    on_log: Box<dyn Fn(&config::Log) + Send + Sync>,
     state: Mutex<State>,
 }
 
@@ -65,8 +66,12 @@ pub enum Reloaded {
 }
 
 impl Control {
-    /// Starts everything that the file at `path` says, which was loaded before.
-    pub fn start(path: &Path, loaded: Loaded) -> Result<Arc<Self>, BuildError> {
+    /// Starts everything that the file at `path` says, which was loaded before. `on_log` is told of each new `[log]`.
+    pub fn start(
+        path: &Path,
+        loaded: Loaded,
+        on_log: impl Fn(&config::Log) + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, BuildError> {
         let Loaded { model, text, warnings: _ } = loaded;
         let clock = Clock::system();
         let registry = Registry::new();
@@ -118,6 +123,7 @@ impl Control {
             clock,
             counts,
             draining: AtomicBool::new(false),
+            on_log: Box::new(on_log),
             state: Mutex::new(state),
         });
         if let Some((configured, listener)) = admin {
@@ -243,7 +249,11 @@ impl Control {
             old.close();
         }
         state.log_gauges = gauges::of_logs(&self.registry, state.dead_letters.as_ref(), access_log.as_ref());
+        // An access log that goes ends with the last exchange that writes to it.
         state.access_log = access_log;
+        if model.log != state.model.log {
+            (self.on_log)(&model.log);
+        }
         state.model = model;
         text.clone_into(&mut state.text);
         Ok(plan.to_string())

@@ -52,7 +52,7 @@ pub struct LimitSpec {
     /// How many may wait per key. `None`: as many as the first rate admits in `max_wait`, at most
     /// [`MAX_DEFAULT_QUEUE`].
     pub max_queue: Option<u64>,
-    /// How many keys are kept; at least one.
+    /// How many keys are kept; at least one. Threads that insert at the same instant may exceed it by one each.
     pub max_keys: u64,
     /// What happens when they are more.
     pub on_full: OnFull,
@@ -129,9 +129,7 @@ impl Limit {
     /// A limit without any keys yet.
     pub fn new(spec: LimitSpec) -> Arc<Self> {
         static CREATED: AtomicU64 = AtomicU64::new(0);
-        let shards = (spec.max_keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS);
-        // Rounded down to a power of two.
-        let shards = 1usize << shards.ilog2();
+        let shards = (spec.max_keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         let params = Arc::new(Params::new(spec, None));
         Arc::new(Self {
             id: CREATED.fetch_add(1, Ordering::Relaxed),

@@ -1,6 +1,6 @@
 use std::fs;
 
-use crate::support::{Client, Gateway, dead_letters, eventually, get, get_with, run};
+use crate::support::{Client, Gateway, dead_letters, eventually, get_with, run};
 
 fn logging(more: &str) -> String {
     format!(

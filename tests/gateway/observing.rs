@@ -59,3 +59,28 @@ fn the_log_is_json_when_nobody_watches() {
         assert!(json["level"].is_string() && json["timestamp"].is_string(), "{line}");
     }
 }
+
+#[test]
+fn the_log_level_changes_without_a_restart_and_the_format_says_that_it_needs_one() {
+    let gateway = Gateway::start(APP);
+    assert_eq!(gateway.reload(&format!("[log]\nlevel = \"debug\"\n{APP}")).status, 200);
+    assert!(gateway.log().contains("[log]: changed: level info -> debug"), "{}", gateway.log());
+    let down = APP.replace("echo:a", "127.0.0.1:1");
+    assert_eq!(gateway.reload(&format!("[log]\nlevel = \"debug\"\nformat = \"human\"\n{down}")).status, 200);
+    assert_eq!(get(gateway.address(), "/").status, 502);
+    assert!(gateway.log().contains("cannot connect"), "a line that only debug shows");
+    assert!(gateway.log().contains("needs a restart: format auto -> human"));
+}
+
+#[test]
+fn the_access_log_can_be_switched_on_and_off() {
+    let gateway = Gateway::start(APP);
+    assert_eq!(get(gateway.address(), "/silent").status, 200);
+    assert_eq!(gateway.reload(&format!("[log]\naccess = \"combined\"\n{APP}")).status, 200);
+    assert_eq!(get(gateway.address(), "/logged").status, 200);
+    let log = || fs::read_to_string(gateway.directory.path().join("stdout.log")).unwrap_or_default();
+    assert!(eventually(|| log().contains("\"GET /logged HTTP/1.1\" 200")), "{}", log());
+    assert_eq!(gateway.reload(APP).status, 200);
+    assert_eq!(get(gateway.address(), "/silent").status, 200);
+    assert!(!log().contains("/silent"));
+}

@@ -26,7 +26,8 @@ fn counts_survive_a_reload_and_new_numbers_hold_at_once() {
     assert_eq!(get(gateway.address(), "/").status, 200);
     let answer = gateway.reload(&rules("4/1h", "2"));
     assert_eq!(answer.status, 200);
-    assert!(answer.text().contains("rate 3/h -> 4/h"), "the plan says it: {}", answer.text());
+    // The watcher may have been quicker than the request: the plan is in the log either way.
+    assert!(gateway.log().contains("rate 3/h -> 4/h"), "{}", gateway.log());
     assert_eq!(version(&gateway), "2");
     let statuses: Vec<u16> = (0..4).map(|_| get(gateway.address(), "/").status).collect();
     assert_eq!(statuses, [200, 200, 429, 429]);
@@ -128,8 +129,8 @@ fn another_key_starts_fresh_and_the_plan_says_so() {
     let gateway = Gateway::start(&rules("1/1h", "1"));
     assert_eq!(get(gateway.address(), "/").status, 200);
     assert_eq!(get(gateway.address(), "/").status, 429);
-    let answer = gateway.reload(&rules("1/1h", "2").replace("\"global\"", "\"header:k\""));
-    assert!(answer.text().contains("reset"), "{}", answer.text());
+    assert_eq!(gateway.reload(&rules("1/1h", "2").replace("\"global\"", "\"header:k\"")).status, 200);
+    assert!(gateway.log().contains("limit l: reset"), "{}", gateway.log());
     assert_eq!(get_with(gateway.address(), "/", &[("k", "1")]).status, 200);
 }
 

@@ -94,8 +94,8 @@ fn a_lowered_bound_is_reached_as_new_keys_come() {
     for name in 20_000..60_000 {
         assert!(admitted(&policy, name, at(0)));
     }
-    // 16 shards: an empty one takes a key.
-    assert!(limit.stats().keys <= 100 + 16, "{}", limit.stats().keys);
+    // 32 shards: an empty one takes a key.
+    assert!(limit.stats().keys <= 100 + 32, "{}", limit.stats().keys);
 }
 
 #[test]
@@ -104,11 +104,11 @@ fn memory_follows_the_live_keys() {
     for name in 0..20_000 {
         assert!(admitted(&policy, name, at(0)));
     }
-    // Only old acquaintances come, and they are few.
+    // Only old acquaintances come, few for each of the 32 shards. (A shard that nobody asks keeps what it has.)
     for step in 0..2_000_000u64 {
-        let _ = admitted(&policy, step % 50, at(10_000 + step));
+        let _ = admitted(&policy, step % 400, at(10_000 + step));
     }
-    assert!(limit.stats().keys < 200, "{}", limit.stats().keys);
+    assert!(limit.stats().keys < 1_000, "{}", limit.stats().keys);
 }
 
 #[test]

@@ -4,6 +4,14 @@ use std::thread;
 use super::*;
 
 #[test]
+fn limits_are_shared_and_tickets_are_sent() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Policy>();
+    shared::<Limit>();
+    shared::<Ticket>();
+}
+
+#[test]
 fn two_threads_at_one_instant_admit_exactly_the_limit() {
     let (_, policy) = one(spec("5000/s"));
     let admitted: usize = thread::scope(|scope| {
