@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 use std::task::Waker;
 
-use super::client::{ClientIp, ClientRules, Clients};
+use super::client::{ClientIp, ClientRules, Clients, Identity};
 use super::host::{self, HostRoom};
 use super::identity::{KeyFacts, describe_in_place, fingerprint_in_place};
 use super::key::{KeyPart, OnMissingKey};
@@ -152,29 +152,23 @@ impl Rules {
         if path.encoded_slash && !route.is_some_and(|(_, route)| route.pattern.allow_encoded_slash) {
             return Admission::Malformed(Malformed::EncodedSlash);
         }
-        let arrival = Arrival {
-            client: identity.client,
-            trusted_peer: identity.trusted_peer,
-            route: found,
-            path: None,
-            report: Report::default(),
-            key: None,
-        };
         match route {
-            Some((index, route)) => self.ask_limits((index, route), view, (host, path), arrival, now),
-            None => Admission::NoRoute(Arrival { path: path.into_changed(), ..arrival }),
+            Some((index, route)) => self.ask_limits((index, route), view, (host, path), identity, now),
+            None => Admission::NoRoute(Arrival { path: path.into_changed(), ..Arrival::new(identity, None) }),
         }
     }
 
-    /// The second half of [`admit`](Self::admit), once the route is known.
+    /// The second half of [`admit`](Self::admit), once the route is known. The arrival is made here, where it stays: it
+    /// is large, and each move is a copy.
     fn ask_limits<V: RequestView + ?Sized>(
         &self,
         (index, route): (usize, &RouteRules),
         view: &V,
         (host, path): (Option<&str>, NormalPath<'_>),
-        mut arrival: Arrival,
+        identity: Identity,
         now: Tick,
     ) -> Admission {
+        let mut arrival = Arrival::new(identity, Some(index));
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let mut asks = [Ask::default(); MAX_LIMITS];
         let verdict = match self.ask(route, &sources, &mut asks) {
@@ -258,6 +252,14 @@ struct LacksKey {
 /// A limit in shadow mode refuses nobody, not even who lacks its key.
 fn is_enforced(route: &RouteRules, limit: usize) -> bool {
     route.policy.limits().get(limit).is_some_and(|limit| limit.spec().mode == Mode::Enforce)
+}
+
+impl Arrival {
+    #[inline]
+    fn new(identity: Identity, route: Option<usize>) -> Self {
+        let Identity { client, trusted_peer } = identity;
+        Self { client, trusted_peer, route, path: None, report: Report::default(), key: None }
+    }
 }
 
 impl Admitted {

@@ -172,10 +172,8 @@ fn upstream_plan(
         let (host, port) = match &server.address {
             ServerAddress::Tcp { host, port } => (host.as_str().into(), *port),
             ServerAddress::Echo(echo) => {
-                let address = lasting
-                    .echo
-                    .address(echo)
-                    .map_err(|source| BuildError::Echo { name: echo.clone(), source })?;
+                let address =
+                    lasting.echo.address(echo).map_err(|source| BuildError::Echo { name: echo.clone(), source })?;
                 (address.ip().to_string().into(), address.port())
             }
         };

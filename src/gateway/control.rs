@@ -87,8 +87,7 @@ impl Control {
         let admin = bind_admin(&model, None)?;
         let dead_letters = start_dead_letters(&model, &clock)?;
         let access_log = open_access_log(&model);
-        let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())
-            ?;
+        let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         lasting.loads = built.loads;
         let feed = Feed::new(Arc::new(built.snapshot));
@@ -209,8 +208,7 @@ impl Control {
             _ => open_access_log(&model),
         };
         let generation = state.feed.generation() + 1;
-        let built =
-            build::build(&model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
+        let built = build::build(&model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         if state.dead_letters.is_some() {
             reconfigure_dead_letters(&model, dead_letters.as_ref())?;
         }
@@ -302,10 +300,7 @@ impl Control {
         let (alive, told) = tokio::sync::watch::channel(false);
         let registry = Arc::clone(&self.registry);
         let commands: Arc<dyn admin::Commands> = Arc::new(AdminCommands(Arc::downgrade(self)));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(BuildError::Thread)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BuildError::Thread)?;
         thread::Builder::new()
             .name("admin".into())
             .spawn(move || runtime.block_on(admin::serve(listener, registry, commands, told)))
@@ -363,8 +358,11 @@ fn bind_all(
     let new = model.listeners.iter().filter(|listener| !open.contains_key(&listener.address));
     new.map(|listener| {
         let address = listener.address;
-        let sockets = proxy::bind(address, workers)
-            .map_err(|source| BuildError::Listen { address, section: "[[listener]]", source })?;
+        let sockets = proxy::bind(address, workers).map_err(|source| BuildError::Listen {
+            address,
+            section: "[[listener]]",
+            source,
+        })?;
         Ok((address, sockets))
     })
     .collect()
@@ -401,7 +399,8 @@ fn reconfigure_dead_letters(model: &Model, log: Option<&DeadLetters>) -> Result<
 /// The machine's name, as it appears in the names of segments.
 fn node_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).take(64).collect();
+    let name: String =
+        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).take(64).collect();
     if name.is_empty() { "node".into() } else { name }
 }
 

@@ -65,9 +65,11 @@ pub fn of_process(
     ];
     let gauges: Vec<_> = workers.iter().map(|worker| Arc::clone(&worker.gauges)).collect();
     let open = gauges.clone();
-    all.push(registry.observe_with(&OPEN, &[], move || {
-        open.iter().map(|worker| worker.connections.load(Ordering::Relaxed)).sum()
-    }));
+    all.push(
+        registry.observe_with(&OPEN, &[], move || {
+            open.iter().map(|worker| worker.connections.load(Ordering::Relaxed)).sum()
+        }),
+    );
     all.push(registry.observe_with(&IN_FLIGHT, &[], move || {
         gauges.iter().map(|worker| worker.in_flight.load(Ordering::Relaxed)).sum()
     }));

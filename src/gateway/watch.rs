@@ -85,7 +85,8 @@ struct Watched {
 impl Watched {
     fn new(hint: SyncSender<()>) -> Self {
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            let only_access = event.is_ok_and(|event| matches!(event.kind, EventKind::Access(access) if !closes_write(access)));
+            let only_access =
+                event.is_ok_and(|event| matches!(event.kind, EventKind::Access(access) if !closes_write(access)));
             if !only_access {
                 // A full channel holds a hint already.
                 let _ = hint.try_send(());

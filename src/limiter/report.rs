@@ -1,10 +1,11 @@
 use crate::time::Span;
 
+use super::MAX_LIMITS;
 use super::decision::Denial;
 use super::verdict::Refusal;
-use super::{MAX_LIMITS, MAX_RATES};
 
-const MAX_LINES: usize = MAX_LIMITS * MAX_RATES;
+/// Lines beyond are not shown: no client reads that many, and every request carries the room for them.
+const MAX_LINES: usize = 16;
 
 /// How the limits of a route stand for one request, as the rate headers show it: one line per rate of every limit
 /// that applies, in the file's order. Fixed size, no heap: meant to be kept and cleared.

@@ -342,9 +342,8 @@ impl Shard {
     /// Drops the idle records among the next few that the hand passes. A queue does not keep one: to it, a key without
     /// a record is one whose state is empty.
     fn sweep(&mut self, keys: &AtomicU64) {
-        let passed = [(); SWEPT].map(|()| self.table.tick_hand());
-        // From the far end, because closing a gap moves only records behind it.
-        for at in passed.into_iter().rev().flatten() {
+        for _ in 0..SWEPT {
+            let Some(at) = self.table.tick_hand() else { break };
             if self.table.key_at(at).is_some() && self.params.rule.is_idle(self.table.state(at), self.latest) {
                 self.evict(at, true, keys);
             }

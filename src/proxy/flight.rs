@@ -41,11 +41,7 @@ pub struct Place {
 impl Flights {
     /// None yet.
     pub fn new(now: Tick) -> Rc<Self> {
-        Rc::new(Self {
-            wheel: RefCell::new(Wheel::new(now, GRANULARITY)),
-            arrived: Notify::new(),
-            count: Cell::new(0),
-        })
+        Rc::new(Self { wheel: RefCell::new(Wheel::new(now, GRANULARITY)), arrived: Notify::new(), count: Cell::new(0) })
     }
 
     /// Files a request under its deadline; without one it is counted only.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 
 use super::body::RequestBody;
@@ -26,6 +26,8 @@ pub enum ForwardError {
     Broken(hyper::Error),
     /// The client broke its request off.
     Client(hyper::Error),
+    /// The server switched protocols, which nobody had asked of it.
+    Unasked,
     /// The request's target cannot be sent on.
     Target,
 }
@@ -37,6 +39,7 @@ impl std::fmt::Display for ForwardError {
             Self::Unreachable(None) => write!(f, "the upstream has no server"),
             Self::Broken(error) => write!(f, "the server broke off: {error}"),
             Self::Client(error) => write!(f, "the client broke off: {error}"),
+            Self::Unasked => write!(f, "the server answered 101 to a request without Upgrade"),
             Self::Target => write!(f, "the target cannot be sent on"),
         }
     }
@@ -65,6 +68,7 @@ pub async fn forward(
         exchange.story.attempts += 1;
         let sent_at = exchange.worker.clock.now();
         match lease.send(request).await {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => return Err(ForwardError::Unasked),
             Ok(response) => {
                 if let Some(meters) = view.meters.upstream(upstream) {
                     meters.seconds.observe(exchange.worker.clock.now().since(sent_at));

@@ -60,7 +60,10 @@ impl Head {
 
     /// Whether it waits for `100 Continue` before it sends its body.
     pub fn expects_continue(&self) -> bool {
-        self.parts.headers.get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+        self.parts
+            .headers
+            .get(header::EXPECT)
+            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
     }
 
     /// Why this head is refused before anything looks at it, if it is.
@@ -95,7 +98,11 @@ impl RequestView for Head {
 
     /// The target's own authority wins over `Host` (RFC 9112, 3.2.2).
     fn authority(&self) -> Option<&str> {
-        let host = || self.parts.headers.get(header::HOST).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+        // A host that is no text is malformed, not missing: "?" is what no authority can be.
+        let host = || {
+            let value = self.parts.headers.get(header::HOST)?;
+            Some(std::str::from_utf8(value.as_bytes()).unwrap_or("?"))
+        };
         self.parts.uri.authority().map(http::uri::Authority::as_str).or_else(host)
     }
 

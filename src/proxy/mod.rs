@@ -148,7 +148,8 @@ fn relay(
 fn count_admitted(exchange: &Exchange, route: usize, report: &Report, decision: Decision) {
     let view = &exchange.view;
     let Some(plan) = view.snapshot.routes.get(route) else { return };
-    for line in report.lines().iter().filter(|line| line.rate == 0) {
+    let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
+    for line in report.lines().iter().filter(|line| line.rate == 0 && !(line.shadow && would_refuse(line.limit))) {
         if let Some(limit) = plan.limits.get(line.limit) {
             view.meters.decided(*limit, decision);
         }
@@ -200,7 +201,12 @@ fn refuse(mut exchange: Box<Exchange>, arrival: &Arrival, refusal: &Refusal, bod
     h1::reply(reply, exchange, body)
 }
 
-fn refuse_keyless(mut exchange: Box<Exchange>, arrival: &Arrival, place: usize, body: Incoming) -> Response<ResponseBody> {
+fn refuse_keyless(
+    mut exchange: Box<Exchange>,
+    arrival: &Arrival,
+    place: usize,
+    body: Incoming,
+) -> Response<ResponseBody> {
     let Some((status, name, _)) = refusing_limit(&mut exchange, arrival, place, Decision::MissingKey) else {
         return fail(exchange, Outcome::Refused, 429, "The request lacks the key of a limit.", body);
     };
@@ -246,7 +252,9 @@ fn timed_out(mut exchange: Box<Exchange>) -> Response<ResponseBody> {
 fn unforwarded(mut exchange: Box<Exchange>, error: &ForwardError) -> Response<ResponseBody> {
     let (outcome, status, detail) = match error {
         ForwardError::Unreachable(_) => (Outcome::UpstreamError, 502, "No server of the upstream can be reached."),
-        ForwardError::Broken(_) => (Outcome::UpstreamError, 502, "The upstream broke the exchange off."),
+        ForwardError::Broken(_) | ForwardError::Unasked => {
+            (Outcome::UpstreamError, 502, "The upstream broke the exchange off.")
+        }
         ForwardError::Client(_) => (Outcome::ClientGone, 400, "The request broke off."),
         ForwardError::Target => (Outcome::Malformed, 400, "The target cannot be sent on."),
     };
@@ -263,7 +271,13 @@ fn unforwarded(mut exchange: Box<Exchange>, error: &ForwardError) -> Response<Re
     answer_bodiless(exchange, outcome, &problem)
 }
 
-fn fail(exchange: Box<Exchange>, outcome: Outcome, status: u16, detail: &str, body: Incoming) -> Response<ResponseBody> {
+fn fail(
+    exchange: Box<Exchange>,
+    outcome: Outcome,
+    status: u16,
+    detail: &str,
+    body: Incoming,
+) -> Response<ResponseBody> {
     answer(exchange, outcome, &Problem { status, detail, violated: &[], retry_after_secs: None }, body)
 }
 

@@ -28,12 +28,13 @@ pub fn write<'a>(
     refused: Option<RefusedBy>,
     sink: &mut impl Sink,
 ) {
-    let lines = report.lines();
-    if lines.is_empty() || families == RateHeaders::Off {
+    // A limit in shadow mode refuses nobody: clients need not keep to it.
+    let lines = || report.lines().iter().filter(|line| !line.shadow);
+    if families == RateHeaders::Off || lines().next().is_none() {
         return;
     }
     if matches!(families, RateHeaders::Auto | RateHeaders::Ietf | RateHeaders::Both) {
-        write_ietf(lines, &name_of, sink);
+        write_ietf(lines(), &name_of, sink);
     }
     let legacy = match families {
         RateHeaders::Auto => refused.is_some(),
@@ -46,9 +47,13 @@ pub fn write<'a>(
     }
 }
 
-fn write_ietf<'a>(lines: &[QuotaLine], name_of: &impl Fn(usize) -> &'a str, sink: &mut impl Sink) {
-    let mut policy = String::with_capacity(32 * lines.len());
-    let mut state = String::with_capacity(32 * lines.len());
+fn write_ietf<'a, 'l>(
+    lines: impl Iterator<Item = &'l QuotaLine>,
+    name_of: &impl Fn(usize) -> &'a str,
+    sink: &mut impl Sink,
+) {
+    let mut policy = String::with_capacity(64);
+    let mut state = String::with_capacity(64);
     for line in lines {
         for list in [&mut policy, &mut state] {
             if !list.is_empty() {
@@ -85,10 +90,14 @@ fn is_whole_seconds(window: Span) -> bool {
 }
 
 /// Of the limit that refused, else of the one with the fewest remaining.
-fn write_legacy(lines: &[QuotaLine], refused: Option<RefusedBy>, sink: &mut impl Sink) {
-    let of_refusing = lines.iter().filter(|line| refused.is_some_and(|by| by.limit == line.limit));
+fn write_legacy<'l, L: Iterator<Item = &'l QuotaLine>>(
+    lines: impl Fn() -> L,
+    refused: Option<RefusedBy>,
+    sink: &mut impl Sink,
+) {
+    let of_refusing = lines().filter(|line| refused.is_some_and(|by| by.limit == line.limit));
     let Some(line) =
-        of_refusing.min_by_key(|line| line.remaining).or_else(|| lines.iter().min_by_key(|line| line.remaining))
+        of_refusing.min_by_key(|line| line.remaining).or_else(|| lines().min_by_key(|line| line.remaining))
     else {
         return;
     };
@@ -103,7 +112,9 @@ fn write_legacy(lines: &[QuotaLine], refused: Option<RefusedBy>, sink: &mut impl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::{Algorithm, Ask, Bound, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Verdict};
+    use crate::limiter::{
+        Algorithm, Ask, Bound, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Verdict,
+    };
     use crate::time::Tick;
 
     #[derive(Default)]
@@ -177,6 +188,20 @@ mod tests {
                 ("x-ratelimit-retry-after", "60")
             ]
         );
+    }
+
+    #[test]
+    fn a_shadow_limit_is_not_shown() {
+        let shadow = limit("one", &["5/1s"]);
+        shadow.reconfigure(LimitSpec { mode: Mode::Shadow, ..shadow.spec() });
+        let policy = Policy::new(vec![shadow]).unwrap();
+        let ask = Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1 };
+        let mut report = Report::default();
+        let _ = policy.check(&[ask], Span::MAX, Tick::ZERO, &mut report);
+        assert_eq!(report.lines().len(), 1);
+        let mut lines = Lines::default();
+        write(RateHeaders::Both, &report, |_| "one", None, &mut lines);
+        assert_eq!(lines.0, []);
     }
 
     #[test]

@@ -141,7 +141,10 @@ impl Form {
 
 /// `0.8` as 800; what is no quality counts as 0.
 fn thousandths(text: &str) -> u32 {
-    text.parse::<f32>().ok().filter(|quality| (0.0..=1.0).contains(quality)).map_or(0, |quality| (quality * 1000.0) as u32)
+    text.parse::<f32>()
+        .ok()
+        .filter(|quality| (0.0..=1.0).contains(quality))
+        .map_or(0, |quality| (quality * 1000.0) as u32)
 }
 
 fn in_words(problem: &Problem<'_>, form: Form) -> Reply {
@@ -310,10 +313,7 @@ mod tests {
         ] {
             assert_eq!(field(&problem(&REFUSED, accept(text), None), "content-type"), Some(kind), "{text}");
         }
-        assert_eq!(
-            field(&problem(&REFUSED, Wants::default(), None), "content-type"),
-            Some("application/problem+json")
-        );
+        assert_eq!(field(&problem(&REFUSED, Wants::default(), None), "content-type"), Some("application/problem+json"));
     }
 
     #[test]

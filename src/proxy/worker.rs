@@ -182,21 +182,15 @@ impl Drop for ConnectionGuard {
 }
 
 impl View {
-    fn build(
-        snapshot: Arc<Snapshot>,
-        registry: &Arc<Registry>,
-        known: &mut Servers,
-        worker: usize,
-    ) -> Self {
+    fn build(snapshot: Arc<Snapshot>, registry: &Arc<Registry>, known: &mut Servers, worker: usize) -> Self {
         let mut kept = HashMap::new();
         let mut servers = Vec::with_capacity(snapshot.upstreams.len());
         for upstream in &snapshot.upstreams {
             let mut of_upstream = Vec::with_capacity(upstream.servers.len());
             for (endpoint, load) in &upstream.servers {
                 let key = (Arc::clone(&upstream.name), endpoint.clone());
-                let server = known
-                    .remove(&key)
-                    .unwrap_or_else(|| Server::new(endpoint.clone(), Arc::clone(load), worker));
+                let server =
+                    known.remove(&key).unwrap_or_else(|| Server::new(endpoint.clone(), Arc::clone(load), worker));
                 of_upstream.push(Rc::clone(&server));
                 kept.insert(key, server);
             }

@@ -160,11 +160,7 @@ impl FromStr for Span {
         if number.is_empty() || unit.is_empty() {
             return Err(SpanError::Form);
         }
-        let nanos = UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .ok_or_else(|| SpanError::Unit(unit.to_owned()))?
-            .1;
+        let nanos = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(|| SpanError::Unit(unit.to_owned()))?.1;
         let number: u64 = number.parse().map_err(|_| SpanError::TooLong)?;
         number.checked_mul(nanos).map(Span).ok_or(SpanError::TooLong)
     }
@@ -176,11 +172,7 @@ impl fmt::Display for Span {
         if self.0 == 0 {
             return f.write_str("0s");
         }
-        let (name, nanos) = UNITS
-            .iter()
-            .rev()
-            .find(|(_, nanos)| self.0.is_multiple_of(*nanos))
-            .unwrap_or(&UNITS[0]);
+        let (name, nanos) = UNITS.iter().rev().find(|(_, nanos)| self.0.is_multiple_of(*nanos)).unwrap_or(&UNITS[0]);
         write!(f, "{}{name}", self.0 / nanos)
     }
 }

@@ -151,7 +151,10 @@ where
     }
 
     /// Sends one request. On an error the request comes back if no byte of it was written.
-    pub async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, (hyper::Error, Option<Request<B>>)> {
+    pub async fn send(
+        &mut self,
+        request: Request<B>,
+    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<B>>)> {
         let Some(sender) = self.sender.as_mut() else {
             unreachable!("a lease gives its connection back by value");
         };

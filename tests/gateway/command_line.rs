@@ -5,7 +5,8 @@ use crate::support::{FRAME, Gateway, run};
 #[test]
 fn check_reports_every_error_and_exits_1() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("gateway.toml"), "[server]\nworkes = 1\n[[listener]]\naddress = \"nowhere\"\n").unwrap();
+    fs::write(directory.path().join("gateway.toml"), "[server]\nworkes = 1\n[[listener]]\naddress = \"nowhere\"\n")
+        .unwrap();
     let (status, out, errors) = run(&["check"], directory.path());
     assert_eq!(status.code(), Some(1));
     assert_eq!(out, "");
@@ -32,7 +33,8 @@ fn check_health_asks_the_running_gateway() {
     let gateway = Gateway::start(app);
     // The file says port 0; the health check needs the port that was bound.
     let file = gateway.directory.path().join("health.toml");
-    let text = format!("{FRAME}{app}").replace("[admin]\naddress = \"127.0.0.1:0\"", &format!("[admin]\naddress = \"{}\"", gateway.admin));
+    let text = format!("{FRAME}{app}")
+        .replace("[admin]\naddress = \"127.0.0.1:0\"", &format!("[admin]\naddress = \"{}\"", gateway.admin));
     fs::write(&file, text).unwrap();
     let arguments = ["check", "--health", "-c", file.to_str().unwrap()];
     let (status, out, _) = run(&arguments, gateway.directory.path());
@@ -49,7 +51,9 @@ fn a_taken_port_is_one_line_and_exit_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let text = format!("[[listener]]\naddress = \"{address}\"\n[[route]]\nname = \"all\"\nrespond = {{ status = 200, body = \"\" }}\n");
+    let text = format!(
+        "[[listener]]\naddress = \"{address}\"\n[[route]]\nname = \"all\"\nrespond = {{ status = 200, body = \"\" }}\n"
+    );
     fs::write(directory.path().join("gateway.toml"), text).unwrap();
     let (status, _, errors) = run(&["run"], directory.path());
     assert_eq!(status.code(), Some(1));

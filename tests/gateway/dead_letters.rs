@@ -14,7 +14,8 @@ fn logging(more: &str) -> String {
 #[test]
 fn a_refusal_leaves_a_record_that_explains_it() {
     let gateway = Gateway::start(&logging(""));
-    let headers = [("X-Api-Key", "planted-secret-1"), ("Authorization", "Bearer planted-secret-2"), ("X-Plain", "seen")];
+    let headers =
+        [("X-Api-Key", "planted-secret-1"), ("Authorization", "Bearer planted-secret-2"), ("X-Plain", "seen")];
     assert_eq!(get_with(gateway.address(), "/a?token=planted-secret-3&x=1", &headers).status, 200);
     assert_eq!(get_with(gateway.address(), "/a?token=planted-secret-3&x=1", &headers).status, 429);
     assert!(eventually(|| gateway.dead_letters().len() == 1));

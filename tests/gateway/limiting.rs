@@ -45,9 +45,8 @@ fn a_missing_key_can_be_skipped_or_refused() {
     }
     assert_eq!(get_with(skipping.address(), "/", &[("Cookie", "a=b; id=7")]).status, 200);
     assert_eq!(get_with(skipping.address(), "/", &[("Cookie", "id=7; x=y")]).status, 429);
-    let refusing = Gateway::start(&limited(
-        "key = \"query:token\"\nrate = \"1/1h\"\non_missing_key = \"refuse\"\nstatus = 403",
-    ));
+    let refusing =
+        Gateway::start(&limited("key = \"query:token\"\nrate = \"1/1h\"\non_missing_key = \"refuse\"\nstatus = 403"));
     assert_eq!(get(refusing.address(), "/").status, 403);
     assert_eq!(get(refusing.address(), "/?token=1").status, 200);
     assert_eq!(get(refusing.address(), "/?token=1").status, 403);

@@ -2,7 +2,8 @@ use std::fs;
 
 use crate::support::{Client, FRAME, Gateway, eventually, get, get_with};
 
-const APP: &str = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n";
+const APP: &str =
+    "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n";
 
 #[test]
 fn the_admin_interface_answers_on_its_own_address() {

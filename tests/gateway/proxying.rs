@@ -47,11 +47,7 @@ fn a_request_reaches_the_upstream_with_its_forwarding_fields() {
 #[test]
 fn connections_are_kept_on_both_sides() {
     let backend = Backend::fixed("hello");
-    let gateway = Gateway::start_whole(&format!(
-        "[server]\nworkers = 1\n{}{}",
-        crate::support::FRAME,
-        to(&backend)
-    ));
+    let gateway = Gateway::start_whole(&format!("[server]\nworkers = 1\n{}{}", crate::support::FRAME, to(&backend)));
     let mut client = Client::connect(gateway.address());
     for _ in 0..20 {
         assert_eq!(client.get("/").text(), "hello");
@@ -87,7 +83,8 @@ fn a_chunked_body_passes_and_so_does_a_chunked_response() {
     });
     let gateway = Gateway::start(&to(&backend));
     let mut client = Client::connect(gateway.address());
-    let request = "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nwiki\r\n5\r\npedia\r\n0\r\n\r\n";
+    let request =
+        "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nwiki\r\n5\r\npedia\r\n0\r\n\r\n";
     client.stream.write_all(request.as_bytes()).unwrap();
     assert_eq!(client.read_answer(false).unwrap().text(), "wikipediaend");
     assert_eq!(client.get("/again").status, 200, "the connection goes on");
@@ -99,7 +96,10 @@ fn large_bodies_stream_through_without_being_held() {
     let gateway = Gateway::start(ECHO);
     let before = gateway.resident();
     let mut client = Client::connect(gateway.address());
-    client.stream.write_all(format!("POST /up HTTP/1.1\r\nHost: h\r\nContent-Length: {SIZE}\r\n\r\n").as_bytes()).unwrap();
+    client
+        .stream
+        .write_all(format!("POST /up HTTP/1.1\r\nHost: h\r\nContent-Length: {SIZE}\r\n\r\n").as_bytes())
+        .unwrap();
     let chunk = vec![b'z'; 1 << 20];
     for _ in 0..SIZE / chunk.len() {
         client.stream.write_all(&chunk).unwrap();
@@ -314,4 +314,16 @@ fn an_outage_does_not_flood_the_log() {
     }
     let lines = gateway.log().lines().filter(|line| line.contains("upstream error")).count();
     assert!((1..100).contains(&lines), "{lines} lines for 500 failures");
+}
+
+#[test]
+fn an_upgrade_is_not_passed_on_and_an_unasked_101_is_a_502() {
+    let backend = Backend::start(|_, stream| {
+        stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").is_ok()
+    });
+    let gateway = Gateway::start(&to(&backend));
+    assert_eq!(get(gateway.address(), "/").status, 502);
+    let echo = Gateway::start(ECHO);
+    let answer = get_with(echo.address(), "/", &[("Connection", "Upgrade"), ("Upgrade", "websocket")]);
+    assert_eq!((answer.status, answer.echoed("upgrade")), (200, None));
 }

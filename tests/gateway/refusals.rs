@@ -125,7 +125,9 @@ fn a_refused_upload_reads_its_429() {
 fn an_origins_own_rate_fields_stay() {
     let backend = crate::support::Backend::start(|_, stream| {
         use std::io::Write;
-        stream.write_all(b"HTTP/1.1 200 OK\r\nX-RateLimit-Limit: 7\r\nRateLimit: \"o\";r=1\r\nContent-Length: 0\r\n\r\n").is_ok()
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nX-RateLimit-Limit: 7\r\nRateLimit: \"o\";r=1\r\nContent-Length: 0\r\n\r\n")
+            .is_ok()
     });
     let gateway = Gateway::start(&format!(
         "[server]\nrate_headers = \"both\"\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\

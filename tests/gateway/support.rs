@@ -182,9 +182,8 @@ impl Drop for Gateway {
 }
 
 pub fn dead_letters(directory: &Path) -> Vec<serde_json::Value> {
-    let mut segments: Vec<PathBuf> = fs::read_dir(directory)
-        .map(|entries| entries.map(|entry| entry.unwrap().path()).collect())
-        .unwrap_or_default();
+    let mut segments: Vec<PathBuf> =
+        fs::read_dir(directory).map(|entries| entries.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default();
     segments.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     segments.sort();
     let mut lines = Vec::new();

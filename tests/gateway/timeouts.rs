@@ -20,7 +20,7 @@ fn a_request_that_overruns_its_timeout_is_a_504_and_its_upstream_request_is_abor
     assert_eq!(answer.status, 504);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert!(took >= Duration::from_millis(300), "never before its deadline: {took:?}");
-    assert!(took < Duration::from_millis(1000), "{took:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
     backend.wait_closed();
     gateway.wait_metric("sluicegate_requests_total", &["outcome=\"timeout\""], 1.0);
     assert!(eventually(|| gateway.dead_letters().len() == 1));

@@ -1,3 +1,4 @@
+use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
@@ -13,23 +14,32 @@ fn limits_are_shared_and_tickets_are_sent() {
 
 #[test]
 fn two_threads_at_one_instant_admit_exactly_the_limit() {
-    let (_, policy) = one(spec("5000/s"));
+    let (_, policy) = one(spec("50000/s"));
+    let start = Barrier::new(2);
     let admitted: usize = thread::scope(|scope| {
-        let work = || (0..20_000).filter(|_| admitted(&policy, 1, at(0))).count();
+        let work = || {
+            start.wait();
+            (0..200_000).filter(|_| admitted(&policy, 1, at(0))).count()
+        };
         let threads = [scope.spawn(work), scope.spawn(work)];
         threads.map(|thread| thread.join().unwrap()).iter().sum()
     });
-    assert_eq!(admitted, 5_000);
+    assert_eq!(admitted, 50_000);
 }
 
 #[test]
 fn two_threads_with_two_limits_in_either_order_stay_exact() {
+    // Locks taken in two orders would soon wait for each other.
     let (one, two) = (Limit::new(spec("3000/s")), Limit::new(spec("4000/s")));
     let policies = [policy(&[&one, &two]), policy(&[&two, &one])];
+    let start = Barrier::new(2);
     let admitted: usize = thread::scope(|scope| {
-        let threads = policies
-            .each_ref()
-            .map(|policy| scope.spawn(move || (0..20_000).filter(|name| admitted(policy, name % 3, at(0))).count()));
+        let threads = policies.each_ref().map(|policy| {
+            scope.spawn(|| {
+                start.wait();
+                (0..300_000).filter(|name| admitted(policy, name % 3, at(0))).count()
+            })
+        });
         threads.map(|thread| thread.join().unwrap()).iter().sum()
     });
     assert_eq!(admitted, 3 * 3_000);
