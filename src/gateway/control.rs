@@ -56,6 +56,14 @@ struct AdminServer {
     _alive: tokio::sync::watch::Sender<bool>,
 }
 
+/// A change that has been built and only has to be swapped in.
+struct Prepared {
+    sockets: Vec<(SocketAddr, Vec<TcpListener>)>,
+    dead_letters: Option<DeadLetters>,
+    access_log: Option<AccessLog>,
+    built: Built,
+}
+
 /// What a reload did.
 #[derive(Debug)]
 pub enum Reloaded {
@@ -196,29 +204,39 @@ impl Control {
     /// Builds what the model says, then swaps.
     fn change_over(self: &Arc<Self>, state: &mut State, model: Model, text: &str) -> Result<String, BuildError> {
         let plan = config::diff(&state.model, &model);
-        // All that can fail.
-        let bound = bind_all(&model, &state.listening, state.workers.len())?;
-        let admin = bind_admin(&model, state.admin.as_ref())?;
+        let prepared = self.prepare(state, &model)?;
+        self.swap(state, &model, prepared);
+        state.model = model;
+        text.clone_into(&mut state.text);
+        Ok(plan.to_string())
+    }
+
+    /// All of a change that can fail.
+    fn prepare(self: &Arc<Self>, state: &mut State, model: &Model) -> Result<Prepared, BuildError> {
+        let sockets = bind_all(model, &state.listening, state.workers.len())?;
+        let admin = bind_admin(model, state.admin.as_ref())?;
         let dead_letters = match &state.dead_letters {
             Some(log) if model.dead_letter.is_some() => Some(log.clone()),
-            _ => start_dead_letters(&model, &self.clock)?,
+            _ => start_dead_letters(model, &self.clock)?,
         };
         let access_log = match &state.access_log {
             Some(log) if model.log.access == state.model.log.access => Some(log.clone()),
-            _ => open_access_log(&model),
+            _ => open_access_log(model),
         };
         let generation = state.feed.generation() + 1;
-        let built = build::build(&model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
+        let built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         if state.dead_letters.is_some() {
-            reconfigure_dead_letters(&model, dead_letters.as_ref())?;
+            reconfigure_dead_letters(model, dead_letters.as_ref())?;
         }
         if let Some((configured, listener)) = admin {
             self.start_admin_in(state, configured, listener)?;
-        } else if model.admin.is_none() {
-            state.admin = None;
         }
-        // Nothing below fails.
-        let Built { snapshot, limits, loads } = built;
+        Ok(Prepared { sockets, dead_letters, access_log, built })
+    }
+
+    /// The rest, which cannot.
+    fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
+        let Prepared { sockets, dead_letters, access_log, built: Built { snapshot, limits, loads } } = prepared;
         for rule in &model.limits {
             if let Some((limit, _)) = limits.get(&rule.spec.name) {
                 limit.reconfigure(rule.spec.clone());
@@ -238,23 +256,20 @@ impl Control {
         }
         state.lasting.loads = loads;
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting.limits);
-        state.stop_listening(&model);
-        state.listen(bound);
-        let old_letters = std::mem::replace(&mut state.dead_letters, dead_letters);
-        if let Some(old) = old_letters
-            && state.dead_letters.is_none()
-        {
+        state.stop_listening(model);
+        state.listen(sockets);
+        if model.admin.is_none() {
+            state.admin = None;
+        }
+        state.log_gauges = gauges::of_logs(&self.registry, dead_letters.as_ref(), access_log.as_ref());
+        if let (Some(old), None) = (std::mem::replace(&mut state.dead_letters, dead_letters), &state.dead_letters) {
             old.close();
         }
-        state.log_gauges = gauges::of_logs(&self.registry, state.dead_letters.as_ref(), access_log.as_ref());
         // An access log that goes ends with the last exchange that writes to it.
         state.access_log = access_log;
         if model.log != state.model.log {
             (self.on_log)(&model.log);
         }
-        state.model = model;
-        text.clone_into(&mut state.text);
-        Ok(plan.to_string())
     }
 
     /// Stops accepting, waits for what is in flight, closes the logs.

@@ -86,3 +86,44 @@ fn waiters_are_let_go_when_their_limit_is_switched_off() {
     assert_eq!(gateway.reload(&format!("[server]\ntimeout = \"none\"\n{off}")).status, 200);
     assert_eq!(waiter.read_answer(false).unwrap().status, 200);
 }
+
+#[test]
+fn waiters_are_let_go_when_their_limit_is_removed() {
+    let gateway = Gateway::start(
+        &waiting("rate = \"1/1h\"\nmax_wait = \"1h\"").replace("[[route]]", "[[route]]\ntimeout = \"2h\""),
+    );
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    let mut waiters: Vec<Client> = (0..3).map(|_| Client::connect(gateway.address())).collect();
+    for waiter in &mut waiters {
+        waiter.send("GET", "/", &[], b"");
+    }
+    gateway.wait_metric("sluicegate_limit_waiting", &[], 1.0);
+    let free = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n";
+    assert_eq!(gateway.reload(free).status, 200);
+    let statuses: Vec<u16> = waiters.iter_mut().map(|waiter| waiter.read_answer(false).unwrap().status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "one place in the queue: {statuses:?}");
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 2, "{statuses:?}");
+}
+
+#[test]
+fn a_wait_in_vain_is_a_429_that_says_so() {
+    let _alone = alone();
+    let log = "[dead_letter]\ndirectory = \"dead-letters\"\n";
+    let gateway = Gateway::start(&format!("{}{log}", waiting("rate = \"1/1s\"\nmax_wait = \"2s\"")));
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    let started = Instant::now();
+    let mut waiter = Client::connect(gateway.address());
+    waiter.send("GET", "/", &[], b"");
+    gateway.wait_metric("sluicegate_limit_waiting", &[], 1.0);
+    // Now its room comes in an hour: it keeps its place and its deadline.
+    let hourly = waiting("rate = \"1/1h\"\nmax_wait = \"2s\"");
+    assert_eq!(gateway.reload(&format!("{hourly}{log}")).status, 200);
+    let answer = waiter.read_answer(false).unwrap();
+    assert_eq!(answer.status, 429);
+    assert!(answer.text().contains("in vain"), "{}", answer.text());
+    assert!(started.elapsed() >= Duration::from_secs(2) && started.elapsed() < Duration::from_secs(4));
+    assert!(eventually(|| gateway.dead_letters().len() == 1));
+    assert_eq!(gateway.dead_letters()[0]["reason"], "wait-timeout");
+    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"wait-timeout\""], 1.0);
+    gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"wait-timeout\""], 1.0);
+}
