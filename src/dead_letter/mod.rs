@@ -82,6 +82,7 @@ pub use filter::{Filter, StatusFilter};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use record::{Draft, Drops, Quota, Reason, UnknownReason};
 pub use recovery::Recovery;
+pub use redact::Redactor;
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary};

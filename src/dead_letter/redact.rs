@@ -74,15 +74,16 @@ pub(super) const SECRET_WORDS: [&str; 18] = [
 /// How often a value is percent-decoded in search of a URL inside it.
 const MAX_NESTING: usize = 3;
 
-/// Replaces secrets. One per writer; the HMAC key lives as long as it does.
-pub(super) struct Redactor {
+/// Replaces secrets; equal secrets get equal marks, as long as it or its clones live.
+#[derive(Clone)]
+pub struct Redactor {
     mac: Hmac<Sha256>,
     names: Vec<String>,
 }
 
 impl Redactor {
     /// With a random key; `names` are the configuration's.
-    pub(super) fn new(names: &[String]) -> Self {
+    pub fn new(names: &[String]) -> Self {
         Self::with_key(&random_block(), names)
     }
 
@@ -94,12 +95,12 @@ impl Redactor {
     }
 
     /// Replaces the configuration's names.
-    pub(super) fn set_names(&mut self, names: &[String]) {
+    pub fn set_names(&mut self, names: &[String]) {
         self.names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     }
 
     /// What is written in the place of a header's value.
-    pub(super) fn header<'a>(&self, name: &str, value: &'a str) -> Cow<'a, str> {
+    pub fn header<'a>(&self, name: &str, value: &'a str) -> Cow<'a, str> {
         if value.is_empty() {
             Cow::Borrowed(value)
         } else if self.is_secret_header(name) {
@@ -110,7 +111,7 @@ impl Redactor {
     }
 
     /// What is written in the place of a query (without its `?`).
-    pub(super) fn query<'a>(&self, query: &'a str) -> Cow<'a, str> {
+    pub fn query<'a>(&self, query: &'a str) -> Cow<'a, str> {
         if self.has_secret_field(query) { Cow::Owned(self.fields(query)) } else { Cow::Borrowed(query) }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::admission::{KeyExpr, LimitUse, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
 use crate::config::{Action, LimitRule, Model, Route, ServerAddress, Upstream};
-use crate::dead_letter::{DeadLetters, Settings};
+use crate::dead_letter::{DeadLetters, Redactor, Settings};
 use crate::limiter::{Algorithm, KeyHasher, Limit, Mode, Policy, PolicyError};
 use crate::proxy::{LimitPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan};
 use crate::telemetry::AccessLog;
@@ -99,6 +99,8 @@ pub struct Lasting {
     pub echo: EchoServers,
     /// The secret of key fingerprints.
     pub hasher: KeyHasher,
+    /// Whose marks stand for secrets.
+    pub redactor: Redactor,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -132,6 +134,8 @@ pub fn build(
     for route in &model.routes {
         rules.push(route_rules(route, model, &limits)?);
     }
+    let mut redactor = lasting.redactor.clone();
+    redactor.set_names(model.dead_letter.as_ref().map(|section| &*section.redact).unwrap_or_default());
     let snapshot = Snapshot {
         generation,
         rules: Rules::new(model.client.clone(), rules, lasting.hasher.clone()),
@@ -141,6 +145,7 @@ pub fn build(
         rate_headers: model.server.rate_headers,
         dead_letters,
         access_log,
+        redactor,
     };
     Ok(Built { snapshot, limits, loads })
 }

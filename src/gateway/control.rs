@@ -12,7 +12,7 @@ use super::gauges::{self, ControlCounts, LimitGauges};
 use super::worker::{Command, WorkerThread};
 use crate::admin;
 use crate::config::{self, AccessFormat, Loaded, Model};
-use crate::dead_letter::DeadLetters;
+use crate::dead_letter::{DeadLetters, Redactor};
 use crate::limiter::KeyHasher;
 use crate::proxy::{self, Feed};
 use crate::telemetry::{AccessLog, AccessLogFormat, Registration, Registry};
@@ -89,6 +89,7 @@ impl Control {
             loads: HashMap::new(),
             echo: EchoServers::new(),
             hasher: KeyHasher::random(),
+            redactor: Redactor::new(&[]),
             workers,
         };
         let bound = bind_all(&model, &HashMap::new(), workers)?;
@@ -174,7 +175,9 @@ impl Control {
                 return Ok(Reloaded::Unchanged);
             }
             match self.change_over(&mut state, model, &text) {
-                Ok(plan) => Ok(Reloaded::Changed(format!("{plan}{warnings}"))),
+                Ok(plan) => {
+                    Ok(Reloaded::Changed(if warnings.is_empty() { plan } else { format!("{plan}\n{warnings}") }))
+                }
                 Err(error) => Err((Some(text), error.to_string())),
             }
         });

@@ -4,16 +4,18 @@ use super::MAX_LIMITS;
 use super::decision::Denial;
 use super::verdict::Refusal;
 
-/// Lines beyond are not shown: no client reads that many, and every request carries the room for them.
-const MAX_LINES: usize = 16;
+/// Lines that need no heap. Every request carries the room for them, so it is what nearly every route needs and no more.
+const INLINE_LINES: usize = 4;
 
 /// How the limits of a route stand for one request, as the rate headers show it: one line per rate of every limit
-/// that applies, in the file's order. Fixed size, no heap: meant to be kept and cleared.
-#[derive(Clone, Copy, Debug)]
+/// that applies, in the file's order. Without heap up to four lines; meant to be kept and cleared.
+#[derive(Clone, Debug, Default)]
 pub struct Report {
-    lines: [QuotaLine; MAX_LINES],
+    inline: [QuotaLine; INLINE_LINES],
     used: u8,
     shadow_refusals: u8,
+    /// All lines, once there are too many for `inline`; else empty.
+    spilled: Vec<QuotaLine>,
 }
 
 /// One rate of one limit.
@@ -38,7 +40,11 @@ pub struct QuotaLine {
 impl Report {
     /// The lines, in the file's order.
     pub fn lines(&self) -> &[QuotaLine] {
-        self.lines.get(..usize::from(self.used)).unwrap_or_default()
+        if self.spilled.is_empty() {
+            self.inline.get(..usize::from(self.used)).unwrap_or_default()
+        } else {
+            &self.spilled
+        }
     }
 
     /// The limits in shadow mode that would have refused this request, by their index in the policy.
@@ -50,13 +56,22 @@ impl Report {
     /// Empties it.
     pub fn clear(&mut self) {
         self.used = 0;
+        self.spilled.clear();
         self.shadow_refusals = 0;
     }
 
     pub(super) fn push(&mut self, line: QuotaLine) {
-        if let Some(free) = self.lines.get_mut(usize::from(self.used)) {
-            *free = line;
-            self.used += 1;
+        match self.inline.get_mut(usize::from(self.used)) {
+            Some(free) if self.spilled.is_empty() => {
+                *free = line;
+                self.used += 1;
+            }
+            _ => {
+                if self.spilled.is_empty() {
+                    self.spilled.extend_from_slice(&self.inline);
+                }
+                self.spilled.push(line);
+            }
         }
     }
 
@@ -73,8 +88,23 @@ impl Report {
     }
 }
 
-impl Default for Report {
-    fn default() -> Self {
-        Self { lines: [QuotaLine::default(); MAX_LINES], used: 0, shadow_refusals: 0 }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_lost_however_many_there_are() {
+        let mut report = Report::default();
+        for _ in 0..2 {
+            report.clear();
+            for count in 0..32 {
+                assert_eq!(report.lines().len(), count);
+                report.push(QuotaLine { limit: count / 4, rate: count % 4, quota: 7, ..QuotaLine::default() });
+            }
+            let places: Vec<_> = report.lines().iter().map(|line| line.limit * 4 + line.rate).collect();
+            assert_eq!(places, (0..32).collect::<Vec<_>>());
+        }
+        let denial = Denial { limit: 7, rate: 3, why: crate::limiter::Why::Rate, retry_at: None };
+        assert_eq!(report.refusal(denial).quota, 7);
     }
 }

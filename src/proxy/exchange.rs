@@ -168,7 +168,8 @@ impl Exchange {
             path: self.head.path().to_owned(),
             query: self.head.query().map(str::to_owned),
             headers: self.head.fields_as_text(),
-            quota: refusal.map(|refusal| Quota {
+            // A limit that was replaced while the request waited has no numbers any more.
+            quota: refusal.filter(|refusal| refusal.quota > 0).map(|refusal| Quota {
                 limit: refusal.quota,
                 window_ms: refusal.window.as_millis_ceil(),
                 remaining: refusal.remaining,
@@ -202,11 +203,15 @@ impl Exchange {
 
     fn log(&self) {
         let Some(log) = &self.view.snapshot.access_log else { return };
-        let text = |name| self.head.header(name).map(|value| String::from_utf8_lossy(value).into_owned());
+        let redactor = &self.view.snapshot.redactor;
+        let text = |name| {
+            let value = String::from_utf8_lossy(self.head.header(name)?);
+            Some(redactor.header(name, &value).into_owned())
+        };
         let mut target = self.head.path().to_owned();
         if let Some(query) = self.head.query() {
             // Writing into a String cannot fail.
-            let _ = write!(target, "?{query}");
+            let _ = write!(target, "?{}", redactor.query(query));
         }
         let snapshot = &self.view.snapshot;
         log.offer(AccessEntry {

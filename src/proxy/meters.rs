@@ -21,7 +21,7 @@ static RESPONSES: Family = Family {
 static DECISIONS: Family = Family {
     name: "sluicegate_limit_decisions_total",
     help: "Decisions of each limit: admitted, admitted-later, refused, queue-full, wait-timeout, too-costly, \
-           table-full, cancelled, queued, shadow-refused.",
+           table-full, missing-key, cancelled, queued, shadow-refused.",
     kind: Kind::Counter,
     labels: &["limit", "decision"],
 };

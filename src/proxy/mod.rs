@@ -94,7 +94,7 @@ async fn admit(
 ) -> Response<ResponseBody> {
     let view = std::rc::Rc::clone(&exchange.view);
     let route = admitted.route();
-    let report = admitted.arrival().report;
+    let report = admitted.arrival().report.clone();
     count_admitted(&exchange, route, &report, decision);
     let Some(plan) = view.snapshot.routes.get(route) else {
         // Routes and plans are built side by side; a hole would be our fault, not the client's.
@@ -186,10 +186,12 @@ fn refuse(mut exchange: Box<Exchange>, arrival: &Arrival, refusal: &Refusal, bod
     };
     let now = if refusal.why == Why::WaitTimeout { exchange.ended() } else { exchange.arrived };
     let retry_after_secs = refusal.retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
-    let detail = match (refusal.why, retry_after_secs) {
-        (Why::TooCostly, _) | (_, None) => format!("Over the limit {name:?}; this request can never fit in it."),
-        (Why::WaitTimeout, Some(secs)) => format!("Waited for the limit {name:?} in vain; try again in {secs} s."),
-        (_, Some(secs)) => format!("Over the limit {name:?}; try again in {secs} s."),
+    let again = retry_after_secs.map_or("try again later".to_owned(), |secs| format!("try again in {secs} s"));
+    let detail = match refusal.why {
+        Why::TooCostly => format!("Over the limit {name:?}; this request can never fit in it."),
+        Why::WaitTimeout => format!("Waited for the limit {name:?} in vain; {again}."),
+        Why::TableFull => format!("The limit {name:?} counts as many clients as it can; {again}."),
+        Why::Rate | Why::QueueFull => format!("Over the limit {name:?}; {again}."),
     };
     let problem = Problem { status, detail: &detail, violated: &[&name], retry_after_secs };
     let by = RefusedBy { limit: refusal.limit, retry_after_secs };

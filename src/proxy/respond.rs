@@ -116,7 +116,8 @@ impl Form {
     /// The best of what is accepted: quality first (RFC 9110, 12.5.1), then the more specific range, then our order.
     fn accepted(accept: Option<&[u8]>) -> Self {
         let accept = accept.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("*/*");
-        let mut best = (0, 0, Self::Problem);
+        // Whoever takes none of our forms can read plain text best.
+        let mut best = (0, 0, Self::Text);
         for range in accept.split(',').take(32) {
             let mut parts = range.split(';').map(str::trim);
             let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
@@ -308,7 +309,7 @@ mod tests {
             ("text/plain", "text/plain; charset=utf-8"),
             ("application/json, text/html;q=0.1", "application/problem+json"),
             ("text/html;q=0.5, text/plain", "text/plain; charset=utf-8"),
-            ("image/png", "application/problem+json"),
+            ("image/png", "text/plain; charset=utf-8"),
             ("text/html;q=x, */*;q=0.1", "application/problem+json"),
         ] {
             assert_eq!(field(&problem(&REFUSED, accept(text), None), "content-type"), Some(kind), "{text}");

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::admission::Rules;
 use crate::balance::Balancer;
 use crate::config::{Cors, RateHeaders};
-use crate::dead_letter::DeadLetters;
+use crate::dead_letter::{DeadLetters, Redactor};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::upstream::{Endpoint, Load};
@@ -27,6 +27,8 @@ pub struct Snapshot {
     pub dead_letters: Option<DeadLetters>,
     /// The access log, if it is on.
     pub access_log: Option<AccessLog>,
+    /// Keeps secrets out of the access log.
+    pub redactor: Redactor,
 }
 
 /// What is done with an admitted request of a route.

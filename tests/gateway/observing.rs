@@ -37,7 +37,7 @@ fn the_access_log_is_one_line_per_exchange() {
     let gateway = Gateway::start_whole(&format!("[log]\naccess = \"json\"\n{FRAME}{APP}"));
     let hostile = "x\",\"status\":1,\\ü";
     assert_eq!(get_with(gateway.address(), "/a?b=c", &[("User-Agent", "it's me")]).status, 200);
-    assert_eq!(get_with(gateway.address(), "/second", &[("Referer", hostile)]).status, 200);
+    assert_eq!(get_with(gateway.address(), "/second?token=planted&x=1", &[("Referer", hostile)]).status, 200);
     let lines = || {
         let text = fs::read_to_string(gateway.directory.path().join("stdout.log")).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).collect::<Vec<_>>()
@@ -48,6 +48,11 @@ fn the_access_log_is_one_line_per_exchange() {
     assert_eq!(first["user_agent"], "it's me");
     assert_eq!(first["client"], "127.0.0.1");
     assert_eq!(lines()[1]["referer"], hostile);
+    let target = lines()[1]["target"].as_str().unwrap().to_owned();
+    assert!(
+        target.starts_with("/second?token=") && target.contains("redacted") && target.ends_with("&x=1"),
+        "{target}"
+    );
 }
 
 #[test]

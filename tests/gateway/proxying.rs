@@ -182,6 +182,22 @@ fn a_connection_that_died_idle_is_replaced_without_the_client_noticing() {
 }
 
 #[test]
+fn a_get_is_sent_again_when_its_reused_connection_dies_under_it() {
+    // The second request of every connection is read, and then the connection is closed without an answer.
+    let used = std::sync::Mutex::new(std::collections::HashSet::new());
+    let backend = Backend::start(move |_, stream| {
+        used.lock().unwrap().insert(stream.peer_addr().unwrap()) && write_ok(stream, b"first")
+    });
+    let gateway = Gateway::start_whole(&format!("[server]\nworkers = 1\n{}{}", crate::support::FRAME, to(&backend)));
+    let mut client = Client::connect(gateway.address());
+    for _ in 0..10 {
+        assert_eq!(client.get("/").status, 200);
+    }
+    assert_eq!(backend.requests(), 19, "each but the first was tried on the old connection and then on a new one");
+    gateway.wait_metric("sluicegate_upstream_retries_total", &["cause=\"stale-connection\""], 9.0);
+}
+
+#[test]
 fn a_post_that_may_have_been_done_is_not_repeated() {
     // The second request of a connection is read and then the connection is closed without an answer.
     let backend = Backend::start(|seen, stream| seen.line.starts_with("GET") && write_ok(stream, b"ok"));

@@ -113,6 +113,15 @@ fn a_refused_upload_reads_its_429() {
     assert_eq!(answer.status, 429);
     assert_eq!(answer.header("connection"), Some("close"));
     assert!(client.read_rest().unwrap().is_empty());
+    // A client that is still sending when it has read its answer is not reset.
+    let mut client = Client::connect(gateway.address());
+    client.send("POST", "/", &[("Content-Length", "1000000")], b"");
+    assert_eq!(client.read_answer(false).unwrap().status, 429);
+    for _ in 0..2 {
+        std::io::Write::write_all(&mut client.stream, &[b'x'; 10_000]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(client.read_rest().unwrap(), b"", "an orderly end");
     // One that asks first is told no, not yes.
     let mut client = Client::connect(gateway.address());
     client.send("POST", "/", &[("Expect", "100-continue"), ("Content-Length", "5")], b"");
