@@ -34,14 +34,18 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
         eprintln!("{warnings}");
     }
     println!(
-        "{}: ok ({} routes, {} limits, {} upstreams, {} listeners)",
+        "{}: ok ({}, {}, {}, {})",
         path.display(),
-        model.routes.len(),
-        model.limits.len(),
-        model.upstreams.len(),
-        model.listeners.len()
+        count(model.routes.len(), "route"),
+        count(model.limits.len(), "limit"),
+        count(model.upstreams.len(), "upstream"),
+        count(model.listeners.len(), "listener")
     );
     ExitCode::SUCCESS
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The admin interface's `/healthz`; without one, whether the first listener accepts.

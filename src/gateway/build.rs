@@ -145,6 +145,7 @@ pub fn build(
         rate_headers: model.server.rate_headers,
         dead_letters,
         access_log,
+        hasher: lasting.hasher.clone(),
         redactor,
     };
     Ok(Built { snapshot, limits, loads })

@@ -59,6 +59,7 @@ struct AdminServer {
 /// A change that has been built and only has to be swapped in.
 struct Prepared {
     sockets: Vec<(SocketAddr, Vec<TcpListener>)>,
+    admin: Option<AdminServer>,
     dead_letters: Option<DeadLetters>,
     access_log: Option<AccessLog>,
     built: Built,
@@ -135,7 +136,8 @@ impl Control {
             state: Mutex::new(state),
         });
         if let Some((configured, listener)) = admin {
-            control.start_admin(configured, listener)?;
+            let server = control.start_admin(configured, listener)?;
+            control.state().admin = Some(server);
         }
         Ok(control)
     }
@@ -228,18 +230,18 @@ impl Control {
         };
         let generation = state.feed.generation() + 1;
         let built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
+        let admin = admin.map(|(configured, listener)| self.start_admin(configured, listener)).transpose()?;
+        // Last, because nothing would take it back.
         if state.dead_letters.is_some() {
             reconfigure_dead_letters(model, dead_letters.as_ref())?;
         }
-        if let Some((configured, listener)) = admin {
-            self.start_admin_in(state, configured, listener)?;
-        }
-        Ok(Prepared { sockets, dead_letters, access_log, built })
+        Ok(Prepared { sockets, admin, dead_letters, access_log, built })
     }
 
     /// The rest, which cannot.
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
-        let Prepared { sockets, dead_letters, access_log, built: Built { snapshot, limits, loads } } = prepared;
+        let Prepared { sockets, admin, dead_letters, access_log, built } = prepared;
+        let Built { snapshot, limits, loads } = built;
         for rule in &model.limits {
             if let Some((limit, _)) = limits.get(&rule.spec.name) {
                 limit.reconfigure(rule.spec.clone());
@@ -261,8 +263,8 @@ impl Control {
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting.limits);
         state.stop_listening(model);
         state.listen(sockets);
-        if model.admin.is_none() {
-            state.admin = None;
+        if admin.is_some() || model.admin.is_none() {
+            state.admin = admin;
         }
         state.log_gauges = gauges::of_logs(&self.registry, dead_letters.as_ref(), access_log.as_ref());
         if let (Some(old), None) = (std::mem::replace(&mut state.dead_letters, dead_letters), &state.dead_letters) {
@@ -278,18 +280,23 @@ impl Control {
     /// Stops accepting, waits for what is in flight, closes the logs.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
-        let mut state = self.state();
-        let grace = state.model.server.shutdown_grace;
-        for worker in &state.workers {
+        let grace = self.grace();
+        // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
+        let mut workers = std::mem::take(&mut self.state().workers);
+        for worker in &workers {
             worker.tell(Command::Drain(grace));
         }
-        for worker in &mut state.workers {
+        for worker in &mut workers {
             worker.join();
         }
-        if let Some(log) = state.dead_letters.take() {
+        let (dead_letters, access_log) = {
+            let mut state = self.state();
+            (state.dead_letters.take(), state.access_log.take())
+        };
+        if let Some(log) = dead_letters {
             log.close();
         }
-        if let Some(log) = state.access_log.take() {
+        if let Some(log) = access_log {
             log.close();
         }
     }
@@ -303,17 +310,8 @@ impl Control {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_admin(self: &Arc<Self>, configured: SocketAddr, listener: TcpListener) -> Result<(), BuildError> {
-        let mut state = self.state();
-        self.start_admin_in(&mut state, configured, listener)
-    }
-
-    fn start_admin_in(
-        self: &Arc<Self>,
-        state: &mut State,
-        configured: SocketAddr,
-        listener: TcpListener,
-    ) -> Result<(), BuildError> {
+    /// Starts an admin server; dropping what is returned ends it.
+    fn start_admin(self: &Arc<Self>, configured: SocketAddr, listener: TcpListener) -> Result<AdminServer, BuildError> {
         let bound = listener.local_addr().map_err(BuildError::Thread)?;
         let (alive, told) = tokio::sync::watch::channel(false);
         let registry = Arc::clone(&self.registry);
@@ -323,8 +321,7 @@ impl Control {
             .name("admin".into())
             .spawn(move || runtime.block_on(admin::serve(listener, registry, commands, told)))
             .map_err(BuildError::Thread)?;
-        state.admin = Some(AdminServer { configured, bound, _alive: alive });
-        Ok(())
+        Ok(AdminServer { configured, bound, _alive: alive })
     }
 }
 

@@ -17,6 +17,8 @@ use crate::limiter::{Fingerprint, Refusal};
 use crate::telemetry::AccessEntry;
 use crate::time::Tick;
 
+/// Tells these keys from those that admission makes.
+const CLIENT_KEY: u8 = 255;
 /// Longest request id that is taken over from a trusted peer, in bytes.
 const MAX_REQUEST_ID: usize = 128;
 
@@ -58,6 +60,8 @@ pub struct Story {
     pub status: Option<u16>,
     /// The limit that refused or timed it out, by its place in the route.
     pub limit: Option<usize>,
+    /// The limit in whose queue it waited first, by its place in the file.
+    pub queued_in: Option<usize>,
 }
 
 impl Exchange {
@@ -112,13 +116,13 @@ impl Exchange {
     pub fn timed_out_late(&mut self) {
         self.finish(Outcome::Timeout);
         self.blame_timeout();
-        self.write_dead_letter(Reason::Timeout, None, None);
+        self.write_dead_letter(Reason::Timeout, self.client_key(), None);
     }
 
     /// The upstream broke its body off.
     pub fn broken_off_late(&mut self) {
         self.finish(Outcome::UpstreamError);
-        self.write_dead_letter(Reason::UpstreamError, None, None);
+        self.write_dead_letter(Reason::UpstreamError, self.client_key(), None);
     }
 
     /// Finds the limit whose timeout was the one that ended the request; none if it was the route's own.
@@ -136,6 +140,13 @@ impl Exchange {
             (Some((_, place)), _) => Some(place),
             (None, _) => None,
         };
+    }
+
+    /// Whom records that no limit caused are counted by, so that one client cannot use all of the log's rate up.
+    pub fn client_key(&self) -> Option<Fingerprint> {
+        let mut key = self.view.snapshot.hasher.start();
+        key.part(CLIENT_KEY, &self.story.client.as_ref()?.key());
+        Some(key.finish())
     }
 
     /// Offers the dead-letter log a record, without waiting.

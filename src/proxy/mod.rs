@@ -64,14 +64,15 @@ async fn exchange(mut exchange: Box<Exchange>, body: Incoming) -> Response<Respo
         }
         Admission::Waiting(waiting) => {
             note(&mut exchange, waiting.arrival());
+            exchange.story.queued_in = waiting::limit_of(&exchange, &waiting);
             match waiting::wait(&exchange, waiting).await {
-                Ok(admitted) => admit(exchange, admitted, Decision::AdmittedLater, body).await,
+                Ok(admitted) => admit(exchange, admitted, body).await,
                 Err((arrival, refusal)) => refuse(exchange, &arrival, &refusal, body),
             }
         }
         Admission::Admitted(admitted) => {
             note(&mut exchange, admitted.arrival());
-            admit(exchange, admitted, Decision::Admitted, body).await
+            admit(exchange, admitted, body).await
         }
     }
 }
@@ -86,16 +87,11 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
 }
 
 /// Does with an admitted request what its route says.
-async fn admit(
-    mut exchange: Box<Exchange>,
-    admitted: Admitted,
-    decision: Decision,
-    body: Incoming,
-) -> Response<ResponseBody> {
+async fn admit(mut exchange: Box<Exchange>, admitted: Admitted, body: Incoming) -> Response<ResponseBody> {
     let view = std::rc::Rc::clone(&exchange.view);
     let route = admitted.route();
     let report = admitted.arrival().report.clone();
-    count_admitted(&exchange, route, &report, decision);
+    count_admitted(&exchange, route, &report);
     let Some(plan) = view.snapshot.routes.get(route) else {
         // Routes and plans are built side by side; a hole would be our fault, not the client's.
         return fail(exchange, Outcome::UpstreamError, 500, "The route has no plan.", body);
@@ -145,13 +141,16 @@ fn relay(
     response
 }
 
-fn count_admitted(exchange: &Exchange, route: usize, report: &Report, decision: Decision) {
+/// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued
+/// and now lets it go, so that for each limit queued = admitted later + wait timeouts + cancelled + waiting.
+fn count_admitted(exchange: &Exchange, route: usize, report: &Report) {
     let view = &exchange.view;
     let Some(plan) = view.snapshot.routes.get(route) else { return };
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
     for line in report.lines().iter().filter(|line| line.rate == 0 && !(line.shadow && would_refuse(line.limit))) {
         if let Some(limit) = plan.limits.get(line.limit) {
-            view.meters.decided(*limit, decision);
+            let waited = exchange.story.queued_in == Some(*limit);
+            view.meters.decided(*limit, if waited { Decision::AdmittedLater } else { Decision::Admitted });
         }
     }
     for shadow in report.shadow_refusals() {
@@ -230,7 +229,8 @@ fn refusing_limit(
     let view = std::rc::Rc::clone(&exchange.view);
     let route = arrival.route?;
     let limit = *view.snapshot.routes.get(route)?.limits.get(place)?;
-    view.meters.decided(limit, decision);
+    // The limit in whose queue it waited counts its end, whichever it was refused by then.
+    view.meters.decided(exchange.story.queued_in.unwrap_or(limit), decision);
     let plan = view.snapshot.limits.get(limit)?;
     Some((plan.status, plan.name.to_string(), plan.retry_after_jitter))
 }
@@ -245,7 +245,7 @@ fn malformed(exchange: Box<Exchange>, detail: &str, body: Incoming) -> Response<
 
 fn timed_out(mut exchange: Box<Exchange>) -> Response<ResponseBody> {
     exchange.story.status = Some(504);
-    exchange.write_dead_letter(Reason::Timeout, None, None);
+    exchange.write_dead_letter(Reason::Timeout, exchange.client_key(), None);
     let detail = "The upstream did not answer in time.";
     let problem = Problem { status: 504, detail, violated: &[], retry_after_secs: None };
     answer_bodiless(exchange, Outcome::Timeout, &problem)
@@ -267,7 +267,7 @@ fn unforwarded(mut exchange: Box<Exchange>, error: &ForwardError) -> Response<Re
             let request_id = &exchange.request_id;
             tracing::warn!(%upstream, %server, request_id, more, %error, "upstream error");
         }
-        exchange.write_dead_letter(Reason::UpstreamError, None, None);
+        exchange.write_dead_letter(Reason::UpstreamError, exchange.client_key(), None);
     }
     let problem = Problem { status, detail, violated: &[], retry_after_secs: None };
     answer_bodiless(exchange, outcome, &problem)

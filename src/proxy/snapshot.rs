@@ -5,6 +5,7 @@ use crate::admission::Rules;
 use crate::balance::Balancer;
 use crate::config::{Cors, RateHeaders};
 use crate::dead_letter::{DeadLetters, Redactor};
+use crate::limiter::KeyHasher;
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::upstream::{Endpoint, Load};
@@ -27,6 +28,8 @@ pub struct Snapshot {
     pub dead_letters: Option<DeadLetters>,
     /// The access log, if it is on.
     pub access_log: Option<AccessLog>,
+    /// The secret of key fingerprints.
+    pub hasher: KeyHasher,
     /// Keeps secrets out of the access log.
     pub redactor: Redactor,
 }

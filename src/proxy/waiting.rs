@@ -14,7 +14,7 @@ use crate::time::Span;
 
 /// Waits until the request is admitted or has waited in vain. Dropping the future gives the place up.
 pub async fn wait(exchange: &Exchange, mut waiting: Waiting) -> Result<Admitted, (Arrival, Refusal)> {
-    let mut left = Left { exchange, limit: waiting_limit(exchange, &waiting), settled: false };
+    let mut left = Left { exchange, limit: exchange.story.queued_in, settled: false };
     left.count(Decision::Queued);
     let clock = exchange.worker.clock.clone();
     let mut timer = pin!(sleep(Span::ZERO.into()));
@@ -45,7 +45,8 @@ fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
     timer.reset(now + from_now.into());
 }
 
-fn waiting_limit(exchange: &Exchange, waiting: &Waiting) -> Option<usize> {
+/// The limit in whose queue it is, by its place in the file.
+pub fn limit_of(exchange: &Exchange, waiting: &Waiting) -> Option<usize> {
     let route = waiting.arrival().route?;
     exchange.view.snapshot.routes.get(route)?.limits.get(waiting.limit()?).copied()
 }

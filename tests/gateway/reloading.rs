@@ -132,6 +132,7 @@ fn another_key_starts_fresh_and_the_plan_says_so() {
     assert_eq!(gateway.reload(&rules("1/1h", "2").replace("\"global\"", "\"header:k\"")).status, 200);
     assert!(gateway.log().contains("limit l: reset"), "{}", gateway.log());
     assert_eq!(get_with(gateway.address(), "/", &[("k", "1")]).status, 200);
+    gateway.wait_metric("sluicegate_limit_keys", &[], 1.0);
 }
 
 #[test]

@@ -77,3 +77,27 @@ fn what_answers_in_time_is_untouched() {
     assert_eq!(client.get("/?delay=300ms").status, 200);
     assert_eq!(client.get("/").status, 200);
 }
+
+#[test]
+fn a_stopped_process_sweeps_what_is_overdue_when_it_goes_on() {
+    let _alone = alone();
+    let gateway = Gateway::start(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\ntimeout = \"500ms\"\n",
+    );
+    let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(gateway.address())).collect();
+    for client in &mut clients {
+        client.send("GET", "/?delay=60s", &[], b"");
+    }
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 20.0);
+    gateway.signal("STOP");
+    std::thread::sleep(Duration::from_secs(2));
+    gateway.signal("CONT");
+    let resumed = Instant::now();
+    for client in &mut clients {
+        assert_eq!(client.read_answer(false).unwrap().status, 504);
+    }
+    assert!(resumed.elapsed() < Duration::from_secs(1), "{:?}", resumed.elapsed());
+    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"timeout\""], 20.0);
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
+}

@@ -127,3 +127,34 @@ fn a_wait_in_vain_is_a_429_that_says_so() {
     gateway.wait_metric("sluicegate_requests_total", &["outcome=\"wait-timeout\""], 1.0);
     gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"wait-timeout\""], 1.0);
 }
+
+#[test]
+fn the_counts_of_each_limit_balance() {
+    let gateway = Gateway::start(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[limit]]\nname = \"slow\"\nkey = \"global\"\nrate = \"2/1s\"\nmax_wait = \"2s\"\n\
+         [[limit]]\nname = \"wide\"\nkey = \"client-ip\"\nrate = \"1000/s\"\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"slow\", \"wide\"]\n",
+    );
+    let threads: Vec<_> = (0..9)
+        .map(|_| {
+            let address = gateway.address();
+            thread::spawn(move || get(address, "/").status)
+        })
+        .collect();
+    let passed = threads.into_iter().map(|thread| thread.join().unwrap()).filter(|status| *status == 200).count();
+    let count = |limit: &str, decision: &str| {
+        let labels = [format!("limit=\"{limit}\""), format!("decision=\"{decision}\"")];
+        gateway.metric("sluicegate_limit_decisions_total", &[labels[0].as_str(), labels[1].as_str()])
+    };
+    #[allow(clippy::cast_precision_loss, reason = "nine at most")]
+    let passed = passed as f64;
+    let same = |left: f64, right: f64| (left - right).abs() < 0.5;
+    let refused = count("slow", "refused") + count("slow", "queue-full");
+    assert!(same(count("slow", "queued"), count("slow", "admitted-later") + count("slow", "wait-timeout")));
+    assert!(same(9.0, refused + count("slow", "queued") + count("slow", "admitted")), "arrivals");
+    assert!(same(passed, count("slow", "admitted") + count("slow", "admitted-later")));
+    assert!(same(passed, count("wide", "admitted")), "who waited for the one was admitted by the other");
+    assert!(same(0.0, count("wide", "queued") + count("wide", "admitted-later")));
+    assert!(count("slow", "admitted-later") > 0.5);
+}
