@@ -8,6 +8,7 @@ use super::key::{KeyPart, OnMissingKey};
 use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
 use super::route::{RouteRules, RouteTable};
+use super::spelling::Missing;
 use super::view::RequestView;
 use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Mode, Refusal, Report, Ticket, Verdict};
 use crate::time::{Span, Tick};
@@ -215,9 +216,9 @@ impl Rules {
         let mut room = HostRoom::new();
         let Ok((path, host)) = read_target(view, &mut room) else { return Vec::new() };
         let facts = KeyFacts { view, client, host, path: &path.text, route: &route.name };
-        rule.key.describe(&facts).unwrap_or_else(|_| match rule.on_missing {
-            OnMissingKey::Skip => Vec::new(),
-            OnMissingKey::ClientIp | OnMissingKey::Refuse => vec![describe_in_place(client)],
+        rule.key.describe(&facts).unwrap_or_else(|missing| match (missing, rule.on_missing) {
+            (Missing::Absent, OnMissingKey::Skip) => Vec::new(),
+            _ => vec![describe_in_place(client)],
         })
     }
 
@@ -234,7 +235,9 @@ impl Rules {
         for (limit, (ask, rule)) in asks.iter_mut().zip(&route.limits).enumerate() {
             let key = match (rule.key.fingerprint(sources, &self.hasher), rule.on_missing) {
                 (Ok(key), _) => Some(key),
-                (Err(_), OnMissingKey::ClientIp) => Some(fingerprint_in_place(sources.client, &self.hasher)),
+                (Err(_), OnMissingKey::ClientIp) | (Err(Missing::Unusable), OnMissingKey::Skip) => {
+                    Some(fingerprint_in_place(sources.client, &self.hasher))
+                }
                 (Err(_), OnMissingKey::Refuse) if is_enforced(route, limit) => return Err(LacksKey { limit }),
                 (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
             };
@@ -543,6 +546,32 @@ mod tests {
         for _ in 0..3 {
             assert!(is_admitted(&admit(&only_skipping, &get("/"))));
         }
+    }
+
+    #[test]
+    fn who_garbles_the_key_is_not_skipped_but_counted_by_its_address() {
+        let by = |key: &str| rules(vec![route("/", vec![limited(&[key], OnMissingKey::Skip, Span::ZERO)])]);
+        let garbled = [
+            ("query:k", get("/?k=1&k=2"), get("/?k=3&k=4")),
+            ("cookie:k", get("/").with("cookie", "k=1; k=2"), get("/").with("cookie", "k=3").with("cookie", "k=4")),
+            ("header:k", get("/").with("k", "1").with("k", "2"), get("/").with("k", "3").with("k", "4")),
+            ("basic:user", get("/").with("authorization", "Basic !"), get("/").with("authorization", "Basic OnA=")),
+        ];
+        for (key, one, other) in garbled {
+            let rules = by(key);
+            assert!(is_admitted(&admit(&rules, &one)), "{key}");
+            let Admission::Refused(arrival, _) = admit(&rules, &other) else { panic!("it is over the limit: {key}") };
+            assert!(is_admitted(&admit_from(&rules, "192.0.2.2", &other)), "{key}");
+            let words = rules.describe_key(&other, &arrival.client, 0, 0);
+            assert_eq!(words, [describe_in_place(&arrival.client)], "{key}");
+        }
+    }
+
+    #[test]
+    fn who_garbles_the_key_is_refused_where_those_without_it_are() {
+        let rules = rules(vec![route("/", vec![limited(&["query:k"], OnMissingKey::Refuse, Span::ZERO)])]);
+        let garbled = admit(&rules, &get("/?k=1&k=2"));
+        assert!(matches!(garbled, Admission::Refused(_, Refused::MissingKey { limit: 0 })));
     }
 
     #[test]

@@ -3,13 +3,15 @@
 
 use super::client::ClientIp;
 use super::key::{KeyExpr, KeyPart, Part};
-use super::spelling::{basic_user, cookie_value, loose, query_value};
+use super::spelling::{Missing, basic_user, cookie_values, credentials, loose, query_values};
 use super::view::RequestView;
 use crate::balance::stable_hash;
 use crate::limiter::{Fingerprint, KeyBuilder, KeyHasher};
 
 /// Decoded bytes that are handed on together; a longer value is several pieces.
 const PIECE: usize = 128;
+/// Fields that are read as credentials.
+const CREDENTIALS: [&str; 2] = ["authorization", "proxy-authorization"];
 /// Marks a piece that more of the same value follows.
 const MORE: u8 = 0x80;
 /// The client's address in place of a missing key: never the same as `client-ip`, nor as any value.
@@ -23,10 +25,6 @@ pub(super) struct KeyFacts<'r, V: ?Sized> {
     pub(super) path: &'r str,
     pub(super) route: &'r str,
 }
-
-/// The request lacks a part of the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Missing;
 
 impl KeyExpr {
     /// The fingerprint that the limiter counts by.
@@ -103,35 +101,73 @@ impl Part {
         let tag = self.tag();
         let found = match self {
             Self::ClientIp => sink.whole(tag, &facts.client.key()),
-            Self::Header(name) => sink.whole(tag, facts.view.header(name).unwrap_or_default().trim_ascii()),
-            Self::Cookie(name) => {
-                let mut first = None;
-                facts.view.for_each_header("cookie", &mut |line| {
-                    if first.is_none() {
-                        first = cookie_value(line, name).map(|value| sink.pieces(tag, loose(value)));
-                    }
-                });
-                first.unwrap_or(false)
+            Self::Header(name) if CREDENTIALS.contains(&&**name) => {
+                let field = sole_line(facts.view, name, |one, other| credentials(one).eq(credentials(other)))?;
+                sink.pieces(tag, credentials(field))
             }
+            Self::Header(name) => sink.whole(tag, sole_line(facts.view, name, <[u8]>::eq)?),
+            Self::Cookie(name) => return read_cookie(facts.view, name, |value| sink.pieces(tag, loose(value))),
             Self::Query(name) => {
-                let value = facts.view.query().and_then(|query| query_value(query, name));
-                sink.pieces(tag, loose(value.unwrap_or_default()))
+                let mut values = query_values(facts.view.query().unwrap_or_default(), name);
+                let value = values.next().unwrap_or_default();
+                if !values.all(|other| loose(other).eq(loose(value))) {
+                    return Err(Missing::Unusable);
+                }
+                sink.pieces(tag, loose(value))
             }
             Self::Host => sink.whole(tag, facts.host.unwrap_or_default().as_bytes()),
             Self::Method => sink.whole(tag, facts.view.method().as_bytes()),
             Self::Path => sink.whole(tag, facts.path.as_bytes()),
             Self::Route => sink.whole(tag, facts.route.as_bytes()),
             Self::BasicUser => {
-                let user = facts.view.header("authorization").and_then(basic_user);
-                user.is_some_and(|user| sink.pieces(tag, user))
+                let same = |one: &[u8], other: &[u8]| credentials(one).eq(credentials(other));
+                sink.pieces(tag, basic_user(sole_line(facts.view, "authorization", same)?)?)
             }
             Self::Global => {
                 sink.part(tag, &[]);
                 true
             }
         };
-        if found { Ok(()) } else { Err(Missing) }
+        if found { Ok(()) } else { Err(Missing::Absent) }
     }
+}
+
+/// The value of the field lines of that name, which must all be the same; empty if there is none.
+fn sole_line<'v, V: RequestView + ?Sized>(
+    view: &'v V,
+    name: &str,
+    same: impl Fn(&[u8], &[u8]) -> bool,
+) -> Result<&'v [u8], Missing> {
+    let first = view.header(name).unwrap_or_default().trim_ascii();
+    let mut is_sole = true;
+    view.for_each_header(name, &mut |line| is_sole &= same(first, line.trim_ascii()));
+    if is_sole { Ok(first) } else { Err(Missing::Unusable) }
+}
+
+/// Hands the value of the cookies of that name, which must all be the same, to `read`, which says whether it is not
+/// empty. A line cannot be kept, so the lines are walked again while the first value is at hand.
+fn read_cookie<V: RequestView + ?Sized>(
+    view: &V,
+    name: &str,
+    mut read: impl FnMut(&[u8]) -> bool,
+) -> Result<(), Missing> {
+    let mut found = None;
+    view.for_each_header("cookie", &mut |line| {
+        if found.is_some() {
+            return;
+        }
+        let Some(value) = cookie_values(line, name).next() else { return };
+        let mut is_sole = true;
+        view.for_each_header("cookie", &mut |line| {
+            is_sole &= cookie_values(line, name).all(|other| loose(other).eq(loose(value)));
+        });
+        found = Some(match is_sole {
+            false => Err(Missing::Unusable),
+            true if read(value) => Ok(()),
+            true => Err(Missing::Absent),
+        });
+    });
+    found.unwrap_or(Err(Missing::Absent))
 }
 
 /// What takes the bytes of a key.
@@ -222,9 +258,8 @@ mod tests {
         PlainRequest::new("PUT", "/p?q=v%201&r=2")
             .host("h.example")
             .with("x-k", "  one ")
-            .with("x-k", "two")
             .with("cookie", "a=1; s=%62")
-            .with("cookie", "s=2")
+            .with("cookie", "t=2")
             .with("authorization", "Basic dTpw")
     }
 
@@ -253,19 +288,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_or_absent_or_unreadable_is_missing() {
+    fn what_is_empty_or_absent_is_missing() {
         let bare = PlainRequest::new("GET", "/");
         let empty = PlainRequest::new("GET", "/?q=&x=1")
             .host("")
             .with("x-k", "  ")
-            .with("cookie", "s=\"\"; s=1")
-            .with("authorization", "Basic OnA=");
-        let broken = PlainRequest::new("GET", "/?Q=1").with("cookie", "S=1").with("authorization", "Basic !");
+            .with("cookie", "s=\"\"; t=1")
+            .with("authorization", "");
+        let other = PlainRequest::new("GET", "/?Q=1").with("cookie", "S=1").with("authorization", "Bearer YTpi");
         for source in ["header:x-k", "cookie:s", "query:q", "host", "basic:user"] {
-            for request in [&bare, &empty, &broken] {
-                assert_eq!(print_of(&[source], request), Err(Missing), "{source}");
-                assert_eq!(print_of(&["client-ip", source], request), Err(Missing), "{source}");
-                assert_eq!(words_of(&[source], request), Err(Missing), "{source}");
+            for request in [&bare, &empty, &other] {
+                assert_eq!(print_of(&[source], request), Err(Missing::Absent), "{source}");
+                assert_eq!(print_of(&["client-ip", source], request), Err(Missing::Absent), "{source}");
+                assert_eq!(words_of(&[source], request), Err(Missing::Absent), "{source}");
             }
         }
         for source in ["client-ip", "method", "path", "route", "global"] {
@@ -284,10 +319,60 @@ mod tests {
     }
 
     #[test]
-    fn a_second_line_of_a_field_makes_no_new_key() {
-        let one = PlainRequest::new("GET", "/").with("x-k", "one");
-        let two = one.clone().with("x-k", "two");
-        assert_eq!(print_of(&["header:x-k"], &one), print_of(&["header:x-k"], &two));
+    fn several_values_that_differ_are_unusable() {
+        let get = |target: &str| PlainRequest::new("GET", target);
+        for (source, request) in [
+            ("query:k", get("/?k=1&k=2")),
+            ("query:k", get("/?k=1&x=0&%6b=2")),
+            ("query:k", get("/?k=&k=2")),
+            ("query:k", get("/?k=2&k")),
+            ("query:k", get("/?k=1&k=1&k=2")),
+            ("cookie:k", get("/").with("cookie", "k=1; k=2")),
+            ("cookie:k", get("/").with("cookie", "k=1").with("cookie", "a=0; k=2")),
+            ("cookie:k", get("/").with("cookie", "k=; k=2")),
+            ("header:k", get("/").with("k", "1").with("k", "2")),
+            ("header:k", get("/").with("k", "").with("k", "2")),
+            ("header:k", get("/").with("k", "1").with("k", "")),
+            ("header:authorization", get("/").with("authorization", "Bearer a").with("authorization", "Bearer A")),
+            ("basic:user", get("/").with("authorization", "Basic dTpw").with("authorization", "Basic djpw")),
+            ("basic:user", get("/").with("authorization", "Bearer x").with("authorization", "Basic djpw")),
+            ("basic:user", get("/").with("authorization", "Basic !")),
+            ("basic:user", get("/").with("authorization", "Basic OnA=")),
+        ] {
+            assert_eq!(print_of(&[source], &request), Err(Missing::Unusable), "{source} {request:?}");
+            assert_eq!(print_of(&["client-ip", source], &request), Err(Missing::Unusable), "{source} {request:?}");
+            assert_eq!(words_of(&[source], &request), Err(Missing::Unusable), "{source} {request:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_repeated_is_that_value() {
+        let once = PlainRequest::new("GET", "/?k=a+b").with("k", "v").with("cookie", "k=a b");
+        let once = once.with("authorization", "Basic dTpw");
+        let twice = PlainRequest::new("GET", "/?k=a%20b&x=1&k=a+b").with("k", "v ").with("k", "v");
+        let twice = twice.with("cookie", "k=a%20b; k=\"a+b\"").with("cookie", "x=1; k=a b");
+        let twice = twice.with("authorization", "basic  dTpw").with("authorization", "Basic dTpw");
+        for source in ["query:k", "cookie:k", "header:k", "basic:user", "header:authorization"] {
+            assert!(print_of(&[source], &once).is_ok(), "{source}");
+            assert_eq!(print_of(&[source], &once), print_of(&[source], &twice), "{source}");
+        }
+    }
+
+    #[test]
+    fn the_spelling_of_a_scheme_makes_no_new_key() {
+        for source in ["authorization", "proxy-authorization"] {
+            let print = |value: &str| {
+                let request = PlainRequest::new("GET", "/").with(source, value);
+                print_of(&[&format!("header:{source}")], &request).unwrap()
+            };
+            for spelling in ["bearer aB", "BEARER aB", "Bearer   aB", "Bearer\taB", " bEarer aB "] {
+                assert_eq!(print(spelling), print("Bearer aB"), "{spelling}");
+            }
+            for other in ["Bearer ab", "Bearer", "BeareraB", "Basic aB", "aB"] {
+                assert_ne!(print(other), print("Bearer aB"), "{other}");
+            }
+            assert_ne!(print("aB"), print("ab"), "without a scheme the case is the token's");
+        }
     }
 
     #[test]

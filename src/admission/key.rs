@@ -23,17 +23,21 @@ const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 /// What requests are counted together by, or stick together by: one to [`MAX_KEY_PARTS`] parts, none twice.
 ///
 /// - `client-ip`: the client's address, of IPv6 its first `ipv6_prefix` bits.
-/// - `header:NAME`: the value of the first field line of that name, without blanks around it. Whoever sends the field
-///   twice is known by the first, as most servers do it; those that join the lines see a value that they never issued.
-/// - `cookie:NAME`: the first cookie of that name in any `Cookie` line (RFC 6265, 4.2), without quotes.
-/// - `query:NAME`: the first parameter of that name.
+/// - `header:NAME`: the value of the field of that name, without blanks around it. Of `authorization` and
+///   `proxy-authorization` the case of the scheme and the blanks after it mean nothing.
+/// - `cookie:NAME`: the cookie of that name, whatever the `Cookie` line, without quotes.
+/// - `query:NAME`: the parameter of that name.
 /// - `host`, `path`: in their one spelling. `method`, `route`: as they are.
 /// - `basic:user`: the user of `Authorization: Basic` (RFC 7617).
 /// - `global`: one key for all.
 ///
 /// Cookies and parameters are percent-decoded, and `+`, a space and their escapes are one: servers disagree on these
-/// spellings, so no spelling may have a count of its own. An empty value is a missing one, and so is what cannot be
-/// decoded. Of a value of any length every byte counts.
+/// spellings, so no spelling may have a count of its own. Of a value of any length every byte counts.
+///
+/// An empty value is an absent one. What is there but names nobody for sure is missing too, as unusable: a field line,
+/// cookie or parameter that occurs again with another value (servers disagree on which one they take, so whoever sends
+/// two could be counted by one and served by the other), and `Basic` credentials that cannot be decoded or name no user.
+/// What occurs again with the same value is that value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyExpr(Vec<Part>);
 
@@ -58,7 +62,8 @@ pub(super) enum Part {
 pub enum OnMissingKey {
     /// Its whole key is the client's address instead.
     ClientIp,
-    /// The limit does not apply to it.
+    /// The limit does not apply to it if the part is absent. If the part is there but unusable, its whole key is the
+    /// client's address, as with `ClientIp`: else whoever garbles the part would be counted nowhere.
     Skip,
     /// It is refused.
     Refuse,

@@ -17,7 +17,7 @@ pub fn run(path: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let on_log = log::start(&loaded.model.log);
+    let (on_log, log_guard) = log::start(&loaded.model.log);
     raise_open_files();
     let signals = match Signals::catch() {
         Ok(signals) => signals,
@@ -48,6 +48,8 @@ pub fn run(path: &Path) -> ExitCode {
         }
         End::Forced => {
             tracing::warn!("ended without waiting for what was in flight");
+            // It waits a second at most for a reader of the log.
+            drop(log_guard);
             std::process::exit(FORCED.into());
         }
     }

@@ -109,6 +109,10 @@ pub fn parse(text: &str, file: &Path) -> Result<Parsed, Errors> {
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     let read = || {
         let mut bytes = Vec::new();
+        // Opening a pipe would wait for whoever writes to it.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
         // One byte more than allowed tells a larger file, without reading all of it.
         File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)

@@ -5,13 +5,15 @@
 //!
 //! Secret are:
 //! - the values of the headers in [`SECRET_HEADERS`], of headers whose name holds one of [`SECRET_HEADER_WORDS`]
-//!   (`X-Vault-Token`, `X-Client-Secret`), and of those in the configuration's `redact`;
+//!   (`X-Vault-Token`, `X-Client-Secret`) or has one of [`SECRET_HEADER_PARTS`] between its hyphens (`X-Upstream-Auth`),
+//!   of those in the configuration's `redact`, and any value that begins with one of [`SCHEMES`];
 //! - the query values whose name, decoded and reduced to letters and digits, is one of [`SECRET_NAMES`], holds one of
 //!   [`SECRET_WORDS`], or stands in `redact`; a query value that is itself a URL with such a part goes as a whole;
-//! - the same in any header that carries a URL (`Referer`, `X-Original-URL`), in its fragment, and in path parameters
-//!   (`;jsessionid=…`);
+//! - the same in any header that carries a URL (`Referer`, `X-Original-URL`), in its fragment, in path parameters and
+//!   segments (`;jsessionid=…`, `/access_token=…`), and in the fields of JSON (`q={"token":"…"}`);
 //! - user and password before the `@` of a URL or of an authority;
-//! - parts of a key that come from such a header or query field, and every cookie. `basic:user` is a name, no secret.
+//! - parts of a key that come from such a header or query field, every cookie, and `basic:user`: many clients put an
+//!   API key in the place of the user.
 //!
 //! When in doubt a value is redacted: a lost value costs a look elsewhere, a leaked one costs an account.
 
@@ -23,12 +25,42 @@ use sha2::Sha256;
 use uuid::{NoContext, Timestamp, Uuid};
 
 /// Headers whose value is always secret.
-pub(super) const SECRET_HEADERS: [&str; 7] =
-    ["authorization", "proxy-authorization", "cookie", "cookie2", "set-cookie", "x-api-key", "x-auth-token"];
+pub(super) const SECRET_HEADERS: [&str; 8] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "cookie2",
+    "set-cookie",
+    "x-api-key",
+    "x-auth-token",
+    // Browsers cannot set other fields on a WebSocket, so the token travels here.
+    "sec-websocket-protocol",
+];
 
 /// A header is secret too if its name holds one of these.
-pub(super) const SECRET_HEADER_WORDS: [&str; 10] =
-    ["token", "secret", "password", "passwd", "passphrase", "apikey", "accesskey", "authkey", "credential", "jwt"];
+pub(super) const SECRET_HEADER_WORDS: [&str; 15] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "apikey",
+    "accesskey",
+    "authkey",
+    "credential",
+    "jwt",
+    "session",
+    "authorization",
+    "authentication",
+    "bearer",
+    "signature",
+];
+
+/// A header is secret too if one of these stands in its name between hyphens or underscores.
+pub(super) const SECRET_HEADER_PARTS: [&str; 7] = ["auth", "hmac", "otp", "pass", "pwd", "sid", "sig"];
+
+/// A header's value that begins with one of these and a blank is secret, whatever the name. Lower case.
+pub(super) const SCHEMES: [&str; 2] = ["basic", "bearer"];
 
 /// Query names that are secret as they stand.
 pub(super) const SECRET_NAMES: [&str; 15] = [
@@ -103,7 +135,7 @@ impl Redactor {
     pub fn header<'a>(&self, name: &str, value: &'a str) -> Cow<'a, str> {
         if value.is_empty() {
             Cow::Borrowed(value)
-        } else if self.is_secret_header(name) {
+        } else if self.is_secret_header(name) || has_scheme(value) {
             Cow::Owned(self.mark(value.as_bytes()))
         } else {
             self.url(value)
@@ -117,15 +149,10 @@ impl Redactor {
 
     /// What is written in the place of a path.
     pub(super) fn path<'a>(&self, path: &'a str) -> Cow<'a, str> {
-        if !path.contains([';', '@', '%']) {
-            return Cow::Borrowed(path);
+        match self.userinfo(path) {
+            Cow::Borrowed(path) => self.segments(path),
+            Cow::Owned(path) => Cow::Owned(self.segments(&path).into_owned()),
         }
-        let path = self.userinfo(path);
-        if !path.split('/').any(|segment| self.is_secret_piece(segment)) {
-            return path;
-        }
-        let segments: Vec<_> = path.split('/').map(|segment| self.piece(segment)).collect();
-        Cow::Owned(segments.join("/"))
     }
 
     /// What is written in the place of an authority.
@@ -141,7 +168,7 @@ impl Redactor {
         match source.split_once(':') {
             _ if value.is_empty() => Cow::Borrowed(value),
             Some(("header", name)) => self.header(name, value),
-            Some(("cookie", _)) => Cow::Owned(self.mark(value.as_bytes())),
+            Some(("cookie" | "basic", _)) => Cow::Owned(self.mark(value.as_bytes())),
             Some(("query", name)) if self.is_secret_name(name) || self.is_secret_inside(value) => {
                 Cow::Owned(self.mark(&decoded(value)))
             }
@@ -157,6 +184,7 @@ impl Redactor {
         SECRET_HEADERS.contains(&name.as_str())
             || self.names.contains(&name)
             || SECRET_HEADER_WORDS.iter().any(|word| plain.contains(word))
+            || name.split(['-', '_']).any(|part| SECRET_HEADER_PARTS.contains(&part))
     }
 
     fn is_secret_name(&self, name: &str) -> bool {
@@ -167,14 +195,29 @@ impl Redactor {
             || self.names.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(&name))
     }
 
-    /// Any text that may hold URLs: user information, then everything from the first `?` or `#`.
+    /// Any text that may hold URLs: user information, the path, then everything from the first `?` or `#`.
     fn url<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let text = self.userinfo(text);
-        let Some(at) = text.find(['?', '#']) else {
+        let (path, fields) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
+        let clean = self.segments(path);
+        let (mark, fields) = fields.split_at(fields.len().min(1));
+        let has_secret = self.has_secret_field(fields);
+        if matches!(clean, Cow::Borrowed(_)) && !has_secret {
             return text;
-        };
-        let (head, fields) = text.split_at(at + 1);
-        if self.has_secret_field(fields) { Cow::Owned(format!("{head}{}", self.fields(fields))) } else { text }
+        }
+        let fields = if has_secret { Cow::Owned(self.fields(fields)) } else { Cow::Borrowed(fields) };
+        Cow::Owned(format!("{clean}{mark}{fields}"))
+    }
+
+    /// Each segment of a path.
+    fn segments<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        // A secret has a name before `=` or, in JSON, in quotes, or an escape hides it.
+        let may_hold = path.contains(['=', '%', '"']);
+        if !may_hold || !path.split('/').any(|segment| self.is_secret_piece(segment)) {
+            return Cow::Borrowed(path);
+        }
+        let segments: Vec<_> = path.split('/').map(|segment| self.piece(segment)).collect();
+        Cow::Owned(segments.join("/"))
     }
 
     /// User and password of every `scheme://user:password@host` in `text`.
@@ -237,22 +280,38 @@ impl Redactor {
         None
     }
 
-    /// Whether a value, percent-decoded up to [`MAX_NESTING`] times, is a URL with a secret in it.
+    /// Whether a value, as it is or percent-decoded up to [`MAX_NESTING`] times, is a URL or JSON with a secret in it.
     fn is_secret_inside(&self, value: &str) -> bool {
-        if has_userinfo(value) {
-            return true;
-        }
         let mut text = Cow::Borrowed(value);
         for _ in 0..MAX_NESTING {
+            if self.holds_secret(&text) {
+                return true;
+            }
             if !text.contains('%') {
                 return false;
             }
             text = Cow::Owned(String::from_utf8_lossy(&decoded(&text)).into_owned());
-            if has_userinfo(&text) || text.split(['&', '#']).any(|field| self.first_secret(field).is_some()) {
-                return true;
-            }
         }
-        false
+        self.holds_secret(&text)
+    }
+
+    fn holds_secret(&self, text: &str) -> bool {
+        has_userinfo(text)
+            || text.split(['&', '#']).any(|field| self.first_secret(field).is_some())
+            || self.has_secret_json(text)
+    }
+
+    /// Whether some `"name":` is secret. One pass: before each colon, back to the quote that opens the name.
+    fn has_secret_json(&self, text: &str) -> bool {
+        text.match_indices(':').any(|(at, _)| {
+            // A `+` is a blank of a form.
+            let before = text.get(..at).unwrap_or_default();
+            let name = before
+                .trim_end_matches([' ', '\t', '\r', '\n', '+'])
+                .strip_suffix('"')
+                .and_then(|name| name.rsplit_once('"'));
+            name.is_some_and(|(_, name)| self.is_secret_name(name))
+        })
     }
 
     fn mark(&self, secret: &[u8]) -> String {
@@ -276,8 +335,20 @@ fn has_userinfo(text: &str) -> bool {
     false
 }
 
+/// Up to what surely ends it. A comma or a quote may also be part of a password: it ends the authority only where no
+/// `@` follows it.
 fn authority_length(text: &str) -> usize {
-    text.find(['/', '?', '#', ' ', '"', '<', '>', ',']).unwrap_or(text.len())
+    let longest = text.find(['/', '?', '#', ' ']).unwrap_or(text.len());
+    let authority = text.get(..longest).unwrap_or_default();
+    let host_at = authority.rfind('@').unwrap_or(0);
+    let host = authority.get(host_at..).unwrap_or_default();
+    host.find(['"', '<', '>', ',']).map_or(longest, |at| host_at + at)
+}
+
+fn has_scheme(value: &str) -> bool {
+    let first = value.trim_ascii_start().split_ascii_whitespace().next().unwrap_or_default();
+    let has_more = value.trim_ascii().len() > first.len();
+    has_more && SCHEMES.iter().any(|scheme| first.eq_ignore_ascii_case(scheme))
 }
 
 fn letters_and_digits(name: &[u8]) -> String {
@@ -354,13 +425,46 @@ mod tests {
             "X-Vault-Token",
             "X-Goog-Api-Key",
             "cf-access-jwt-assertion",
+            "x-session-id",
+            "X-Upstream-Auth",
+            "x_auth",
+            "X-Hub-Signature-256",
+            "sec-websocket-protocol",
         ] {
             assert_eq!(starred(&redactor.header(secret, "s3cret")), "*", "{secret}");
         }
-        for plain in ["user-agent", "accept", "idempotency-key", "sec-websocket-key", "x-other"] {
+        for plain in ["user-agent", "accept", "idempotency-key", "sec-websocket-key", "x-other", "x-author"] {
             assert_eq!(redactor.header(plain, "s3cret"), "s3cret", "{plain}");
         }
         assert_eq!(redactor.header("cookie", ""), "");
+    }
+
+    #[test]
+    fn credentials_are_secret_under_any_header_name() {
+        let redactor = redactor();
+        for value in ["Bearer s3cret", "basic dTpzM2NyZXQ=", " BEARER  s3cret", "Bearer\ts3cret"] {
+            assert_eq!(starred(&redactor.header("x-other", value)), "*", "{value}");
+        }
+        for value in ["Bearer", "basic", "bearers of news", "Visual Basic 6"] {
+            assert_eq!(redactor.header("x-other", value), value);
+        }
+    }
+
+    #[test]
+    fn other_headers_are_left_as_they_are() {
+        let redactor = redactor();
+        for value in [
+            "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8",
+            "multipart/form-data; boundary=----x",
+            "\"Not;A=Brand\";v=\"8\", \"Chromium\";v=\"120\"",
+            "Mozilla/5.0 (compatible; bot/2.1; +http://h/bot.html, mail a@b)",
+            "max-age=0, no-cache=\"Set-Cookie\"",
+            "W/\"abc==\"",
+            "for=192.0.2.1;proto=https",
+            "{\"page\":\"2\"}",
+        ] {
+            assert_eq!(redactor.header("x-other", value), value);
+        }
     }
 
     #[test]
@@ -402,6 +506,9 @@ mod tests {
             ("token=&x", "token=&x"),
             ("token=a=s3cret?s3cret", "token=*"),
             ("form=token%3Ds3cret%26a%3D1", "form=*"),
+            ("q={\"token\":\"s3cret\"}&x=1", "q=*&x=1"),
+            ("q=%7B%22a%22%3A1%2C%22token%22+%3A%22s3cret%22%7D", "q=*"),
+            ("q={\"page\":\"2\"}", "q={\"page\":\"2\"}"),
             ("a=b=c==", "a=b=c=="),
             ("", ""),
         ] {
@@ -434,9 +541,18 @@ mod tests {
             ("https://h/a?b=1", "https://h/a?b=1"),
             ("/x?x-session=s3cret", "/x?x-session=*"),
             ("https://a/ https://u:s3cret@b/, http://s3cret@c", "https://a/ https://*@b/, http://*@c"),
+            ("https://a,https://u:s3cret@b", "https://a,https://*@b"),
+            ("https://u:s3,cret@h/", "https://*@h/"),
+            ("https://u:s3\"<cret@h,x", "https://*@h,x"),
+            ("<https://u:s3cret@h>, b@c", "<https://*@h>, b@c"),
+            ("https://h/a;jsessionid=s3cret", "https://h/a;jsessionid=*"),
+            ("/a;jsessionid=s3cret", "/a;jsessionid=*"),
+            ("/a;jsessionid=s3cret?token=s3cret", "/a;jsessionid=*?token=*"),
+            ("/x/access_token=s3cret/y?b=1", "/x/access_token=*/y?b=1"),
         ] {
             assert_eq!(starred(&redactor.header("referer", referer)), expected, "{referer}");
             assert_eq!(starred(&redactor.header("x-original-url", referer)), expected, "{referer}");
+            assert_eq!(starred(&redactor.header("x-original-uri", referer)), expected, "{referer}");
         }
     }
 
@@ -448,6 +564,10 @@ mod tests {
             ("/fetch/http://u:s3cret@h/x", "/fetch/http://*@h/x"),
             ("/fetch/http%3A%2F%2Fu%3As3cret%40h%2Fx/y", "/fetch/*/y"),
             ("/@scope/pkg;v=1/%20", "/@scope/pkg;v=1/%20"),
+            ("/x/access_token=s3cret", "/x/access_token=*"),
+            ("/x/a=1&sid=s3cret/y", "/x/a=*/y"),
+            ("/x/{\"token\":\"s3cret\"}/y", "/x/*/y"),
+            ("/a=1/b:c/token", "/a=1/b:c/token"),
         ] {
             assert_eq!(starred(&redactor.path(path)), expected, "{path}");
         }
@@ -464,7 +584,12 @@ mod tests {
             ("cookie:theme", "s3cret", "*"),
             ("query:access_token", "s3cret", "*"),
             ("query:page", "2", "2"),
-            ("basic:user", "alice", "alice"),
+            ("basic:user", "sk_live_s3cret", "*"),
+            ("query:next", "/cb?token=s3cret", "*"),
+            ("query:next", "https://u:s3,cret@h/", "*"),
+            ("query:q", "{\"token\": \"s3cret\"}", "*"),
+            ("query:next", "/cb?page=2", "/cb?page=2"),
+            ("header:x-client", "Bearer s3cret", "*"),
             ("client-ip", "192.0.2.1", "192.0.2.1"),
             ("path", "/a;sid=s3cret", "/a;sid=*"),
             ("global", "", ""),

@@ -28,6 +28,13 @@ pub enum BuildError {
         /// Why.
         source: io::Error,
     },
+    /// A listening socket whose port an earlier listener of this gateway holds.
+    OwnPort {
+        /// Which.
+        address: SocketAddr,
+        /// Who holds it.
+        own: SocketAddr,
+    },
     /// An echo server.
     Echo {
         /// Its name.
@@ -69,6 +76,11 @@ impl fmt::Display for BuildError {
                     _ => Ok(()),
                 }
             }
+            Self::OwnPort { address, own } => write!(
+                f,
+                "[[listener]] {address}: this gateway itself listens on {own}, and two sockets cannot share the port; \
+                 remove {own} in one reload and add {address} in the next, or restart"
+            ),
             Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
             Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
             Self::Limits { route, source } => write!(f, "route {route:?}: {source}"),
@@ -85,6 +97,7 @@ impl std::error::Error for BuildError {
             | Self::DeadLetters { source, .. }
             | Self::Thread(source) => Some(source),
             Self::Limits { source, .. } => Some(source),
+            Self::OwnPort { .. } => None,
         }
     }
 }

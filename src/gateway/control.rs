@@ -1,6 +1,7 @@
 //! The running gateway as its operator holds it: start, reload, look, end.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use crate::dead_letter::{DeadLetters, Redactor};
 use crate::limiter::KeyHasher;
 use crate::proxy::{self, Feed};
 use crate::telemetry::{AccessLog, AccessLogFormat, Registration, Registry};
-use crate::time::{Clock, Span};
+use crate::time::Clock;
 use crate::upstream::EchoServers;
 
 /// The running gateway.
@@ -27,6 +28,7 @@ pub struct Control {
     counts: Arc<ControlCounts>,
     draining: AtomicBool,
     on_log: Box<dyn Fn(&config::Log) + Send + Sync>,
+    reloading: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -101,8 +103,9 @@ impl Control {
         lasting.limits = built.limits;
         lasting.loads = built.loads;
         let feed = Feed::new(Arc::new(built.snapshot));
+        let share = max_connections(workers);
         let workers = (0..workers)
-            .map(|index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(&registry)))
+            .map(|index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(&registry), share))
             .collect::<Result<Vec<_>, _>>()
             .map_err(BuildError::Thread)?;
         let counts = Arc::new(ControlCounts::default());
@@ -133,6 +136,7 @@ impl Control {
             counts,
             draining: AtomicBool::new(false),
             on_log: Box::new(on_log),
+            reloading: Mutex::new(()),
             state: Mutex::new(state),
         });
         if let Some((configured, listener)) = admin {
@@ -163,11 +167,13 @@ impl Control {
     ///
     /// `asked` is false for the watcher, whose events are hints: the same text is not reported twice.
     pub fn reload(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
-        let mut state = self.state();
         if self.draining.load(Ordering::Acquire) {
             return Err("the gateway is draining; it reads no new configuration".into());
         }
+        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Reading may take as long as a file system likes: not under the lock that others look through.
         let loaded = config::load(&self.path);
+        let mut state = self.state();
         if !asked && state.has_seen(&loaded) {
             return Ok(Reloaded::Unchanged);
         }
@@ -177,9 +183,8 @@ impl Control {
                 return Ok(Reloaded::Unchanged);
             }
             match self.change_over(&mut state, model, &text) {
-                Ok(plan) => {
-                    Ok(Reloaded::Changed(if warnings.is_empty() { plan } else { format!("{plan}\n{warnings}") }))
-                }
+                Ok(plan) if warnings.is_empty() => Ok(Reloaded::Changed(plan)),
+                Ok(plan) => Ok(Reloaded::Changed(format!("{plan}\n{warnings}"))),
                 Err(error) => Err((Some(text), error.to_string())),
             }
         });
@@ -280,7 +285,8 @@ impl Control {
     /// Stops accepting, waits for what is in flight, closes the logs.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
-        let grace = self.grace();
+        let grace = self.state().model.server.shutdown_grace;
+        tracing::info!(%grace, "draining; a second signal ends at once");
         // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
         let mut workers = std::mem::take(&mut self.state().workers);
         for worker in &workers {
@@ -299,11 +305,6 @@ impl Control {
         if let Some(log) = access_log {
             log.close();
         }
-    }
-
-    /// How long a drain may take.
-    pub fn grace(&self) -> Span {
-        self.state().model.server.shutdown_grace
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -360,6 +361,15 @@ impl State {
     }
 }
 
+/// How many client connections a worker keeps at once: half of the files that may be open, because each may need a
+/// connection to an upstream too, after some are set aside for listeners, logs and admin.
+fn max_connections(workers: usize) -> u64 {
+    const SET_ASIDE: u64 = 32;
+    const AT_LEAST: u64 = 8;
+    let files = rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(1024, |(soft, _)| soft);
+    (files.saturating_sub(SET_ASIDE) / 2 / workers.max(1) as u64).max(AT_LEAST)
+}
+
 fn available_cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
@@ -373,14 +383,19 @@ fn bind_all(
     let new = model.listeners.iter().filter(|listener| !open.contains_key(&listener.address));
     new.map(|listener| {
         let address = listener.address;
-        let sockets = proxy::bind(address, workers).map_err(|source| BuildError::Listen {
-            address,
-            section: "[[listener]]",
-            source,
-        })?;
+        let sockets = proxy::bind(address, workers).map_err(|source| listen_error(address, source, open))?;
         Ok((address, sockets))
     })
     .collect()
+}
+
+/// Says so if it is this gateway itself that holds the port.
+fn listen_error(address: SocketAddr, source: io::Error, open: &HashMap<SocketAddr, SocketAddr>) -> BuildError {
+    let own = open.values().find(|own| own.port() == address.port() && source.kind() == io::ErrorKind::AddrInUse);
+    match own {
+        Some(own) => BuildError::OwnPort { address, own: *own },
+        None => BuildError::Listen { address, section: "[[listener]]", source },
+    }
 }
 
 /// Binds the admin interface if its address is new.

@@ -11,7 +11,7 @@ use super::control::Control;
 
 /// Signals that come within this time of the first are one wish: `timeout`, `docker stop` with an init, or a shell may
 /// signal the process and its group.
-const ONE_WISH: Duration = Duration::from_millis(250);
+const ONE_WISH: Duration = Duration::from_millis(100);
 
 /// How the process came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,6 @@ impl Signals {
                     }
                 }
             }
-            tracing::info!(grace = %control.grace(), "draining; a second signal ends at once");
             let draining = Arc::clone(control);
             let drained = tokio::task::spawn_blocking(move || draining.drain());
             let told_again = async {

@@ -17,6 +17,8 @@ use crate::time::{Clock, Span};
 
 /// How many commands may wait for a worker.
 const INBOX: usize = 64;
+/// What Rust's own panics exit with.
+const PANICKED: i32 = 101;
 /// How often a draining worker looks whether it is done.
 const DRAIN_LOOK: Span = Span::from_millis(10);
 
@@ -43,7 +45,13 @@ pub struct WorkerThread {
 
 impl WorkerThread {
     /// Starts worker number `index`.
-    pub fn start(index: usize, clock: Clock, feed: Arc<Feed>, registry: Arc<Registry>) -> io::Result<Self> {
+    pub fn start(
+        index: usize,
+        clock: Clock,
+        feed: Arc<Feed>,
+        registry: Arc<Registry>,
+        max_connections: u64,
+    ) -> io::Result<Self> {
         let gauges = Arc::new(WorkerGauges::default());
         let (inbox, commands) = mpsc::channel(INBOX);
         let shared = Arc::clone(&gauges);
@@ -56,7 +64,8 @@ impl WorkerThread {
                 Err(error) => return drop(tell.send(Err(error))),
             };
             drop(tell.send(Ok(())));
-            let worker = Worker::new(index, clock, feed, registry, shared);
+            let _fatal = Fatal;
+            let worker = Worker::new(index, clock, feed, registry, shared, max_connections);
             runtime.block_on(obey(worker, commands));
             // Connections that the grace did not wait for are dropped here, at once.
             runtime.shutdown_background();
@@ -82,8 +91,28 @@ impl WorkerThread {
     }
 }
 
-async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
-    tokio::task::spawn_local(Rc::clone(&worker).keep_house());
+/// A worker that panics takes the process with it: whoever supervises it starts it anew, while a gateway that goes on with
+/// one worker less would answer a part of its connections never.
+struct Fatal;
+
+impl Drop for Fatal {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("sluicegate: a worker thread panicked; ending");
+            std::process::exit(PANICKED);
+        }
+    }
+}
+
+async fn obey(worker: Rc<Worker>, commands: mpsc::Receiver<Command>) {
+    let mut house = tokio::task::spawn_local(Rc::clone(&worker).keep_house());
+    tokio::select! {
+        () = obey_commands(worker, commands) => {}
+        ended = &mut house => panic!("deadlines are no longer swept: {ended:?}"),
+    }
+}
+
+async fn obey_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     let mut listening: HashMap<SocketAddr, oneshot::Sender<()>> = HashMap::new();
     while let Some(command) = commands.recv().await {
         match command {

@@ -8,9 +8,9 @@ use super::shard::{Counts, Shard};
 use crate::time::Span;
 
 /// The longest queue per key when the configuration does not say.
-pub const MAX_DEFAULT_QUEUE: u64 = 100_000;
-/// A shard that is copied to grow holds a few thousand keys: no single request waits long for it.
-const KEYS_PER_SHARD: u64 = 4_096;
+pub const MAX_DEFAULT_QUEUE: u64 = 10_000;
+/// What a shard's table takes at `max_keys`, about: it is copied to grow, and no single request waits long for that.
+const BYTES_PER_SHARD: u64 = 256 * 1024;
 const MAX_SHARDS: u64 = 65_536;
 
 /// What a limit does about a request that does not fit.
@@ -34,7 +34,7 @@ pub enum OnFull {
     EvictOldest,
     /// The new key's request is admitted, uncounted.
     Allow,
-    /// The new key's request is refused.
+    /// The new key's request is refused, although there may be an idle key among those that were not looked at.
     Refuse,
 }
 
@@ -52,7 +52,8 @@ pub struct LimitSpec {
     /// How many may wait per key. `None`: as many as the first rate admits in `max_wait`, at most
     /// [`MAX_DEFAULT_QUEUE`].
     pub max_queue: Option<u64>,
-    /// How many keys are kept; at least one. Threads that insert at the same instant may exceed it by one each.
+    /// How many keys are kept; at least one. Threads that insert at the same instant may exceed it by one each, and so
+    /// may keys whose waiters have their turn.
     pub max_keys: u64,
     /// What happens when they are more.
     pub on_full: OnFull,
@@ -129,8 +130,8 @@ impl Limit {
     /// A limit without any keys yet.
     pub fn new(spec: LimitSpec) -> Arc<Self> {
         static CREATED: AtomicU64 = AtomicU64::new(0);
-        let shards = (spec.max_keys / KEYS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         let params = Arc::new(Params::new(spec, None));
+        let shards = shards_for(params.spec.max_keys, params.rule.words());
         Arc::new(Self {
             id: CREATED.fetch_add(1, Ordering::Relaxed),
             name: Arc::clone(&params.spec.name),
@@ -151,7 +152,8 @@ impl Limit {
     }
 
     /// Gives it other parameters; counts and waiters stay. Shard by shard: each applies them from its next operation
-    /// on. The number of shards stays, so a `max_keys` that grows much makes longer pauses when a shard grows.
+    /// on. The number of shards stays, so a `max_keys` that grows much, or many more slots, makes longer pauses when a
+    /// shard grows.
     pub fn reconfigure(&self, spec: LimitSpec) -> Reconfigured {
         let mut current = lock(&self.params);
         let next = Params::new(spec, Some(&current));
@@ -244,6 +246,14 @@ impl Params {
     }
 }
 
+/// How many shards keep each one's table at about [`BYTES_PER_SHARD`]; a power of two.
+fn shards_for(max_keys: u64, state_words: usize) -> u64 {
+    let record = (state_words as u64).saturating_add(1).saturating_mul(8);
+    // A table that has grown is 7/10 full.
+    let bytes = max_keys.saturating_mul(record).saturating_mul(10) / 7;
+    bytes.div_ceil(BYTES_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two()
+}
+
 fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
         waker.wake();
@@ -253,4 +263,20 @@ fn wake_all(wakers: Vec<Waker>) {
 /// A thread that panicked under a lock left counts that are at worst one request off: better than refusing everybody.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shards_table_stays_small_whatever_a_key_takes() {
+        assert_eq!(shards_for(1, 3), 1);
+        assert_eq!(shards_for(1_000, 3), 1);
+        assert_eq!(shards_for(1_000_000, 3), 256);
+        // 3,600 slots of one byte.
+        assert_eq!(shards_for(1_000_000, 451), 32_768);
+        assert_eq!(shards_for(100_000, 451), 2_048);
+        assert_eq!(shards_for(u64::MAX, usize::MAX), MAX_SHARDS);
+    }
 }

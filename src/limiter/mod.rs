@@ -21,9 +21,20 @@
 //!   all shards are locked, in an order that is the same for everybody, all are asked, then all count.
 //! - Arrivals never overtake a queue, and only its head may be admitted from it. Whoever takes the head away wakes the
 //!   next, with no lock held.
-//! - Each operation does a bounded amount of work and each table holds a bounded number of keys, whatever is sent. A
-//!   key is forgotten without a trace only when that changes no later decision, or when the table is full.
+//! - Each table holds a bounded number of keys, whatever is sent. A key is forgotten without a trace only when that
+//!   changes no later decision, or when the table is full.
+//! - A check does a bounded amount of work, but for two things. A shard's table is copied when it grows: it is kept at
+//!   about 256 KiB. A queue is walked to plan it anew after a cancel or a missed turn: up to 1,000 waiters whenever
+//!   asked, a longer queue at most once in 10 ms; in between its instants, and so `retry_at`, may be later than need be.
 //! - Nothing here panics on any input; a lock that a panicking thread left behind is taken over.
+//!
+//! # Two choices
+//!
+//! - No wheel here holds the waiters: each waits on its worker's timer until the instant that it was told. Slots are
+//!   arithmetic on the clock, so there is nothing to tick, and no lock is taken for those whose time has not come.
+//! - A reload that changes slots rebuilds all keys at once, shard by shard under its lock, not each when next asked
+//!   for: no key is ever in a layout of before, so that a check need not ask which. It holds up each shard's requests
+//!   for as long as a growth does.
 //!
 //! # Callers
 //!

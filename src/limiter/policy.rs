@@ -62,7 +62,7 @@ impl Policy {
         report.clear();
         let mut round = Round::new(self, asks, now);
         let outcome = round.arrive(timeout);
-        round.report(report);
+        round.report(timeout, report);
         match outcome {
             Outcome::Admitted => Verdict::Admitted,
             Outcome::Refused(denial) => Verdict::Refused(report.refusal(denial)),

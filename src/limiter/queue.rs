@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::algorithm::{Room, Rule};
 use super::key::Fingerprint;
-use crate::time::Tick;
+use crate::time::{Span, Tick};
 
 /// The waiting requests of one shard: a FIFO queue for each key that has any, and its plan.
 ///
@@ -12,7 +12,12 @@ use crate::time::Tick;
 /// rate has room for its cost. It is kept as the key's state *at the tail*: advanced along the plan with every planned
 /// admission counted, so that planning one more waiter does not walk the queue. When the head commits in just the slot
 /// that was planned the plan stays good; a cancel, a late commit or a reload makes it stale, and it is made anew when
-/// next asked for. A waiter whose instant would be past its deadline is planned as leaving then, uncounted.
+/// next asked for. A waiter whose instant would be past its deadline is planned as leaving then, uncounted; one whose
+/// cost no longer fits at all, as leaving when it is its turn.
+///
+/// Making a plan anew walks the queue under the shard's lock. Up to [`EXACT_QUEUE`] waiters that is done whenever the
+/// plan is stale. A longer queue gets a new plan at most once in [`REPLAN_EVERY`], so that whoever arrives and cancels
+/// all the time does not hold up the shard; in between, a cancel may leave its instants too late by what it gave up.
 ///
 /// Only the head may commit. Whoever takes the head out wakes the next with the waker it gets, after unlocking.
 #[derive(Debug, Default)]
@@ -20,14 +25,14 @@ pub(super) struct Queues {
     by_key: HashMap<Fingerprint, Queue, BuildHasherDefault<FingerprintHasher>>,
     nodes: Vec<Node>,
     free: Vec<u32>,
-    generation: u32,
+    generation: u64,
 }
 
 /// A waiter's place: good until it leaves, then refused everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     node: u32,
-    generation: u32,
+    generation: u64,
 }
 
 /// One more waiter's instant.
@@ -63,12 +68,15 @@ struct Queue {
     plan: Box<[u64]>,
     tail_at: Tick,
     stale: bool,
+    /// When it was made anew; `None`: never, or the plan is of another layout.
+    replanned_at: Option<Tick>,
 }
 
 #[derive(Debug)]
 struct Node {
     waiter: Waiter,
-    generation: u32,
+    /// Only ever grows from one waiter to the next; [`FREE`] when nobody is here.
+    generation: u64,
     previous: u32,
     next: u32,
     planned: Tick,
@@ -78,6 +86,12 @@ struct Node {
 }
 
 const NIL: u32 = u32::MAX;
+/// No place has this generation: the first is 1.
+const FREE: u64 = 0;
+/// The longest queue whose plan is always exact.
+pub(super) const EXACT_QUEUE: u64 = 1_000;
+/// How often a longer one gets a new plan, at most.
+const REPLAN_EVERY: Span = Span::from_millis(10);
 
 impl Planned {
     pub(super) fn new(room: Room, now: Tick) -> Self {
@@ -132,7 +146,7 @@ impl Queues {
     }
 
     /// When a queue that may hold `most` has a place again, if nobody cancels: the first instant if it has one, `None`
-    /// if it never has.
+    /// if it never has. For a queue that a reload left more than [`EXACT_QUEUE`] above `most` it is later than need be.
     pub(super) fn place_at(
         &mut self,
         rule: &Rule,
@@ -147,7 +161,11 @@ impl Queues {
             Some(ahead) => ahead,
         };
         self.refresh(rule, state, key, now);
-        let mut at = self.by_key.get(&key)?.head;
+        let queue = self.by_key.get(&key)?;
+        if ahead > EXACT_QUEUE {
+            return Some(queue.tail_at.max(now));
+        }
+        let mut at = queue.head;
         for _ in 0..ahead {
             at = self.node(at)?.next;
         }
@@ -159,7 +177,7 @@ impl Queues {
         if self.nodes.len() >= NIL as usize && self.free.is_empty() {
             return None;
         }
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = self.generation.saturating_add(1);
         let generation = self.generation;
         let queue = self.by_key.entry(waiter.key).or_insert_with(|| Queue {
             head: NIL,
@@ -168,6 +186,7 @@ impl Queues {
             plan: state.into(),
             tail_at: at,
             stale: false,
+            replanned_at: None,
         });
         let previous = queue.tail;
         queue.len += 1;
@@ -217,7 +236,9 @@ impl Queues {
 
     /// Takes a waiter out, in O(1). `committed`: it was admitted at `now`; else it gives up.
     pub(super) fn leave(&mut self, rule: &Rule, place: Place, committed: bool, now: Tick) -> Wakers {
-        let Some(node) = self.at_mut(place) else { return Wakers::default() };
+        let Some(node) = self.at_mut(place) else {
+            return Wakers::default();
+        };
         let (key, previous, next) = (node.waiter.key, node.previous, node.next);
         let as_planned = previous == NIL
             && if node.leaves {
@@ -227,7 +248,7 @@ impl Queues {
             };
         let done = node.waker.take();
         // No place has this generation any more.
-        node.generation = node.generation.wrapping_sub(1);
+        node.generation = FREE;
         self.free.push(place.node);
         if let Some(previous) = self.node_mut(previous) {
             previous.next = next;
@@ -236,7 +257,9 @@ impl Queues {
             next.previous = previous;
         }
         let mut wakers = Wakers { next: None, done };
-        let Some(queue) = self.by_key.get_mut(&key) else { return wakers };
+        let Some(queue) = self.by_key.get_mut(&key) else {
+            return wakers;
+        };
         queue.len -= 1;
         queue.stale |= !as_planned;
         if next == NIL {
@@ -262,13 +285,14 @@ impl Queues {
         let mut heads = Vec::with_capacity(self.by_key.len());
         for queue in self.by_key.values_mut() {
             queue.stale = true;
+            queue.replanned_at = None;
             queue.plan = vec![0; state_words].into();
             heads.push(queue.head);
         }
         heads.into_iter().filter_map(|head| self.node_mut(head)?.waker.take()).collect()
     }
 
-    /// Makes the plan of a key anew if it is stale, or if the head has missed its instant.
+    /// Makes the plan of a key anew if it is stale, or if the head has missed its instant; a long one not too often.
     fn refresh(&mut self, rule: &Rule, state: &[u64], key: Fingerprint, now: Tick) {
         let Some(queue) = self.by_key.get_mut(&key) else { return };
         let late = self
@@ -278,9 +302,14 @@ impl Queues {
         if !queue.stale && !late {
             return;
         }
+        let just_now = queue.replanned_at.is_some_and(|at| now < at + REPLAN_EVERY);
+        if queue.len > EXACT_QUEUE && just_now {
+            return;
+        }
         queue.plan.copy_from_slice(state);
         queue.tail_at = now;
         queue.stale = false;
+        queue.replanned_at = Some(now);
         let mut at = queue.head;
         while let Some(node) = self.nodes.get_mut(at as usize) {
             extend_plan(rule, &mut queue.plan, &mut queue.tail_at, node, None);
@@ -308,6 +337,11 @@ impl Queues {
 /// Plans one waiter behind a plan whose last instant is `tail_at`; `at` is its instant when that is known already.
 fn extend_plan(rule: &Rule, plan: &mut [u64], tail_at: &mut Tick, node: &mut Node, at: Option<Tick>) {
     rule.advance(plan, *tail_at);
+    if rule.too_costly(node.waiter.cost).is_some() {
+        // It ends when it is its turn.
+        (node.leaves, node.planned) = (true, *tail_at);
+        return;
+    }
     let at = at.unwrap_or_else(|| Planned::new(rule.room(plan, node.waiter.cost), *tail_at).at);
     node.leaves = at > node.waiter.deadline;
     node.planned = if node.leaves { node.waiter.deadline.max(*tail_at) } else { at.max(*tail_at) };
@@ -335,5 +369,66 @@ impl Hasher for FingerprintHasher {
 
     fn write_u64(&mut self, bits: u64) {
         self.0 = bits;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::algorithm::{Algorithm, Bound, TimerWheel};
+    use super::*;
+
+    fn rule() -> Rule {
+        let rates = ["1/s".parse().unwrap()];
+        Rule::new(&Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()), None)
+    }
+
+    fn waiter(key: u64) -> Waiter {
+        Waiter { key: Fingerprint::from_bits(key), cost: 1, deadline: Tick::MAX }
+    }
+
+    #[test]
+    fn an_old_place_is_refused_however_often_its_node_is_used_again() {
+        let (rule, mut queues) = (rule(), Queues::default());
+        let state = vec![0; rule.words()];
+        let push = |queues: &mut Queues, key| queues.push(&rule, &state, waiter(key), Tick::ZERO).unwrap();
+        // Somebody else waits on, so that the nodes are kept.
+        let _ = push(&mut queues, 9);
+        let first = push(&mut queues, 1);
+        queues.leave(&rule, first, false, Tick::ZERO).wake();
+        assert!(queues.at(first).is_none());
+        let second = push(&mut queues, 2);
+        assert_eq!(first.node, second.node);
+        assert!(queues.at(first).is_none() && queues.at(second).is_some());
+        queues.leave(&rule, second, false, Tick::ZERO).wake();
+        assert!(queues.at(first).is_none() && queues.at(second).is_none());
+        queues.leave(&rule, first, false, Tick::ZERO).wake();
+        assert_eq!(queues.len(), 1, "leaving twice takes nobody else out");
+    }
+
+    #[test]
+    fn a_long_queue_gets_a_new_plan_once_in_a_while_and_a_short_one_at_once() {
+        for (len, at_once) in [(EXACT_QUEUE + 1, true), (EXACT_QUEUE + 3, false)] {
+            let (rule, mut queues) = (rule(), Queues::default());
+            let mut state = vec![0; rule.words()];
+            rule.commit(&mut state, 1);
+            let key = waiter(1).key;
+            let mut places = Vec::new();
+            for _ in 0..len {
+                let planned = queues.plan(&rule, &state, key, 1, Tick::ZERO);
+                places.push(queues.push(&rule, &state, waiter(1), planned.at).unwrap());
+            }
+            let seconds = |count| Tick::ZERO + Span::from_secs(count);
+            let mut plan = |queues: &mut Queues, millis| {
+                let now = Tick::ZERO + Span::from_millis(millis);
+                rule.advance(&mut state, now);
+                queues.plan(&rule, &state, key, 1, now).at
+            };
+            assert_eq!(plan(&mut queues, 0), seconds(len + 1));
+            queues.leave(&rule, places[1], false, Tick::ZERO).wake();
+            assert_eq!(plan(&mut queues, 0), seconds(len), "the first time");
+            queues.leave(&rule, places[2], false, Tick::ZERO).wake();
+            assert_eq!(plan(&mut queues, 9), seconds(if at_once { len - 1 } else { len }));
+            assert_eq!(plan(&mut queues, 10), seconds(len - 1));
+        }
     }
 }

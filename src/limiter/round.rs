@@ -70,7 +70,10 @@ impl<'a> Round<'a> {
                 self.commit();
                 Outcome::Admitted
             }
-            Findings::Impossible(denial) => Outcome::Refused(denial),
+            Findings::Impossible(denial) => {
+                self.note(denial);
+                Outcome::Refused(denial)
+            }
             Findings::Blocked => match self.obstacles().decide(self.now, timeout, Tick::MAX) {
                 None => Outcome::Admitted,
                 Some(Decision::Refuse(denial)) => Outcome::Refused(denial),
@@ -142,13 +145,24 @@ impl<'a> Round<'a> {
         self.shards.get_mut(limit)?.as_deref_mut()
     }
 
-    /// Fills the report: how every limit that has an opinion stands now.
-    pub(super) fn report(&mut self, report: &mut Report) {
+    /// Counts a request that a full table ended, once for each such request.
+    pub(super) fn note(&mut self, denial: Denial) {
+        if denial.why == Why::TableFull
+            && let Some(shard) = self.shard(denial.limit)
+        {
+            shard.note_refused_full();
+        }
+    }
+
+    /// Fills the report: how every limit that has an opinion stands now, for a request that may wait for `patience`.
+    pub(super) fn report(&mut self, patience: Span, report: &mut Report) {
         for (index, (shard, opinion)) in self.shards.iter_mut().zip(&self.opinions).enumerate() {
             let (Some(shard), Some(key)) = (shard, self.asks.get(index).and_then(|ask| ask.key)) else { continue };
             match opinion {
                 Opinion::None => continue,
-                Opinion::WouldRefuse(_) => report.note_shadow_refusal(index),
+                Opinion::Shadowed { wait, .. } if wait.is_none_or(|wait| wait > patience) => {
+                    report.note_shadow_refusal(index);
+                }
                 _ => {}
             }
             let shadow = shard.stance() == Stance::Shadow;

@@ -11,8 +11,9 @@ use crate::time::{Span, Tick};
 
 /// A part of a limit's keys, under one lock: their records, who waits for them, and the parameters they live by.
 ///
-/// Every operation does a bounded amount of work, whatever keys are sent: it looks at one record and, when a key is
-/// new, at a few more that the clock hand passes.
+/// Whatever keys are sent, an operation looks at one record and, when a key is new, at a few more that the clock hand
+/// passes. Two things take longer: the table is copied to grow or shrink, for which it is kept small; and a queue's plan
+/// is made anew after a cancel, which [`Queues`] bounds.
 #[derive(Debug)]
 pub(super) struct Shard {
     params: Arc<Params>,
@@ -48,8 +49,12 @@ pub(super) enum Opinion {
     /// It has none: the limit does not apply, or is off.
     None,
     Fits(Record),
-    /// It would not fit, but the limit is in shadow mode.
-    WouldRefuse(Option<usize>),
+    /// It does not fit, but the limit is in shadow mode.
+    Shadowed {
+        at: Option<usize>,
+        /// How long it would have had to wait for room; `None`: it would have been refused at once.
+        wait: Option<Span>,
+    },
     Blocked(Blocked),
     TooCostly {
         rate: usize,
@@ -155,20 +160,26 @@ impl Shard {
             }
         };
         if let Some(rate) = too_costly {
-            return if enforced { Opinion::TooCostly { rate, at } } else { Opinion::WouldRefuse(at) };
+            return if enforced { Opinion::TooCostly { rate, at } } else { Opinion::Shadowed { at, wait: None } };
         }
         let queued = enforced && asking == Asking::Arrival && self.queues.has(key);
         if room != Room::Now || queued {
             return if enforced {
                 Opinion::Blocked(self.blocked(key, cost, at, queued, room))
             } else {
-                Opinion::WouldRefuse(at)
+                Opinion::Shadowed { at, wait: self.would_wait(room) }
             };
         }
-        match at {
-            Some(at) => Opinion::Fits(Record::At(at)),
-            None => self.admit_key(enforced, keys),
+        match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
+            Some(record) => Opinion::Fits(record),
+            None if enforced => Opinion::TableFull,
+            None => Opinion::Shadowed { at: None, wait: None },
         }
+    }
+
+    /// A request was refused because the table is full.
+    pub(super) fn note_refused_full(&mut self) {
+        self.counts.refused_full += 1;
     }
 
     /// Counts `cost` where [`judge`](Self::judge) said, with nothing in between; answers where the record is now.
@@ -275,23 +286,27 @@ impl Shard {
         Blocked { planned, max_wait, place_at: (params.max_queue > 0).then_some(Tick::ZERO), at }
     }
 
-    /// Whether a new key may come, and in whose place.
-    fn admit_key(&mut self, enforced: bool, keys: &AtomicU64) -> Opinion {
+    /// How long a request of a shadow limit would wait for `room`, if it might.
+    fn would_wait(&self, room: Room) -> Option<Span> {
+        let params = &*self.params;
+        let wait = Planned::new(room, self.latest).at.since(self.latest);
+        (params.max_queue > 0 && wait <= params.spec.max_wait).then_some(wait)
+    }
+
+    /// Where the record of a new key may go; `None`: nowhere.
+    fn place_for_new(&mut self, asking: Asking, keys: &AtomicU64) -> Option<Record> {
         if keys.load(Ordering::Relaxed) < self.params.spec.max_keys {
-            return Opinion::Fits(Record::New);
+            return Some(Record::New);
         }
-        let victim = self.victim();
-        match (self.params.spec.on_full, victim) {
-            (_, Some((of, true))) => Opinion::Fits(Record::Instead { of, idle: true }),
-            (OnFull::EvictOldest, Some((of, false))) => Opinion::Fits(Record::Instead { of, idle: false }),
+        match (self.params.spec.on_full, self.victim()) {
+            (_, Some((of, true))) => Some(Record::Instead { of, idle: true }),
+            (OnFull::EvictOldest, Some((of, false))) => Some(Record::Instead { of, idle: false }),
+            // Its record was idle and has been swept: the key is not new, and this is its turn.
+            _ if asking == Asking::Head => Some(Record::New),
             // All keys are in other shards, because the bound was lowered a lot: at most one a shard above it.
-            (OnFull::EvictOldest, None) if self.table.len() == 0 => Opinion::Fits(Record::New),
-            (OnFull::Allow, _) => Opinion::Fits(Record::Uncounted),
-            (OnFull::EvictOldest | OnFull::Refuse, _) if enforced => {
-                self.counts.refused_full += 1;
-                Opinion::TableFull
-            }
-            (OnFull::EvictOldest | OnFull::Refuse, _) => Opinion::WouldRefuse(None),
+            (OnFull::EvictOldest, None) if self.table.len() == 0 => Some(Record::New),
+            (OnFull::Allow, _) => Some(Record::Uncounted),
+            (OnFull::EvictOldest | OnFull::Refuse, _) => None,
         }
     }
 
@@ -396,7 +411,7 @@ impl Opinion {
     pub(super) fn record(&self) -> Option<usize> {
         match *self {
             Self::Fits(Record::At(at)) => Some(at),
-            Self::Blocked(Blocked { at, .. }) | Self::TooCostly { at, .. } | Self::WouldRefuse(at) => at,
+            Self::Blocked(Blocked { at, .. }) | Self::TooCostly { at, .. } | Self::Shadowed { at, .. } => at,
             _ => None,
         }
     }

@@ -69,7 +69,7 @@ impl Ticket {
         let (step, wakers) = self.step(&mut round, wait, now, waker);
         if !matches!(step, Step::Pending(_)) {
             report.clear();
-            round.report(report);
+            round.report((self.arrived + self.timeout).since(now), report);
         }
         drop(round);
         for wakers in wakers {
@@ -102,11 +102,11 @@ impl Ticket {
                 let wakers = round.shard(wait.limit).map(|shard| shard.leave(wait.place, true, now));
                 (Step::Admitted, [wakers.unwrap_or_default(), Wakers::default()])
             }
-            // Its own limit may be raised again before the deadline.
-            Findings::Impossible(Denial { limit, .. }) if limit == wait.limit && now < wait.deadline => {
-                pending(round, wait, wait.deadline, waker)
+            // No hope, as when its own limit was lowered below its cost: it does not hold up those behind it.
+            Findings::Impossible(denial) => {
+                round.note(denial);
+                self.end(round, wait, denial.limit, now)
             }
-            Findings::Impossible(Denial { limit, .. }) => self.end(round, wait, limit, now),
             Findings::Blocked if now >= wait.deadline => self.end(round, wait, wait.limit, now),
             Findings::Blocked => self.stay_or_move(round, wait, now, waker),
         }

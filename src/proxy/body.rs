@@ -1,6 +1,8 @@
 //! Bodies on their way, never held whole.
 
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -18,13 +20,23 @@ pub enum RequestBody {
     /// None: the request may be sent again.
     Empty(Empty<Bytes>),
     /// The client's, as it comes.
-    Client(Incoming),
+    Client {
+        /// What is left of it.
+        body: Incoming,
+        /// Set when nothing is.
+        ended: Rc<Cell<bool>>,
+    },
 }
 
 impl RequestBody {
-    /// A body for what came from the client.
-    pub fn new(body: Incoming) -> Self {
-        if body.is_end_stream() { Self::Empty(Empty::new()) } else { Self::Client(body) }
+    /// A body for what came from the client; `ended` is set once it has been read to its end.
+    pub fn new(body: Incoming, ended: &Rc<Cell<bool>>) -> Self {
+        if body.is_end_stream() {
+            ended.set(true);
+            Self::Empty(Empty::new())
+        } else {
+            Self::Client { body, ended: Rc::clone(ended) }
+        }
     }
 
     /// Whether there is nothing to send.
@@ -40,21 +52,27 @@ impl Body for RequestBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Empty(_) => Poll::Ready(None),
-            Self::Client(body) => Pin::new(body).poll_frame(cx),
+            Self::Client { body, ended } => {
+                let polled = Pin::new(&mut *body).poll_frame(cx);
+                if matches!(polled, Poll::Ready(None)) || body.is_end_stream() {
+                    ended.set(true);
+                }
+                polled
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty(_) => true,
-            Self::Client(body) => body.is_end_stream(),
+            Self::Client { body, .. } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty(_) => SizeHint::with_exact(0),
-            Self::Client(body) => body.size_hint(),
+            Self::Client { body, .. } => body.size_hint(),
         }
     }
 }
@@ -149,7 +167,11 @@ impl Drop for Relay {
             self.exchange.broken_off_late();
         } else if self.end == End::Complete || self.body.is_end_stream() {
             self.exchange.finish(Outcome::Forwarded);
-            if let Some(lease) = self.lease.take() {
+            // A server that answered before it had the whole request: that connection still owes it the rest, so it
+            // closes, and nobody else waits for it.
+            if self.exchange.upload_ended.get()
+                && let Some(lease) = self.lease.take()
+            {
                 lease.give_back(self.exchange.ended());
             }
         }

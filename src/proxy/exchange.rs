@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -40,6 +40,8 @@ pub struct Exchange {
     pub new_traceparent: String,
     /// What happened to it so far.
     pub story: Story,
+    /// Whether the request's body has been read to its end.
+    pub upload_ended: Rc<Cell<bool>>,
     outcome: Outcome,
     bytes_sent: u64,
     ended: RefCell<Option<Tick>>,
@@ -68,6 +70,7 @@ impl Exchange {
     /// A request that has just arrived.
     pub fn new(worker: Rc<Worker>, connection: Rc<Connection>, head: Head, arrived: Tick) -> Box<Self> {
         let view = worker.view();
+        connection.begin();
         let (one, two, three) = (worker.random(), worker.random(), worker.random());
         Box::new(Self {
             view,
@@ -78,6 +81,7 @@ impl Exchange {
             // A trace id and a span id may not be all zeros.
             new_traceparent: format!("00-{one:016x}{two:016x}-{:016x}-00", three | 1),
             story: Story::default(),
+            upload_ended: Rc::new(Cell::new(false)),
             outcome: Outcome::ClientGone,
             bytes_sent: 0,
             ended: RefCell::new(None),
@@ -252,6 +256,7 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.view.meters.finished(self.story.route, self.outcome, self.story.status);
         self.log();
+        self.connection.end();
         self.worker.publish_in_flight();
     }
 }

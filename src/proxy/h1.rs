@@ -38,6 +38,9 @@ const MAX_DISCARD: u64 = 64 * 1024;
 /// How long a lingering close waits for the client to have read its answer.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// How long a connection that is to close waits for a request that may be on its way.
+const LAST_REQUEST: Duration = Duration::from_millis(500);
+
 /// A request's head as hyper gives it.
 pub struct Head {
     parts: request::Parts,
@@ -162,15 +165,18 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr, mut 
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_FIELDS)
         .serve_connection(TokioIo::new(stream), service);
-    let mut told = false;
-    let ended = loop {
-        tokio::select! {
-            biased;
-            () = connection.wait_abort() => return,
-            ended = std::future::poll_fn(|cx| http.poll_without_shutdown(cx)) => break ended,
-            _ = closing.changed(), if !told => {
-                told = true;
-                Pin::new(&mut http).graceful_shutdown();
+    let ended = {
+        let mut finish = pin!(finish_when_closing(&connection, &mut closing));
+        let mut finished = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = connection.wait_abort() => return,
+                ended = std::future::poll_fn(|cx| http.poll_without_shutdown(cx)) => break ended,
+                () = &mut finish, if !finished => {
+                    finished = true;
+                    Pin::new(&mut http).graceful_shutdown();
+                }
             }
         }
     };
@@ -183,6 +189,25 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr, mut 
     let mut stream = http.into_parts().io.into_inner();
     if stream.shutdown().await.is_ok() && (connection.lingers() || ended.is_err()) {
         linger(stream).await;
+    }
+}
+
+/// Waits until the connection shall close and nothing runs on it.
+///
+/// A request may be on its way when a kept connection is to close. So each answer first says that it is the last one, and
+/// a connection is closed without one only when none has come for a while.
+async fn finish_when_closing(connection: &Connection, closing: &mut watch::Receiver<()>) {
+    // It never changes: it ends when the listener is gone.
+    let _ = closing.changed().await;
+    connection.close_after_answer();
+    let mut before = None;
+    loop {
+        let now = connection.exchanges_if_idle();
+        if now.is_some() && now == before {
+            return;
+        }
+        before = now;
+        tokio::time::sleep(LAST_REQUEST).await;
     }
 }
 
@@ -209,8 +234,12 @@ fn answer(
     Box::pin(async move {
         let arrived = worker.clock.now();
         let (parts, body) = request.into_parts();
-        let exchange = Exchange::new(worker, connection, Head::new(parts), arrived);
-        Ok(super::exchange(exchange, body).await)
+        let exchange = Exchange::new(worker, Rc::clone(&connection), Head::new(parts), arrived);
+        let mut response = super::exchange(exchange, body).await;
+        if connection.is_closing() {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(response)
     })
 }
 
@@ -222,8 +251,11 @@ pub fn reply(reply: Reply, exchange: Box<Exchange>, unread: Incoming) -> Respons
 
 /// The gateway's own answer after the request's body was given away.
 pub fn reply_after_body(reply: Reply, exchange: Box<Exchange>) -> Response<ResponseBody> {
-    exchange.connection.linger();
-    respond(reply, exchange, false)
+    let unread = !exchange.upload_ended.get();
+    if unread {
+        exchange.connection.linger();
+    }
+    respond(reply, exchange, unread)
 }
 
 fn respond(reply: Reply, exchange: Box<Exchange>, close: bool) -> Response<ResponseBody> {

@@ -42,7 +42,7 @@ pub struct Forwarding<'a> {
     pub scheme: &'a str,
     /// The authority that the client asked for.
     pub authority: &'a str,
-    /// The id of this request.
+    /// The id of this request: ours, or a trusted peer's that was adopted.
     pub request_id: &'a str,
     /// A trace that starts here, used if the request carries no valid one.
     pub new_traceparent: &'a str,
@@ -67,6 +67,10 @@ pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut 
             if facts.trusted_peer {
                 kept.add_hop(value);
             }
+            return;
+        }
+        if name.eq_ignore_ascii_case("x-request-id") {
+            // A trusted peer's was adopted if it was acceptable.
             return;
         }
         if is_claim_of_identity(name) {
@@ -120,7 +124,6 @@ struct Kept {
     hops: Vec<u8>,
     proto: bool,
     host: bool,
-    request_id: bool,
     traceparent: bool,
 }
 
@@ -135,7 +138,6 @@ impl Kept {
     fn note(&mut self, name: &str) {
         self.proto |= name.eq_ignore_ascii_case("x-forwarded-proto");
         self.host |= name.eq_ignore_ascii_case("x-forwarded-host");
-        self.request_id |= name.eq_ignore_ascii_case("x-request-id");
     }
 }
 
@@ -152,9 +154,7 @@ fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept, sink: &mut impl Sink) {
     if !kept.host {
         sink.put("x-forwarded-host", facts.authority.as_bytes());
     }
-    if !kept.request_id {
-        sink.put("x-request-id", facts.request_id.as_bytes());
-    }
+    sink.put("x-request-id", facts.request_id.as_bytes());
     if !kept.traceparent {
         sink.put("traceparent", facts.new_traceparent.as_bytes());
     }
@@ -169,7 +169,7 @@ fn is_hop_by_hop(name: &str) -> bool {
 /// Fields by which a proxy in front tells who the client is, and our own: believed from trusted peers only.
 fn is_claim_of_identity(name: &str) -> bool {
     let starts = |prefix: &str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
-    ["forwarded", "x-real-ip", "x-request-id"].iter().any(|claim| name.eq_ignore_ascii_case(claim))
+    ["forwarded", "x-real-ip"].iter().any(|claim| name.eq_ignore_ascii_case(claim))
         || starts("x-forwarded-")
         || starts("x-sluicegate-")
 }
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(written.all("x-forwarded-for"), ["198.51.100.1, 198.51.100.2, 192.0.2.7"]);
         assert_eq!(written.all("x-forwarded-proto"), ["https"]);
         assert_eq!(written.all("x-forwarded-host"), ["front"]);
-        assert_eq!(written.all("x-request-id"), ["theirs"]);
+        assert_eq!(written.all("x-request-id"), ["id-1"], "adopted before, or refused");
         assert_eq!(written.all("x-real-ip"), ["1.2.3.4"]);
     }
 

@@ -26,12 +26,49 @@ pub struct Connection {
     aborted: Cell<bool>,
     abort: Notify,
     linger: Cell<bool>,
+    closing: Cell<bool>,
+    exchanges: Cell<u64>,
+    running: Cell<u64>,
 }
 
 impl Connection {
     /// A connection from `peer`.
     pub fn new(peer: SocketAddr) -> Rc<Self> {
-        Rc::new(Self { peer, aborted: Cell::new(false), abort: Notify::new(), linger: Cell::new(false) })
+        Rc::new(Self {
+            peer,
+            aborted: Cell::new(false),
+            abort: Notify::new(),
+            linger: Cell::new(false),
+            closing: Cell::new(false),
+            exchanges: Cell::new(0),
+            running: Cell::new(0),
+        })
+    }
+
+    /// Counts an exchange that begins.
+    pub fn begin(&self) {
+        self.exchanges.set(self.exchanges.get() + 1);
+        self.running.set(self.running.get() + 1);
+    }
+
+    /// Counts an exchange that ends.
+    pub fn end(&self) {
+        self.running.set(self.running.get().saturating_sub(1));
+    }
+
+    /// How many exchanges began; `None` while one is running.
+    pub fn exchanges_if_idle(&self) -> Option<u64> {
+        (self.running.get() == 0).then(|| self.exchanges.get())
+    }
+
+    /// From now on each answer says that the connection closes.
+    pub fn close_after_answer(&self) {
+        self.closing.set(true);
+    }
+
+    /// Whether answers say that the connection closes.
+    pub fn is_closing(&self) -> bool {
+        self.closing.get()
     }
 
     /// Cuts the connection, whatever is half sent.
@@ -119,6 +156,8 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
             _ = &mut stop => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => open(&worker, stream, peer, closing.clone()),
+                // The client was gone before it was accepted: that says nothing about us.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     worker.connections.accept_errors.inc();
                     if let Some(more) = reports.due(worker.clock.now()) {
@@ -140,7 +179,7 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
 }
 
 fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, closing: watch::Receiver<()>) {
-    let guard = worker.connection_opened();
+    let Some(guard) = worker.connection_opened() else { return };
     // Without it the kernel may hold the end of a response back for 40 ms.
     drop(stream.set_nodelay(true));
     let worker = Rc::clone(worker);

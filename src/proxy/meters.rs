@@ -1,5 +1,7 @@
 //! What a worker counts. Each cell has one writer; `telemetry` sums them when somebody asks.
 
+use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
@@ -49,9 +51,16 @@ static ACCEPT_ERRORS: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
+static CONNECTIONS_REFUSED: Family = Family {
+    name: "sluicegate_client_connections_refused_total",
+    help: "Client connections closed at once because too many were open for the limit on open files.",
+    kind: Kind::Counter,
+    labels: &[],
+};
 static MALFORMED: Family = Family {
     name: "sluicegate_malformed_connections_total",
-    help: "Connections closed because what came over them was no HTTP/1 that we accept.",
+    help: "Connections closed because what came over them was no HTTP/1 that we accept: answered 400, 414 or 431 where \
+           possible, and counted here only, not among the requests.",
     kind: Kind::Counter,
     labels: &[],
 };
@@ -155,12 +164,30 @@ impl Decision {
 
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
-/// A worker's counters for one generation of the configuration.
+/// A worker's counters for one generation of the configuration. Those of a name that stays are taken over by the next:
+/// making them takes the registry's lock.
 pub struct Meters {
-    routes: Vec<RouteMeters>,
-    unrouted: RouteMeters,
-    limits: Vec<Vec<Counter>>,
-    upstreams: Vec<UpstreamMeters>,
+    routes: Named<RouteMeters>,
+    unrouted: Rc<RouteMeters>,
+    limits: Named<Vec<Counter>>,
+    upstreams: Named<UpstreamMeters>,
+}
+
+type Named<T> = Vec<(Arc<str>, Rc<T>)>;
+
+/// What stands under each name: the old one, if there is one.
+fn named<'n, T>(
+    names: impl Iterator<Item = &'n Arc<str>>,
+    old: Option<&Named<T>>,
+    make: impl Fn(&str) -> T,
+) -> Named<T> {
+    let old: HashMap<&str, &Rc<T>> = old.into_iter().flatten().map(|(name, meters)| (&**name, meters)).collect();
+    names
+        .map(|name| {
+            let kept = old.get(&**name).map(|meters| Rc::clone(meters));
+            (Arc::clone(name), kept.unwrap_or_else(|| Rc::new(make(name))))
+        })
+        .collect()
 }
 
 struct RouteMeters {
@@ -182,6 +209,8 @@ pub struct UpstreamMeters {
 pub struct ConnectionMeters {
     /// Accepted connections.
     pub accepted: Counter,
+    /// Connections closed at once for want of file descriptors.
+    pub refused: Counter,
     /// Failed accepts.
     pub accept_errors: Counter,
     /// Connections closed for what came over them.
@@ -193,6 +222,7 @@ impl ConnectionMeters {
     pub fn new(registry: &Registry) -> Self {
         Self {
             accepted: registry.counter(&CONNECTIONS, &[]),
+            refused: registry.counter(&CONNECTIONS_REFUSED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
             malformed: registry.counter(&MALFORMED, &[]),
         }
@@ -212,33 +242,29 @@ impl RouteMeters {
 }
 
 impl Meters {
-    /// A worker's cells for a snapshot.
-    pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot) -> Self {
+    /// A worker's cells for a snapshot, those of `old` where the names are the same.
+    pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot, old: Option<&Self>) -> Self {
+        let of_limit =
+            |limit: &str| Decision::ALL.iter().map(|(_, text)| registry.counter(&DECISIONS, &[limit, text])).collect();
+        let of_upstream = |upstream: &str| UpstreamMeters {
+            seconds: registry.histogram(&UPSTREAM_SECONDS, &[upstream]),
+            stale: registry.counter(&UPSTREAM_RETRIES, &[upstream, "stale-connection"]),
+            unreachable: registry.counter(&UPSTREAM_RETRIES, &[upstream, "unreachable"]),
+        };
+        let (routes, limits, upstreams) = (&snapshot.routes, &snapshot.limits, &snapshot.upstreams);
         Self {
-            routes: snapshot.routes.iter().map(|route| RouteMeters::new(registry, &route.name)).collect(),
-            unrouted: RouteMeters::new(registry, ""),
-            limits: snapshot
-                .limits
-                .iter()
-                .map(|limit| {
-                    Decision::ALL.iter().map(|(_, text)| registry.counter(&DECISIONS, &[&limit.name, text])).collect()
-                })
-                .collect(),
-            upstreams: snapshot
-                .upstreams
-                .iter()
-                .map(|upstream| UpstreamMeters {
-                    seconds: registry.histogram(&UPSTREAM_SECONDS, &[&upstream.name]),
-                    stale: registry.counter(&UPSTREAM_RETRIES, &[&upstream.name, "stale-connection"]),
-                    unreachable: registry.counter(&UPSTREAM_RETRIES, &[&upstream.name, "unreachable"]),
-                })
-                .collect(),
+            routes: named(routes.iter().map(|route| &route.name), old.map(|old| &old.routes), |route| {
+                RouteMeters::new(registry, route)
+            }),
+            unrouted: old.map_or_else(|| Rc::new(RouteMeters::new(registry, "")), |old| Rc::clone(&old.unrouted)),
+            limits: named(limits.iter().map(|limit| &limit.name), old.map(|old| &old.limits), of_limit),
+            upstreams: named(upstreams.iter().map(|one| &one.name), old.map(|old| &old.upstreams), of_upstream),
         }
     }
 
     /// Counts a finished exchange.
     pub fn finished(&self, route: Option<usize>, outcome: Outcome, status: Option<u16>) {
-        let meters = route.and_then(|route| self.routes.get(route)).unwrap_or(&self.unrouted);
+        let meters = route.and_then(|route| self.routes.get(route)).map_or(&self.unrouted, |(_, meters)| meters);
         if let Some(counter) = meters.outcomes.get(outcome as usize) {
             counter.inc();
         }
@@ -250,14 +276,14 @@ impl Meters {
 
     /// Counts what a limit said; `limit` is its place in the file.
     pub fn decided(&self, limit: usize, decision: Decision) {
-        if let Some(counter) = self.limits.get(limit).and_then(|limit| limit.get(decision as usize)) {
+        if let Some(counter) = self.limits.get(limit).and_then(|(_, limit)| limit.get(decision as usize)) {
             counter.inc();
         }
     }
 
     /// The figures of an upstream, by its place in the file.
     pub fn upstream(&self, upstream: usize) -> Option<&UpstreamMeters> {
-        self.upstreams.get(upstream)
+        self.upstreams.get(upstream).map(|(_, meters)| &**meters)
     }
 }
 

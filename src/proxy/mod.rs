@@ -108,9 +108,10 @@ async fn admit(mut exchange: Box<Exchange>, admitted: Admitted, body: Incoming) 
     };
     let place = exchange.worker.flights.enter(admitted.deadline(), &exchange.connection);
     exchange.worker.publish_in_flight();
+    let body = RequestBody::new(body, &exchange.upload_ended);
     let forwarded = tokio::select! {
         biased;
-        forwarded = forward::forward(&mut exchange, admitted, upstream, RequestBody::new(body)) => forwarded,
+        forwarded = forward::forward(&mut exchange, admitted, upstream, body) => forwarded,
         () = place.expired() => {
             drop(place);
             exchange.blame_timeout();

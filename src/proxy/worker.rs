@@ -37,6 +37,7 @@ pub struct Worker {
     gauges: Arc<WorkerGauges>,
     view: RefCell<Rc<View>>,
     servers: RefCell<Servers>,
+    max_connections: u64,
     random: Cell<u64>,
     turn: Cell<u64>,
 }
@@ -61,17 +62,18 @@ pub struct View {
 }
 
 impl Worker {
-    /// A worker that has not accepted anything yet.
+    /// A worker that has not accepted anything yet. Of what it accepts it keeps `max_connections` at once.
     pub fn new(
         index: usize,
         clock: Clock,
         feed: Arc<Feed>,
         registry: Arc<Registry>,
         gauges: Arc<WorkerGauges>,
+        max_connections: u64,
     ) -> Rc<Self> {
         let snapshot = feed.latest();
         let servers = RefCell::new(HashMap::new());
-        let view = View::build(snapshot, &registry, &mut servers.borrow_mut(), index);
+        let view = View::build(snapshot, &registry, &mut servers.borrow_mut(), index, None);
         let seed = RandomState::new().hash_one(index);
         Rc::new(Self {
             index,
@@ -84,6 +86,7 @@ impl Worker {
             gauges,
             view: RefCell::new(Rc::new(view)),
             servers,
+            max_connections,
             random: Cell::new(seed),
             turn: Cell::new(seed >> 32),
         })
@@ -104,16 +107,22 @@ impl Worker {
         if snapshot.generation == self.view.borrow().snapshot.generation {
             return;
         }
-        let view = View::build(snapshot, &self.registry, &mut self.servers.borrow_mut(), self.index);
+        let kept = Rc::clone(&self.view.borrow());
+        let servers = &mut self.servers.borrow_mut();
+        let view = View::build(snapshot, &self.registry, servers, self.index, Some(&kept.meters));
         let old = self.view.replace(Rc::new(view));
         drop(old);
     }
 
-    /// Counts a connection for as long as the guard lives.
-    pub fn connection_opened(self: &Rc<Self>) -> ConnectionGuard {
+    /// Counts a connection for as long as the guard lives; `None`, and counted as refused, if there are too many.
+    pub fn connection_opened(self: &Rc<Self>) -> Option<ConnectionGuard> {
+        if self.open_connections() >= self.max_connections {
+            self.connections.refused.inc();
+            return None;
+        }
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        ConnectionGuard(Rc::clone(self))
+        Some(ConnectionGuard(Rc::clone(self)))
     }
 
     /// Publishes how much is in flight.
@@ -182,7 +191,13 @@ impl Drop for ConnectionGuard {
 }
 
 impl View {
-    fn build(snapshot: Arc<Snapshot>, registry: &Arc<Registry>, known: &mut Servers, worker: usize) -> Self {
+    fn build(
+        snapshot: Arc<Snapshot>,
+        registry: &Arc<Registry>,
+        known: &mut Servers,
+        worker: usize,
+        old: Option<&Meters>,
+    ) -> Self {
         let mut kept = HashMap::new();
         let mut servers = Vec::with_capacity(snapshot.upstreams.len());
         for upstream in &snapshot.upstreams {
@@ -200,7 +215,7 @@ impl View {
             gone.retire();
         }
         *known = kept;
-        let meters = Meters::new(registry, &snapshot);
+        let meters = Meters::new(registry, &snapshot, old);
         Self { snapshot, servers, meters }
     }
 }

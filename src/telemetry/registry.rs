@@ -9,7 +9,13 @@ use super::text::{Text, Value};
 use super::{Family, Kind};
 
 /// Series in all. What comes beyond them is counted in the series of its family whose label values are all `other`.
-pub const MAX_SERIES: usize = 10_000;
+///
+/// Labels are names from the configuration file, which is bounded, and words of ours: this is what nearly ten thousand
+/// routes and limits need.
+pub const MAX_SERIES: usize = 200_000;
+
+/// How many new series are refused without another look for room after a look that found none: a look reads all.
+const REFUSALS_PER_LOOK: u32 = 1_000;
 
 const OTHER: &str = "other";
 
@@ -45,6 +51,7 @@ struct State {
     families: BTreeMap<&'static str, (&'static Family, BTreeMap<Labels, Series>)>,
     series: usize,
     next_id: u64,
+    refuse: u32,
 }
 
 struct Series {
@@ -154,10 +161,14 @@ impl Registry {
         if family.labels.is_empty() || state.has(family, &own) || state.series < MAX_SERIES {
             return own;
         }
-        state.remove_unused();
-        if state.series < MAX_SERIES {
-            return own;
+        if state.refuse == 0 {
+            state.remove_unused();
+            if state.series < MAX_SERIES {
+                return own;
+            }
+            state.refuse = REFUSALS_PER_LOOK;
         }
+        state.refuse -= 1;
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         family.labels.iter().map(|_| OTHER.to_owned()).collect()
     }
@@ -406,8 +417,8 @@ mod tests {
         counters.iter().for_each(Counter::inc);
         let counted =
             |route: &str| value(&registry, &format!(r#"sluicegate_requests_total{{route="{route}",outcome="ok"}}"#));
-        assert_eq!(counted("9999").unwrap(), "1");
-        assert_eq!(counted("10000"), None);
+        assert_eq!(counted(&(MAX_SERIES - 1).to_string()).unwrap(), "1");
+        assert_eq!(counted(&MAX_SERIES.to_string()), None);
         let other = r#"sluicegate_requests_total{route="other",outcome="other"}"#;
         assert_eq!(value(&registry, other).unwrap(), "5");
         assert_eq!(value(&registry, "sluicegate_metrics_series_overflow_total").unwrap(), "5");

@@ -97,11 +97,16 @@ where
     /// The connection used last, if one is idle and still open. It counts as in flight until it is dropped.
     pub async fn reuse(self: &Rc<Self>, now: Tick) -> Option<Leased<B>> {
         loop {
-            let Idle { mut sender, since } = self.idle.borrow_mut().pop()?;
+            let Idle { sender, since } = self.idle.borrow_mut().pop()?;
             if sender.is_closed() || now.since(since) >= MAX_IDLE_AGE {
                 continue;
             }
-            if sender.ready().await.is_ok() {
+            if !sender.is_ready() {
+                // Given back a moment ago, its task may not have run since. It gets one turn; a connection that is
+                // busy after that must not make anybody wait.
+                tokio::task::yield_now().await;
+            }
+            if sender.is_ready() {
                 return Some(Leased::new(Rc::clone(self), sender, true));
             }
         }

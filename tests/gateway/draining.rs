@@ -47,14 +47,42 @@ fn a_second_signal_ends_at_once() {
     let mut slow = Client::connect(gateway.address());
     slow.send("GET", "/?delay=50s", &[], b"");
     gateway.wait_metric("sluicegate_requests_in_flight", &[], 1.0);
-    gateway.signal("TERM");
-    assert!(eventually(|| gateway.log().contains("draining")));
     // A burst of signals is one wish, as `timeout` sends two.
     gateway.signal("TERM");
+    gateway.signal("TERM");
+    assert!(eventually(|| gateway.log().contains("draining")));
     thread::sleep(Duration::from_millis(400));
     assert!(gateway.is_running(), "the burst did not end it");
     gateway.signal("TERM");
     let started = Instant::now();
     assert_eq!(gateway.wait_exit().code(), Some(143));
     assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn busy_connections_lose_no_request_when_the_gateway_drains() {
+    let _alone = alone();
+    let mut gateway = Gateway::start(SLOW);
+    let threads: Vec<_> = (0..16)
+        .map(|_| {
+            let address = gateway.address();
+            thread::spawn(move || {
+                let mut client = Client::connect(address);
+                loop {
+                    client.send("GET", "/", &[], b"");
+                    let answer = client.read_answer(false).expect("a request that was sent gets its answer");
+                    assert_eq!(answer.status, 200);
+                    if answer.header("connection") == Some("close") {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    thread::sleep(Duration::from_millis(300));
+    gateway.signal("TERM");
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(gateway.wait_exit().success());
 }

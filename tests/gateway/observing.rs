@@ -70,11 +70,11 @@ fn the_log_is_json_when_nobody_watches() {
 fn the_log_level_changes_without_a_restart_and_the_format_says_that_it_needs_one() {
     let gateway = Gateway::start(APP);
     assert_eq!(gateway.reload(&format!("[log]\nlevel = \"debug\"\n{APP}")).status, 200);
-    assert!(gateway.log().contains("[log]: changed: level info -> debug"), "{}", gateway.log());
+    assert!(eventually(|| gateway.log().contains("[log]: changed: level info -> debug")), "{}", gateway.log());
     let down = APP.replace("echo:a", "127.0.0.1:1");
     assert_eq!(gateway.reload(&format!("[log]\nlevel = \"debug\"\nformat = \"human\"\n{down}")).status, 200);
     assert_eq!(get(gateway.address(), "/").status, 502);
-    assert!(gateway.log().contains("cannot connect"), "a line that only debug shows");
+    assert!(eventually(|| gateway.log().contains("cannot connect")), "a line that only debug shows");
     assert!(gateway.log().contains("needs a restart: format auto -> human"));
 }
 
@@ -89,4 +89,15 @@ fn the_access_log_can_be_switched_on_and_off() {
     assert_eq!(gateway.reload(APP).status, 200);
     assert_eq!(get(gateway.address(), "/silent").status, 200);
     assert!(!log().contains("/silent"));
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_no_traffic() {
+    let gateway = Gateway::start_unread(&format!("[log]\nlevel = \"trace\"\n{FRAME}{APP}"));
+    let mut client = Client::connect(gateway.address());
+    let broken = format!("[[route]]\nname = \"{}\"\n", "x".repeat(5000));
+    for _ in 0..40 {
+        assert_eq!(gateway.reload(&broken).status, 422);
+        assert_eq!(client.get("/").status, 200);
+    }
 }

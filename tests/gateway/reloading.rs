@@ -27,7 +27,7 @@ fn counts_survive_a_reload_and_new_numbers_hold_at_once() {
     let answer = gateway.reload(&rules("4/1h", "2"));
     assert_eq!(answer.status, 200);
     // The watcher may have been quicker than the request: the plan is in the log either way.
-    assert!(gateway.log().contains("rate 3/h -> 4/h"), "{}", gateway.log());
+    assert!(eventually(|| gateway.log().contains("rate 3/h -> 4/h")), "{}", gateway.log());
     assert_eq!(version(&gateway), "2");
     let statuses: Vec<u16> = (0..4).map(|_| get(gateway.address(), "/").status).collect();
     assert_eq!(statuses, [200, 200, 429, 429]);
@@ -45,7 +45,7 @@ fn a_broken_file_changes_nothing_and_says_where_it_is_broken() {
     let config = gateway.ask_admin("/api/config").json();
     assert_eq!(config["generation"], 1);
     assert!(config["last_reload_error"].as_str().unwrap().contains("upstraem"));
-    assert!(gateway.log().contains("upstraem"));
+    assert!(eventually(|| gateway.log().contains("upstraem")));
     assert_eq!(gateway.reload(&rules("3/1h", "3")).status, 200);
     assert_eq!(gateway.ask_admin("/api/config").json()["last_reload_error"], serde_json::Value::Null);
     assert_eq!(version(&gateway), "3");
@@ -130,7 +130,7 @@ fn another_key_starts_fresh_and_the_plan_says_so() {
     assert_eq!(get(gateway.address(), "/").status, 200);
     assert_eq!(get(gateway.address(), "/").status, 429);
     assert_eq!(gateway.reload(&rules("1/1h", "2").replace("\"global\"", "\"header:k\"")).status, 200);
-    assert!(gateway.log().contains("limit l: reset"), "{}", gateway.log());
+    assert!(eventually(|| gateway.log().contains("limit l: reset")), "{}", gateway.log());
     assert_eq!(get_with(gateway.address(), "/", &[("k", "1")]).status, 200);
     gateway.wait_metric("sluicegate_limit_keys", &[], 1.0);
 }
@@ -185,4 +185,58 @@ fn reloads_under_load_fail_nothing_and_lose_no_count() {
     }
     assert_eq!(failed.load(Ordering::Relaxed), 0);
     assert_eq!(admitted.load(Ordering::Relaxed), LIMIT, "after {reloads} reloads");
+}
+
+#[test]
+fn a_thousand_routes_are_reloaded_without_a_pause() {
+    let _alone = crate::support::alone();
+    let many = |count: usize, body: &str| -> String {
+        let routes = (0..count).map(|number| {
+            format!("[[limit]]\nname = \"l{number}\"\nrate = \"100/s\"\n[[route]]\nname = \"r{number}\"\npath = \"/r{number}\"\n\
+                     limits = [\"l{number}\"]\nrespond = {{ status = 200, body = \"{body}\" }}\n")
+        });
+        format!("{}{}", routes.collect::<String>(), rules("3/1h", body))
+    };
+    let gateway = Gateway::start(&many(1000, "1"));
+    let mut client = Client::connect(gateway.address());
+    assert_eq!(client.get("/r999").text(), "1");
+    let reload = {
+        let text = many(1000, "2");
+        gateway.replace(&text);
+        let admin = gateway.admin;
+        thread::spawn(move || Client::connect(admin).request("POST", "/reload", &[("Host", "localhost")], b"").status)
+    };
+    let mut longest = Duration::ZERO;
+    while !reload.is_finished() {
+        let asked = Instant::now();
+        assert_eq!(client.get("/version").status, 200);
+        longest = longest.max(asked.elapsed());
+    }
+    assert_eq!(reload.join().unwrap(), 200);
+    assert!(eventually(|| client.get("/r999").text() == "2"));
+    assert!(longest < Duration::from_millis(500), "a request waited {longest:?} for the reload");
+    assert!(gateway.metric("sluicegate_metrics_series_overflow_total", &[]) < 0.5);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_does_not_make_the_gateway_deaf() {
+    let mut gateway = Gateway::start(&rules("3/1h", "1"));
+    let fifo = gateway.directory.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    fs::rename(&fifo, gateway.file()).unwrap();
+    assert!(eventually(|| gateway.log().contains("not a regular file")));
+    assert_eq!(version(&gateway), "1");
+    gateway.signal("TERM");
+    assert!(gateway.wait_exit().success());
+}
+
+#[test]
+fn a_listener_cannot_be_widened_in_one_step_and_the_error_says_how() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let with = |address: &str| format!("[[listener]]\naddress = \"{address}\"\n{}", rules("3/1h", "1"));
+    let gateway = Gateway::start(&with(&free.to_string()));
+    let answer = gateway.reload(&with(&format!("0.0.0.0:{}", free.port())));
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("this gateway itself listens on"), "{}", answer.text());
+    assert_eq!(get(free, "/version").text(), "1");
 }

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
+
 /// Longest that a test waits for something that has to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -66,16 +68,32 @@ impl Gateway {
 
     /// Starts the binary in a directory that may hold an earlier one's dead letters.
     pub fn start_in(directory: TempDir, configuration: &str) -> Self {
+        Self::spawn(Command::new(BINARY), directory, configuration, false)
+    }
+
+    /// Starts the binary with a limit on open files.
+    pub fn start_with_files(files: u32, configuration: &str) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), BINARY]);
+        Self::spawn(command, tempfile::tempdir().unwrap(), configuration, false)
+    }
+
+    /// Starts the binary with a log that goes to a pipe that nobody reads.
+    pub fn start_unread(configuration: &str) -> Self {
+        Self::spawn(Command::new(BINARY), tempfile::tempdir().unwrap(), configuration, true)
+    }
+
+    fn spawn(mut command: Command, directory: TempDir, configuration: &str, unread: bool) -> Self {
         let shared = (!MEASURES_TIME.get()).then(|| QUIET.read().unwrap_or_else(PoisonError::into_inner));
         let file = directory.path().join("gateway.toml");
         fs::write(&file, configuration).unwrap();
         let log = File::create(directory.path().join("stderr.log")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+        let mut child = command
             .args(["run", "-c"])
             .arg(&file)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log)
+            .stderr(if unread { Stdio::piped() } else { log.into() })
             .spawn()
             .unwrap();
         let (addresses, admin) = read_banner(&mut child, directory.path());
@@ -406,33 +424,52 @@ pub struct Backend {
 impl Backend {
     /// Serves until the process ends. `answer` gets the request and the connection; false closes it.
     pub fn start(answer: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
+        Self::serve(move |reader, stream, log| {
+            while let Ok((line, headers)) = read_head(reader) {
+                let Ok(body) = read_body(reader, &headers, false) else { break };
+                let seen = Seen { line, body };
+                log.lock().unwrap().push(seen.clone());
+                if !answer(&seen, stream) {
+                    break;
+                }
+            }
+        })
+    }
+
+    fn serve(
+        attend: impl Fn(&mut BufReader<TcpStream>, &mut TcpStream, &Mutex<Vec<Seen>>) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (tell_closed, closed) = mpsc::sync_channel(10_000);
-        let (count, log, answer) = (Arc::clone(&connections), Arc::clone(&seen), Arc::new(answer));
+        let (count, log, attend) = (Arc::clone(&connections), Arc::clone(&seen), Arc::new(attend));
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
                 let connection = count.fetch_add(1, Ordering::SeqCst) + 1;
-                let (log, answer, tell_closed) = (Arc::clone(&log), Arc::clone(&answer), tell_closed.clone());
+                let (log, attend, tell_closed) = (Arc::clone(&log), Arc::clone(&attend), tell_closed.clone());
                 thread::spawn(move || {
                     let mut reader = BufReader::new(stream.try_clone().unwrap());
-                    while let Ok((line, headers)) = read_head(&mut reader) {
-                        let Ok(body) = read_body(&mut reader, &headers, false) else { break };
-                        let seen = Seen { line, body };
-                        log.lock().unwrap().push(seen.clone());
-                        if !answer(&seen, &mut stream) {
-                            break;
-                        }
-                    }
+                    attend(&mut reader, &mut stream, &log);
                     drop(stream.shutdown(Shutdown::Both));
                     let _ = tell_closed.try_send(connection);
                 });
             }
         });
         Self { address, connections, seen, closed }
+    }
+
+    /// Answers each head at once with these bytes, and then reads whatever comes.
+    pub fn start_early(answer: &'static [u8]) -> Self {
+        Self::serve(move |reader, stream, _| {
+            while read_head(reader).is_ok() {
+                if stream.write_all(answer).is_err() {
+                    return;
+                }
+            }
+        })
     }
 
     /// Answers everything with 200 and this body.
@@ -459,12 +496,7 @@ pub fn write_ok(stream: &mut TcpStream, body: &[u8]) -> bool {
 
 /// Runs the binary to its end.
 pub fn run(arguments: &[&str], directory: &Path) -> (ExitStatus, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
-        .args(arguments)
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = Command::new(BINARY).args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status, text(output.stdout), text(output.stderr))
 }

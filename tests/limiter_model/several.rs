@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sluicegate::limiter::{Bound, Limit, LimitSpec, Policy, Report, Verdict};
+use sluicegate::limiter::{Bound, Limit, LimitSpec, OnFull, Policy, Report, Verdict};
 use sluicegate::time::{Span, Tick};
 
 use super::naive::NaiveRate;
@@ -24,6 +24,8 @@ struct Arrival {
     cost: u64,
     /// Cancels the request that arrived so many before.
     cancels: Option<usize>,
+    /// So many others come with keys of their own, at the instant when the next waiter has its turn, just before it.
+    flood: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,11 +53,13 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
     let after = prop_oneof![3 => Just(0u64), 3 => (0u64..300).prop_map(|millis| millis * MS), 2 => 0u64..400 * MS];
     let route = prop_oneof![Just(Route::First), Just(Route::Second), Just(Route::Both)];
     let cancels = prop::option::weighted(0.15, 1usize..6);
-    let arrival = (after, route, 1u64..4, cancels).prop_map(|(after, route, cost, cancels)| Arrival {
+    let flood = prop_oneof![Just(0), 0u64..20];
+    let arrival = (after, route, 1u64..4, cancels, flood).prop_map(|(after, route, cost, cancels, flood)| Arrival {
         after,
         route,
         cost,
         cancels,
+        flood,
     });
     prop::collection::vec(arrival, 1..40)
 }
@@ -67,22 +71,31 @@ struct Gate {
     both: Arc<Policy>,
     workers: Workers,
     now: u64,
+    /// How many came in floods.
+    flooded: u64,
 }
 
 impl Gate {
+    /// With room for all keys.
     fn new(settings: &[Setting; 2]) -> Self {
+        Self::bounded(settings, 1_000, OnFull::EvictOldest)
+    }
+
+    fn bounded(settings: &[Setting; 2], max_keys: u64, on_full: OnFull) -> Self {
         let limits = settings.map(|setting| {
             let rate = format!("{}/{}ms", setting.limit, setting.window_millis);
             Limit::new(LimitSpec {
                 algorithm: wheel(&[&rate], Some(10), setting.bound),
                 max_wait: Span::from_nanos(setting.max_wait),
                 max_queue: Some(setting.max_queue),
+                max_keys,
+                on_full,
                 ..spec("1/s")
             })
         });
         let [first, second] = &limits;
         let (first, second, both) = (policy(&[first]), policy(&[second]), policy(&[first, second]));
-        Self { limits, first, second, both, workers: Workers::default(), now: 0 }
+        Self { limits, first, second, both, workers: Workers::default(), now: 0, flooded: 0 }
     }
 
     fn ask(&self, route: Route, cost: u64) -> Verdict {
@@ -92,6 +105,19 @@ impl Gate {
             Route::Both => &self.both,
         };
         policy.check(&asks(1, cost), Span::MAX, Tick::from_nanos(self.now), &mut Report::default())
+    }
+
+    fn flood(&mut self, keys: u64, until: u64) {
+        let next = self.workers.waiting.iter().map(|waiting| waiting.wake_at.as_nanos()).min();
+        let Some(next) = next.filter(|next| keys > 0 && *next > self.now && *next <= until) else {
+            return;
+        };
+        self.run_to(next - 1);
+        for _ in 0..keys {
+            self.flooded += 1;
+            let asks = asks(1_000 + self.flooded, 1);
+            let _ = self.both.check(&asks, Span::ZERO, Tick::from_nanos(next), &mut Report::default());
+        }
     }
 
     fn run_to(&mut self, now: u64) {
@@ -174,6 +200,41 @@ proptest! {
         prop_assert_eq!(queued, ended + gate.workers.cancelled);
         for limit in &gate.limits {
             prop_assert_eq!(limit.stats().waiting, 0);
+        }
+    }
+
+    /// In one limit whoever may wait gets in by its deadline, however few keys the table holds and whoever else comes.
+    #[test]
+    fn whoever_waits_gets_in_however_full_the_table_is(
+        settings in [setting(), setting()],
+        max_keys in 4u64..12,
+        on_full in prop_oneof![Just(OnFull::EvictOldest), Just(OnFull::Allow), Just(OnFull::Refuse)],
+        arrivals in arrivals(),
+    ) {
+        let mut gate = Gate::bounded(&settings, max_keys, on_full);
+        let mut queued = 0;
+        for (id, arrival) in arrivals.iter().enumerate() {
+            let until = gate.now + arrival.after;
+            gate.flood(arrival.flood, until);
+            gate.run_to(until);
+            if let Some(before) = arrival.cancels {
+                gate.workers.cancel(id.wrapping_sub(before));
+            }
+            let route = if arrival.route == Route::Both { Route::First } else { arrival.route };
+            if let Verdict::Queued(ticket) = gate.ask(route, arrival.cost) {
+                queued += 1;
+                gate.workers.take(id, ticket, Tick::from_nanos(gate.now));
+            }
+            for limit in &gate.limits {
+                prop_assert!(limit.stats().keys <= max_keys + 1, "{} keys", limit.stats().keys);
+            }
+        }
+        let until = gate.now + 100_000 * MS;
+        gate.flood(30, until);
+        gate.run_to(until);
+        prop_assert_eq!(queued, gate.workers.ends.len() + gate.workers.cancelled);
+        for end in &gate.workers.ends {
+            prop_assert!(end.admitted, "{} was sent away at {:?}", end.id, end.at);
         }
     }
 }

@@ -136,19 +136,30 @@ fn planted_secrets_are_nowhere_in_the_directory() {
         ("X-Auth-Token", "pl4nted".to_owned()),
         ("X-Session", "pl4nted".to_owned()),
         ("Referer", "https://u:pl4nted@h/x?access_token=pl4nted#id_token=pl4nted".to_owned()),
+        ("X-Session-Id", "pl4nted".to_owned()),
+        ("X-Upstream-Auth", "Bearer pl4nted".to_owned()),
+        ("X-Other", "Basic pl4nted".to_owned()),
+        ("Sec-WebSocket-Protocol", "base64url.bearer.authorization.pl4nted".to_owned()),
+        ("Origin", "https://u:pl4,pl4nted@h/".to_owned()),
+        ("X-Original-Uri", "/a;jsessionid=pl4nted".to_owned()),
         ("X-Original-Url", "/x?sig=pl4nted&next=%2Fa%3Fpassword%3Dpl4nted".to_owned()),
     ];
     let part = |source: &str, value: &str| KeyPart { source: source.into(), value: value.into() };
     let build = || Draft {
         headers: headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-        query: Some("a=1&token=pl4nted&X-SESSION=pl4nted&PWD=pl4nted;x=pl4nted&code=pl4nted".to_owned()),
-        path: "/x;jsessionid=pl4nted".to_owned(),
+        query: Some(
+            "a=1&token=pl4nted&X-SESSION=pl4nted&PWD=pl4nted;x=pl4nted&code=pl4nted&q={\"token\":\"pl4nted\"}"
+                .to_owned(),
+        ),
+        path: "/x;jsessionid=pl4nted/access_token=pl4nted".to_owned(),
         host: "user:pl4nted@h".to_owned(),
         key: vec![
             part("header:x-api-key", "pl4nted"),
             part("cookie:theme", "pl4nted"),
             part("query:sig", "pl4nted"),
             part("header:x-session", "pl4nted"),
+            part("basic:user", "pl4nted"),
+            part("query:next", "/cb?token=pl4nted"),
         ],
         ..draft()
     };

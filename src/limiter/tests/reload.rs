@@ -80,21 +80,26 @@ fn waiters_keep_their_place_and_deadline() {
 }
 
 #[test]
-fn a_waiter_that_will_not_get_in_leaves_at_its_deadline_and_holds_up_those_behind() {
+fn a_waiter_that_a_lowered_limit_can_never_admit_ends_at_once() {
     let (limit, policy) = one(waiting("2/s", 3000));
     assert_eq!(drain(&policy, 1, at(0)), 2);
     let mut large = queued(check(&policy, 1, 2, at(0)));
     let mut small = queued(check(&policy, 1, 1, at(10)));
     let _ = (large.wake_at(at(0)), small.wake_at(at(10)));
     assert_eq!(limit.reconfigure(waiting("1/s", 3000)), Reconfigured::Changed);
-    assert_eq!(large.wake_at(at(500)), at(3000), "two never fit into one, but the limit may be raised again");
-    let mut last = queued(check(&policy, 1, 1, at(2000)));
+    assert_eq!(large.times_woken(), 1);
     let mut report = Report::default();
-    let _ = policy.check(&asks(1, 1), Span::MAX, at(2000), &mut report);
-    assert_eq!(report.lines()[0].reset, Some(Span::from_millis(3000)), "3 s, 4 s, then 5 s for one more");
-    assert_eq!(large.timed_out(at(3000)).why, Why::WaitTimeout);
-    assert_eq!(small.attempt(at(3000)), Attempt::Admitted);
-    assert_eq!(last.wake_at(at(3000)), at(4000));
+    let _ = policy.check(&asks(1, 1), Span::MAX, at(500), &mut report);
+    assert_eq!(
+        report.lines()[0].reset,
+        Some(Span::from_millis(2500)),
+        "1 s for the small one, 2 s for this, 3 s for the next"
+    );
+    let refusal = large.timed_out(at(500));
+    assert_eq!((refusal.why, refusal.retry_at), (Why::WaitTimeout, None), "two never fit into one");
+    assert_eq!(small.times_woken(), 1);
+    assert_eq!(small.wake_at(at(500)), at(1000));
+    assert_eq!(small.attempt(at(1000)), Attempt::Admitted);
 }
 
 #[test]

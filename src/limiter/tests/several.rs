@@ -139,6 +139,25 @@ fn a_shadow_limit_counts_and_never_refuses() {
 }
 
 #[test]
+fn a_shadow_limit_with_patience_notes_only_what_it_would_not_queue() {
+    let shadow = |max_queue| Limit::new(LimitSpec { mode: Mode::Shadow, max_queue, ..waiting("1/s", 500) });
+    let noted = |limit: &Arc<Limit>, timeout, now| {
+        let mut report = Report::default();
+        let verdict = policy(&[limit]).check(&asks(1, 1), timeout, now, &mut report);
+        assert!(matches!(verdict, Verdict::Admitted));
+        report.shadow_refusals().count() == 1
+    };
+    let limit = shadow(None);
+    assert!(!noted(&limit, Span::MAX, at(0)));
+    assert!(noted(&limit, Span::MAX, at(499)), "room comes 501 ms later");
+    assert!(!noted(&limit, Span::MAX, at(500)));
+    assert!(noted(&limit, Span::from_millis(499), at(500)), "the request may not take that long");
+    let limit = shadow(Some(0));
+    assert!(!noted(&limit, Span::MAX, at(0)));
+    assert!(noted(&limit, Span::MAX, at(500)), "no place to wait");
+}
+
+#[test]
 fn a_limit_that_is_off_is_not_looked_at() {
     let off = Limit::new(LimitSpec { mode: Mode::Off, ..spec("1/s") });
     let policy = policy(&[&off]);

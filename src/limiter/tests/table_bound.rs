@@ -69,6 +69,39 @@ fn a_key_with_a_queue_is_never_evicted() {
     assert!(admitted(&policy, 3, at(1000)));
 }
 
+/// The head's record is idle by its turn and is swept; others fill the table.
+#[test]
+fn a_waiter_keeps_its_turn_when_its_idle_record_was_swept() {
+    for on_full in [OnFull::EvictOldest, OnFull::Allow, OnFull::Refuse] {
+        let (limit, policy) = one(LimitSpec { max_keys: 4, on_full, ..waiting("1/s", 5000) });
+        assert!(admitted(&policy, 1, at(0)));
+        let mut waiter = queued(check(&policy, 1, 1, at(0)));
+        assert_eq!(waiter.wake_at(at(0)), at(1000));
+        for name in 2..40 {
+            let _ = check(&policy, name, 1, at(1000));
+        }
+        let refused_before = limit.stats().refused_full;
+        assert_eq!(waiter.attempt(at(1001)), Attempt::Admitted, "{on_full:?}");
+        assert_eq!(limit.stats().refused_full, refused_before);
+        assert_eq!(refused(check(&policy, 1, 5, at(1001))).why, Why::TooCostly);
+        let _ = queued(check(&policy, 1, 1, at(1001)));
+        assert!(limit.stats().keys <= 5, "{}", limit.stats().keys);
+    }
+}
+
+#[test]
+fn a_waiter_that_another_limits_full_table_ends_is_counted_once() {
+    let own = Limit::new(waiting("1/s", 5000));
+    let other = Limit::new(LimitSpec { max_keys: 1, on_full: OnFull::Refuse, ..spec("1/m") });
+    let both = policy(&[&own, &other]);
+    assert!(admitted(&policy(&[&own]), 1, at(0)));
+    let mut waiter = queued(check(&both, 1, 1, at(0)));
+    assert_eq!(waiter.wake_at(at(0)), at(1000));
+    assert!(admitted(&policy(&[&other]), 2, at(500)));
+    assert_eq!(waiter.timed_out(at(1000)).why, Why::WaitTimeout);
+    assert_eq!(other.stats().refused_full, 1);
+}
+
 #[test]
 fn a_full_table_can_refuse_new_keys_or_let_them_pass_uncounted() {
     let (limit, policy) = bounded("1/s", 1, OnFull::Refuse);
