@@ -1,5 +1,5 @@
-# Needs Rust 1.90 or later, a C linker and make; on Debian: apt-get install -y build-essential
-.PHONY: all run test test-long bench doc check
+# Needs Rust 1.90 or later and, to get here, make. What else is missing is installed on Debian, or named.
+.PHONY: all setup run test test-long bench doc check
 
 all: target/release/sluicegate
 
@@ -7,16 +7,23 @@ target/release/sluicegate: FORCE
 	cargo build --release --locked
 FORCE:
 
+# A linker, which Rust's toolchain does not bring. Nothing is done where it is there.
+setup:
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust 1.90 or later, see rust-lang.org" >&2; exit 1; }
+	@command -v cc >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq build-essential; } || { \
+	  echo "a C linker (cc) is missing; on Debian: sudo apt-get install -y build-essential" >&2; exit 1; }
+
 # The gateway on the repository's gateway.toml.
-run:
+run: setup
 	cargo run --release --locked
 
 # Every test: unit, property, architecture, documentation, and the gateway over real sockets. They need nothing else.
-test:
+test: setup
 	cargo test --locked
 
 # What takes longer: more cases for the property tests, 20 s of load with a reload every 200 ms.
-test-long:
+test-long: setup
 	PROPTEST_CASES=5000 SLUICEGATE_LONG=1 cargo test --release --locked
 
 bench:

@@ -7,7 +7,7 @@ use super::key::Fingerprint;
 use super::shard::{Counts, Shard};
 use crate::time::Span;
 
-/// The longest queue per key when the configuration does not say.
+/// The longest queue per key when the configuration does not say: planning a longer one anew holds up its shard.
 pub const MAX_DEFAULT_QUEUE: u64 = 10_000;
 /// What a shard's table takes at `max_keys`, about: it is copied to grow, and no single request waits long for that.
 const BYTES_PER_SHARD: u64 = 256 * 1024;
