@@ -28,8 +28,12 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
             on_full: OnFull::EvictOldest,
         })
     };
-    let usage =
-        |key| LimitUse { key: KeyExpr::parse(&[key]).expect("a key"), on_missing: OnMissingKey::ClientIp, cost: 1 };
+    let usage = |key| LimitUse {
+        key: KeyExpr::parse(&[key]).expect("a key"),
+        on_missing: OnMissingKey::ClientIp,
+        cost: 1,
+        enforced: true,
+    };
     RouteRules {
         name: "route".into(),
         pattern: RoutePattern {

@@ -10,7 +10,7 @@ use super::path::{NormalPath, normalise_target};
 use super::route::{RouteRules, RouteTable};
 use super::spelling::Missing;
 use super::view::RequestView;
-use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Mode, Refusal, Report, Ticket, Verdict};
+use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Refusal, Report, Ticket, Verdict};
 use crate::time::{Span, Tick};
 
 /// What admission says to a request.
@@ -238,7 +238,7 @@ impl Rules {
                 (Err(_), OnMissingKey::ClientIp) | (Err(Missing::Unusable), OnMissingKey::Skip) => {
                     Some(fingerprint_in_place(sources.client, &self.hasher))
                 }
-                (Err(_), OnMissingKey::Refuse) if is_enforced(route, limit) => return Err(LacksKey { limit }),
+                (Err(_), OnMissingKey::Refuse) if rule.enforced => return Err(LacksKey { limit }),
                 (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
             };
             *ask = Ask { key, cost: rule.cost };
@@ -250,11 +250,6 @@ impl Rules {
 /// The limit at this place in the route refuses who lacks its key.
 struct LacksKey {
     limit: usize,
-}
-
-/// A limit in shadow mode refuses nobody, not even who lacks its key.
-fn is_enforced(route: &RouteRules, limit: usize) -> bool {
-    route.policy.limits().get(limit).is_some_and(|limit| limit.spec().mode == Mode::Enforce)
 }
 
 impl Arrival {
@@ -346,7 +341,7 @@ mod tests {
 
     use super::*;
     use crate::admission::{AddressHeader, KeyExpr, LimitUse, PathPattern, PlainRequest, RoutePattern};
-    use crate::limiter::{Algorithm, Bound, Limit, LimitSpec, OnFull, Policy, TimerWheel, Why};
+    use crate::limiter::{Algorithm, Bound, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
 
     const PEER: &str = "192.0.2.1";
 
@@ -362,7 +357,7 @@ mod tests {
             max_keys: 1_000,
             on_full: OnFull::EvictOldest,
         });
-        (limit, LimitUse { key: KeyExpr::parse(key).unwrap(), on_missing, cost: 1 })
+        (limit, LimitUse { key: KeyExpr::parse(key).unwrap(), on_missing, cost: 1, enforced: true })
     }
 
     fn route(prefix: &str, limits: Vec<(Arc<Limit>, LimitUse)>) -> RouteRules {
@@ -592,7 +587,7 @@ mod tests {
     fn a_limit_in_shadow_mode_refuses_nobody_for_lack_of_a_key() {
         let (limit, usage) = limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO);
         limit.reconfigure(LimitSpec { mode: Mode::Shadow, ..limit.spec() });
-        let rules = rules(vec![route("/", vec![(limit, usage)])]);
+        let rules = rules(vec![route("/", vec![(limit, LimitUse { enforced: false, ..usage })])]);
         assert!(is_admitted(&admit(&rules, &get("/"))));
     }
 

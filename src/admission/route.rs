@@ -42,6 +42,8 @@ pub struct LimitUse {
     pub on_missing: OnMissingKey,
     /// What one request takes.
     pub cost: u64,
+    /// Whether the limit refuses anybody: one in shadow mode does not, not even who lacks its key.
+    pub enforced: bool,
 }
 
 /// The routes, laid out for lookup.

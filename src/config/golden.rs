@@ -1370,3 +1370,78 @@ warning: `max_queue` has no effect: nobody waits while `max_wait` is 0s
 gateway.toml: 2 warnings"#;
     assert_eq!(format!("\n{}", warnings(text)), report);
 }
+
+#[test]
+fn settings_of_a_limit_that_are_hardly_meant_together() {
+    let text = r#"[[listener]]
+address = "127.0.0.1:8080"
+
+[[route]]
+name = "all"
+respond = { body = "x" }
+limits = ["a"]
+
+[[limit]]
+name = "a"
+rate = ["10/s", "20/s"]
+max_keys = 30000000
+max_wait = "5s"
+timeout = "1s"
+"#;
+    let report = r#"
+warning: the rate 20/s never refuses anything: 10/s is stricter over every span
+  --> gateway.toml:11:1
+   |
+11 | rate = ["10/s", "20/s"]
+   | ^^^^
+   |
+   = help: remove "20/s", or give it a smaller count
+
+warning: 30000000 keys of 56 bytes each may take 1.9 GiB of memory
+  --> gateway.toml:12:1
+   |
+12 | max_keys = 30000000
+   | ^^^^^^^^
+   |
+   = help: if that is too much, set max_keys = 15339168, or have fewer slots
+
+warning: `timeout` = 1s ends a request before its `max_wait` = 5s does
+  --> gateway.toml:14:1
+   |
+14 | timeout = "1s"
+   | ^^^^^^^
+   |
+   = help: set max_wait below 1s, or a longer timeout
+
+gateway.toml: 3 warnings"#;
+    assert_eq!(format!("\n{}", warnings(text)), report);
+}
+
+#[test]
+fn rates_that_never_refuse_anything() {
+    let never = |settings: &str| {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"r\"\nrespond = {{ body = \"x\" }}\n\
+             limits = [\"a\"]\n[[limit]]\nname = \"a\"\nrate = {settings}\n"
+        );
+        let warnings = warnings(&text);
+        let rates = warnings.lines().filter_map(|line| line.strip_prefix("warning: the rate "));
+        rates.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for (settings, useless) in [
+        (r#"["10/s", "20/s"]"#, &["20/s"][..]),
+        (r#"["20/s", "10/s"]"#, &["20/s"]),
+        (r#"["10/s", "10/s"]"#, &["10/s"]),
+        (r#"["10/m", "10/s"]"#, &["10/s"]),
+        (r#"["10/s", "1000/m"]"#, &["1000/m"]),
+        (r#"["10/s", "600/m"]"#, &[]),
+        ("[\"10/s\", \"600/m\"]\nbound = \"slot\"", &["600/m"]),
+        ("[\"10/s\", \"599/m\"]\nbound = \"slot\"", &[]),
+        ("[\"10/2s\", \"10/3s\"]\nbound = \"slot\"", &[]),
+        ("[\"10/s\", \"20/s\"]\nmode = \"off\"", &[]),
+        (r#"["10/s", "100/m"]"#, &[]),
+        (r#"["100/s", "20/100ms"]"#, &[]),
+    ] {
+        assert_eq!(never(settings), useless, "{settings}");
+    }
+}

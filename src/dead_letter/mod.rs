@@ -11,7 +11,8 @@
 //!
 //! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk (`redact` says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
-//! `offered = written + aggregated + dropped`, in the counters and in the log itself.
+//! `offered = written + aggregated + dropped`, in the counters and in the log itself, provided that no offer was under
+//! way when it was called: one that runs beside the last drain may leave its count in `aggregating`.
 //!
 //! Callers: the proxy offers, the gateway starts, reconfigures and closes, admin and metrics read [`Stats`], the command
 //! line reads the directory.
@@ -173,7 +174,8 @@ struct Position {
 }
 
 /// How the log fares. `written + aggregated + aggregating + dropped + queue_records`, and what the writer holds in hand
-/// at this moment, is what was offered; after [`DeadLetters::close`] `aggregating`, queue and hand are empty.
+/// at this moment, is what was offered; after [`DeadLetters::close`] queue and hand are empty, and so is `aggregating` but
+/// for offers that were under way when it was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// Records in the files.

@@ -238,6 +238,7 @@ fn route_rules(
                 key: rule.key.clone(),
                 on_missing: rule.on_missing_key,
                 cost: rule.cost.unwrap_or(route.cost),
+                enforced: rule.spec.mode == Mode::Enforce,
             })
             .collect(),
         hash_key,

@@ -27,7 +27,13 @@ fn a_request_reaches_the_upstream_with_its_forwarding_fields() {
     let answer = get_with(
         gateway.address(),
         "/some/path?k=v",
-        &[("X-Forwarded-For", "6.6.6.6"), ("X-Mine", "1"), ("Connection", "x-hop"), ("X-Hop", "1")],
+        &[
+            ("X-Forwarded-For", "6.6.6.6"),
+            ("X-Request-Id", "forged"),
+            ("X-Mine", "1"),
+            ("Connection", "x-hop"),
+            ("X-Hop", "1"),
+        ],
     );
     assert_eq!(answer.status, 200);
     let json = answer.json();
@@ -373,4 +379,14 @@ fn few_file_descriptors_bound_the_connections_and_leave_room_for_the_rest() {
     drop(held);
     gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
     assert_eq!(get(gateway.address(), "/").status, 200);
+}
+
+#[test]
+fn a_trusted_proxys_request_id_is_taken_over_if_it_is_fit_to_be_logged() {
+    let gateway = Gateway::start(&format!("[client]\ntrusted_proxies = [\"127.0.0.1/32\"]\n{ECHO}"));
+    let echoed = |id: &str| get_with(gateway.address(), "/", &[("X-Request-Id", id)]).echoed("x-request-id").unwrap();
+    assert_eq!(echoed("front-42"), "front-42");
+    for unfit in ["two words", &"x".repeat(129)] {
+        assert_eq!(echoed(unfit).len(), 32, "ours in place of {unfit:?}");
+    }
 }

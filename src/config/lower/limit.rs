@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::doubts;
 use super::names::{Name, name};
 use super::sections::TIMEOUTS;
 use super::with_causes;
@@ -84,16 +85,18 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
         "on_missing_key",
         &[("client-ip", OnMissingKey::ClientIp), ("skip", OnMissingKey::Skip), ("refuse", OnMissingKey::Refuse)],
     );
-    let (rates, algorithm) = algorithm(&mut reader);
+    let (rates, algorithm, rate_place) = algorithm(&mut reader);
     let mode = choice(&mut reader, "mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
     let on_full = choice(
         &mut reader,
         "on_full",
         &[("evict-oldest", OnFull::EvictOldest), ("allow", OnFull::Allow), ("refuse", OnFull::Refuse)],
     );
-    let max_keys = reader.optional("max_keys").map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
+    let keys_node = reader.optional("max_keys");
+    let max_keys = keys_node.as_ref().map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
     let (max_wait, max_queue) = waiting(&mut reader);
-    let timeout = reader.optional("timeout").map_or(Some(None), |node| node.duration_or_none(&TIMEOUTS));
+    let timeout_node = reader.optional("timeout");
+    let timeout = timeout_node.as_ref().map_or(Some(None), |node| node.duration_or_none(&TIMEOUTS));
     let status = reader.optional("status").map_or(Some(u64::from(STATUS)), |node| node.integer(STATUSES));
     let retry_after_jitter =
         reader.optional("retry_after_jitter").map_or(Some(Span::ZERO), |node| node.duration(&JITTERS));
@@ -103,6 +106,18 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
         && mode != Some(Mode::Off)
     {
         check_fits(node, cost, &rates, None);
+    }
+    if mode.is_some_and(|mode| mode != Mode::Off) {
+        if let (Some(Algorithm::TimerWheel(wheel)), Some(rate_place)) = (&algorithm, &rate_place) {
+            doubts::check_rates(rate_place, wheel);
+            doubts::check_table(keys_node.as_ref().unwrap_or(rate_place), wheel, max_keys.unwrap_or(0));
+        }
+        // In shadow mode nobody waits and no timeout of a limit holds.
+        if let (Some(Mode::Enforce), Some(node), Some(max_wait), Some(Some(timeout))) =
+            (mode, &timeout_node, max_wait, timeout)
+        {
+            doubts::check_wait(node, max_wait, timeout);
+        }
     }
     reader.done(&LATER);
     let limit = (|| {
@@ -198,8 +213,8 @@ fn choice<T: Copy>(reader: &mut Reader<'_>, key: &'static str, words: &[(&'stati
     }
 }
 
-/// The algorithm, and its rates also where the rest is wrong.
-fn algorithm(reader: &mut Reader<'_>) -> (Vec<Rate>, Option<Algorithm>) {
+/// The algorithm, its rates also where the rest is wrong, and their place.
+fn algorithm<'t>(reader: &mut Reader<'t>) -> (Vec<Rate>, Option<Algorithm>, Option<Node<'t>>) {
     let known = match reader.optional("algorithm") {
         Some(node) => node.choice(&[("timer-wheel", ())], &LATER_ALGORITHMS),
         None => Some(()),
@@ -213,11 +228,11 @@ fn algorithm(reader: &mut Reader<'_>) -> (Vec<Rate>, Option<Algorithm>) {
     };
     // An algorithm of a later version may do without a rate.
     let rate_node = if known.is_some() { reader.required("rate", "\"100/s\"") } else { reader.optional("rate") };
-    let Some(rate_node) = rate_node else { return (Vec::new(), None) };
+    let Some(rate_node) = rate_node else { return (Vec::new(), None, None) };
     let rate_place = rate_node.place();
     let rates = rates(rate_node);
     let (Some(()), Some(rates), Some(bound), Some(slots)) = (known, &rates, bound, slots) else {
-        return (rates.unwrap_or_default(), None);
+        return (rates.unwrap_or_default(), None, Some(rate_place));
     };
     if let (Bound::Slot, Some(node), Some(2..)) = (bound, &slots_node, slots) {
         node.warning("`slots` has no effect: bound = \"slot\" always has one slot", "remove `slots`, or the bound");
@@ -229,7 +244,7 @@ fn algorithm(reader: &mut Reader<'_>) -> (Vec<Rate>, Option<Algorithm>) {
             None
         }
     };
-    (rates.clone(), algorithm)
+    (rates.clone(), algorithm, Some(rate_place))
 }
 
 fn report(error: &TimerWheelError, slots_node: &Node<'_>, rate_node: &Node<'_>) {

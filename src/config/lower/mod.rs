@@ -4,6 +4,7 @@
 
 mod address;
 mod dead_letter;
+mod doubts;
 mod limit;
 mod names;
 mod path;

@@ -1,0 +1,90 @@
+//! Settings of a limit that are valid one by one, and hardly meant together: warnings.
+
+use crate::config::reader::Node;
+use crate::limiter::{Bound, Rate, TimerWheel};
+use crate::time::Span;
+
+/// Bytes that a full table of one limit may take without a word.
+const QUIET_TABLE_BYTES: u64 = 1 << 30;
+
+/// Warns of a table that could take more than 1 GiB.
+pub(super) fn check_table(place: &Node<'_>, wheel: &TimerWheel, max_keys: u64) {
+    let key_bytes = key_bytes(wheel);
+    // Tables are at most four fifths full.
+    let bytes = max_keys.saturating_mul(key_bytes).saturating_mul(5) / 4;
+    if bytes > QUIET_TABLE_BYTES {
+        let fits = QUIET_TABLE_BYTES * 4 / 5 / key_bytes.max(1);
+        let tenths = bytes.saturating_mul(10) >> 30;
+        let (whole, tenth) = (tenths / 10, tenths % 10);
+        let message = format!("{max_keys} keys of {key_bytes} bytes each may take {whole}.{tenth} GiB of memory");
+        place.warning(message, format!("if that is too much, set max_keys = {fits}, or have fewer slots"));
+    }
+}
+
+/// A fingerprint, and for each rate a word and the counts in the narrowest of 1, 2, 4 and 8 bytes.
+fn key_bytes(wheel: &TimerWheel) -> u64 {
+    let extra = u64::from(wheel.bound() == Bound::Strict);
+    let rings = wheel.rates().iter().enumerate().map(|(index, rate)| {
+        let width = match rate.limit() {
+            0..=0xff => 1,
+            0x100..=0xffff => 2,
+            0x1_0000..=0xffff_ffff => 4,
+            _ => 8,
+        };
+        let slots = u64::from(wheel.slots_of(index).unwrap_or(1)) + extra;
+        8 + (slots * width).next_multiple_of(8)
+    });
+    8 + rings.sum::<u64>()
+}
+
+/// Warns of a wait that the timeout of the same limit always cuts short.
+pub(super) fn check_wait(timeout_node: &Node<'_>, max_wait: Span, timeout: Span) {
+    if max_wait > timeout {
+        let message = format!("`timeout` = {timeout} ends a request before its `max_wait` = {max_wait} does");
+        timeout_node.warning(message, format!("set max_wait below {timeout}, or a longer timeout"));
+    }
+}
+
+/// Warns of each rate that can never refuse anything, because another one does so first.
+pub(super) fn check_rates(rate_node: &Node<'_>, wheel: &TimerWheel) {
+    for (index, rate) in wheel.rates().iter().enumerate() {
+        let stricter = wheel.rates().iter().enumerate().find(|(other_index, other)| {
+            let is_twin = *other == rate;
+            // Of two that are the same the later one is too many.
+            *other_index != index && (!is_twin || *other_index < index) && covers(wheel, *other_index, index)
+        });
+        if let Some((_, stricter)) = stricter {
+            let message = format!("the rate {rate} never refuses anything: {stricter} is stricter over every span");
+            rate_node.warning(message, format!("remove \"{rate}\", or give it a smaller count"));
+        }
+    }
+}
+
+/// Whether rate `a` surely admits no more than rate `b` does over all that `b` counts. When in doubt, no.
+fn covers(wheel: &TimerWheel, a: usize, b: usize) -> bool {
+    let shape = |index| {
+        let rate: &Rate = wheel.rates().get(index)?;
+        let window = rate.window().as_nanos();
+        Some((rate.limit(), window, window / u64::from(wheel.slots_of(index)?.max(1))))
+    };
+    let (Some((limit, window, slot)), Some((other_limit, other_window, other_slot))) = (shape(a), shape(b)) else {
+        return false;
+    };
+    if window == other_window {
+        return limit <= other_limit;
+    }
+    let spans = if wheel.bound() == Bound::Slot {
+        // Windows are aligned: those of one rate lie within, or are filled by, those of the other.
+        if window.is_multiple_of(other_window) {
+            1
+        } else if other_window.is_multiple_of(window) {
+            other_window / window
+        } else {
+            return false;
+        }
+    } else {
+        // Of its window a rate is sure of all but one slot; the other counts at most a slot more than its window.
+        other_window.saturating_add(other_slot).div_ceil((window - slot).max(1))
+    };
+    limit.saturating_mul(spans) <= other_limit
+}
