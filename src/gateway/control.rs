@@ -192,10 +192,10 @@ impl Control {
             Ok(reloaded) => {
                 state.refused = None;
                 state.last_error = None;
-                self.counts.reloaded(true);
                 match &reloaded {
                     Reloaded::Unchanged => tracing::info!("configuration unchanged"),
                     Reloaded::Changed(plan) => {
+                        self.counts.reloaded(true);
                         tracing::info!(generation = state.feed.generation(), "configuration reloaded\n{plan}");
                     }
                 }

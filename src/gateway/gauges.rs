@@ -18,7 +18,13 @@ macro_rules! family {
 }
 
 family!(GENERATION, Gauge, "sluicegate_config_generation", "Which configuration runs; grows with each change.", []);
-family!(RELOADS, Counter, "sluicegate_reloads_total", "Reloads by result.", ["result"]);
+family!(
+    RELOADS,
+    Counter,
+    "sluicegate_reloads_total",
+    "Reloads by result: done if anything changed, refused if the file was wrong.",
+    ["result"]
+);
 family!(OPEN, Gauge, "sluicegate_client_connections", "Open client connections.", []);
 family!(IN_FLIGHT, Gauge, "sluicegate_requests_in_flight", "Requests sent upstream that have not ended.", []);
 family!(KEYS, Gauge, "sluicegate_limit_keys", "Keys that a limit's table holds.", ["limit"]);

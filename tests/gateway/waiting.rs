@@ -98,6 +98,7 @@ fn waiters_are_let_go_when_their_limit_is_removed() {
         waiter.send("GET", "/", &[], b"");
     }
     gateway.wait_metric("sluicegate_limit_waiting", &[], 1.0);
+    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"refused\""], 2.0);
     let free = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n";
     assert_eq!(gateway.reload(free).status, 200);
     let statuses: Vec<u16> = waiters.iter_mut().map(|waiter| waiter.read_answer(false).unwrap().status).collect();
