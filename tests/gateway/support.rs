@@ -24,6 +24,27 @@ static QUIET: RwLock<()> = RwLock::new(());
 
 thread_local! {
     static MEASURES_TIME: Cell<bool> = const { Cell::new(false) };
+    static HOLDS_SHARED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A test's share. One for all of its gateways: a second would wait for a test that waits for the first to end.
+struct Shared(#[allow(dead_code, reason = "held")] RwLockReadGuard<'static, ()>);
+
+impl Shared {
+    fn take() -> Option<Self> {
+        if MEASURES_TIME.get() || HOLDS_SHARED.get() {
+            return None;
+        }
+        let shared = Self(QUIET.read().unwrap_or_else(PoisonError::into_inner));
+        HOLDS_SHARED.set(true);
+        Some(shared)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        HOLDS_SHARED.set(false);
+    }
 }
 
 /// What a test holds that measures time.
@@ -44,7 +65,7 @@ impl Drop for Alone {
 
 /// A gateway process, ended when it is dropped.
 pub struct Gateway {
-    _shared: Option<RwLockReadGuard<'static, ()>>,
+    _shared: Option<Shared>,
     child: Child,
     pub directory: TempDir,
     pub addresses: Vec<SocketAddr>,
@@ -84,7 +105,7 @@ impl Gateway {
     }
 
     fn spawn(mut command: Command, directory: TempDir, configuration: &str, unread: bool) -> Self {
-        let shared = (!MEASURES_TIME.get()).then(|| QUIET.read().unwrap_or_else(PoisonError::into_inner));
+        let shared = Shared::take();
         let file = directory.path().join("gateway.toml");
         fs::write(&file, configuration).unwrap();
         let log = File::create(directory.path().join("stderr.log")).unwrap();
