@@ -11,7 +11,7 @@ use super::meters::{ConnectionMeters, Meters};
 use super::snapshot::{Feed, Snapshot};
 use super::throttle::Throttle;
 use crate::telemetry::Registry;
-use crate::time::{Clock, Tick};
+use crate::time::Clock;
 use crate::upstream::{Endpoint, Server};
 
 /// How often idle upstream connections are looked at.
@@ -170,14 +170,6 @@ impl Worker {
             }
         };
         tokio::join!(sweep, prune);
-    }
-
-    /// Closes idle upstream connections; for the end.
-    pub fn close_idle(&self, now: Tick) {
-        for server in self.servers.borrow().values() {
-            server.retire();
-            server.prune(now);
-        }
     }
 }
 

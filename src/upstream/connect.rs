@@ -89,11 +89,6 @@ where
         self.idle.borrow_mut().retain(|idle| !idle.sender.is_closed() && now.since(idle.since) < MAX_IDLE_AGE);
     }
 
-    /// How many connections are idle.
-    pub fn idle_count(&self) -> usize {
-        self.idle.borrow().len()
-    }
-
     /// The connection used last, if one is idle and still open. It counts as in flight until it is dropped.
     pub async fn reuse(self: &Rc<Self>, now: Tick) -> Option<Leased<B>> {
         loop {
