@@ -60,6 +60,13 @@ pub(super) fn server(old: &Server, new: &Server) -> Changes {
         RateHeaders::Off => "off",
     });
     changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
+    changes.value("head_timeout", &old.head_timeout, &new.head_timeout, Span::to_string);
+    changes.value("keep_alive_timeout", &old.keep_alive_timeout, &new.keep_alive_timeout, Span::to_string);
+    changes.value("body_timeout", &old.body_timeout, &new.body_timeout, Span::to_string);
+    changes.value("tunnel_timeout", &old.tunnel_timeout, &new.tunnel_timeout, |timeout| or_none(*timeout));
+    changes.value("max_head_size", &old.max_head_size, &new.max_head_size, |bytes| show_size(*bytes as u64));
+    changes.value("max_head_fields", &old.max_head_fields, &new.max_head_fields, usize::to_string);
+    changes.value("max_body_size", &old.max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
     changes
 }
 
@@ -158,6 +165,7 @@ pub(super) fn upstream(old: &Upstream, new: &Upstream) -> Changes {
     changes.value("hash_balance", &old.hash_balance, &new.hash_balance, |bound| {
         bound.map_or_else(|| "off".to_owned(), |bound| bound.to_string())
     });
+    changes.value("connect_timeout", &old.connect_timeout, &new.connect_timeout, Span::to_string);
     changes
 }
 
@@ -222,6 +230,11 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     if !follows {
         changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
     }
+    let follows =
+        old.max_body_size == old_model.server.max_body_size && new.max_body_size == new_model.server.max_body_size;
+    if !follows {
+        changes.value("max_body_size", &old.max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
+    }
     changes.value("cors", &old.cors, &new.cors, |rules| cors(rules.as_ref()));
     changes
 }
@@ -275,6 +288,10 @@ fn slots(wheel: &TimerWheel) -> Vec<u32> {
 
 fn or_none(timeout: Option<Span>) -> String {
     timeout.map_or_else(|| "none".to_owned(), |timeout| timeout.to_string())
+}
+
+fn size_or_none(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "none".to_owned(), show_size)
 }
 
 fn texts(items: &[impl Display]) -> Vec<String> {

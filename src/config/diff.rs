@@ -387,6 +387,45 @@ respond = { status = 404, body = "no" }
     }
 
     #[test]
+    fn the_servers_bound_of_bodies_is_told_once() {
+        let server = "[server]\nmax_body_size = \"1MiB\"\n[[listener]]";
+        assert_eq!(
+            plan(&[("[[listener]]", server)]),
+            "[server]: changed: max_body_size none -> 1MiB\nkept: 1 listener, 1 upstream, 2 limits, 2 routes"
+        );
+        let own = ("path = \"/api\"", "path = \"/api\"\nmax_body_size = 0");
+        assert_eq!(
+            plan(&[own]),
+            "route api: changed: max_body_size none -> 0B\nkept: 1 listener, 1 upstream, 2 limits, 1 route"
+        );
+        let changed = "[server]: changed: max_body_size none -> 1MiB\n\
+                       route api: changed: max_body_size none -> 0B\nkept: 1 listener, 1 upstream, 2 limits, 1 route";
+        assert_eq!(plan(&[("[[listener]]", server), own]), changed);
+    }
+
+    #[test]
+    fn timeouts_and_sizes_of_http_change_at_once() {
+        for (line, change) in [
+            ("head_timeout = \"1s\"", "head_timeout 30s -> 1s"),
+            ("keep_alive_timeout = \"1s\"", "keep_alive_timeout 75s -> 1s"),
+            ("body_timeout = \"90s\"", "body_timeout 1m -> 90s"),
+            ("tunnel_timeout = \"none\"", "tunnel_timeout 1h -> none"),
+            ("max_head_size = \"8KiB\"", "max_head_size 64KiB -> 8KiB"),
+            ("max_head_fields = 64", "max_head_fields 128 -> 64"),
+        ] {
+            let text = BASE.replacen("[[listener]]", &format!("[server]\n{line}\n[[listener]]"), 1);
+            let plan = diff(&model(BASE), &model(&text));
+            assert!(!plan.needs_restart(), "{line}");
+            let expected = format!("[server]: changed: {change}\nkept: 1 listener, 1 upstream, 2 limits, 2 routes");
+            assert_eq!(plan.to_string(), expected);
+        }
+        assert_eq!(
+            plan(&[("name = \"app\"", "name = \"app\"\nconnect_timeout = \"250ms\"")]),
+            "upstream app: changed: connect_timeout 5s -> 250ms\nkept: 1 listener, 2 limits, 2 routes"
+        );
+    }
+
+    #[test]
     fn what_waits_for_a_restart_says_so() {
         let text = BASE.replacen("[[listener]]", "[server]\nworkers = 4\n[[listener]]", 1);
         let plan = diff(&model(BASE), &model(&text));
@@ -436,23 +475,29 @@ respond = { status = 404, body = "no" }
         /// Files over few names and values, so that two of them share many.
         fn any_file()(
             workers in 1..3_u8,
+            // Sizes of the server that no route has for its own.
+            server_size in 1..3_u8,
             limits in prop::collection::btree_map(0..4_u8, (1..3_u32, 1..3_u8, 0..2_u8), 0..4),
-            routes in prop::collection::vec((0..5_u8, 0..2_u8, any::<bool>()), 1..5),
+            routes in prop::collection::vec((0..5_u8, 0..2_u8, any::<bool>(), 0..3_usize), 1..5),
         ) -> String {
-            let mut text = format!("[server]\nworkers = {workers}\n[[listener]]\naddress = \"127.0.0.1:8080\"\n");
+            let mut text = format!(
+                "[server]\nworkers = {workers}\nmax_body_size = {server_size}\n\
+                 [[listener]]\naddress = \"127.0.0.1:8080\"\n"
+            );
             for (name, (rate, window, key)) in &limits {
                 let key = ["client-ip", "host"][usize::from(*key)];
                 let _ = write!(text, "[[limit]]\nname = \"l{name}\"\nkey = \"{key}\"\nrate = \"{rate}/{window}s\"\n");
             }
             let names: Vec<String> = limits.keys().map(|name| format!("\"l{name}\"")).collect();
             let mut seen = Vec::new();
-            for (name, path, limited) in routes {
+            for (name, path, limited, size) in routes {
                 if seen.contains(&name) {
                     continue;
                 }
                 seen.push(name);
                 let limits = if limited { names.join(", ") } else { String::new() };
                 let _ = write!(text, "[[route]]\nname = \"r{name}\"\npath = \"/{path}\"\nlimits = [{limits}]\nrespond = {{}}\n");
+                text.push_str(["", "max_body_size = 3\n", "max_body_size = \"none\"\n"][size]);
             }
             text
         }

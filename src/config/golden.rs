@@ -233,7 +233,7 @@ error: `timeout` takes a duration in quotes, not an integer
 8 | timeout = 30
   |           ^^
   |
-  = help: write it as "250ms", "5s" or "1m"
+  = help: write it as "250ms", "5s" or "1m"; or "none"
 
 error: `allow_encoded_slash` takes a boolean, not a string
  --> gateway.toml:9:23
@@ -281,7 +281,7 @@ error: `timeout` is out of range: "0s"
 3 | timeout = "0s"
   |           ^^^^
   |
-  = help: it goes from 1ms to 1d
+  = help: it goes from 1ms to 1d; or "none"
 
 error: `shutdown_grace` = "5 s" is no duration
  --> gateway.toml:4:18
@@ -316,6 +316,116 @@ error: "1h30m" is no interval for `fsync`
   = help: write "interval:1s"; it goes from 10ms to 1h
 
 gateway.toml: 6 errors"#;
+    assert_eq!(format!("\n{}", errors(text)), report);
+}
+
+#[test]
+fn timeouts_and_sizes_of_http_that_are_none() {
+    let text = r#"[server]
+head_timeout = "50ms"
+keep_alive_timeout = 75
+body_timeout = "none"
+tunnel_timeout = "0s"
+max_head_size = "2MiB"
+max_head_fields = 1000
+max_body_size = "unlimited"
+head_time_out = "1s"
+
+[[listener]]
+address = "127.0.0.1:8080"
+
+[[upstream]]
+name = "app"
+servers = ["echo:a"]
+connect_timeout = "5m"
+
+[[route]]
+name = "all"
+upstream = "app"
+max_body_size = false
+"#;
+    let report = r#"
+error: `head_timeout` is out of range: "50ms"
+ --> gateway.toml:2:16
+  |
+2 | head_timeout = "50ms"
+  |                ^^^^^^
+  |
+  = help: it goes from 100ms to 1d
+
+error: `keep_alive_timeout` takes a duration in quotes, not an integer
+ --> gateway.toml:3:22
+  |
+3 | keep_alive_timeout = 75
+  |                      ^^
+  |
+  = help: write it as "250ms", "5s" or "1m"
+
+error: `body_timeout` = "none" is no duration
+ --> gateway.toml:4:16
+  |
+4 | body_timeout = "none"
+  |                ^^^^^^
+  |
+  = help: a duration is a whole number and a unit, like "250ms", "5s" or "1m"
+
+error: `tunnel_timeout` is out of range: "0s"
+ --> gateway.toml:5:18
+  |
+5 | tunnel_timeout = "0s"
+  |                  ^^^^
+  |
+  = help: it goes from 100ms to 1d; or "none"
+
+error: `max_head_size` is out of range: "2MiB"
+ --> gateway.toml:6:17
+  |
+6 | max_head_size = "2MiB"
+  |                 ^^^^^^
+  |
+  = help: it goes from 4KiB to 1MiB
+
+error: `max_head_fields` is out of range: `1000`
+ --> gateway.toml:7:19
+  |
+7 | max_head_fields = 1000
+  |                   ^^^^
+  |
+  = help: it goes from 1 to 256
+
+error: `max_body_size` = "unlimited" is no size
+ --> gateway.toml:8:17
+  |
+8 | max_body_size = "unlimited"
+  |                 ^^^^^^^^^^^
+  |
+  = help: a size is a whole number and one of B KiB MiB GiB KB MB GB, like "64KiB"; or "none"
+
+error: unknown key `head_time_out` in [server]
+ --> gateway.toml:9:1
+  |
+9 | head_time_out = "1s"
+  | ^^^^^^^^^^^^^
+  |
+  = help: did you mean `head_timeout`?
+
+error: `connect_timeout` is out of range: "5m"
+  --> gateway.toml:17:19
+   |
+17 | connect_timeout = "5m"
+   |                   ^^^^
+   |
+   = help: it goes from 100ms to 1m
+
+error: `max_body_size` takes a size in quotes, not a boolean
+  --> gateway.toml:22:17
+   |
+22 | max_body_size = false
+   |                 ^^^^^
+   |
+   = help: write it as "64KiB", "10MB" or a plain number of bytes; or "none"
+
+gateway.toml: 10 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 
@@ -1194,7 +1304,7 @@ error: `timeout` = "1 minute" is no duration
 3 | timeout = "1 minute"
   |           ^^^^^^^^^^
   |
-  = help: " minute" is no unit of time: use ns, us, ms, s, m, h or d
+  = help: " minute" is no unit of time: use ns, us, ms, s, m, h or d; or "none"
 
 error: "127.0.0.1" is no address to listen on
  --> gateway.toml:6:11

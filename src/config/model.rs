@@ -45,6 +45,20 @@ pub struct Server {
     pub rate_headers: RateHeaders,
     /// Default of every route; `None` is "none".
     pub timeout: Option<Span>,
+    /// From the first byte of a request's head to its last, 100 ms to 24 h.
+    pub head_timeout: Span,
+    /// How long a client's connection may stay without a request, new or kept, 100 ms to 24 h.
+    pub keep_alive_timeout: Span,
+    /// How long no byte of a body may move, on either side and in either direction, 100 ms to 24 h.
+    pub body_timeout: Span,
+    /// How long no byte may move in an upgraded connection, 100 ms to 24 h; `None` is "none".
+    pub tunnel_timeout: Option<Span>,
+    /// Bytes of a request's head, 4 KiB to 1 MiB.
+    pub max_head_size: usize,
+    /// Field lines of a request's head, 1 to 256.
+    pub max_head_fields: usize,
+    /// Default of every route, bytes of a request's body; `None` is "none".
+    pub max_body_size: Option<u64>,
 }
 
 /// `rate_headers` of `[server]`.
@@ -115,6 +129,8 @@ pub struct Upstream {
     pub hash_key: KeyExpr,
     /// No server above this share of the mean load; `None` is "off".
     pub hash_balance: Option<f64>,
+    /// How long a connect to one of its servers may take, 100 ms to 60 s.
+    pub connect_timeout: Span,
 }
 
 /// One of an upstream's servers.
@@ -184,6 +200,8 @@ pub struct Route {
     pub action: Action,
     /// The route's own timeout, or the server's default; `None` is "none".
     pub timeout: Option<Span>,
+    /// Bytes of a request's body, the route's own or the server's default; 0 takes no body, `None` is "none".
+    pub max_body_size: Option<u64>,
     /// `cors`, if the route has it.
     pub cors: Option<Cors>,
 }

@@ -80,6 +80,7 @@ impl<'t> Reader<'t> {
             key_span: name.span(),
             span: value.span(),
             value: value.get_ref(),
+            alternative: "",
             findings: self.findings,
         })
     }
@@ -103,6 +104,7 @@ impl<'t> Reader<'t> {
             key_span: key.span(),
             span: value.span(),
             value: value.get_ref(),
+            alternative: "",
             findings,
         })
     }
@@ -175,6 +177,8 @@ pub(super) struct Node<'t> {
     key_span: Range<usize>,
     span: Range<usize>,
     value: &'t DeValue<'t>,
+    /// The end of every remedy: what it takes beside the type that it is read as.
+    alternative: &'static str,
     findings: &'t Findings,
 }
 
@@ -196,6 +200,7 @@ impl<'t> Node<'t> {
 
     /// Reports that it is wrong.
     pub(super) fn error(&self, message: impl Into<String>, help: impl Into<String>) {
+        let help = format!("{}{}", help.into(), self.alternative);
         self.findings.push(Finding::error(self.span(), message).help(help));
     }
 
@@ -296,7 +301,7 @@ impl<'t> Node<'t> {
     /// A duration within a range, or `"none"`.
     #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
     pub(super) fn duration_or_none(&self, range: &RangeInclusive<Span>) -> Option<Option<Span>> {
-        if self.as_text() == Some("none") { Some(None) } else { self.duration(range).map(Some) }
+        if self.as_text() == Some("none") { Some(None) } else { self.or_none().duration(range).map(Some) }
     }
 
     /// A size in bytes within a range, such as `"64KiB"`, or a plain number of bytes.
@@ -315,6 +320,12 @@ impl<'t> Node<'t> {
             self.out_of_range(&quoted(text), show_size(*range.start()), show_size(*range.end()));
         }
         in_range
+    }
+
+    /// A size in bytes within a range, or `"none"`.
+    #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+    pub(super) fn size_or_none(&self, range: &RangeInclusive<u64>) -> Option<Option<u64>> {
+        if self.as_text() == Some("none") { Some(None) } else { self.or_none().size(range).map(Some) }
     }
 
     /// One of a few words. `later` are words of later versions.
@@ -383,12 +394,18 @@ impl<'t> Node<'t> {
         Node { span: self.key_span(), ..self.place() }
     }
 
+    /// The same value, whose remedies say that it may be `"none"` too.
+    fn or_none(&self) -> Node<'t> {
+        Node { alternative: "; or \"none\"", ..self.place() }
+    }
+
     fn item(&self, item: &'t Spanned<DeValue<'t>>) -> Node<'t> {
         Node {
             label: self.label.clone(),
             key_span: self.key_span(),
             span: item.span(),
             value: item.get_ref(),
+            alternative: "",
             findings: self.findings,
         }
     }

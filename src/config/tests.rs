@@ -45,6 +45,13 @@ fn a_file_that_says_nothing_has_every_default() {
             shutdown_grace: Span::from_secs(30),
             rate_headers: RateHeaders::Auto,
             timeout: Some(Span::from_secs(60)),
+            head_timeout: Span::from_secs(30),
+            keep_alive_timeout: Span::from_secs(75),
+            body_timeout: Span::from_secs(60),
+            tunnel_timeout: Some(Span::from_secs(3_600)),
+            max_head_size: 65_536,
+            max_head_fields: 128,
+            max_body_size: None,
         }
     );
     assert_eq!(log, Log { level: "info".into(), format: LogFormat::Auto, access: AccessFormat::Off });
@@ -58,6 +65,7 @@ fn a_file_that_says_nothing_has_every_default() {
     assert!(!route.pattern.allow_encoded_slash);
     assert!(route.limits.is_empty());
     assert_eq!((route.cost, route.timeout, &route.cors), (1, Some(Span::from_secs(60)), &None));
+    assert_eq!(route.max_body_size, None);
     assert_eq!(route.action, Action::Respond { status: 200, body: "".into() });
 }
 
@@ -68,6 +76,7 @@ fn each_section_has_its_defaults() {
     let upstream = &model.upstreams[0];
     assert_eq!(upstream.servers, [ServerSpec { address: ServerAddress::Echo("a".into()), weight: 1 }]);
     assert_eq!((upstream.balance, upstream.hash_balance), (Balance::Hash, Some(1.25)));
+    assert_eq!(upstream.connect_timeout, Span::from_secs(5));
     assert_eq!(upstream.hash_key.to_string(), "client-ip");
     let limit = &model.limits[0];
     assert_eq!((limit.key.to_string().as_str(), limit.on_missing_key), ("client-ip", OnMissingKey::ClientIp));
@@ -105,6 +114,13 @@ workers = 4
 shutdown_grace = "10s"
 rate_headers = "both"
 timeout = "none"
+head_timeout = "1s"
+keep_alive_timeout = "2s"
+body_timeout = "3s"
+tunnel_timeout = "4s"
+max_head_size = "5KiB"
+max_head_fields = 6
+max_body_size = "7MB"
 [log]
 level = "warn,sluicegate::proxy=debug"
 format = "json"
@@ -123,6 +139,7 @@ servers = ["127.0.0.1:9001", { address = "[::1]:9002", weight = 2 }, "echo:c"]
 balance = "hash"
 hash_key = ["client-ip", "cookie:session"]
 hash_balance = "off"
+connect_timeout = "8s"
 [[limit]]
 name = "per-client"
 key = ["client-ip", "header:x-api-key"]
@@ -150,6 +167,7 @@ limits = ["per-client"]
 cost = 5
 upstream = "app"
 timeout = "30s"
+max_body_size = "9KiB"
 on_limit = "refuse"
 allow_encoded_slash = true
 cors = { allow_origins = ["https://a.example", "http://localhost:3000"], allow_credentials = true, count_preflight = true }
@@ -175,8 +193,22 @@ redact = ["X-Session"]
 address = "127.0.0.1:9900"
 "#,
     );
-    assert_eq!(model.server.workers, Some(4));
-    assert_eq!((model.server.timeout, model.server.rate_headers), (None, RateHeaders::Both));
+    assert_eq!(
+        model.server,
+        Server {
+            workers: Some(4),
+            shutdown_grace: Span::from_secs(10),
+            rate_headers: RateHeaders::Both,
+            timeout: None,
+            head_timeout: Span::from_secs(1),
+            keep_alive_timeout: Span::from_secs(2),
+            body_timeout: Span::from_secs(3),
+            tunnel_timeout: Some(Span::from_secs(4)),
+            max_head_size: 5_120,
+            max_head_fields: 6,
+            max_body_size: Some(7_000_000),
+        }
+    );
     assert_eq!(model.log.level, "warn,sluicegate::proxy=debug");
     assert_eq!(
         model.client.trusted_proxies.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -185,6 +217,7 @@ address = "127.0.0.1:9900"
     let upstream = &model.upstreams[0];
     assert_eq!(upstream.servers[1].address, ServerAddress::Tcp { host: "::1".into(), port: 9_002 });
     assert_eq!((upstream.servers[1].weight, upstream.hash_balance), (2, None));
+    assert_eq!(upstream.connect_timeout, Span::from_secs(8));
     let limit = &model.limits[0];
     assert_eq!(limit.key.to_string(), "client-ip + header:x-api-key");
     assert_eq!((limit.timeout, limit.status, limit.cost), (Some(Span::from_secs(5)), 503, Some(3)));
@@ -200,6 +233,7 @@ address = "127.0.0.1:9900"
     assert_eq!((&route.limits[..], route.cost, &route.action), (&[0][..], 5, &Action::Forward(0)));
     assert_eq!(model.routes[1].pattern.path, PathPattern::Exact("/x/y".into()));
     assert_eq!(model.routes[1].timeout, None, "the server's, which is none");
+    assert_eq!((route.max_body_size, model.routes[1].max_body_size), (Some(9_216), Some(7_000_000)));
     let PathPattern::Regex(regex) = &model.routes[2].pattern.path else { panic!("a regex") };
     assert!(regex.is_match("/v12"));
     assert!(!regex.is_match("/v12/x") && !regex.is_match("/api/v12"), "the whole path must match");
@@ -208,6 +242,49 @@ address = "127.0.0.1:9900"
     assert_eq!((dead_letter.rotate_size, dead_letter.max_total_size), (1_000_000, 5_000_000));
     assert_eq!((dead_letter.fsync, dead_letter.redact), (Fsync::Rotate, vec!["x-session".to_owned()]));
     assert_eq!(model.admin, Some(Admin { address: "127.0.0.1:9900".parse().unwrap() }));
+}
+
+/// Each bound is the last value that is taken: the neighbour beyond it is not.
+#[test]
+fn timeouts_and_sizes_of_http_have_exact_bounds() {
+    let server = |line: &str| format!("{LEAST}[server]\n{line}\n");
+    let upstream = |line: &str| format!("{LEAST}[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n{line}\n");
+    let route = |line: &str| format!("{LEAST}{line}\n");
+    let is_taken = |text: &str| parse(text, file()).is_ok();
+    for key in ["head_timeout", "keep_alive_timeout", "body_timeout", "tunnel_timeout"] {
+        for (value, taken) in [("99ms", false), ("100ms", true), ("1d", true), ("86400001ms", false)] {
+            assert_eq!(is_taken(&server(&format!("{key} = \"{value}\""))), taken, "{key} = {value}");
+        }
+        let none = server(&format!("{key} = \"none\""));
+        assert_eq!(is_taken(&none), key == "tunnel_timeout", "{key} = none");
+    }
+    for (value, taken) in [("4095", false), ("4096", true), ("\"1MiB\"", true), ("1048577", false), ("\"none\"", false)]
+    {
+        assert_eq!(is_taken(&server(&format!("max_head_size = {value}"))), taken, "max_head_size = {value}");
+    }
+    for (value, taken) in [("0", false), ("1", true), ("256", true), ("257", false), ("\"none\"", false)] {
+        assert_eq!(is_taken(&server(&format!("max_head_fields = {value}"))), taken, "max_head_fields = {value}");
+    }
+    for (value, taken) in [("-1", false), ("0", true), ("1099511627776", true), ("1099511627777", false)] {
+        for text in [server(&format!("max_body_size = {value}")), route(&format!("max_body_size = {value}"))] {
+            assert_eq!(is_taken(&text), taken, "{text}");
+        }
+    }
+    for (value, taken) in [("99ms", false), ("100ms", true), ("1m", true), ("60001ms", false), ("none", false)] {
+        assert_eq!(is_taken(&upstream(&format!("connect_timeout = \"{value}\""))), taken, "connect_timeout = {value}");
+    }
+}
+
+#[test]
+fn none_is_no_bound_at_all() {
+    let text =
+        format!("{LEAST}max_body_size = \"none\"\n[server]\ntunnel_timeout = \"none\"\nmax_body_size = \"1MiB\"\n");
+    let Model { server, routes, .. } = model(&text);
+    assert_eq!((server.tunnel_timeout, server.max_body_size), (None, Some(1 << 20)));
+    assert_eq!(routes[0].max_body_size, None, "its own, not the server's");
+    let text = text.replace("1MiB", "none").replacen("\"none\"", "0", 1);
+    let Model { server, routes, .. } = model(&text);
+    assert_eq!((server.max_body_size, routes[0].max_body_size), (None, Some(0)), "0 takes no body");
 }
 
 /// Keys and values that the specification has and this version has not: each by its name, none as unknown.
@@ -320,7 +397,7 @@ fn the_tour_shows_the_defaults_as_they_are() {
         assert!(plan.is_empty(), "{plan}\nby {}", &TOUR[at + 2..].lines().next().unwrap());
         tried += 1;
     }
-    assert!(tried > 35, "{tried} defaults are shown");
+    assert!(tried > 43, "{tried} defaults are shown");
 }
 
 /// In the tour `# e.g. key = value` is an example: it is a known key with a good value, in place of its like.

@@ -49,9 +49,8 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, findings: &Findings) -> Opt
     }
     let mut routes = Declared::new("route", findings);
     let mut claims = route::Claims::default();
-    let timeout = server.timeout;
     for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream or respond") {
-        let (name, route) = route::lower(reader, &upstreams, &limits, timeout);
+        let (name, route) = route::lower(reader, &upstreams, &limits, &server);
         if let (Some(name), Some(route)) = (&name, &route) {
             claims.claim(name, route, findings);
         }

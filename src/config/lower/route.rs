@@ -5,14 +5,13 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use super::names::{Declared, Name, name};
-use super::sections::TIMEOUTS;
+use super::sections::{BODY_SIZES, TIMEOUTS};
 use super::{header_name, is_token, limit, path};
 use crate::admission::{HostPattern, RoutePattern};
 use crate::config::findings::{Finding, Findings, quoted, ticked};
-use crate::config::model::{Action, Cors, LimitRule, Route, Upstream};
+use crate::config::model::{Action, Cors, LimitRule, Route, Server, Upstream};
 use crate::config::reader::{Node, Reader};
 use crate::limiter::{MAX_LIMITS, Mode};
-use crate::time::Span;
 
 /// Hosts, methods or headers of one route; each may be compared with each request.
 const MAX_CONDITIONS: usize = 256;
@@ -23,12 +22,12 @@ const STATUSES: RangeInclusive<u64> = 200..=599;
 const LATER: [&str; 9] =
     ["active", "bandwidth", "host", "plans", "redirect", "refusal", "request_headers", "response_headers", "rewrite"];
 
-/// Lowers one; its name also where the rest is wrong. `timeout` is the server's.
+/// Lowers one; its name also where the rest is wrong. `server` has the defaults.
 pub(super) fn lower(
     mut reader: Reader<'_>,
     upstreams: &Declared<'_, Upstream>,
     limits: &Declared<'_, LimitRule>,
-    timeout: Option<Span>,
+    server: &Server,
 ) -> (Option<Name>, Option<Route>) {
     let name = name(&mut reader, "api");
     let pattern = pattern(&mut reader);
@@ -47,7 +46,9 @@ pub(super) fn lower(
         }
     }
     let action = action(&mut reader, upstreams);
-    let timeout = reader.optional("timeout").map_or(Some(timeout), |node| node.duration_or_none(&TIMEOUTS));
+    let timeout = reader.optional("timeout").map_or(Some(server.timeout), |node| node.duration_or_none(&TIMEOUTS));
+    let max_body_size =
+        reader.optional("max_body_size").map_or(Some(server.max_body_size), |node| node.size_or_none(&BODY_SIZES));
     if let Some(node) = reader.optional("on_limit") {
         node.choice(&[("refuse", ())], &["drop", "defer"]);
     }
@@ -61,6 +62,7 @@ pub(super) fn lower(
             cost: cost?,
             action: action?,
             timeout: timeout?,
+            max_body_size: max_body_size?,
             cors: cors?,
         })
     })();

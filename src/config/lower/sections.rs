@@ -19,11 +19,30 @@ const SHUTDOWN_GRACE: Span = Span::from_secs(30);
 /// Default of the server's `timeout`.
 const SERVER_TIMEOUT: Span = Span::from_secs(60);
 
+const HEAD_TIMEOUT: Span = Span::from_secs(30);
+const KEEP_ALIVE_TIMEOUT: Span = Span::from_secs(75);
+const BODY_TIMEOUT: Span = Span::from_secs(60);
+const TUNNEL_TIMEOUT: Span = Span::from_secs(3_600);
+const MAX_HEAD_SIZE: usize = 64 << 10;
+const MAX_HEAD_FIELDS: usize = 128;
+
 /// Most worker threads.
 const MAX_WORKERS: u64 = 1_024;
 
 /// A timeout of an exchange. What must last longer says "none".
 pub(super) const TIMEOUTS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(24 * 3_600);
+
+/// A timeout of a connection. One lost packet may hold it up for longer than the least.
+const CONNECTION_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(24 * 3_600);
+
+/// Heads of browsers with their cookies reach a few KiB; each connection may hold as much memory as the most.
+const HEAD_SIZES: RangeInclusive<u64> = 4 << 10..=1 << 20;
+
+/// Fields of one head; each is looked at with each request.
+const HEAD_FIELDS: RangeInclusive<u64> = 1..=256;
+
+/// From no body at all; what must be larger says "none".
+pub(super) const BODY_SIZES: RangeInclusive<u64> = 0..=1 << 40;
 
 /// A drain that waits longer than this is a process that does not stop.
 const GRACES: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(24 * 3_600);
@@ -51,12 +70,27 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
         node.choice(&words, &[])
     });
     let timeout = reader.optional("timeout").and_then(|node| node.duration_or_none(&TIMEOUTS));
+    let head_timeout = reader.optional("head_timeout").and_then(|node| node.duration(&CONNECTION_TIMEOUTS));
+    let keep_alive_timeout = reader.optional("keep_alive_timeout").and_then(|node| node.duration(&CONNECTION_TIMEOUTS));
+    let body_timeout = reader.optional("body_timeout").and_then(|node| node.duration(&CONNECTION_TIMEOUTS));
+    let tunnel_timeout = reader.optional("tunnel_timeout").and_then(|node| node.duration_or_none(&CONNECTION_TIMEOUTS));
+    let max_head_size = reader.optional("max_head_size").and_then(|node| node.size(&HEAD_SIZES));
+    let max_head_fields = reader.optional("max_head_fields").and_then(|node| node.integer(HEAD_FIELDS));
+    let max_body_size = reader.optional("max_body_size").and_then(|node| node.size_or_none(&BODY_SIZES));
     reader.done(&[]);
+    let count = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
     Server {
         workers,
         shutdown_grace: shutdown_grace.unwrap_or(SHUTDOWN_GRACE),
         rate_headers: rate_headers.unwrap_or(RateHeaders::Auto),
         timeout: timeout.unwrap_or(Some(SERVER_TIMEOUT)),
+        head_timeout: head_timeout.unwrap_or(HEAD_TIMEOUT),
+        keep_alive_timeout: keep_alive_timeout.unwrap_or(KEEP_ALIVE_TIMEOUT),
+        body_timeout: body_timeout.unwrap_or(BODY_TIMEOUT),
+        tunnel_timeout: tunnel_timeout.unwrap_or(Some(TUNNEL_TIMEOUT)),
+        max_head_size: count(max_head_size).unwrap_or(MAX_HEAD_SIZE),
+        max_head_fields: count(max_head_fields).unwrap_or(MAX_HEAD_FIELDS),
+        max_body_size: max_body_size.unwrap_or(None),
     }
 }
 

@@ -9,6 +9,7 @@ use crate::balance::Strategy;
 use crate::config::findings::Finding;
 use crate::config::model::{ServerAddress, ServerSpec, Upstream};
 use crate::config::reader::{Node, Reader};
+use crate::time::Span;
 
 /// Servers of one upstream. The hash ring has points for each, and a choice may look at all of them.
 const MAX_SERVERS: usize = 1_024;
@@ -19,6 +20,11 @@ const WEIGHTS: RangeInclusive<u64> = 1..=1_000;
 const HASH_BALANCES: RangeInclusive<f64> = 1.01..=100.0;
 
 const HASH_BALANCE: f64 = 1.25;
+
+const CONNECT_TIMEOUT: Span = Span::from_secs(5);
+
+/// At the least a lost packet may already look like a dead server; beyond the most a client has given up.
+const CONNECT_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(60);
 
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<Upstream>) {
@@ -51,6 +57,10 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<Upstream>) 
         Some(node) => hash_balance(&node),
         None => Some(Some(HASH_BALANCE)),
     };
+    let connect_timeout = match reader.optional("connect_timeout") {
+        Some(node) => node.duration(&CONNECT_TIMEOUTS),
+        None => Some(CONNECT_TIMEOUT),
+    };
     reader.done(&["protocol", "proxy_protocol", "tls"]);
     let upstream = (|| {
         Some(Upstream {
@@ -59,6 +69,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<Upstream>) 
             balance: balance?,
             hash_key: hash_key?,
             hash_balance: hash_balance?,
+            connect_timeout: connect_timeout?,
         })
     })();
     (name, upstream)
