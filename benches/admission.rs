@@ -10,7 +10,7 @@ use sluicegate::admission::{
     AddressHeader, Admission, ClientRules, HostPattern, KeyExpr, LimitUse, OnMissingKey, PathPattern, PlainRequest,
     RoutePattern, RouteRules, Rules,
 };
-use sluicegate::limiter::{Algorithm, Bound, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel};
+use sluicegate::limiter::{Algorithm, Bound, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Report, TimerWheel};
 use sluicegate::time::{Span, Tick};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -75,11 +75,12 @@ fn request(target: &str) -> PlainRequest {
 fn admits(c: &mut Criterion, name: &str, rules: &Rules, requests: &[PlainRequest]) {
     let mut turn = 0;
     let mut now = Tick::ZERO;
+    let mut report = Report::default();
     c.bench_function(name, |bencher| {
         bencher.iter(|| {
             turn = if turn + 1 < requests.len() { turn + 1 } else { 0 };
             now = now + Span::from_nanos(1_000);
-            let admission = rules.admit(black_box(&requests[turn]), PEER, now);
+            let admission = rules.admit(black_box(&requests[turn]), PEER, now, &mut report);
             assert!(matches!(admission, Admission::Admitted(_)), "nothing refuses here");
         });
     });

@@ -38,6 +38,7 @@ pub mod cli;
 pub mod config;
 pub mod dead_letter;
 pub mod gateway;
+pub mod http1;
 pub mod limiter;
 pub mod proxy;
 pub mod telemetry;

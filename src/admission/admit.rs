@@ -40,8 +40,6 @@ pub struct Arrival {
     pub route: Option<usize>,
     /// The path in its one spelling; `None` if it came so.
     pub path: Option<Box<str>>,
-    /// How the limits stand.
-    pub report: Report,
     /// The key of the limit that refused.
     pub key: Option<Fingerprint>,
 }
@@ -139,9 +137,11 @@ impl Rules {
 
     /// Decides about one request: who asks, along which route, under which keys, and whether the limits let it in.
     ///
-    /// `peer` is the other end of the connection. Nothing is allocated for a request that is admitted at once, if its
-    /// path came in its one spelling and the limiter's tables know its keys.
-    pub fn admit<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr, now: Tick) -> Admission {
+    /// `peer` is the other end of the connection. `report` is emptied, and then says how the limits stand, if any were
+    /// asked; it is large and would be copied at each move, so its owner keeps it. Nothing is allocated for a request
+    /// that is admitted at once, if its path came in its one spelling and the limiter's tables know its keys.
+    pub fn admit<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr, now: Tick, report: &mut Report) -> Admission {
+        report.clear();
         let identity = self.clients.identify(view, peer);
         let mut room = HostRoom::new();
         let (path, host) = match read_target(view, &mut room) {
@@ -154,13 +154,12 @@ impl Rules {
             return Admission::Malformed(Malformed::EncodedSlash);
         }
         match route {
-            Some((index, route)) => self.ask_limits((index, route), view, (host, path), identity, now),
+            Some((index, route)) => self.ask_limits((index, route), view, (host, path), identity, now, report),
             None => Admission::NoRoute(Arrival { path: path.into_changed(), ..Arrival::new(identity, None) }),
         }
     }
 
-    /// The second half of [`admit`](Self::admit), once the route is known. The arrival is made here, where it stays: it
-    /// is large, and each move is a copy.
+    /// The second half of [`admit`](Self::admit), once the route is known.
     fn ask_limits<V: RequestView + ?Sized>(
         &self,
         (index, route): (usize, &RouteRules),
@@ -168,13 +167,14 @@ impl Rules {
         (host, path): (Option<&str>, NormalPath<'_>),
         identity: Identity,
         now: Tick,
+        report: &mut Report,
     ) -> Admission {
         let mut arrival = Arrival::new(identity, Some(index));
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let mut asks = [Ask::default(); MAX_LIMITS];
         let verdict = match self.ask(route, &sources, &mut asks) {
             Ok([]) => Verdict::Admitted,
-            Ok(asks) => route.policy.check(asks, route.timeout.unwrap_or(Span::MAX), now, &mut arrival.report),
+            Ok(asks) => route.policy.check(asks, route.timeout.unwrap_or(Span::MAX), now, report),
             Err(LacksKey { limit }) => {
                 arrival.key = Some(fingerprint_in_place(&arrival.client, &self.hasher));
                 arrival.path = path.into_changed();
@@ -256,7 +256,7 @@ impl Arrival {
     #[inline]
     fn new(identity: Identity, route: Option<usize>) -> Self {
         let Identity { client, trusted_peer } = identity;
-        Self { client, trusted_peer, route, path: None, report: Report::default(), key: None }
+        Self { client, trusted_peer, route, path: None, key: None }
     }
 }
 
@@ -293,11 +293,11 @@ impl Admitted {
 }
 
 impl Waiting {
-    /// Tries to get in. `waker` is woken when there is reason to try again before `wake_at`. After the end it answers
-    /// `TimedOut`.
-    pub fn attempt(&mut self, now: Tick, waker: &Waker) -> Progress {
+    /// Tries to get in. `waker` is woken when there is reason to try again before `wake_at`. `report` is filled anew
+    /// when it is admitted or times out. After the end it answers `TimedOut`.
+    pub fn attempt(&mut self, now: Tick, waker: &Waker, report: &mut Report) -> Progress {
         let place = &mut *self.0;
-        match place.ticket.attempt(now, waker, &mut place.arrival.report) {
+        match place.ticket.attempt(now, waker, report) {
             Attempt::Admitted => {
                 Progress::Admitted(Admitted { arrival: place.arrival.clone(), facts: place.facts, waited: true })
             }
@@ -393,7 +393,19 @@ mod tests {
     }
 
     fn admit_from(rules: &Rules, peer: &str, view: &PlainRequest) -> Admission {
-        rules.admit(view, peer.parse().unwrap(), Tick::ZERO)
+        rules.admit(view, peer.parse().unwrap(), Tick::ZERO, &mut Report::default())
+    }
+
+    /// The limits that are reported for a request that is admitted, by their place in the route.
+    fn places_asked(rules: &Rules, view: &PlainRequest) -> Vec<usize> {
+        let mut report = Report::default();
+        let admission = rules.admit(view, PEER.parse().unwrap(), Tick::ZERO, &mut report);
+        assert!(is_admitted(&admission));
+        report.lines().iter().map(|line| line.limit).collect()
+    }
+
+    fn attempt(waiting: &mut Waiting, now: Tick) -> Progress {
+        waiting.attempt(now, Waker::noop(), &mut Report::default())
     }
 
     fn admit(rules: &Rules, view: &PlainRequest) -> Admission {
@@ -419,7 +431,8 @@ mod tests {
             RouteRules { timeout: Some(Span::from_secs(5)), ..route("/", Vec::new()) },
         ]);
         let now = at_millis(7);
-        let Admission::Admitted(admitted) = rules.admit(&get("/x"), PEER.parse().unwrap(), now) else {
+        let mut report = Report::default();
+        let Admission::Admitted(admitted) = rules.admit(&get("/x"), PEER.parse().unwrap(), now, &mut report) else {
             panic!("nothing stands in its way")
         };
         assert_eq!(admitted.route(), 1);
@@ -430,7 +443,7 @@ mod tests {
         let arrival = admitted.arrival();
         assert_eq!((arrival.route, arrival.path.as_deref(), arrival.trusted_peer), (Some(1), None, false));
         assert_eq!(arrival.client.to_string(), PEER);
-        assert!(arrival.report.lines().is_empty());
+        assert!(report.lines().is_empty());
     }
 
     #[test]
@@ -438,6 +451,17 @@ mod tests {
         let rules = rules(vec![route("/", Vec::new())]);
         let Admission::Admitted(admitted) = admit(&rules, &get("/")) else { panic!("nothing stands in its way") };
         assert_eq!(admitted.deadline(), None);
+    }
+
+    #[test]
+    fn the_report_is_of_this_request_alone() {
+        let limits = vec![limited(&["client-ip"], OnMissingKey::Refuse, Span::ZERO)];
+        let rules = rules(vec![route("/limited", limits), route("/free", Vec::new())]);
+        let mut report = Report::default();
+        for (path, lines) in [("/limited", 1), ("/free", 0), ("/limited", 1), ("/none", 0), ("/limited", 1), ("x", 0)] {
+            drop(rules.admit(&get(path), PEER.parse().unwrap(), Tick::ZERO, &mut report));
+            assert_eq!(report.lines().len(), lines, "{path}");
+        }
     }
 
     #[test]
@@ -481,8 +505,7 @@ mod tests {
     fn refuses_whom_the_limit_refuses_and_nobody_else() {
         let rules = rules(vec![route("/", vec![limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO)])]);
         let (one, two) = (get("/").with("k", "one"), get("/").with("k", "two"));
-        let Admission::Admitted(admitted) = admit(&rules, &one) else { panic!("the first of its key") };
-        assert_eq!(admitted.arrival().report.lines().len(), 1);
+        assert_eq!(places_asked(&rules, &one), [0]);
         let Admission::Refused(arrival, Refused::Limit(refusal)) = admit(&rules, &one) else { panic!("the second") };
         assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, Why::Rate, Some(at_millis(1_000))));
         let mut key = KeyHasher::fixed().start();
@@ -529,8 +552,7 @@ mod tests {
                 limited(&["client-ip"], OnMissingKey::Refuse, Span::ZERO),
             ],
         )]);
-        let Admission::Admitted(admitted) = admit(&rules, &get("/")) else { panic!("the first") };
-        assert_eq!(admitted.arrival().report.lines().iter().map(|line| line.limit).collect::<Vec<_>>(), [1]);
+        assert_eq!(places_asked(&rules, &get("/")), [1]);
         let Admission::Refused(arrival, Refused::Limit(refusal)) = admit(&rules, &get("/")) else {
             panic!("the second")
         };
@@ -625,17 +647,26 @@ mod tests {
         let limits = vec![limited(&["client-ip"], OnMissingKey::Refuse, Span::from_secs(5))];
         let rules = rules(vec![RouteRules { timeout: Some(Span::from_secs(9)), ..route("/", limits) }]);
         assert!(is_admitted(&admit(&rules, &get("/a/../"))));
-        let Admission::Waiting(mut waiting) = admit(&rules, &get("/a/../b")) else { panic!("it may wait") };
+        let mut report = Report::default();
+        let Admission::Waiting(mut waiting) =
+            rules.admit(&get("/a/../b"), PEER.parse().unwrap(), Tick::ZERO, &mut report)
+        else {
+            panic!("it may wait")
+        };
+        assert_eq!(report.lines().len(), 1);
         assert_eq!(waiting.limit(), Some(0));
         assert_eq!(waiting.arrival().path.as_deref(), Some("/b"));
-        let Progress::Pending { wake_at } = waiting.attempt(Tick::ZERO, Waker::noop()) else { panic!("no room yet") };
+        let Progress::Pending { wake_at } = attempt(&mut waiting, Tick::ZERO) else { panic!("no room yet") };
         assert_eq!(wake_at, at_millis(1_000));
-        let Progress::Admitted(admitted) = waiting.attempt(wake_at, Waker::noop()) else { panic!("there is room") };
+        let mut report = Report::default();
+        let Progress::Admitted(admitted) = waiting.attempt(wake_at, Waker::noop(), &mut report) else {
+            panic!("there is room")
+        };
         assert!(admitted.waited());
         assert_eq!(admitted.arrived(), Tick::ZERO);
         assert_eq!(admitted.deadline(), Some(at_millis(9_000)), "from its arrival, not from its admission");
         assert_eq!(admitted.arrival().path.as_deref(), Some("/b"));
-        assert_eq!(admitted.arrival().report.lines().len(), 1);
+        assert_eq!(report.lines().len(), 1);
         assert_eq!(waiting.limit(), None);
     }
 
@@ -648,8 +679,8 @@ mod tests {
         let rules = rules(vec![route("/", limits)]);
         assert!(is_admitted(&admit(&rules, &get("/"))));
         let Admission::Waiting(mut waiting) = admit(&rules, &get("/")) else { panic!("it may wait") };
-        let Progress::Pending { .. } = waiting.attempt(Tick::ZERO, Waker::noop()) else { panic!("no room yet") };
-        let Progress::TimedOut(arrival, refusal) = waiting.attempt(at_millis(60_000), Waker::noop()) else {
+        let Progress::Pending { .. } = attempt(&mut waiting, Tick::ZERO) else { panic!("no room yet") };
+        let Progress::TimedOut(arrival, refusal) = attempt(&mut waiting, at_millis(60_000)) else {
             panic!("its time is over")
         };
         assert_eq!((refusal.limit, refusal.why), (1, Why::WaitTimeout));

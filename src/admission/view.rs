@@ -16,8 +16,8 @@ pub trait RequestView {
     fn query(&self) -> Option<&str>;
     /// The value of the first field line called `name`, which is lower case.
     fn header(&self, name: &str) -> Option<&[u8]>;
-    /// Calls `visit` with the value of every field line called `name`, which is lower case, in order.
-    fn for_each_header(&self, name: &str, visit: &mut dyn FnMut(&[u8]));
+    /// Calls `visit` with the value of every field line called `name`, which is lower case, in order. It may keep them.
+    fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8]));
 }
 
 /// A request made of owned parts, for what is not traffic: explaining a decision, simulating a log, tests, benches.
@@ -78,7 +78,7 @@ impl RequestView for PlainRequest {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_slice())
     }
 
-    fn for_each_header(&self, name: &str, visit: &mut dyn FnMut(&[u8])) {
+    fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {
         for (_, value) in self.headers.iter().filter(|(own, _)| own == name) {
             visit(value);
         }

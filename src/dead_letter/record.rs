@@ -48,11 +48,13 @@ pub enum Reason {
     UpstreamError,
     /// It was kept to be sent later.
     Deferred,
+    /// Its head or its body was larger than allowed.
+    TooLarge,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RateLimited,
         Self::QueueFull,
         Self::WaitTimeout,
@@ -61,6 +63,7 @@ impl Reason {
         Self::Overload,
         Self::UpstreamError,
         Self::Deferred,
+        Self::TooLarge,
     ];
 
     /// As it is written.
@@ -74,6 +77,7 @@ impl Reason {
             Self::Overload => "overload",
             Self::UpstreamError => "upstream-error",
             Self::Deferred => "deferred",
+            Self::TooLarge => "too-large",
         }
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use crate::admission::{KeyExpr, LimitUse, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
-use crate::config::{Action, LimitRule, Model, Route, ServerAddress, Upstream};
+use crate::config::{Action, LimitRule, Model, Route, Server, ServerAddress, Upstream};
 use crate::dead_letter::{DeadLetters, Redactor, Settings};
+use crate::http1::HeadLimits;
 use crate::limiter::{Algorithm, KeyHasher, Limit, Mode, Policy, PolicyError};
-use crate::proxy::{LimitPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan};
+use crate::proxy::{Http1Plan, LimitPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::upstream::{EchoServers, Endpoint, Load};
@@ -155,6 +156,7 @@ pub fn build(
         routes: model.routes.iter().map(route_plan).collect(),
         limits: model.limits.iter().map(limit_plan).collect(),
         upstreams,
+        http1: http1_plan(&model.server),
         rate_headers: model.server.rate_headers,
         dead_letters,
         access_log,
@@ -206,6 +208,7 @@ fn upstream_plan(
     Ok(UpstreamPlan {
         name: Arc::clone(&upstream.name),
         balancer: Balancer::new(upstream.balance, bound, &shares),
+        connect_timeout: upstream.connect_timeout,
         counts_all_workers: matches!(upstream.balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
         servers,
     })
@@ -266,6 +269,17 @@ fn route_plan(route: &Route) -> RoutePlan {
         cors: route.cors.clone(),
         limits: route.limits.clone(),
         timeout: route.timeout,
+        max_body_size: route.max_body_size,
+    }
+}
+
+fn http1_plan(server: &Server) -> Http1Plan {
+    Http1Plan {
+        head: HeadLimits { max_bytes: server.max_head_size, max_fields: server.max_head_fields },
+        head_timeout: server.head_timeout,
+        keep_alive_timeout: server.keep_alive_timeout,
+        body_timeout: server.body_timeout,
+        tunnel_timeout: server.tunnel_timeout,
     }
 }
 

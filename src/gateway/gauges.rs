@@ -27,6 +27,7 @@ family!(
 );
 family!(OPEN, Gauge, "sluicegate_client_connections", "Open client connections.", []);
 family!(IN_FLIGHT, Gauge, "sluicegate_requests_in_flight", "Requests sent upstream that have not ended.", []);
+family!(TUNNELS, Gauge, "sluicegate_tunnels_open", "Connections that speak another protocol, such as WebSocket.", []);
 family!(KEYS, Gauge, "sluicegate_limit_keys", "Keys that a limit's table holds.", ["limit"]);
 family!(WAITING, Gauge, "sluicegate_limit_waiting", "Requests in the queues of a limit.", ["limit"]);
 family!(EVICTED, Counter, "sluicegate_limit_evicted_total", "Keys evicted from a limit's table.", ["limit", "state"]);
@@ -76,6 +77,10 @@ pub fn of_process(
             open.iter().map(|worker| worker.connections.load(Ordering::Relaxed)).sum()
         }),
     );
+    let tunnels = gauges.clone();
+    all.push(registry.observe_with(&TUNNELS, &[], move || {
+        tunnels.iter().map(|worker| worker.tunnels.load(Ordering::Relaxed)).sum()
+    }));
     all.push(registry.observe_with(&IN_FLIGHT, &[], move || {
         gauges.iter().map(|worker| worker.in_flight.load(Ordering::Relaxed)).sum()
     }));

@@ -1,18 +1,16 @@
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http_body::Frame;
-
-use super::h1::Head;
 use super::listener::Connection;
 use super::meters::Outcome;
+use super::scratch::{Lent, Scratch};
 use super::worker::{View, Worker};
-use crate::admission::{ClientIp, KeyPart, RequestView};
+use crate::admission::{ClientIp, KeyPart};
 use crate::dead_letter::{Draft, Event, Quota, Reason};
+use crate::http1::{Request, Version};
 use crate::limiter::{Fingerprint, Refusal};
 use crate::telemetry::AccessEntry;
 use crate::time::Tick;
@@ -21,6 +19,8 @@ use crate::time::Tick;
 const CLIENT_KEY: u8 = 255;
 /// Longest request id that is taken over from a trusted peer, in bytes.
 const MAX_REQUEST_ID: usize = 128;
+/// Bytes of a `traceparent` of version 00.
+const TRACEPARENT_BYTES: usize = 55;
 
 /// One request from its arrival to its end. Whatever happens, dropping it records exactly one outcome.
 pub struct Exchange {
@@ -32,19 +32,22 @@ pub struct Exchange {
     pub arrived: Tick,
     /// Its connection.
     pub connection: Rc<Connection>,
-    /// What the client sent.
-    pub head: Head,
-    /// Its id, in logs and upstream.
-    pub request_id: String,
-    /// The trace that starts here if the request brought none.
-    pub new_traceparent: String,
+    /// What it works with, the request among it.
+    pub scratch: Lent,
+    /// Bytes of the request's head at the start of what came in; 0 if there is none that could be understood.
+    pub head_bytes: usize,
+    /// Bytes behind the head that are the part of its body that came with it, as it is written on.
+    pub body_here: usize,
+    /// Where in what came in the next request begins, once this one is complete.
+    pub rest_at: usize,
     /// What happened to it so far.
     pub story: Story,
-    /// Whether the request's body has been read to its end.
-    pub upload_ended: Rc<Cell<bool>>,
+    /// Bytes of the response's body that went out.
+    pub bytes_sent: u64,
+    id: [u64; 3],
     outcome: Outcome,
-    bytes_sent: u64,
-    ended: RefCell<Option<Tick>>,
+    ended: Cell<Option<Tick>>,
+    recorded: bool,
 }
 
 /// What happened to a request, as logs and dead letters tell it.
@@ -54,8 +57,8 @@ pub struct Story {
     pub route: Option<usize>,
     /// Who asked.
     pub client: Option<ClientIp>,
-    /// The upstream that it went to, and the server there.
-    pub upstream: Option<(Arc<str>, Arc<str>)>,
+    /// The upstream that it went to, and the server there, by their places.
+    pub upstream: Option<(usize, usize)>,
     /// How often it was sent.
     pub attempts: u32,
     /// The status that went out, or will.
@@ -67,43 +70,71 @@ pub struct Story {
 }
 
 impl Exchange {
-    /// A request that has just arrived.
-    pub fn new(worker: Rc<Worker>, connection: Rc<Connection>, head: Head, arrived: Tick) -> Box<Self> {
-        let view = worker.view();
-        connection.begin();
-        let (one, two, three) = (worker.random(), worker.random(), worker.random());
-        Box::new(Self {
-            view,
+    /// A request that has just arrived, with `head_bytes` of head in `scratch`.
+    pub fn new(
+        worker: &Rc<Worker>,
+        connection: &Rc<Connection>,
+        scratch: Lent,
+        head_bytes: usize,
+        arrived: Tick,
+    ) -> Self {
+        Self {
+            view: worker.view(),
             arrived,
-            connection,
-            head,
-            request_id: format!("{one:016x}{two:016x}"),
-            // A trace id and a span id may not be all zeros.
-            new_traceparent: format!("00-{one:016x}{two:016x}-{:016x}-00", three | 1),
+            connection: Rc::clone(connection),
+            scratch,
+            head_bytes,
+            body_here: 0,
+            rest_at: head_bytes,
             story: Story::default(),
-            upload_ended: Rc::new(Cell::new(false)),
-            outcome: Outcome::ClientGone,
             bytes_sent: 0,
-            ended: RefCell::new(None),
-            worker,
-        })
+            id: [worker.random(), worker.random(), worker.random()],
+            outcome: Outcome::ClientGone,
+            ended: Cell::new(None),
+            recorded: false,
+            worker: Rc::clone(worker),
+        }
+    }
+
+    /// What the client sent.
+    pub fn request(&self) -> Request<'_> {
+        let bytes = self.scratch.inbound.filled().get(..self.head_bytes).unwrap_or_default();
+        self.scratch.request.on(bytes)
     }
 
     /// Takes the id of a trusted peer over.
     pub fn adopt_request_id(&mut self) {
-        let theirs = self.head.header("x-request-id").and_then(|value| std::str::from_utf8(value).ok());
-        if let Some(id) = theirs
+        let Scratch { inbound, request, request_id, .. } = &mut *self.scratch;
+        let bytes = inbound.filled().get(..self.head_bytes).unwrap_or_default();
+        if let Some(id) = request.on(bytes).field(b"x-request-id")
             && !id.is_empty()
             && id.len() <= MAX_REQUEST_ID
-            && id.bytes().all(|byte| byte.is_ascii_graphic())
+            && id.iter().all(u8::is_ascii_graphic)
         {
-            id.clone_into(&mut self.request_id);
+            request_id.extend_from_slice(id);
         }
     }
 
-    /// Counts what goes out.
-    pub fn sent(&mut self, frame: &Frame<Bytes>) {
-        self.bytes_sent += frame.data_ref().map_or(0, |data| data.len() as u64);
+    /// Gives the request an id, if it has none yet.
+    pub fn ensure_request_id(&mut self) {
+        let [one, two, _] = self.id;
+        let id = &mut self.scratch.request_id;
+        if id.is_empty() {
+            id.resize(32, 0);
+            write_hex(one, &mut id[..16]);
+            write_hex(two, &mut id[16..]);
+        }
+    }
+
+    /// The trace that starts here if the request brought none (W3C Trace Context, version 00).
+    pub fn new_traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
+        let [one, two, three] = self.id;
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        write_hex(one, &mut text[3..19]);
+        write_hex(two, &mut text[19..35]);
+        // A span id may not be all zeros.
+        write_hex(three | 1, &mut text[36..52]);
+        text
     }
 
     /// Says how it ended. An exchange that nobody finishes was left by its client.
@@ -111,22 +142,25 @@ impl Exchange {
         self.outcome = outcome;
     }
 
+    /// Ends it and gives back what it worked with, for the next request of the same connection.
+    pub fn end(mut self) -> Lent {
+        self.record();
+        self.scratch.take()
+    }
+
+    /// A reading of the clock that serves as the last one.
+    pub fn ended_at(&self, now: Tick) {
+        self.ended.set(Some(now));
+    }
+
     /// The second and last clock reading, taken when it is first asked for.
     pub fn ended(&self) -> Tick {
-        *self.ended.borrow_mut().get_or_insert_with(|| self.worker.clock.now())
-    }
-
-    /// The deadline passed while the body was on its way.
-    pub fn timed_out_late(&mut self) {
-        self.finish(Outcome::Timeout);
-        self.blame_timeout();
-        self.write_dead_letter(Reason::Timeout, self.client_key(), None);
-    }
-
-    /// The upstream broke its body off.
-    pub fn broken_off_late(&mut self) {
-        self.finish(Outcome::UpstreamError);
-        self.write_dead_letter(Reason::UpstreamError, self.client_key(), None);
+        if let Some(ended) = self.ended.get() {
+            return ended;
+        }
+        let now = self.worker.clock.now();
+        self.ended.set(Some(now));
+        now
     }
 
     /// Finds the limit whose timeout was the one that ended the request; none if it was the route's own.
@@ -147,18 +181,21 @@ impl Exchange {
     }
 
     /// Whom records that no limit caused are counted by, so that one client cannot use all of the log's rate up.
-    pub fn client_key(&self) -> Option<Fingerprint> {
+    pub fn client_key(&self) -> Fingerprint {
         let mut key = self.view.snapshot.hasher.start();
-        key.part(CLIENT_KEY, &self.story.client.as_ref()?.key());
-        Some(key.finish())
+        match (&self.story.client, self.connection.peer.ip().to_canonical()) {
+            (Some(client), _) => key.part(CLIENT_KEY, &client.key()),
+            (None, IpAddr::V4(peer)) => key.part(CLIENT_KEY, &peer.octets()),
+            // The usual share of one client; who it is could not be read.
+            (None, IpAddr::V6(peer)) => key.part(CLIENT_KEY, &peer.octets()[..8]),
+        }
+        key.finish()
     }
 
     /// Offers the dead-letter log a record, without waiting.
     pub fn write_dead_letter(&self, reason: Reason, key: Option<Fingerprint>, refusal: Option<&Refusal>) {
         let Some(log) = &self.view.snapshot.dead_letters else { return };
-        let route = self.story.route.and_then(|route| self.view.snapshot.routes.get(route)).map(|route| &route.name);
-        let limit = self.limit_name();
-        let event = Event { reason, limit, route, key, now: self.ended() };
+        let event = Event { reason, limit: self.limit_name(), route: self.route_name(), key, now: self.ended() };
         log.offer(&event, || self.draft(reason, refusal));
     }
 
@@ -168,21 +205,22 @@ impl Exchange {
     }
 
     fn draft(&self, reason: Reason, refusal: Option<&Refusal>) -> Draft {
-        let snapshot = &self.view.snapshot;
         let now = self.ended();
+        let request = self.request();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Draft {
             at: now,
             reason,
             limit: self.limit_name().cloned(),
-            route: self.story.route.and_then(|route| snapshot.routes.get(route)).map(|route| Arc::clone(&route.name)),
-            upstream: self.story.upstream.as_ref().map(|(upstream, _)| Arc::clone(upstream)),
+            route: self.route_name().cloned(),
+            upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
             client_ip: Some(self.client_address()),
             key: self.key_parts(),
-            method: self.head.method().to_owned(),
-            host: self.head.authority().unwrap_or_default().to_owned(),
-            path: self.head.path().to_owned(),
-            query: self.head.query().map(str::to_owned),
-            headers: self.head.fields_as_text(),
+            method: request.method().to_owned(),
+            host: request.authority().unwrap_or_default().to_owned(),
+            path: request.path().to_owned(),
+            query: request.query().map(str::to_owned),
+            headers: request.fields().map(|(name, value)| (text(name).to_ascii_lowercase(), text(value))).collect(),
             // A limit that was replaced while the request waited has no numbers any more.
             quota: refusal.filter(|refusal| refusal.quota > 0).map(|refusal| Quota {
                 limit: refusal.quota,
@@ -193,14 +231,32 @@ impl Exchange {
             status: self.story.status.unwrap_or(0),
             attempts: self.story.attempts,
             trace_id: Some(self.trace_id()),
-            request_id: Some(self.request_id.clone()),
+            request_id: Some(self.request_id()),
         }
+    }
+
+    fn record(&mut self) {
+        self.recorded = true;
+        self.view.meters.finished(self.story.route, self.outcome, self.story.status);
+        self.log();
+        self.scratch.request_id.clear();
+    }
+
+    fn route_name(&self) -> Option<&Arc<str>> {
+        self.view.snapshot.routes.get(self.story.route?).map(|route| &route.name)
+    }
+
+    /// The upstream and the server that it went to.
+    pub fn upstream_names(&self) -> Option<(&Arc<str>, &Arc<str>)> {
+        let (upstream, server) = self.story.upstream?;
+        let plan = self.view.snapshot.upstreams.get(upstream)?;
+        Some((&plan.name, &plan.servers.get(server)?.0.name))
     }
 
     fn key_parts(&self) -> Vec<KeyPart> {
         match (&self.story.client, self.story.route, self.story.limit) {
             (Some(client), Some(route), Some(limit)) => {
-                self.view.snapshot.rules.describe_key(&self.head, client, route, limit)
+                self.view.snapshot.rules.describe_key(&self.request(), client, route, limit)
             }
             _ => Vec::new(),
         }
@@ -210,42 +266,52 @@ impl Exchange {
         self.story.client.as_ref().map_or_else(|| self.connection.peer.ip().to_canonical(), ClientIp::addr)
     }
 
+    /// Its id, in words.
+    pub fn request_id(&self) -> String {
+        let [one, two, _] = self.id;
+        match &*self.scratch.request_id {
+            [] => format!("{one:016x}{two:016x}"),
+            id => String::from_utf8_lossy(id).into_owned(),
+        }
+    }
+
     fn trace_id(&self) -> String {
-        let theirs = self.head.header("traceparent").filter(|value| super::headers::is_traceparent(value));
-        let parent = theirs.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or(&self.new_traceparent);
-        parent.get(3..35).unwrap_or_default().to_owned()
+        let own = self.new_traceparent();
+        let request = self.request();
+        let theirs = request.field(b"traceparent").filter(|value| super::headers::is_traceparent(value));
+        String::from_utf8_lossy(theirs.unwrap_or(&own).get(3..35).unwrap_or_default()).into_owned()
     }
 
     fn log(&self) {
         let Some(log) = &self.view.snapshot.access_log else { return };
         let redactor = &self.view.snapshot.redactor;
-        let text = |name| {
-            let value = String::from_utf8_lossy(self.head.header(name)?);
+        let request = self.request();
+        let text = |name: &str| {
+            let value = String::from_utf8_lossy(request.field(name.as_bytes())?);
             Some(redactor.header(name, &value).into_owned())
         };
-        let mut target = self.head.path().to_owned();
-        if let Some(query) = self.head.query() {
+        let mut target = request.path().to_owned();
+        if let Some(query) = request.query() {
             // Writing into a String cannot fail.
             let _ = write!(target, "?{}", redactor.query(query));
         }
-        let snapshot = &self.view.snapshot;
         log.offer(AccessEntry {
             at: self.arrived,
             client: self.client_address(),
-            method: self.head.method().to_owned(),
-            host: self.head.authority().unwrap_or_default().to_owned(),
+            method: request.method().to_owned(),
+            host: request.authority().unwrap_or_default().to_owned(),
             target,
-            protocol: self.head.protocol(),
+            protocol: if self.scratch.request.version() == Version::Http10 { "HTTP/1.0" } else { "HTTP/1.1" },
             // 499 is nginx's way to say that the client did not wait for an answer.
             status: self.story.status.unwrap_or(499),
             bytes_sent: self.bytes_sent,
             took: self.ended().since(self.arrived),
-            route: self.story.route.and_then(|route| snapshot.routes.get(route)).map(|route| Arc::clone(&route.name)),
-            upstream: self.story.upstream.as_ref().map(|(upstream, _)| Arc::clone(upstream)),
-            server: self.story.upstream.as_ref().map(|(_, server)| Arc::clone(server)),
+            route: self.route_name().cloned(),
+            upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
+            server: self.upstream_names().map(|(_, server)| Arc::clone(server)),
             outcome: self.outcome.text(),
             limit: self.limit_name().cloned(),
-            request_id: self.request_id.clone(),
+            request_id: self.request_id(),
             user_agent: text("user-agent"),
             referer: text("referer"),
         });
@@ -254,9 +320,27 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.view.meters.finished(self.story.route, self.outcome, self.story.status);
-        self.log();
-        self.connection.end();
-        self.worker.publish_in_flight();
+        if !self.recorded {
+            self.record();
+        }
+    }
+}
+
+/// Sixteen digits, lower case.
+fn write_hex(number: u64, out: &mut [u8]) {
+    for (place, digit) in out.iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(number >> (60 - 4 * place.min(15)) & 15) as usize];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_has_all_its_digits() {
+        let mut text = [0; 16];
+        write_hex(0x0123_4567_89ab_cdef, &mut text);
+        assert_eq!(&text, b"0123456789abcdef");
     }
 }

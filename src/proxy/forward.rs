@@ -1,99 +1,112 @@
 //! Sends an admitted request to a server of its upstream. The only place that retries.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::task::Poll;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
-
-use super::body::RequestBody;
+use super::broken::{Broken, Late};
+use super::client::Client;
 use super::exchange::Exchange;
 use super::headers::{self, Forwarding};
+use super::relay::{Bounds, End, Relay};
+use super::relay_head::offered_protocols;
+use super::scratch::Scratch;
+use super::watch::poll_gone;
 use super::worker::View;
-use crate::admission::{Admitted, RequestView};
+use crate::admission::Admitted;
 use crate::balance::Facts;
+use crate::http1::{Framing, HeadWriter, Version};
+use crate::time::Tick;
 use crate::upstream::{ConnectError, Leased, Server};
 
 /// To how many servers a connect is tried for one request.
 const MAX_CONNECT_TRIES: usize = 3;
 
-/// Why there is no response.
-#[derive(Debug)]
-pub enum ForwardError {
-    /// No server could be reached; the last error.
-    Unreachable(Option<ConnectError>),
-    /// The server broke the exchange off.
-    Broken(hyper::Error),
-    /// The client broke its request off.
-    Client(hyper::Error),
-    /// The server switched protocols, which nobody had asked of it.
-    Unasked,
-    /// The request's target cannot be sent on.
-    Target,
-}
-
-impl std::fmt::Display for ForwardError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unreachable(Some(error)) => write!(f, "{error}"),
-            Self::Unreachable(None) => write!(f, "the upstream has no server"),
-            Self::Broken(error) => write!(f, "the server broke off: {error}"),
-            Self::Client(error) => write!(f, "the client broke off: {error}"),
-            Self::Unasked => write!(f, "the server answered 101 to a request without Upgrade"),
-            Self::Target => write!(f, "the target cannot be sent on"),
-        }
-    }
-}
-
-/// A response head and the connection that its body comes over.
-pub type Forwarded = (Response<Incoming>, Leased<RequestBody>);
-
-/// Sends the request and waits for the head of its response. Only what admission let through gets here.
+/// Sends the request and relays the response. Only what admission let through gets here.
 ///
 /// A server that cannot be reached was sent nothing, so another one is tried. A connection that had been idle and turns
-/// out to be dead is replaced once, if the request was not written or may be repeated.
+/// out to be dead is replaced once, if nothing was written or the request may be repeated, and all of it is still here.
 pub async fn forward(
     exchange: &mut Exchange,
-    admitted: Admitted,
+    client: &mut Client,
+    admitted: &Admitted,
     upstream: usize,
-    body: RequestBody,
-) -> Result<Forwarded, ForwardError> {
+) -> Result<(End, Leased), Broken> {
     let view = Rc::clone(&exchange.view);
-    let mut pick = Pick::new(&view, exchange, &admitted, upstream);
-    let mut body = Some(body);
+    let bounds = bounds(exchange, admitted);
+    write_request(exchange, admitted);
+    let first = exchange.scratch.to_upstream.waiting();
+    let is_whole = exchange.scratch.upload.is_complete();
+    let mut pick = Pick::new(&view, exchange, admitted, upstream);
     loop {
-        let (server, mut lease) = pick.connection(exchange).await?;
-        let empty = body.as_ref().is_some_and(RequestBody::is_empty);
-        let request = request(exchange, &admitted, body.take().unwrap_or(EMPTY))?;
+        let (server, mut lease) = pick.connection(exchange, client, bounds.deadline).await?;
         exchange.story.attempts += 1;
-        let sent_at = exchange.worker.clock.now();
-        match lease.send(request).await {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => return Err(ForwardError::Unasked),
-            Ok(response) => {
-                if let Some(meters) = view.meters.upstream(upstream) {
-                    meters.seconds.observe(exchange.worker.clock.now().since(sent_at));
-                }
-                return Ok((response, lease));
-            }
-            Err((error, unsent)) => {
-                let stale = lease.is_reused() && !pick.fresh_only;
-                let repeatable = empty && is_idempotent(exchange.head.http_method()) && !error.is_parse();
-                match unsent {
-                    Some(request) if stale => body = Some(request.into_body()),
-                    None if stale && repeatable => body = Some(EMPTY),
-                    _ if error.is_user() => return Err(ForwardError::Client(error)),
-                    _ => return Err(ForwardError::Broken(error)),
+        let sent_at =
+            if lease.is_reused() && !admitted.waited() { exchange.arrived } else { exchange.worker.clock.now() };
+        let mut relay = Relay::new(exchange, client, &mut lease, bounds, sent_at);
+        match poll_fn(|cx| relay.poll(cx)).await {
+            Ok(end) => return Ok((end, lease)),
+            Err(Broken::Silent { written }) if lease.is_reused() && !pick.fresh_only => {
+                let is_repeatable = !written || exchange.scratch.request.is_idempotent();
+                if !is_whole || !is_repeatable {
+                    return Err(Broken::Silent { written });
                 }
                 if let Some(meters) = view.meters.upstream(upstream) {
                     meters.stale.inc();
                 }
+                exchange.scratch.outbound.clear();
+                exchange.scratch.to_upstream.rewind(first.clone());
                 pick.again_freshly(server);
             }
+            Err(broken) => return Err(broken),
         }
     }
 }
 
-const EMPTY: RequestBody = RequestBody::Empty(http_body_util::Empty::new());
+fn bounds(exchange: &Exchange, admitted: &Admitted) -> Bounds {
+    let plan = &exchange.view.snapshot.http1;
+    let max_body = exchange.view.snapshot.routes.get(admitted.route()).and_then(|route| route.max_body_size);
+    Bounds {
+        deadline: admitted.deadline().unwrap_or(Tick::MAX),
+        idle: plan.body_timeout,
+        head: plan.head,
+        max_body: max_body.unwrap_or(u64::MAX),
+    }
+}
+
+/// The request as the server gets it: the normalised path, the client's Host, our forwarding fields; and behind it what
+/// is here of its body.
+fn write_request(exchange: &mut Exchange, admitted: &Admitted) {
+    exchange.ensure_request_id();
+    let new_traceparent = exchange.new_traceparent();
+    let Exchange { connection, scratch, head_bytes, body_here, .. } = &mut *exchange;
+    let Scratch { inbound, request, to_upstream, request_id, .. } = &mut **scratch;
+    let head = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    let facts = Forwarding {
+        peer: &connection.peer_text,
+        trusted_peer: admitted.arrival().trusted_peer,
+        scheme: "http",
+        authority: head.authority().unwrap_or_default(),
+        request_id,
+        new_traceparent: &new_traceparent,
+        received_version: if request.version() == Version::Http10 { "1.0" } else { "1.1" },
+        upgrade: offered_protocols(&head),
+        expects_continue: request.expects_continue(),
+    };
+    let path = admitted.arrival().path.as_deref().unwrap_or_else(|| head.path());
+    to_upstream.clear();
+    let mut writer = HeadWriter::request(to_upstream.made(), head.method(), path, head.query());
+    headers::forward_request(&head, &facts, &mut writer);
+    match request.framing() {
+        Framing::None | Framing::UntilClose => {}
+        Framing::Length(length) => writer.number(b"content-length", length),
+        Framing::Chunked => writer.field(b"transfer-encoding", b"chunked"),
+    }
+    writer.end();
+    let body = *head_bytes..*head_bytes + *body_here;
+    to_upstream.add(inbound.filled(), body);
+}
 
 /// Which server comes next.
 struct Pick<'v> {
@@ -127,7 +140,7 @@ impl<'v> Pick<'v> {
         self.fresh_only = true;
     }
 
-    fn server(&mut self, worker: usize) -> Option<(usize, Rc<Server<RequestBody>>)> {
+    fn server(&mut self, worker: usize) -> Option<(usize, &'v Rc<Server>)> {
         let servers = self.view.servers.get(self.upstream)?;
         let plan = self.view.snapshot.upstreams.get(self.upstream)?;
         let own_load = |index: usize| servers.get(index).map_or(0, |server| server.load().of(worker));
@@ -141,22 +154,26 @@ impl<'v> Pick<'v> {
                 excluded: &self.excluded,
             })
         })?;
-        servers.get(choice).map(|server| (choice, Rc::clone(server)))
+        servers.get(choice).map(|server| (choice, server))
     }
 
-    async fn connection(&mut self, exchange: &mut Exchange) -> Result<(usize, Leased<RequestBody>), ForwardError> {
+    async fn connection(
+        &mut self,
+        exchange: &mut Exchange,
+        client: &mut Client,
+        deadline: Tick,
+    ) -> Result<(usize, Leased), Broken> {
         let mut last = None;
         while self.excluded.len() < MAX_CONNECT_TRIES {
             let Some((index, server)) = self.server(exchange.worker.index) else { break };
-            if let Some(plan) = self.view.snapshot.upstreams.get(self.upstream) {
-                exchange.story.upstream = Some((Arc::clone(&plan.name), Arc::clone(&server.endpoint().name)));
-            }
+            exchange.story.upstream = Some((self.upstream, index));
             if !self.fresh_only
-                && let Some(lease) = server.reuse(exchange.arrived).await
+                && let Some(lease) = server.reuse(exchange.arrived)
             {
                 return Ok((index, lease));
             }
-            match server.connect().await {
+            // Boxed, since it is rare and large, and every connection would carry the room for it.
+            match Box::pin(self.connect(server, exchange, client, deadline)).await? {
                 Ok(lease) => return Ok((index, lease)),
                 Err(error) => {
                     tracing::debug!(server = %server.endpoint().name, %error, "cannot connect");
@@ -168,37 +185,32 @@ impl<'v> Pick<'v> {
                 }
             }
         }
-        Err(ForwardError::Unreachable(last))
+        Err(Broken::Unreachable(last))
     }
-}
 
-/// The request as the server gets it: the normalised path, the client's Host, our forwarding fields.
-fn request(exchange: &Exchange, admitted: &Admitted, body: RequestBody) -> Result<Request<RequestBody>, ForwardError> {
-    let head = &exchange.head;
-    let path = admitted.arrival().path.as_deref().unwrap_or_else(|| head.path());
-    let target = match head.query() {
-        Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
-    };
-    let mut fields = HeaderMap::with_capacity(32);
-    let facts = Forwarding {
-        peer: exchange.connection.peer.ip(),
-        trusted_peer: admitted.arrival().trusted_peer,
-        scheme: head.scheme(),
-        authority: head.authority().unwrap_or_default(),
-        request_id: &exchange.request_id,
-        new_traceparent: &exchange.new_traceparent,
-        received_version: if head.protocol() == "HTTP/1.0" { "1.0" } else { "1.1" },
-    };
-    headers::forward_request(head, &facts, &mut fields);
-    let mut request = Request::new(body);
-    *request.method_mut() = head.http_method().clone();
-    *request.uri_mut() = Uri::try_from(target).map_err(|_| ForwardError::Target)?;
-    *request.headers_mut() = fields;
-    Ok(request)
-}
-
-/// Whether doing it twice is the same as doing it once (RFC 9110, 9.2.2).
-fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
+    async fn connect(
+        &self,
+        server: &Rc<Server>,
+        exchange: &mut Exchange,
+        client: &mut Client,
+        deadline: Tick,
+    ) -> Result<Result<Leased, ConnectError>, Broken> {
+        let patience = self.view.snapshot.upstreams.get(self.upstream).map(|plan| plan.connect_timeout);
+        let until = exchange.worker.clock.now() + patience.unwrap_or_default();
+        let mut connecting = pin!(Rc::clone(server).connect());
+        poll_fn(|cx| {
+            if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
+                return Poll::Ready(Ok(connected));
+            }
+            if poll_gone(cx, exchange, client, deadline.min(until)).is_ready() {
+                return Poll::Ready(Err(Broken::ClientGone));
+            }
+            match exchange.worker.alarms.recently() {
+                now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
+                now if now >= until => Poll::Ready(Ok(Err(ConnectError::Timeout))),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
 }

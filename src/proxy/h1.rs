@@ -1,292 +1,350 @@
-//! HTTP/1 clients, by hyper. A scaffold: the gateway's own codec takes its place, behind the same
-//! [`RequestView`], [`Fields`] and [`Sink`].
+//! HTTP/1 clients: a connection from its first byte to its last, one exchange after the other.
+//!
+//! While nothing comes, a connection holds no buffer and no exchange. Everything that it waits for is polled by its one
+//! task, and everything that can take too long is one alarm on the worker's wheel.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Duration;
+use std::task::{Context, Poll};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request};
-use http_body::Body;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 
-use super::body::{ResponseBody, discard};
+use super::client::Client;
 use super::exchange::Exchange;
-use super::headers::{Fields, Sink};
+use super::headers::Fields;
 use super::listener::Connection;
-use super::respond::Reply;
+use super::relay::{Afterwards, MAX_DISCARD};
+use super::scratch::{Lent, Scratch};
 use super::worker::Worker;
 use crate::admission::RequestView;
+use crate::http1::{Fault, Form, Request, Response, Side};
+use crate::time::{Span, Tick};
 
-/// How long a client may take for a request's head, and how long a kept connection may be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of a request's head, and of the buffer that it is read into.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// Field lines of a request's head.
-const MAX_FIELDS: usize = 128;
-/// Unread bytes of a refused request that are read and dropped to keep the connection.
-const MAX_DISCARD: u64 = 64 * 1024;
-/// How long a lingering close waits for the client to have read its answer.
-const LINGER: Duration = Duration::from_secs(2);
-
+/// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
+/// take to come.
+const LINGER: Span = Span::from_secs(2);
 /// How long a connection that is to close waits for a request that may be on its way.
-const LAST_REQUEST: Duration = Duration::from_millis(500);
+const LAST_REQUEST: Span = Span::from_millis(500);
 
-/// A request's head as hyper gives it.
-pub struct Head {
-    parts: request::Parts,
+/// What came over an idle connection.
+enum Arrived {
+    /// A head of this many bytes.
+    Head(usize),
+    /// Bytes that never become a head.
+    Fault(Fault),
+    /// A part of a head, and the rest not in time.
+    Late,
+    /// Not even a byte yet.
+    NotYet,
+    /// The client's end.
+    Nothing,
 }
 
-impl Head {
-    fn new(parts: request::Parts) -> Self {
-        Self { parts }
-    }
-
-    /// Its method.
-    pub fn http_method(&self) -> &http::Method {
-        &self.parts.method
-    }
-
-    /// What it speaks, for logs.
-    pub fn protocol(&self) -> &'static str {
-        if self.parts.version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" }
-    }
-
-    /// Whether it waits for `100 Continue` before it sends its body.
-    pub fn expects_continue(&self) -> bool {
-        self.parts
-            .headers
-            .get(header::EXPECT)
-            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
-    }
-
-    /// Why this head is refused before anything looks at it, if it is.
-    pub fn fault(&self) -> Option<&'static str> {
-        let hosts = self.parts.headers.get_all(header::HOST).iter().count();
-        if self.parts.method == http::Method::CONNECT {
-            Some("CONNECT is not served here: this is a reverse proxy.")
-        } else if hosts > 1 {
-            Some("The request has more than one Host field.")
-        } else if hosts == 0 && self.parts.version == Version::HTTP_11 {
-            Some("The request has no Host field.")
+/// Serves one connection until it ends; once its listener closes, until the request that it carries has.
+pub async fn serve(worker: Rc<Worker>, stream: TcpStream, connection: Rc<Connection>) {
+    let mut client = Client::new(stream);
+    let mut kept = None;
+    poll_fn(|cx| {
+        connection.alarm.wakes(cx);
+        Poll::Ready(())
+    })
+    .await;
+    loop {
+        let mut scratch = match kept.take() {
+            Some(scratch) => scratch,
+            None if wait_for_bytes(&worker, &connection, &mut client).await => worker.pool.lend(),
+            None => return,
+        };
+        let arrived = read_head(&worker, &connection, &mut client, &mut scratch).await;
+        let head_bytes = match arrived {
+            Arrived::Head(head_bytes) => head_bytes,
+            Arrived::NotYet => continue,
+            Arrived::Nothing => return,
+            Arrived::Fault(_) | Arrived::Late => 0,
+        };
+        let now = worker.clock.now();
+        worker.alarms.note(now);
+        let mut exchange = Exchange::new(&worker, &connection, scratch, head_bytes, now);
+        let fault = match arrived {
+            Arrived::Fault(fault) => Some(fault),
+            Arrived::Late | Arrived::Nothing | Arrived::NotYet => None,
+            Arrived::Head(_) => begin(&mut exchange).err(),
+        };
+        let mut afterwards = match (fault, arrived) {
+            (Some(fault), _) => super::answer_fault(&mut exchange, &mut client, fault).await,
+            (None, Arrived::Late) => super::answer_late_head(&mut exchange, &mut client).await,
+            _ => super::answer(&mut exchange, &mut client).await,
+        };
+        if afterwards == Afterwards::Drain {
+            afterwards = drain(&mut exchange, &mut client).await;
+        }
+        match afterwards {
+            Afterwards::Keep => {}
+            Afterwards::Drain | Afterwards::Linger => {
+                return Box::pin(linger(exchange.end(), &worker, &connection, client)).await;
+            }
+            Afterwards::Close => {
+                let rest = exchange.rest_at < exchange.scratch.inbound.len();
+                if rest {
+                    return Box::pin(linger(exchange.end(), &worker, &connection, client)).await;
+                }
+                return;
+            }
+            Afterwards::Cut => return,
+        }
+        let rest_at = exchange.rest_at;
+        let mut scratch = exchange.end();
+        scratch.inbound.consume(rest_at);
+        scratch.outbound.clear();
+        if scratch.inbound.is_empty() {
+            let now = worker.alarms.recently();
+            connection.idle_since.set(now);
         } else {
-            None
+            scratch.inbound.compact();
+            kept = Some(scratch);
         }
     }
-
-    /// Its fields, for logs; bytes that are no UTF-8 are replaced.
-    pub fn fields_as_text(&self) -> Vec<(String, String)> {
-        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-        self.parts.headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
-    }
 }
 
-impl RequestView for Head {
+/// Waits for the first byte of a request; false when the connection is to close.
+async fn wait_for_bytes(worker: &Rc<Worker>, connection: &Rc<Connection>, client: &mut Client) -> bool {
+    let idle = worker.keep_alive_timeout();
+    let since = connection.idle_since.get();
+    let mut last_call = None;
+    poll_fn(|cx| {
+        if client.has_closed() {
+            return Poll::Ready(false);
+        }
+        if client.stream.poll_read_ready(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        let now = worker.alarms.recently();
+        let mut due = since + idle;
+        if connection.is_closing() {
+            // A request may be on its way: each answer says that it is the last one, and only a connection over which
+            // none comes for a while is closed without having said so.
+            due = due.min(*last_call.get_or_insert(now + LAST_REQUEST));
+        }
+        if connection.alarm.has_rung() && now >= due {
+            return Poll::Ready(false);
+        }
+        worker.alarms.set(&connection.alarm, due);
+        Poll::Pending
+    })
+    .await
+}
+
+/// Reads until a head is there.
+async fn read_head(
+    worker: &Rc<Worker>,
+    connection: &Rc<Connection>,
+    client: &mut Client,
+    scratch: &mut Lent,
+) -> Arrived {
+    let limits = worker.head_limits();
+    let mut due = None;
+    poll_fn(|cx| {
+        loop {
+            let Scratch { inbound, head_end, .. } = &mut **scratch;
+            match head_end.find(inbound.filled(), Side::Request, &limits) {
+                Ok(None) => {}
+                Ok(Some(length)) => {
+                    head_end.reset();
+                    return Poll::Ready(Arrived::Head(length));
+                }
+                Err(fault) => return Poll::Ready(Arrived::Fault(fault)),
+            }
+            if inbound.room().is_empty() {
+                inbound.compact();
+                let more = inbound.capacity() * 4;
+                // Room for one byte more than is allowed, so that too much can be told.
+                inbound.grow(more.min(limits.max_bytes + 1));
+            }
+            match client.poll_read(cx, inbound.room()) {
+                Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Arrived::Nothing),
+                // The socket was taken for readable and is not: the connection goes on being idle.
+                Poll::Pending if inbound.is_empty() => return Poll::Ready(Arrived::NotYet),
+                Poll::Pending => {
+                    let now = worker.alarms.recently();
+                    let due = *due.get_or_insert_with(|| worker.clock.now() + worker.head_timeout());
+                    if connection.alarm.has_rung() && now >= due {
+                        return Poll::Ready(Arrived::Late);
+                    }
+                    worker.alarms.set(&connection.alarm, due);
+                    return Poll::Pending;
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// Reads the head, and what came with it of the body.
+fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
+    let head_bytes = exchange.head_bytes;
+    let limits = exchange.view.snapshot.http1.head;
+    let Scratch { inbound, request, upload, .. } = &mut *exchange.scratch;
+    // Its limits may be those of an older configuration than the exchange's: the head is here, so it is read.
+    let limits = crate::http1::HeadLimits { max_bytes: limits.max_bytes.max(head_bytes), ..limits };
+    let head = inbound.filled().get(..head_bytes).unwrap_or_default();
+    let parsed = request.parse(head, &limits);
+    if let Err(fault) = parsed {
+        exchange.head_bytes = 0;
+        return Err(fault);
+    }
+    upload.reset(request.framing(), Form::AsIs);
+    let body = inbound.filled_mut().get_mut(head_bytes..).unwrap_or_default();
+    let accepted = upload.accept(body)?;
+    exchange.body_here = accepted.kept;
+    exchange.rest_at = head_bytes + accepted.taken;
+    if !upload.is_complete() && inbound.room().len() < inbound.capacity() / 4 {
+        let capacity = inbound.capacity();
+        inbound.grow(capacity * 2);
+    }
+    Ok(())
+}
+
+/// Reads what is left of a request that has its answer.
+async fn drain(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
+    let until = exchange.worker.clock.now() + LINGER;
+    let mut left = MAX_DISCARD;
+    let ended = poll_fn(|cx| {
+        loop {
+            let base = exchange.head_bytes;
+            let Scratch { inbound, upload, .. } = &mut *exchange.scratch;
+            if upload.is_complete() {
+                return Poll::Ready(Afterwards::Keep);
+            }
+            inbound.truncate(base);
+            match client.poll_read(cx, inbound.room()) {
+                Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
+                Poll::Ready(_) => return Poll::Ready(Afterwards::Close),
+                Poll::Pending if exchange.worker.alarms.recently() >= until => return Poll::Ready(Afterwards::Linger),
+                Poll::Pending => {
+                    exchange.connection.alarm.has_rung();
+                    exchange.worker.alarms.set(&exchange.connection.alarm, until);
+                    return Poll::Pending;
+                }
+            }
+            let body = inbound.filled_mut().get_mut(base..).unwrap_or_default();
+            let Ok(accepted) = upload.accept(body) else { return Poll::Ready(Afterwards::Linger) };
+            exchange.rest_at = base + accepted.taken;
+            match left.checked_sub(accepted.taken as u64) {
+                Some(rest) => left = rest,
+                None => return Poll::Ready(Afterwards::Linger),
+            }
+        }
+    });
+    let ended = ended.await;
+    if ended == Afterwards::Close {
+        exchange.rest_at = exchange.scratch.inbound.len();
+    }
+    ended
+}
+
+/// Reads and drops what the client still sends, so that closing does not reset the connection before it has read its
+/// answer. Nothing of it is taken for a request.
+async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connection>, mut client: Client) {
+    let until = worker.clock.now() + LINGER;
+    let mut left = MAX_DISCARD;
+    poll_fn(|cx| {
+        // On a socket this does not wait.
+        let _ = Pin::new(&mut client.stream).poll_shutdown(cx);
+        loop {
+            scratch.inbound.clear();
+            match client.poll_read(cx, scratch.inbound.room()) {
+                Poll::Ready(Ok(size @ 1..)) if left > size as u64 => left -= size as u64,
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending if worker.alarms.recently() >= until => return Poll::Ready(()),
+                Poll::Pending => {
+                    connection.alarm.has_rung();
+                    worker.alarms.set(&connection.alarm, until);
+                    return Poll::Pending;
+                }
+            }
+        }
+    })
+    .await;
+}
+
+/// Writes what lies ready for the client. Whether all of it was written.
+pub async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
+    let idle = exchange.view.snapshot.http1.body_timeout;
+    let mut moved_at = exchange.worker.alarms.recently();
+    poll_fn(|cx| {
+        loop {
+            match poll_write_out(exchange, client, cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(true),
+                Poll::Ready(Ok(_)) => moved_at = exchange.worker.alarms.recently(),
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Pending => {
+                    let due: Tick = moved_at + idle;
+                    if exchange.connection.alarm.has_rung() && exchange.worker.alarms.recently() >= due {
+                        return Poll::Ready(false);
+                    }
+                    exchange.worker.alarms.set(&exchange.connection.alarm, due);
+                    return Poll::Pending;
+                }
+            }
+        }
+    })
+    .await
+}
+
+fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+    let Scratch { outbound, to_client, .. } = &mut *exchange.scratch;
+    to_client.poll_write(cx, &mut client.stream, outbound.filled())
+}
+
+impl RequestView for Request<'_> {
     fn method(&self) -> &str {
-        self.parts.method.as_str()
+        Request::method(self)
     }
 
     fn scheme(&self) -> &'static str {
         "http"
     }
 
-    /// The target's own authority wins over `Host` (RFC 9112, 3.2.2).
     fn authority(&self) -> Option<&str> {
-        // A host that is no text is malformed, not missing: "?" is what no authority can be.
-        let host = || {
-            let value = self.parts.headers.get(header::HOST)?;
-            Some(std::str::from_utf8(value.as_bytes()).unwrap_or("?"))
-        };
-        self.parts.uri.authority().map(http::uri::Authority::as_str).or_else(host)
+        Request::authority(self)
     }
 
     fn path(&self) -> &str {
-        self.parts.uri.path()
+        Request::path(self)
     }
 
     fn query(&self) -> Option<&str> {
-        self.parts.uri.query()
+        Request::query(self)
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {
-        self.parts.headers.get(name).map(HeaderValue::as_bytes)
+        self.field(name.as_bytes())
     }
 
-    fn for_each_header(&self, name: &str, visit: &mut dyn FnMut(&[u8])) {
-        for value in self.parts.headers.get_all(name) {
-            visit(value.as_bytes());
-        }
-    }
-}
-
-impl Fields for Head {
-    fn for_each(&self, visit: impl FnMut(&str, &[u8])) {
-        self.parts.headers.for_each(visit);
-    }
-}
-
-impl Fields for HeaderMap {
-    fn for_each(&self, mut visit: impl FnMut(&str, &[u8])) {
-        for (name, value) in self {
-            visit(name.as_str(), value.as_bytes());
-        }
-    }
-}
-
-impl Sink for HeaderMap {
-    fn put(&mut self, name: &str, value: &[u8]) {
-        // What came from a parsed message or from our own tables is always a name and a value.
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value)) {
-            self.append(name, value);
-        }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.contains_key(name)
-    }
-}
-
-/// Serves one connection until it ends; once `closing` has lost its sender, until the request that it carries has.
-pub async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr, mut closing: watch::Receiver<()>) {
-    let connection = Connection::new(peer);
-    let service = service_fn(|request| answer(Rc::clone(&worker), Rc::clone(&connection), request));
-    let mut http = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .max_headers(MAX_FIELDS)
-        .serve_connection(TokioIo::new(stream), service);
-    let ended = {
-        let mut finish = pin!(finish_when_closing(&connection, &mut closing));
-        let mut finished = false;
-        loop {
-            tokio::select! {
-                biased;
-                () = connection.wait_abort() => return,
-                ended = std::future::poll_fn(|cx| http.poll_without_shutdown(cx)) => break ended,
-                () = &mut finish, if !finished => {
-                    finished = true;
-                    Pin::new(&mut http).graceful_shutdown();
-                }
+    fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {
+        for (known, value) in self.fields() {
+            if known.eq_ignore_ascii_case(name.as_bytes()) {
+                visit(value);
             }
         }
-    };
-    if let Err(error) = &ended
-        && error.is_parse()
-    {
-        worker.connections.malformed.inc();
-        tracing::debug!(%peer, %error, "connection closed");
-    }
-    let mut stream = http.into_parts().io.into_inner();
-    if stream.shutdown().await.is_ok() && (connection.lingers() || ended.is_err()) {
-        linger(stream).await;
     }
 }
 
-/// Waits until the connection shall close and nothing runs on it.
-///
-/// A request may be on its way when a kept connection is to close. So each answer first says that it is the last one, and
-/// a connection is closed without one only when none has come for a while.
-async fn finish_when_closing(connection: &Connection, closing: &mut watch::Receiver<()>) {
-    // It never changes: it ends when the listener is gone.
-    let _ = closing.changed().await;
-    connection.close_after_answer();
-    let mut before = None;
-    loop {
-        let now = connection.exchanges_if_idle();
-        if now.is_some() && now == before {
-            return;
+impl Fields for Request<'_> {
+    fn for_each<'f>(&'f self, mut visit: impl FnMut(&'f [u8], &'f [u8])) {
+        for (name, value) in self.fields() {
+            visit(name, value);
         }
-        before = now;
-        tokio::time::sleep(LAST_REQUEST).await;
     }
 }
 
-/// Reads what the client still sends, so that closing does not reset the connection before it has read its answer.
-async fn linger(mut stream: TcpStream) {
-    let mut scratch = [0; 4096];
-    let mut left = MAX_DISCARD;
-    let drain = async {
-        while let Ok(size @ 1..) = stream.read(&mut scratch).await {
-            left = left.saturating_sub(size as u64);
-            if left == 0 {
-                break;
-            }
+impl Fields for Response<'_> {
+    fn for_each<'f>(&'f self, mut visit: impl FnMut(&'f [u8], &'f [u8])) {
+        for (name, value) in self.fields() {
+            visit(name, value);
         }
-    };
-    drop(tokio::time::timeout(LINGER, drain).await);
-}
-
-fn answer(
-    worker: Rc<Worker>,
-    connection: Rc<Connection>,
-    request: Request<Incoming>,
-) -> Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>>>> {
-    Box::pin(async move {
-        let arrived = worker.clock.now();
-        let (parts, body) = request.into_parts();
-        let exchange = Exchange::new(worker, Rc::clone(&connection), Head::new(parts), arrived);
-        let mut response = super::exchange(exchange, body).await;
-        if connection.is_closing() {
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        Ok(response)
-    })
-}
-
-/// The gateway's own answer to a request whose body nobody reads.
-pub fn reply(reply: Reply, exchange: Box<Exchange>, unread: Incoming) -> Response<ResponseBody> {
-    let close = dispose(&exchange, unread);
-    respond(reply, exchange, close)
-}
-
-/// The gateway's own answer after the request's body was given away.
-pub fn reply_after_body(reply: Reply, exchange: Box<Exchange>) -> Response<ResponseBody> {
-    let unread = !exchange.upload_ended.get();
-    if unread {
-        exchange.connection.linger();
     }
-    respond(reply, exchange, unread)
-}
-
-fn respond(reply: Reply, exchange: Box<Exchange>, close: bool) -> Response<ResponseBody> {
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let fields = response.headers_mut();
-    for (name, value) in &reply.fields {
-        fields.put(name, value);
-    }
-    if close {
-        fields.put("connection", b"close");
-    }
-    response.map(|()| ResponseBody::Own { body: Full::new(reply.body), exchange })
-}
-
-/// Gets rid of a request's unread body; whether the connection has to close for it.
-fn dispose(exchange: &Exchange, unread: Incoming) -> bool {
-    if unread.is_end_stream() {
-        return false;
-    }
-    // Reading would invite the body with a 100 Continue that a refused request must not get.
-    if exchange.head.expects_continue() || unread.size_hint().lower() > MAX_DISCARD {
-        exchange.connection.linger();
-        return true;
-    }
-    let connection = Rc::clone(&exchange.connection);
-    tokio::task::spawn_local(async move {
-        let all = tokio::time::timeout(LINGER, pin!(discard(unread, MAX_DISCARD))).await;
-        if all != Ok(true) {
-            connection.linger();
-        }
-    });
-    false
 }

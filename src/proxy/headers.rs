@@ -1,32 +1,33 @@
 //! What the gateway does to the fields of a message, written once for every protocol pair.
 //!
 //! A [`Fields`] is read, a [`Sink`] is written. Hop-by-hop fields and those that `Connection` nominates are cut first
-//! (RFC 9110, 7.6.1), then what an untrusted peer may not say, then ours are added.
-
-use std::net::IpAddr;
+//! (RFC 9110, 7.6.1), then what an untrusted peer may not say, then ours are added. `Content-Length` and
+//! `Transfer-Encoding` are cut too: whoever writes the message frames it anew. Each field costs the same few steps,
+//! whatever its name, and nothing is allocated but for what few messages hold.
 
 /// The fields of a message, in order, as they were received.
 pub trait Fields {
     /// Calls `visit` with the name and the value of each field line.
-    fn for_each(&self, visit: impl FnMut(&str, &[u8]));
+    fn for_each<'f>(&'f self, visit: impl FnMut(&'f [u8], &'f [u8]));
 }
 
 /// Where the fields of the outgoing message go.
 pub trait Sink {
     /// Adds a field line. The value holds no CR, LF or NUL: it came from a parsed message or was made by us.
-    fn put(&mut self, name: &str, value: &[u8]);
+    fn put(&mut self, name: &[u8], value: &[u8]);
+
+    /// Adds a field line whose value is these parts, one after the other.
+    fn put_joined(&mut self, name: &[u8], parts: &[&[u8]]) {
+        self.put(name, &parts.concat());
+    }
 
     /// Whether a field of this name, in lower case, is there already.
-    fn has(&self, name: &str) -> bool;
+    fn has(&self, lower_name: &[u8]) -> bool;
 }
 
-/// Connection fields that never pass, whatever the version (RFC 9110, 7.6.1; `Upgrade` until tunnels exist).
-const HOP_BY_HOP: [&str; 7] =
-    ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "proxy-authenticate"];
-
 /// Fields that `Connection` may not nominate: cutting them would change what the message is or whom it is for.
-const NEVER_NOMINATED: [&str; 6] =
-    ["host", "content-length", "content-type", "content-encoding", "authorization", "cookie"];
+/// `Host` and the framing are no matter of copying, so they need no mention.
+const NEVER_NOMINATED: [&[u8]; 4] = [b"content-type", b"content-encoding", b"authorization", b"cookie"];
 
 /// At most this many names are taken from `Connection`; what is beyond is not a real message.
 const MAX_NOMINATED: usize = 32;
@@ -34,8 +35,9 @@ const MAX_NOMINATED: usize = 32;
 /// What forwarding adds to a request.
 #[derive(Debug)]
 pub struct Forwarding<'a> {
-    /// The address at the other end of the connection.
-    pub peer: IpAddr,
+    /// The address at the other end of the connection, as [`IpAddr::to_canonical`](std::net::IpAddr::to_canonical)
+    /// has it, in words.
+    pub peer: &'a str,
     /// Whether forwarding fields from that peer are believed.
     pub trusted_peer: bool,
     /// `http` or `https`, as the client spoke to us.
@@ -43,61 +45,60 @@ pub struct Forwarding<'a> {
     /// The authority that the client asked for.
     pub authority: &'a str,
     /// The id of this request: ours, or a trusted peer's that was adopted.
-    pub request_id: &'a str,
+    pub request_id: &'a [u8],
     /// A trace that starts here, used if the request carries no valid one.
-    pub new_traceparent: &'a str,
+    pub new_traceparent: &'a [u8],
     /// `1.1` or `1.0`: what the client spoke, for `Via`.
     pub received_version: &'a str,
+    /// The protocols to offer the upstream, as the client offered them to us; `None` where none is to be.
+    pub upgrade: Option<&'a [u8]>,
+    /// Whether the upstream is asked to say `100 Continue` before it gets the body.
+    pub expects_continue: bool,
 }
 
-/// Writes the upstream request's fields.
+/// What a response brought along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Passed {
+    /// A `Date`: none needs to be added (RFC 9110, 6.6.1).
+    pub date: bool,
+}
+
+/// Writes the upstream request's fields, all but the framing.
 pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut impl Sink) {
     let nominated = Nominated::of(fields);
     let mut kept = Kept::default();
-    sink.put("host", facts.authority.as_bytes());
+    sink.put(b"host", facts.authority.as_bytes());
     fields.for_each(|name, value| {
-        if is_hop_by_hop(name) || nominated.contains(name) || name.eq_ignore_ascii_case("host") {
+        if nominated.contains(name) {
             return;
         }
-        if name.eq_ignore_ascii_case("expect") {
-            // The gateway answers 100-continue itself: the upstream gets the body without being asked.
-            return;
-        }
-        if name.eq_ignore_ascii_case("x-forwarded-for") {
-            if facts.trusted_peer {
-                kept.add_hop(value);
-            }
-            return;
-        }
-        if name.eq_ignore_ascii_case("x-request-id") {
-            // A trusted peer's was adopted if it was acceptable.
-            return;
-        }
-        if is_claim_of_identity(name) {
-            if !facts.trusted_peer {
-                return;
-            }
-            kept.note(name);
-        }
-        if name.eq_ignore_ascii_case("traceparent") {
-            if kept.traceparent || !is_traceparent(value) {
-                return;
-            }
-            kept.traceparent = true;
-        }
-        sink.put(name, value);
-    });
-    add_forwarding(facts, &kept, sink);
-}
-
-/// Writes the client response's fields.
-pub fn forward_response(fields: &impl Fields, sink: &mut impl Sink) {
-    let nominated = Nominated::of(fields);
-    fields.for_each(|name, value| {
-        if !is_hop_by_hop(name) && !nominated.contains(name) {
+        let kind = Kind::of(name);
+        if kind == Kind::Plain || kept.passes(kind, value, facts.trusted_peer) {
             sink.put(name, value);
         }
     });
+    add_forwarding(facts, &kept, sink);
+    add_upgrade(facts.upgrade, sink);
+    if facts.expects_continue {
+        sink.put(b"expect", b"100-continue");
+    }
+}
+
+/// Writes the client response's fields, all but the framing. `upgrade` is the protocol that a 101 switches to.
+pub fn forward_response(fields: &impl Fields, upgrade: Option<&[u8]>, sink: &mut impl Sink) -> Passed {
+    let nominated = Nominated::of(fields);
+    let mut passed = Passed { date: false };
+    fields.for_each(|name, value| {
+        let kind = Kind::of(name);
+        if matches!(kind, Kind::HopByHop | Kind::Framing) || nominated.contains(name) {
+            return;
+        }
+        passed.date |= kind == Kind::Date;
+        sink.put(name, value);
+    });
+    add_upgrade(upgrade, sink);
+    passed
 }
 
 /// Whether a value is a `traceparent` that we pass on (W3C Trace Context, version 00 and later).
@@ -118,102 +119,223 @@ pub fn is_traceparent(value: &[u8]) -> bool {
         && (value.len() == 55 || (&value[..2] != b"00" && value[55] == b'-'))
 }
 
-/// What was found among the fields of a trusted peer.
+/// What a field is to a proxy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing: it is for others.
+    Plain,
+    /// For this connection only, nominated or not (RFC 9110, 7.6.1).
+    HopByHop,
+    /// For whoever writes the message.
+    Framing,
+    Host,
+    Date,
+    Expect,
+    RequestId,
+    Traceparent,
+    /// By such a field a proxy in front tells who the client is; so are ours. Believed from trusted peers only.
+    Claim,
+    ForwardedFor,
+    ForwardedProto,
+    ForwardedHost,
+}
+
+impl Kind {
+    /// By length and first letter, which for most names is the end of it and leaves others one name to compare with.
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        let Some(first) = name.first() else { return Self::Plain };
+        let (kind, known): (Self, &[u8]) = match (name.len(), first | 0x20) {
+            (2, b't') => (Self::HopByHop, b"te"),
+            (4, b'd') => (Self::Date, b"date"),
+            (4, b'h') => (Self::Host, b"host"),
+            (6, b'e') => (Self::Expect, b"expect"),
+            (7, b'u') => (Self::HopByHop, b"upgrade"),
+            (9, b'f') => (Self::Claim, b"forwarded"),
+            (9, b'x') => (Self::Claim, b"x-real-ip"),
+            (10, b'c') => (Self::HopByHop, b"connection"),
+            (10, b'k') => (Self::HopByHop, b"keep-alive"),
+            (11, b't') => (Self::Traceparent, b"traceparent"),
+            (12, b'x') => (Self::RequestId, b"x-request-id"),
+            (14, b'c') => (Self::Framing, b"content-length"),
+            (15, b'x') => (Self::ForwardedFor, b"x-forwarded-for"),
+            (16, b'p') => (Self::HopByHop, b"proxy-connection"),
+            (16, b'x') => (Self::ForwardedHost, b"x-forwarded-host"),
+            (17, b't') => (Self::Framing, b"transfer-encoding"),
+            (17, b'x') => (Self::ForwardedProto, b"x-forwarded-proto"),
+            (18, b'p') => (Self::HopByHop, b"proxy-authenticate"),
+            (12.., b'x') => (Self::Claim, b""),
+            _ => return Self::Plain,
+        };
+        kind.confirmed(name, known)
+    }
+
+    /// For the few names that may be `known` or that begin like ours.
+    fn confirmed(self, name: &[u8], known: &[u8]) -> Self {
+        if name.eq_ignore_ascii_case(known) {
+            self
+        } else if starts_with(name, b"x-forwarded-") || starts_with(name, b"x-sluicegate-") {
+            Self::Claim
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+/// What was found so far among the fields of a request, for those that are added or completed at the end.
 #[derive(Default)]
-struct Kept {
-    hops: Vec<u8>,
+struct Kept<'f> {
+    hops: Hops<'f>,
     proto: bool,
     host: bool,
     traceparent: bool,
 }
 
-impl Kept {
-    fn add_hop(&mut self, value: &[u8]) {
-        if !self.hops.is_empty() {
-            self.hops.extend_from_slice(b", ");
+impl<'f> Kept<'f> {
+    /// Whether a field is copied as it is; takes a note of it where something is added for want of it.
+    fn passes(&mut self, kind: Kind, value: &'f [u8], trusted_peer: bool) -> bool {
+        match kind {
+            Kind::Plain | Kind::Date => true,
+            // The host is the one that was asked for; a trusted peer's id was adopted if it was acceptable; whether the
+            // upstream is asked to say `100 Continue` is not the client's to decide.
+            Kind::HopByHop | Kind::Framing | Kind::Host | Kind::RequestId | Kind::Expect => false,
+            Kind::Claim => trusted_peer,
+            Kind::ForwardedFor => {
+                if trusted_peer {
+                    self.hops.add(value);
+                }
+                false
+            }
+            Kind::ForwardedProto => {
+                self.proto |= trusted_peer;
+                trusted_peer
+            }
+            Kind::ForwardedHost => {
+                self.host |= trusted_peer;
+                trusted_peer
+            }
+            Kind::Traceparent => {
+                let is_first = !self.traceparent && is_traceparent(value);
+                self.traceparent |= is_first;
+                is_first
+            }
         }
-        self.hops.extend_from_slice(value);
-    }
-
-    fn note(&mut self, name: &str) {
-        self.proto |= name.eq_ignore_ascii_case("x-forwarded-proto");
-        self.host |= name.eq_ignore_ascii_case("x-forwarded-host");
     }
 }
 
-fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept, sink: &mut impl Sink) {
-    let mut hops = kept.hops.clone();
-    if !hops.is_empty() {
-        hops.extend_from_slice(b", ");
+/// The lists of hops that a trusted peer sent: nearly always one.
+#[derive(Default)]
+struct Hops<'f> {
+    first: Option<&'f [u8]>,
+    /// Those after the first, each with a comma before it.
+    others: Vec<&'f [u8]>,
+}
+
+impl<'f> Hops<'f> {
+    fn add(&mut self, value: &'f [u8]) {
+        if self.first.is_some() {
+            self.others.extend([b", ", value]);
+        } else if !value.is_empty() {
+            self.first = Some(value);
+        }
     }
-    hops.extend_from_slice(facts.peer.to_canonical().to_string().as_bytes());
-    sink.put("x-forwarded-for", &hops);
+
+    /// Writes them with `peer` as the last one.
+    fn put(&self, peer: &[u8], sink: &mut impl Sink) {
+        match self.first {
+            None => sink.put(FORWARDED_FOR, peer),
+            Some(first) if self.others.is_empty() => sink.put_joined(FORWARDED_FOR, &[first, b", ", peer]),
+            Some(first) => {
+                let parts = [&[first], self.others.as_slice(), &[b", ", peer]].concat();
+                sink.put_joined(FORWARDED_FOR, &parts);
+            }
+        }
+    }
+}
+
+const FORWARDED_FOR: &[u8] = b"x-forwarded-for";
+
+fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept<'_>, sink: &mut impl Sink) {
+    kept.hops.put(facts.peer.as_bytes(), sink);
     if !kept.proto {
-        sink.put("x-forwarded-proto", facts.scheme.as_bytes());
+        sink.put(b"x-forwarded-proto", facts.scheme.as_bytes());
     }
     if !kept.host {
-        sink.put("x-forwarded-host", facts.authority.as_bytes());
+        sink.put(b"x-forwarded-host", facts.authority.as_bytes());
     }
-    sink.put("x-request-id", facts.request_id.as_bytes());
+    sink.put(b"x-request-id", facts.request_id);
     if !kept.traceparent {
-        sink.put("traceparent", facts.new_traceparent.as_bytes());
+        sink.put(b"traceparent", facts.new_traceparent);
     }
-    let via = format!("{} sluicegate", facts.received_version);
-    sink.put("via", via.as_bytes());
+    sink.put_joined(b"via", &[facts.received_version.as_bytes(), b" sluicegate"]);
 }
 
-fn is_hop_by_hop(name: &str) -> bool {
-    HOP_BY_HOP.iter().any(|hop| name.eq_ignore_ascii_case(hop))
+fn add_upgrade(upgrade: Option<&[u8]>, sink: &mut impl Sink) {
+    if let Some(protocols) = upgrade {
+        sink.put(b"connection", b"upgrade");
+        sink.put(b"upgrade", protocols);
+    }
 }
 
-/// Fields by which a proxy in front tells who the client is, and our own: believed from trusted peers only.
-fn is_claim_of_identity(name: &str) -> bool {
-    let starts = |prefix: &str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
-    ["forwarded", "x-real-ip"].iter().any(|claim| name.eq_ignore_ascii_case(claim))
-        || starts("x-forwarded-")
-        || starts("x-sluicegate-")
+/// The names that the `Connection` fields nominate and that would pass if they did not.
+struct Nominated<'f> {
+    names: Vec<&'f [u8]>,
 }
 
-/// The names that the `Connection` fields nominate.
-struct Nominated {
-    names: Vec<String>,
-}
-
-impl Nominated {
-    fn of(fields: &impl Fields) -> Self {
+impl<'f> Nominated<'f> {
+    fn of(fields: &'f impl Fields) -> Self {
         let mut names = Vec::new();
         fields.for_each(|name, value| {
-            if !name.eq_ignore_ascii_case("connection") {
-                return;
-            }
-            for option in value.split(|byte| *byte == b',') {
-                let Ok(option) = std::str::from_utf8(option) else { continue };
-                let option = option.trim();
-                let known = ["", "close", "keep-alive"].iter().any(|known| option.eq_ignore_ascii_case(known));
-                let kept = NEVER_NOMINATED.iter().any(|kept| option.eq_ignore_ascii_case(kept));
-                if !known && !kept && names.len() < MAX_NOMINATED {
-                    names.push(option.to_ascii_lowercase());
-                }
+            if name.len() == b"connection".len() && name.eq_ignore_ascii_case(b"connection") {
+                let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+                names.extend(options.filter(|option| is_nomination(option)).take(MAX_NOMINATED - names.len()));
             }
         });
         Self { names }
     }
 
-    fn contains(&self, name: &str) -> bool {
-        self.names.iter().any(|nominated| name.eq_ignore_ascii_case(nominated))
+    #[inline]
+    fn contains(&self, name: &[u8]) -> bool {
+        !self.names.is_empty() && self.names.iter().any(|nominated| name.eq_ignore_ascii_case(nominated))
     }
+}
+
+/// Whether an option of `Connection` has to be kept as the name of a field to cut: some mean something else, some are
+/// cut anyway, and some never are.
+fn is_nomination(option: &[u8]) -> bool {
+    let known = [b"".as_slice(), b"close"].iter().any(|known| option.eq_ignore_ascii_case(known));
+    !known
+        && !matches!(Kind::of(option), Kind::HopByHop | Kind::Framing | Kind::Host)
+        && !NEVER_NOMINATED.iter().any(|never| option.eq_ignore_ascii_case(never))
+}
+
+#[inline]
+fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
 
     struct Lines(&'static [(&'static str, &'static str)]);
 
     impl Fields for Lines {
-        fn for_each(&self, mut visit: impl FnMut(&str, &[u8])) {
+        fn for_each<'f>(&'f self, mut visit: impl FnMut(&'f [u8], &'f [u8])) {
             for (name, value) in self.0 {
-                visit(name, value.as_bytes());
+                visit(name.as_bytes(), value.as_bytes());
+            }
+        }
+    }
+
+    impl Fields for Vec<(String, String)> {
+        fn for_each<'f>(&'f self, mut visit: impl FnMut(&'f [u8], &'f [u8])) {
+            for (name, value) in self {
+                visit(name.as_bytes(), value.as_bytes());
             }
         }
     }
@@ -222,12 +344,13 @@ mod tests {
     struct Written(Vec<(String, String)>);
 
     impl Sink for Written {
-        fn put(&mut self, name: &str, value: &[u8]) {
-            self.0.push((name.to_ascii_lowercase(), String::from_utf8(value.to_vec()).unwrap()));
+        fn put(&mut self, name: &[u8], value: &[u8]) {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            self.0.push((text(name).to_ascii_lowercase(), text(value)));
         }
 
-        fn has(&self, name: &str) -> bool {
-            !self.all(name).is_empty()
+        fn has(&self, lower_name: &[u8]) -> bool {
+            self.0.iter().any(|(name, _)| name.as_bytes() == lower_name)
         }
     }
 
@@ -239,18 +362,23 @@ mod tests {
 
     const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    fn forwarded(lines: &'static [(&'static str, &'static str)], trusted_peer: bool) -> Written {
-        let facts = Forwarding {
-            peer: "192.0.2.7".parse().unwrap(),
+    fn facts(trusted_peer: bool) -> Forwarding<'static> {
+        Forwarding {
+            peer: "192.0.2.7",
             trusted_peer,
             scheme: "http",
             authority: "example.org",
-            request_id: "id-1",
-            new_traceparent: TRACE,
+            request_id: b"id-1",
+            new_traceparent: TRACE.as_bytes(),
             received_version: "1.1",
-        };
+            upgrade: None,
+            expects_continue: false,
+        }
+    }
+
+    fn forwarded(lines: &'static [(&'static str, &'static str)], trusted_peer: bool) -> Written {
         let mut written = Written::default();
-        forward_request(&Lines(lines), &facts, &mut written);
+        forward_request(&Lines(lines), &facts(trusted_peer), &mut written);
         written
     }
 
@@ -308,11 +436,19 @@ mod tests {
             ],
             true,
         );
-        for gone in ["connection", "x-secret", "keep-alive", "te", "upgrade", "transfer-encoding", "proxy-connection"] {
+        for gone in [
+            "connection",
+            "x-secret",
+            "keep-alive",
+            "te",
+            "upgrade",
+            "transfer-encoding",
+            "content-length",
+            "proxy-connection",
+        ] {
             assert!(written.all(gone).is_empty(), "{gone}");
         }
         assert_eq!(written.all("host"), ["example.org"]);
-        assert_eq!(written.all("content-length"), ["3"]);
         assert_eq!(written.all("accept"), ["*/*"]);
         assert_eq!(written.all("x-forwarded-for"), ["192.0.2.7"]);
     }
@@ -337,14 +473,271 @@ mod tests {
             assert!(!is_traceparent(bad.as_bytes()), "{bad}");
         }
         assert_eq!(forwarded(&[("traceparent", "junk")], false).all("traceparent"), [TRACE]);
+        let other = "00-33333333333333333333333333333333-4444444444444444-01";
+        let several = [("traceparent", "junk"), ("traceparent", own), ("traceparent", ""), ("Traceparent", other)];
+        let several = several.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let mut written = Written::default();
+        forward_request(&several, &facts(false), &mut written);
+        assert_eq!(written.all("traceparent"), [own], "the first valid one");
+    }
+
+    #[test]
+    fn an_upgrade_is_offered_only_where_it_was_asked_for() {
+        let lines =
+            Lines(&[("Connection", "Upgrade, close"), ("Upgrade", "websocket, h2c"), ("Sec-WebSocket-Key", "k")]);
+        let mut written = Written::default();
+        forward_request(&lines, &Forwarding { upgrade: Some(b"websocket"), ..facts(false) }, &mut written);
+        assert_eq!(written.all("connection"), ["upgrade"]);
+        assert_eq!(written.all("upgrade"), ["websocket"]);
+        assert_eq!(written.all("sec-websocket-key"), ["k"]);
+        let mut written = Written::default();
+        forward_request(&lines, &facts(false), &mut written);
+        assert!(!written.has(b"connection") && !written.has(b"upgrade"));
+    }
+
+    #[test]
+    fn what_a_message_is_cannot_be_nominated() {
+        let kept = ["content-type", "content-encoding", "authorization", "cookie"];
+        let mut lines = vec![("Connection".to_owned(), format!("{}, x-a", kept.join(", ")))];
+        lines.extend(["x-a"].iter().chain(&kept).map(|name| ((*name).to_owned(), "1".to_owned())));
+        let mut written = Written::default();
+        let _ = forward_response(&lines, None, &mut written);
+        assert!(written.0.iter().map(|(name, _)| name.as_str()).eq(kept));
+    }
+
+    #[test]
+    fn options_of_the_connection_are_no_names_of_fields() {
+        let lines = Lines(&[("Connection", "Close, close"), ("Close", "1")]);
+        let mut written = Written::default();
+        let _ = forward_response(&lines, None, &mut written);
+        assert_eq!(written.all("close"), ["1"]);
+    }
+
+    #[test]
+    fn expect_is_ours_and_never_the_clients() {
+        let lines = Lines(&[("Expect", "100-continue"), ("expect", "x")]);
+        for (expects_continue, expected) in [(true, &["100-continue"][..]), (false, &[])] {
+            let mut written = Written::default();
+            forward_request(&lines, &Forwarding { expects_continue, ..facts(true) }, &mut written);
+            assert_eq!(written.all("expect"), expected);
+        }
+    }
+
+    #[test]
+    fn the_framing_is_left_to_others_and_a_trailer_field_passes() {
+        let lines = Lines(&[
+            ("Content-Length", "3"),
+            ("TRANSFER-ENCODING", "chunked"),
+            ("Trailer", "x-sum"),
+            ("Content-Type", "a"),
+        ]);
+        let mut written = Written::default();
+        forward_request(&lines, &facts(false), &mut written);
+        let _ = forward_response(&lines, None, &mut written);
+        assert!(!written.has(b"content-length") && !written.has(b"transfer-encoding"));
+        assert_eq!(written.all("trailer"), ["x-sum", "x-sum"]);
+        assert_eq!(written.all("content-type"), ["a", "a"]);
+    }
+
+    #[test]
+    fn of_very_many_nominations_the_first_count() {
+        let names: Vec<_> = (0..MAX_NOMINATED + 3).map(|nth| format!("n{nth}")).collect();
+        let (one, two) = names.split_at(10);
+        let mut lines = vec![("connection".to_owned(), one.join(",")), ("connection".to_owned(), two.join(","))];
+        lines.extend(names.iter().map(|name| (name.clone(), "1".to_owned())));
+        let mut written = Written::default();
+        let _ = forward_response(&lines, None, &mut written);
+        let left: Vec<_> = written.0.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(left, ["n32", "n33", "n34"]);
+    }
+
+    #[test]
+    fn a_response_says_whether_its_date_passed() {
+        for (lines, date) in [
+            (&[("Date", "now")][..], true),
+            (&[("DATE", "now"), ("Connection", "close")], true),
+            (&[("Date", "now"), ("Connection", "date")], false),
+            (&[("Dote", "now"), ("x-date", "now")], false),
+        ] {
+            let mut written = Written::default();
+            assert_eq!(forward_response(&Lines(lines), None, &mut written), Passed { date }, "{lines:?}");
+            assert_eq!(written.has(b"date"), date);
+        }
+    }
+
+    #[test]
+    fn a_response_that_switches_protocols_says_to_which() {
+        let lines = Lines(&[("Connection", "Upgrade"), ("Upgrade", "WebSocket"), ("Sec-WebSocket-Accept", "k")]);
+        let mut written = Written::default();
+        let _ = forward_response(&lines, Some(b"WebSocket"), &mut written);
+        let fields: Vec<_> = written.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(fields, [("sec-websocket-accept", "k"), ("connection", "upgrade"), ("upgrade", "WebSocket")]);
     }
 
     #[test]
     fn a_response_loses_its_hop_by_hop_fields_only() {
         let mut written = Written::default();
         let lines = Lines(&[("Connection", "x-hop"), ("X-Hop", "1"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]);
-        forward_response(&lines, &mut written);
+        let passed = forward_response(&lines, None, &mut written);
+        assert!(!passed.date);
         assert_eq!(written.all("set-cookie"), ["a=1", "b=2"]);
         assert_eq!(written.0.len(), 2);
+    }
+
+    /// All names that mean something, and some that do not.
+    const NAMES: &[&str] = &[
+        "te",
+        "host",
+        "date",
+        "expect",
+        "upgrade",
+        "trailer",
+        "forwarded",
+        "x-real-ip",
+        "connection",
+        "connection",
+        "keep-alive",
+        "traceparent",
+        "x-request-id",
+        "content-type",
+        "content-encoding",
+        "content-length",
+        "x-forwarded-for",
+        "proxy-connection",
+        "x-forwarded-host",
+        "transfer-encoding",
+        "x-forwarded-proto",
+        "proxy-authenticate",
+        "x-forwarded-ssl",
+        "x-forwarded-",
+        "x-sluicegate-a",
+        "x-sluicegate",
+        "authorization",
+        "cookie",
+        "accept",
+        "x-a",
+    ];
+
+    const VALUES: &[&str] = &[
+        "",
+        "close",
+        "Keep-Alive, X-A",
+        " x-forwarded-for ,x-forwarded-PROTO",
+        "te, upgrade, content-length,, host",
+        "accept, authorization, content-type, date",
+        "cookie, content-encoding, x-forwarded-host",
+        "traceparent",
+        "00-11111111111111111111111111111111-2222222222222222-00",
+        "00-33333333333333333333333333333333-4444444444444444-01",
+        "00-33333333333333333333333333333333-0000000000000000-01",
+        "192.0.2.1, 192.0.2.2",
+    ];
+
+    /// Names in any case, and names that differ from a known one by a letter.
+    fn line() -> impl Strategy<Value = (String, String)> {
+        let name = (select(NAMES), any::<u32>(), 0_u8..4, any::<prop::sample::Index>()).prop_map(
+            |(name, cases, change, at)| {
+                let cased =
+                    |(nth, byte): (usize, u8)| if cases >> nth & 1 == 1 { byte.to_ascii_uppercase() } else { byte };
+                let mut name: Vec<u8> = name.bytes().enumerate().map(cased).collect();
+                let at = at.index(name.len());
+                match change {
+                    0 => name[at] = b"az-Q"[at % 4],
+                    1 => name.truncate(at.max(1)),
+                    _ => {}
+                }
+                String::from_utf8(name).unwrap()
+            },
+        );
+        (name, select(VALUES).prop_map(str::to_owned))
+    }
+
+    /// What is cut because `Connection` says so, said another way.
+    fn nominated_in(lines: &[(String, String)]) -> Vec<String> {
+        let spared = "|close|keep-alive|host|content-length|content-type|content-encoding|authorization|cookie|";
+        let options = lines.iter().filter(|(name, _)| name.to_lowercase() == "connection");
+        let options = options.flat_map(|(_, value)| value.split(',').map(|option| option.trim().to_lowercase()));
+        options.filter(|option| !spared.contains(&format!("|{option}|"))).collect()
+    }
+
+    fn is_cut_everywhere(name: &str, nominated: &[String]) -> bool {
+        let hops =
+            "|connection|keep-alive|proxy-connection|te|upgrade|proxy-authenticate|transfer-encoding|content-length|";
+        hops.contains(&format!("|{name}|")) || nominated.iter().any(|other| other == name)
+    }
+
+    fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) -> Vec<(String, String)> {
+        let nominated = nominated_in(lines);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let all: Vec<(String, String)> =
+            lines.iter().map(|(name, value)| (name.to_lowercase(), value.clone())).collect();
+        let left: Vec<_> = all.into_iter().filter(|(name, _)| !is_cut_everywhere(name, &nominated)).collect();
+        let is_claim = |name: &str| {
+            name == "forwarded"
+                || name == "x-real-ip"
+                || name.starts_with("x-forwarded-")
+                || name.starts_with("x-sluicegate-")
+        };
+        let is_dropped =
+            |name: &str| ["host", "expect", "x-request-id", "x-forwarded-for", "traceparent"].contains(&name);
+        let copied = |name: &str| !is_dropped(name) && (facts.trusted_peer || !is_claim(name));
+        let trace = left.iter().position(|(name, value)| name == "traceparent" && is_traceparent(value.as_bytes()));
+        let mut out = vec![("host".to_owned(), facts.authority.to_owned())];
+        for (nth, field) in left.iter().enumerate() {
+            if copied(&field.0) || trace == Some(nth) {
+                out.push(field.clone());
+            }
+        }
+        let mut hops: Vec<&str> = Vec::new();
+        if facts.trusted_peer {
+            hops.extend(left.iter().filter(|(name, _)| name == "x-forwarded-for").map(|(_, value)| value.as_str()));
+        }
+        let mut hops: Vec<&str> = hops.into_iter().skip_while(|hop| hop.is_empty()).collect();
+        hops.push(facts.peer);
+        out.push(("x-forwarded-for".to_owned(), hops.join(", ")));
+        for (name, value) in [("x-forwarded-proto", facts.scheme), ("x-forwarded-host", facts.authority)] {
+            if !out.iter().any(|(known, _)| known == name) {
+                out.push((name.to_owned(), value.to_owned()));
+            }
+        }
+        out.push(("x-request-id".to_owned(), text(facts.request_id)));
+        if trace.is_none() {
+            out.push(("traceparent".to_owned(), text(facts.new_traceparent)));
+        }
+        out.push(("via".to_owned(), format!("{} sluicegate", facts.received_version)));
+        if let Some(protocols) = facts.upgrade {
+            out.extend([("connection".to_owned(), "upgrade".to_owned()), ("upgrade".to_owned(), text(protocols))]);
+        }
+        if facts.expects_continue {
+            out.push(("expect".to_owned(), "100-continue".to_owned()));
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn requests_agree_with_the_rules_said_another_way(
+            lines in vec(line(), 0..12),
+            trusted_peer: bool,
+            upgrades: bool,
+            expects_continue: bool,
+        ) {
+            let upgrade = upgrades.then_some(&b"websocket"[..]);
+            let facts = Forwarding { upgrade, expects_continue, ..facts(trusted_peer) };
+            let mut written = Written::default();
+            forward_request(&lines, &facts, &mut written);
+            prop_assert_eq!(written.0, request_said_another_way(&lines, &facts));
+        }
+
+        #[test]
+        fn responses_agree_with_the_rules_said_another_way(lines in vec(line(), 0..12)) {
+            let nominated = nominated_in(&lines);
+            let all = lines.iter().map(|(name, value)| (name.to_lowercase(), value.clone()));
+            let expected: Vec<_> = all.filter(|(name, _)| !is_cut_everywhere(name, &nominated)).collect();
+            let mut written = Written::default();
+            let passed = forward_response(&lines, None, &mut written);
+            prop_assert_eq!(passed.date, expected.iter().any(|(name, _)| name == "date"));
+            prop_assert_eq!(written.0, expected);
+        }
     }
 }

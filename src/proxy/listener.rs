@@ -8,96 +8,48 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::oneshot;
 
+use super::alarm::Alarm;
 use super::h1;
 use super::throttle::Throttle;
 use super::worker::Worker;
+use crate::time::Tick;
 
 /// Length of the kernel's queue of connections that nobody has accepted yet.
 const BACKLOG: i32 = 4096;
 /// How long accepting pauses after an error such as "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What the connections of one listener on one worker share.
+#[derive(Debug, Default)]
+pub struct Listening {
+    closing: Cell<bool>,
+}
+
 /// What is known of a client connection.
 pub struct Connection {
     /// The other end.
     pub peer: SocketAddr,
-    aborted: Cell<bool>,
-    abort: Notify,
-    linger: Cell<bool>,
-    closing: Cell<bool>,
-    exchanges: Cell<u64>,
-    running: Cell<u64>,
+    /// Its address in words, as it is written into forwarding fields.
+    pub peer_text: Box<str>,
+    /// Rings when something on it may be overdue.
+    pub alarm: Rc<Alarm>,
+    /// Since when it has waited for a request.
+    pub idle_since: Cell<Tick>,
+    listening: Rc<Listening>,
 }
 
 impl Connection {
     /// A connection from `peer`.
-    pub fn new(peer: SocketAddr) -> Rc<Self> {
-        Rc::new(Self {
-            peer,
-            aborted: Cell::new(false),
-            abort: Notify::new(),
-            linger: Cell::new(false),
-            closing: Cell::new(false),
-            exchanges: Cell::new(0),
-            running: Cell::new(0),
-        })
+    pub fn new(peer: SocketAddr, listening: Rc<Listening>, now: Tick) -> Rc<Self> {
+        let peer_text = peer.ip().to_canonical().to_string().into();
+        Rc::new(Self { peer, peer_text, alarm: Rc::default(), idle_since: Cell::new(now), listening })
     }
 
-    /// Counts an exchange that begins.
-    pub fn begin(&self) {
-        self.exchanges.set(self.exchanges.get() + 1);
-        self.running.set(self.running.get() + 1);
-    }
-
-    /// Counts an exchange that ends.
-    pub fn end(&self) {
-        self.running.set(self.running.get().saturating_sub(1));
-    }
-
-    /// How many exchanges began; `None` while one is running.
-    pub fn exchanges_if_idle(&self) -> Option<u64> {
-        (self.running.get() == 0).then(|| self.exchanges.get())
-    }
-
-    /// From now on each answer says that the connection closes.
-    pub fn close_after_answer(&self) {
-        self.closing.set(true);
-    }
-
-    /// Whether answers say that the connection closes.
+    /// Whether the listener is gone, so that each answer is the last one of its connection.
     pub fn is_closing(&self) -> bool {
-        self.closing.get()
-    }
-
-    /// Cuts the connection, whatever is half sent.
-    pub fn abort(&self) {
-        self.aborted.set(true);
-        self.abort.notify_one();
-    }
-
-    /// Whether it was cut.
-    pub fn is_aborted(&self) -> bool {
-        self.aborted.get()
-    }
-
-    /// Completes when the connection is to be cut.
-    pub async fn wait_abort(&self) {
-        while !self.aborted.get() {
-            self.abort.notified().await;
-        }
-    }
-
-    /// Asks for a lingering close: bytes of a request were left unread, and closing at once would make the kernel
-    /// send a reset that destroys the answer on its way.
-    pub fn linger(&self) {
-        self.linger.set(true);
-    }
-
-    /// Whether a lingering close was asked for.
-    pub fn lingers(&self) -> bool {
-        self.linger.get()
+        self.listening.closing.get()
     }
 }
 
@@ -149,13 +101,13 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
     };
     let reports = Throttle::default();
     // Nothing is ever sent: connections finish when the sender is gone.
-    let (_alive, closing) = watch::channel(());
+    let listening = Rc::new(Listening::default());
     loop {
         tokio::select! {
             biased;
             _ = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => open(&worker, stream, peer, closing.clone()),
+                Ok((stream, peer)) => open(&worker, stream, peer, &listening),
                 // The client was gone before it was accepted: that says nothing about us.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
@@ -173,18 +125,24 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
         if stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            open(&worker, stream, peer, closing.clone());
+            open(&worker, stream, peer, &listening);
         }
     }
+    listening.closing.set(true);
+    worker.alarms.ring_all();
 }
 
-fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, closing: watch::Receiver<()>) {
+fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc<Listening>) {
     let Some(guard) = worker.connection_opened() else { return };
     // Without it the kernel may hold the end of a response back for 40 ms.
     drop(stream.set_nodelay(true));
     let worker = Rc::clone(worker);
+    let now = worker.clock.now();
+    worker.alarms.note(now);
+    let connection = Connection::new(peer, Rc::clone(listening), now);
     tokio::task::spawn_local(async move {
-        h1::serve(worker, stream, peer, closing).await;
+        h1::serve(Rc::clone(&worker), stream, Rc::clone(&connection)).await;
+        worker.alarms.cancel(&connection.alarm);
         drop(guard);
     });
 }

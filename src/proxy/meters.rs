@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
 
 use super::snapshot::Snapshot;
+use crate::http1::Fault;
 
 static REQUESTS: Family = Family {
     name: "sluicegate_requests_total",
@@ -57,10 +58,16 @@ static CONNECTIONS_REFUSED: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
-static MALFORMED: Family = Family {
-    name: "sluicegate_malformed_connections_total",
-    help: "Connections closed because what came over them was no HTTP/1 that we accept: answered 400, 414 or 431 where \
-           possible, and counted here only, not among the requests.",
+static FAULTS: Family = Family {
+    name: "sluicegate_http1_faults_total",
+    help: "HTTP/1 messages refused for what they are, by the side that sent them and the reason: what is malformed, too \
+           large, or did not come in time.",
+    kind: Kind::Counter,
+    labels: &["side", "reason"],
+};
+static TUNNELS: Family = Family {
+    name: "sluicegate_tunnels_total",
+    help: "Connections that were switched to another protocol, such as WebSocket.",
     kind: Kind::Counter,
     labels: &[],
 };
@@ -87,10 +94,12 @@ pub enum Outcome {
     NoRoute,
     /// The request was not acceptable.
     Malformed,
+    /// The connection was switched to another protocol.
+    Upgraded,
 }
 
 impl Outcome {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Forwarded,
         Self::Responded,
         Self::Refused,
@@ -100,6 +109,7 @@ impl Outcome {
         Self::ClientGone,
         Self::NoRoute,
         Self::Malformed,
+        Self::Upgraded,
     ];
 
     /// Its name in metrics and in the access log.
@@ -114,6 +124,7 @@ impl Outcome {
             Self::ClientGone => "client-gone",
             Self::NoRoute => "no-route",
             Self::Malformed => "malformed",
+            Self::Upgraded => "upgraded",
         }
     }
 }
@@ -213,19 +224,50 @@ pub struct ConnectionMeters {
     pub refused: Counter,
     /// Failed accepts.
     pub accept_errors: Counter,
-    /// Connections closed for what came over them.
-    pub malformed: Counter,
+    /// Connections switched to another protocol.
+    pub tunnels: Counter,
+    /// Heads that did not come in time.
+    pub head_timeout: Counter,
+    /// Bodies that did not come in time.
+    pub body_timeout: Counter,
+    /// Bodies larger than allowed.
+    pub body_too_large: Counter,
+    client_faults: Vec<Counter>,
+    upstream_faults: Vec<Counter>,
 }
 
 impl ConnectionMeters {
     /// A worker's cells.
     pub fn new(registry: &Registry) -> Self {
+        let faults = |side| Fault::ALL.iter().map(|fault| registry.counter(&FAULTS, &[side, fault.reason()])).collect();
         Self {
             accepted: registry.counter(&CONNECTIONS, &[]),
             refused: registry.counter(&CONNECTIONS_REFUSED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
-            malformed: registry.counter(&MALFORMED, &[]),
+            tunnels: registry.counter(&TUNNELS, &[]),
+            head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
+            body_timeout: registry.counter(&FAULTS, &["client", "body-timeout"]),
+            body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
+            client_faults: faults("client"),
+            upstream_faults: faults("upstream"),
         }
+    }
+
+    /// Counts a fault of a client.
+    pub fn client_fault(&self, fault: Fault) {
+        count(&self.client_faults, fault);
+    }
+
+    /// Counts a fault of an upstream.
+    pub fn upstream_fault(&self, fault: Fault) {
+        count(&self.upstream_faults, fault);
+    }
+}
+
+/// Faults are in the order of their declaration.
+fn count(faults: &[Counter], fault: Fault) {
+    if let Some(counter) = faults.get(fault as usize) {
+        counter.inc();
     }
 }
 
@@ -295,6 +337,9 @@ mod tests {
     fn every_outcome_and_decision_has_its_own_place() {
         for (place, outcome) in Outcome::ALL.iter().enumerate() {
             assert_eq!(*outcome as usize, place);
+        }
+        for (place, fault) in Fault::ALL.iter().enumerate() {
+            assert_eq!(*fault as usize, place);
         }
         for (place, (decision, _)) in Decision::ALL.iter().enumerate() {
             assert_eq!(*decision as usize, place);

@@ -2,8 +2,6 @@
 //! draft-ietf-httpapi-ratelimit-headers (`RateLimit-Policy`, `RateLimit`, structured fields, RFC 9651) and the older
 //! `X-RateLimit-*` family.
 
-use std::fmt::Write as _;
-
 use super::headers::Sink;
 use crate::config::RateHeaders;
 use crate::limiter::{QuotaLine, Report};
@@ -20,12 +18,14 @@ pub struct RefusedBy {
     pub retry_after_secs: Option<u64>,
 }
 
-/// Writes the rate fields that `families` asks for. `names` are the route's limits in the file's order.
+/// Writes the rate fields that `families` asks for. `name_of` names a limit by its index in the route; `scratch` is
+/// overwritten, and once it is warm nothing is allocated.
 pub fn write<'a>(
     families: RateHeaders,
     report: &Report,
     name_of: impl Fn(usize) -> &'a str,
     refused: Option<RefusedBy>,
+    scratch: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) {
     // A limit in shadow mode refuses nobody: clients need not keep to it.
@@ -34,7 +34,7 @@ pub fn write<'a>(
         return;
     }
     if matches!(families, RateHeaders::Auto | RateHeaders::Ietf | RateHeaders::Both) {
-        write_ietf(lines(), &name_of, sink);
+        write_ietf(lines, &name_of, scratch, sink);
     }
     let legacy = match families {
         RateHeaders::Auto => refused.is_some(),
@@ -42,47 +42,71 @@ pub fn write<'a>(
         RateHeaders::Ietf | RateHeaders::Off => false,
     };
     // An origin that counts for itself has the stricter word on it; a second line would only be misread.
-    if legacy && !sink.has("x-ratelimit-limit") {
+    if legacy && !sink.has(b"x-ratelimit-limit") {
         write_legacy(lines, refused, sink);
     }
 }
 
-fn write_ietf<'a, 'l>(
-    lines: impl Iterator<Item = &'l QuotaLine>,
+fn write_ietf<'a, 'l, L: Iterator<Item = &'l QuotaLine>>(
+    lines: impl Fn() -> L,
     name_of: &impl Fn(usize) -> &'a str,
+    scratch: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) {
-    let mut policy = String::with_capacity(64);
-    let mut state = String::with_capacity(64);
-    for line in lines {
-        for list in [&mut policy, &mut state] {
-            if !list.is_empty() {
-                list.push_str(", ");
-            }
-            write_item_name(list, name_of(line.limit), line.rate);
-        }
-        // Writing into a String cannot fail.
-        let _ = write!(policy, ";q={}", line.quota);
-        if is_whole_seconds(line.window) {
-            let _ = write!(policy, ";w={}", line.window.as_nanos() / SECOND_NANOS);
-        }
-        let _ = write!(state, ";r={}", line.remaining);
-        if let Some(reset) = line.reset {
-            let _ = write!(state, ";t={}", reset.as_secs_ceil());
-        }
-    }
-    sink.put("ratelimit-policy", policy.as_bytes());
-    sink.put("ratelimit", state.as_bytes());
+    let policy = |line: &QuotaLine| {
+        let window = is_whole_seconds(line.window).then(|| (b";w=", line.window.as_nanos() / SECOND_NANOS));
+        Item { name: name_of(line.limit), rate: line.rate, first: (b"\";q=", line.quota), second: window }
+    };
+    let state = |line: &QuotaLine| {
+        let reset = line.reset.map(|reset| (b";t=", reset.as_secs_ceil()));
+        Item { name: name_of(line.limit), rate: line.rate, first: (b"\";r=", line.remaining), second: reset }
+    };
+    write_list(b"ratelimit-policy", lines().map(policy), scratch, sink);
+    write_list(b"ratelimit", lines().map(state), scratch, sink);
 }
 
-/// A structured-field string: names hold no quote or backslash, the configuration sees to it.
-fn write_item_name(list: &mut String, name: &str, rate: usize) {
-    list.push('"');
-    list.push_str(name);
-    if rate > 0 {
-        let _ = write!(list, "-{}", rate + 1);
+/// An item of a structured list: a string with integers as its parameters. Names hold no quote or backslash, the
+/// configuration sees to it.
+struct Item<'a> {
+    name: &'a str,
+    /// The rate's index in its limit: all but the first are told apart by a number.
+    rate: usize,
+    /// The end of the string, then the key, then the value.
+    first: (&'static [u8; 4], u64),
+    second: Option<(&'static [u8; 3], u64)>,
+}
+
+impl Item<'_> {
+    /// Hands the item on in parts.
+    #[inline]
+    fn write(&self, write: impl FnOnce(&[&[u8]])) {
+        let (mut first, mut second, mut nth) = (itoa::Buffer::new(), itoa::Buffer::new(), itoa::Buffer::new());
+        let (end, value) = self.first;
+        let (name, value) = (self.name.as_bytes(), first.format(value).as_bytes());
+        match (self.rate, self.second) {
+            (0, None) => write(&[b"\"", name, end, value]),
+            (0, Some((key, more))) => write(&[b"\"", name, end, value, key, second.format(more).as_bytes()]),
+            (rate, more) => {
+                let nth = nth.format(rate + 1).as_bytes();
+                let (key, more): (&[u8], _) = more.map_or((b"", ""), |(key, more)| (key, second.format(more)));
+                write(&[b"\"", name, b"-", nth, end, value, key, more.as_bytes()]);
+            }
+        }
     }
-    list.push('"');
+}
+
+/// A list of one item, as nearly all are, goes to the sink as it is; others are put together in `scratch`.
+fn write_list<'a>(name: &[u8], mut items: impl Iterator<Item = Item<'a>>, scratch: &mut Vec<u8>, sink: &mut impl Sink) {
+    let Some(first) = items.next() else { return };
+    let Some(second) = items.next() else { return first.write(|parts| sink.put_joined(name, parts)) };
+    scratch.clear();
+    for item in [first, second].into_iter().chain(items) {
+        if !scratch.is_empty() {
+            scratch.extend_from_slice(b", ");
+        }
+        item.write(|parts| parts.iter().for_each(|part| scratch.extend_from_slice(part)));
+    }
+    sink.put(name, scratch);
 }
 
 fn is_whole_seconds(window: Span) -> bool {
@@ -101,16 +125,21 @@ fn write_legacy<'l, L: Iterator<Item = &'l QuotaLine>>(
     else {
         return;
     };
-    sink.put("x-ratelimit-limit", line.quota.to_string().as_bytes());
-    sink.put("x-ratelimit-remaining", line.remaining.to_string().as_bytes());
-    sink.put("x-ratelimit-reset", line.reset.unwrap_or_default().as_secs_ceil().to_string().as_bytes());
+    let mut put = |name: &[u8], number: u64| sink.put(name, itoa::Buffer::new().format(number).as_bytes());
+    put(b"x-ratelimit-limit", line.quota);
+    put(b"x-ratelimit-remaining", line.remaining);
+    put(b"x-ratelimit-reset", line.reset.unwrap_or_default().as_secs_ceil());
     if let Some(secs) = refused.and_then(|by| by.retry_after_secs) {
-        sink.put("x-ratelimit-retry-after", secs.to_string().as_bytes());
+        put(b"x-ratelimit-retry-after", secs);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::subsequence;
+
     use super::*;
     use crate::limiter::{
         Algorithm, Ask, Bound, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Verdict,
@@ -121,12 +150,13 @@ mod tests {
     struct Lines(Vec<(String, String)>);
 
     impl Sink for Lines {
-        fn put(&mut self, name: &str, value: &[u8]) {
-            self.0.push((name.to_owned(), String::from_utf8(value.to_vec()).unwrap()));
+        fn put(&mut self, name: &[u8], value: &[u8]) {
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            self.0.push((text(name), text(value)));
         }
 
-        fn has(&self, name: &str) -> bool {
-            self.0.iter().any(|(known, _)| known == name)
+        fn has(&self, lower_name: &[u8]) -> bool {
+            self.0.iter().any(|(name, _)| name.as_bytes() == lower_name)
         }
     }
 
@@ -153,7 +183,7 @@ mod tests {
             assert!(matches!(verdict, Verdict::Admitted));
         }
         let mut lines = Lines::default();
-        write(families, &report, |limit| ["one", "two"][limit], refused, &mut lines);
+        write(families, &report, |limit| ["one", "two"][limit], refused, &mut Vec::new(), &mut lines);
         lines.0
     }
 
@@ -200,8 +230,71 @@ mod tests {
         let _ = policy.check(&[ask], Span::MAX, Tick::ZERO, &mut report);
         assert_eq!(report.lines().len(), 1);
         let mut lines = Lines::default();
-        write(RateHeaders::Both, &report, |_| "one", None, &mut lines);
+        write(RateHeaders::Both, &report, |_| "one", None, &mut Vec::new(), &mut lines);
         assert_eq!(lines.0, []);
+    }
+
+    #[test]
+    fn an_origin_that_counts_for_itself_has_the_word() {
+        let mut lines = Lines(vec![("x-ratelimit-limit".to_owned(), "7".to_owned())]);
+        write(RateHeaders::Legacy, &report_of(&[(&[0], false)], 1), |_| "one", None, &mut Vec::new(), &mut lines);
+        assert_eq!(pairs(&lines.0), [("x-ratelimit-limit", "7")]);
+    }
+
+    const RATES: [&str; 5] = ["5/1s", "20/250ms", "9/1m", "1000000/1h", "700/1500ms"];
+
+    /// How limits of these rates stand after `times` requests at tick 0; those with `true` are in shadow mode.
+    fn report_of(limits: &[(&[usize], bool)], times: usize) -> Report {
+        let limits = limits.iter().enumerate().map(|(nth, (rates, shadow))| {
+            let limit = limit(&format!("n{nth}"), &rates.iter().map(|rate| RATES[*rate]).collect::<Vec<_>>());
+            if *shadow {
+                limit.reconfigure(LimitSpec { mode: Mode::Shadow, ..limit.spec() });
+            }
+            limit
+        });
+        let limits: Vec<_> = limits.collect();
+        let asks = vec![Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1 }; limits.len()];
+        let policy = Policy::new(limits).unwrap();
+        let mut report = Report::default();
+        for _ in 0..times {
+            let _ = policy.check(&asks, Span::MAX, Tick::ZERO, &mut report);
+        }
+        report
+    }
+
+    /// One of the two lists, said another way.
+    fn list(report: &Report, parameters: impl Fn(&QuotaLine) -> String) -> String {
+        let nth = |line: &QuotaLine| if line.rate == 0 { String::new() } else { format!("-{}", line.rate + 1) };
+        let item = |line: &QuotaLine| format!("\"n{}{}\"{}", line.limit, nth(line), parameters(line));
+        report.lines().iter().filter(|line| !line.shadow).map(item).collect::<Vec<_>>().join(", ")
+    }
+
+    proptest! {
+        #[test]
+        fn lists_hold_what_the_report_says(
+            limits in vec((subsequence(vec![0, 1, 2, 3, 4], 1..4), any::<bool>()), 1..4),
+            times in 1_usize..12,
+        ) {
+            let limits: Vec<_> = limits.iter().map(|(rates, shadow)| (rates.as_slice(), *shadow)).collect();
+            let report = report_of(&limits, times);
+            let names = ["n0", "n1", "n2"];
+            let mut scratch = b"of before".to_vec();
+            let mut lines = Lines::default();
+            write(RateHeaders::Ietf, &report, |limit| names[limit], None, &mut scratch, &mut lines);
+            let policy = list(&report, |line| match line.window.as_millis_ceil() {
+                millis if millis % 1000 == 0 => format!(";q={};w={}", line.quota, millis / 1000),
+                _ => format!(";q={}", line.quota),
+            });
+            let state = list(&report, |line| match line.reset {
+                Some(reset) => format!(";r={};t={}", line.remaining, reset.as_millis_ceil().div_ceil(1000)),
+                None => format!(";r={}", line.remaining),
+            });
+            if policy.is_empty() {
+                prop_assert_eq!(lines.0, []);
+            } else {
+                prop_assert_eq!(pairs(&lines.0), [("ratelimit-policy", &*policy), ("ratelimit", &*state)]);
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::admission::Rules;
 use crate::balance::Balancer;
 use crate::config::{Cors, RateHeaders};
 use crate::dead_letter::{DeadLetters, Redactor};
+use crate::http1::HeadLimits;
 use crate::limiter::KeyHasher;
 use crate::telemetry::AccessLog;
 use crate::time::Span;
@@ -22,6 +23,8 @@ pub struct Snapshot {
     pub limits: Vec<LimitPlan>,
     /// Where requests go, in the file's order.
     pub upstreams: Vec<UpstreamPlan>,
+    /// Timeouts and bounds of HTTP/1.
+    pub http1: Http1Plan,
     /// Which rate fields go out.
     pub rate_headers: RateHeaders,
     /// The dead-letter log, if there is one.
@@ -32,6 +35,21 @@ pub struct Snapshot {
     pub hasher: KeyHasher,
     /// Keeps secrets out of the access log.
     pub redactor: Redactor,
+}
+
+/// Timeouts and bounds of HTTP/1, on both sides.
+#[derive(Clone, Copy, Debug)]
+pub struct Http1Plan {
+    /// How large a head may be.
+    pub head: HeadLimits,
+    /// From a request head's first byte to its last.
+    pub head_timeout: Span,
+    /// How long a client's connection may be without a request.
+    pub keep_alive_timeout: Span,
+    /// How long no byte of a body may move.
+    pub body_timeout: Span,
+    /// How long no byte may move in a tunnel; `None`: for ever.
+    pub tunnel_timeout: Option<Span>,
 }
 
 /// What is done with an admitted request of a route.
@@ -46,6 +64,8 @@ pub struct RoutePlan {
     pub limits: Vec<usize>,
     /// The route's own timeout, before the limits' are taken into account.
     pub timeout: Option<Span>,
+    /// Bytes that a request's body may have; `None`: any.
+    pub max_body_size: Option<u64>,
 }
 
 /// Forward or answer.
@@ -81,6 +101,8 @@ pub struct UpstreamPlan {
     pub balancer: Balancer,
     /// Whether loads are what all workers have in flight, or the choosing worker's own alone.
     pub counts_all_workers: bool,
+    /// How long a connect may take.
+    pub connect_timeout: Span,
     /// Its servers, in the balancer's order.
     pub servers: Vec<(Endpoint, Arc<Load>)>,
 }

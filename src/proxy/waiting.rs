@@ -1,30 +1,50 @@
 //! A request that holds a place in a limit's queue, as a future of its worker.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
 
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::client::Client;
 use super::exchange::Exchange;
 use super::meters::Decision;
+use super::watch::poll_gone;
+use super::worker::View;
 use crate::admission::{Admitted, Arrival, Progress, Waiting};
 use crate::limiter::Refusal;
-use crate::time::Span;
+use crate::time::{Span, Tick};
+
+/// How the wait ended.
+pub enum Waited {
+    /// The request may be forwarded.
+    Admitted(Admitted),
+    /// It has waited in vain.
+    InVain(Arrival, Refusal),
+    /// The client went away, and gave the place up.
+    ClientGone,
+}
 
 /// Waits until the request is admitted or has waited in vain. Dropping the future gives the place up.
-pub async fn wait(exchange: &Exchange, mut waiting: Waiting) -> Result<Admitted, (Arrival, Refusal)> {
-    let mut left = Left { exchange, limit: exchange.story.queued_in, settled: false };
+///
+/// It has a timer of its own, not the worker's wheel: a place in a queue comes free at its slot, to the millisecond.
+pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Waiting) -> Waited {
+    let view = Rc::clone(&exchange.view);
+    let mut left = Left { view: &view, limit: exchange.story.queued_in, settled: false };
     left.count(Decision::Queued);
     let clock = exchange.worker.clock.clone();
     let mut timer = pin!(sleep(Span::ZERO.into()));
     let ended = poll_fn(|cx| {
         loop {
             let now = clock.now();
-            match waiting.attempt(now, cx.waker()) {
-                Progress::Admitted(admitted) => return Poll::Ready(Ok(admitted)),
-                Progress::TimedOut(arrival, refusal) => return Poll::Ready(Err((arrival, refusal))),
+            match waiting.attempt(now, cx.waker(), &mut exchange.scratch.report) {
+                Progress::Admitted(admitted) => return Poll::Ready(Waited::Admitted(admitted)),
+                Progress::TimedOut(arrival, refusal) => return Poll::Ready(Waited::InVain(arrival, refusal)),
                 Progress::Pending { wake_at } => {
+                    if poll_gone(cx, exchange, client, Tick::MAX).is_ready() {
+                        return Poll::Ready(Waited::ClientGone);
+                    }
                     rearm(timer.as_mut(), wake_at.since(now));
                     if timer.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
@@ -34,10 +54,9 @@ pub async fn wait(exchange: &Exchange, mut waiting: Waiting) -> Result<Admitted,
         }
     })
     .await;
-    left.settled = true;
+    left.settled = !matches!(ended, Waited::ClientGone);
     ended
 }
-
 /// The timer runs on the runtime's own clock, which this is relative to.
 fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
     #[allow(clippy::disallowed_methods, reason = "tokio's timers take an instant of tokio's own clock")]
@@ -53,7 +72,7 @@ pub fn limit_of(exchange: &Exchange, waiting: &Waiting) -> Option<usize> {
 
 /// Counts a cancel if the client leaves while it waits.
 struct Left<'e> {
-    exchange: &'e Exchange,
+    view: &'e View,
     limit: Option<usize>,
     settled: bool,
 }
@@ -61,7 +80,7 @@ struct Left<'e> {
 impl Left<'_> {
     fn count(&self, decision: Decision) {
         if let Some(limit) = self.limit {
-            self.exchange.view.meters.decided(limit, decision);
+            self.view.meters.decided(limit, decision);
         }
     }
 }

@@ -5,20 +5,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::body::RequestBody;
-use super::flight::{Flights, SWEEP_EVERY};
+use super::alarm::{Alarms, SWEEP_EVERY};
+use super::date::DateCell;
 use super::meters::{ConnectionMeters, Meters};
+use super::scratch::Pool;
 use super::snapshot::{Feed, Snapshot};
 use super::throttle::Throttle;
+use crate::http1::HeadLimits;
 use crate::telemetry::Registry;
-use crate::time::Clock;
+use crate::time::{Clock, Span};
 use crate::upstream::{Endpoint, Server};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A worker's servers by upstream and endpoint: what identifies them across reloads.
-type Servers = HashMap<(Arc<str>, Endpoint), Rc<Server<RequestBody>>>;
+type Servers = HashMap<(Arc<str>, Endpoint), Rc<Server>>;
 
 /// What one worker thread owns. Nothing in it is shared with another thread but the feed, the registry and the gauges.
 pub struct Worker {
@@ -26,8 +28,12 @@ pub struct Worker {
     pub index: usize,
     /// The clock, read twice per exchange.
     pub clock: Clock,
-    /// Requests in flight by deadline.
-    pub flights: Rc<Flights>,
+    /// Deadlines of its connections.
+    pub alarms: Alarms,
+    /// What its exchanges work with.
+    pub pool: Rc<Pool>,
+    /// The date of responses.
+    pub date: DateCell,
     /// Counters that no configuration changes.
     pub connections: ConnectionMeters,
     /// Log lines about upstreams.
@@ -38,6 +44,7 @@ pub struct Worker {
     view: RefCell<Rc<View>>,
     servers: RefCell<Servers>,
     max_connections: u64,
+    in_flight: Cell<u64>,
     random: Cell<u64>,
     turn: Cell<u64>,
 }
@@ -49,6 +56,8 @@ pub struct WorkerGauges {
     pub connections: AtomicU64,
     /// Requests in flight.
     pub in_flight: AtomicU64,
+    /// Connections that are tunnels.
+    pub tunnels: AtomicU64,
 }
 
 /// A snapshot with what this worker keeps for it.
@@ -56,7 +65,7 @@ pub struct View {
     /// The shared part.
     pub snapshot: Arc<Snapshot>,
     /// This worker's servers: upstream by upstream, in the balancer's order.
-    pub servers: Vec<Vec<Rc<Server<RequestBody>>>>,
+    pub servers: Vec<Vec<Rc<Server>>>,
     /// This worker's counters.
     pub meters: Meters,
 }
@@ -77,7 +86,10 @@ impl Worker {
         let seed = RandomState::new().hash_one(index);
         Rc::new(Self {
             index,
-            flights: Flights::new(clock.now()),
+            alarms: Alarms::new(clock.now()),
+            pool: Rc::default(),
+            date: DateCell::default(),
+            in_flight: Cell::new(0),
             connections: ConnectionMeters::new(&registry),
             upstream_reports: Throttle::default(),
             clock,
@@ -125,9 +137,37 @@ impl Worker {
         Some(ConnectionGuard(Rc::clone(self)))
     }
 
-    /// Publishes how much is in flight.
-    pub fn publish_in_flight(&self) {
-        self.gauges.in_flight.store(self.flights.count(), Ordering::Relaxed);
+    /// Counts a request as in flight for as long as the guard lives.
+    pub fn enter_flight(self: &Rc<Self>) -> InFlight {
+        self.count_flight(self.in_flight.get() + 1);
+        InFlight(Rc::clone(self))
+    }
+
+    fn count_flight(&self, count: u64) {
+        self.in_flight.set(count);
+        self.gauges.in_flight.store(count, Ordering::Relaxed);
+    }
+
+    /// Counts a tunnel for as long as the guard lives.
+    pub fn enter_tunnel(self: &Rc<Self>) -> Tunnel {
+        self.connections.tunnels.inc();
+        self.gauges.tunnels.fetch_add(1, Ordering::Relaxed);
+        Tunnel(Rc::clone(self))
+    }
+
+    /// How large a head may be, by the view that the worker has.
+    pub fn head_limits(&self) -> HeadLimits {
+        self.view.borrow().snapshot.http1.head
+    }
+
+    /// How long a head may take, by the view that the worker has.
+    pub fn head_timeout(&self) -> Span {
+        self.view.borrow().snapshot.http1.head_timeout
+    }
+
+    /// How long a connection may be without a request, by the view that the worker has.
+    pub fn keep_alive_timeout(&self) -> Span {
+        self.view.borrow().snapshot.http1.keep_alive_timeout
     }
 
     /// Open client connections.
@@ -155,9 +195,9 @@ impl Worker {
     pub async fn keep_house(self: Rc<Self>) {
         let sweep = async {
             loop {
-                self.flights.any().await;
+                self.alarms.any().await;
                 tokio::time::sleep(SWEEP_EVERY.into()).await;
-                self.flights.sweep(self.clock.now());
+                self.alarms.sweep(self.clock.now());
             }
         };
         let prune = async {
@@ -170,6 +210,24 @@ impl Worker {
             }
         };
         tokio::join!(sweep, prune);
+    }
+}
+
+/// A request in flight.
+pub struct InFlight(Rc<Worker>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.count_flight(self.0.in_flight.get().saturating_sub(1));
+    }
+}
+
+/// An open tunnel.
+pub struct Tunnel(Rc<Worker>);
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.0.gauges.tunnels.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -120,6 +120,11 @@ impl<T> Wheel<T> {
         true
     }
 
+    /// Every entry, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().filter_map(|node| node.value.as_ref())
+    }
+
     /// Moves the wheel to `now` and appends to `fired` what is due by then, slot by slot; the order within a slot is
     /// not promised. Costs one look at each occupied slot that was passed, none at an empty one.
     ///

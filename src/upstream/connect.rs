@@ -1,15 +1,13 @@
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Waker};
 
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
 
 use super::{Endpoint, Load};
 use crate::time::{Span, Tick};
@@ -18,51 +16,42 @@ use crate::time::{Span, Tick};
 const MAX_IDLE: usize = 512;
 /// An idle connection older than this is not used again: below the keep-alive time of most servers.
 const MAX_IDLE_AGE: Span = Span::from_secs(50);
-/// How long a connect may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum ConnectError {
     /// The name did not resolve, nobody listens, or the network refused.
     Io(io::Error),
-    /// No answer within 5 s.
+    /// No answer within the upstream's `connect_timeout`.
     Timeout,
-    /// The HTTP layer failed at the start.
-    Http(hyper::Error),
 }
 
 impl std::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(error) => write!(f, "connect failed: {error}"),
-            Self::Timeout => write!(f, "no answer to connect within {} s", CONNECT_TIMEOUT.as_secs()),
-            Self::Http(error) => write!(f, "connection failed: {error}"),
+            Self::Timeout => write!(f, "no answer to connect within connect_timeout"),
         }
     }
 }
 
 impl std::error::Error for ConnectError {}
 
-struct Idle<B> {
-    sender: SendRequest<B>,
+struct Idle {
+    stream: TcpStream,
     since: Tick,
 }
 
 /// One server as one worker sees it: its idle connections and what it has in flight there.
-pub struct Server<B> {
+pub struct Server {
     endpoint: Endpoint,
     load: Arc<Load>,
     worker: usize,
-    idle: RefCell<Vec<Idle<B>>>,
+    idle: RefCell<Vec<Idle>>,
     retired: Cell<bool>,
 }
 
-impl<B> Server<B>
-where
-    B: Body<Data = bytes::Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl Server {
     /// A server without connections.
     pub fn new(endpoint: Endpoint, load: Arc<Load>, worker: usize) -> Rc<Self> {
         Rc::new(Self { endpoint, load, worker, idle: RefCell::default(), retired: Cell::new(false) })
@@ -84,65 +73,53 @@ where
         self.idle.borrow_mut().clear();
     }
 
-    /// Closes connections that have been idle too long or were closed by the server.
+    /// Closes connections that have been idle too long, were closed by the server, or got bytes that nobody asked for.
     pub fn prune(&self, now: Tick) {
-        self.idle.borrow_mut().retain(|idle| !idle.sender.is_closed() && now.since(idle.since) < MAX_IDLE_AGE);
+        self.idle.borrow_mut().retain(|idle| is_quiet(&idle.stream) && now.since(idle.since) < MAX_IDLE_AGE);
     }
 
-    /// The connection used last, if one is idle and still open. It counts as in flight until it is dropped.
-    pub async fn reuse(self: &Rc<Self>, now: Tick) -> Option<Leased<B>> {
+    /// The connection used last, if one is idle, open and silent. It counts as in flight until it is dropped.
+    pub fn reuse(self: &Rc<Self>, now: Tick) -> Option<Leased> {
         loop {
-            let Idle { sender, since } = self.idle.borrow_mut().pop()?;
-            if sender.is_closed() || now.since(since) >= MAX_IDLE_AGE {
-                continue;
-            }
-            if !sender.is_ready() {
-                // Given back a moment ago, its task may not have run since. It gets one turn; a connection that is
-                // busy after that must not make anybody wait.
-                tokio::task::yield_now().await;
-            }
-            if sender.is_ready() {
-                return Some(Leased::new(Rc::clone(self), sender, true));
+            let Idle { stream, since } = self.idle.borrow_mut().pop()?;
+            if is_quiet(&stream) && now.since(since) < MAX_IDLE_AGE {
+                return Some(Leased::new(Rc::clone(self), stream, true));
             }
         }
     }
 
-    /// A new connection. It counts as in flight until it is dropped.
-    pub async fn connect(self: &Rc<Self>) -> Result<Leased<B>, ConnectError> {
+    /// A new connection. It counts as in flight until it is dropped. How long it may take is the caller's patience.
+    pub async fn connect(self: Rc<Self>) -> Result<Leased, ConnectError> {
         let address = (&*self.endpoint.host, self.endpoint.port);
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(address))
-            .await
-            .map_err(|_| ConnectError::Timeout)?
-            .map_err(ConnectError::Io)?;
+        let stream = TcpStream::connect(address).await.map_err(ConnectError::Io)?;
+        // Without it the kernel may hold the end of a request back for 40 ms.
         stream.set_nodelay(true).map_err(ConnectError::Io)?;
-        let (sender, connection) = http1::Builder::new()
-            .max_headers(256)
-            .handshake::<_, B>(TokioIo::new(stream))
-            .await
-            .map_err(ConnectError::Http)?;
-        tokio::task::spawn_local(async move {
-            // Its end is seen by whoever holds the sender; there is nothing to add here.
-            drop(connection.await);
-        });
-        Ok(Leased::new(Rc::clone(self), sender, false))
+        Ok(Leased::new(self, stream, false))
     }
 }
 
-/// A connection in use. Dropping it closes it, unless it was given back.
-pub struct Leased<B> {
-    server: Rc<Server<B>>,
-    sender: Option<SendRequest<B>>,
-    reused: bool,
+/// Whether nothing has come over an idle connection: neither bytes, which would be taken for the next response, nor its
+/// end. Costs no system call: the runtime was told of either when it came.
+fn is_quiet(stream: &TcpStream) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    // Unconstrained, because a task that has used up its turn would be told that nothing is ready.
+    pin!(unconstrained(poll_fn(|cx| stream.poll_read_ready(cx)))).poll(&mut context).is_pending()
 }
 
-impl<B> Leased<B>
-where
-    B: Body<Data = bytes::Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    fn new(server: Rc<Server<B>>, sender: SendRequest<B>, reused: bool) -> Self {
+/// A connection in use. Dropping it closes it, unless it was given back.
+pub struct Leased {
+    server: Rc<Server>,
+    /// `None` once it is given back.
+    stream: Option<TcpStream>,
+    reused: bool,
+    /// Whether it counts as in flight.
+    counted: bool,
+}
+
+impl Leased {
+    fn new(server: Rc<Server>, stream: TcpStream, reused: bool) -> Self {
         server.load.add(server.worker);
-        Self { server, sender: Some(sender), reused }
+        Self { server, stream: Some(stream), reused, counted: true }
     }
 
     /// Whether it has carried a request before: only then may a failure mean that it died idle.
@@ -150,32 +127,40 @@ where
         self.reused
     }
 
-    /// Sends one request. On an error the request comes back if no byte of it was written.
-    pub async fn send(
-        &mut self,
-        request: Request<B>,
-    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<B>>)> {
-        let Some(sender) = self.sender.as_mut() else {
-            unreachable!("a lease gives its connection back by value");
-        };
-        sender.try_send_request(request).await.map_err(|mut failed| {
-            let request = failed.take_message();
-            (failed.into_error(), request)
-        })
+    /// The connection itself.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        match &mut self.stream {
+            Some(stream) => stream,
+            None => unreachable!("a lease gives its connection back by value"),
+        }
     }
 
-    /// Gives the connection back after a response that was read to its end.
+    /// The server has done its part: from now on it does not count as in flight, although its answer is still on the
+    /// way to the client. So whoever reads that answer and asks again finds the server free.
+    pub fn settle(&mut self) {
+        if std::mem::take(&mut self.counted) {
+            self.server.load.remove(self.server.worker);
+        }
+    }
+
+    /// Gives the connection back after an exchange of which nothing is left on it.
     pub fn give_back(mut self, now: Tick) {
-        let Some(sender) = self.sender.take() else { return };
+        let Some(stream) = self.stream.take() else { return };
         let mut idle = self.server.idle.borrow_mut();
-        if !self.server.retired.get() && !sender.is_closed() && idle.len() < MAX_IDLE {
-            idle.push(Idle { sender, since: now });
+        if self.server.retired.get() || idle.len() >= MAX_IDLE {
+            return;
+        }
+        // A last read that filled its buffer did not show that nothing follows.
+        let silent = is_quiet(&stream)
+            || stream.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        if silent {
+            idle.push(Idle { stream, since: now });
         }
     }
 }
 
-impl<B> Drop for Leased<B> {
+impl Drop for Leased {
     fn drop(&mut self) {
-        self.server.load.remove(self.server.worker);
+        self.settle();
     }
 }

@@ -2,15 +2,30 @@
 #![allow(clippy::disallowed_methods, reason = "these tests measure real time")]
 #![allow(clippy::format_push_string, clippy::needless_pass_by_value, reason = "plain test code")]
 
+mod aborts;
 mod command_line;
 mod dead_letters;
+mod desync;
 mod draining;
+mod early;
+mod interim;
+mod large_bodies;
 mod limiting;
 mod observing;
+mod pipelining;
+mod poison;
 mod proxying;
 mod refusals;
 mod reloading;
+mod request_faults;
+mod response_faults;
+mod size_limits;
+mod slow;
 mod sticky;
 mod support;
+mod targets;
 mod timeouts;
+mod upgrades;
 mod waiting;
+mod websocket;
+mod wire;

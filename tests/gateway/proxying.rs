@@ -183,6 +183,10 @@ fn a_connection_that_died_idle_is_replaced_without_the_client_noticing() {
         let answer = client.get("/");
         assert_eq!((answer.status, answer.text().as_str()), (200, "once"));
     }
+    // A POST is not sent twice: the last connection has to be closed before it comes.
+    for _ in 0..50 {
+        backend.wait_closed();
+    }
     let answer = client.request("POST", "/", &[], b"body");
     assert_eq!(answer.status, 200);
 }
@@ -300,6 +304,7 @@ fn another_server_takes_over_when_one_is_down() {
     for _ in 0..10 {
         assert_eq!(get(gateway.address(), "/").json()["server"], "b");
     }
+    assert!(gateway.metric("sluicegate_upstream_retries_total", &["cause=\"unreachable\""]) >= 1.0);
 }
 
 #[test]
@@ -338,18 +343,6 @@ fn an_outage_does_not_flood_the_log() {
     assert!(crate::support::eventually(|| count() > 0));
     let lines = count();
     assert!((1..100).contains(&lines), "{lines} lines for 500 failures");
-}
-
-#[test]
-fn an_upgrade_is_not_passed_on_and_an_unasked_101_is_a_502() {
-    let backend = Backend::start(|_, stream| {
-        stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").is_ok()
-    });
-    let gateway = Gateway::start(&to(&backend));
-    assert_eq!(get(gateway.address(), "/").status, 502);
-    let echo = Gateway::start(ECHO);
-    let answer = get_with(echo.address(), "/", &[("Connection", "Upgrade"), ("Upgrade", "websocket")]);
-    assert_eq!((answer.status, answer.echoed("upgrade")), (200, None));
 }
 
 #[test]

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::wire::{Message, Wire};
+
 const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
 
 /// Longest that a test waits for something that has to happen.
@@ -427,28 +429,22 @@ pub fn get_with(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> 
     Client::connect(address).request("GET", target, headers, b"")
 }
 
-/// A request as a backend sees it.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    pub line: String,
-    pub body: Vec<u8>,
-}
-
 /// A server on a port of its own; each request is given to the test's function, which writes what it wants.
 pub struct Backend {
     pub address: SocketAddr,
     pub connections: Arc<AtomicUsize>,
-    pub seen: Arc<Mutex<Vec<Seen>>>,
+    pub seen: Arc<Mutex<Vec<Message>>>,
     closed: mpsc::Receiver<usize>,
 }
 
 impl Backend {
     /// Serves until the process ends. `answer` gets the request and the connection; false closes it.
-    pub fn start(answer: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
-        Self::serve(move |reader, stream, log| {
+    pub fn start(answer: impl Fn(&Message, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
+        Self::serve(move |mut stream, _, log| {
+            let (reader, stream) = (&mut BufReader::new(stream.try_clone().unwrap()), &mut stream);
             while let Ok((line, headers)) = read_head(reader) {
                 let Ok(body) = read_body(reader, &headers, false) else { break };
-                let seen = Seen { line, body };
+                let seen = Message { line, headers, body, ..Message::default() };
                 log.lock().unwrap().push(seen.clone());
                 if !answer(&seen, stream) {
                     break;
@@ -457,9 +453,12 @@ impl Backend {
         })
     }
 
-    fn serve(
-        attend: impl Fn(&mut BufReader<TcpStream>, &mut TcpStream, &Mutex<Vec<Seen>>) + Send + Sync + 'static,
-    ) -> Self {
+    /// Gives each connection to the test's script, with its number from 1, and closes it when the script ends.
+    pub fn scripted(script: impl Fn(&mut Wire, usize) + Send + Sync + 'static) -> Self {
+        Self::serve(move |stream, number, log| script(&mut Wire::noting(stream, Arc::clone(log)), number))
+    }
+
+    fn serve(attend: impl Fn(TcpStream, usize, &Arc<Mutex<Vec<Message>>>) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -468,12 +467,11 @@ impl Backend {
         let (count, log, attend) = (Arc::clone(&connections), Arc::clone(&seen), Arc::new(attend));
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let Ok(mut stream) = stream else { return };
+                let Ok(stream) = stream else { return };
                 let connection = count.fetch_add(1, Ordering::SeqCst) + 1;
                 let (log, attend, tell_closed) = (Arc::clone(&log), Arc::clone(&attend), tell_closed.clone());
                 thread::spawn(move || {
-                    let mut reader = BufReader::new(stream.try_clone().unwrap());
-                    attend(&mut reader, &mut stream, &log);
+                    attend(stream.try_clone().unwrap(), connection, &log);
                     drop(stream.shutdown(Shutdown::Both));
                     let _ = tell_closed.try_send(connection);
                 });
@@ -484,7 +482,8 @@ impl Backend {
 
     /// Answers each head at once with these bytes, and then reads whatever comes.
     pub fn start_early(answer: &'static [u8]) -> Self {
-        Self::serve(move |reader, stream, _| {
+        Self::serve(move |mut stream, _, _| {
+            let reader = &mut BufReader::new(stream.try_clone().unwrap());
             while read_head(reader).is_ok() {
                 if stream.write_all(answer).is_err() {
                     return;
@@ -498,7 +497,7 @@ impl Backend {
         Self::start(move |_, stream| write_ok(stream, body.as_bytes()))
     }
 
-    /// Waits until a connection has ended; its number.
+    /// Waits until a connection has ended, by the gateway's hand or by its script's; its number.
     pub fn wait_closed(&self) -> usize {
         self.closed.recv_timeout(PATIENCE).expect("the gateway should have closed its connection")
     }

@@ -1,0 +1,113 @@
+//! One body: where it ends, and which of its bytes are written on.
+
+use super::chunked::Chunked;
+use super::fault::Fault;
+use super::framing::Framing;
+
+/// What of a chunked body is written on. Bodies with another framing are content only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Chunks stay chunks, without extensions and with the trailers that may pass.
+    AsIs,
+    /// The content alone.
+    Content,
+}
+
+/// What was done with the bytes given to [`Body::accept`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// How many belong to the body: all, unless it ended. They are consumed.
+    pub taken: usize,
+    /// How many are to be written on: they now lie at the front. At most `taken`.
+    pub kept: usize,
+}
+
+/// Reads one body as it comes; used again for the next.
+#[derive(Debug)]
+pub struct Body {
+    framing: Framing,
+    form: Form,
+    /// Bytes to come, of [`Framing::Length`].
+    left: u64,
+    /// Bytes of content that came, but for chunks.
+    content: u64,
+    /// Whether the sender closed.
+    closed: bool,
+    chunked: Chunked,
+}
+
+impl Body {
+    /// A body of which nothing came yet.
+    pub fn new(framing: Framing, form: Form) -> Self {
+        let left = length(framing);
+        Self { framing, form, left, content: 0, closed: false, chunked: Chunked::default() }
+    }
+
+    /// Begins with another body.
+    pub fn reset(&mut self, framing: Framing, form: Form) {
+        self.framing = framing;
+        self.form = form;
+        self.left = length(framing);
+        self.content = 0;
+        self.closed = false;
+        self.chunked.reset();
+    }
+
+    /// Takes the next bytes, up to the end of the body. What is to be written on is moved to the front of them.
+    ///
+    /// After a fault it gives that fault for ever.
+    pub fn accept(&mut self, bytes: &mut [u8]) -> Result<Accepted, Fault> {
+        let taken = match self.framing {
+            Framing::None => 0,
+            Framing::Chunked => return self.chunked.accept(bytes, self.form),
+            Framing::Length(_) => {
+                let taken = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                self.left -= taken as u64;
+                taken
+            }
+            Framing::UntilClose if self.closed => 0,
+            Framing::UntilClose => bytes.len(),
+        };
+        self.content = self.content.saturating_add(taken as u64);
+        Ok(Accepted { taken, kept: taken })
+    }
+
+    /// The sender closed its side: the end of a body that only this ends, a fault for one that is not complete.
+    pub fn end(&mut self) -> Result<(), Fault> {
+        self.closed = true;
+        if self.is_complete() { Ok(()) } else { Err(Fault::Truncated) }
+    }
+
+    /// Whether nothing more belongs to it.
+    pub fn is_complete(&self) -> bool {
+        match self.framing {
+            Framing::None => true,
+            Framing::Length(_) => self.left == 0,
+            Framing::Chunked => self.chunked.is_complete(),
+            Framing::UntilClose => self.closed,
+        }
+    }
+
+    /// Bytes of content so far: no chunk heads, no trailers.
+    pub fn content(&self) -> u64 {
+        if self.framing == Framing::Chunked { self.chunked.content() } else { self.content }
+    }
+
+    /// Bytes to come, if that is known.
+    pub fn remaining(&self) -> Option<u64> {
+        matches!(self.framing, Framing::Length(_)).then_some(self.left)
+    }
+
+    /// What is written after the last kept byte, once the body is complete: the trailer lines that may pass and the
+    /// empty line. Nothing if no trailer line came, since then the empty line was kept.
+    pub fn tail(&self) -> &[u8] {
+        match (self.framing, self.form) {
+            (Framing::Chunked, Form::AsIs) => self.chunked.tail(),
+            _ => &[],
+        }
+    }
+}
+
+fn length(framing: Framing) -> u64 {
+    if let Framing::Length(length) = framing { length } else { 0 }
+}

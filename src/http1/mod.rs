@@ -1,0 +1,44 @@
+//! HTTP/1.1 without I/O: bytes in, heads and bodies out, strict to the letter of RFC 9112.
+//!
+//! It reads messages from bytes that its caller has received and writes heads into a buffer that its caller sends. It
+//! opens no socket, reads no clock, chooses no status and knows no routes; it does not decode contents. Whatever two
+//! parties could understand differently is a [`Fault`]: after one, the caller uses neither connection again.
+//!
+//! - `buffer`: where received bytes lie.
+//! - `head`: where a head ends, told as early as possible. `request`, `response`: what it says, as ranges of its bytes.
+//! - `field`, `target`, `framing`: field lines, the request's target, how long the body is.
+//! - `body`, `chunked`, `trailers`: a body as it is written on, without what the next party need not see.
+//! - `write`: heads and chunk heads.
+//!
+//! Invariants:
+//!
+//! - No split of the input changes the outcome, and no byte is searched twice.
+//! - Only bytes that were understood are given out to be written on: no chunk extension, no trailer that is not allowed.
+//! - Nothing grows without bound: heads, fields, chunk extensions and trailers each have a limit.
+//! - No input panics. Nothing is allocated for a message once the buffers are warm, but for a trailer section.
+//!
+//! Its caller is the proxy, on the clients' side and on the upstreams'.
+
+mod body;
+mod buffer;
+mod chunked;
+mod fault;
+mod field;
+mod framing;
+mod head;
+mod request;
+mod response;
+mod scan;
+mod target;
+mod trailers;
+mod write;
+
+pub use body::{Accepted, Body, Form};
+pub use buffer::Buffer;
+pub use fault::Fault;
+pub use field::Known;
+pub use framing::Framing;
+pub use head::{HeadEnd, HeadLimits, MAX_FIELDS, Side, Version};
+pub use request::{Request, RequestHead};
+pub use response::{Response, ResponseHead};
+pub use write::{CHUNK_ROOM, HeadWriter, reason_phrase, write_chunk_head};

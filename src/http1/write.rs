@@ -1,0 +1,188 @@
+//! Writing heads.
+
+/// Writes one head at the end of a buffer: the first line, then fields, then [`end`](Self::end).
+///
+/// Names and values come from a parsed message or are made by us: they hold no CR, LF or NUL. A head is always of
+/// HTTP/1.1 (RFC 9112, 2.3).
+#[derive(Debug)]
+#[must_use = "a head is not complete before `end`"]
+pub struct HeadWriter<'o> {
+    out: &'o mut Vec<u8>,
+    /// Where the field lines begin.
+    fields: usize,
+}
+
+impl<'o> HeadWriter<'o> {
+    /// Begins a request: `GET /path?query HTTP/1.1`.
+    pub fn request(out: &'o mut Vec<u8>, method: &str, path: &str, query: Option<&str>) -> Self {
+        debug_assert!(is_clean(method.as_bytes()) && is_clean(path.as_bytes()));
+        debug_assert!(query.is_none_or(|query| is_clean(query.as_bytes())));
+        out.extend_from_slice(method.as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(path.as_bytes());
+        if let Some(query) = query {
+            out.push(b'?');
+            out.extend_from_slice(query.as_bytes());
+        }
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        let fields = out.len();
+        Self { out, fields }
+    }
+
+    /// Begins a response: `HTTP/1.1 200 OK`. An empty reason stands for [`reason_phrase`].
+    pub fn response(out: &'o mut Vec<u8>, status: u16, reason: &[u8]) -> Self {
+        debug_assert!(is_clean(reason) && (100..1000).contains(&status));
+        out.extend_from_slice(b"HTTP/1.1 ");
+        out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(if reason.is_empty() { reason_phrase(status).as_bytes() } else { reason });
+        out.extend_from_slice(b"\r\n");
+        let fields = out.len();
+        Self { out, fields }
+    }
+
+    /// Adds a field line.
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        debug_assert!(!name.is_empty() && is_clean(name) && is_clean(value));
+        self.out.reserve(name.len() + value.len() + 4);
+        self.out.extend_from_slice(name);
+        self.out.extend_from_slice(b": ");
+        self.out.extend_from_slice(value);
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Adds a field line whose value is these parts, one after the other.
+    pub fn joined(&mut self, name: &[u8], parts: &[&[u8]]) {
+        debug_assert!(!name.is_empty() && is_clean(name) && parts.iter().all(|part| is_clean(part)));
+        self.out.extend_from_slice(name);
+        self.out.extend_from_slice(b": ");
+        for part in parts {
+            self.out.extend_from_slice(part);
+        }
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Adds field lines as they stand in a parsed head, each with its CRLF.
+    pub(super) fn lines(&mut self, lines: &[u8]) {
+        debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
+        if !lines.is_empty() {
+            self.out.extend_from_slice(lines);
+        }
+    }
+
+    /// Adds a field line with a number in decimal.
+    pub fn number(&mut self, name: &[u8], value: u64) {
+        self.field(name, itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    /// Whether there is a field line of a name, which is lower case.
+    pub fn has(&self, name: &[u8]) -> bool {
+        let mut rest = &self.out[self.fields..];
+        while let Some(length) = memchr::memchr(b'\n', rest) {
+            let (line, next) = rest.split_at(length + 1);
+            if line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name) {
+                return true;
+            }
+            rest = next;
+        }
+        false
+    }
+
+    /// Ends the head with the empty line.
+    pub fn end(self) {
+        self.out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The usual reason phrase of a status (IANA's registry); empty for one that has none.
+pub fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        102 => "Processing",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
+        204 => "No Content",
+        205 => "Reset Content",
+        206 => "Partial Content",
+        207 => "Multi-Status",
+        208 => "Already Reported",
+        226 => "IM Used",
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        305 => "Use Proxy",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        423 => "Locked",
+        424 => "Failed Dependency",
+        425 => "Too Early",
+        426 => "Upgrade Required",
+        428 => "Precondition Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        451 => "Unavailable For Legal Reasons",
+        499 => "Client Closed Request",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        506 => "Variant Also Negotiates",
+        507 => "Insufficient Storage",
+        508 => "Loop Detected",
+        510 => "Not Extended",
+        511 => "Network Authentication Required",
+        _ => "",
+    }
+}
+
+/// Room for any chunk head: eight hex digits and CRLF.
+pub const CHUNK_ROOM: usize = 10;
+
+/// Writes the head of a chunk of `size` bytes to the end of `room`, so that the data can lie right behind it. Gives how
+/// many of the last bytes are used: 3 to 10. A size of zero ends the body, and is followed by one more CRLF.
+pub fn write_chunk_head(room: &mut [u8; CHUNK_ROOM], size: u32) -> usize {
+    room[CHUNK_ROOM - 2..].copy_from_slice(b"\r\n");
+    let mut used = 2;
+    let mut rest = size;
+    for digit in room[..CHUNK_ROOM - 2].iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(rest & 0xf) as usize];
+        used += 1;
+        rest >>= 4;
+        if rest == 0 {
+            break;
+        }
+    }
+    used
+}
+
+fn is_clean(bytes: &[u8]) -> bool {
+    !bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}

@@ -1,0 +1,76 @@
+//! What can break an exchange.
+
+use std::fmt;
+use std::io;
+
+use super::client::Gone;
+use crate::http1::Fault;
+use crate::upstream::ConnectError;
+
+/// Why an exchange ended before its response did.
+#[derive(Debug)]
+pub enum Broken {
+    /// No server could be reached; the last error.
+    Unreachable(Option<ConnectError>),
+    /// The server closed the connection without a byte of an answer.
+    Silent {
+        /// Whether it had taken a byte of the request.
+        written: bool,
+    },
+    /// The server's connection failed in the middle of its answer.
+    Upstream(io::Error),
+    /// The server's answer is not acceptable.
+    Response(Fault),
+    /// The server switched to a protocol that nobody had asked for.
+    Unasked,
+    /// The request's body is not acceptable.
+    Request(Fault),
+    /// The request's body is larger than allowed.
+    TooLarge,
+    /// The client went away.
+    ClientGone,
+    /// Something took too long.
+    Late(Late),
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// The whole: the timeout of the route or of a limit.
+    Deadline,
+    /// The client did not go on sending its request.
+    ClientSends,
+    /// The client did not go on reading.
+    ClientReads,
+    /// The upstream did not go on taking the request.
+    UpstreamReads,
+    /// The upstream did not go on sending its response.
+    UpstreamSends,
+}
+
+impl From<Gone> for Broken {
+    fn from(_: Gone) -> Self {
+        Self::ClientGone
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(Some(error)) => write!(f, "{error}"),
+            Self::Unreachable(None) => write!(f, "the upstream has no server"),
+            Self::Silent { .. } => write!(f, "the server closed the connection without an answer"),
+            Self::Upstream(error) => write!(f, "the server broke its answer off: {error}"),
+            Self::Response(fault) => write!(f, "the server's answer is refused ({}): {fault}", fault.reason()),
+            Self::Unasked => write!(f, "the server answered 101 for a protocol that nobody asked for"),
+            Self::Request(fault) => write!(f, "the request is refused ({}): {fault}", fault.reason()),
+            Self::TooLarge => write!(f, "the request's body is larger than max_body_size"),
+            Self::ClientGone => write!(f, "the client went away"),
+            Self::Late(Late::Deadline) => write!(f, "the timeout is over"),
+            Self::Late(Late::ClientSends) => write!(f, "the client stopped sending for body_timeout"),
+            Self::Late(Late::ClientReads) => write!(f, "the client stopped reading for body_timeout"),
+            Self::Late(Late::UpstreamReads) => write!(f, "the server stopped reading for body_timeout"),
+            Self::Late(Late::UpstreamSends) => write!(f, "the server stopped sending for body_timeout"),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The client's socket, and how a client that goes away is noticed while nothing is read from it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::http1::Buffer;
+use crate::time::{Span, Tick};
+
+/// How often a socket that is not read is looked at.
+const LOOK_EVERY: Span = Span::from_millis(200);
+/// How often a client that has closed its side is asked whether it is still there.
+const PROBE_EVERY: Span = Span::from_secs(5);
+
+/// An interim response that changes nothing (RFC 9110, 15.2.1): the kernel of a client that has gone answers it with a
+/// reset, one that only closed its side skips it.
+pub const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The client went away: what it asked for has no reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone;
+
+/// A client's socket.
+#[derive(Debug)]
+pub struct Client {
+    /// The socket itself.
+    pub stream: TcpStream,
+    /// Whether the client has closed its side. It may still be reading.
+    closed: bool,
+    look_at: Tick,
+    probe_at: Tick,
+}
+
+impl Client {
+    /// An accepted socket.
+    pub fn new(stream: TcpStream) -> Self {
+        Self { stream, closed: false, look_at: Tick::MAX, probe_at: Tick::MAX }
+    }
+
+    /// Whether the client has closed its side.
+    pub fn has_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Reads into `room`, which is not empty; 0 bytes if the client has closed its side.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        debug_assert!(!room.is_empty());
+        if self.closed {
+            return Poll::Ready(Ok(0));
+        }
+        let polled = read_some(&mut self.stream, cx, room);
+        if matches!(polled, Poll::Ready(Ok(0))) {
+            self.closed = true;
+        }
+        polled
+    }
+
+    /// Reads what comes after a request that is complete: the next one, which is left for later, or the client's end.
+    /// Whether there was something.
+    pub fn poll_ahead(&mut self, cx: &mut Context<'_>, inbound: &mut Buffer) -> Result<bool, Gone> {
+        if self.closed || inbound.room().is_empty() {
+            return Ok(false);
+        }
+        match self.poll_read(cx, inbound.room()) {
+            Poll::Ready(Ok(size @ 1..)) => {
+                inbound.advance(size);
+                Ok(true)
+            }
+            Poll::Ready(Err(_)) => Err(Gone),
+            Poll::Ready(Ok(0)) | Poll::Pending => Ok(false),
+        }
+    }
+
+    /// When to call [`look`](Self::look) next, if nothing is read from the socket because of `is_unread`.
+    pub fn next_look(&mut self, is_unread: bool, now: Tick) -> Tick {
+        if !self.closed && !is_unread {
+            self.look_at = Tick::MAX;
+        } else if self.look_at == Tick::MAX {
+            self.look_at = now + LOOK_EVERY;
+            if self.closed && self.probe_at == Tick::MAX {
+                self.probe_at = self.look_at;
+            }
+        }
+        self.look_at
+    }
+
+    /// Looks whether the client has reset the connection. Whether it is time for a [`PROBE`].
+    pub fn look(&mut self, now: Tick) -> Result<bool, Gone> {
+        if now < self.look_at {
+            return Ok(false);
+        }
+        self.look_at = now + LOOK_EVERY;
+        if !matches!(self.stream.take_error(), Ok(None)) {
+            return Err(Gone);
+        }
+        if self.closed && self.probe_at == Tick::MAX {
+            self.probe_at = now;
+        }
+        let due = now >= self.probe_at;
+        if due {
+            self.probe_at = now + PROBE_EVERY;
+        }
+        Ok(due)
+    }
+}
+
+/// One read. A short one tells that the socket is empty, so that no second one is needed to find that out.
+pub fn read_some(stream: &mut TcpStream, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+    let mut buffer = ReadBuf::new(room);
+    Pin::new(stream).poll_read(cx, &mut buffer).map_ok(|()| buffer.filled().len())
+}

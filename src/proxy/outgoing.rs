@@ -1,0 +1,110 @@
+//! Bytes on their way into a socket.
+
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+/// Up to this size, bytes of the buffer are copied behind what was made: that costs less than to gather them.
+const COPIED: usize = 2048;
+
+/// What one side is still to get: first what was made for it, such as a head, then a part of a buffer.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    made: Vec<u8>,
+    /// How much of `made` was written.
+    sent: usize,
+    /// The part of the buffer's window that comes next.
+    ready: Range<usize>,
+}
+
+impl Outgoing {
+    /// Whether everything was written.
+    pub fn is_empty(&self) -> bool {
+        self.sent == self.made.len() && self.ready.is_empty()
+    }
+
+    /// Whether not a byte of what is waiting was written.
+    pub fn is_unsent(&self) -> bool {
+        self.sent == 0
+    }
+
+    /// The part of the buffer that is not written yet.
+    pub fn waiting(&self) -> Range<usize> {
+        self.ready.clone()
+    }
+
+    /// Forgets what was not written.
+    pub fn clear(&mut self) {
+        self.made.clear();
+        self.sent = 0;
+        self.ready = 0..0;
+    }
+
+    /// Begins again with the first byte that was made.
+    pub fn rewind(&mut self, ready: Range<usize>) {
+        self.sent = 0;
+        self.ready = ready;
+    }
+
+    /// Where to write what comes next; only while no part of the buffer is waiting.
+    pub fn made(&mut self) -> &mut Vec<u8> {
+        debug_assert!(self.ready.is_empty());
+        if self.sent == self.made.len() {
+            self.made.clear();
+            self.sent = 0;
+        }
+        &mut self.made
+    }
+
+    /// How much room was allocated for what is made.
+    pub fn capacity(&self) -> usize {
+        self.made.capacity()
+    }
+
+    /// Adds the part `ready` of `buffer`, which has to stay where it is until it is written.
+    pub fn add(&mut self, buffer: &[u8], ready: Range<usize>) {
+        debug_assert!(self.ready.is_empty());
+        let waiting = self.sent < self.made.len();
+        match buffer.get(ready.clone()) {
+            Some(bytes) if waiting && bytes.len() <= COPIED => self.made.extend_from_slice(bytes),
+            _ => self.ready = ready,
+        }
+    }
+
+    /// Writes until nothing is left or the socket takes no more; how many bytes it took.
+    pub fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut TcpStream,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut written = 0;
+        while !self.is_empty() {
+            let made = self.made.get(self.sent..).unwrap_or_default();
+            let ready = buffer.get(self.ready.clone()).unwrap_or_default();
+            let stream = Pin::new(&mut *stream);
+            let polled = match (made, ready) {
+                (made, []) => stream.poll_write(cx, made),
+                ([], ready) => stream.poll_write(cx, ready),
+                (made, ready) => stream.poll_write_vectored(cx, &[IoSlice::new(made), IoSlice::new(ready)]),
+            };
+            match polled {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(size)) => {
+                    written += size;
+                    let of_made = size.min(self.made.len() - self.sent);
+                    self.sent += of_made;
+                    self.ready.start += size - of_made;
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending if written == 0 => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Ok(written))
+    }
+}

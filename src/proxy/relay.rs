@@ -1,0 +1,416 @@
+//! One exchange between a client and a server, both of HTTP/1, from the request's first byte on the way to the last one
+//! of the response.
+//!
+//! Both directions run in one task: the response is read while the request is still being sent. Each has one buffer,
+//! which is filled again when the other side has taken what was in it, so a slow reader slows its writer down. What is
+//! written on was understood by the codec; a message that it refuses ends the exchange, and then neither connection is
+//! used again.
+
+use std::task::{Context, Poll};
+
+use super::broken::{Broken, Late};
+use super::client::{Client, PROBE, read_some};
+use super::exchange::Exchange;
+use super::relay_head;
+use super::scratch::Scratch;
+use crate::http1::{Form, Framing, HeadLimits, Side, Version};
+use crate::time::{Span, Tick};
+use crate::upstream::Leased;
+
+/// How long the upstream may take to say `100 Continue` before the gateway says it in its place.
+const CONTINUE_AFTER: Span = Span::from_secs(1);
+/// Unread bytes of a request that are worth reading for keeping its connection.
+pub const MAX_DISCARD: u64 = 64 * 1024;
+
+/// How an exchange ended that nothing broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The whole response went out.
+    Answered {
+        /// Whether nothing is left on the upstream's connection, so that it can carry another request.
+        upstream_is_clean: bool,
+        /// What becomes of the client's connection.
+        client: Afterwards,
+    },
+    /// The server switches protocols, and the client was told so.
+    Switched,
+}
+
+/// What becomes of a client's connection after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Afterwards {
+    /// It carries the next request.
+    Keep,
+    /// The same, once the rest of the request's body has been read.
+    Drain,
+    /// It closes.
+    Close,
+    /// It closes when the client has read its answer: bytes of the request were left unread.
+    Linger,
+    /// It closes at once, whatever was half sent.
+    Cut,
+}
+
+/// Where the response is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Head,
+    Body,
+    Switched,
+}
+
+/// What bounds an exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// When it has to be over.
+    pub deadline: Tick,
+    /// How long no byte of a body may move.
+    pub idle: Span,
+    /// Size of the response's head.
+    pub head: HeadLimits,
+    /// Bytes of the request's body.
+    pub max_body: u64,
+}
+
+/// The exchange, polled by its client's task.
+pub struct Relay<'r> {
+    pub(super) exchange: &'r mut Exchange,
+    client: &'r mut Client,
+    upstream: &'r mut Leased,
+    bounds: Bounds,
+    phase: Phase,
+    /// When the request was sent.
+    pub(super) sent_at: Tick,
+    /// When a byte moved last, or something else gave reason to be patient.
+    moved_at: Tick,
+    /// When the client is told to go on, unless somebody else has.
+    continue_at: Tick,
+    /// Whether the upstream takes no more of the request.
+    upload_failed: bool,
+    written_any: bool,
+    answered: bool,
+    stray: bool,
+    pub(super) keep: bool,
+    /// Whether an upstream's body that only its end delimits is cut into chunks.
+    pub(super) chunks: bool,
+    in_chunk: bool,
+    upload_tail_added: bool,
+    download_tail_added: bool,
+}
+
+impl<'r> Relay<'r> {
+    /// An exchange whose request lies ready in its scratch.
+    pub fn new(
+        exchange: &'r mut Exchange,
+        client: &'r mut Client,
+        upstream: &'r mut Leased,
+        bounds: Bounds,
+        sent_at: Tick,
+    ) -> Self {
+        let now = exchange.worker.alarms.recently();
+        let asks = exchange.scratch.request.expects_continue() && exchange.scratch.upload.content() == 0;
+        let continue_at = if asks && !exchange.scratch.upload.is_complete() { now + CONTINUE_AFTER } else { Tick::MAX };
+        Self {
+            exchange,
+            client,
+            upstream,
+            bounds,
+            phase: Phase::Head,
+            sent_at,
+            moved_at: now,
+            continue_at,
+            upload_failed: false,
+            written_any: false,
+            answered: false,
+            stray: false,
+            keep: false,
+            chunks: false,
+            in_chunk: false,
+            upload_tail_added: false,
+            download_tail_added: false,
+        }
+    }
+
+    /// Moves whatever can be moved.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, Broken>> {
+        let started = self.answered;
+        if self.exchange.connection.alarm.has_rung() {
+            self.look_at_the_time()?;
+        }
+        loop {
+            let mut again = self.poll_to_upstream(cx);
+            again |= self.poll_from_client(cx)?;
+            again |= self.poll_from_upstream(cx)?;
+            again |= self.poll_to_client(cx)?;
+            if let Some(end) = self.end() {
+                if started {
+                    // The head came in an earlier turn; its reading of the clock is not the end's.
+                    self.exchange.ended_at(self.exchange.worker.clock.now());
+                }
+                return Poll::Ready(Ok(end));
+            }
+            if !again {
+                self.wait();
+                return Poll::Pending;
+            }
+            self.moved_at = self.exchange.worker.alarms.recently();
+        }
+    }
+
+    fn poll_to_upstream(&mut self, cx: &mut Context<'_>) -> bool {
+        let Scratch { inbound, to_upstream, upload, .. } = &mut *self.exchange.scratch;
+        let is_tail_due = to_upstream.is_empty() && upload.is_complete() && !self.upload_tail_added;
+        if is_tail_due && !upload.tail().is_empty() {
+            self.upload_tail_added = true;
+            to_upstream.made().extend_from_slice(upload.tail());
+        }
+        if self.upload_failed || to_upstream.is_empty() {
+            return false;
+        }
+        match to_upstream.poll_write(cx, self.upstream.stream(), inbound.filled()) {
+            Poll::Ready(Ok(_)) => {
+                self.written_any = true;
+                !upload.tail().is_empty() || !upload.is_complete()
+            }
+            Poll::Ready(Err(error)) => {
+                // It may have answered before it closed: that is read, and nothing more is sent.
+                self.upload_failed = true;
+                to_upstream.clear();
+                tracing::trace!(%error, "the upstream takes no more");
+                true
+            }
+            Poll::Pending => false,
+        }
+    }
+
+    fn poll_from_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        let base = self.exchange.head_bytes;
+        let Scratch { inbound, to_upstream, upload, .. } = &mut *self.exchange.scratch;
+        if upload.is_complete() {
+            return Ok(self.client.poll_ahead(cx, inbound)?);
+        }
+        if !to_upstream.is_empty() || self.upload_failed {
+            return Ok(false);
+        }
+        inbound.truncate(base);
+        let Poll::Ready(read) = self.client.poll_read(cx, inbound.room()) else { return Ok(false) };
+        match read {
+            Ok(size @ 1..) => inbound.advance(size),
+            // A request that is not complete has nobody who waits for its answer.
+            Ok(0) | Err(_) => return Err(Broken::ClientGone),
+        }
+        let rest = inbound.filled_mut().get_mut(base..).unwrap_or_default();
+        let accepted = upload.accept(rest).map_err(Broken::Request)?;
+        if upload.content() > self.bounds.max_body {
+            return Err(Broken::TooLarge);
+        }
+        self.continue_at = Tick::MAX;
+        to_upstream.add(inbound.filled(), base..base + accepted.kept);
+        if upload.is_complete() {
+            self.exchange.rest_at = base + accepted.taken;
+        }
+        Ok(true)
+    }
+
+    fn poll_from_upstream(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        let Scratch { outbound, to_client, download, .. } = &mut *self.exchange.scratch;
+        if !to_client.is_empty() {
+            return Ok(false);
+        }
+        match self.phase {
+            Phase::Switched => return Ok(false),
+            Phase::Body if download.is_complete() => return Ok(false),
+            Phase::Body => outbound.clear(),
+            Phase::Head => {
+                if outbound.room().is_empty() {
+                    outbound.compact();
+                    outbound.grow(self.bounds.head.max_bytes.min(outbound.capacity() * 4));
+                }
+            }
+        }
+        let Poll::Ready(read) = read_some(self.upstream.stream(), cx, outbound.room()) else { return Ok(false) };
+        match read {
+            Ok(0) => {
+                self.upstream_closed()?;
+                return Ok(true);
+            }
+            Ok(size) => outbound.advance(size),
+            Err(_) if self.phase == Phase::Head && !self.answered => return Err(self.silent()),
+            Err(error) => return Err(Broken::Upstream(error)),
+        }
+        self.answered = true;
+        match self.phase {
+            Phase::Head => self.read_head()?,
+            _ => self.pass_body()?,
+        }
+        Ok(true)
+    }
+
+    /// The server closed its side.
+    fn upstream_closed(&mut self) -> Result<(), Broken> {
+        if self.phase == Phase::Head && !self.answered {
+            return Err(self.silent());
+        }
+        self.stray = true;
+        if self.phase == Phase::Head {
+            return Err(Broken::Response(crate::http1::Fault::Truncated));
+        }
+        let Scratch { to_client, download, .. } = &mut *self.exchange.scratch;
+        download.end().map_err(Broken::Response)?;
+        if self.chunks {
+            let end: &[u8] = if self.in_chunk { b"\r\n0\r\n\r\n" } else { b"0\r\n\r\n" };
+            to_client.made().extend_from_slice(end);
+        }
+        Ok(())
+    }
+
+    fn silent(&self) -> Broken {
+        Broken::Silent { written: self.written_any }
+    }
+
+    /// Looks for heads among what came: interim ones are passed on until the final one is there.
+    fn read_head(&mut self) -> Result<(), Broken> {
+        loop {
+            let is_head = self.exchange.scratch.request.is_head();
+            let Scratch { outbound, head_end, response, .. } = &mut *self.exchange.scratch;
+            let found = head_end.find(outbound.filled(), Side::Response, &self.bounds.head);
+            let Some(length) = found.map_err(Broken::Response)? else { return Ok(()) };
+            let head = outbound.filled().get(..length).unwrap_or_default();
+            response.parse(head, &self.bounds.head, is_head).map_err(Broken::Response)?;
+            head_end.reset();
+            let status = response.status();
+            if response.is_interim() {
+                self.continue_at = if status == 100 { Tick::MAX } else { self.continue_at };
+                if self.exchange.scratch.request.version() == Version::Http11 {
+                    relay_head::write_interim(self.exchange, length);
+                }
+                self.exchange.scratch.outbound.consume(length);
+                continue;
+            }
+            if status == 101 {
+                relay_head::write_switch(self.exchange, length)?;
+                self.exchange.scratch.outbound.consume(length);
+                self.phase = Phase::Switched;
+                return Ok(());
+            }
+            self.continue_at = Tick::MAX;
+            relay_head::write_final(self, length);
+            self.exchange.scratch.outbound.consume(length);
+            self.phase = Phase::Body;
+            return self.pass_body();
+        }
+    }
+
+    /// Takes what came of the response's body.
+    fn pass_body(&mut self) -> Result<(), Broken> {
+        let Scratch { outbound, to_client, download, .. } = &mut *self.exchange.scratch;
+        let accepted = download.accept(outbound.filled_mut()).map_err(Broken::Response)?;
+        self.stray |= accepted.taken < outbound.len();
+        if self.chunks && accepted.kept > 0 {
+            let made = to_client.made();
+            if self.in_chunk {
+                made.extend_from_slice(b"\r\n");
+            }
+            relay_head::write_chunk_size(made, accepted.kept);
+            self.in_chunk = true;
+        }
+        if download.is_complete() {
+            self.upstream.settle();
+        }
+        if accepted.kept > 0 {
+            to_client.add(outbound.filled(), 0..accepted.kept);
+        }
+        Ok(())
+    }
+
+    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+        let Scratch { outbound, to_client, download, .. } = &mut *self.exchange.scratch;
+        let mut moved = false;
+        loop {
+            if to_client.is_empty() {
+                let is_tail_due = self.phase == Phase::Body && download.is_complete() && !self.download_tail_added;
+                if !is_tail_due || download.tail().is_empty() {
+                    return Ok(moved);
+                }
+                self.download_tail_added = true;
+                to_client.made().extend_from_slice(download.tail());
+                continue;
+            }
+            match to_client.poll_write(cx, &mut self.client.stream, outbound.filled()) {
+                Poll::Ready(Ok(_)) => moved = true,
+                Poll::Ready(Err(_)) => return Err(Broken::ClientGone),
+                Poll::Pending => return Ok(moved),
+            }
+        }
+    }
+
+    fn end(&mut self) -> Option<End> {
+        let Scratch { download, upload, to_client, to_upstream, response, .. } = &*self.exchange.scratch;
+        if !to_client.is_empty() {
+            return None;
+        }
+        match self.phase {
+            Phase::Switched => return Some(End::Switched),
+            Phase::Body if download.is_complete() => {}
+            Phase::Head | Phase::Body => return None,
+        }
+        self.exchange.bytes_sent = download.content();
+        let uploaded = upload.is_complete() && to_upstream.is_empty() && !self.upload_failed;
+        let client = match (self.keep, upload.is_complete()) {
+            (true, true) => Afterwards::Keep,
+            (true, false) => Afterwards::Drain,
+            (false, true) => Afterwards::Close,
+            (false, false) => Afterwards::Linger,
+        };
+        let upstream_is_clean = uploaded && !self.stray && response.is_persistent();
+        Some(End::Answered { upstream_is_clean, client })
+    }
+
+    /// Sets the alarm for the first thing that may be overdue.
+    fn wait(&mut self) {
+        let Exchange { worker, connection, scratch, .. } = &mut *self.exchange;
+        let is_unread = scratch.upload.is_complete() && scratch.inbound.room().is_empty();
+        let is_unread = is_unread || !scratch.upload.is_complete() && !scratch.to_upstream.is_empty();
+        let look = self.client.next_look(is_unread, worker.alarms.recently());
+        let is_moving = self.phase == Phase::Body || !scratch.upload.is_complete() || !scratch.to_upstream.is_empty();
+        let idle = if is_moving { self.moved_at + self.bounds.idle } else { Tick::MAX };
+        worker.alarms.set(&connection.alarm, self.bounds.deadline.min(idle).min(look).min(self.continue_at));
+    }
+
+    fn look_at_the_time(&mut self) -> Result<(), Broken> {
+        let now = self.exchange.worker.alarms.recently();
+        if now >= self.bounds.deadline {
+            return Err(Broken::Late(Late::Deadline));
+        }
+        let scratch = &mut *self.exchange.scratch;
+        let uploading = !scratch.upload.is_complete() || !scratch.to_upstream.is_empty();
+        if (uploading || self.phase == Phase::Body) && now >= self.moved_at + self.bounds.idle {
+            return Err(Broken::Late(match (self.phase, scratch.to_client.is_empty()) {
+                (Phase::Body, false) => Late::ClientReads,
+                (Phase::Body, true) if !uploading => Late::UpstreamSends,
+                _ if scratch.to_upstream.is_empty() => Late::ClientSends,
+                _ => Late::UpstreamReads,
+            }));
+        }
+        let probe = self.client.look(now)?;
+        let is_free = self.phase == Phase::Head && scratch.to_client.is_empty();
+        let go_on = now >= self.continue_at;
+        if go_on {
+            self.continue_at = Tick::MAX;
+        }
+        if (go_on || probe && scratch.upload.is_complete()) && is_free && scratch.request.version() == Version::Http11 {
+            scratch.to_client.made().extend_from_slice(PROBE);
+        }
+        Ok(())
+    }
+}
+
+/// Begins the reading of the response's body, as it is to be written on.
+pub(super) fn begin_download(relay: &mut Relay<'_>) {
+    let scratch = &mut *relay.exchange.scratch;
+    let framing = scratch.response.framing();
+    let is_old = scratch.request.version() == Version::Http10;
+    let form = if is_old { Form::Content } else { Form::AsIs };
+    scratch.download.reset(framing, form);
+    relay.chunks = framing == Framing::UntilClose && !is_old;
+}

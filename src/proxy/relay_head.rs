@@ -1,0 +1,139 @@
+//! The head of a response on its way to the client.
+
+use super::broken::Broken;
+use super::exchange::Exchange;
+use super::headers::{self, Sink};
+use super::relay::{MAX_DISCARD, Relay, begin_download};
+use super::scratch::Scratch;
+use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Request, Version, write_chunk_head};
+
+/// Passes an interim response on (RFC 9110, 15.2).
+pub fn write_interim(exchange: &mut Exchange, length: usize) {
+    let Scratch { outbound, response, to_client, .. } = &mut *exchange.scratch;
+    let response = response.on(outbound.filled().get(..length).unwrap_or_default());
+    let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
+    let _ = headers::forward_response(&response, None, &mut writer);
+    writer.end();
+}
+
+/// The protocols that the client offers to switch to, if they may be offered to the upstream. HTTP itself may not: what
+/// is said in it would pass by every rule.
+pub fn offered_protocols<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
+    let offers = request.upgrade()?;
+    let is_barred = |offer: &[u8]| {
+        let name = offer.trim_ascii().split(|byte| *byte == b'/').next().unwrap_or_default();
+        [b"h2c".as_slice(), b"h2", b"http", b"tls", b""].iter().any(|barred| name.eq_ignore_ascii_case(barred))
+    };
+    (!offers.split(|byte| *byte == b',').any(is_barred)).then_some(offers)
+}
+
+/// Passes a 101 on, if it switches to what the client asked for (RFC 9110, 7.8).
+pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken> {
+    let head_bytes = exchange.head_bytes;
+    let Scratch { inbound, outbound, request, response, to_client, to_upstream, upload, .. } = &mut *exchange.scratch;
+    let request = request.on(inbound.filled().get(..head_bytes).unwrap_or_default());
+    let response = response.on(outbound.filled().get(..length).unwrap_or_default());
+    let asked = offered_protocols(&request);
+    let (Some(asked), Some(chosen)) = (asked, response.upgrade()) else { return Err(Broken::Unasked) };
+    let mut offers = asked.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    if chosen.is_empty()
+        || !upload.is_complete()
+        || !to_upstream.is_empty()
+        || !offers.any(|offer| offer.eq_ignore_ascii_case(chosen))
+    {
+        return Err(Broken::Unasked);
+    }
+    let mut writer = HeadWriter::response(to_client.made(), 101, response.reason());
+    let _ = headers::forward_response(&response, Some(chosen), &mut writer);
+    writer.end();
+    exchange.story.status = Some(101);
+    Ok(())
+}
+
+/// Writes the head of the response itself and begins its body.
+pub fn write_final(relay: &mut Relay<'_>, length: usize) {
+    let now = relay.exchange.worker.clock.now();
+    observe(relay, now);
+    begin_download(relay);
+    let keep = can_keep(relay.exchange);
+    let Exchange { worker, view, scratch, story, .. } = &mut *relay.exchange;
+    let Scratch { outbound, response, request, to_client, report, text, .. } = &mut **scratch;
+    let version = request.version();
+    let framing = response.framing();
+    let content_length = response.content_length();
+    let response = response.on(outbound.filled().get(..length).unwrap_or_default());
+    story.status = Some(response.status());
+    let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
+    let passed = headers::forward_response(&response, None, &mut writer);
+    super::write_rate_fields(view, story, report, None, text, &mut writer);
+    if !passed.date {
+        worker.date.write(now, &mut writer);
+    }
+    let is_delimited = match (framing, version) {
+        (Framing::None | Framing::Length(_), _) => {
+            if let Some(length) = content_length {
+                writer.number(b"content-length", length);
+            }
+            true
+        }
+        (Framing::Chunked | Framing::UntilClose, Version::Http11) => {
+            writer.field(b"transfer-encoding", b"chunked");
+            true
+        }
+        (Framing::Chunked | Framing::UntilClose, Version::Http10) => false,
+    };
+    relay.keep = keep && is_delimited;
+    write_connection(relay.keep, version, &mut writer);
+    writer.end();
+}
+
+/// Says what becomes of the connection, where its version does not say it already (RFC 9112, 9.3).
+pub fn write_connection(keep: bool, version: Version, writer: &mut HeadWriter<'_>) {
+    match (keep, version) {
+        (false, _) => writer.field(b"connection", b"close"),
+        (true, Version::Http10) => writer.field(b"connection", b"keep-alive"),
+        (true, Version::Http11) => {}
+    }
+}
+
+/// The line that begins a chunk.
+pub fn write_chunk_size(out: &mut Vec<u8>, size: usize) {
+    let mut room = [0; CHUNK_ROOM];
+    // A piece is never larger than a buffer.
+    let used = write_chunk_head(&mut room, u32::try_from(size).unwrap_or(u32::MAX));
+    out.extend_from_slice(&room[CHUNK_ROOM - used..]);
+}
+
+/// Whether the connection can be kept although the answer may come before the end of the request.
+pub fn can_keep(exchange: &Exchange) -> bool {
+    let Scratch { request, upload, .. } = &*exchange.scratch;
+    let is_readable = upload.is_complete()
+        || (!request.expects_continue() || upload.content() > 0)
+            && upload.remaining().is_some_and(|left| left <= MAX_DISCARD);
+    is_readable && request.is_persistent() && !exchange.connection.is_closing()
+}
+
+fn observe(relay: &mut Relay<'_>, now: crate::time::Tick) {
+    let exchange = &mut *relay.exchange;
+    exchange.worker.alarms.note(now);
+    exchange.ended_at(now);
+    if let Some((upstream, _)) = exchange.story.upstream
+        && let Some(meters) = exchange.view.meters.upstream(upstream)
+    {
+        meters.seconds.observe(now.since(relay.sent_at));
+    }
+}
+
+impl Sink for HeadWriter<'_> {
+    fn put(&mut self, name: &[u8], value: &[u8]) {
+        self.field(name, value);
+    }
+
+    fn put_joined(&mut self, name: &[u8], parts: &[&[u8]]) {
+        self.joined(name, parts);
+    }
+
+    fn has(&self, lower_name: &[u8]) -> bool {
+        HeadWriter::has(self, lower_name)
+    }
+}

@@ -1,0 +1,172 @@
+//! What an exchange works with, kept from one to the next so that none of them allocates.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use super::outgoing::Outgoing;
+use super::respond::Reply;
+use crate::http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
+use crate::limiter::Report;
+
+/// Bytes of each of the two buffers of an exchange. A larger head makes its buffer grow; that one is not kept.
+pub const BUFFER_BYTES: usize = 16 * 1024;
+/// How many sets one worker keeps for later.
+const MAX_KEPT: usize = 1024;
+/// The largest of the smaller vectors that is kept, in bytes.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
+
+/// Buffers and everything else that an exchange fills.
+#[derive(Debug)]
+pub struct Scratch {
+    /// What the client sent: the request's head, which stays until the exchange ends, then of its body what is not
+    /// written on yet, or what follows it.
+    pub inbound: Buffer,
+    /// What the upstream sent and is not written on yet.
+    pub outbound: Buffer,
+    /// Where a head ends that is not there in full.
+    pub head_end: HeadEnd,
+    /// The request's head.
+    pub request: RequestHead,
+    /// The response's head.
+    pub response: ResponseHead,
+    /// The request's body.
+    pub upload: Body,
+    /// The response's body.
+    pub download: Body,
+    /// What is on its way to the upstream.
+    pub to_upstream: Outgoing,
+    /// What is on its way to the client.
+    pub to_client: Outgoing,
+    /// An answer of the gateway's own.
+    pub reply: Reply,
+    /// How the limits stand.
+    pub report: Report,
+    /// For values of fields that are put together.
+    pub text: Vec<u8>,
+    /// What a problem is, in words.
+    pub detail: String,
+    /// The id of the request, once it has one.
+    pub request_id: Vec<u8>,
+}
+
+impl Scratch {
+    fn new() -> Box<Self> {
+        let none = || Body::new(Framing::None, Form::AsIs);
+        Box::new(Self {
+            inbound: Buffer::with_capacity(BUFFER_BYTES),
+            outbound: Buffer::with_capacity(BUFFER_BYTES),
+            head_end: HeadEnd::default(),
+            request: RequestHead::default(),
+            response: ResponseHead::default(),
+            upload: none(),
+            download: none(),
+            to_upstream: Outgoing::default(),
+            to_client: Outgoing::default(),
+            reply: Reply::default(),
+            report: Report::default(),
+            text: Vec::new(),
+            detail: String::new(),
+            request_id: Vec::new(),
+        })
+    }
+
+    /// Empties it for the next owner; false if it has grown too large to be kept.
+    fn tidy(&mut self) -> bool {
+        self.inbound.clear();
+        self.outbound.clear();
+        self.head_end.reset();
+        self.request.clear();
+        self.response.clear();
+        self.to_upstream.clear();
+        self.to_client.clear();
+        let buffers = self.inbound.capacity().max(self.outbound.capacity());
+        let made = self.to_upstream.capacity().max(self.to_client.capacity()).max(self.reply.body.capacity());
+        let smallest = self.inbound.capacity().min(self.outbound.capacity());
+        smallest == BUFFER_BYTES && buffers == BUFFER_BYTES && made <= MAX_KEPT_BYTES
+    }
+}
+
+/// The sets of one worker that nobody uses.
+#[derive(Debug, Default)]
+#[allow(clippy::vec_box, reason = "they are lent by the box: each is large, and moving it would be a copy")]
+pub struct Pool(RefCell<Vec<Box<Scratch>>>);
+
+impl Pool {
+    /// A set, empty.
+    pub fn lend(self: &Rc<Self>) -> Lent {
+        let kept = self.0.borrow_mut().pop();
+        Lent { pool: Rc::clone(self), scratch: Some(kept.unwrap_or_else(Scratch::new)) }
+    }
+}
+
+/// A set on loan; dropping it gives it back.
+#[derive(Debug)]
+pub struct Lent {
+    pool: Rc<Pool>,
+    /// `None` once it was taken or dropped.
+    scratch: Option<Box<Scratch>>,
+}
+
+impl Lent {
+    /// Moves the loan out of its place, which is not to be used any more.
+    pub fn take(&mut self) -> Self {
+        Self { pool: Rc::clone(&self.pool), scratch: self.scratch.take() }
+    }
+}
+
+impl Deref for Lent {
+    type Target = Scratch;
+
+    fn deref(&self) -> &Scratch {
+        match &self.scratch {
+            Some(scratch) => scratch,
+            None => unreachable!("the loan was moved on"),
+        }
+    }
+}
+
+impl DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Scratch {
+        match &mut self.scratch {
+            Some(scratch) => scratch,
+            None => unreachable!("the loan was moved on"),
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(mut scratch) = self.scratch.take() else { return };
+        let mut kept = self.pool.0.borrow_mut();
+        if kept.len() < MAX_KEPT && scratch.tidy() {
+            kept.push(scratch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_comes_back_empty_and_is_lent_again() {
+        let pool = Rc::new(Pool::default());
+        let mut one = pool.lend();
+        one.inbound.advance(7);
+        let address = std::ptr::from_ref::<Scratch>(&one);
+        drop(one);
+        let two = pool.lend();
+        assert_eq!(std::ptr::from_ref::<Scratch>(&two), address);
+        assert!(two.inbound.is_empty());
+    }
+
+    #[test]
+    fn what_has_grown_is_not_kept() {
+        let pool = Rc::new(Pool::default());
+        let mut one = pool.lend();
+        one.inbound.grow(BUFFER_BYTES + 1);
+        drop(one);
+        assert!(pool.0.borrow().is_empty());
+    }
+}

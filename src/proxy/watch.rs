@@ -1,0 +1,38 @@
+//! Watching the client while the gateway waits for something else: a place in a queue, a connection.
+
+use std::task::{Context, Poll};
+
+use super::client::{Client, Gone, PROBE};
+use super::exchange::Exchange;
+use super::scratch::Scratch;
+use crate::http1::Version;
+use crate::time::Tick;
+
+/// Ready when the client has gone. Sets the alarm for `due`, or for when the client has to be looked at before.
+pub fn poll_gone(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due: Tick) -> Poll<Gone> {
+    match look(cx, exchange, client, due) {
+        Ok(()) => Poll::Pending,
+        Err(gone) => Poll::Ready(gone),
+    }
+}
+
+fn look(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due: Tick) -> Result<(), Gone> {
+    let Exchange { worker, connection, scratch, .. } = exchange;
+    let Scratch { inbound, request, upload, to_client, .. } = &mut **scratch;
+    if upload.is_complete() {
+        while client.poll_ahead(cx, inbound)? {}
+    }
+    let rung = connection.alarm.has_rung();
+    let now = worker.alarms.recently();
+    let probe = rung && client.look(now)?;
+    if probe && upload.is_complete() && to_client.is_empty() && request.version() == Version::Http11 {
+        to_client.made().extend_from_slice(PROBE);
+    }
+    if !to_client.is_empty() && matches!(to_client.poll_write(cx, &mut client.stream, &[]), Poll::Ready(Err(_))) {
+        return Err(Gone);
+    }
+    let is_unread = !upload.is_complete() || inbound.room().is_empty();
+    let next = client.next_look(is_unread, now);
+    worker.alarms.set(&connection.alarm, due.min(next));
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Clients that go away, by a reset, by an end that looks like a half-close, or in the middle of a body.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Backend, Client, Gateway, alone, eventually};
+use crate::wire::{Wire, assert_took, front, get, ok, rules, telling, wait_outcome};
+
+/// Takes requests and says nothing; the script ends when the gateway closes.
+fn silent() -> Backend {
+    Backend::scripted(|wire, _| while wire.request().is_ok() {})
+}
+
+/// Answers each request after 1.5 s.
+fn thoughtful() -> Backend {
+    Backend::scripted(|wire, _| {
+        while wire.request().is_ok() {
+            thread::sleep(Duration::from_millis(1500));
+            wire.send(ok("late"));
+        }
+    })
+}
+
+/// A client that has sent this and whose request is with the upstream.
+fn waiting(gateway: &Gateway, backend: &Backend, bytes: &str) -> Wire {
+    let wire = Wire::with(gateway.address(), bytes);
+    assert!(eventually(|| backend.requests() == 1));
+    wire
+}
+
+fn assert_aborted(gateway: &Gateway, backend: &Backend, gone: Instant, within: u64) {
+    backend.wait_closed();
+    assert_took(gone, 0..within);
+    wait_outcome(gateway, "client-gone", 1);
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
+    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    assert_eq!(backend.requests(), 1);
+}
+
+#[test]
+fn a_client_that_resets_aborts_its_upstream_request() {
+    let _alone = alone();
+    for bytes in [get("/"), get("/").repeat(2), get("/").repeat(2000)] {
+        let backend = silent();
+        let gateway = front(&backend);
+        let wire = waiting(&gateway, &backend, &bytes);
+        let gone = Instant::now();
+        wire.reset();
+        assert_aborted(&gateway, &backend, gone, 1000);
+    }
+}
+
+#[test]
+fn a_client_that_closes_plainly_is_found_out_by_an_interim_response() {
+    let _alone = alone();
+    for bytes in [get("/"), get("/").repeat(2)] {
+        let backend = silent();
+        let gateway = front(&backend);
+        let wire = waiting(&gateway, &backend, &bytes);
+        let gone = Instant::now();
+        drop(wire);
+        assert_aborted(&gateway, &backend, gone, 2000);
+    }
+}
+
+#[test]
+fn a_client_that_is_gone_before_its_body_was_sent_aborts_its_upstream_request() {
+    let backend = Backend::scripted(|wire, _| drop(wire.request()));
+    let gateway = front(&backend);
+    for by_reset in [false, true] {
+        let before = backend.connections.load(Ordering::SeqCst);
+        let wire =
+            Wire::with(gateway.address(), "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nthe first part");
+        assert!(eventually(|| backend.connections.load(Ordering::SeqCst) == before + 1));
+        if by_reset {
+            wire.reset();
+        } else {
+            wire.finish();
+        }
+        backend.wait_closed();
+    }
+    wait_outcome(&gateway, "client-gone", 2);
+    assert_eq!(backend.requests(), 0, "half a body is no request");
+}
+
+#[test]
+fn a_chunked_body_that_breaks_off_is_not_ended_for_the_upstream() {
+    let backend = Backend::scripted(|wire, _| drop(wire.request()));
+    let gateway = front(&backend);
+    let wire =
+        Wire::with(gateway.address(), "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    assert!(eventually(|| backend.connections.load(Ordering::SeqCst) == 1));
+    wire.finish();
+    backend.wait_closed();
+    wait_outcome(&gateway, "client-gone", 1);
+    assert_eq!(backend.requests(), 0);
+}
+
+#[test]
+fn a_half_close_after_a_request_gets_its_answer_and_nothing_else() {
+    let backend = telling();
+    let gateway = front(&backend);
+    for number in 0..20 {
+        let mut wire = Wire::open(gateway.address());
+        wire.send(get("/x"));
+        wire.finish();
+        let answer = wire.response("GET").unwrap();
+        assert_eq!((answer.status(), answer.text().as_str()), (200, "1 /x"), "request {number}");
+        wire.assert_ended();
+    }
+}
+
+#[test]
+fn a_half_close_behind_pipelined_requests_gets_all_answers() {
+    let backend = telling();
+    let gateway = front(&backend);
+    let mut wire = Wire::with(gateway.address(), (0..50).map(|n| get(&format!("/{n}"))).collect::<String>());
+    wire.finish();
+    for number in 0..50 {
+        assert_eq!(wire.answer().text(), format!("1 /{number}"));
+    }
+    wire.assert_ended();
+}
+
+#[test]
+fn a_half_close_gets_an_answer_that_takes_its_time() {
+    let backend = thoughtful();
+    let gateway = front(&backend);
+    let mut wire = Wire::with(gateway.address(), get("/"));
+    wire.finish();
+    let mut statuses = Vec::new();
+    loop {
+        let response = wire.response("GET").unwrap();
+        statuses.push(response.status());
+        if response.status() >= 200 {
+            assert_eq!(response.text(), "late");
+            break;
+        }
+    }
+    assert!(statuses.len() <= 5 && statuses[..statuses.len() - 1].iter().all(|status| *status == 100), "{statuses:?}");
+    wire.assert_ended();
+    wait_outcome(&gateway, "forwarded", 1);
+}
+
+#[test]
+fn a_half_close_of_a_1_0_client_gets_no_interim_response() {
+    let backend = thoughtful();
+    let gateway = front(&backend);
+    let mut wire = Wire::with(gateway.address(), "GET / HTTP/1.0\r\n\r\n");
+    wire.finish();
+    let answer = wire.response("GET").unwrap();
+    assert_eq!((answer.status(), answer.text().as_str()), (200, "late"));
+    wire.assert_ended();
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_of_a_response_aborts_it() {
+    let backend = Backend::scripted(|wire, _| {
+        if wire.request().is_ok() && wire.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n") {
+            while wire.send("5\r\nhello\r\n") {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+    let gateway = front(&backend);
+    let mut wire = Wire::with(gateway.address(), get("/"));
+    assert_eq!(wire.head().unwrap().status(), 200);
+    drop(wire);
+    backend.wait_closed();
+    wait_outcome(&gateway, "client-gone", 1);
+}
+
+#[test]
+fn a_client_that_leaves_while_it_waits_for_a_limit_reaches_no_upstream() {
+    let backend = telling();
+    let gateway = Gateway::start(&format!(
+        "[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"1/1h\"\nmax_wait = \"1h\"\n{}",
+        rules(&backend, "", "limits = [\"l\"]\ntimeout = \"none\"")
+    ));
+    assert_eq!(Wire::open(gateway.address()).get("/").status(), 200);
+    let wire = Wire::with(gateway.address(), get("/"));
+    gateway.wait_metric("sluicegate_limit_waiting", &[], 1.0);
+    wire.reset();
+    gateway.wait_metric("sluicegate_limit_waiting", &[], 0.0);
+    wait_outcome(&gateway, "client-gone", 1);
+    assert_eq!(backend.requests(), 1);
+}
+
+#[test]
+fn a_thousand_clients_that_leave_at_any_moment_leave_nothing_behind() {
+    let (tell, told) = mpsc::sync_channel::<()>(2000);
+    let told = Mutex::new(told);
+    let backend = Backend::scripted(move |wire, _| {
+        while wire.request().is_ok() {
+            // Each client frees one answer: some are written to clients that have gone.
+            let _ = told.lock().unwrap().recv_timeout(Duration::from_millis(20));
+            wire.send(ok("answer"));
+        }
+    });
+    let gateway = front(&backend);
+    let request = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 40\r\n\r\n0123456789012345678901234567890123456789";
+    for number in 0..1000_usize {
+        let wire = Wire::with(gateway.address(), &request[..=number % request.len()]);
+        let _ = tell.try_send(());
+        if number % 2 == 0 {
+            wire.reset();
+        }
+    }
+    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
+    let mut client = Client::connect(gateway.address());
+    assert_eq!(client.get("/after").text(), "answer");
+}

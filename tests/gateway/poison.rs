@@ -1,0 +1,121 @@
+//! After any doubt about where a message ends its connection is not used again: what an upstream sends too much never
+//! becomes the answer to another request.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::support::{Backend, Gateway, PATIENCE};
+use crate::wire::{Wire, front, ok, settle, tell};
+
+/// A first connection that answers and then sends too much, at once and once more a little later; all further ones are
+/// clean.
+fn poisoned(answer: &'static str, later: &'static str) -> (Backend, mpsc::Receiver<()>) {
+    let (done, is_done) = mpsc::sync_channel(1);
+    let backend = Backend::scripted(move |wire, number| {
+        if number > 1 {
+            return tell(wire, number);
+        }
+        if wire.request().is_err() {
+            return;
+        }
+        wire.send(answer);
+        thread::sleep(Duration::from_millis(50));
+        wire.send(later);
+        let _ = done.try_send(());
+        // A request that comes all the same is answered, so that the test sees by whom.
+        tell(wire, number);
+    });
+    (backend, is_done)
+}
+
+fn expects_a_clean_second_answer(method: &str, answer: &'static str, later: &'static str) {
+    let (backend, is_done) = poisoned(answer, later);
+    let gateway: Gateway = front(&backend);
+    let mut wire = Wire::with(gateway.address(), format!("{method} /first HTTP/1.1\r\nHost: h\r\n\r\n"));
+    let first = wire.answer_to(method);
+    let status: u16 = answer[9..12].parse().unwrap();
+    assert_eq!(first.status(), status, "{answer:?}");
+    assert!(first.text().is_empty() || first.text() == "ok", "{answer:?} gave {:?}", first.text());
+    is_done.recv_timeout(PATIENCE).unwrap();
+    settle(&gateway);
+    let second = wire.get("/second");
+    assert_eq!(second.text(), "2 /second", "{answer:?} and later {later:?}: {second:?}");
+    assert_eq!(wire.get("/third").text(), "2 /third");
+    assert_eq!(backend.connections.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn more_bytes_than_the_length_says() {
+    expects_a_clean_second_answer("GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokX", "Y");
+    expects_a_clean_second_answer("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n\n", "");
+}
+
+#[test]
+fn a_second_response() {
+    const TWICE: &str =
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+    expects_a_clean_second_answer("GET", TWICE, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison");
+}
+
+#[test]
+fn bytes_behind_the_last_chunk() {
+    expects_a_clean_second_answer(
+        "GET",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nX",
+        "0\r\n\r\n",
+    );
+}
+
+#[test]
+fn a_body_behind_a_response_that_has_none() {
+    expects_a_clean_second_answer("GET", "HTTP/1.1 204 No Content\r\n\r\nbody", "more");
+    expects_a_clean_second_answer("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 4\r\n\r\nbody", "more");
+    expects_a_clean_second_answer("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody", "more");
+}
+
+#[test]
+fn junk_while_idle() {
+    const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    expects_a_clean_second_answer("GET", OK, "junk");
+    expects_a_clean_second_answer("GET", OK, "\r\n");
+    expects_a_clean_second_answer("GET", OK, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison");
+    expects_a_clean_second_answer("GET", OK, "HTTP/1.1 100 Continue\r\n\r\n");
+    expects_a_clean_second_answer("GET", OK, "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n");
+}
+
+#[test]
+fn a_poisoned_connection_is_closed() {
+    let backend = Backend::scripted(|wire, _| {
+        if wire.request().is_ok() {
+            wire.send(ok("ok"));
+            wire.send("junk");
+            drop(wire.rest());
+        }
+    });
+    let gateway = front(&backend);
+    assert_eq!(Wire::open(gateway.address()).get("/").text(), "ok");
+    assert_eq!(backend.wait_closed(), 1);
+}
+
+#[test]
+fn another_clients_connection_is_not_poisoned_either() {
+    let (backend, is_done) = poisoned("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 200 OK\r\n\r\nX");
+    let gateway = front(&backend);
+    assert_eq!(Wire::open(gateway.address()).get("/first").text(), "ok");
+    is_done.recv_timeout(PATIENCE).unwrap();
+    settle(&gateway);
+    for _ in 0..3 {
+        assert_eq!(Wire::open(gateway.address()).get("/other").text(), "2 /other");
+    }
+}
+
+#[test]
+fn a_refused_request_leaves_the_upstreams_other_connections_in_use() {
+    let backend = Backend::scripted(tell);
+    let gateway = front(&backend);
+    assert_eq!(Wire::open(gateway.address()).get("/a").text(), "1 /a");
+    assert_eq!(Wire::with(gateway.address(), "GET / HTTP/1.1\r\n\r\n").answer().status(), 400);
+    assert_eq!(Wire::open(gateway.address()).get("/b").text(), "1 /b");
+}

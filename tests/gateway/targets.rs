@@ -1,0 +1,161 @@
+//! What the upstream is told of the target, the host and the fields, whatever form the client chose.
+
+use crate::support::{Backend, Gateway};
+use crate::wire::{Message, Wire, front, get, ok, rules, telling};
+
+fn as_seen(gateway: &Gateway, backend: &Backend, head: &str) -> Message {
+    let before = backend.requests();
+    let answer = Wire::with(gateway.address(), head).answer();
+    assert_eq!(answer.status(), 200, "{head:?}: {answer:?}");
+    backend.seen.lock().unwrap()[before].clone()
+}
+
+#[test]
+fn the_host_of_an_absolute_target_wins() {
+    let backend = telling();
+    let gateway = front(&backend);
+    for (target, line, host) in [
+        ("http://other.example/x?y=1", "GET /x?y=1 HTTP/1.1", "other.example"),
+        ("http://other.example:8080/x", "GET /x HTTP/1.1", "other.example:8080"),
+        ("HTTP://other.example", "GET / HTTP/1.1", "other.example"),
+        ("https://other.example?q", "GET /?q HTTP/1.1", "other.example"),
+        ("http://[::1]:81/", "GET / HTTP/1.1", "[::1]:81"),
+        ("/plain", "GET /plain HTTP/1.1", "claimed.example"),
+    ] {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: claimed.example\r\n\r\n");
+        let seen = as_seen(&gateway, &backend, &head);
+        assert_eq!(seen.line, line, "{target}");
+        assert_eq!(seen.all("host"), [host], "{target}");
+        assert_eq!(seen.all("x-forwarded-host"), [host], "{target}");
+    }
+    let old = as_seen(&gateway, &backend, "GET http://other.example/old HTTP/1.0\r\n\r\n");
+    assert_eq!((old.line.as_str(), old.all("host")), ("GET /old HTTP/1.1", vec!["other.example"]));
+}
+
+#[test]
+fn routes_by_host_go_by_the_absolute_targets_host() {
+    let backend = telling();
+    let gateway = Gateway::start(&format!(
+        "{}[[route]]\nname = \"named\"\nhosts = [\"named.example\"]\nrespond = {{ status = 418, body = \"named\\n\" }}\n",
+        rules(&backend, "", "").replace("[dead_letter]\ndirectory = \"dead-letters\"\n", "")
+    ));
+    let status = |target: &str, host: &str| {
+        Wire::with(gateway.address(), format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).answer().status()
+    };
+    assert_eq!(status("/x", "named.example"), 418);
+    assert_eq!(status("/x", "other.example"), 200);
+    assert_eq!(status("http://named.example/x", "other.example"), 418);
+    assert_eq!(status("http://other.example/x", "named.example"), 200);
+    assert_eq!(status("HTTP://NAMED.example:80/x", "other.example"), 418);
+}
+
+#[test]
+fn an_asterisk_is_a_target_of_options_alone() {
+    let backend = telling();
+    let gateway = front(&backend);
+    for head in ["OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS http://h HTTP/1.1\r\nHost: other\r\n\r\n"] {
+        let seen = as_seen(&gateway, &backend, head);
+        assert_eq!((seen.line.as_str(), seen.all("host")), ("OPTIONS * HTTP/1.1", vec!["h"]), "{head:?}");
+    }
+    let slash = as_seen(&gateway, &backend, "OPTIONS / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(slash.line, "OPTIONS / HTTP/1.1");
+    for method in ["GET", "POST", "HEAD", "options"] {
+        let mut wire = Wire::with(gateway.address(), format!("{method} * HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert_eq!(wire.answer_to(method).status(), 400, "{method} *");
+    }
+    assert_eq!(backend.requests(), 3);
+}
+
+#[test]
+fn fields_that_connection_names_go_no_further_upstream() {
+    let backend = telling();
+    let gateway = front(&backend);
+    let seen = as_seen(
+        &gateway,
+        &backend,
+        "GET / HTTP/1.1\r\nHost: h\r\nConnection: x-one , X-TWO\r\nX-One: 1\r\nx-two: 2\r\nX-Three: 3\r\n\
+         Keep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nTE: trailers\r\nConnection: x-four\r\nX-Four: 4\r\n\r\n",
+    );
+    for gone in ["connection", "x-one", "x-two", "x-four", "keep-alive", "proxy-connection", "te"] {
+        assert!(seen.all(gone).is_empty(), "{gone} was forwarded: {seen:?}");
+    }
+    assert_eq!(seen.header("x-three"), Some("3"));
+}
+
+#[test]
+fn connection_cannot_name_away_what_the_gateway_adds() {
+    let backend = telling();
+    let gateway = front(&backend);
+    let seen = as_seen(
+        &gateway,
+        &backend,
+        "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 6.6.6.6\r\nCookie: a=b\r\nAuthorization: Basic eDp5\r\n\
+         Connection: x-forwarded-for, x-forwarded-proto, x-forwarded-host, x-request-id, via, traceparent, host, cookie, \
+         authorization\r\n\r\n",
+    );
+    assert_eq!(seen.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(seen.all("x-forwarded-proto"), ["http"]);
+    assert_eq!((seen.all("host"), seen.all("x-forwarded-host")), (vec!["h"], vec!["h"]));
+    assert_eq!((seen.all("x-request-id").len(), seen.all("traceparent").len()), (1, 1));
+    assert_eq!(seen.all("via"), ["1.1 sluicegate"]);
+    assert_eq!((seen.header("cookie"), seen.header("authorization")), (Some("a=b"), Some("Basic eDp5")));
+}
+
+#[test]
+fn fields_that_the_upstreams_connection_names_do_not_reach_the_client() {
+    let backend = Backend::scripted(|wire, _| {
+        while wire.request().is_ok() {
+            wire.send(
+                "HTTP/1.1 200 OK\r\nConnection: x-hop, Keep-Alive\r\nKeep-Alive: timeout=5\r\nX-Hop: 1\r\n\
+                 Upgrade: h2c\r\nX-End: 2\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 2\r\n\r\nok",
+            );
+        }
+    });
+    let gateway = front(&backend);
+    let answer = Wire::open(gateway.address()).get("/");
+    for gone in ["x-hop", "keep-alive", "upgrade"] {
+        assert!(answer.all(gone).is_empty(), "{gone} was forwarded: {answer:?}");
+    }
+    assert_eq!((answer.header("x-end"), answer.all("set-cookie")), (Some("2"), vec!["a=1", "b=2"]));
+    assert_eq!(answer.text(), "ok");
+}
+
+#[test]
+fn the_order_and_the_bytes_of_fields_are_kept() {
+    let backend = telling();
+    let gateway = front(&backend);
+    let seen = as_seen(
+        &gateway,
+        &backend,
+        "GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\r\nx-b:\t two  words \r\nX-A: 2\r\nX-Empty:\r\nX-Quote: \"a, b\";c\r\n\r\n",
+    );
+    let own: Vec<(&str, &str)> = seen
+        .headers
+        .iter()
+        .filter(|(name, _)| ["x-a", "x-b", "x-empty", "x-quote"].contains(&name.as_str()))
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    assert_eq!(own, [("x-a", "1"), ("x-b", "two  words"), ("x-a", "2"), ("x-empty", ""), ("x-quote", "\"a, b\";c")]);
+}
+
+#[test]
+fn the_reason_phrase_and_unusual_statuses_pass() {
+    let backend = Backend::scripted(|wire, _| {
+        while let Ok(request) = wire.request() {
+            wire.send(match request.target() {
+                "/teapot" => "HTTP/1.1 299 Quite Fine\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                "/bare" => "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                "/empty" => "HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n".to_owned(),
+                "/high" => "HTTP/1.1 999 X\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                _ => ok("other"),
+            });
+        }
+    });
+    let gateway = front(&backend);
+    let mut wire = Wire::open(gateway.address());
+    assert_eq!(wire.get("/teapot").line, "HTTP/1.1 299 Quite Fine");
+    assert_eq!(wire.get("/bare").status(), 200);
+    assert_eq!(wire.get("/empty").status(), 200);
+    assert_eq!(wire.get("/high").status(), 999);
+    assert_eq!(wire.send(get("/")).then(|| wire.answer().text()).as_deref(), Some("other"));
+}
