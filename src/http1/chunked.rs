@@ -161,7 +161,7 @@ impl Chunked {
             b'0'..=b'9' => byte - b'0',
             _ => (byte | 0x20) - b'a' + 10,
         };
-        // One more digit still fits in, since what is there is at most 2^63 - 1 only if it has fewer than 16.
+        // Fifteen digits are below 2^60: the sixteenth does not overflow.
         if self.digits == MAX_DIGITS {
             return Err(Fault::ChunkSize);
         }

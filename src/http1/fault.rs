@@ -179,3 +179,33 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_fault_has_its_own_reason_and_sentence() {
+        let reasons: BTreeSet<_> = Fault::ALL.map(Fault::reason).into_iter().collect();
+        let sentences: BTreeSet<_> = Fault::ALL.iter().map(ToString::to_string).collect();
+        assert_eq!((reasons.len(), sentences.len()), (Fault::ALL.len(), Fault::ALL.len()));
+        for reason in reasons {
+            assert!(
+                reason.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
+            );
+        }
+        for sentence in sentences {
+            assert!(sentence.ends_with('.') && sentence.starts_with(|first: char| first.is_ascii_uppercase()));
+        }
+    }
+
+    #[test]
+    fn all_is_in_the_order_of_declaration() {
+        for (index, fault) in Fault::ALL.iter().enumerate() {
+            assert_eq!(*fault as usize, index);
+        }
+        assert_eq!(Fault::Truncated as usize, Fault::ALL.len() - 1);
+    }
+}

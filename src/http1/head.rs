@@ -1,7 +1,11 @@
 //! Where a head ends.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
 use super::fault::Fault;
-use super::field::is_token_byte;
+use super::line::is_token_byte;
 use super::scan::{self, Is};
 
 /// The most field lines that a head can have, whatever its limits say.
@@ -37,18 +41,27 @@ pub enum Version {
 
 /// A search for the end of a head that goes on where it stopped.
 ///
-/// It refuses as early as it can what will never become a head: not to wait for an end that may not come.
+/// While the end is not there, every complete line is checked: what will never become a head is refused as early as
+/// that can be told, without waiting for an end that may not come. Once it is there, [`RequestHead::parse`] and
+/// [`ResponseHead::parse`] do the checking, and their caller gets the same fault as if the bytes had come one by one.
+///
+/// [`RequestHead::parse`]: super::RequestHead::parse
+/// [`ResponseHead::parse`]: super::ResponseHead::parse
 #[derive(Debug, Default)]
 pub struct HeadEnd {
     /// How many bytes were searched.
     seen: usize,
     /// Where the line begins that is not complete yet.
     line: usize,
-    /// Whether the first byte of the first line was looked at.
-    begun: bool,
     /// Complete lines, the first one included, an empty one before it not.
     lines: usize,
+    /// Whether the first byte of the first line was looked at.
+    begun: bool,
 }
+
+/// What ends the last line and the head. A search for it hardly ever stops at another line's end, as one for two CRLF
+/// would.
+static EMPTY_LINE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\n\r\n"));
 
 impl HeadEnd {
     /// How long the head is, `None` if its end is not there yet. `bytes` begin with the first byte of the message and
@@ -60,10 +73,13 @@ impl HeadEnd {
         if !self.begun {
             self.begin(window, side)?;
         }
-        if self.begun
-            && let Some(end) = self.find_line_ends(window, limits)?
-        {
-            return Ok(Some(end));
+        if self.begun {
+            // The last two bytes may be part of it.
+            let from = self.seen.saturating_sub(2);
+            if let Some(at) = EMPTY_LINE.find(window.get(from..).unwrap_or_default()) {
+                return Ok(Some(from + at + 3));
+            }
+            self.check_lines(window, limits)?;
         }
         if bytes.len() < limits.max_bytes {
             return Ok(None);
@@ -100,30 +116,38 @@ impl HeadEnd {
         Ok(())
     }
 
-    fn find_line_ends(&mut self, window: &[u8], limits: &HeadLimits) -> Result<Option<usize>, Fault> {
+    /// Checks the end of each line that was not seen yet, up to the empty one, and the beginning of the next.
+    fn check_lines(&mut self, window: &[u8], limits: &HeadLimits) -> Result<(), Fault> {
         let max_lines = limits.max_fields.min(MAX_FIELDS) + 1;
-        if self.seen == self.line && self.lines > 0 {
+        if self.lines > 0 {
             check_line_start(window, self.line)?;
         }
-        let Self { mut seen, mut line, mut lines, .. } = *self;
-        while let Some(at) = scan::find::<Is<b'\n'>>(window, seen) {
-            if at == line || window[at - 1] != b'\r' {
+        while let Some(at) = scan::find::<Is<b'\n'>>(window, self.seen) {
+            if window[..at].last() != Some(&b'\r') {
                 return Err(Fault::BareLf);
             }
-            if at - 1 == line {
-                return Ok(Some(at + 1));
+            if at == self.line + 1 {
+                return Ok(());
             }
-            seen = at + 1;
-            line = seen;
-            lines += 1;
-            if lines > max_lines {
+            self.seen = at + 1;
+            self.line = at + 1;
+            self.lines += 1;
+            if self.lines > max_lines {
                 return Err(Fault::TooManyFields);
             }
-            check_line_start(window, line)?;
+            check_line_start(window, self.line)?;
         }
-        *self = Self { seen: window.len(), line, begun: true, lines };
-        Ok(None)
+        self.seen = window.len();
+        Ok(())
     }
+}
+
+/// What a search would have refused in a head, had its bytes come one by one. Asked only about a head that is refused
+/// anyway, so that the reason does not depend on how it came.
+#[cold]
+pub(super) fn fault_in_lines(head: &[u8], side: Side, limits: &HeadLimits) -> Option<Fault> {
+    let mut search = HeadEnd::default();
+    search.begin(head, side).and_then(|()| search.check_lines(head, limits)).err()
 }
 
 /// A line that begins with a space would continue the one before it (RFC 9112, 5.2).

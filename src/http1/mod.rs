@@ -6,13 +6,14 @@
 //!
 //! - `buffer`: where received bytes lie.
 //! - `head`: where a head ends, told as early as possible. `request`, `response`: what it says, as ranges of its bytes.
-//! - `field`, `target`, `framing`: field lines, the request's target, how long the body is.
+//! - `line`, `known`, `fields`: field lines, and what they say of the connection. `target`: the request's target.
+//!   `framing`: how long the body is. `scan`: searching for bytes.
 //! - `body`, `chunked`, `trailers`: a body as it is written on, without what the next party need not see.
 //! - `write`: heads and chunk heads.
 //!
 //! Invariants:
 //!
-//! - No split of the input changes the outcome, and no byte is searched twice.
+//! - No split of the input changes the outcome, and what was searched is not searched again when more comes.
 //! - Only bytes that were understood are given out to be written on: no chunk extension, no trailer that is not allowed.
 //! - Nothing grows without bound: heads, fields, chunk extensions and trailers each have a limit.
 //! - No input panics. Nothing is allocated for a message once the buffers are warm, but for a trailer section.
@@ -23,9 +24,11 @@ mod body;
 mod buffer;
 mod chunked;
 mod fault;
-mod field;
+mod fields;
 mod framing;
 mod head;
+mod known;
+mod line;
 mod request;
 mod response;
 mod scan;
@@ -36,9 +39,12 @@ mod write;
 pub use body::{Accepted, Body, Form};
 pub use buffer::Buffer;
 pub use fault::Fault;
-pub use field::Known;
 pub use framing::Framing;
 pub use head::{HeadEnd, HeadLimits, MAX_FIELDS, Side, Version};
+pub use known::{Known, is_name};
 pub use request::{Request, RequestHead};
 pub use response::{Response, ResponseHead};
 pub use write::{CHUNK_ROOM, HeadWriter, reason_phrase, write_chunk_head};
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,11 @@
 //! The head of a request.
 
 use super::fault::Fault;
-use super::field::{Fields, Known, Span, is_token_byte};
+use super::fields::Fields;
 use super::framing::Framing;
-use super::head::{HeadLimits, Version};
+use super::head::{HeadLimits, Side, Version, fault_in_lines};
+use super::known::Known;
+use super::line::{Span, is_token_byte};
 use super::scan::{self, NotTarget};
 use super::target::{Target, is_authority};
 use super::write::HeadWriter;
@@ -50,11 +52,10 @@ impl RequestHead {
     /// Reads a whole head: exactly the bytes that [`HeadEnd`](super::HeadEnd) found. After a fault it is empty.
     pub fn parse(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<(), Fault> {
         self.clear();
-        let parsed = self.parse_lines(bytes, limits);
-        if parsed.is_err() {
+        self.parse_lines(bytes, limits).map_err(|fault| {
             self.clear();
-        }
-        parsed
+            fault_in_lines(bytes, Side::Request, limits).unwrap_or(fault)
+        })
     }
 
     /// Forgets what was read.

@@ -1,9 +1,11 @@
 //! The head of a response.
 
 use super::fault::Fault;
-use super::field::{Fields, Known, Span, find_line_end};
+use super::fields::Fields;
 use super::framing::Framing;
-use super::head::{HeadLimits, Version};
+use super::head::{HeadLimits, Side, Version, fault_in_lines};
+use super::known::Known;
+use super::line::{Span, find_line_end};
 use super::request::parse_version;
 use super::write::HeadWriter;
 
@@ -33,11 +35,10 @@ impl ResponseHead {
     /// `answers_head`: whether the request's method was HEAD, so that no body follows.
     pub fn parse(&mut self, bytes: &[u8], limits: &HeadLimits, answers_head: bool) -> Result<(), Fault> {
         self.clear();
-        let parsed = self.parse_lines(bytes, limits, answers_head);
-        if parsed.is_err() {
+        self.parse_lines(bytes, limits, answers_head).map_err(|fault| {
             self.clear();
-        }
-        parsed
+            fault_in_lines(bytes, Side::Response, limits).unwrap_or(fault)
+        })
     }
 
     /// Forgets what was read.
@@ -125,7 +126,7 @@ impl ResponseHead {
             [b'\r', ..] => bytes.len() - rest.len(),
             _ => return Err(Fault::StatusLine),
         };
-        let line_end = find_line_end(bytes, reason).map_err(|_| Fault::StatusLine)?;
+        let line_end = find_line_end(bytes, reason).ok_or(Fault::StatusLine)?;
         self.version = version?;
         self.status = status.iter().fold(0, |status, digit| status * 10 + u16::from(**digit - b'0'));
         self.reason = Span::new(reason, line_end);

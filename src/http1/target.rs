@@ -1,7 +1,7 @@
 //! The target of a request: RFC 9112, 3.2.
 
 use super::fault::Fault;
-use super::field::Span;
+use super::line::Span;
 use super::scan::{self, Is};
 
 /// What a target says, as ranges of the head's bytes.

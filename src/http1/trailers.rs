@@ -1,9 +1,9 @@
 //! The trailer section of a chunked body: RFC 9112, 7.1.2, and RFC 9110, 6.5.
 
-use httparse::{EMPTY_HEADER, Status};
 use memchr::memchr2;
 
 use super::fault::Fault;
+use super::line::FieldLine;
 
 /// The most bytes of all trailer lines.
 const MAX_BYTES: usize = 8 * 1024;
@@ -67,7 +67,7 @@ impl Trailers {
                 self.state = State::LastLf;
                 Ok(self.empty_line())
             }
-            (State::LineStart, [b' ' | b'\t' | b'\n', ..]) => Err(Fault::Trailer),
+            (State::LineStart, [b' ' | b'\t', ..]) => Err(Fault::Trailer),
             (State::LineStart | State::Line, _) => {
                 let length = memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len());
                 self.state = State::Line;
@@ -111,23 +111,21 @@ impl Trailers {
         Ok(())
     }
 
-    /// Parses what was collected and writes what may pass.
+    /// Reads what was collected and writes what may pass.
     fn filter(&mut self) -> Result<(), Fault> {
         if self.lines == 0 {
             return Ok(());
         }
-        self.raw.extend_from_slice(b"\r\n");
-        let mut lines = [EMPTY_HEADER; MAX_LINES];
-        let Ok(Status::Complete((length, lines))) = httparse::parse_headers(&self.raw, &mut lines) else {
-            return Err(Fault::Trailer);
-        };
-        if length != self.raw.len() || lines.len() != self.lines {
-            return Err(Fault::Trailer);
-        }
-        for line in lines.iter().filter(|line| may_pass(line.name.as_bytes())) {
-            for part in [line.name.as_bytes(), b": ", line.value, b"\r\n"] {
-                self.tail.extend_from_slice(part);
+        let mut at = 0;
+        while at < self.raw.len() {
+            let (line, next) = FieldLine::read(&self.raw, at).ok_or(Fault::Trailer)?;
+            let (name, value) = (line.name.of(&self.raw), line.value.of(&self.raw));
+            if may_pass(name) {
+                for part in [name, b": ", value, b"\r\n"] {
+                    self.tail.extend_from_slice(part);
+                }
             }
+            at = next;
         }
         self.tail.extend_from_slice(b"\r\n");
         Ok(())
@@ -198,4 +196,26 @@ fn may_pass(name: &[u8]) -> bool {
     is(name, PERMITTED)
         || !REFUSED.iter().any(|refused| is(name, refused))
             && !REFUSED_PREFIXES.iter().any(|prefix| name.get(..prefix.len()).is_some_and(|start| is(start, prefix)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_section_is_not_kept_in_memory_for_the_next_message() {
+        let mut trailers = Trailers::default();
+        let section = format!("X: {}\r\n\r\n", "y".repeat(8000));
+        let mut rest = section.as_bytes();
+        while !trailers.is_complete() {
+            match trailers.accept(rest).unwrap() {
+                TrailerStep::Taken(length) => rest = &rest[length..],
+                TrailerStep::EmptyLine => panic!("a line came"),
+            }
+        }
+        assert_eq!(trailers.tail(), section.as_bytes());
+        trailers.reset();
+        assert_eq!(trailers.tail(), b"");
+        assert!(trailers.raw.capacity() + trailers.tail.capacity() <= 2 * KEPT_CAPACITY);
+    }
 }

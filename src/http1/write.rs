@@ -186,3 +186,66 @@ pub fn write_chunk_head(room: &mut [u8; CHUNK_ROOM], size: u32) -> usize {
 fn is_clean(bytes: &[u8]) -> bool {
     !bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_a_request_behind_what_is_there() {
+        let mut out = b"before".to_vec();
+        let mut writer = HeadWriter::request(&mut out, "GET", "/a", Some(""));
+        writer.field(b"Host", b"a");
+        writer.field(b"Empty", b"");
+        writer.number(b"Content-Length", u64::MAX);
+        writer.end();
+        let expected = "beforeGET /a? HTTP/1.1\r\nHost: a\r\nEmpty: \r\nContent-Length: 18446744073709551615\r\n\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        let mut out = Vec::new();
+        HeadWriter::request(&mut out, "OPTIONS", "*", None).end();
+        assert_eq!(out, b"OPTIONS * HTTP/1.1\r\n\r\n");
+    }
+
+    #[test]
+    fn writes_a_response_with_the_usual_reason_unless_another_is_given() {
+        for (status, reason, line) in
+            [(200, "", "HTTP/1.1 200 OK"), (404, "Nope", "HTTP/1.1 404 Nope"), (599, "", "HTTP/1.1 599 ")]
+        {
+            let mut out = Vec::new();
+            HeadWriter::response(&mut out, status, reason.as_bytes()).end();
+            assert_eq!(out, format!("{line}\r\n\r\n").as_bytes());
+        }
+    }
+
+    #[test]
+    fn finds_a_written_name_only_where_names_are() {
+        let mut out = b"Old: 1\r\n".to_vec();
+        let mut writer = HeadWriter::request(&mut out, "GET", "/new:", None);
+        assert!(!writer.has(b"old"));
+        writer.field(b"X-Key", b"via: host: a");
+        writer.field(b"Date", b"");
+        assert!(writer.has(b"x-key") && writer.has(b"date"));
+        for absent in [&b"old"[..], b"x-ke", b"x-key:", b"-key", b"via", b"host", b"get /new", b"", b"get"] {
+            assert!(!writer.has(absent), "{absent:?}");
+        }
+        writer.end();
+    }
+
+    #[test]
+    fn chunk_heads_are_hex_without_leading_zeros_at_the_end_of_their_room() {
+        for size in [0, 1, 9, 10, 15, 16, 255, 256, 4095, 65_536, 0x00ff_ffff, 0x1000_0000, u32::MAX] {
+            let mut room = [b'?'; CHUNK_ROOM];
+            let used = write_chunk_head(&mut room, size);
+            let head = format!("{size:x}\r\n");
+            assert_eq!(used, head.len());
+            assert_eq!(&room[CHUNK_ROOM - used..], head.as_bytes());
+            assert!(room[..CHUNK_ROOM - used].iter().all(|byte| *byte == b'?'));
+        }
+    }
+
+    #[test]
+    fn reason_phrases_fit_into_a_status_line() {
+        assert_eq!((reason_phrase(429), reason_phrase(299)), ("Too Many Requests", ""));
+        assert!((0..=u16::MAX).all(|status| is_clean(reason_phrase(status).as_bytes())));
+    }
+}

@@ -120,9 +120,8 @@ impl Exchange {
         let [one, two, _] = self.id;
         let id = &mut self.scratch.request_id;
         if id.is_empty() {
-            id.resize(32, 0);
-            write_hex(one, &mut id[..16]);
-            write_hex(two, &mut id[16..]);
+            id.extend_from_slice(&hex(one));
+            id.extend_from_slice(&hex(two));
         }
     }
 
@@ -130,10 +129,10 @@ impl Exchange {
     pub fn new_traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
         let [one, two, three] = self.id;
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        write_hex(one, &mut text[3..19]);
-        write_hex(two, &mut text[19..35]);
+        text[3..19].copy_from_slice(&hex(one));
+        text[19..35].copy_from_slice(&hex(two));
         // A span id may not be all zeros.
-        write_hex(three | 1, &mut text[36..52]);
+        text[36..52].copy_from_slice(&hex(three | 1));
         text
     }
 
@@ -326,12 +325,20 @@ impl Drop for Exchange {
     }
 }
 
-/// Sixteen digits, lower case.
-fn write_hex(number: u64, out: &mut [u8]) {
-    for (place, digit) in out.iter_mut().enumerate() {
-        *digit = b"0123456789abcdef"[(number >> (60 - 4 * place.min(15)) & 15) as usize];
-    }
+/// Sixteen digits, lower case: those of all bytes at once.
+fn hex(number: u64) -> [u8; 16] {
+    // One digit a byte, the first one in the highest; then the letters are moved to where they are in ASCII.
+    let mut wide = u128::from(number);
+    wide = (wide | wide << 32) & 0x0000_0000_ffff_ffff_0000_0000_ffff_ffff;
+    wide = (wide | wide << 16) & 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff;
+    wide = (wide | wide << 8) & 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff;
+    wide = (wide | wide << 4) & (EACH * 0x0f);
+    let letters = (wide + EACH * 6) >> 4 & EACH;
+    (wide + EACH * u128::from(b'0') + letters * u128::from(b'a' - b'0' - 10)).to_be_bytes()
 }
+
+/// One in each byte.
+const EACH: u128 = 0x0101_0101_0101_0101_0101_0101_0101_0101;
 
 #[cfg(test)]
 mod tests {
@@ -339,8 +346,8 @@ mod tests {
 
     #[test]
     fn hex_has_all_its_digits() {
-        let mut text = [0; 16];
-        write_hex(0x0123_4567_89ab_cdef, &mut text);
-        assert_eq!(&text, b"0123456789abcdef");
+        for number in [0, 1, 0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210, u64::MAX, 0x9999_aaaa_0f0f_f0f0] {
+            assert_eq!(hex(number), format!("{number:016x}").as_bytes());
+        }
     }
 }

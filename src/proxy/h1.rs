@@ -113,13 +113,17 @@ async fn wait_for_bytes(worker: &Rc<Worker>, connection: &Rc<Connection>, client
     let idle = worker.keep_alive_timeout();
     let since = connection.idle_since.get();
     let mut last_call = None;
+    let mut is_armed = false;
     poll_fn(|cx| {
         if client.has_closed() {
             return Poll::Ready(false);
         }
-        if client.stream.poll_read_ready(cx).is_ready() {
+        let has_rung = connection.alarm.has_rung();
+        // Woken, and not by the alarm: the read will tell.
+        if is_armed && !has_rung || client.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(true);
         }
+        is_armed = true;
         let now = worker.alarms.recently();
         let mut due = since + idle;
         if connection.is_closing() {
@@ -127,7 +131,7 @@ async fn wait_for_bytes(worker: &Rc<Worker>, connection: &Rc<Connection>, client
             // none comes for a while is closed without having said so.
             due = due.min(*last_call.get_or_insert(now + LAST_REQUEST));
         }
-        if connection.alarm.has_rung() && now >= due {
+        if has_rung && now >= due {
             return Poll::Ready(false);
         }
         worker.alarms.set(&connection.alarm, due);

@@ -5,6 +5,8 @@
 //! `Transfer-Encoding` are cut too: whoever writes the message frames it anew. Each field costs the same few steps,
 //! whatever its name, and nothing is allocated but for what few messages hold.
 
+use crate::http1::is_name;
+
 /// The fields of a message, in order, as they were received.
 pub trait Fields {
     /// Calls `visit` with the name and the value of each field line.
@@ -141,45 +143,38 @@ enum Kind {
 }
 
 impl Kind {
-    /// By length and first letter, which for most names is the end of it and leaves others one name to compare with.
+    /// By length, which leaves one or two names to compare with.
     #[inline]
     fn of(name: &[u8]) -> Self {
-        let Some(first) = name.first() else { return Self::Plain };
-        let (kind, known): (Self, &[u8]) = match (name.len(), first | 0x20) {
-            (2, b't') => (Self::HopByHop, b"te"),
-            (4, b'd') => (Self::Date, b"date"),
-            (4, b'h') => (Self::Host, b"host"),
-            (6, b'e') => (Self::Expect, b"expect"),
-            (7, b'u') => (Self::HopByHop, b"upgrade"),
-            (9, b'f') => (Self::Claim, b"forwarded"),
-            (9, b'x') => (Self::Claim, b"x-real-ip"),
-            (10, b'c') => (Self::HopByHop, b"connection"),
-            (10, b'k') => (Self::HopByHop, b"keep-alive"),
-            (11, b't') => (Self::Traceparent, b"traceparent"),
-            (12, b'x') => (Self::RequestId, b"x-request-id"),
-            (14, b'c') => (Self::Framing, b"content-length"),
-            (15, b'x') => (Self::ForwardedFor, b"x-forwarded-for"),
-            (16, b'p') => (Self::HopByHop, b"proxy-connection"),
-            (16, b'x') => (Self::ForwardedHost, b"x-forwarded-host"),
-            (17, b't') => (Self::Framing, b"transfer-encoding"),
-            (17, b'x') => (Self::ForwardedProto, b"x-forwarded-proto"),
-            (18, b'p') => (Self::HopByHop, b"proxy-authenticate"),
-            (12.., b'x') => (Self::Claim, b""),
-            _ => return Self::Plain,
-        };
-        kind.confirmed(name, known)
-    }
-
-    /// For the few names that may be `known` or that begin like ours.
-    fn confirmed(self, name: &[u8], known: &[u8]) -> Self {
-        if name.eq_ignore_ascii_case(known) {
-            self
-        } else if starts_with(name, b"x-forwarded-") || starts_with(name, b"x-sluicegate-") {
-            Self::Claim
-        } else {
-            Self::Plain
+        match name.len() {
+            2 if is_name(name, b"te") => Self::HopByHop,
+            4 if is_name(name, b"date") => Self::Date,
+            4 if is_name(name, b"host") => Self::Host,
+            6 if is_name(name, b"expect") => Self::Expect,
+            7 if is_name(name, b"upgrade") => Self::HopByHop,
+            9 if is_name(name, b"forwarded") => Self::Claim,
+            9 if is_name(name, b"x-real-ip") => Self::Claim,
+            10 if is_name(name, b"connection") => Self::HopByHop,
+            10 if is_name(name, b"keep-alive") => Self::HopByHop,
+            11 if is_name(name, b"traceparent") => Self::Traceparent,
+            12 if is_name(name, b"x-request-id") => Self::RequestId,
+            14 if is_name(name, b"content-length") => Self::Framing,
+            15 if is_name(name, b"x-forwarded-for") => Self::ForwardedFor,
+            16 if is_name(name, b"proxy-connection") => Self::HopByHop,
+            16 if is_name(name, b"x-forwarded-host") => Self::ForwardedHost,
+            17 if is_name(name, b"transfer-encoding") => Self::Framing,
+            17 if is_name(name, b"x-forwarded-proto") => Self::ForwardedProto,
+            18 if is_name(name, b"proxy-authenticate") => Self::HopByHop,
+            12.. if is_claim(name) => Self::Claim,
+            _ => Self::Plain,
         }
     }
+}
+
+/// Whether a name begins like those by which a proxy in front tells who the client is, or like our own.
+fn is_claim(name: &[u8]) -> bool {
+    matches!(name, [b'x' | b'X', b'-', ..])
+        && (starts_with(name, b"x-forwarded-") || starts_with(name, b"x-sluicegate-"))
 }
 
 /// What was found so far among the fields of a request, for those that are added or completed at the end.

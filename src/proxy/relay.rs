@@ -29,6 +29,8 @@ pub enum End {
     Answered {
         /// Whether nothing is left on the upstream's connection, so that it can carry another request.
         upstream_is_clean: bool,
+        /// Whether the last read from the upstream was a short one.
+        upstream_is_drained: bool,
         /// What becomes of the client's connection.
         client: Afterwards,
     },
@@ -90,6 +92,7 @@ pub struct Relay<'r> {
     written_any: bool,
     answered: bool,
     stray: bool,
+    is_drained: bool,
     pub(super) keep: bool,
     /// Whether an upstream's body that only its end delimits is cut into chunks.
     pub(super) chunks: bool,
@@ -123,6 +126,7 @@ impl<'r> Relay<'r> {
             written_any: false,
             answered: false,
             stray: false,
+            is_drained: false,
             keep: false,
             chunks: false,
             in_chunk: false,
@@ -138,9 +142,8 @@ impl<'r> Relay<'r> {
             self.look_at_the_time()?;
         }
         loop {
-            let mut again = self.poll_to_upstream(cx);
-            again |= self.poll_from_client(cx)?;
-            again |= self.poll_from_upstream(cx)?;
+            // The answer first: most turns are about it, and end with it.
+            let mut again = self.poll_from_upstream(cx)?;
             again |= self.poll_to_client(cx)?;
             if let Some(end) = self.end() {
                 if started {
@@ -149,6 +152,8 @@ impl<'r> Relay<'r> {
                 }
                 return Poll::Ready(Ok(end));
             }
+            again |= self.poll_to_upstream(cx);
+            again |= self.poll_from_client(cx)?;
             if !again {
                 self.wait();
                 return Poll::Pending;
@@ -234,7 +239,10 @@ impl<'r> Relay<'r> {
                 self.upstream_closed()?;
                 return Ok(true);
             }
-            Ok(size) => outbound.advance(size),
+            Ok(size) => {
+                self.is_drained = size < outbound.room().len();
+                outbound.advance(size);
+            }
             Err(_) if self.phase == Phase::Head && !self.answered => return Err(self.silent()),
             Err(error) => return Err(Broken::Upstream(error)),
         }
@@ -363,7 +371,8 @@ impl<'r> Relay<'r> {
             (false, false) => Afterwards::Linger,
         };
         let upstream_is_clean = uploaded && !self.stray && response.is_persistent();
-        Some(End::Answered { upstream_is_clean, client })
+        let upstream_is_drained = self.is_drained;
+        Some(End::Answered { upstream_is_clean, upstream_is_drained, client })
     }
 
     /// Sets the alarm for the first thing that may be overdue.

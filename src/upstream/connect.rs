@@ -144,14 +144,16 @@ impl Leased {
     }
 
     /// Gives the connection back after an exchange of which nothing is left on it.
-    pub fn give_back(mut self, now: Tick) {
+    ///
+    /// `is_drained`: the last read was a short one, which showed that nothing else had come.
+    pub fn give_back(mut self, is_drained: bool, now: Tick) {
         let Some(stream) = self.stream.take() else { return };
         let mut idle = self.server.idle.borrow_mut();
         if self.server.retired.get() || idle.len() >= MAX_IDLE {
             return;
         }
-        // A last read that filled its buffer did not show that nothing follows.
-        let silent = is_quiet(&stream)
+        let silent = is_drained
+            || is_quiet(&stream)
             || stream.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         if silent {
             idle.push(Idle { stream, since: now });
