@@ -1,11 +1,13 @@
 //! The client's socket, and how a client that goes away is noticed while nothing is read from it.
 
+use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::coop::unconstrained;
 
 use crate::http1::Buffer;
 use crate::time::{Span, Tick};
@@ -74,7 +76,7 @@ impl Client {
         }
     }
 
-    /// When to call [`look`](Self::look) next, if nothing is read from the socket because of `is_unread`.
+    /// When to call [`look`](Self::look) next; `is_unread`: nothing is read from the socket, although it is open.
     pub fn next_look(&mut self, is_unread: bool, now: Tick) -> Tick {
         if !self.closed && !is_unread {
             self.look_at = Tick::MAX;
@@ -87,6 +89,14 @@ impl Client {
         self.look_at
     }
 
+    /// Whether the client has closed its side, although there are bytes that were not read yet.
+    fn is_closed_behind_bytes(&self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        // Unconstrained, because a task that has used up its turn would be told nothing.
+        let polled = pin!(unconstrained(self.stream.ready(Interest::READABLE))).poll(&mut context);
+        matches!(polled, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+
     /// Looks whether the client has reset the connection. Whether it is time for a [`PROBE`].
     pub fn look(&mut self, now: Tick) -> Result<bool, Gone> {
         if now < self.look_at {
@@ -96,7 +106,7 @@ impl Client {
         if !matches!(self.stream.take_error(), Ok(None)) {
             return Err(Gone);
         }
-        if self.closed && self.probe_at == Tick::MAX {
+        if self.probe_at == Tick::MAX && (self.closed || self.is_closed_behind_bytes()) {
             self.probe_at = now;
         }
         let due = now >= self.probe_at;

@@ -44,6 +44,8 @@ pub struct Exchange {
     pub story: Story,
     /// Bytes of the response's body that went out.
     pub bytes_sent: u64,
+    /// Whether a byte of the final response went out.
+    pub begun: bool,
     id: [u64; 3],
     outcome: Outcome,
     ended: Cell<Option<Tick>>,
@@ -88,6 +90,7 @@ impl Exchange {
             rest_at: head_bytes,
             story: Story::default(),
             bytes_sent: 0,
+            begun: false,
             id: [worker.random(), worker.random(), worker.random()],
             outcome: Outcome::ClientGone,
             ended: Cell::new(None),

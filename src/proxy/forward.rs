@@ -35,12 +35,16 @@ pub async fn forward(
 ) -> Result<(End, Leased), Broken> {
     let view = Rc::clone(&exchange.view);
     let bounds = bounds(exchange, admitted);
-    write_request(exchange, admitted);
-    let first = exchange.scratch.to_upstream.waiting();
-    let is_whole = exchange.scratch.upload.is_complete();
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
     loop {
         let (server, mut lease) = pick.connection(exchange, client, bounds.deadline).await?;
+        if exchange.scratch.upload.content() > bounds.max_body {
+            return Err(Broken::TooLarge);
+        }
+        // For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier
+        // attempt parts may be gone.
+        write_request(exchange, admitted);
+        let is_whole = exchange.scratch.upload.is_complete();
         exchange.story.attempts += 1;
         let sent_at =
             if lease.is_reused() && !admitted.waited() { exchange.arrived } else { exchange.worker.clock.now() };
@@ -56,7 +60,7 @@ pub async fn forward(
                     meters.stale.inc();
                 }
                 exchange.scratch.outbound.clear();
-                exchange.scratch.to_upstream.rewind(first.clone());
+                exchange.scratch.head_end.reset();
                 pick.again_freshly(server);
             }
             Err(broken) => return Err(broken),

@@ -25,6 +25,8 @@ use crate::time::{Span, Tick};
 /// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
 /// take to come.
 const LINGER: Span = Span::from_secs(2);
+/// The most that a lingering close reads, in bytes.
+const MAX_LINGER: u64 = 16 * 1024 * 1024;
 /// How long a connection that is to close waits for a request that may be on its way.
 const LAST_REQUEST: Span = Span::from_millis(500);
 
@@ -98,6 +100,8 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, connection: Rc<Connect
         let mut scratch = exchange.end();
         scratch.inbound.consume(rest_at);
         scratch.outbound.clear();
+        scratch.head_end.reset();
+        scratch.request.clear();
         if scratch.inbound.is_empty() {
             let now = worker.alarms.recently();
             connection.idle_since.set(now);
@@ -175,7 +179,9 @@ async fn read_head(
                     let now = worker.alarms.recently();
                     let due = *due.get_or_insert_with(|| worker.clock.now() + worker.head_timeout());
                     if connection.alarm.has_rung() && now >= due {
-                        return Poll::Ready(Arrived::Late);
+                        // An empty line behind a request is the beginning of nothing.
+                        let is_begun = inbound.filled().iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
+                        return Poll::Ready(if is_begun { Arrived::Late } else { Arrived::Nothing });
                     }
                     worker.alarms.set(&connection.alarm, due);
                     return Poll::Pending;
@@ -253,7 +259,7 @@ async fn drain(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
 /// answer. Nothing of it is taken for a request.
 async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connection>, mut client: Client) {
     let until = worker.clock.now() + LINGER;
-    let mut left = MAX_DISCARD;
+    let mut left = MAX_LINGER;
     poll_fn(|cx| {
         // On a socket this does not wait.
         let _ = Pin::new(&mut client.stream).poll_shutdown(cx);

@@ -152,10 +152,12 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
 /// An exchange that broke: an answer if none has begun, else the connection is cut, so that nobody takes what went out
 /// for all of it.
 async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Broken) -> Afterwards {
-    let unbegun = exchange.scratch.to_client.is_unsent();
-    let begun = exchange.story.status.is_some() && !unbegun;
-    if unbegun {
-        exchange.scratch.to_client.clear();
+    let begun = exchange.begun;
+    let Scratch { to_client, download, .. } = &mut *exchange.scratch;
+    if begun {
+        exchange.bytes_sent = download.content().saturating_sub(to_client.waiting() as u64);
+    } else if to_client.is_unsent() {
+        to_client.clear();
     }
     policy::give_up(exchange, broken, begun);
     if begun || matches!(broken, Broken::ClientGone | Broken::Late(Late::ClientReads)) {

@@ -32,9 +32,9 @@ impl Outgoing {
         self.sent == 0
     }
 
-    /// The part of the buffer that is not written yet.
-    pub fn waiting(&self) -> Range<usize> {
-        self.ready.clone()
+    /// Bytes of the buffer that are not written yet.
+    pub fn waiting(&self) -> usize {
+        self.ready.len()
     }
 
     /// Forgets what was not written.
@@ -42,12 +42,6 @@ impl Outgoing {
         self.made.clear();
         self.sent = 0;
         self.ready = 0..0;
-    }
-
-    /// Begins again with the first byte that was made.
-    pub fn rewind(&mut self, ready: Range<usize>) {
-        self.sent = 0;
-        self.ready = ready;
     }
 
     /// Where to write what comes next; only while no part of the buffer is waiting.

@@ -201,6 +201,12 @@ impl<'r> Relay<'r> {
         let Poll::Ready(read) = self.client.poll_read(cx, inbound.room()) else { return Ok(false) };
         match read {
             Ok(size @ 1..) => inbound.advance(size),
+            // It has an answer already, which it may still be reading.
+            Ok(0) if self.phase == Phase::Body => {
+                self.upload_failed = true;
+                self.keep = false;
+                return Ok(false);
+            }
             // A request that is not complete has nobody who waits for its answer.
             Ok(0) | Err(_) => return Err(Broken::ClientGone),
         }
@@ -332,7 +338,8 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        let Scratch { outbound, to_client, download, .. } = &mut *self.exchange.scratch;
+        let Exchange { scratch, begun, .. } = &mut *self.exchange;
+        let Scratch { outbound, to_client, download, .. } = &mut **scratch;
         let mut moved = false;
         loop {
             if to_client.is_empty() {
@@ -345,7 +352,10 @@ impl<'r> Relay<'r> {
                 continue;
             }
             match to_client.poll_write(cx, &mut self.client.stream, outbound.filled()) {
-                Poll::Ready(Ok(_)) => moved = true,
+                Poll::Ready(Ok(_)) => {
+                    moved = true;
+                    *begun |= self.phase != Phase::Head;
+                }
                 Poll::Ready(Err(_)) => return Err(Broken::ClientGone),
                 Poll::Pending => return Ok(moved),
             }
@@ -363,7 +373,8 @@ impl<'r> Relay<'r> {
             Phase::Head | Phase::Body => return None,
         }
         self.exchange.bytes_sent = download.content();
-        let uploaded = upload.is_complete() && to_upstream.is_empty() && !self.upload_failed;
+        let is_tail_sent = upload.tail().is_empty() || self.upload_tail_added;
+        let uploaded = upload.is_complete() && to_upstream.is_empty() && is_tail_sent && !self.upload_failed;
         let client = match (self.keep, upload.is_complete()) {
             (true, true) => Afterwards::Keep,
             (true, false) => Afterwards::Drain,
@@ -379,7 +390,8 @@ impl<'r> Relay<'r> {
     fn wait(&mut self) {
         let Exchange { worker, connection, scratch, .. } = &mut *self.exchange;
         let is_unread = scratch.upload.is_complete() && scratch.inbound.room().is_empty();
-        let is_unread = is_unread || !scratch.upload.is_complete() && !scratch.to_upstream.is_empty();
+        let is_held = self.upload_failed || !scratch.to_upstream.is_empty();
+        let is_unread = is_unread || !scratch.upload.is_complete() && is_held;
         let look = self.client.next_look(is_unread, worker.alarms.recently());
         let is_moving = self.phase == Phase::Body || !scratch.upload.is_complete() || !scratch.to_upstream.is_empty();
         let idle = if is_moving { self.moved_at + self.bounds.idle } else { Tick::MAX };
@@ -403,11 +415,9 @@ impl<'r> Relay<'r> {
         }
         let probe = self.client.look(now)?;
         let is_free = self.phase == Phase::Head && scratch.to_client.is_empty();
-        let go_on = now >= self.continue_at;
-        if go_on {
+        let is_awaited = now >= self.continue_at;
+        if (is_awaited || probe) && is_free && scratch.request.version() == Version::Http11 {
             self.continue_at = Tick::MAX;
-        }
-        if (go_on || probe && scratch.upload.is_complete()) && is_free && scratch.request.version() == Version::Http11 {
             scratch.to_client.made().extend_from_slice(PROBE);
         }
         Ok(())

@@ -22,7 +22,7 @@ use crate::time::{Span, Tick};
 use crate::upstream::Leased;
 
 /// How long a tunnel may be silent of which one side has ended.
-const HALF_CLOSED: Span = Span::from_secs(5);
+const HALF_CLOSED: Span = Span::from_secs(30);
 
 /// One direction.
 struct Way {
@@ -32,7 +32,10 @@ struct Way {
     ended: bool,
     /// The other side was told.
     told: bool,
+    /// Bytes that came.
     bytes: u64,
+    /// Bytes that came and bytes that went: what shows that it is alive.
+    moved: u64,
 }
 
 /// Carries bytes until both sides have ended, one fails, or nothing moves for `tunnel_timeout`.
@@ -45,11 +48,11 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
     let idle = exchange.view.snapshot.http1.tunnel_timeout;
     let mut moved_at = worker.alarms.recently();
     poll_fn(|cx| {
-        let before = up.bytes + down.bytes;
+        let before = up.moved + down.moved;
         let upward = up.poll(cx, &mut client.stream, lease.stream(), &worker.pool);
         let downward = down.poll(cx, lease.stream(), &mut client.stream, &worker.pool);
         let now = worker.alarms.recently();
-        if up.bytes + down.bytes != before {
+        if up.moved + down.moved != before {
             moved_at = now;
         }
         match (&upward, &downward) {
@@ -90,7 +93,7 @@ fn begin(exchange: &mut Exchange, client: &Client, pool: &Rc<Pool>) -> (Way, Way
 
 impl Way {
     fn new(pool: &Rc<Pool>, bytes: &[u8], ended: bool) -> Self {
-        let mut way = Self { carried: None, ended, told: false, bytes: bytes.len() as u64 };
+        let mut way = Self { carried: None, ended, told: false, bytes: bytes.len() as u64, moved: 0 };
         if !bytes.is_empty() {
             let mut lent = pool.lend();
             lent.to_client.made().extend_from_slice(bytes);
@@ -112,7 +115,7 @@ impl Way {
                 let lent = &mut **lent;
                 while !lent.to_client.is_empty() {
                     match lent.to_client.poll_write(cx, to, lent.outbound.filled()) {
-                        Poll::Ready(Ok(_)) => {}
+                        Poll::Ready(Ok(size)) => self.moved += size as u64,
                         Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                         Poll::Pending => return Poll::Pending,
                     }
@@ -135,6 +138,7 @@ impl Way {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(size)) => {
                     self.bytes += size as u64;
+                    self.moved += size as u64;
                     let scratch = &mut *lent;
                     scratch.outbound.advance(size);
                     scratch.to_client.add(scratch.outbound.filled(), 0..size);

@@ -17,6 +17,7 @@ pub fn poll_gone(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Cli
 }
 
 fn look(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due: Tick) -> Result<(), Gone> {
+    while !exchange.scratch.upload.is_complete() && read_ahead(cx, exchange, client)? {}
     let Exchange { worker, connection, scratch, .. } = exchange;
     let Scratch { inbound, request, upload, to_client, .. } = &mut **scratch;
     if upload.is_complete() {
@@ -25,14 +26,38 @@ fn look(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due:
     let rung = connection.alarm.has_rung();
     let now = worker.alarms.recently();
     let probe = rung && client.look(now)?;
-    if probe && upload.is_complete() && to_client.is_empty() && request.version() == Version::Http11 {
+    if probe && to_client.is_empty() && request.version() == Version::Http11 {
         to_client.made().extend_from_slice(PROBE);
     }
     if !to_client.is_empty() && matches!(to_client.poll_write(cx, &mut client.stream, &[]), Poll::Ready(Err(_))) {
         return Err(Gone);
     }
-    let is_unread = !upload.is_complete() || inbound.room().is_empty();
+    let is_unread = inbound.room().is_empty();
     let next = client.next_look(is_unread, now);
     worker.alarms.set(&connection.alarm, due.min(next));
     Ok(())
+}
+
+/// Reads on in the request's body, as far as there is room for it, since its end may be the client's.
+fn read_ahead(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client) -> Result<bool, Gone> {
+    let here = exchange.head_bytes + exchange.body_here;
+    let Scratch { inbound, upload, .. } = &mut *exchange.scratch;
+    if inbound.len() < here {
+        return Ok(false);
+    }
+    inbound.truncate(here);
+    if inbound.room().is_empty() {
+        return Ok(false);
+    }
+    match client.poll_read(cx, inbound.room()) {
+        Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
+        Poll::Ready(_) => return Err(Gone),
+        Poll::Pending => return Ok(false),
+    }
+    let come = inbound.filled_mut().get_mut(here..).unwrap_or_default();
+    // A fault stays, and is met again when the body is sent on.
+    let Ok(accepted) = upload.accept(come) else { return Ok(false) };
+    exchange.body_here += accepted.kept;
+    exchange.rest_at = here + accepted.taken;
+    Ok(true)
 }

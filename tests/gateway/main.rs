@@ -8,6 +8,7 @@ mod dead_letters;
 mod desync;
 mod draining;
 mod early;
+mod idle;
 mod interim;
 mod large_bodies;
 mod limiting;

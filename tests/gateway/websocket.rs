@@ -87,6 +87,7 @@ fn messages_of_every_kind_pass_both_ways() {
         socket.close(Some(close.clone())).await.unwrap();
         assert_eq!(receive(&mut socket).await, Message::Close(Some(close)));
         assert!(socket.next().await.is_none(), "and then an end");
+        drop(socket);
         gateway.wait_metric("sluicegate_tunnels_open", &[], 0.0);
         gateway.wait_metric("sluicegate_tunnels_total", &[], 1.0);
     });
