@@ -2,13 +2,19 @@
 //!
 //! # The walk of one request
 //!
-//! 1. [`proxy`] accepts a connection on one worker, reads the clock once and loads the current snapshot once.
+//! 1. [`proxy`] accepts a connection on one worker; while nothing comes it holds no buffer. [`http1`] finds the end of
+//!    the request's head. The clock and the current snapshot are read once, and [`http1`] reads the head where it lies.
+//!    What it refuses is answered, and the connection closes.
 //! 2. [`admission`] runs client → route → key → [`limiter`]: one synchronous call, no I/O, no await. It says `Refused`,
 //!    `Waiting` or `Admitted`, a value that only it can make.
-//! 3. `proxy/forward` takes an `Admitted`, asks [`balance`] for a server, takes a connection from [`upstream`], sends, and
-//!    is the only place that retries. The request's deadline is on the worker's timer wheel ([`time::Wheel`]).
-//! 4. The body streams. Its end, error or drop produces exactly one outcome: the second and last clock reading. It feeds
-//!    [`telemetry`] and frees every guard. What was refused or timed out is offered to [`dead_letter`], without waiting.
+//! 3. `proxy/forward` takes an `Admitted`, asks [`balance`] for a server, takes a connection from [`upstream`], writes
+//!    the head anew, and is the only place that retries. Whatever may be overdue is one alarm of the connection on the
+//!    worker's timer wheel ([`time::Wheel`]).
+//! 4. `proxy/relay` carries both directions at once, a buffer each, and writes on only what [`http1`] has understood.
+//!    After a 101 that was asked for, `proxy/tunnel` carries bytes as they come.
+//! 5. Its end, error or drop produces exactly one outcome, which feeds [`telemetry`] and frees every guard. What was
+//!    refused or timed out is offered to [`dead_letter`], without waiting. A connection is used again only if nothing
+//!    of the exchange is left on it.
 //!
 //! # Rooms and ranks
 //!
@@ -18,7 +24,7 @@
 //! | rank | rooms |
 //! |---|---|
 //! | 0 | [`time`]: ticks, spans, the timer wheel, the only clock |
-//! | 1 | [`telemetry`]: metrics, access log · [`limiter`]: pure rate limiting · [`balance`]: pure choice of a server |
+//! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`http1`]: the codec, without I/O |
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out |
 //! | 3 | [`config`]: text to model · [`dead_letter`]: the log of refusals · [`upstream`]: connections, echo servers |
 //! | 4 | [`proxy`]: the data plane |

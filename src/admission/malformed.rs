@@ -17,6 +17,24 @@ pub enum Malformed {
     Authority,
 }
 
+impl Malformed {
+    /// Every one, in the order of declaration.
+    pub const ALL: [Self; 6] =
+        [Self::PathForm, Self::PathByte, Self::PathEncoding, Self::PathNul, Self::EncodedSlash, Self::Authority];
+
+    /// Its name in metrics.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::PathForm => "path-form",
+            Self::PathByte => "path-byte",
+            Self::PathEncoding => "path-encoding",
+            Self::PathNul => "path-nul",
+            Self::EncodedSlash => "encoded-slash",
+            Self::Authority => "host-invalid",
+        }
+    }
+}
+
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -125,7 +125,7 @@ struct FilterArgs {
     /// Of the route of this name
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
-    /// rate-limited, queue-full, wait-timeout, timeout, breaker, overload, upstream-error or deferred
+    /// rate-limited, queue-full, wait-timeout, timeout, too-large, breaker, overload, upstream-error or deferred
     #[arg(long, value_name = "REASON")]
     reason: Option<Reason>,
     /// With this value in the key, as the log has it; or SOURCE=VALUE

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
 
 use super::snapshot::Snapshot;
+use crate::admission::Malformed;
 use crate::http1::Fault;
 
 static REQUESTS: Family = Family {
@@ -232,6 +233,7 @@ pub struct ConnectionMeters {
     pub body_timeout: Counter,
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
+    malformed: Vec<Counter>,
     client_faults: Vec<Counter>,
     upstream_faults: Vec<Counter>,
 }
@@ -248,8 +250,16 @@ impl ConnectionMeters {
             head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
             body_timeout: registry.counter(&FAULTS, &["client", "body-timeout"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
+            malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.reason()])).into(),
             client_faults: faults("client"),
             upstream_faults: faults("upstream"),
+        }
+    }
+
+    /// Counts a request that admission could not understand.
+    pub fn malformed(&self, fault: Malformed) {
+        if let Some(counter) = self.malformed.get(fault as usize) {
+            counter.inc();
         }
     }
 
@@ -337,6 +347,9 @@ mod tests {
     fn every_outcome_and_decision_has_its_own_place() {
         for (place, outcome) in Outcome::ALL.iter().enumerate() {
             assert_eq!(*outcome as usize, place);
+        }
+        for (place, fault) in Malformed::ALL.iter().enumerate() {
+            assert_eq!(*fault as usize, place);
         }
         for (place, fault) in Fault::ALL.iter().enumerate() {
             assert_eq!(*fault as usize, place);

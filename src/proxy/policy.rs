@@ -38,6 +38,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
     match view.snapshot.rules.admit(&request, connection.peer.ip(), *arrived, report) {
         Admission::Malformed(fault) => {
+            exchange.worker.connections.malformed(fault);
             fail(exchange, Outcome::Malformed, 400, &fault.to_string());
             // What follows on this connection may not be what it seems.
             Next::ReplyAndClose

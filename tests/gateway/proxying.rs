@@ -266,6 +266,12 @@ fn malformed_requests_get_400_and_a_close() {
         let text = String::from_utf8(client.read_rest().unwrap()).unwrap();
         assert!(text.starts_with("HTTP/1.1 400 "), "{request:?}: {text}");
     }
+    for reason in
+        ["host-missing", "host-repeated", "path-nul", "encoded-slash", "field-name", "connect", "request-line"]
+    {
+        let labels = ["side=\"client\"".to_owned(), format!("reason=\"{reason}\"")];
+        gateway.wait_metric("sluicegate_http1_faults_total", &[&labels[0], &labels[1]], 1.0);
+    }
 }
 
 #[test]
