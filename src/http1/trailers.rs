@@ -5,7 +5,7 @@ use memchr::memchr2;
 use super::fault::Fault;
 use super::line::FieldLine;
 
-/// The most bytes of all trailer lines.
+/// The most bytes of all trailer lines, as they come and as they are written.
 const MAX_BYTES: usize = 8 * 1024;
 /// The most trailer lines.
 const MAX_LINES: usize = 32;
@@ -116,12 +116,18 @@ impl Trailers {
         if self.lines == 0 {
             return Ok(());
         }
-        let mut at = 0;
+        let (mut at, mut written) = (0, 0);
         while at < self.raw.len() {
             let (line, next) = FieldLine::read(&self.raw, at).ok_or(Fault::Trailer)?;
             let (name, value) = (line.name.of(&self.raw), line.value.of(&self.raw));
+            let parts = [name, b": ", value, b"\r\n"];
+            // `a:b` is written a byte longer: the next one of us in the way must accept that too.
+            written += parts.iter().map(|part| part.len()).sum::<usize>();
+            if written > MAX_BYTES {
+                return Err(Fault::Trailer);
+            }
             if may_pass(name) {
-                for part in [name, b": ", value, b"\r\n"] {
+                for part in parts {
                     self.tail.extend_from_slice(part);
                 }
             }

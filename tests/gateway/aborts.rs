@@ -1,12 +1,13 @@
 //! Clients that go away, by a reset, by an end that looks like a half-close, or in the middle of a body.
 
+use std::fs;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Client, Gateway, alone, eventually};
-use crate::wire::{Wire, assert_took, front, get, ok, rules, telling, wait_outcome};
+use crate::wire::{Message, Wire, assert_took, front, get, ok, rules, telling, wait_outcome};
 
 /// Takes requests and says nothing; the script ends when the gateway closes.
 fn silent() -> Backend {
@@ -55,7 +56,8 @@ fn a_client_that_resets_aborts_its_upstream_request() {
 #[test]
 fn a_client_that_closes_plainly_is_found_out_by_an_interim_response() {
     let _alone = alone();
-    for bytes in [get("/"), get("/").repeat(2)] {
+    // Also behind more than the gateway reads ahead.
+    for bytes in [get("/"), get("/").repeat(2), get("/").repeat(2000)] {
         let backend = silent();
         let gateway = front(&backend);
         let wire = waiting(&gateway, &backend, &bytes);
@@ -186,6 +188,82 @@ fn a_client_that_leaves_while_it_waits_for_a_limit_reaches_no_upstream() {
     gateway.wait_metric("sluicegate_limit_waiting", &[], 0.0);
     wait_outcome(&gateway, "client-gone", 1);
     assert_eq!(backend.requests(), 1);
+}
+
+/// How many bytes of a client lie in the gateway's socket, unread.
+fn unread(gateway: &Gateway, wire: &Wire) -> u64 {
+    let ends = [gateway.address(), wire.stream().local_addr().unwrap()].map(|end| format!(":{:04X}", end.port()));
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row[1].ends_with(&ends[0]) && row[2].ends_with(&ends[1])).expect("the connection");
+    u64::from_str_radix(row[4].split_once(':').unwrap().1, 16).unwrap()
+}
+
+#[test]
+fn a_client_that_closes_behind_an_upload_that_is_stuck_aborts_it() {
+    let _alone = alone();
+    let (tell, told) = mpsc::sync_channel::<()>(1);
+    let told = Mutex::new(told);
+    let backend = Backend::scripted(move |wire, _| {
+        if wire.head().is_ok() {
+            let _ = told.lock().unwrap().recv();
+        }
+    });
+    let gateway = front(&backend);
+    let wire = Wire::with(gateway.address(), "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n");
+    let block = [b'x'; 16 << 10];
+    // As much as is taken, and then one block that stays unread, behind which there is room for the client's end.
+    let is_taken = || {
+        let sent = Instant::now();
+        while unread(&gateway, &wire) > 0 {
+            if sent.elapsed() > Duration::from_millis(300) {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    };
+    while is_taken() {
+        assert!(wire.send(block));
+    }
+    let gone = Instant::now();
+    drop(wire);
+    wait_outcome(&gateway, "client-gone", 1);
+    assert_took(gone, 0..2000);
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
+    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    tell.send(()).unwrap();
+    backend.wait_closed();
+}
+
+#[test]
+fn a_client_that_leaves_with_half_a_body_in_a_queue_gives_its_place_up() {
+    for by_reset in [false, true] {
+        let backend = telling();
+        let gateway = Gateway::start(&format!(
+            "[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"1/2s\"\nmax_wait = \"30s\"\n{}",
+            rules(&backend, "", "limits = [\"l\"]")
+        ));
+        assert_eq!(Wire::open(gateway.address()).get("/first").status(), 200);
+        let wire = Wire::with(
+            gateway.address(),
+            "POST /left HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nthe first part",
+        );
+        gateway.wait_metric("sluicegate_limit_waiting", &[], 1.0);
+        if by_reset {
+            wire.reset();
+        } else {
+            drop(wire);
+        }
+        gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"cancelled\""], 1.0);
+        gateway.wait_metric("sluicegate_limit_waiting", &[], 0.0);
+        wait_outcome(&gateway, "client-gone", 1);
+        // Its slot is somebody else's.
+        assert_eq!(Wire::open(gateway.address()).get("/next").status(), 200);
+        let seen = backend.seen.lock().unwrap();
+        assert_eq!(seen.iter().map(Message::target).collect::<Vec<_>>(), ["/first", "/next"]);
+        assert_eq!(backend.connections.load(Ordering::SeqCst), 1, "nothing was sent on a connection of its own");
+    }
 }
 
 #[test]

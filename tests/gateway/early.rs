@@ -215,3 +215,26 @@ fn an_upstream_that_takes_no_connection_is_given_up_after_connect_timeout() {
     assert!(started.elapsed() < PATIENCE && !filling.is_empty());
     assert_eq!(crate::wire::only_letter(&gateway)["upstream"], "app");
 }
+
+#[test]
+fn an_early_answer_reaches_a_client_that_ends_its_upload_meanwhile() {
+    let (go_on, going_on) = mpsc::sync_channel::<()>(1);
+    let going_on = Mutex::new(going_on);
+    let backend = Backend::scripted(move |wire, _| {
+        if wire.head().is_ok() && wire.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 10\r\n\r\n12345") {
+            let _ = going_on.lock().unwrap().recv();
+            wire.send("67890");
+            drop(wire.rest());
+        }
+    });
+    let gateway = front(&backend);
+    let mut wire = Wire::with(gateway.address(), "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nabc");
+    assert_eq!(wire.head().unwrap().status(), 413);
+    assert_eq!(wire.take(5).unwrap(), b"12345");
+    wire.finish();
+    settle(&gateway);
+    go_on.send(()).unwrap();
+    assert_eq!(wire.rest().unwrap(), b"67890");
+    backend.wait_closed();
+    wait_outcome(&gateway, "forwarded", 1);
+}

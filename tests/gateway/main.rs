@@ -20,6 +20,7 @@ mod refusals;
 mod reloading;
 mod request_faults;
 mod response_faults;
+mod retries;
 mod size_limits;
 mod slow;
 mod sticky;

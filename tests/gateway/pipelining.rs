@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Backend, Gateway};
+use crate::support::{Backend, FRAME, Gateway, alone, eventually};
 use crate::wire::{Wire, front, get, rules, telling, wait_fault, wait_outcome};
 
 #[test]
@@ -201,4 +201,50 @@ fn a_slow_first_answer_holds_the_ones_behind_it_back() {
     let mut wire = Wire::with(gateway.address(), [get("/slow"), get("/local"), get("/fast")].concat());
     let bodies: Vec<String> = (0..3).map(|_| wire.answer().text()).collect();
     assert_eq!(bodies, ["/slow", "local\n", "/fast"]);
+}
+
+#[test]
+fn requests_behind_one_whose_response_stops_in_its_head_are_answered() {
+    let _alone = alone();
+    let backend = Backend::scripted(|wire, _| {
+        while let Ok(request) = wire.request() {
+            if request.target() == "/stall" {
+                wire.send(format!("HTTP/1.1 200 OK\r\nX: {}\r\nZ: z", "y".repeat(200)));
+            } else {
+                wire.send(crate::wire::ok(request.target()));
+            }
+        }
+    });
+    let gateway = Gateway::start(&rules(&backend, "", "timeout = \"400ms\""));
+    let behind: Vec<String> = (0..12).map(|number| format!("/{number}")).collect();
+    let all = behind.iter().fold(get("/stall"), |all, target| all + &get(target));
+    let mut wire = Wire::with(gateway.address(), all);
+    assert_eq!(wire.answer().status(), 504);
+    for target in behind {
+        let answer = wire.answer();
+        assert_eq!((answer.status(), answer.text().as_str()), (200, target.as_str()), "{answer:?}");
+    }
+    wire.assert_quiet(Duration::from_millis(20));
+    wait_outcome(&gateway, "forwarded", 12);
+    wait_outcome(&gateway, "timeout", 1);
+}
+
+#[test]
+fn a_malformed_request_has_nothing_of_the_one_before_it() {
+    let backend = telling();
+    let gateway = Gateway::start_whole(&format!("[log]\naccess = \"json\"\n{FRAME}{}", rules(&backend, "", "")));
+    for target in ["/local", "/forwarded"] {
+        let before = gateway.access_log().len();
+        let head = format!("HEAD {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+        let mut wire = Wire::with(gateway.address(), format!("{head}\0bad\r\n\r\n"));
+        assert_eq!(wire.answer_to("HEAD").status(), 200);
+        let answer = wire.answer();
+        assert_eq!((answer.status(), answer.closes()), (400, true));
+        assert!(!answer.body.is_empty(), "a HEAD has no body, and this is none");
+        wire.assert_ended();
+        assert!(eventually(|| gateway.access_log().len() == before + 2));
+        let line = &gateway.access_log()[before + 1];
+        assert_eq!(line["status"], 400, "{line}");
+        assert!(!line.to_string().contains("HEAD") && !line.to_string().contains(target), "{line}");
+    }
 }

@@ -2,12 +2,12 @@
 //! becomes the answer to another request.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use crate::support::{Backend, Gateway, PATIENCE};
-use crate::wire::{Wire, front, ok, settle, tell};
+use crate::wire::{Wire, front, get, ok, settle, tell};
 
 /// A first connection that answers and then sends too much, at once and once more a little later; all further ones are
 /// clean.
@@ -118,4 +118,50 @@ fn a_refused_request_leaves_the_upstreams_other_connections_in_use() {
     assert_eq!(Wire::open(gateway.address()).get("/a").text(), "1 /a");
     assert_eq!(Wire::with(gateway.address(), "GET / HTTP/1.1\r\n\r\n").answer().status(), 400);
     assert_eq!(Wire::open(gateway.address()).get("/b").text(), "1 /b");
+}
+
+#[test]
+fn a_connection_that_is_still_owed_trailers_carries_no_other_request() {
+    // Sizes about those of a buffer: with which read the response ends is not to matter.
+    for size in [10, 10_000, 20_000, 40_000] {
+        let (answer, answering) = mpsc::sync_channel::<()>(1);
+        let (done, is_done) = mpsc::sync_channel::<()>(1);
+        let answering = Mutex::new(answering);
+        let backend = Backend::scripted(move |wire, number| {
+            if number > 1 {
+                return tell(wire, number);
+            }
+            let Ok(mut request) = wire.head() else { return };
+            let begin = wire.take(b"3\r\nabc\r\n".len()).unwrap();
+            assert_eq!(begin, b"3\r\nabc\r\n");
+            done.send(()).unwrap();
+            answering.lock().unwrap().recv().unwrap();
+            wire.send(ok(&"x".repeat(size)));
+            done.send(()).unwrap();
+            // What comes now is the end of that body, or nothing.
+            match wire.body_of(&mut request) {
+                Ok(()) => tell(wire, number),
+                Err(error) => drop(wire.send(format!("HTTP/1.1 500 {error:?}\r\nContent-Length: 0\r\n\r\n"))),
+            }
+        });
+        let gateway = front(&backend);
+        let mut wire = Wire::with(
+            gateway.address(),
+            "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        );
+        is_done.recv_timeout(PATIENCE).unwrap();
+        // The whole answer and the end of the request are there when the gateway looks.
+        gateway.pause();
+        answer.send(()).unwrap();
+        is_done.recv_timeout(PATIENCE).unwrap();
+        wire.send("0\r\nX-T: v\r\n\r\n");
+        gateway.resume();
+        let first = wire.answer_to("POST");
+        assert_eq!((first.status(), first.body.len()), (200, size));
+        let second = Wire::with(gateway.address(), get("/other")).answer();
+        assert!(["1 /other", "2 /other"].contains(&second.text().as_str()), "{size} bytes: {second:?}");
+        for seen in backend.seen.lock().unwrap().iter().filter(|seen| seen.target() == "/a") {
+            assert_eq!(seen.trailers, [("x-t".to_owned(), "v".to_owned())], "{size} bytes");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::support::{Backend, Gateway, eventually};
+use crate::support::{Backend, Gateway, alone, eventually};
 use crate::wire::{Wire, get, ok, only_letter, rules, telling, wait_fault, wait_outcome};
 
 fn padded(size: usize) -> String {
@@ -170,4 +170,21 @@ fn a_refused_body_that_never_ends_does_not_hold_the_connection_open() {
     let block = [b'x'; 4096];
     assert!(eventually(|| !wire.send(block)), "lingering has an end");
     gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+}
+
+#[test]
+fn a_client_that_writes_all_of_its_upload_before_it_reads_learns_why_it_was_refused() {
+    let _alone = alone();
+    let backend = telling();
+    let gateway = Gateway::start(&rules(&backend, "", "max_body_size = \"1KiB\""));
+    let body = vec![b'x'; 10 << 20];
+    for _ in 0..3 {
+        let head = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", body.len());
+        let mut wire = Wire::with(gateway.address(), head);
+        assert!(wire.send(&body), "cut while it writes");
+        let answer = wire.answer_to("POST");
+        assert_eq!((answer.status(), answer.closes()), (413, true));
+        wire.assert_ended();
+    }
+    assert_eq!(backend.connections.load(Ordering::SeqCst), 0);
 }

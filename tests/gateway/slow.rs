@@ -125,6 +125,27 @@ fn an_idle_connection_ends_silently() {
 }
 
 #[test]
+fn an_empty_line_behind_a_request_is_not_the_beginning_of_one() {
+    let _alone = alone();
+    let backend = telling();
+    let gateway = Gateway::start(&rules(&backend, "keep_alive_timeout = \"60s\"\nhead_timeout = \"300ms\"", ""));
+    for target in ["/local", "/forwarded"] {
+        let mut wire = Wire::with(gateway.address(), format!("{}\r\n", get(target)));
+        let started = Instant::now();
+        assert_eq!(wire.answer().status(), 200);
+        wire.assert_ended();
+        assert_took(started, 290..1500);
+    }
+    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    gateway.wait_metric("sluicegate_http1_faults_total", &[], 0.0);
+    assert!(gateway.dead_letters().is_empty());
+    // And no part of the next one either.
+    let mut wire = Wire::with(gateway.address(), format!("{}\r\n", get("/a")));
+    assert_eq!(wire.answer().status(), 200);
+    assert_eq!(wire.get("/b").status(), 200);
+}
+
+#[test]
 fn a_request_in_flight_is_not_idle() {
     let _alone = alone();
     let backend = Backend::scripted(|wire, _| {

@@ -173,6 +173,22 @@ impl Gateway {
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
+    /// Stops the process and waits until none of its threads runs, so that what is sent until [`resume`](Self::resume)
+    /// arrives for it all at once.
+    pub fn pause(&self) {
+        self.signal("STOP");
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |thread: io::Result<fs::DirEntry>| {
+            let state = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+            state.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+        };
+        assert!(eventually(|| fs::read_dir(&threads).unwrap().all(is_stopped)));
+    }
+
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -197,6 +213,12 @@ impl Gateway {
 
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("stderr.log")).unwrap_or_default()
+    }
+
+    /// The access log, if it is JSON: a value for each line.
+    pub fn access_log(&self) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(self.directory.path().join("stdout.log")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// Every line of the dead-letter log in `directory`, oldest first.

@@ -2,6 +2,7 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Client, Gateway, alone, eventually, get};
+use crate::wire::{Wire, rules};
 
 const LOG: &str = "[dead_letter]\ndirectory = \"dead-letters\"\n";
 
@@ -50,6 +51,48 @@ fn a_timeout_in_the_body_cuts_the_connection() {
     let record = &gateway.dead_letters()[0];
     assert_eq!((&record["reason"], &record["status"]), (&"timeout".into(), &200.into()), "the status that was sent");
     assert_eq!(record["limit"], serde_json::Value::Null, "it was the route's own timeout");
+}
+
+#[test]
+fn a_timeout_between_two_chunks_that_the_gateway_makes_puts_no_answer_into_the_body() {
+    // With its frame, each piece fills segments of this size exactly, so that the client's socket can be full between
+    // two of them: then not a byte of the next one is sent.
+    const SEGMENT: u32 = 536;
+    const PIECES: [usize; 6] = [517, 1041, 1565, 529, 1065, 1601];
+    let _alone = alone();
+    let backend = Backend::scripted(|wire, number| {
+        let piece = vec![b'x'; PIECES[number % PIECES.len()]];
+        if wire.request().is_ok() && wire.send("HTTP/1.1 200 OK\r\n\r\n") {
+            while wire.send(&piece) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let gateway = Gateway::start(&rules(&backend, "", "timeout = \"2s\""));
+    let clients: Vec<Wire> = (0..96)
+        .map(|_| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            socket.set_recv_buffer_size(4096).unwrap();
+            socket.set_tcp_mss(SEGMENT).unwrap();
+            socket.connect(&gateway.address().into()).unwrap();
+            let wire = Wire::noting(socket.into(), std::sync::Arc::default());
+            wire.send(crate::wire::get("/"));
+            wire
+        })
+        .collect();
+    for _ in &clients {
+        backend.wait_closed();
+    }
+    for mut wire in clients {
+        let mut response = Vec::new();
+        // Cut: by an end or by a reset.
+        let _ = wire.stream().read_to_end(&mut response);
+        let text = String::from_utf8_lossy(&response);
+        assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{}", &text[text.len() - 400..]);
+        assert!(!text.ends_with("\r\n0\r\n\r\n"), "not as if it were complete");
+        let _ = wire.is_cut();
+    }
+    gateway.wait_metric("sluicegate_responses_total", &["class=\"5xx\""], 0.0);
 }
 
 #[test]

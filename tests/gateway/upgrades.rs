@@ -173,6 +173,31 @@ fn an_end_on_one_side_is_passed_on_and_the_other_direction_goes_on() {
 }
 
 #[test]
+fn a_slow_reader_gets_everything_although_it_has_ended_its_side() {
+    const SIZE: usize = 12 << 20;
+    let _alone = alone();
+    let backend = Backend::scripted(|wire, _| {
+        if wire.request().is_ok() && wire.send(SWITCH) {
+            assert!(wire.rest().is_ok_and(|rest| rest.is_empty()));
+            wire.send(vec![b'd'; SIZE]);
+        }
+    });
+    let gateway = front(&backend);
+    let mut wire = tunnelled(&gateway);
+    wire.finish();
+    let started = Instant::now();
+    let mut came = 0;
+    // So slowly that the gateway's socket has no room for seconds.
+    while started.elapsed() < Duration::from_millis(6500) {
+        came += wire.take(512).unwrap().len();
+        thread::sleep(Duration::from_millis(50));
+    }
+    let rest = wire.rest().unwrap();
+    assert!(rest.iter().all(|byte| *byte == b'd'));
+    assert_eq!(came + rest.len(), SIZE);
+}
+
+#[test]
 fn a_reset_on_one_side_ends_the_other() {
     let backend = echoing();
     let gateway = front(&backend);

@@ -112,6 +112,10 @@ impl Reader<'_> {
         let mut headers = [httparse::EMPTY_HEADER; 32];
         match httparse::parse_headers(&self.bytes[start..self.at], &mut headers) {
             Ok(httparse::Status::Complete((length, headers))) if length == self.at - start => {
+                let written = headers.iter().map(|header| header.name.len() + header.value.len() + 4).sum::<usize>();
+                if written > 8192 {
+                    return Err(Stop::Fault(Fault::Trailer));
+                }
                 Ok(headers.iter().map(|header| (header.name.to_owned(), header.value.to_vec())).collect())
             }
             _ => Err(Stop::Fault(Fault::Trailer)),
