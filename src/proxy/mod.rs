@@ -13,7 +13,8 @@
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
-//! in [`respond`] only; nothing is allocated for a request once a worker is warm. Caller: `gateway`, which builds snapshots
+//! in [`respond`] only; once a worker is warm, nothing is allocated for a request that is refused or goes at once over a
+//! kept connection. Caller: `gateway`, which builds snapshots
 //! and starts the workers.
 
 mod alarm;
@@ -146,7 +147,6 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
         to_client.made().extend_from_slice(&reply.body);
         *bytes_sent = reply.body.len() as u64;
     }
-    debug_assert!(version == Version::Http10 || version == Version::Http11);
 }
 
 /// An exchange that broke: an answer if none has begun, else the connection is cut, so that nobody takes what went out
