@@ -90,9 +90,11 @@ fn writing(cases: &mut Vec<Case>) {
         cases.push(Case::new(format!("write, {name}"), bytes.len(), move || {
             out.clear();
             let request = head.on(black_box(bytes));
-            let mut writer = HeadWriter::request(&mut out, request.method(), request.path(), request.query());
+            let mut writer =
+                HeadWriter::request(&mut out, request.method().as_bytes(), request.path_bytes(), request.query_bytes());
             writer.field(b"Host", request.authority().unwrap_or_default().as_bytes());
-            request.copy_fields(&mut writer, |known, _, _| !known.is_hop_by_hop() && known != Known::Host);
+            request
+                .copy_fields(|known, _, _| !known.is_hop_by_hop() && known != Known::Host, |piece| writer.piece(piece));
             writer.field(b"X-Forwarded-For", b"127.0.0.1");
             writer.end();
             black_box(&out);
@@ -104,7 +106,10 @@ fn writing(cases: &mut Vec<Case>) {
         out.clear();
         let response = head.on(black_box(RESPONSE));
         let mut writer = HeadWriter::response(&mut out, response.status(), response.reason());
-        response.copy_fields(&mut writer, |known, _, _| !known.is_hop_by_hop() && known != Known::ContentLength);
+        response.copy_fields(
+            |known, _, _| !known.is_hop_by_hop() && known != Known::ContentLength,
+            |piece| writer.piece(piece),
+        );
         writer.number(b"Content-Length", 100);
         writer.end();
         black_box(&out);

@@ -31,10 +31,10 @@ pub(super) fn normalise<'h>(authority: Option<&'h str>, room: &'h mut HostRoom) 
 }
 
 fn name<'h>(authority: &'h str, room: &'h mut HostRoom) -> Result<&'h str, Malformed> {
-    let host = without_port(authority)?;
-    if is_plainly_normal(host.as_bytes()) {
+    if let Some(host) = plainly_normal(authority) {
         return Ok(host);
     }
+    let host = without_port(authority)?;
     let host = host.strip_suffix('.').unwrap_or(host);
     match spelling(host.as_bytes())? {
         Spelling::Normal => Ok(host),
@@ -77,17 +77,36 @@ const fn plain_bits() -> [u8; 256] {
     bits
 }
 
-/// Whether the name is in its one spelling, as most are. Without branches, since this is done for every request.
-fn is_plainly_normal(host: &[u8]) -> bool {
-    let mut doubt = 0;
+/// The name without its port, if it is in its one spelling, as most are, and the port nothing odd: `None` says no more
+/// than that one has to look closer. In one pass, since this is done for every request.
+fn plainly_normal(authority: &str) -> Option<&str> {
+    let mut two_dots = 0;
     let mut previous = IS_DOT;
-    for byte in host {
-        let bits = PLAIN_BITS[usize::from(*byte)];
-        doubt |= bits & IS_NOT_PLAIN | previous & bits;
+    let mut length = 0;
+    for byte in authority.bytes() {
+        let bits = PLAIN_BITS[usize::from(byte)];
+        if bits == IS_NOT_PLAIN {
+            break;
+        }
+        two_dots |= previous & bits;
         previous = bits;
+        length += 1;
     }
     // The bits of two dots meet at two in a row, at a first one, and at a last one.
-    doubt | previous & IS_DOT == 0 && host.len() <= MAX_HOST
+    let is_normal = two_dots | previous == 0 && length <= MAX_HOST;
+    let (host, port) = authority.split_at_checked(length).filter(|_| is_normal)?;
+    let is_port = match port.as_bytes() {
+        [] => true,
+        [b':', digits @ ..] if digits.len() <= 5 => {
+            let number = digits.iter().fold(0, |number, digit| match digit {
+                b'0'..=b'9' => number * 10 + u32::from(digit - b'0'),
+                _ => u32::MAX / 16,
+            });
+            u16::try_from(number).is_ok()
+        }
+        _ => false,
+    };
+    is_port.then_some(host)
 }
 
 fn literal<'h>(authority: &str, room: &'h mut HostRoom) -> Result<&'h str, Malformed> {

@@ -71,6 +71,8 @@ pub struct Balancer(Layout);
 
 #[derive(Clone, Debug)]
 enum Layout {
+    /// One server: there is nothing to weigh.
+    Only,
     HashRing(HashRing),
     Rotation(Rotation),
     LeastConnections(LeastConnections),
@@ -82,6 +84,7 @@ impl Balancer {
     /// 1.25 (below 1 it counts as 1); `None` lets a hot key load its server without end.
     pub fn new(strategy: Strategy, bound: Option<f64>, servers: &[Server]) -> Self {
         Self(match strategy {
+            _ if servers.len() == 1 => Layout::Only,
             Strategy::Hash => Layout::HashRing(HashRing::new(bound, servers)),
             Strategy::RoundRobin => Layout::Rotation(Rotation::new(servers)),
             Strategy::LeastConnections => Layout::LeastConnections(LeastConnections::new(servers)),
@@ -92,6 +95,7 @@ impl Balancer {
     /// The index of the server to use; `None` when all are excluded.
     pub fn choose(&self, facts: &Facts<'_>) -> Option<usize> {
         match &self.0 {
+            Layout::Only => facts.admits(0).then_some(0),
             Layout::HashRing(ring) => ring.choose(facts),
             Layout::Rotation(rotation) => rotation.choose(facts),
             Layout::LeastConnections(least) => least.choose(facts),

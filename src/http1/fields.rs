@@ -5,7 +5,15 @@ use super::framing::FramingFields;
 use super::head::{HeadLimits, MAX_FIELDS, Version};
 use super::known::{Known, is_name};
 use super::line::{CRLF_LENGTH, FieldLine, Span, fault_in_field};
-use super::write::HeadWriter;
+
+/// A piece of a head that is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'b> {
+    /// One or more lines as they stand in the head: `name: value`, with one space and no other around, and CRLF.
+    Lines(&'b [u8]),
+    /// A line that was written in another way: its name and its value.
+    Field(&'b [u8], &'b [u8]),
+}
 
 /// What `Connection` says, over all of its lines.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,12 +109,12 @@ impl Fields {
         self.upgrade.filter(|_| self.connection.upgrade).map(|value| value.of(head))
     }
 
-    /// Writes the lines that `keep` wants. Neighbours that are plain are written in one go.
+    /// Gives the lines that `keep` wants. Neighbours that are plain come in one piece.
     pub(super) fn copy<'b>(
         &'b self,
         head: &'b [u8],
-        writer: &mut HeadWriter<'_>,
         mut keep: impl FnMut(Known, &'b [u8], &'b [u8]) -> bool,
+        mut put: impl FnMut(Piece<'b>),
     ) {
         let mut run = Span::default();
         for line in &self.lines {
@@ -119,13 +127,17 @@ impl Fields {
                 run.end = line.value.end + CRLF_LENGTH;
                 continue;
             }
-            writer.lines(run.of(head));
-            run = Span::default();
+            if !run.is_empty() {
+                put(Piece::Lines(run.of(head)));
+                run = Span::default();
+            }
             if is_kept {
-                writer.field(name, value);
+                put(Piece::Field(name, value));
             }
         }
-        writer.lines(run.of(head));
+        if !run.is_empty() {
+            put(Piece::Lines(run.of(head)));
+        }
     }
 
     fn note(&mut self, known: Known, span: Span, value: &[u8]) -> Result<(), Fault> {

@@ -21,10 +21,6 @@ impl Span {
         bytes.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
-    pub(super) fn text(self, bytes: &[u8]) -> Option<&str> {
-        std::str::from_utf8(self.of(bytes)).ok()
-    }
-
     pub(super) fn is_empty(self) -> bool {
         self.start == self.end
     }

@@ -42,6 +42,7 @@ mod write;
 pub use body::{Accepted, Body, Form};
 pub use buffer::Buffer;
 pub use fault::Fault;
+pub use fields::Piece;
 pub use framing::Framing;
 pub use head::{HeadEnd, HeadLimits, MAX_FIELDS, Side, Version};
 pub use known::{Known, is_name};

@@ -1,14 +1,13 @@
 //! The head of a request.
 
 use super::fault::Fault;
-use super::fields::Fields;
+use super::fields::{Fields, Piece};
 use super::framing::Framing;
 use super::head::{HeadLimits, Side, Version, fault_in_lines};
 use super::known::Known;
 use super::line::{Span, is_token_byte};
 use super::scan::{self, NotTarget};
 use super::target::{Target, is_authority};
-use super::write::HeadWriter;
 
 /// The longest method.
 const MAX_METHOD: usize = 32;
@@ -33,7 +32,6 @@ pub struct RequestHead {
 pub struct Request<'b> {
     head: &'b RequestHead,
     bytes: &'b [u8],
-    target: &'b str,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,10 +68,9 @@ impl RequestHead {
         self.fields.clear();
     }
 
-    /// The head on its bytes, which are those that were parsed. This looks at the target once more: what asks often
-    /// keeps the result.
+    /// The head on its bytes, which are those that were parsed.
     pub fn on<'b>(&'b self, bytes: &'b [u8]) -> Request<'b> {
-        Request { head: self, bytes, target: self.target.text(bytes) }
+        Request { head: self, bytes }
     }
 
     /// How the body's end is found.
@@ -194,6 +191,11 @@ pub(super) fn parse_version(bytes: &[u8]) -> Option<(Result<Version, Fault>, &[u
     Some((version, rest))
 }
 
+/// What was found to be ASCII when it was read.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or("?")
+}
+
 impl<'b> Request<'b> {
     /// The method as received; methods are case-sensitive.
     pub fn method(&self) -> &'b str {
@@ -202,24 +204,40 @@ impl<'b> Request<'b> {
             Method::Head => "HEAD",
             Method::Post => "POST",
             Method::Options => "OPTIONS",
-            Method::Idempotent | Method::Other => self.head.method.text(self.bytes).unwrap_or_default(),
+            Method::Idempotent | Method::Other => text(self.head.method.of(self.bytes)),
         }
     }
 
-    /// The path as received, without the query; `/` if the absolute form has none, `*` for the server as a whole.
+    /// The path as received, without the query; `/` if the absolute form has none, `*` for the server as a whole. It is
+    /// ASCII; each call makes sure of that once more, so what asks often keeps the result or asks for bytes.
     pub fn path(&self) -> &'b str {
-        self.head.target.path(self.target)
+        text(self.path_bytes())
+    }
+
+    /// [`path`](Self::path), to be written on.
+    pub fn path_bytes(&self) -> &'b [u8] {
+        self.head.target.path(self.bytes)
     }
 
     /// What follows the first `?` of the target.
     pub fn query(&self) -> Option<&'b str> {
-        self.head.target.query(self.target)
+        self.query_bytes().map(text)
+    }
+
+    /// [`query`](Self::query), to be written on.
+    pub fn query_bytes(&self) -> Option<&'b [u8]> {
+        self.head.target.query(self.bytes)
     }
 
     /// `host[:port]`: the target's own, else that of `Host`. `None` without either, which only HTTP/1.0 may do.
     pub fn authority(&self) -> Option<&'b str> {
+        self.authority_bytes().map(text)
+    }
+
+    /// [`authority`](Self::authority), to be written on.
+    pub fn authority_bytes(&self) -> Option<&'b [u8]> {
         let span = self.head.target.authority().or(self.head.host)?;
-        Some(span.text(self.bytes).unwrap_or("?"))
+        Some(span.of(self.bytes))
     }
 
     /// Name and value of each field line, in order, as received.
@@ -248,8 +266,9 @@ impl<'b> Request<'b> {
         if self.head.wants_upgrade() { self.head.fields.upgrade(self.bytes) } else { None }
     }
 
-    /// Writes those field lines that `keep` wants, in order.
-    pub fn copy_fields(&self, writer: &mut HeadWriter<'_>, keep: impl FnMut(Known, &'b [u8], &'b [u8]) -> bool) {
-        self.head.fields.copy(self.bytes, writer, keep);
+    /// Gives those field lines that `keep` wants, in order, to `put`: neighbours in one piece where they are written in
+    /// the usual way.
+    pub fn copy_fields(&self, keep: impl FnMut(Known, &'b [u8], &'b [u8]) -> bool, put: impl FnMut(Piece<'b>)) {
+        self.head.fields.copy(self.bytes, keep, put);
     }
 }

@@ -1,13 +1,12 @@
 //! The head of a response.
 
 use super::fault::Fault;
-use super::fields::Fields;
+use super::fields::{Fields, Piece};
 use super::framing::Framing;
 use super::head::{HeadLimits, Side, Version, fault_in_lines};
 use super::known::Known;
 use super::line::{Span, find_line_end};
 use super::request::parse_version;
-use super::write::HeadWriter;
 
 /// What a response's head says, as ranges of its bytes. It is kept and filled again for the next one.
 ///
@@ -171,8 +170,9 @@ impl<'b> Response<'b> {
         if self.head.version == Version::Http11 { self.head.fields.upgrade(self.bytes) } else { None }
     }
 
-    /// Writes those field lines that `keep` wants, in order.
-    pub fn copy_fields(&self, writer: &mut HeadWriter<'_>, keep: impl FnMut(Known, &'b [u8], &'b [u8]) -> bool) {
-        self.head.fields.copy(self.bytes, writer, keep);
+    /// Gives those field lines that `keep` wants, in order, to `put`: neighbours in one piece where they are written in
+    /// the usual way.
+    pub fn copy_fields(&self, keep: impl FnMut(Known, &'b [u8], &'b [u8]) -> bool, put: impl FnMut(Piece<'b>)) {
+        self.head.fields.copy(self.bytes, keep, put);
     }
 }

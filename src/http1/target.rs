@@ -32,21 +32,16 @@ impl Target {
         }
     }
 
-    /// The text of path and query, for [`path`](Self::path) and [`query`](Self::query).
-    pub(super) fn text<'b>(&self, head: &'b [u8]) -> &'b str {
-        self.written.text(head).unwrap_or_default()
-    }
-
-    pub(super) fn path<'b>(&self, text: &'b str) -> &'b str {
-        match text.get(..self.path_length as usize) {
-            Some("") | None if self.is_asterisk => "*",
-            Some("") | None => "/",
+    pub(super) fn path<'b>(&self, head: &'b [u8]) -> &'b [u8] {
+        match self.written.of(head).get(..self.path_length as usize) {
+            Some(b"") | None if self.is_asterisk => b"*",
+            Some(b"") | None => b"/",
             Some(path) => path,
         }
     }
 
-    pub(super) fn query<'b>(&self, text: &'b str) -> Option<&'b str> {
-        text.get(self.path_length as usize + 1..)
+    pub(super) fn query<'b>(&self, head: &'b [u8]) -> Option<&'b [u8]> {
+        self.written.of(head).get(self.path_length as usize + 1..)
     }
 
     pub(super) fn authority(&self) -> Option<Span> {

@@ -1,5 +1,7 @@
 //! Writing heads.
 
+use super::fields::Piece;
+
 /// Writes one head at the end of a buffer: the first line, then fields, then [`end`](Self::end).
 ///
 /// Names and values come from a parsed message or are made by us: they hold no CR, LF or NUL. A head is always of
@@ -14,15 +16,14 @@ pub struct HeadWriter<'o> {
 
 impl<'o> HeadWriter<'o> {
     /// Begins a request: `GET /path?query HTTP/1.1`.
-    pub fn request(out: &'o mut Vec<u8>, method: &str, path: &str, query: Option<&str>) -> Self {
-        debug_assert!(is_clean(method.as_bytes()) && is_clean(path.as_bytes()));
-        debug_assert!(query.is_none_or(|query| is_clean(query.as_bytes())));
-        out.extend_from_slice(method.as_bytes());
+    pub fn request(out: &'o mut Vec<u8>, method: &[u8], path: &[u8], query: Option<&[u8]>) -> Self {
+        debug_assert!(is_clean(method) && is_clean(path) && query.is_none_or(is_clean));
+        out.extend_from_slice(method);
         out.push(b' ');
-        out.extend_from_slice(path.as_bytes());
+        out.extend_from_slice(path);
         if let Some(query) = query {
             out.push(b'?');
-            out.extend_from_slice(query.as_bytes());
+            out.extend_from_slice(query);
         }
         out.extend_from_slice(b" HTTP/1.1\r\n");
         let fields = out.len();
@@ -42,6 +43,7 @@ impl<'o> HeadWriter<'o> {
     }
 
     /// Adds a field line.
+    #[inline]
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
         debug_assert!(!name.is_empty() && is_clean(name) && is_clean(value));
         self.out.reserve(name.len() + value.len() + 4);
@@ -63,10 +65,16 @@ impl<'o> HeadWriter<'o> {
     }
 
     /// Adds field lines as they stand in a parsed head, each with its CRLF.
-    pub(super) fn lines(&mut self, lines: &[u8]) {
-        debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
-        if !lines.is_empty() {
-            self.out.extend_from_slice(lines);
+    pub fn lines(&mut self, lines: &[u8]) {
+        debug_assert!(lines.ends_with(b"\r\n"));
+        self.out.extend_from_slice(lines);
+    }
+
+    /// Adds a piece of a parsed head.
+    pub fn piece(&mut self, piece: Piece<'_>) {
+        match piece {
+            Piece::Lines(lines) => self.lines(lines),
+            Piece::Field(name, value) => self.field(name, value),
         }
     }
 
@@ -194,7 +202,7 @@ mod tests {
     #[test]
     fn writes_a_request_behind_what_is_there() {
         let mut out = b"before".to_vec();
-        let mut writer = HeadWriter::request(&mut out, "GET", "/a", Some(""));
+        let mut writer = HeadWriter::request(&mut out, b"GET", b"/a", Some(b""));
         writer.field(b"Host", b"a");
         writer.field(b"Empty", b"");
         writer.number(b"Content-Length", u64::MAX);
@@ -202,7 +210,7 @@ mod tests {
         let expected = "beforeGET /a? HTTP/1.1\r\nHost: a\r\nEmpty: \r\nContent-Length: 18446744073709551615\r\n\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let mut out = Vec::new();
-        HeadWriter::request(&mut out, "OPTIONS", "*", None).end();
+        HeadWriter::request(&mut out, b"OPTIONS", b"*", None).end();
         assert_eq!(out, b"OPTIONS * HTTP/1.1\r\n\r\n");
     }
 
@@ -220,7 +228,7 @@ mod tests {
     #[test]
     fn finds_a_written_name_only_where_names_are() {
         let mut out = b"Old: 1\r\n".to_vec();
-        let mut writer = HeadWriter::request(&mut out, "GET", "/new:", None);
+        let mut writer = HeadWriter::request(&mut out, b"GET", b"/new:", None);
         assert!(!writer.has(b"old"));
         writer.field(b"X-Key", b"via: host: a");
         writer.field(b"Date", b"");

@@ -118,18 +118,19 @@ impl Exchange {
         }
     }
 
-    /// Gives the request an id, if it has none yet.
-    pub fn ensure_request_id(&mut self) {
-        let [one, two, _] = self.id;
+    /// Gives the request an id, if it has none yet; gives the trace that starts here if the request brought none.
+    pub fn identify(&mut self) -> [u8; TRACEPARENT_BYTES] {
+        let trace = self.new_traceparent();
         let id = &mut self.scratch.request_id;
         if id.is_empty() {
-            id.extend_from_slice(&hex(one));
-            id.extend_from_slice(&hex(two));
+            // They have the same two numbers in them.
+            id.extend_from_slice(&trace[3..35]);
         }
+        trace
     }
 
-    /// The trace that starts here if the request brought none (W3C Trace Context, version 00).
-    pub fn new_traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
+    /// W3C Trace Context, version 00.
+    fn new_traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
         let [one, two, three] = self.id;
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         text[3..19].copy_from_slice(&hex(one));

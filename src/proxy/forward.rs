@@ -37,7 +37,11 @@ pub async fn forward(
     let bounds = bounds(exchange, admitted);
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
     loop {
-        let (server, mut lease) = pick.connection(exchange, client, bounds.deadline).await?;
+        let (server, mut lease) = match pick.reuse(exchange) {
+            Some(kept) => kept,
+            // Boxed, since it is rare and large, and every connection would carry the room for it.
+            None => Box::pin(pick.connection(exchange, client, bounds.deadline)).await?,
+        };
         if exchange.scratch.upload.content() > bounds.max_body {
             return Err(Broken::TooLarge);
         }
@@ -82,25 +86,24 @@ fn bounds(exchange: &Exchange, admitted: &Admitted) -> Bounds {
 /// The request as the server gets it: the normalised path, the client's Host, our forwarding fields; and behind it what
 /// is here of its body.
 fn write_request(exchange: &mut Exchange, admitted: &Admitted) {
-    exchange.ensure_request_id();
-    let new_traceparent = exchange.new_traceparent();
+    let new_traceparent = exchange.identify();
     let Exchange { connection, scratch, head_bytes, body_here, .. } = &mut *exchange;
     let Scratch { inbound, request, to_upstream, request_id, .. } = &mut **scratch;
     let head = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
     let facts = Forwarding {
-        peer: &connection.peer_text,
+        peer: connection.peer_text.as_bytes(),
         trusted_peer: admitted.arrival().trusted_peer,
-        scheme: "http",
-        authority: head.authority().unwrap_or_default(),
+        scheme: b"http",
+        authority: head.authority_bytes().unwrap_or_default(),
         request_id,
         new_traceparent: &new_traceparent,
-        received_version: if request.version() == Version::Http10 { "1.0" } else { "1.1" },
+        via: if request.version() == Version::Http10 { b"1.0 sluicegate" } else { b"1.1 sluicegate" },
         upgrade: offered_protocols(&head),
         expects_continue: request.expects_continue(),
     };
-    let path = admitted.arrival().path.as_deref().unwrap_or_else(|| head.path());
+    let path = admitted.arrival().path.as_deref().map_or_else(|| head.path_bytes(), str::as_bytes);
     to_upstream.clear();
-    let mut writer = HeadWriter::request(to_upstream.made(), head.method(), path, head.query());
+    let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, head.query_bytes());
     headers::forward_request(&head, &facts, &mut writer);
     match request.framing() {
         Framing::None | Framing::UntilClose => {}
@@ -161,6 +164,21 @@ impl<'v> Pick<'v> {
         servers.get(choice).map(|server| (choice, server))
     }
 
+    /// A connection that is kept to the server whose turn it is; else it is that server's turn once more.
+    fn reuse(&mut self, exchange: &mut Exchange) -> Option<(usize, Leased)> {
+        if self.fresh_only {
+            return None;
+        }
+        let (index, server) = self.server(exchange.worker.index)?;
+        exchange.story.upstream = Some((self.upstream, index));
+        let lease = server.reuse(exchange.arrived);
+        if lease.is_none() {
+            self.again = Some(index);
+        }
+        Some((index, lease?))
+    }
+
+    /// A new connection, to this server or to the next that can be reached.
     async fn connection(
         &mut self,
         exchange: &mut Exchange,
@@ -171,13 +189,7 @@ impl<'v> Pick<'v> {
         while self.excluded.len() < MAX_CONNECT_TRIES {
             let Some((index, server)) = self.server(exchange.worker.index) else { break };
             exchange.story.upstream = Some((self.upstream, index));
-            if !self.fresh_only
-                && let Some(lease) = server.reuse(exchange.arrived)
-            {
-                return Ok((index, lease));
-            }
-            // Boxed, since it is rare and large, and every connection would carry the room for it.
-            match Box::pin(self.connect(server, exchange, client, deadline)).await? {
+            match self.connect(server, exchange, client, deadline).await? {
                 Ok(lease) => return Ok((index, lease)),
                 Err(error) => {
                     tracing::debug!(server = %server.endpoint().name, %error, "cannot connect");
@@ -186,6 +198,9 @@ impl<'v> Pick<'v> {
                     }
                     self.excluded.push(index);
                     last = Some(error);
+                    if let Some(kept) = self.reuse(exchange) {
+                        return Ok(kept);
+                    }
                 }
             }
         }

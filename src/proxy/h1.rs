@@ -13,13 +13,13 @@ use tokio::net::TcpStream;
 
 use super::client::Client;
 use super::exchange::Exchange;
-use super::headers::Fields;
+use super::headers::{Fields, Sink};
 use super::listener::Connection;
 use super::relay::{Afterwards, MAX_DISCARD};
 use super::scratch::{Lent, Scratch};
 use super::worker::Worker;
 use crate::admission::RequestView;
-use crate::http1::{Fault, Form, Request, Response, Side};
+use crate::http1::{Fault, Form, Known, Piece, Request, Response, Side};
 use crate::time::{Span, Tick};
 
 /// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
@@ -344,17 +344,28 @@ impl RequestView for Request<'_> {
 }
 
 impl Fields for Request<'_> {
-    fn for_each<'f>(&'f self, mut visit: impl FnMut(&'f [u8], &'f [u8])) {
-        for (name, value) in self.fields() {
-            visit(name, value);
-        }
+    fn copy<'f>(&'f self, sink: &mut impl Sink, keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
+        self.copy_fields(keep, |piece| put_piece(sink, piece));
+    }
+
+    fn nominated(&self) -> impl Iterator<Item = &[u8]> {
+        Request::nominated(self)
     }
 }
 
 impl Fields for Response<'_> {
-    fn for_each<'f>(&'f self, mut visit: impl FnMut(&'f [u8], &'f [u8])) {
-        for (name, value) in self.fields() {
-            visit(name, value);
-        }
+    fn copy<'f>(&'f self, sink: &mut impl Sink, keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
+        self.copy_fields(keep, |piece| put_piece(sink, piece));
+    }
+
+    fn nominated(&self) -> impl Iterator<Item = &[u8]> {
+        Response::nominated(self)
+    }
+}
+
+fn put_piece(sink: &mut impl Sink, piece: Piece<'_>) {
+    match piece {
+        Piece::Lines(lines) => sink.put_lines(lines),
+        Piece::Field(name, value) => sink.put(name, value),
     }
 }

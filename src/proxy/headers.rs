@@ -5,12 +5,15 @@
 //! `Transfer-Encoding` are cut too: whoever writes the message frames it anew. Each field costs the same few steps,
 //! whatever its name, and nothing is allocated but for what few messages hold.
 
-use crate::http1::is_name;
+use crate::http1::{Known, is_name};
 
 /// The fields of a message, in order, as they were received.
 pub trait Fields {
-    /// Calls `visit` with the name and the value of each field line.
-    fn for_each<'f>(&'f self, visit: impl FnMut(&'f [u8], &'f [u8]));
+    /// Adds those field lines to `sink` that `keep` wants, in order.
+    fn copy<'f>(&'f self, sink: &mut impl Sink, keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool);
+
+    /// The options of `Connection` but for `close`, `keep-alive` and `upgrade`: names of fields that it nominates.
+    fn nominated(&self) -> impl Iterator<Item = &[u8]>;
 }
 
 /// Where the fields of the outgoing message go.
@@ -21,6 +24,15 @@ pub trait Sink {
     /// Adds a field line whose value is these parts, one after the other.
     fn put_joined(&mut self, name: &[u8], parts: &[&[u8]]) {
         self.put(name, &parts.concat());
+    }
+
+    /// Adds field lines as they stand in an HTTP/1 head: `name: value` and CRLF, each with that one space.
+    fn put_lines(&mut self, lines: &[u8]) {
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.trim_ascii_end();
+            let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+            self.put(&line[..colon], line.get(colon + 2..).unwrap_or_default());
+        }
     }
 
     /// Whether a field of this name, in lower case, is there already.
@@ -39,19 +51,19 @@ const MAX_NOMINATED: usize = 32;
 pub struct Forwarding<'a> {
     /// The address at the other end of the connection, as [`IpAddr::to_canonical`](std::net::IpAddr::to_canonical)
     /// has it, in words.
-    pub peer: &'a str,
+    pub peer: &'a [u8],
     /// Whether forwarding fields from that peer are believed.
     pub trusted_peer: bool,
     /// `http` or `https`, as the client spoke to us.
-    pub scheme: &'a str,
+    pub scheme: &'a [u8],
     /// The authority that the client asked for.
-    pub authority: &'a str,
+    pub authority: &'a [u8],
     /// The id of this request: ours, or a trusted peer's that was adopted.
     pub request_id: &'a [u8],
     /// A trace that starts here, used if the request carries no valid one.
     pub new_traceparent: &'a [u8],
-    /// `1.1` or `1.0`: what the client spoke, for `Via`.
-    pub received_version: &'a str,
+    /// What the client spoke and our name, as `Via` has them: `1.1 sluicegate`.
+    pub via: &'a [u8],
     /// The protocols to offer the upstream, as the client offered them to us; `None` where none is to be.
     pub upgrade: Option<&'a [u8]>,
     /// Whether the upstream is asked to say `100 Continue` before it gets the body.
@@ -70,15 +82,13 @@ pub struct Passed {
 pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut impl Sink) {
     let nominated = Nominated::of(fields);
     let mut kept = Kept::default();
-    sink.put(b"host", facts.authority.as_bytes());
-    fields.for_each(|name, value| {
+    sink.put(b"host", facts.authority);
+    fields.copy(sink, |known, name, value| {
         if nominated.contains(name) {
-            return;
+            return false;
         }
-        let kind = Kind::of(name);
-        if kind == Kind::Plain || kept.passes(kind, value, facts.trusted_peer) {
-            sink.put(name, value);
-        }
+        let kind = Kind::of(known, name);
+        kind == Kind::Plain || kept.passes(kind, value, facts.trusted_peer)
     });
     add_forwarding(facts, &kept, sink);
     add_upgrade(facts.upgrade, sink);
@@ -91,13 +101,10 @@ pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut 
 pub fn forward_response(fields: &impl Fields, upgrade: Option<&[u8]>, sink: &mut impl Sink) -> Passed {
     let nominated = Nominated::of(fields);
     let mut passed = Passed { date: false };
-    fields.for_each(|name, value| {
-        let kind = Kind::of(name);
-        if matches!(kind, Kind::HopByHop | Kind::Framing) || nominated.contains(name) {
-            return;
-        }
-        passed.date |= kind == Kind::Date;
-        sink.put(name, value);
+    fields.copy(sink, |known, name, _| {
+        let is_cut = known.is_hop_by_hop() || known == Known::ContentLength || nominated.contains(name);
+        passed.date |= !is_cut && is_name(name, b"date");
+        !is_cut
     });
     add_upgrade(upgrade, sink);
     passed
@@ -131,7 +138,6 @@ enum Kind {
     /// For whoever writes the message.
     Framing,
     Host,
-    Date,
     Expect,
     RequestId,
     Traceparent,
@@ -143,28 +149,30 @@ enum Kind {
 }
 
 impl Kind {
-    /// By length, which leaves one or two names to compare with.
+    /// What is not `known` is told by its length, which leaves one or two names to compare with.
     #[inline]
-    fn of(name: &[u8]) -> Self {
+    fn of(known: Known, name: &[u8]) -> Self {
+        match known {
+            Known::Other => {}
+            Known::Trailer => return Self::Plain,
+            Known::Host => return Self::Host,
+            Known::Expect => return Self::Expect,
+            Known::ContentLength | Known::TransferEncoding => return Self::Framing,
+            Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyAuthenticate
+            | Known::ProxyConnection
+            | Known::Te
+            | Known::Upgrade => return Self::HopByHop,
+        }
         match name.len() {
-            2 if is_name(name, b"te") => Self::HopByHop,
-            4 if is_name(name, b"date") => Self::Date,
-            4 if is_name(name, b"host") => Self::Host,
-            6 if is_name(name, b"expect") => Self::Expect,
-            7 if is_name(name, b"upgrade") => Self::HopByHop,
             9 if is_name(name, b"forwarded") => Self::Claim,
             9 if is_name(name, b"x-real-ip") => Self::Claim,
-            10 if is_name(name, b"connection") => Self::HopByHop,
-            10 if is_name(name, b"keep-alive") => Self::HopByHop,
             11 if is_name(name, b"traceparent") => Self::Traceparent,
             12 if is_name(name, b"x-request-id") => Self::RequestId,
-            14 if is_name(name, b"content-length") => Self::Framing,
             15 if is_name(name, b"x-forwarded-for") => Self::ForwardedFor,
-            16 if is_name(name, b"proxy-connection") => Self::HopByHop,
             16 if is_name(name, b"x-forwarded-host") => Self::ForwardedHost,
-            17 if is_name(name, b"transfer-encoding") => Self::Framing,
             17 if is_name(name, b"x-forwarded-proto") => Self::ForwardedProto,
-            18 if is_name(name, b"proxy-authenticate") => Self::HopByHop,
             12.. if is_claim(name) => Self::Claim,
             _ => Self::Plain,
         }
@@ -190,7 +198,7 @@ impl<'f> Kept<'f> {
     /// Whether a field is copied as it is; takes a note of it where something is added for want of it.
     fn passes(&mut self, kind: Kind, value: &'f [u8], trusted_peer: bool) -> bool {
         match kind {
-            Kind::Plain | Kind::Date => true,
+            Kind::Plain => true,
             // The host is the one that was asked for; a trusted peer's id was adopted if it was acceptable; whether the
             // upstream is asked to say `100 Continue` is not the client's to decide.
             Kind::HopByHop | Kind::Framing | Kind::Host | Kind::RequestId | Kind::Expect => false,
@@ -251,18 +259,18 @@ impl<'f> Hops<'f> {
 const FORWARDED_FOR: &[u8] = b"x-forwarded-for";
 
 fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept<'_>, sink: &mut impl Sink) {
-    kept.hops.put(facts.peer.as_bytes(), sink);
+    kept.hops.put(facts.peer, sink);
     if !kept.proto {
-        sink.put(b"x-forwarded-proto", facts.scheme.as_bytes());
+        sink.put(b"x-forwarded-proto", facts.scheme);
     }
     if !kept.host {
-        sink.put(b"x-forwarded-host", facts.authority.as_bytes());
+        sink.put(b"x-forwarded-host", facts.authority);
     }
     sink.put(b"x-request-id", facts.request_id);
     if !kept.traceparent {
         sink.put(b"traceparent", facts.new_traceparent);
     }
-    sink.put_joined(b"via", &[facts.received_version.as_bytes(), b" sluicegate"]);
+    sink.put(b"via", facts.via);
 }
 
 fn add_upgrade(upgrade: Option<&[u8]>, sink: &mut impl Sink) {
@@ -279,14 +287,7 @@ struct Nominated<'f> {
 
 impl<'f> Nominated<'f> {
     fn of(fields: &'f impl Fields) -> Self {
-        let mut names = Vec::new();
-        fields.for_each(|name, value| {
-            if name.len() == b"connection".len() && name.eq_ignore_ascii_case(b"connection") {
-                let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-                names.extend(options.filter(|option| is_nomination(option)).take(MAX_NOMINATED - names.len()));
-            }
-        });
-        Self { names }
+        Self { names: fields.nominated().filter(|option| is_nomination(option)).take(MAX_NOMINATED).collect() }
     }
 
     #[inline]
@@ -295,13 +296,10 @@ impl<'f> Nominated<'f> {
     }
 }
 
-/// Whether an option of `Connection` has to be kept as the name of a field to cut: some mean something else, some are
-/// cut anyway, and some never are.
-fn is_nomination(option: &[u8]) -> bool {
-    let known = [b"".as_slice(), b"close"].iter().any(|known| option.eq_ignore_ascii_case(known));
-    !known
-        && !matches!(Kind::of(option), Kind::HopByHop | Kind::Framing | Kind::Host)
-        && !NEVER_NOMINATED.iter().any(|never| option.eq_ignore_ascii_case(never))
+/// Whether a nominated name has to be kept: some fields are cut anyway, and some never are.
+fn is_nomination(name: &[u8]) -> bool {
+    !matches!(Kind::of(Known::of(name), name), Kind::HopByHop | Kind::Framing | Kind::Host)
+        && !NEVER_NOMINATED.iter().any(|never| name.eq_ignore_ascii_case(never))
 }
 
 #[inline]
@@ -320,19 +318,41 @@ mod tests {
     struct Lines(&'static [(&'static str, &'static str)]);
 
     impl Fields for Lines {
-        fn for_each<'f>(&'f self, mut visit: impl FnMut(&'f [u8], &'f [u8])) {
+        fn copy<'f>(&'f self, sink: &mut impl Sink, mut keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
             for (name, value) in self.0 {
-                visit(name.as_bytes(), value.as_bytes());
+                let (name, value) = (name.as_bytes(), value.as_bytes());
+                if keep(Known::of(name), name, value) {
+                    sink.put(name, value);
+                }
             }
+        }
+
+        fn nominated(&self) -> impl Iterator<Item = &[u8]> {
+            options(self.0.iter().copied())
         }
     }
 
     impl Fields for Vec<(String, String)> {
-        fn for_each<'f>(&'f self, mut visit: impl FnMut(&'f [u8], &'f [u8])) {
+        fn copy<'f>(&'f self, sink: &mut impl Sink, mut keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
             for (name, value) in self {
-                visit(name.as_bytes(), value.as_bytes());
+                let (name, value) = (name.as_bytes(), value.as_bytes());
+                if keep(Known::of(name), name, value) {
+                    sink.put(name, value);
+                }
             }
         }
+
+        fn nominated(&self) -> impl Iterator<Item = &[u8]> {
+            options(self.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+        }
+    }
+
+    fn options<'l>(lines: impl Iterator<Item = (&'l str, &'l str)>) -> impl Iterator<Item = &'l [u8]> {
+        let values = lines.filter(|(name, _)| name.eq_ignore_ascii_case("connection")).map(|(_, value)| value);
+        let options = values.flat_map(|value| value.split(',').map(str::trim));
+        options.map(str::as_bytes).filter(|option| {
+            ![&b""[..], b"close", b"keep-alive", b"upgrade"].iter().any(|other| option.eq_ignore_ascii_case(other))
+        })
     }
 
     #[derive(Default)]
@@ -359,13 +379,13 @@ mod tests {
 
     fn facts(trusted_peer: bool) -> Forwarding<'static> {
         Forwarding {
-            peer: "192.0.2.7",
+            peer: b"192.0.2.7",
             trusted_peer,
-            scheme: "http",
-            authority: "example.org",
+            scheme: b"http",
+            authority: b"example.org",
             request_id: b"id-1",
             new_traceparent: TRACE.as_bytes(),
-            received_version: "1.1",
+            via: b"1.1 sluicegate",
             upgrade: None,
             expects_continue: false,
         }
@@ -677,7 +697,7 @@ mod tests {
             |name: &str| ["host", "expect", "x-request-id", "x-forwarded-for", "traceparent"].contains(&name);
         let copied = |name: &str| !is_dropped(name) && (facts.trusted_peer || !is_claim(name));
         let trace = left.iter().position(|(name, value)| name == "traceparent" && is_traceparent(value.as_bytes()));
-        let mut out = vec![("host".to_owned(), facts.authority.to_owned())];
+        let mut out = vec![("host".to_owned(), text(facts.authority))];
         for (nth, field) in left.iter().enumerate() {
             if copied(&field.0) || trace == Some(nth) {
                 out.push(field.clone());
@@ -687,19 +707,20 @@ mod tests {
         if facts.trusted_peer {
             hops.extend(left.iter().filter(|(name, _)| name == "x-forwarded-for").map(|(_, value)| value.as_str()));
         }
+        let peer = text(facts.peer);
         let mut hops: Vec<&str> = hops.into_iter().skip_while(|hop| hop.is_empty()).collect();
-        hops.push(facts.peer);
+        hops.push(&peer);
         out.push(("x-forwarded-for".to_owned(), hops.join(", ")));
         for (name, value) in [("x-forwarded-proto", facts.scheme), ("x-forwarded-host", facts.authority)] {
             if !out.iter().any(|(known, _)| known == name) {
-                out.push((name.to_owned(), value.to_owned()));
+                out.push((name.to_owned(), text(value)));
             }
         }
         out.push(("x-request-id".to_owned(), text(facts.request_id)));
         if trace.is_none() {
             out.push(("traceparent".to_owned(), text(facts.new_traceparent)));
         }
-        out.push(("via".to_owned(), format!("{} sluicegate", facts.received_version)));
+        out.push(("via".to_owned(), text(facts.via)));
         if let Some(protocols) = facts.upgrade {
             out.extend([("connection".to_owned(), "upgrade".to_owned()), ("upgrade".to_owned(), text(protocols))]);
         }

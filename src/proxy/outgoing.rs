@@ -2,10 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
 /// Up to this size, bytes of the buffer are copied behind what was made: that costs less than to gather them.
@@ -80,11 +78,20 @@ impl Outgoing {
         while !self.is_empty() {
             let made = self.made.get(self.sent..).unwrap_or_default();
             let ready = buffer.get(self.ready.clone()).unwrap_or_default();
-            let stream = Pin::new(&mut *stream);
-            let polled = match (made, ready) {
-                (made, []) => stream.poll_write(cx, made),
-                ([], ready) => stream.poll_write(cx, ready),
-                (made, ready) => stream.poll_write_vectored(cx, &[IoSlice::new(made), IoSlice::new(ready)]),
+            let tried = match (made, ready) {
+                (made, []) => stream.try_write(made),
+                ([], ready) => stream.try_write(ready),
+                (made, ready) => stream.try_write_vectored(&[IoSlice::new(made), IoSlice::new(ready)]),
+            };
+            // The runtime is asked to call back only where the socket is full, which costs a request more than the
+            // rest of writing it.
+            let polled = match tried {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match stream.poll_write_ready(cx) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                    Poll::Pending => Poll::Pending,
+                },
+                done => Poll::Ready(done),
             };
             match polled {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),

@@ -1,6 +1,5 @@
 //! What is done about a request, whatever the protocols on either side.
 
-use std::fmt::Write as _;
 use std::rc::Rc;
 
 use super::broken::{Broken, Late};
@@ -181,20 +180,26 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     Next::Reply
 }
 
+/// In words. Put together by hand, since every refusal of a flood is told so.
 fn describe(why: Why, name: &str, retry_after_secs: Option<u64>, detail: &mut String) {
+    let before = match why {
+        Why::TooCostly | Why::Rate | Why::QueueFull => "Over the limit \"",
+        Why::WaitTimeout => "Waited for the limit \"",
+        Why::TableFull => "The limit \"",
+    };
+    let after = match why {
+        Why::TooCostly => "\"; this request can never fit in it.",
+        Why::WaitTimeout => "\" in vain; ",
+        Why::TableFull => "\" counts as many clients as it can; ",
+        Why::Rate | Why::QueueFull => "\"; ",
+    };
     detail.clear();
-    // Writing into a String cannot fail.
-    let _ = match why {
-        Why::TooCostly => write!(detail, "Over the limit {name:?}; this request can never fit in it."),
-        Why::WaitTimeout => write!(detail, "Waited for the limit {name:?} in vain; "),
-        Why::TableFull => write!(detail, "The limit {name:?} counts as many clients as it can; "),
-        Why::Rate | Why::QueueFull => write!(detail, "Over the limit {name:?}; "),
-    };
-    let _ = match (why, retry_after_secs) {
-        (Why::TooCostly, _) => Ok(()),
-        (_, Some(secs)) => write!(detail, "try again in {secs} s."),
-        (_, None) => write!(detail, "try again later."),
-    };
+    detail.extend([before, name, after]);
+    match (why, retry_after_secs) {
+        (Why::TooCostly, _) => {}
+        (_, Some(secs)) => detail.extend(["try again in ", itoa::Buffer::new().format(secs), " s."]),
+        (_, None) => detail.push_str("try again later."),
+    }
 }
 
 fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) -> Next {

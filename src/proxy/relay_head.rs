@@ -125,12 +125,18 @@ fn observe(relay: &mut Relay<'_>, now: crate::time::Tick) {
 }
 
 impl Sink for HeadWriter<'_> {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "names are mostly constants, and then copying them is a store or two")]
     fn put(&mut self, name: &[u8], value: &[u8]) {
         self.field(name, value);
     }
 
     fn put_joined(&mut self, name: &[u8], parts: &[&[u8]]) {
         self.joined(name, parts);
+    }
+
+    fn put_lines(&mut self, lines: &[u8]) {
+        self.lines(lines);
     }
 
     fn has(&self, lower_name: &[u8]) -> bool {

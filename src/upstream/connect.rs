@@ -1,13 +1,10 @@
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 
+use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::task::coop::unconstrained;
 
 use super::{Endpoint, Load};
 use crate::time::{Span, Tick};
@@ -99,11 +96,9 @@ impl Server {
 }
 
 /// Whether nothing has come over an idle connection: neither bytes, which would be taken for the next response, nor its
-/// end. Costs no system call: the runtime was told of either when it came.
+/// end. Costs no system call: the runtime was told of either when it came, and does nothing here if it was not.
 fn is_quiet(stream: &TcpStream) -> bool {
-    let mut context = Context::from_waker(Waker::noop());
-    // Unconstrained, because a task that has used up its turn would be told that nothing is ready.
-    pin!(unconstrained(poll_fn(|cx| stream.poll_read_ready(cx)))).poll(&mut context).is_pending()
+    stream.try_io(Interest::READABLE, || Ok(())).is_err()
 }
 
 /// A connection in use. Dropping it closes it, unless it was given back.

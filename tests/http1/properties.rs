@@ -385,19 +385,19 @@ fn rewrite(side: Side, head: &[u8], answers_head: bool, what: Rewrite) -> Vec<u8
             let parsed = parsed_request(head);
             let request = parsed.on(head);
             let is_old = parsed.version() == Version::Http10;
-            let mut writer = HeadWriter::request(&mut out, request.method(), request.path(), request.query());
+            let mut writer =
+                HeadWriter::request(&mut out, request.method().as_bytes(), request.path_bytes(), request.query_bytes());
             writer.field(b"Host", request.authority().unwrap_or_default().as_bytes());
             // What HTTP/1.0 expects does not count; in 1.1 it would.
-            request.copy_fields(&mut writer, |known, _, _| {
-                passes(known) && known != Known::Host && !(is_old && known == Known::Expect)
-            });
+            let keep = |known, _, _| passes(known) && known != Known::Host && !(is_old && known == Known::Expect);
+            request.copy_fields(keep, |piece| writer.piece(piece));
             writer.end();
         }
         Side::Response => {
             let parsed = parsed_response(head, answers_head);
             let response = parsed.on(head);
             let mut writer = HeadWriter::response(&mut out, response.status(), response.reason());
-            response.copy_fields(&mut writer, |known, _, _| passes(known));
+            response.copy_fields(|known, _, _| passes(known), |piece| writer.piece(piece));
             if what == Rewrite::PassedOn && parsed.framing() == Framing::UntilClose {
                 writer.field(b"Transfer-Encoding", b"chunked");
             }

@@ -180,7 +180,7 @@ proptest! {
             .filter(|(name, _)| known.iter().all(|known| !name.eq_ignore_ascii_case(known)))
             .collect();
         let mut out = b"before".to_vec();
-        let mut writer = HeadWriter::request(&mut out, &method, &path, query.as_deref());
+        let mut writer = HeadWriter::request(&mut out, method.as_bytes(), path.as_bytes(), query.as_deref().map(str::as_bytes));
         writer.field(b"Host", b"a:80");
         for (name, value) in &lines {
             prop_assert_eq!(writer.has(b"x-number"), false);
@@ -215,10 +215,11 @@ proptest! {
         let mut asked = Vec::new();
         let mut out = Vec::new();
         let mut writer = HeadWriter::response(&mut out, 200, b"");
-        original.copy_fields(&mut writer, |known, name, value| {
+        let keep = |known, name, value| {
             asked.push((known, name, value));
             is_kept(asked.len() - 1)
-        });
+        };
+        original.copy_fields(keep, |piece| writer.piece(piece));
         writer.end();
         prop_assert_eq!(&asked, &original.known_fields().collect::<Vec<_>>());
         let kept = lines.iter().enumerate().filter(|(index, _)| is_kept(*index));

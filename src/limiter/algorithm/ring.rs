@@ -227,31 +227,42 @@ impl Ring {
         }
     }
 
-    /// The instant from which `much` of what is counted now no longer is. Steps over empty slots a word at a time.
+    /// The instant from which `much` of what is counted now no longer is. Steps over a word at a time, and looks at the
+    /// lanes of that one only in which `much` is reached.
     fn freed_at(&self, chunk: &[u64], much: u64) -> Option<Tick> {
         let (last, counts) = chunk.split_first()?;
         let oldest = self.after(*last % self.summed);
+        let (shift, bits, last_in_word) = (self.lane.shift(), self.lane.bits(), self.lane.last_in_word());
         let mut freed = 0u64;
         for (from, to, newer) in [(oldest, self.summed, 0), (0, oldest, self.summed - oldest)] {
             let mut lane = from;
             while lane < to {
-                let (word, up) = self.lane.place(lane);
-                let rest = counts.get(word)? >> up;
+                let end = (lane | last_in_word) + 1;
+                let mut rest = counts.get((lane >> shift) as usize)? >> ((lane & last_in_word) as u32 * bits);
                 if rest == 0 {
-                    lane = (lane | self.lane.last_in_word()) + 1;
+                    lane = end;
                     continue;
                 }
-                let empty = rest.trailing_zeros() / self.lane.bits();
-                if empty > 0 {
-                    lane += u64::from(empty);
+                if end > to {
+                    // Lanes of the other part are in this word: they are cut off.
+                    rest &= u64::MAX >> (64 - (to - lane) as u32 * bits);
+                }
+                let all = freed + self.lane.sum(rest);
+                if all < much {
+                    freed = all;
+                    lane = end;
                     continue;
                 }
-                freed += rest & self.lane.mask();
-                if freed >= much {
-                    let slot = last.saturating_add(1).saturating_add(newer + lane - from);
-                    return Some(Tick::from_nanos(slot.saturating_mul(self.slot_nanos)));
+                loop {
+                    freed += rest & self.lane.mask();
+                    if freed >= much {
+                        let slot = last.saturating_add(1).saturating_add(newer + lane - from);
+                        return Some(Tick::from_nanos(slot.saturating_mul(self.slot_nanos)));
+                    }
+                    // Not the last lane of the word, which has as much as is missing.
+                    rest = rest.checked_shr(bits)?;
+                    lane += 1;
                 }
-                lane += 1;
             }
         }
         None
