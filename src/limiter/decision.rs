@@ -1,4 +1,5 @@
 use super::Why;
+use super::queue::Planned;
 use super::shard::{Blocked, Opinion};
 use crate::time::{Span, Tick};
 
@@ -71,6 +72,14 @@ impl<'a> Obstacles<'a> {
     /// is within the patience of all of them. So `t` has to be, for each, at least `p` or at least `P - m`; and unless
     /// that is `P` itself, the queue it would join needs a place.
     pub(super) fn decide(self, arrived: Tick, timeout: Span, patience: Tick) -> Option<Decision> {
+        // What most refusals are: one limit, which lets nobody wait.
+        if let ([Opinion::Blocked(blocked)], None) = (self.opinions, self.own)
+            && blocked.max_wait.is_zero()
+            && self.heard == 0
+        {
+            let Planned { at, rate } = blocked.planned;
+            return Some(Decision::Refuse(Denial { limit: 0, rate, why: Why::Rate, retry_at: Some(at.max(arrived)) }));
+        }
         // Of several that come last, the one where it has a place already, else the first in the file's order.
         let later = |a: &Blocked, b: &(usize, Blocked)| {
             b.1.planned.at > a.planned.at || b.1.planned.at == a.planned.at && Some(b.0) == self.own
@@ -106,7 +115,6 @@ impl<'a> Obstacles<'a> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::queue::Planned;
     use super::*;
 
     fn tick(nanos: u64) -> Tick {

@@ -59,8 +59,22 @@ impl Policy {
     /// long the request may take from now to its end ([`Span::MAX`]: without end): it does not wait longer. One
     /// synchronous call; it allocates only when a key is new to its table or when the request has to wait.
     pub fn check(self: &Arc<Self>, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Verdict {
+        match self.limits.len() {
+            0 | 1 => self.check_by::<1>(asks, timeout, now, report),
+            _ => self.check_by::<MAX_LIMITS>(asks, timeout, now, report),
+        }
+    }
+
+    #[inline]
+    fn check_by<const N: usize>(
+        self: &Arc<Self>,
+        asks: &[Ask],
+        timeout: Span,
+        now: Tick,
+        report: &mut Report,
+    ) -> Verdict {
         report.clear();
-        let mut round = Round::new(self, asks, now);
+        let mut round = Round::<N>::new(self, asks, now);
         let outcome = round.arrive(timeout);
         round.report(timeout, report);
         match outcome {

@@ -1,6 +1,5 @@
 use std::sync::MutexGuard;
 
-use super::MAX_LIMITS;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
 use super::limit::Stance;
@@ -11,14 +10,16 @@ use super::shard::{Asking, Opinion, Record, Shard};
 use super::verdict::{Ask, Why};
 use crate::time::{Span, Tick};
 
-/// One request before all its limits at once: their locks taken in order, all asked, then all counted or none.
+/// One request before all its limits at once: their locks taken in order, all asked, then all counted or none. `N` is
+/// the most limits that it has room for: nearly every policy has one, and setting up room for eight would be a good part
+/// of its check.
 #[derive(Debug)]
-pub(super) struct Round<'a> {
+pub(super) struct Round<'a, const N: usize> {
     policy: &'a Policy,
     asks: &'a [Ask],
     now: Tick,
-    shards: [Option<MutexGuard<'a, Shard>>; MAX_LIMITS],
-    opinions: [Opinion; MAX_LIMITS],
+    shards: [Option<MutexGuard<'a, Shard>>; N],
+    opinions: [Opinion; N],
 }
 
 /// What became of an arrival.
@@ -49,17 +50,19 @@ pub(super) enum Findings {
     Impossible(Denial),
 }
 
-impl<'a> Round<'a> {
-    /// Takes the locks. Asks beyond the policy's limits are not looked at.
+impl<'a, const N: usize> Round<'a, N> {
+    /// Takes the locks. Asks beyond the policy's limits are not looked at; the policy has at most `N`.
     #[inline]
     pub(super) fn new(policy: &'a Policy, asks: &'a [Ask], now: Tick) -> Self {
-        let mut shards = [const { None }; MAX_LIMITS];
+        let mut shards = [const { None }; N];
         for &index in policy.order() {
-            if let (Some(key), Some(limit)) = (asks.get(index).and_then(|ask| ask.key), policy.limits().get(index)) {
-                shards[index] = Some(limit.lock(key));
+            if let (Some(key), Some(limit), Some(shard)) =
+                (asks.get(index).and_then(|ask| ask.key), policy.limits().get(index), shards.get_mut(index))
+            {
+                *shard = Some(limit.lock(key));
             }
         }
-        Self { policy, asks, now, shards, opinions: [Opinion::None; MAX_LIMITS] }
+        Self { policy, asks, now, shards, opinions: [Opinion::None; N] }
     }
 
     /// A new request: admits it, lets it wait, or refuses it.
@@ -94,7 +97,7 @@ impl<'a> Round<'a> {
     #[inline]
     pub(super) fn ask(&mut self, head_of: Option<usize>) -> Findings {
         let mut findings = Findings::Fits;
-        for index in 0..self.policy.limits().len() {
+        for index in 0..self.policy.limits().len().min(N) {
             let Some((key, cost)) = self.key_and_cost(index) else { continue };
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
@@ -123,7 +126,7 @@ impl<'a> Round<'a> {
     /// Counts the request in every limit where it fits.
     #[inline]
     pub(super) fn commit(&mut self) {
-        for index in 0..self.policy.limits().len() {
+        for index in 0..self.policy.limits().len().min(N) {
             let Opinion::Fits(record) = self.opinions[index] else { continue };
             let Some((key, cost)) = self.key_and_cost(index) else { continue };
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
@@ -166,8 +169,11 @@ impl<'a> Round<'a> {
                 _ => {}
             }
             let shadow = shard.stance() == Stance::Shadow;
+            let is_one = self.asks.get(index).is_some_and(|ask| ask.cost == 1);
+            let planned = opinion.blocked().filter(|_| is_one).map(|blocked| blocked.planned);
             for rate in 0..shard.rates() {
-                let quota = shard.quota(key, opinion.record(), rate);
+                let next = planned.filter(|planned| planned.rate == rate).map(|planned| planned.at);
+                let quota = shard.quota(key, opinion.record(), rate, next);
                 let standing = quota.standing;
                 report.push(QuotaLine {
                     limit: index,

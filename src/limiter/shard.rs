@@ -203,12 +203,12 @@ impl Shard {
     }
 
     /// How a rate stands for a key, whose record is `at`, as of the last [`judge`](Self::judge) or
-    /// [`commit`](Self::commit) on it.
-    pub(super) fn quota(&mut self, key: Fingerprint, at: Option<usize>, rate: usize) -> Quota {
+    /// [`commit`](Self::commit) on it. `next` is when a cost of 1 fits into the rate, if it was said.
+    pub(super) fn quota(&mut self, key: Fingerprint, at: Option<usize>, rate: usize, next: Option<Tick>) -> Quota {
         let rule = &self.params.rule;
         let (limit, window) = rule.quota(rate);
         let mut standing = match at {
-            Some(at) => rule.standing(self.table.state(at), rate),
+            Some(at) => rule.standing(self.table.state(at), rate, next),
             None => Standing { remaining: limit, grows_at: None },
         };
         if self.params.stance == Stance::Enforce && self.queues.has(key) {
@@ -407,6 +407,11 @@ impl Blocked {
 }
 
 impl Opinion {
+    /// Why there is no room, if that is what it is.
+    pub(super) fn blocked(&self) -> Option<Blocked> {
+        if let Self::Blocked(blocked) = *self { Some(blocked) } else { None }
+    }
+
     /// Where the key's record is, if it has one.
     pub(super) fn record(&self) -> Option<usize> {
         match *self {

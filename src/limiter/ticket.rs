@@ -65,7 +65,7 @@ impl Ticket {
         if let Some(pending) = keep_waiting(&policy, &asks, wait, now, waker) {
             return pending;
         }
-        let mut round = Round::new(&policy, &asks, now);
+        let mut round = Round::<MAX_LIMITS>::new(&policy, &asks, now);
         let (step, wakers) = self.step(&mut round, wait, now, waker);
         if !matches!(step, Step::Pending(_)) {
             report.clear();
@@ -83,7 +83,7 @@ impl Ticket {
     }
 
     /// What the head, or one whose time is up, does under all locks.
-    fn step(&mut self, round: &mut Round<'_>, wait: Wait, now: Tick, waker: &Waker) -> Stepped {
+    fn step(&mut self, round: &mut Round<'_, MAX_LIMITS>, wait: Wait, now: Tick, waker: &Waker) -> Stepped {
         let Some(shard) = round.shard(wait.limit) else {
             // It waits where it asked, so there is a shard.
             let denial = Denial { limit: wait.limit, rate: 0, why: Why::WaitTimeout, retry_at: None };
@@ -113,7 +113,7 @@ impl Ticket {
     }
 
     /// It cannot get in now: it keeps its place, moves to the queue of the limit whose room comes last, or ends.
-    fn stay_or_move(&mut self, round: &mut Round<'_>, wait: Wait, now: Tick, waker: &Waker) -> Stepped {
+    fn stay_or_move(&mut self, round: &mut Round<'_, MAX_LIMITS>, wait: Wait, now: Tick, waker: &Waker) -> Stepped {
         let obstacles = round.obstacles();
         let set = obstacles.set();
         if let Some(own) = obstacles.get(wait.limit)
@@ -153,7 +153,7 @@ impl Ticket {
     }
 
     /// It leaves without being admitted; `limit` is the one that ended it.
-    fn end(&mut self, round: &mut Round<'_>, wait: Wait, limit: usize, now: Tick) -> Stepped {
+    fn end(&mut self, round: &mut Round<'_, MAX_LIMITS>, wait: Wait, limit: usize, now: Tick) -> Stepped {
         self.wait = None;
         let left = round.shard(wait.limit).map(|shard| shard.leave(wait.place, false, now));
         // When to come back is what an arrival of now would be told.
@@ -199,7 +199,7 @@ fn keep_waiting(policy: &Policy, asks: &[Ask], wait: Wait, now: Tick, waker: &Wa
     Some(Attempt::Pending { wake_at: last_call })
 }
 
-fn pending(round: &mut Round<'_>, wait: Wait, wake_at: Tick, waker: &Waker) -> Stepped {
+fn pending(round: &mut Round<'_, MAX_LIMITS>, wait: Wait, wake_at: Tick, waker: &Waker) -> Stepped {
     let replaced = round.shard(wait.limit).and_then(|shard| shard.listen(wait.place, waker));
     (Step::Pending(wake_at), [Wakers::done(replaced), Wakers::default()])
 }

@@ -137,10 +137,11 @@ impl Rule {
         }
     }
 
-    /// How a rate stands, as of the instant that `state` was advanced to.
-    pub(super) fn standing(&self, state: &[u64], rate: usize) -> Standing {
+    /// How a rate stands, as of the instant that `state` was advanced to. `next` is when a cost of 1 fits into it, if
+    /// [`room`](Self::room) has just said so: refusals are many, and need not be told twice.
+    pub(super) fn standing(&self, state: &[u64], rate: usize, next: Option<Tick>) -> Standing {
         match self {
-            Self::TimerWheel(rings) => rings.standing(state, rate),
+            Self::TimerWheel(rings) => rings.standing(state, rate, next),
         }
     }
 

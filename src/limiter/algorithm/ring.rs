@@ -196,11 +196,15 @@ impl Ring {
         self.add(counts, *last % self.summed, cost);
     }
 
-    /// How many more of cost 1 fit, and when that number grows.
-    pub(super) fn standing(&self, chunk: &[u64]) -> (u64, Option<Tick>) {
+    /// How many more of cost 1 fit, and when that number grows. `next` is when one of them fits, if [`room`](Self::room)
+    /// has said so.
+    pub(super) fn standing(&self, chunk: &[u64], next: Option<Tick>) -> (u64, Option<Tick>) {
         let sum = self.sum(chunk);
         if sum == 0 {
             return (self.limit, None);
+        }
+        if next.is_some() && sum >= self.limit {
+            return (0, next);
         }
         // Above the limit (it was lowered) the first slots to go only bring the sum down to it.
         let grows = sum.saturating_sub(self.limit) + 1;
@@ -227,8 +231,9 @@ impl Ring {
         }
     }
 
-    /// The instant from which `much` of what is counted now no longer is. Steps over a word at a time, and looks at the
-    /// lanes of that one only in which `much` is reached.
+    /// The instant from which `much` of what is counted now, at most all, no longer is. Steps over a word at a time, and
+    /// looks at the lanes of that one only in which `much` is reached. The word where both parts meet is looked at twice;
+    /// the second time its later lanes are counted twice, but `much` is reached before them.
     fn freed_at(&self, chunk: &[u64], much: u64) -> Option<Tick> {
         let (last, counts) = chunk.split_first()?;
         let oldest = self.after(*last % self.summed);
@@ -242,10 +247,6 @@ impl Ring {
                 if rest == 0 {
                     lane = end;
                     continue;
-                }
-                if end > to {
-                    // Lanes of the other part are in this word: they are cut off.
-                    rest &= u64::MAX >> (64 - (to - lane) as u32 * bits);
                 }
                 let all = freed + self.lane.sum(rest);
                 if all < much {
@@ -300,6 +301,10 @@ fn last_of(chunk: &[u64]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
 
     const SECOND: Span = Span::from_secs(1);
@@ -351,7 +356,7 @@ mod tests {
         assert_eq!(ring.room(&chunk, 1), Room::At { at: at(1000), rate: 0 });
         assert_eq!(ring.room(&chunk, 3), Room::At { at: at(1900), rate: 0 });
         assert_eq!(ring.room(&chunk, 4), Room::Never { rate: 0 });
-        assert_eq!(ring.standing(&chunk), (0, Some(at(1000))));
+        assert_eq!(ring.standing(&chunk, None), (0, Some(at(1000))));
         ring.advance(&mut chunk, Tick::from_nanos(999_999_999));
         assert_eq!(ring.sum(&chunk), 3);
         ring.advance(&mut chunk, at(1000));
@@ -385,7 +390,7 @@ mod tests {
         old.commit(&mut chunk, 296);
         old.advance(&mut chunk, at(200));
         old.commit(&mut chunk, 2);
-        assert_eq!(ring.standing(&chunk), (0, Some(at(1100))), "not yet when the first two go");
+        assert_eq!(ring.standing(&chunk, None), (0, Some(at(1100))), "not yet when the first two go");
         assert_eq!(ring.room(&chunk, 4), Room::At { at: at(1200), rate: 0 });
     }
 
@@ -404,6 +409,43 @@ mod tests {
         assert_eq!(ring.oldest_first(&to).map(|(_, count)| count).collect::<Vec<_>>(), [1, 1, 0, 1]);
         assert_eq!(ring.room(&to, 8), Room::At { at: at(1000), rate: 0 });
         assert_eq!(ring.room(&to, 9), Room::At { at: at(1250), rate: 0 });
+    }
+
+    proptest! {
+        /// Slot by slot, as the definition has it; in lanes of each width, with slots that end in the middle of a word.
+        #[test]
+        fn room_comes_when_enough_of_the_oldest_slots_are_gone(
+            limit in select(vec![1, 7, 0xff, 0xffff, 0xffff_ffff, 1 << 40]),
+            slots in 1u32..40,
+            commits in vec((0u64..8, 1u64..6), 0..40),
+            cost in 1u64..9,
+        ) {
+            let window = Span::from_millis(u64::from(slots) * 100);
+            let ring = Ring::new(limit, window, slots, slots, 0);
+            let (mut chunk, mut now) = (empty(&ring), 0);
+            for (pause, much) in commits {
+                now += pause;
+                ring.advance(&mut chunk, at(now * 100));
+                if ring.room(&chunk, much) == Room::Now {
+                    ring.commit(&mut chunk, much);
+                }
+            }
+            let counts: Vec<u64> = ring.oldest_first(&chunk).map(|(_, count)| count).collect();
+            let sum: u64 = counts.iter().sum();
+            let expected = if cost > limit {
+                Room::Never { rate: 0 }
+            } else if sum + cost <= limit {
+                Room::Now
+            } else {
+                let mut left = sum;
+                let gone = counts.iter().position(|count| { left -= count; left + cost <= limit }).unwrap();
+                Room::At { at: at((now + 1 + gone as u64) * 100), rate: 0 }
+            };
+            prop_assert_eq!(ring.room(&chunk, cost), expected);
+            if let Room::At { at, .. } = ring.room(&chunk, 1) {
+                prop_assert_eq!(ring.standing(&chunk, Some(at)), ring.standing(&chunk, None), "asked or told");
+            }
+        }
     }
 
     #[test]

@@ -212,11 +212,11 @@ impl Rings {
         }
     }
 
-    pub(super) fn standing(&self, state: &[u64], rate: usize) -> Standing {
+    pub(super) fn standing(&self, state: &[u64], rate: usize, next: Option<Tick>) -> Standing {
         let Some((ring, chunk)) = self.chunks(state).nth(rate) else {
             return Standing { remaining: 0, grows_at: None };
         };
-        let (remaining, grows_at) = ring.standing(chunk);
+        let (remaining, grows_at) = ring.standing(chunk, next);
         Standing { remaining, grows_at }
     }
 
@@ -341,8 +341,8 @@ mod tests {
         old.advance(&mut from, now);
         old.commit(&mut from, 3);
         new.take_over(&old, &from, &mut to, now);
-        assert_eq!(new.standing(&to, 0).remaining, 93);
-        assert_eq!(new.standing(&to, 1).remaining, 7);
+        assert_eq!(new.standing(&to, 0, None).remaining, 93);
+        assert_eq!(new.standing(&to, 1, None).remaining, 7);
         assert_eq!(new.quota(1), (10, Span::from_secs(1)));
     }
 }
