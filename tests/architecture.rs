@@ -22,10 +22,11 @@ const RANKS: [(&str, u8); 13] = [
 ];
 
 /// What a pure room may not name.
-const FORBIDDEN: [(&str, &[&str]); 4] = [
+const FORBIDDEN: [(&str, &[&str]); 5] = [
     ("time", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
     ("limiter", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
     ("balance", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
+    ("http1", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
     ("admission", &["hyper", "http::", "tokio", "serde", "tracing", "std::fs"]),
 ];
 

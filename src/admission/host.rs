@@ -98,11 +98,8 @@ fn plainly_normal(authority: &str) -> Option<&str> {
     let is_port = match port.as_bytes() {
         [] => true,
         [b':', digits @ ..] if digits.len() <= 5 => {
-            let number = digits.iter().fold(0, |number, digit| match digit {
-                b'0'..=b'9' => number * 10 + u32::from(digit - b'0'),
-                _ => u32::MAX / 16,
-            });
-            u16::try_from(number).is_ok()
+            let number = digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit.wrapping_sub(b'0')));
+            digits.iter().all(u8::is_ascii_digit) && u16::try_from(number).is_ok()
         }
         _ => false,
     };
@@ -172,6 +169,8 @@ mod tests {
             ("Api.example.com.:8080", "api.example.com"),
             ("localhost:", "localhost"),
             ("localhost:65535", "localhost"),
+            ("localhost:00080", "localhost"),
+            ("localhost:0000080", "localhost"),
             ("a_b-c~1", "a_b-c~1"),
             ("127.0.0.1:80", "127.0.0.1"),
             ("[::1]", "[::1]"),
@@ -203,6 +202,10 @@ mod tests {
             "a:b",
             "a:65536",
             "a:+1",
+            "a:+80",
+            "a:a99",
+            "a:99999",
+            "a:999999",
             "a:1:2",
             "::1",
             "[::1",

@@ -55,6 +55,8 @@ pub enum Fault {
     CodingOn10,
     /// The value of `Expect` is not `100-continue`.
     Expectation,
+    /// `Connection` names more than 32 fields.
+    ConnectionOptions,
     /// A response does not begin with a version and a status of three digits.
     StatusLine,
     /// A chunk does not begin with its size in at most 16 hex digits and CRLF.
@@ -71,7 +73,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every fault, in the order of declaration.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::RequestLine,
         Self::TargetForm,
         Self::TargetByte,
@@ -96,6 +98,7 @@ impl Fault {
         Self::CodingRepeated,
         Self::CodingOn10,
         Self::Expectation,
+        Self::ConnectionOptions,
         Self::StatusLine,
         Self::ChunkSize,
         Self::ChunkExtension,
@@ -131,6 +134,7 @@ impl Fault {
             Self::CodingRepeated => "coding-repeated",
             Self::CodingOn10 => "coding-on-1.0",
             Self::Expectation => "expectation",
+            Self::ConnectionOptions => "connection-options",
             Self::StatusLine => "status-line",
             Self::ChunkSize => "chunk-size",
             Self::ChunkExtension => "chunk-extension",
@@ -168,6 +172,7 @@ impl fmt::Display for Fault {
             Self::CodingRepeated => "The transfer coding chunked is applied more than once.",
             Self::CodingOn10 => "A message of HTTP/1.0 has a Transfer-Encoding field.",
             Self::Expectation => "The Expect field asks for something other than 100-continue.",
+            Self::ConnectionOptions => "The Connection field names too many fields.",
             Self::StatusLine => "The status line is malformed.",
             Self::ChunkSize => "The size of a chunk is malformed.",
             Self::ChunkExtension => "A chunk extension is malformed or too long.",

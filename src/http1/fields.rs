@@ -15,14 +15,17 @@ pub enum Piece<'b> {
     Field(&'b [u8], &'b [u8]),
 }
 
+/// The most fields that `Connection` may name: each is looked for among all, and real messages name one or two.
+const MAX_NOMINATED: usize = 32;
+
 /// What `Connection` says, over all of its lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionOptions {
     pub(super) close: bool,
     pub(super) keep_alive: bool,
     pub(super) upgrade: bool,
-    /// Whether there are others: names of fields.
-    pub(super) others: bool,
+    /// How many others there are: names of fields.
+    pub(super) others: usize,
 }
 
 /// The field lines of one head.
@@ -83,7 +86,7 @@ impl Fields {
 
     /// Options of `Connection` that are not `close`, `keep-alive` or `upgrade`.
     pub(super) fn nominated<'b>(&'b self, head: &'b [u8]) -> impl Iterator<Item = &'b [u8]> {
-        let lines = if self.connection.others { self.lines.as_slice() } else { &[] };
+        let lines = if self.connection.others > 0 { self.lines.as_slice() } else { &[] };
         let lines = lines.iter().filter(|line| line.known == Known::Connection);
         let options =
             lines.flat_map(move |line| line.value.of(head).split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
@@ -142,7 +145,7 @@ impl Fields {
 
     fn note(&mut self, known: Known, span: Span, value: &[u8]) -> Result<(), Fault> {
         match known {
-            Known::Connection => self.note_connection(value),
+            Known::Connection => self.note_connection(value)?,
             Known::ContentLength => self.framing.note_length(value)?,
             Known::TransferEncoding => self.framing.note_codings(value),
             Known::Upgrade => {
@@ -154,11 +157,11 @@ impl Fields {
         Ok(())
     }
 
-    fn note_connection(&mut self, value: &[u8]) {
+    fn note_connection(&mut self, value: &[u8]) -> Result<(), Fault> {
         // What most clients and servers say.
         if is_name(value, b"keep-alive") {
             self.connection.keep_alive = true;
-            return;
+            return Ok(());
         }
         for option in value.split(|byte| *byte == b',') {
             let option = option.trim_ascii();
@@ -167,8 +170,12 @@ impl Fields {
                 5 if is_name(option, b"close") => self.connection.close = true,
                 7 if is_name(option, b"upgrade") => self.connection.upgrade = true,
                 10 if is_name(option, b"keep-alive") => self.connection.keep_alive = true,
-                _ => self.connection.others = true,
+                _ => self.connection.others += 1,
             }
         }
+        if self.connection.others > MAX_NOMINATED {
+            return Err(Fault::ConnectionOptions);
+        }
+        Ok(())
     }
 }

@@ -110,7 +110,7 @@ impl RequestHead {
 
     /// Whether `Connection` names fields that are not to be passed on: [`nominated`](Request::nominated).
     pub fn nominates_fields(&self) -> bool {
-        self.fields.connection.others
+        self.fields.connection.others > 0
     }
 
     fn parse_lines(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<(), Fault> {

@@ -88,7 +88,7 @@ impl ResponseHead {
 
     /// Whether `Connection` names fields that are not to be passed on: [`nominated`](Response::nominated).
     pub fn nominates_fields(&self) -> bool {
-        self.fields.connection.others
+        self.fields.connection.others > 0
     }
 
     fn parse_lines(&mut self, bytes: &[u8], limits: &HeadLimits, answers_head: bool) -> Result<(), Fault> {

@@ -50,8 +50,8 @@ pub async fn forward(
         write_request(exchange, admitted);
         let is_whole = exchange.scratch.upload.is_complete();
         exchange.story.attempts += 1;
-        let sent_at =
-            if lease.is_reused() && !admitted.waited() { exchange.arrived } else { exchange.worker.clock.now() };
+        let is_at_once = lease.is_reused() && !admitted.waited() && pick.excluded.is_empty();
+        let sent_at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
         let mut relay = Relay::new(exchange, client, &mut lease, bounds, sent_at);
         match poll_fn(|cx| relay.poll(cx)).await {
             Ok(end) => return Ok((end, lease)),
@@ -164,18 +164,14 @@ impl<'v> Pick<'v> {
         servers.get(choice).map(|server| (choice, server))
     }
 
-    /// A connection that is kept to the server whose turn it is; else it is that server's turn once more.
+    /// A connection that is kept to the server whose turn it is.
     fn reuse(&mut self, exchange: &mut Exchange) -> Option<(usize, Leased)> {
         if self.fresh_only {
             return None;
         }
         let (index, server) = self.server(exchange.worker.index)?;
         exchange.story.upstream = Some((self.upstream, index));
-        let lease = server.reuse(exchange.arrived);
-        if lease.is_none() {
-            self.again = Some(index);
-        }
-        Some((index, lease?))
+        Some((index, server.reuse(exchange.arrived)?))
     }
 
     /// A new connection, to this server or to the next that can be reached.

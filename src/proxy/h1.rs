@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
+use tokio::task::coop::consume_budget;
 
 use super::client::Client;
 use super::exchange::Exchange;
@@ -55,7 +56,11 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, connection: Rc<Connect
     .await;
     loop {
         let mut scratch = match kept.take() {
-            Some(scratch) => scratch,
+            Some(scratch) => {
+                // The next request is here already, and so may be hundreds: others have their turn in between.
+                consume_budget().await;
+                scratch
+            }
             None if wait_for_bytes(&worker, &connection, &mut client).await => worker.pool.lend(),
             None => return,
         };

@@ -231,6 +231,14 @@ pub struct ConnectionMeters {
     pub head_timeout: Counter,
     /// Bodies that did not come in time.
     pub body_timeout: Counter,
+    /// Clients that stopped reading their answer.
+    pub read_timeout: Counter,
+    /// Upstreams that stopped sending their answer.
+    pub upstream_body_timeout: Counter,
+    /// Upstreams that stopped reading a request.
+    pub upstream_read_timeout: Counter,
+    /// Upstreams that switched to a protocol that nobody had asked for.
+    pub unasked_switch: Counter,
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
     malformed: Vec<Counter>,
@@ -249,6 +257,10 @@ impl ConnectionMeters {
             tunnels: registry.counter(&TUNNELS, &[]),
             head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
             body_timeout: registry.counter(&FAULTS, &["client", "body-timeout"]),
+            read_timeout: registry.counter(&FAULTS, &["client", "read-timeout"]),
+            upstream_body_timeout: registry.counter(&FAULTS, &["upstream", "body-timeout"]),
+            upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),
+            unasked_switch: registry.counter(&FAULTS, &["upstream", "unasked-switch"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
             malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.reason()])).into(),
             client_faults: faults("client"),

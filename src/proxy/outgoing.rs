@@ -101,6 +101,8 @@ impl Outgoing {
                     self.sent += of_made;
                     self.ready.start += size - of_made;
                 }
+                // What went out is told first; the next call meets the error again.
+                Poll::Ready(Err(_)) if written > 0 => break,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending if written == 0 => return Poll::Pending,
                 Poll::Pending => break,

@@ -252,7 +252,11 @@ pub fn give_up(exchange: &mut Exchange, broken: &Broken, begun: bool) {
         Broken::Response(fault) => meters.upstream_fault(*fault),
         Broken::Request(fault) => meters.client_fault(*fault),
         Broken::TooLarge => meters.body_too_large.inc(),
+        Broken::Unasked => meters.unasked_switch.inc(),
         Broken::Late(Late::ClientSends) => meters.body_timeout.inc(),
+        Broken::Late(Late::ClientReads) => meters.read_timeout.inc(),
+        Broken::Late(Late::UpstreamReads) => meters.upstream_read_timeout.inc(),
+        Broken::Late(Late::UpstreamSends) => meters.upstream_body_timeout.inc(),
         Broken::Late(Late::Deadline) => exchange.blame_timeout(),
         _ => {}
     }
@@ -285,13 +289,14 @@ pub fn give_up(exchange: &mut Exchange, broken: &Broken, begun: bool) {
 /// Whether the client's connection can still be used after this.
 pub fn is_clean_after(broken: &Broken) -> bool {
     match broken {
-        Broken::Unreachable(_)
-        | Broken::Silent { .. }
-        | Broken::Upstream(_)
-        | Broken::Response(_)
+        Broken::Unreachable(_) | Broken::Silent { .. } | Broken::Upstream(_) | Broken::Late(Late::Deadline) => true,
+        // An answer that could be understood in two ways is a doubt about everybody who takes part.
+        Broken::Response(_)
         | Broken::Unasked
-        | Broken::Late(Late::Deadline) => true,
-        Broken::Request(_) | Broken::TooLarge | Broken::ClientGone | Broken::Late(_) => false,
+        | Broken::Request(_)
+        | Broken::TooLarge
+        | Broken::ClientGone
+        | Broken::Late(_) => false,
     }
 }
 

@@ -248,3 +248,28 @@ fn a_malformed_request_has_nothing_of_the_one_before_it() {
         assert!(!line.to_string().contains("HEAD") && !line.to_string().contains(target), "{line}");
     }
 }
+
+/// The limit numbers the answers: what remains tells how many were admitted before.
+#[test]
+fn whoever_has_sent_a_thousand_requests_ahead_does_not_keep_others_waiting() {
+    const QUOTA: usize = 10_000_000;
+    let gateway = Gateway::start(&format!(
+        "[server]\nworkers = 1\n[[limit]]\nname = \"all\"\nkey = \"global\"\nrate = \"{QUOTA}/h\"\n\
+         [[route]]\nname = \"local\"\nlimits = [\"all\"]\nrespond = {{ status = 200, body = \"\" }}\n"
+    ));
+    let mut other = Wire::open(gateway.address());
+    assert_eq!(other.get("/").status(), 200);
+    let hog = Wire::open(gateway.address());
+    gateway.pause();
+    hog.stream().set_nonblocking(true).unwrap();
+    let requests = get("/").repeat(50_000);
+    let sent = hog.stream().write(requests.as_bytes()).unwrap() / get("/").len();
+    assert!(sent > 1_000, "only {sent} requests lie ready");
+    other.send(get("/"));
+    gateway.resume();
+    let answer = other.answer();
+    let remaining =
+        answer.header("ratelimit").and_then(|line| line.split("r=").nth(1)?.split(';').next()?.parse().ok());
+    let before = QUOTA - remaining.unwrap_or(0);
+    assert!(before < 500, "{before} of {sent} requests went first");
+}

@@ -104,7 +104,10 @@ fn rfc_9112_6_framing() {
 fn a_malformed_response_is_a_502_with_a_dead_letter() {
     let backend = misbehaving(vec![b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n".to_vec()]);
     let gateway = front(&backend);
-    assert_eq!(Wire::with(gateway.address(), get("/")).answer().status(), 502);
+    let mut wire = Wire::with(gateway.address(), [get("/"), get("/local")].concat());
+    let answer = wire.answer();
+    assert_eq!((answer.status(), answer.closes()), (502, true), "after a doubt neither connection is used again");
+    wire.assert_ended();
     let letter = only_letter(&gateway);
     assert_eq!((&letter["reason"], &letter["status"]), (&"upstream-error".into(), &502.into()));
     assert_eq!(letter["upstream"], "app");

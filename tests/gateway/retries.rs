@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Gateway, alone, eventually};
-use crate::wire::{Wire, front, get, ok, rules, tell};
+use crate::wire::{Wire, front, get, ok, rules, tell, telling};
 
 /// Requests in front that the gateway answers itself, in the same turn of its worker: the reset comes meanwhile.
 const AHEAD: usize = 110;
@@ -26,6 +26,19 @@ fn pause(time: Duration) {
     while started.elapsed() < time {
         std::hint::spin_loop();
     }
+}
+
+#[test]
+fn the_neighbour_of_a_server_that_is_down_is_asked_over_its_kept_connection() {
+    let backend = telling();
+    let both = format!("servers = [\"127.0.0.1:1\", \"{}\"]\nbalance = \"round-robin\"", backend.address);
+    let one = format!("servers = [\"{}\"]", backend.address);
+    let gateway = Gateway::start(&rules(&backend, "", "").replace(&one, &both));
+    let mut wire = Wire::open(gateway.address());
+    for number in 0..10 {
+        assert_eq!(wire.get(&format!("/{number}")).text(), format!("1 /{number}"), "over the first connection");
+    }
+    assert!(gateway.metric("sluicegate_upstream_retries_total", &["cause=\"unreachable\""]) >= 4.0);
 }
 
 #[test]

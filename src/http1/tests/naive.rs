@@ -174,6 +174,9 @@ pub(super) fn request_head(bytes: &[u8], limits: &HeadLimits) -> Option<SeenRequ
     };
     let common = ["close", "keep-alive", "upgrade"];
     let nominated = options.iter().filter(|option| common.iter().all(|name| !option.eq_ignore_ascii_case(name)));
+    if nominated.clone().count() > 32 {
+        return None;
+    }
     (length <= limits.max_bytes).then(|| SeenRequest {
         length,
         method: method.to_owned(),

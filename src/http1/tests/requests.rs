@@ -5,7 +5,7 @@ use super::*;
 type Refused = &'static [(&'static str, Fault)];
 
 /// Every table below.
-pub(super) const REFUSED: [Refused; 12] = [
+pub(super) const REFUSED: [Refused; 13] = [
     EMPTY_LINES_AND_LINE_ENDS,
     REQUEST_LINES,
     METHODS,
@@ -18,6 +18,7 @@ pub(super) const REFUSED: [Refused; 12] = [
     LENGTHS,
     CONFLICTS,
     EXPECTATIONS,
+    NOMINATIONS,
 ];
 
 fn refuses(table: Refused) {
@@ -312,6 +313,12 @@ const CONFLICTS: Refused = &[
     ),
 ];
 
+/// RFC 9110, 7.6.1: more than anybody names.
+const NOMINATIONS: Refused = &[(
+    "GET / HTTP/1.1\r\nHost: a\r\nConnection: a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a\r\nConnection: b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b,b\r\n\r\n",
+    Fault::ConnectionOptions,
+)];
+
 /// RFC 9110, 10.1.1.
 const EXPECTATIONS: Refused = &[
     ("POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", Fault::Expectation),
@@ -530,6 +537,9 @@ fn rfc_9110_7_6_1_connection_nominates_what_it_names() {
     let head = seen(&format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
     assert_eq!(head.nominated, [b"X-A".to_vec(), b"x-b".to_vec(), b"TE".to_vec()]);
     assert!(seen("GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\n\r\n").nominated.is_empty());
+    refuses(NOMINATIONS);
+    let most = NOMINATIONS[0].0.replacen("a,", "", 1);
+    assert_eq!(seen(&most).nominated.len(), 32);
 }
 
 #[test]
