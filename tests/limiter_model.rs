@@ -1,5 +1,7 @@
 //! The limiter against naive models: a log of every admission, searched from end to end.
 
+#[path = "limiter_model/algorithms.rs"]
+mod algorithms;
 #[path = "limiter_model/decisions.rs"]
 mod decisions;
 #[path = "limiter_model/naive.rs"]

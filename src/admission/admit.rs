@@ -10,7 +10,7 @@ use super::path::{NormalPath, normalise_target};
 use super::route::{RouteRules, RouteTable};
 use super::spelling::Missing;
 use super::view::RequestView;
-use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Refusal, Report, Ticket, Verdict};
+use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Permit, Refusal, Report, Ticket, Verdict};
 use crate::time::{Span, Tick};
 
 /// What admission says to a request.
@@ -69,6 +69,7 @@ pub struct Admitted {
     arrival: Arrival,
     facts: Facts,
     waited: bool,
+    permit: Permit,
 }
 
 /// What was decided about a request before the limits were asked.
@@ -173,7 +174,7 @@ impl Rules {
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let mut asks = [Ask::default(); MAX_LIMITS];
         let verdict = match self.ask(route, &sources, &mut asks) {
-            Ok([]) => Verdict::Admitted,
+            Ok([]) => Verdict::Admitted(Permit::default()),
             Ok(asks) => route.policy.check(asks, route.timeout.unwrap_or(Span::MAX), now, report),
             Err(LacksKey { limit }) => {
                 arrival.key = Some(fingerprint_in_place(&arrival.client, &self.hasher));
@@ -198,7 +199,9 @@ impl Rules {
                 let keys = asks.map(|ask| ask.key);
                 Admission::Waiting(Waiting(Box::new(Place { ticket, arrival, facts, keys })))
             }
-            _ => Admission::Admitted(Admitted { arrival, facts, waited: false }),
+            Verdict::Admitted(permit) => Admission::Admitted(Admitted { arrival, facts, waited: false, permit }),
+            // Answered above.
+            Verdict::Refused(refusal) => Admission::Refused(arrival, Refused::Limit(refusal)),
         }
     }
 
@@ -290,6 +293,12 @@ impl Admitted {
     pub fn waited(&self) -> bool {
         self.waited
     }
+
+    /// What it gives back to its limits at its end: to be kept until the last byte of the response is sent, or the client
+    /// is gone. The second time it is empty.
+    pub fn take_permit(&mut self) -> Permit {
+        std::mem::take(&mut self.permit)
+    }
 }
 
 impl Waiting {
@@ -298,8 +307,9 @@ impl Waiting {
     pub fn attempt(&mut self, now: Tick, waker: &Waker, report: &mut Report) -> Progress {
         let place = &mut *self.0;
         match place.ticket.attempt(now, waker, report) {
-            Attempt::Admitted => {
-                Progress::Admitted(Admitted { arrival: place.arrival.clone(), facts: place.facts, waited: true })
+            Attempt::Admitted(permit) => {
+                let (arrival, facts) = (place.arrival.clone(), place.facts);
+                Progress::Admitted(Admitted { arrival, facts, waited: true, permit })
             }
             Attempt::Pending { wake_at } => Progress::Pending { wake_at },
             Attempt::TimedOut(refusal) => {

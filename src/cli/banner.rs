@@ -101,9 +101,11 @@ fn describe(route: &Route, model: &Model) -> String {
     };
     let _ = write!(text, " -> {target}");
     for rule in route.limits.iter().filter_map(|limit| model.limits.get(*limit)) {
-        let Algorithm::TimerWheel(wheel) = &rule.spec.algorithm;
-        let rates: Vec<String> = wheel.rates().iter().map(ToString::to_string).collect();
-        let _ = write!(text, ", {} {} per {}", rule.spec.name, rates.join(" and "), rule.key);
+        let much = match &rule.spec.algorithm {
+            Algorithm::Concurrency(concurrency) => format!("{} at once", concurrency.max_in_flight()),
+            other => other.rates().iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
+        };
+        let _ = write!(text, ", {} {much} per {}", rule.spec.name, rule.key);
     }
     text
 }

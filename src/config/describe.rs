@@ -10,7 +10,7 @@ use super::model::{
 use super::size::show_size;
 use crate::admission::{AddressHeader, ClientRules, OnMissingKey, PathPattern};
 use crate::balance::Strategy;
-use crate::limiter::{Algorithm, Bound, Mode, OnFull, TimerWheel};
+use crate::limiter::{Algorithm, Align, Bound, Mode, OnFull, Refill};
 use crate::time::Span;
 
 /// Items of a list that a line names one by one.
@@ -177,15 +177,7 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
         OnMissingKey::Skip => "skip",
         OnMissingKey::Refuse => "refuse",
     });
-    let (Algorithm::TimerWheel(old_wheel), Algorithm::TimerWheel(new_wheel)) =
-        (&old.spec.algorithm, &new.spec.algorithm);
-    changes.value("rate", &old_wheel.rates(), &new_wheel.rates(), |rates| texts(rates).join(" and "));
-    changes.value("slots", &slots(old_wheel), &slots(new_wheel), |slots| texts(slots).join(" and "));
-    changes.value("bound", &old_wheel.bound(), &new_wheel.bound(), |bound| match bound {
-        Bound::Slot => "slot",
-        Bound::Sliding => "sliding",
-        Bound::Strict => "strict",
-    });
+    algorithm(&mut changes, &old.spec.algorithm, &new.spec.algorithm);
     let (old_spec, new_spec) = (&old.spec, &new.spec);
     changes.value("mode", &old_spec.mode, &new_spec.mode, |mode| match mode {
         Mode::Enforce => "enforce",
@@ -208,6 +200,67 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
     });
     changes.value("retry_after_jitter", &old.retry_after_jitter, &new.retry_after_jitter, Span::to_string);
     changes
+}
+
+fn algorithm(changes: &mut Changes, old: &Algorithm, new: &Algorithm) {
+    changes.value("algorithm", &old.name(), &new.name(), |name| *name);
+    changes.value("rate", &old.rates(), &new.rates(), |rates| texts(rates).join(" and "));
+    let before = settings(old);
+    for (what, is) in settings(new) {
+        if let Some((_, was)) = before.iter().find(|(key, _)| *key == what) {
+            changes.value(what, was, &is, Clone::clone);
+        }
+    }
+}
+
+/// What an algorithm is set to beside its rates.
+fn settings(algorithm: &Algorithm) -> Vec<(&'static str, String)> {
+    let own = |burst: Option<u64>| burst.map_or_else(|| "the rate's".to_owned(), |burst| burst.to_string());
+    let each = |of: &dyn Fn(usize) -> Option<String>| {
+        (0..algorithm.rates().len()).filter_map(of).collect::<Vec<_>>().join(" and ")
+    };
+    match algorithm {
+        Algorithm::TimerWheel(wheel) => {
+            let bound = match wheel.bound() {
+                Bound::Slot => "slot",
+                Bound::Sliding => "sliding",
+                Bound::Strict => "strict",
+            };
+            let slots = each(&|index| wheel.slots_of(index).map(|slots| slots.to_string()));
+            vec![("slots", slots), ("bound", bound.to_owned())]
+        }
+        Algorithm::TokenBucket(bucket) => {
+            let refill = match bucket.refill() {
+                Refill::Greedy => "greedy",
+                Refill::Interval => "interval",
+            };
+            vec![("burst", own(bucket.burst())), ("refill", refill.to_owned())]
+        }
+        Algorithm::Gcra(gcra) => vec![("burst", gcra.burst().to_string())],
+        Algorithm::FixedWindow(window) => {
+            let align = match window.align() {
+                Align::Epoch => "epoch",
+                Align::First => "first",
+            };
+            vec![("align", align.to_owned())]
+        }
+        Algorithm::SlidingWindow(window) => {
+            let slots = each(&|index| window.slots_of(index).map(|slots| slots.to_string()));
+            let caps = each(&|index| window.slot_limit_of(index).map(|cap| cap.to_string()));
+            vec![("slots", slots), ("slot_limit", caps)]
+        }
+        Algorithm::SlidingCounter(_) => Vec::new(),
+        Algorithm::LeakyBucket(bucket) => vec![("max_waiting", bucket.max_waiting().to_string())],
+        Algorithm::SlidingLog(log) => {
+            let difference = log.min_difference().to_string();
+            vec![("min_difference", difference), ("count_refused", log.count_refused().to_string())]
+        }
+        Algorithm::SmoothBursty(smooth) => vec![("max_burst", smooth.max_burst().to_string())],
+        Algorithm::Concurrency(concurrency) => vec![("max_in_flight", concurrency.max_in_flight().to_string())],
+        Algorithm::WarmUp(warm) => {
+            vec![("warm_up", warm.warm_up().to_string()), ("cold_factor", warm.cold_factor().to_string())]
+        }
+    }
 }
 
 /// A route with the model that its indexes point into.
@@ -280,10 +333,6 @@ fn cors(cors: Option<&Cors>) -> String {
 
 fn server_spec(ServerSpec { address, weight }: &ServerSpec) -> String {
     if *weight == 1 { address.to_string() } else { format!("{address} (weight {weight})") }
-}
-
-fn slots(wheel: &TimerWheel) -> Vec<u32> {
-    (0..wheel.rates().len()).filter_map(|index| wheel.slots_of(index)).collect()
 }
 
 fn or_none(timeout: Option<Span>) -> String {

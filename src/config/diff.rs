@@ -6,8 +6,7 @@ use std::fmt::{self, Write as _};
 
 use super::describe::{self, Changes};
 use super::model::{LimitRule, Model};
-use crate::limiter::{Algorithm, Bound, TimerWheel};
-use crate::time::Span;
+use crate::limiter::Carry;
 
 /// Lines of a printed plan; what is beyond is counted.
 const MAX_LINES: usize = 100;
@@ -242,24 +241,17 @@ fn optional<T>(old: Option<&T>, new: Option<&T>, describe: impl Fn(&T, &T) -> Ch
 /// Counts survive everything but another algorithm or another key.
 fn limit(old: &LimitRule, new: &LimitRule) -> Fate {
     let changes = describe::limit(old, new).into_vec();
-    let (Algorithm::TimerWheel(old_wheel), Algorithm::TimerWheel(new_wheel)) =
-        (&old.spec.algorithm, &new.spec.algorithm);
     if changes.is_empty() {
         Fate::Kept
     } else if old.key != new.key {
         Fate::Reset(changes)
-    } else if rings(old_wheel) != rings(new_wheel) {
-        Fate::Rescaled(changes)
     } else {
-        Fate::Changed(changes)
+        match new.spec.algorithm.carries(&old.spec.algorithm) {
+            Carry::Kept => Fate::Changed(changes),
+            Carry::Rescaled => Fate::Rescaled(changes),
+            Carry::Nothing => Fate::Reset(changes),
+        }
     }
-}
-
-/// What the shape of a key's rings depends on: window and slots kept of each rate.
-fn rings(wheel: &TimerWheel) -> Vec<(Span, u32)> {
-    let extra = u32::from(wheel.bound() == Bound::Strict);
-    let slots = |index| wheel.slots_of(index).unwrap_or(1).saturating_add(extra);
-    wheel.rates().iter().enumerate().map(|(index, rate)| (rate.window(), slots(index))).collect()
 }
 
 #[cfg(test)]
@@ -319,6 +311,32 @@ respond = { status = 404, body = "no" }
             plan(&[("\"100/s\"", "\"200/s\"\nmode = \"shadow\"")]),
             "limit per-client: changed: rate 100/s -> 200/s, mode enforce -> shadow\n\
              kept: 1 listener, 1 upstream, 1 limit, 2 routes"
+        );
+    }
+
+    #[test]
+    fn another_algorithm_starts_afresh_and_another_pace_rescales() {
+        let kept = "\nkept: 1 listener, 1 upstream, 1 limit, 2 routes";
+        let bucket = "\"100/s\"\nalgorithm = \"token-bucket\"";
+        let text = plan(&[("\"100/s\"", bucket)]);
+        assert!(text.starts_with("limit per-client: "), "{text}");
+        assert!(text.ends_with(&format!("algorithm timer-wheel -> token-bucket{kept}")), "{text}");
+        let from = |edits: &[(&str, &str)]| {
+            let old = BASE.replacen("\"100/s\"", bucket, 1);
+            let new = edits.iter().fold(old.clone(), |text, (from, to)| text.replacen(from, to, 1));
+            diff(&model(&old), &model(&new)).to_string()
+        };
+        assert_eq!(
+            from(&[("token-bucket\"", "token-bucket\"\nburst = 7")]),
+            format!("limit per-client: changed: burst the rate's -> 7{kept}")
+        );
+        assert_eq!(
+            from(&[("\"100/s\"", "\"200/s\"")]),
+            format!("limit per-client: rescaled, its counts go on: rate 100/s -> 200/s{kept}")
+        );
+        assert_eq!(
+            from(&[("token-bucket\"", "token-bucket\"\nrefill = \"interval\"")]),
+            format!("limit per-client: rescaled, its counts go on: refill greedy -> interval{kept}")
         );
     }
 

@@ -485,9 +485,8 @@ tls = { certificates = [{ cert = "cert.pem", key = "key.pem" }] }
 
 [[limit]]
 name = "a"
-algorithm = "gcra"
+penalty = { after = 20 }
 rate = "100/s"
-burst = 5
 cost = "header:x-cost"
 
 [[route]]
@@ -516,47 +515,39 @@ error: `tls` of [[listener]] is not in this version
   |
   = help: leave it out; a later version has it
 
-error: `algorithm` = "gcra" is not in this version
- --> gateway.toml:8:13
+error: `penalty` of [[limit]] is not in this version
+ --> gateway.toml:8:1
   |
-8 | algorithm = "gcra"
-  |             ^^^^^^
+8 | penalty = { after = 20 }
+  | ^^^^^^^
   |
-  = help: this version has "timer-wheel"
-
-error: `burst` of [[limit]] is not in this version
-  --> gateway.toml:10:1
-   |
-10 | burst = 5
-   | ^^^^^
-   |
-   = help: leave it out; a later version has it
+  = help: leave it out; a later version has it
 
 error: `cost` = "header:x-cost" is not in this version
-  --> gateway.toml:11:8
+  --> gateway.toml:10:8
    |
-11 | cost = "header:x-cost"
+10 | cost = "header:x-cost"
    |        ^^^^^^^^^^^^^^^
    |
    = help: this version has whole numbers
 
 error: `on_limit` = "defer" is not in this version
-  --> gateway.toml:17:12
+  --> gateway.toml:16:12
    |
-17 | on_limit = "defer"
+16 | on_limit = "defer"
    |            ^^^^^^^
    |
    = help: this version has "refuse"
 
 error: the section `fleet` is not in this version
-  --> gateway.toml:19:2
+  --> gateway.toml:18:2
    |
-19 | [fleet]
+18 | [fleet]
    |  ^^^^^
    |
    = help: leave it out; a later version has it
 
-gateway.toml: 7 errors"#;
+gateway.toml: 6 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 

@@ -90,6 +90,11 @@ impl<'t> Reader<'t> {
         self.table.contains_key(key)
     }
 
+    /// Whether the value of this key has been asked for.
+    pub(super) fn was_asked(&self, key: &str) -> bool {
+        self.asked.contains(key)
+    }
+
     /// Whether some key was surely meant to be this one. It will be reported as an unknown key, so that nothing needs
     /// to be said of the one that is missing.
     pub(super) fn has_misspelt(&self, key: &'static str) -> bool {

@@ -11,7 +11,7 @@ use crate::balance::{self, Balancer, Strategy};
 use crate::config::{Action, LimitRule, Model, Route, Server, ServerAddress, Upstream};
 use crate::dead_letter::{DeadLetters, Redactor, Settings};
 use crate::http1::HeadLimits;
-use crate::limiter::{Algorithm, KeyHasher, Limit, Mode, Policy, PolicyError};
+use crate::limiter::{Carry, KeyHasher, Limit, Mode, Policy, PolicyError};
 use crate::proxy::{Http1Plan, LimitPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
@@ -168,10 +168,7 @@ pub fn build(
 
 /// Whether a live limit's counts still mean the same under this rule: the algorithm and the key are what they were.
 fn keeps_counts(limit: &Limit, key: &KeyExpr, rule: &LimitRule) -> bool {
-    let same_algorithm = match (&limit.spec().algorithm, &rule.spec.algorithm) {
-        (Algorithm::TimerWheel(_), Algorithm::TimerWheel(_)) => true,
-    };
-    same_algorithm && *key == rule.key
+    rule.spec.algorithm.carries(&limit.spec().algorithm) != Carry::Nothing && *key == rule.key
 }
 
 fn live_limit(rule: &LimitRule, lasting: &Lasting) -> (Arc<Limit>, KeyExpr) {

@@ -76,8 +76,8 @@ impl<'a> Obstacles<'a> {
         if let ([Opinion::Blocked(blocked)], None) = (self.opinions, self.own)
             && blocked.max_wait.is_zero()
             && self.heard == 0
+            && let Planned { at, rate, on_release: false } = blocked.planned
         {
-            let Planned { at, rate } = blocked.planned;
             return Some(Decision::Refuse(Denial { limit: 0, rate, why: Why::Rate, retry_at: Some(at.max(arrived)) }));
         }
         // Of several that come last, the one where it has a place already, else the first in the file's order.
@@ -85,6 +85,9 @@ impl<'a> Obstacles<'a> {
             b.1.planned.at > a.planned.at || b.1.planned.at == a.planned.at && Some(b.0) == self.own
         };
         let (last, last_blocked) = self.iter().reduce(|a, b| if later(&a.1, &b) { b } else { a })?;
+        if last_blocked.planned.on_release {
+            return Some(self.decide_unforeseen(arrived, timeout, patience, (last, last_blocked)));
+        }
         let due = last_blocked.planned.at;
         let wait_of = |blocked: &Blocked| blocked.max_wait.min(timeout);
         let retry_of = |blocked: &Blocked| blocked.planned.at.min(due - wait_of(blocked));
@@ -109,7 +112,35 @@ impl<'a> Obstacles<'a> {
             Decision::Refuse(Denial { limit: named, rate: blocked.planned.rate, why: Why::Rate, retry_at })
         })
     }
+
+    /// When the room that comes last, that of `last`, comes when others have ended: it may wait for that as long as all
+    /// are patient and the other rooms come in time. Else it is told to come back in [`UNFORESEEN`], or later if that is
+    /// when the others have room.
+    fn decide_unforeseen(
+        self,
+        arrived: Tick,
+        timeout: Span,
+        patience: Tick,
+        (limit, last): (usize, Blocked),
+    ) -> Decision {
+        let wait_of = |blocked: &Blocked| blocked.max_wait.min(timeout);
+        let foreseen = || self.iter().filter(|(_, blocked)| !blocked.planned.on_release);
+        let deadline = self.iter().map(|(_, blocked)| arrived + wait_of(&blocked)).fold(patience, Tick::min);
+        let may_wait = self.iter().all(|(_, blocked)| !wait_of(&blocked).is_zero());
+        let may_wait = may_wait && foreseen().all(|(_, blocked)| blocked.planned.at <= deadline);
+        if may_wait && last.place_at == Some(Tick::ZERO) {
+            return Decision::Wait { limit, planned: deadline, deadline };
+        }
+        let why = if may_wait { Why::QueueFull } else { Why::Rate };
+        let unforeseen = (arrived + UNFORESEEN, limit, last.planned.rate);
+        let others = foreseen().map(|(index, blocked)| (blocked.planned.at, index, blocked.planned.rate));
+        let (retry_at, limit, rate) = others.fold(unforeseen, |a, b| if b.0 > a.0 { b } else { a });
+        Decision::Refuse(Denial { limit, rate, why, retry_at: Some(retry_at) })
+    }
 }
+
+/// When to come back for room that comes when others have ended.
+const UNFORESEEN: Span = Span::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -126,7 +157,7 @@ mod tests {
 
     fn opinions(blocked: &[Facts]) -> Vec<Opinion> {
         let opinion = |(limit, (planned, max_wait, place)): (usize, &Facts)| {
-            let planned = Planned { at: tick(*planned), rate: limit };
+            let planned = Planned { at: tick(*planned), rate: limit, on_release: false };
             Opinion::Blocked(Blocked::new(planned, Span::from_nanos(*max_wait), place.map(tick)))
         };
         blocked.iter().enumerate().map(opinion).collect()

@@ -49,8 +49,7 @@ pub struct LimitSpec {
     pub mode: Mode,
     /// How long a request over the limit may wait for room; zero: it is refused at once.
     pub max_wait: Span,
-    /// How many may wait per key. `None`: as many as the first rate admits in `max_wait`, at most
-    /// [`MAX_DEFAULT_QUEUE`].
+    /// How many may wait per key. `None`: [`Algorithm::default_max_queue`].
     pub max_queue: Option<u64>,
     /// How many keys are kept; at least one. Threads that insert at the same instant may exceed it by one each, and so
     /// may keys whose waiters have their turn.
@@ -66,8 +65,10 @@ pub enum Reconfigured {
     Same,
     /// Other parameters, the same counts.
     Changed,
-    /// Other slots: each old slot's count went to the new slot that holds its end.
+    /// Other slots or another pace: the counts were taken over, never less strictly than they stood.
     Rescaled,
+    /// Another algorithm: every key starts afresh.
+    Restarted,
 }
 
 /// How a limit is doing, for metrics.
@@ -160,11 +161,15 @@ impl Limit {
         if next.spec == current.spec && next.stance == current.stance {
             return Reconfigured::Same;
         }
-        let rescaled = next.rule.layout_since(&current.rule) == Layout::Rescaled;
+        let layout = next.rule.layout_since(&current.rule);
         let heads = self.switch(&mut current, next);
         drop(current);
         wake_all(heads);
-        if rescaled { Reconfigured::Rescaled } else { Reconfigured::Changed }
+        match layout {
+            Layout::Kept | Layout::Repacked => Reconfigured::Changed,
+            Layout::Rescaled => Reconfigured::Rescaled,
+            Layout::Reset => Reconfigured::Restarted,
+        }
     }
 
     /// It is removed from the configuration: from now on it is as with `mode = "off"`, its waiters are let go in order
@@ -240,7 +245,7 @@ impl Params {
             (_, Mode::Shadow) => Stance::Shadow,
             (_, Mode::Off) => Stance::Pass,
         };
-        let max_queue = spec.max_queue.unwrap_or_else(|| rule.default_queue(spec.max_wait).min(MAX_DEFAULT_QUEUE));
+        let max_queue = spec.max_queue.unwrap_or_else(|| spec.algorithm.default_max_queue(spec.max_wait));
         let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
         Self { spec, rule, stance, max_queue }
     }

@@ -7,6 +7,7 @@
 //!
 //! - [`Limit`]: one rule with its table of keys. It outlives configurations: a reload changes its parameters.
 //! - [`Policy`]: the limits of one route, all or nothing. [`Policy::check`] is the one call of an arriving request.
+//! - [`Permit`]: what an admitted request gives back at its end; mostly nothing.
 //! - [`Ticket`]: the place of a request that waits; [`Ticket::attempt`] is the one call of a waiting one.
 //! - [`Fingerprint`]: what is kept of a key. Made by a [`KeyHasher`] with a secret.
 //!
@@ -39,7 +40,8 @@
 //! # Callers
 //!
 //! `admission` checks and attempts; `gateway` builds limits and policies and reconfigures them; other programs may
-//! embed it. It is not a concurrency limit: finishing a request gives nothing back.
+//! embed it. Only [`Concurrency`] limits how many run at once: what it counts is given back when the [`Permit`] of a
+//! request is dropped. With the others finishing a request gives nothing back.
 //!
 //! # Example
 //!
@@ -62,8 +64,8 @@
 //! let ask = [Ask { key: Some(key.finish()), cost: 1 }];
 //! let mut report = Report::default();
 //! let mut check = |now| policy.check(&ask, Span::MAX, now, &mut report);
-//! assert!(matches!(check(Tick::ZERO), Verdict::Admitted));
-//! assert!(matches!(check(Tick::ZERO), Verdict::Admitted));
+//! assert!(matches!(check(Tick::ZERO), Verdict::Admitted(_)));
+//! assert!(matches!(check(Tick::ZERO), Verdict::Admitted(_)));
 //! let Verdict::Refused(refusal) = check(Tick::ZERO) else { panic!("two a second") };
 //! assert_eq!(refusal.retry_at, Some(Tick::ZERO + Span::from_secs(1)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -73,6 +75,7 @@ mod algorithm;
 mod decision;
 mod key;
 mod limit;
+mod permit;
 mod policy;
 mod queue;
 mod quota;
@@ -83,9 +86,14 @@ mod table;
 mod ticket;
 mod verdict;
 
-pub use algorithm::{Algorithm, Bound, MAX_SLOTS, TimerWheel, TimerWheelError};
+pub use algorithm::{
+    Algorithm, AlgorithmError, Align, Bound, Carry, Concurrency, FixedWindow, Gcra, LeakyBucket, MAX_COLD_FACTOR,
+    MAX_LOG, MAX_SLOTS, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel, TimerWheelError,
+    TokenBucket, WarmUp,
+};
 pub use key::{Fingerprint, KeyBuilder, KeyHasher};
 pub use limit::{Limit, LimitSpec, LimitStats, MAX_DEFAULT_QUEUE, Mode, OnFull, Reconfigured};
+pub use permit::Permit;
 pub use policy::{Policy, PolicyError};
 pub use quota::{MAX_COUNT, Rate, RateError};
 pub use report::{QuotaLine, Report};

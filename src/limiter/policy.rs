@@ -78,7 +78,7 @@ impl Policy {
         let outcome = round.arrive(timeout);
         round.report(timeout, report);
         match outcome {
-            Outcome::Admitted => Verdict::Admitted,
+            Outcome::Admitted(permit) => Verdict::Admitted(permit),
             Outcome::Refused(denial) => Verdict::Refused(report.refusal(denial)),
             Outcome::Waits(wait) => Verdict::Queued(Ticket::new(self, asks, now, timeout, wait)),
         }

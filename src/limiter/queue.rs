@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::task::Waker;
 
-use super::algorithm::{Room, Rule};
+use super::algorithm::{Moment, Room, Rule};
 use super::key::Fingerprint;
 use crate::time::{Span, Tick};
 
@@ -41,6 +41,8 @@ pub(super) struct Planned {
     pub(super) at: Tick,
     /// The rate whose room comes last.
     pub(super) rate: usize,
+    /// It comes when others have ended, and `at` says nothing.
+    pub(super) on_release: bool,
 }
 
 /// What a waiter is.
@@ -96,9 +98,10 @@ const REPLAN_EVERY: Span = Span::from_millis(10);
 impl Planned {
     pub(super) fn new(room: Room, now: Tick) -> Self {
         match room {
-            Room::Now => Self { at: now, rate: 0 },
-            Room::At { at, rate } => Self { at: at.max(now), rate },
-            Room::Never { rate } => Self { at: Tick::MAX, rate },
+            Room::Now => Self { at: now, rate: 0, on_release: false },
+            Room::At { at, rate } => Self { at: at.max(now), rate, on_release: false },
+            Room::OnRelease { rate } => Self { at: Tick::MAX, rate, on_release: true },
+            Room::Never { rate } => Self { at: Tick::MAX, rate, on_release: false },
         }
     }
 }
@@ -138,11 +141,18 @@ impl Queues {
     pub(super) fn plan(&mut self, rule: &Rule, state: &[u64], key: Fingerprint, cost: u64, now: Tick) -> Planned {
         self.refresh(rule, state, key, now);
         let Some(queue) = self.by_key.get_mut(&key) else {
-            return Planned::new(rule.room(state, cost), now);
+            return Planned::new(rule.room(state, cost, now), now);
         };
         queue.tail_at = queue.tail_at.max(now);
         rule.advance(&mut queue.plan, queue.tail_at);
-        Planned::new(rule.room(&queue.plan, cost), queue.tail_at)
+        Planned::new(rule.room(&queue.plan, cost, queue.tail_at), queue.tail_at)
+    }
+
+    /// When the head of a key's queue is planned to leave it; `None` if nobody waits.
+    pub(super) fn next_out(&mut self, rule: &Rule, state: &[u64], key: Fingerprint, now: Tick) -> Option<Tick> {
+        self.refresh(rule, state, key, now);
+        let head = self.by_key.get(&key)?.head;
+        self.node(head).map(|node| node.planned.max(now))
     }
 
     /// When a queue that may hold `most` has a place again, if nobody cancels: the first instant if it has one, `None`
@@ -210,6 +220,11 @@ impl Queues {
         Some(Place { node: index, generation })
     }
 
+    /// When a waiter is planned to be admitted; `None` if it will leave before.
+    pub(super) fn planned(&self, place: Place) -> Option<Tick> {
+        self.at(place).filter(|node| !node.leaves).map(|node| node.planned)
+    }
+
     pub(super) fn is_head(&self, place: Place) -> bool {
         self.at(place).is_some_and(|node| node.previous == NIL)
     }
@@ -222,6 +237,15 @@ impl Queues {
             Some(known) if known.will_wake(waker) => None,
             _ => known.replace(waker.clone()),
         }
+    }
+
+    /// Room has come that nobody could foresee: the head of this key's queue has to look again.
+    pub(super) fn stir(&mut self, key: Fingerprint) -> Wakers {
+        let Some(queue) = self.by_key.get_mut(&key) else { return Wakers::default() };
+        queue.stale = true;
+        queue.replanned_at = None;
+        let head = queue.head;
+        Wakers { next: self.node_mut(head).and_then(|head| head.waker.take()), done: None }
     }
 
     /// Gives a waiter less patience than it had.
@@ -342,13 +366,13 @@ fn extend_plan(rule: &Rule, plan: &mut [u64], tail_at: &mut Tick, node: &mut Nod
         (node.leaves, node.planned) = (true, *tail_at);
         return;
     }
-    let at = at.unwrap_or_else(|| Planned::new(rule.room(plan, node.waiter.cost), *tail_at).at);
+    let at = at.unwrap_or_else(|| Planned::new(rule.room(plan, node.waiter.cost, *tail_at), *tail_at).at);
     node.leaves = at > node.waiter.deadline;
     node.planned = if node.leaves { node.waiter.deadline.max(*tail_at) } else { at.max(*tail_at) };
     *tail_at = node.planned;
     if !node.leaves {
         rule.advance(plan, node.planned);
-        rule.commit(plan, node.waiter.cost);
+        rule.commit(plan, node.waiter.cost, Moment::at(node.planned));
     }
 }
 
@@ -410,7 +434,7 @@ mod tests {
         for (len, at_once) in [(EXACT_QUEUE + 1, true), (EXACT_QUEUE + 3, false)] {
             let (rule, mut queues) = (rule(), Queues::default());
             let mut state = vec![0; rule.words()];
-            rule.commit(&mut state, 1);
+            rule.commit(&mut state, 1, Moment::at(Tick::ZERO));
             let key = waiter(1).key;
             let mut places = Vec::new();
             for _ in 0..len {

@@ -3,6 +3,7 @@ use std::sync::MutexGuard;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
 use super::limit::Stance;
+use super::permit::Permit;
 use super::policy::Policy;
 use super::queue::{Place, Waiter};
 use super::report::{QuotaLine, Report};
@@ -23,9 +24,9 @@ pub(super) struct Round<'a, const N: usize> {
 }
 
 /// What became of an arrival.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Outcome {
-    Admitted,
+    Admitted(Permit),
     Waits(Wait),
     Refused(Denial),
 }
@@ -69,16 +70,17 @@ impl<'a, const N: usize> Round<'a, N> {
     #[inline]
     pub(super) fn arrive(&mut self, timeout: Span) -> Outcome {
         match self.ask(None) {
-            Findings::Fits => {
-                self.commit();
-                Outcome::Admitted
-            }
+            Findings::Fits => Outcome::Admitted(self.commit(self.now)),
             Findings::Impossible(denial) => {
                 self.note(denial);
+                self.note_refused(timeout);
                 Outcome::Refused(denial)
             }
             Findings::Blocked => match self.obstacles().decide(self.now, timeout, Tick::MAX) {
-                None => Outcome::Admitted,
+                None => Outcome::Admitted(Permit::default()),
+                Some(Decision::Refuse(denial)) if self.note_refused(timeout) => {
+                    Outcome::Refused(self.again(denial, timeout))
+                }
                 Some(Decision::Refuse(denial)) => Outcome::Refused(denial),
                 Some(Decision::Wait { limit, planned, deadline }) => {
                     let refused_by = self.obstacles().set();
@@ -123,20 +125,27 @@ impl<'a, const N: usize> Round<'a, N> {
         Obstacles::new(self.opinions.get(..self.policy.limits().len()).unwrap_or_default())
     }
 
-    /// Counts the request in every limit where it fits.
+    /// Counts the request, which was `due` now or a little before, in every limit where it fits.
     #[inline]
-    pub(super) fn commit(&mut self) {
+    pub(super) fn commit(&mut self, due: Tick) -> Permit {
+        let mut permit = Permit::default();
         for index in 0..self.policy.limits().len().min(N) {
             let Opinion::Fits(record) = self.opinions[index] else { continue };
             let Some((key, cost)) = self.key_and_cost(index) else { continue };
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
             };
-            self.opinions[index] = match shard.commit(record, key, cost, limit.keys()) {
-                Some(at) => Opinion::Fits(Record::At(at)),
+            self.opinions[index] = match shard.commit(record, key, cost, due, limit.keys()) {
+                Some(at) => {
+                    if let Some(era) = shard.granted(at) {
+                        permit.add(limit, key, cost, era);
+                    }
+                    Opinion::Fits(Record::At(at))
+                }
                 None => Opinion::Fits(Record::Uncounted),
             };
         }
+        permit
     }
 
     pub(super) fn join(&mut self, limit: usize, planned: Tick, deadline: Tick) -> Option<Place> {
@@ -155,6 +164,28 @@ impl<'a, const N: usize> Round<'a, N> {
         {
             shard.note_refused_full();
         }
+    }
+
+    /// Counts a refusal in each limit that refuses it itself and counts such; answers whether there was one.
+    fn note_refused(&mut self, timeout: Span) -> bool {
+        let mut noted = false;
+        for index in 0..self.policy.limits().len().min(N) {
+            let Opinion::Blocked(blocked) = self.opinions[index] else { continue };
+            let (at, refuses) = (self.opinions[index].record(), blocked.refuses(self.now, timeout));
+            let Some((_, cost)) = self.key_and_cost(index).filter(|_| refuses) else { continue };
+            noted |= self.shard(index).is_some_and(|shard| shard.note_refused(at, cost));
+        }
+        noted
+    }
+
+    /// The denial, as it is now that refusals have been counted: the time to come back is later.
+    fn again(&mut self, denial: Denial, timeout: Span) -> Denial {
+        if matches!(self.ask(None), Findings::Blocked)
+            && let Some(Decision::Refuse(denial)) = self.obstacles().decide(self.now, timeout, Tick::MAX)
+        {
+            return denial;
+        }
+        denial
     }
 
     /// Fills the report: how every limit that has an opinion stands now, for a request that may wait for `patience`.

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use super::algorithm::{Layout, Room, Rule, Standing};
+use super::algorithm::{Layout, Moment, Room, Rule, Standing, TIMER_SLACK};
 use super::key::Fingerprint;
 use super::limit::{OnFull, Params, Stance};
 use super::queue::{Place, Planned, Queues, Waiter, Wakers};
@@ -23,6 +23,8 @@ pub(super) struct Shard {
     latest: Tick,
     counts: Counts,
     checks: u64,
+    /// Grows whenever a live key is forgotten.
+    era: u64,
 }
 
 /// What happened for want of places.
@@ -109,7 +111,7 @@ impl Shard {
     pub(super) fn new(params: Arc<Params>) -> Self {
         let table = Table::new(params.rule.words());
         let (queues, counts) = (Queues::default(), Counts::default());
-        Self { params, table, queues, latest: Tick::ZERO, counts, checks: 0 }
+        Self { params, table, queues, latest: Tick::ZERO, counts, checks: 0, era: 0 }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -156,7 +158,7 @@ impl Shard {
             Some(at) => {
                 let state = self.table.state_mut(at);
                 params.rule.advance(state, self.latest);
-                params.rule.room(state, cost)
+                params.rule.room(state, cost, self.latest)
             }
         };
         if let Some(rate) = too_costly {
@@ -182,9 +184,17 @@ impl Shard {
         self.counts.refused_full += 1;
     }
 
-    /// Counts `cost` where [`judge`](Self::judge) said, with nothing in between; answers where the record is now.
+    /// Counts `cost` where [`judge`](Self::judge) said, with nothing in between; answers where the record is now. `due`
+    /// is now, or a little before where a timer was late.
     #[inline]
-    pub(super) fn commit(&mut self, record: Record, key: Fingerprint, cost: u64, keys: &AtomicU64) -> Option<usize> {
+    pub(super) fn commit(
+        &mut self,
+        record: Record,
+        key: Fingerprint,
+        cost: u64,
+        due: Tick,
+        keys: &AtomicU64,
+    ) -> Option<usize> {
         let at = match record {
             Record::At(at) => at,
             Record::New => self.insert(key, keys),
@@ -198,8 +208,31 @@ impl Shard {
             }
         };
         let state = self.table.state_mut(at);
-        self.params.rule.commit(state, cost);
+        let moment = Moment { now: self.latest, due: due.min(self.latest), era: self.era };
+        self.params.rule.commit(state, cost, moment);
         Some(at)
+    }
+
+    /// The era of what was just committed `at`; `None` if it is not to be given back.
+    #[inline]
+    pub(super) fn granted(&self, at: usize) -> Option<u64> {
+        self.params.rule.needs_release().then(|| self.params.rule.era(self.table.state(at)))
+    }
+
+    /// Gives back what was taken under `era`; nothing if the key has been forgotten since.
+    pub(super) fn release(&mut self, key: Fingerprint, cost: u64, era: u64) -> Wakers {
+        let Some(at) = self.table.find(key) else { return Wakers::default() };
+        self.params.rule.release(self.table.state_mut(at), cost, era);
+        self.queues.stir(key)
+    }
+
+    /// Counts a request that this limit itself refused for want of room, if it counts such; answers whether it does.
+    pub(super) fn note_refused(&mut self, at: Option<usize>, cost: u64) -> bool {
+        let counted = at.filter(|_| self.params.rule.counts_refused());
+        if let Some(at) = counted {
+            self.params.rule.note_refused(self.table.state_mut(at), cost, self.latest);
+        }
+        counted.is_some()
     }
 
     /// How a rate stands for a key, whose record is `at`, as of the last [`judge`](Self::judge) or
@@ -208,10 +241,16 @@ impl Shard {
         let rule = &self.params.rule;
         let (limit, window) = rule.quota(rate);
         let mut standing = match at {
-            Some(at) => rule.standing(self.table.state(at), rate, next),
-            None => Standing { remaining: limit, grows_at: None },
+            Some(_) if next.is_some() && rule.stands_as_room_says() => Standing { remaining: 0, grows_at: next },
+            Some(at) => rule.standing(self.table.state(at), rate, self.latest),
+            None => rule.fresh(rate),
         };
-        if self.params.stance == Stance::Enforce && self.queues.has(key) {
+        let enforced = self.params.stance == Stance::Enforce;
+        if enforced && rule.counts_waiters() && self.params.max_queue > 0 {
+            let state = state_of(rule, &self.table, at, self.latest);
+            let remaining = self.params.max_queue.saturating_sub(self.queues.waiting(key));
+            standing = Standing { remaining, grows_at: self.queues.next_out(rule, &state, key, self.latest) };
+        } else if enforced && self.queues.has(key) {
             let state = state_of(rule, &self.table, at, self.latest);
             let next = self.queues.plan(rule, &state, key, 1, self.latest).at;
             standing = Standing { remaining: 0, grows_at: Some(next) };
@@ -243,19 +282,26 @@ impl Shard {
         self.queues.shorten(place, deadline);
     }
 
-    /// Whether the same room is there at both instants, as far as time goes.
-    pub(super) fn same_moment(&self, a: Tick, b: Tick) -> bool {
-        self.params.rule.same_moment(a, b)
+    /// When the head of a queue was due: now, or up to [`TIMER_SLACK`] before, when its timer should have rung.
+    pub(super) fn due(&self, place: Place, now: Tick) -> Tick {
+        self.queues.planned(place).filter(|at| *at <= now && now.since(*at) <= TIMER_SLACK).unwrap_or(now)
+    }
+
+    /// Whether a head that comes at `now`, a little after `deadline`, had its room in time, as far as time goes.
+    pub(super) fn was_due(&self, place: Place, deadline: Tick, now: Tick) -> bool {
+        self.params.rule.same_moment(deadline, now) || self.queues.planned(place).is_some_and(|at| at <= deadline)
     }
 
     /// From now on by these parameters; hands back the wakers of all heads, to be woken once no lock is held.
     pub(super) fn switch(&mut self, params: Arc<Params>, keys: &AtomicU64) -> Vec<Waker> {
         let old = std::mem::replace(&mut self.params, params);
         let rule = &self.params.rule;
-        if rule.layout_since(&old.rule) != Layout::Kept {
+        let layout = rule.layout_since(&old.rule);
+        self.era += u64::from(layout == Layout::Reset);
+        if layout != Layout::Kept {
             let (before, latest) = (self.table.len(), self.latest);
             self.table.rebuild(rule.words(), |from, to| {
-                let kept = !old.rule.is_idle(from, latest);
+                let kept = layout != Layout::Reset && !old.rule.is_idle(from, latest);
                 if kept {
                     rule.take_over(&old.rule, from, to, latest);
                 }
@@ -269,6 +315,7 @@ impl Shard {
     /// Forgets every key; the waiters stay.
     pub(super) fn forget_all(&mut self, keys: &AtomicU64) {
         keys.fetch_sub(self.table.len() as u64, Ordering::Relaxed);
+        self.era += 1;
         self.table.clear();
     }
 
@@ -289,6 +336,9 @@ impl Shard {
     /// How long a request of a shadow limit would wait for `room`, if it might.
     fn would_wait(&self, room: Room) -> Option<Span> {
         let params = &*self.params;
+        if matches!(room, Room::OnRelease { .. }) {
+            return (params.max_queue > 0).then_some(params.spec.max_wait).filter(|wait| !wait.is_zero());
+        }
         let wait = Planned::new(room, self.latest).at.since(self.latest);
         (params.max_queue > 0 && wait <= params.spec.max_wait).then_some(wait)
     }
@@ -375,6 +425,7 @@ impl Shard {
             self.counts.evicted_idle += 1;
         } else {
             self.counts.evicted_live += 1;
+            self.era += 1;
         }
     }
 
@@ -397,6 +448,15 @@ fn state_of(rule: &Rule, table: &Table, at: Option<usize>, now: Tick) -> Vec<u64
     let mut state = at.map_or_else(|| vec![0; rule.words()], |at| table.state(at).to_vec());
     rule.advance(&mut state, now);
     state
+}
+
+impl Blocked {
+    /// Whether it is refused, had it only this limit to pass: it arrives now and has to be done within `timeout`.
+    pub(super) fn refuses(&self, now: Tick, timeout: Span) -> bool {
+        let wait = self.max_wait.min(timeout);
+        let late = self.planned.at > now + wait && !self.planned.on_release;
+        wait.is_zero() || late || self.place_at != Some(Tick::ZERO)
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::MAX_LIMITS;
+use super::algorithm::TIMER_SLACK;
 use super::decision::{Decision, Denial};
 use super::limit::Stance;
+use super::permit::Permit;
 use super::policy::Policy;
 use super::queue::Wakers;
 use super::report::Report;
@@ -29,16 +31,12 @@ pub struct Ticket {
 /// What an attempt came to, and whom to wake once no lock is held.
 type Stepped = (Step, [Wakers; 2]);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Step {
-    Admitted,
+    Admitted(Permit),
     Pending(Tick),
     Over(Denial),
 }
-
-/// How late a worker's timer may be: so much after its deadline a head whose room was there in time is still let in,
-/// and one behind it whose turn comes at that very instant is not yet sent away.
-const WAKE_SLACK: Span = Span::from_millis(2);
 
 impl Ticket {
     pub(super) fn new(policy: &Arc<Policy>, asks: &[Ask], arrived: Tick, timeout: Span, wait: Wait) -> Self {
@@ -76,7 +74,7 @@ impl Ticket {
             wakers.wake();
         }
         match step {
-            Step::Admitted => Attempt::Admitted,
+            Step::Admitted(permit) => Attempt::Admitted(permit),
             Step::Pending(wake_at) => Attempt::Pending { wake_at },
             Step::Over(denial) => Attempt::TimedOut(report.refusal(denial)),
         }
@@ -89,7 +87,9 @@ impl Ticket {
             let denial = Denial { limit: wait.limit, rate: 0, why: Why::WaitTimeout, retry_at: None };
             return (Step::Over(denial), Default::default());
         };
-        let slack = now.since(wait.deadline) <= WAKE_SLACK && shard.same_moment(wait.deadline, now);
+        // A timer may be late: so much after its deadline a head whose room was there in time is still let in.
+        let slack = now.since(wait.deadline) <= TIMER_SLACK && shard.was_due(wait.place, wait.deadline, now);
+        let due = shard.due(wait.place, now);
         let in_time = now <= wait.deadline || slack;
         let is_head = shard.is_head(wait.place);
         if shard.stance() == Stance::Closed || !is_head || !in_time {
@@ -97,10 +97,10 @@ impl Ticket {
         }
         match round.ask(Some(wait.limit)) {
             Findings::Fits => {
-                round.commit();
+                let permit = round.commit(due);
                 self.wait = None;
                 let wakers = round.shard(wait.limit).map(|shard| shard.leave(wait.place, true, now));
-                (Step::Admitted, [wakers.unwrap_or_default(), Wakers::default()])
+                (Step::Admitted(permit), [wakers.unwrap_or_default(), Wakers::default()])
             }
             // No hope, as when its own limit was lowered below its cost: it does not hold up those behind it.
             Findings::Impossible(denial) => {
@@ -143,7 +143,7 @@ impl Ticket {
                 let wait = Wait { limit, place, deadline, refused_by };
                 self.wait = Some(wait);
                 let is_head = round.shard(limit).is_some_and(|shard| shard.is_head(place));
-                let wake_at = if is_head { planned.min(deadline) } else { deadline + WAKE_SLACK };
+                let wake_at = if is_head { planned.min(deadline) } else { deadline + TIMER_SLACK };
                 let (step, [replaced, _]) = pending(round, wait, wake_at, waker);
                 (step, [left.unwrap_or_default(), replaced])
             }
@@ -189,7 +189,8 @@ impl Drop for Ticket {
 fn keep_waiting(policy: &Policy, asks: &[Ask], wait: Wait, now: Tick, waker: &Waker) -> Option<Attempt> {
     let key = asks.get(wait.limit)?.key?;
     let mut shard = policy.limits().get(wait.limit)?.lock(key);
-    let last_call = wait.deadline + WAKE_SLACK;
+    // Not sent away before the one ahead of it, whose timer may be late, has made its turn come.
+    let last_call = wait.deadline + TIMER_SLACK;
     if shard.is_head(wait.place) || now >= last_call || shard.stance() == Stance::Closed {
         return None;
     }

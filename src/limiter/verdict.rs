@@ -1,6 +1,7 @@
 use crate::time::{Span, Tick};
 
 use super::key::Fingerprint;
+use super::permit::Permit;
 use super::ticket::Ticket;
 
 /// What one request asks of one limit.
@@ -16,8 +17,8 @@ pub struct Ask {
 #[derive(Debug)]
 #[must_use]
 pub enum Verdict {
-    /// Counted in every limit: go ahead.
-    Admitted,
+    /// Counted in every limit: go ahead, and keep the permit until the request has ended.
+    Admitted(Permit),
     /// It holds a place in one limit's queue: keep the ticket and [attempt](Ticket::attempt) it, at once for the
     /// first time.
     Queued(Ticket),
@@ -59,11 +60,11 @@ pub enum Why {
 }
 
 /// The answer to a waiting request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Attempt {
-    /// Counted in every limit: go ahead.
-    Admitted,
+    /// Counted in every limit: go ahead, and keep the permit until the request has ended.
+    Admitted(Permit),
     /// Attempt again at `wake_at`, or when the waker is woken, whichever is first.
     Pending {
         /// When its room is due, or its patience ends.

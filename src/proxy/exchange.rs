@@ -11,7 +11,7 @@ use super::worker::{View, Worker};
 use crate::admission::{ClientIp, KeyPart};
 use crate::dead_letter::{Draft, Event, Quota, Reason};
 use crate::http1::{Request, Version};
-use crate::limiter::{Fingerprint, Refusal};
+use crate::limiter::{Fingerprint, Permit, Refusal};
 use crate::telemetry::AccessEntry;
 use crate::time::Tick;
 
@@ -40,6 +40,8 @@ pub struct Exchange {
     pub body_here: usize,
     /// Where in what came in the next request begins, once this one is complete.
     pub rest_at: usize,
+    /// What its limits get back when it ends, whatever the end is.
+    pub permit: Permit,
     /// What happened to it so far.
     pub story: Story,
     /// Bytes of the response's body that went out.
@@ -88,6 +90,7 @@ impl Exchange {
             head_bytes,
             body_here: 0,
             rest_at: head_bytes,
+            permit: Permit::default(),
             story: Story::default(),
             bytes_sent: 0,
             begun: false,

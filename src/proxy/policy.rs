@@ -76,7 +76,8 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
 }
 
 /// Does with an admitted request what its route says.
-pub fn admit(exchange: &mut Exchange, admitted: Admitted) -> Next {
+pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
+    exchange.permit = admitted.take_permit();
     let route = admitted.route();
     count_admitted(&exchange.view, &exchange.story, &exchange.scratch.report, route);
     let Exchange { view, scratch, story, .. } = &mut *exchange;

@@ -180,7 +180,7 @@ mod tests {
         let mut report = Report::default();
         for _ in 0..times {
             let verdict = policy.check(&[ask, ask], Span::MAX, Tick::ZERO, &mut report);
-            assert!(matches!(verdict, Verdict::Admitted));
+            assert!(matches!(verdict, Verdict::Admitted(_)));
         }
         let mut lines = Lines::default();
         write(families, &report, |limit| ["one", "two"][limit], refused, &mut Vec::new(), &mut lines);

@@ -4,6 +4,7 @@
 
 mod aborts;
 mod command_line;
+mod concurrency;
 mod dead_letters;
 mod desync;
 mod draining;

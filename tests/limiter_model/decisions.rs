@@ -100,7 +100,7 @@ proptest! {
                     let real =
                         policy.check(&asks(key, cost)[..1], Span::from_nanos(timeout), Tick::from_nanos(now), &mut report);
                     let seen = match real {
-                        Verdict::Admitted => {
+                        Verdict::Admitted(_) => {
                             at_once += 1;
                             NaiveVerdict::Admitted
                         }

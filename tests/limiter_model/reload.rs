@@ -102,7 +102,7 @@ proptest! {
                     let verdict =
                         policy.check(&asks(1, cost)[..1], Span::MAX, Tick::from_nanos(now), &mut Report::default());
                     match verdict {
-                        Verdict::Admitted => past.admit(now, cost)?,
+                        Verdict::Admitted(_) => past.admit(now, cost)?,
                         Verdict::Refused(refusal) => prop_assert!(refusal.retry_at.is_none_or(|at| at.as_nanos() >= now)),
                         Verdict::Queued(ticket) => {
                             queued += 1;
@@ -139,7 +139,7 @@ proptest! {
         let last = limit.spec();
         for _ in 0..past.rate.limit.min(50) {
             let verdict = policy.check(&asks(1, 1)[..1], Span::MAX, Tick::from_nanos(now), &mut Report::default());
-            prop_assert!(matches!(verdict, Verdict::Admitted), "{:?}", last);
+            prop_assert!(matches!(verdict, Verdict::Admitted(_)), "{:?}", last);
         }
     }
 }

@@ -176,7 +176,7 @@ proptest! {
         let mut gate = Gate::new(&settings);
         let (mut log, mut queued, mut refused) = (Vec::new(), 0, 0);
         gate.play(&arrivals, true, |id, verdict, now| match verdict {
-            Verdict::Admitted => log.push((now, id)),
+            Verdict::Admitted(_) => log.push((now, id)),
             Verdict::Queued(_) => queued += 1,
             Verdict::Refused(_) => refused += 1,
         });

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use sluicegate::limiter::{Attempt, Report, Ticket};
+use sluicegate::limiter::{Attempt, Permit, Report, Ticket};
 use sluicegate::time::Tick;
 
 /// Remembers that it was woken.
@@ -70,7 +70,7 @@ impl Workers {
                 continue;
             }
             let waiting = self.waiting.remove(index);
-            self.ends.push(End { id: waiting.id, at: now, admitted: attempt == Attempt::Admitted });
+            self.ends.push(End { id: waiting.id, at: now, admitted: attempt == Attempt::Admitted(Permit::default()) });
         }
         self.now = self.now.max(until);
     }

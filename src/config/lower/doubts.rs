@@ -1,15 +1,15 @@
 //! Settings of a limit that are valid one by one, and hardly meant together: warnings.
 
 use crate::config::reader::Node;
-use crate::limiter::{Bound, Rate, TimerWheel};
+use crate::limiter::{Algorithm, Bound, Rate, TimerWheel};
 use crate::time::Span;
 
 /// Bytes that a full table of one limit may take without a word.
 const QUIET_TABLE_BYTES: u64 = 1 << 30;
 
 /// Warns of a table that could take more than 1 GiB.
-pub(super) fn check_table(place: &Node<'_>, wheel: &TimerWheel, max_keys: u64) {
-    let key_bytes = key_bytes(wheel);
+pub(super) fn check_table(place: &Node<'_>, algorithm: &Algorithm, max_keys: u64) {
+    let key_bytes = algorithm.bytes_per_key();
     // Tables are at most four fifths full.
     let bytes = max_keys.saturating_mul(key_bytes).saturating_mul(5) / 4;
     if bytes > QUIET_TABLE_BYTES {
@@ -17,24 +17,13 @@ pub(super) fn check_table(place: &Node<'_>, wheel: &TimerWheel, max_keys: u64) {
         let tenths = bytes.saturating_mul(10) >> 30;
         let (whole, tenth) = (tenths / 10, tenths % 10);
         let message = format!("{max_keys} keys of {key_bytes} bytes each may take {whole}.{tenth} GiB of memory");
-        place.warning(message, format!("if that is too much, set max_keys = {fits}, or have fewer slots"));
-    }
-}
-
-/// A fingerprint, and for each rate a word and the counts in the narrowest of 1, 2, 4 and 8 bytes.
-fn key_bytes(wheel: &TimerWheel) -> u64 {
-    let extra = u64::from(wheel.bound() == Bound::Strict);
-    let rings = wheel.rates().iter().enumerate().map(|(index, rate)| {
-        let width = match rate.limit() {
-            0..=0xff => 1,
-            0x100..=0xffff => 2,
-            0x1_0000..=0xffff_ffff => 4,
-            _ => 8,
+        let or = match algorithm {
+            Algorithm::TimerWheel(_) | Algorithm::SlidingWindow(_) => ", or have fewer slots",
+            Algorithm::SlidingLog(_) => ", or use sliding-counter",
+            _ => "",
         };
-        let slots = u64::from(wheel.slots_of(index).unwrap_or(1)) + extra;
-        8 + (slots * width).next_multiple_of(8)
-    });
-    8 + rings.sum::<u64>()
+        place.warning(message, format!("if that is too much, set max_keys = {fits}{or}"));
+    }
 }
 
 /// Warns of a wait that the timeout of the same limit always cuts short.
@@ -46,18 +35,28 @@ pub(super) fn check_wait(timeout_node: &Node<'_>, max_wait: Span, timeout: Span)
 }
 
 /// Warns of each rate that can never refuse anything, because another one does so first.
-pub(super) fn check_rates(rate_node: &Node<'_>, wheel: &TimerWheel) {
-    for (index, rate) in wheel.rates().iter().enumerate() {
-        let stricter = wheel.rates().iter().enumerate().find(|(other_index, other)| {
+pub(super) fn check_rates(rate_node: &Node<'_>, algorithm: &Algorithm) {
+    let covers = |a, b| match algorithm {
+        Algorithm::TimerWheel(wheel) => covers(wheel, a, b),
+        other => has_less(other.rates(), a, b),
+    };
+    for (index, rate) in algorithm.rates().iter().enumerate() {
+        let stricter = algorithm.rates().iter().enumerate().find(|(other_index, other)| {
             let is_twin = *other == rate;
             // Of two that are the same the later one is too many.
-            *other_index != index && (!is_twin || *other_index < index) && covers(wheel, *other_index, index)
+            *other_index != index && (!is_twin || *other_index < index) && covers(*other_index, index)
         });
         if let Some((_, stricter)) = stricter {
             let message = format!("the rate {rate} never refuses anything: {stricter} is stricter over every span");
             rate_node.warning(message, format!("remove \"{rate}\", or give it a smaller count"));
         }
     }
+}
+
+/// Whether rate `a` has no more than rate `b` for a window of the same length.
+fn has_less(rates: &[Rate], a: usize, b: usize) -> bool {
+    let (Some(a), Some(b)) = (rates.get(a), rates.get(b)) else { return false };
+    a.window() == b.window() && a.limit() <= b.limit()
 }
 
 /// Whether rate `a` surely admits no more than rate `b` does over all that `b` counts. When in doubt, no.

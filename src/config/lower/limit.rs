@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::algorithm::{self, Lowered, QUEUES};
 use super::doubts;
 use super::names::{Name, name};
 use super::sections::TIMEOUTS;
@@ -10,9 +11,7 @@ use crate::admission::{KeyError, KeyExpr, OnMissingKey};
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::LimitRule;
 use crate::config::reader::{Node, Reader};
-use crate::limiter::{
-    Algorithm, Bound, LimitSpec, MAX_COUNT, MAX_RATES, MAX_SLOTS, Mode, OnFull, Rate, TimerWheel, TimerWheelError,
-};
+use crate::limiter::{Algorithm, LimitSpec, MAX_COUNT, MAX_RATES, Mode, OnFull, Rate};
 use crate::time::Span;
 
 const STATUS: u16 = 429;
@@ -23,8 +22,6 @@ const STATUSES: RangeInclusive<u64> = 400..=599;
 
 /// A request that waits longer than this has no client any more.
 const WAITS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
-
-const QUEUES: RangeInclusive<u64> = 1..=1_000_000;
 
 /// The upper end is 10 GB of small keys.
 const KEYS: RangeInclusive<u64> = 1..=100_000_000;
@@ -37,41 +34,8 @@ pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 const KEY_SOURCES: &str =
     "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user and global";
 
-const LATER_ALGORITHMS: [&str; 10] = [
-    "token-bucket",
-    "gcra",
-    "leaky-bucket",
-    "fixed-window",
-    "sliding-window",
-    "sliding-counter",
-    "sliding-log",
-    "smooth-bursty",
-    "warm-up",
-    "concurrency",
-];
-
-const LATER: [&str; 20] = [
-    "active",
-    "align",
-    "bandwidth",
-    "burst",
-    "cold_factor",
-    "cost_from_response",
-    "count_refused",
-    "count_when",
-    "exempt",
-    "max_burst_seconds",
-    "max_cost",
-    "max_in_flight",
-    "max_waiting",
-    "min_difference",
-    "penalty",
-    "plans",
-    "refill",
-    "refusal",
-    "slot_limit",
-    "warm_up",
-];
+const LATER: [&str; 9] =
+    ["active", "bandwidth", "cost_from_response", "count_when", "exempt", "max_cost", "penalty", "plans", "refusal"];
 
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>) {
@@ -85,7 +49,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
         "on_missing_key",
         &[("client-ip", OnMissingKey::ClientIp), ("skip", OnMissingKey::Skip), ("refuse", OnMissingKey::Refuse)],
     );
-    let (rates, algorithm, rate_place) = algorithm(&mut reader);
+    let Lowered { algorithm, place } = algorithm::lower(&mut reader);
     let mode = choice(&mut reader, "mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
     let on_full = choice(
         &mut reader,
@@ -94,7 +58,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
     );
     let keys_node = reader.optional("max_keys");
     let max_keys = keys_node.as_ref().map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
-    let (max_wait, max_queue) = waiting(&mut reader);
+    let (max_wait, max_queue) = waiting(&mut reader, algorithm.as_ref(), place.as_ref());
     let timeout_node = reader.optional("timeout");
     let timeout = timeout_node.as_ref().map_or(Some(None), |node| node.duration_or_none(&TIMEOUTS));
     let status = reader.optional("status").map_or(Some(u64::from(STATUS)), |node| node.integer(STATUSES));
@@ -105,12 +69,12 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
     if let (Some(node), Some(Some(cost))) = (&cost_node, cost)
         && mode != Some(Mode::Off)
     {
-        check_fits(node, cost, &rates, None);
+        check_fits(node, cost, algorithm.as_ref(), None);
     }
     if mode.is_some_and(|mode| mode != Mode::Off) {
-        if let (Some(Algorithm::TimerWheel(wheel)), Some(rate_place)) = (&algorithm, &rate_place) {
-            doubts::check_rates(rate_place, wheel);
-            doubts::check_table(keys_node.as_ref().unwrap_or(rate_place), wheel, max_keys.unwrap_or(0));
+        if let (Some(algorithm), Some(place)) = (&algorithm, &place) {
+            doubts::check_rates(place, algorithm);
+            doubts::check_table(keys_node.as_ref().unwrap_or(place), algorithm, max_keys.unwrap_or(0));
         }
         // In shadow mode nobody waits and no timeout of a limit holds.
         if let (Some(Mode::Enforce), Some(node), Some(max_wait), Some(Some(timeout))) =
@@ -193,72 +157,38 @@ pub(super) fn cost(node: &Node<'_>) -> Option<u64> {
     }
 }
 
-/// Reports a cost that no window of the limit can hold. `limit` is its name where the cost is the route's.
-pub(super) fn check_fits(node: &Node<'_>, cost: u64, rates: &[Rate], limit: Option<&str>) {
-    // All rates must hold, so the smallest decides.
-    let Some(tightest) = rates.iter().min_by_key(|rate| rate.limit()) else { return };
-    if cost > tightest.limit() {
-        let of = limit.map(|name| format!(" of the limit {}", quoted(name))).unwrap_or_default();
-        let message =
-            format!("a cost of {cost} never fits into the rate {tightest}{of}: every request would be refused");
-        node.error(message, format!("lower the cost to at most {}, or raise the rate", tightest.limit()));
+/// Reports a cost that the limit never admits. `limit` is its name where the cost is the route's.
+pub(super) fn check_fits(node: &Node<'_>, cost: u64, algorithm: Option<&Algorithm>, limit: Option<&str>) {
+    let Some((algorithm, most)) = algorithm.map(|algorithm| (algorithm, algorithm.largest_cost())) else { return };
+    if cost <= most {
+        return;
     }
+    // All rates must hold, so the smallest decides.
+    let tightest = || algorithm.rates().iter().min_by_key(|rate| rate.limit()).map(ToString::to_string);
+    let (into, raise) = match algorithm {
+        Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => (format!("a burst of {most}"), "the burst"),
+        Algorithm::Concurrency(_) => (format!("a max_in_flight of {most}"), "max_in_flight"),
+        Algorithm::SlidingWindow(_) => (format!("a slot_limit of {most}"), "slot_limit"),
+        Algorithm::LeakyBucket(_) | Algorithm::SmoothBursty(_) | Algorithm::WarmUp(_) => {
+            ("a hundred years".to_owned(), "the rate")
+        }
+        _ => (format!("the rate {}", tightest().unwrap_or_default()), "the rate"),
+    };
+    let of = limit.map(|name| format!(" of the limit {}", quoted(name))).unwrap_or_default();
+    let message = format!("a cost of {cost} never fits into {into}{of}: every request would be refused");
+    node.error(message, format!("lower the cost to at most {most}, or raise {raise}"));
 }
 
 /// A word with a default, which is the first one.
-fn choice<T: Copy>(reader: &mut Reader<'_>, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+pub(super) fn choice<T: Copy>(reader: &mut Reader<'_>, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
     match reader.optional(key) {
         Some(node) => node.choice(words, &[]),
         None => words.first().map(|(_, meaning)| *meaning),
     }
 }
 
-/// The algorithm, its rates also where the rest is wrong, and their place.
-fn algorithm<'t>(reader: &mut Reader<'t>) -> (Vec<Rate>, Option<Algorithm>, Option<Node<'t>>) {
-    let known = match reader.optional("algorithm") {
-        Some(node) => node.choice(&[("timer-wheel", ())], &LATER_ALGORITHMS),
-        None => Some(()),
-    };
-    let bounds = [("sliding", Bound::Sliding), ("slot", Bound::Slot), ("strict", Bound::Strict)];
-    let bound = choice(reader, "bound", &bounds);
-    let slots_node = reader.optional("slots");
-    let slots = match &slots_node {
-        Some(node) => node.integer(1..=u64::from(MAX_SLOTS)).map(|slots| u32::try_from(slots).ok()),
-        None => Some(None),
-    };
-    // An algorithm of a later version may do without a rate.
-    let rate_node = if known.is_some() { reader.required("rate", "\"100/s\"") } else { reader.optional("rate") };
-    let Some(rate_node) = rate_node else { return (Vec::new(), None, None) };
-    let rate_place = rate_node.place();
-    let rates = rates(rate_node);
-    let (Some(()), Some(rates), Some(bound), Some(slots)) = (known, &rates, bound, slots) else {
-        return (rates.unwrap_or_default(), None, Some(rate_place));
-    };
-    if let (Bound::Slot, Some(node), Some(2..)) = (bound, &slots_node, slots) {
-        node.warning("`slots` has no effect: bound = \"slot\" always has one slot", "remove `slots`, or the bound");
-    }
-    let algorithm = match TimerWheel::new(rates, slots, bound) {
-        Ok(wheel) => Some(Algorithm::TimerWheel(wheel)),
-        Err(error) => {
-            report(&error, slots_node.as_ref().unwrap_or(&rate_place), &rate_place);
-            None
-        }
-    };
-    (rates.clone(), algorithm, Some(rate_place))
-}
-
-fn report(error: &TimerWheelError, slots_node: &Node<'_>, rate_node: &Node<'_>) {
-    match error {
-        TimerWheelError::Slots { rate, slots, nearest } => {
-            let message = format!("{slots} slots do not divide the window of {rate}");
-            let help = format!("use slots = {nearest}, the nearest that does (equal slots of at least 1ms)");
-            slots_node.error(message, help);
-        }
-        other => rate_node.error("`rate` makes no timer wheel", other.to_string()),
-    }
-}
-
-fn rates(node: Node<'_>) -> Option<Vec<Rate>> {
+/// The rates of `rate`, one or an array.
+pub(super) fn rates(node: Node<'_>) -> Option<Vec<Rate>> {
     let place = node.place();
     let nodes = node.one_or_many();
     if nodes.is_empty() || nodes.len() > MAX_RATES {
@@ -279,8 +209,29 @@ fn rates(node: Node<'_>) -> Option<Vec<Rate>> {
 
 /// `max_wait` and `max_queue`.
 #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-fn waiting(reader: &mut Reader<'_>) -> (Option<Span>, Option<Option<u64>>) {
-    let max_wait = reader.optional("max_wait").map_or(Some(Span::ZERO), |node| node.duration(&WAITS));
+fn waiting(
+    reader: &mut Reader<'_>,
+    algorithm: Option<&Algorithm>,
+    place: Option<&Node<'_>>,
+) -> (Option<Span>, Option<Option<u64>>) {
+    let wait_node = reader.optional("max_wait");
+    let default = algorithm.map_or(Span::ZERO, Algorithm::default_max_wait);
+    let max_wait = wait_node.as_ref().map_or(Some(default), |node| node.duration(&WAITS));
+    if let (Some(Algorithm::WarmUp(warm_up)), Some(max_wait), Some(place)) = (algorithm, max_wait, place)
+        && warm_up.coldest() > max_wait
+    {
+        // Of a cold key only the first request would ever get in.
+        let (coldest, node) = (warm_up.coldest(), wait_node.as_ref().unwrap_or(place));
+        let message = format!("cold requests are up to {coldest} apart, and wait at most {max_wait}");
+        node.error(message, format!("set max_wait = \"{coldest}\" or more, a smaller cold_factor, or a faster rate"));
+    }
+    if let (Some(Algorithm::LeakyBucket(_)), Some(node), Some(Span::ZERO)) = (algorithm, &wait_node, max_wait) {
+        node.warning("a leaky bucket makes requests wait: with max_wait = 0s it refuses them", "remove max_wait");
+    }
+    // A leaky bucket has its own word for it, and another one has been reported.
+    if matches!(algorithm, Some(Algorithm::LeakyBucket(_))) {
+        return (max_wait, Some(None));
+    }
     let queue_node = reader.optional("max_queue");
     if let (Some(node), Some(Span::ZERO)) = (&queue_node, max_wait) {
         let message = "`max_queue` has no effect: nobody waits while `max_wait` is 0s";

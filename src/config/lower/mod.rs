@@ -3,6 +3,7 @@
 //! The rule: `None` is returned only after a finding was reported, so a file without errors always has a model.
 
 mod address;
+mod algorithm;
 mod dead_letter;
 mod doubts;
 mod limit;

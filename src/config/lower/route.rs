@@ -41,7 +41,7 @@ pub(super) fn lower(
         for index in used.iter().flatten() {
             let counting = limits.item(*index).filter(|rule| rule.cost.is_none() && rule.spec.mode != Mode::Off);
             if let Some(rule) = counting {
-                limit::check_fits(node, cost, rule.spec.algorithm.rates(), Some(limits.name(*index)));
+                limit::check_fits(node, cost, Some(&rule.spec.algorithm), Some(limits.name(*index)));
             }
         }
     }

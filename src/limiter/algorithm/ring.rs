@@ -1,13 +1,13 @@
+use super::several::Meter;
+use super::{Layout, Moment, Room, Standing};
 use crate::time::{Span, Tick};
-
-use super::Room;
 
 /// The shape of one ring: how many were admitted in each of the last slots of one rate, for one key.
 ///
 /// A ring lives in a chunk of words: the index of its newest slot, then the counts, packed in lanes of the narrowest
 /// width that holds the limit. Slot `k` is `[k w, (k+1) w)` from tick 0 and lives in lane `k mod summed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ring {
+pub(in crate::limiter) struct Ring {
     pub(super) limit: u64,
     pub(super) window: Span,
     /// Slots per window.
@@ -108,27 +108,18 @@ impl Ring {
         }
     }
 
-    /// Words per chunk.
-    pub(super) fn words(&self) -> usize {
-        self.words
-    }
-
-    pub(super) fn ceiling(&self) -> u64 {
-        self.ceiling
-    }
-
     /// Nanoseconds that the summed slots cover.
-    pub(super) fn coverage(&self) -> u64 {
+    fn coverage(&self) -> u64 {
         self.slot_nanos.saturating_mul(self.summed)
     }
 
     /// Both keep their counts in the same slots; the limits may differ.
-    pub(super) fn same_slots(&self, other: &Self) -> bool {
+    fn same_slots(&self, other: &Self) -> bool {
         self.slot_nanos == other.slot_nanos && self.summed == other.summed
     }
 
     /// Both keep them in the same words.
-    pub(super) fn same_layout(&self, other: &Self) -> bool {
+    fn same_layout(&self, other: &Self) -> bool {
         self.same_slots(other) && self.lane == other.lane
     }
 
@@ -173,6 +164,22 @@ impl Ring {
         gone >= self.summed || self.oldest_first(chunk).skip(gone as usize).all(|(_, count)| count == 0)
     }
 
+    /// What is counted in the newest slot.
+    pub(super) fn newest(&self, chunk: &[u64]) -> u64 {
+        let (word, up) = self.lane.place(last_of(chunk) % self.summed);
+        (chunk.get(1 + word).copied().unwrap_or(0) >> up) & self.lane.mask()
+    }
+
+    /// When the newest slot begins.
+    pub(super) fn newest_from(&self, chunk: &[u64]) -> Tick {
+        Tick::from_nanos(last_of(chunk).saturating_mul(self.slot_nanos))
+    }
+
+    /// When the slot after the newest begins.
+    pub(super) fn newest_until(&self, chunk: &[u64]) -> Tick {
+        Tick::from_nanos(last_of(chunk).saturating_add(1).saturating_mul(self.slot_nanos))
+    }
+
     /// When `cost` more fits, counted from the newest slot.
     #[inline]
     pub(super) fn room(&self, chunk: &[u64], cost: u64) -> Room {
@@ -196,15 +203,11 @@ impl Ring {
         self.add(counts, *last % self.summed, cost);
     }
 
-    /// How many more of cost 1 fit, and when that number grows. `next` is when one of them fits, if [`room`](Self::room)
-    /// has said so.
-    pub(super) fn standing(&self, chunk: &[u64], next: Option<Tick>) -> (u64, Option<Tick>) {
+    /// How many more of cost 1 fit, and when that number grows.
+    pub(super) fn standing(&self, chunk: &[u64]) -> (u64, Option<Tick>) {
         let sum = self.sum(chunk);
         if sum == 0 {
             return (self.limit, None);
-        }
-        if next.is_some() && sum >= self.limit {
-            return (0, next);
         }
         // Above the limit (it was lowered) the first slots to go only bring the sum down to it.
         let grows = sum.saturating_sub(self.limit) + 1;
@@ -295,6 +298,83 @@ impl Ring {
     }
 }
 
+impl Meter for Ring {
+    fn words(&self) -> usize {
+        self.words
+    }
+
+    fn quota(&self) -> (u64, Span) {
+        (self.limit, self.window)
+    }
+
+    #[inline]
+    fn largest(&self) -> u64 {
+        self.limit
+    }
+
+    fn fresh(&self) -> u64 {
+        self.limit
+    }
+
+    #[inline]
+    fn advance(&self, chunk: &mut [u64], now: Tick) {
+        Self::advance(self, chunk, now);
+    }
+
+    #[inline]
+    fn room(&self, chunk: &[u64], cost: u64, _: Tick) -> Room {
+        Self::room(self, chunk, cost)
+    }
+
+    #[inline]
+    fn commit(&self, chunk: &mut [u64], cost: u64, _: Moment) {
+        Self::commit(self, chunk, cost);
+    }
+
+    #[inline]
+    fn standing(&self, chunk: &[u64], _: Tick) -> Standing {
+        let (remaining, grows_at) = Self::standing(self, chunk);
+        Standing { remaining, grows_at }
+    }
+
+    fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
+        self.is_empty_at(chunk, now)
+    }
+
+    fn same_moment(&self, a: Tick, b: Tick) -> bool {
+        self.slot_at(a) == self.slot_at(b)
+    }
+
+    fn layout_since(&self, old: &Self) -> Layout {
+        if self.same_layout(old) {
+            Layout::Kept
+        } else if self.same_slots(old) {
+            Layout::Repacked
+        } else {
+            Layout::Rescaled
+        }
+    }
+
+    /// The one with the same slots, else the finest history that reaches far enough back, else the longest.
+    fn source(&self, index: usize, olds: &[Self]) -> Option<usize> {
+        let same = |at: &usize| olds.get(*at).is_some_and(|old| old.same_slots(self));
+        let all = || olds.iter().enumerate();
+        Some(index).filter(same).or_else(|| (0..olds.len()).find(same)).or_else(|| {
+            let reaching = all().filter(|(_, old)| old.coverage() >= self.coverage());
+            let nearest = reaching.min_by_key(|(_, old)| old.coverage());
+            nearest.or_else(|| all().max_by_key(|(_, old)| old.coverage())).map(|(at, _)| at)
+        })
+    }
+
+    fn remembering(&self, old: &Self) -> Self {
+        Self::new(self.limit, self.window, self.slots, self.summed as u32, old.ceiling)
+    }
+
+    fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
+        Self::take_over(self, old, from, to, latest);
+    }
+}
+
 fn last_of(chunk: &[u64]) -> u64 {
     chunk.first().copied().unwrap_or(0)
 }
@@ -356,7 +436,7 @@ mod tests {
         assert_eq!(ring.room(&chunk, 1), Room::At { at: at(1000), rate: 0 });
         assert_eq!(ring.room(&chunk, 3), Room::At { at: at(1900), rate: 0 });
         assert_eq!(ring.room(&chunk, 4), Room::Never { rate: 0 });
-        assert_eq!(ring.standing(&chunk, None), (0, Some(at(1000))));
+        assert_eq!(ring.standing(&chunk), (0, Some(at(1000))));
         ring.advance(&mut chunk, Tick::from_nanos(999_999_999));
         assert_eq!(ring.sum(&chunk), 3);
         ring.advance(&mut chunk, at(1000));
@@ -382,7 +462,7 @@ mod tests {
     #[test]
     fn a_lowered_limit_frees_room_only_below_it() {
         let old = Ring::new(300, SECOND, 10, 10, 0);
-        let ring = Ring::new(5, SECOND, 10, 10, old.ceiling());
+        let ring = Ring::new(5, SECOND, 10, 10, 0).remembering(&old);
         assert!(ring.same_layout(&old), "the counts of 300 still fit");
         let mut chunk = empty(&old);
         old.commit(&mut chunk, 2);
@@ -390,7 +470,7 @@ mod tests {
         old.commit(&mut chunk, 296);
         old.advance(&mut chunk, at(200));
         old.commit(&mut chunk, 2);
-        assert_eq!(ring.standing(&chunk, None), (0, Some(at(1100))), "not yet when the first two go");
+        assert_eq!(ring.standing(&chunk), (0, Some(at(1100))), "not yet when the first two go");
         assert_eq!(ring.room(&chunk, 4), Room::At { at: at(1200), rate: 0 });
     }
 
@@ -402,7 +482,7 @@ mod tests {
             old.advance(&mut from, at(millis));
             old.commit(&mut from, 1);
         }
-        let ring = Ring::new(10, SECOND, 4, 4, old.ceiling());
+        let ring = Ring::new(10, SECOND, 4, 4, 0).remembering(&old);
         let mut to = empty(&ring);
         ring.take_over(&old, &from, &mut to, at(949));
         // Ends 100, 300 and (not 1000 but) 949 ms: slots 0, 1 and 3 of 250 ms.
@@ -443,7 +523,7 @@ mod tests {
             };
             prop_assert_eq!(ring.room(&chunk, cost), expected);
             if let Room::At { at, .. } = ring.room(&chunk, 1) {
-                prop_assert_eq!(ring.standing(&chunk, Some(at)), ring.standing(&chunk, None), "asked or told");
+                prop_assert_eq!(ring.standing(&chunk), (0, Some(at)), "who has been told need not ask");
             }
         }
     }

@@ -1,10 +1,9 @@
 use std::fmt;
 
 use super::ring::Ring;
-use super::{Layout, Room, Standing};
 use crate::limiter::MAX_RATES;
 use crate::limiter::quota::Rate;
-use crate::time::{Span, Tick};
+use crate::time::Span;
 
 /// The most slots per window. What a key costs grows with them.
 pub const MAX_SLOTS: u32 = 3_600;
@@ -76,7 +75,11 @@ impl TimerWheel {
         if rates.len() > MAX_RATES {
             return Err(TimerWheelError::TooManyRates { given: rates.len() });
         }
-        let slots = rates.iter().map(|rate| slots_for(*rate, slots, bound)).collect::<Result<_, _>>()?;
+        let slots_of = |rate: &Rate| {
+            let default = if rate.window() < LONG_WINDOW { 10 } else { 60 };
+            slots_for(*rate, slots, default, bound)
+        };
+        let slots = rates.iter().map(slots_of).collect::<Result<_, _>>()?;
         Ok(Self { rates: rates.to_vec(), slots, bound })
     }
 
@@ -93,6 +96,15 @@ impl TimerWheel {
     /// The slots per window of the `i`-th rate; `None` if there is no such rate.
     pub fn slots_of(&self, i: usize) -> Option<u32> {
         self.slots.get(i).copied()
+    }
+
+    /// A ring for each rate, without a past.
+    pub(super) fn rings(&self) -> Vec<Ring> {
+        let ring = |(rate, slots): (&Rate, &u32)| {
+            let summed = if self.bound == Bound::Strict { slots + 1 } else { *slots };
+            Ring::new(rate.limit(), rate.window(), *slots, summed, 0)
+        };
+        self.rates.iter().zip(&self.slots).map(ring).collect()
     }
 }
 
@@ -115,12 +127,12 @@ impl fmt::Display for TimerWheelError {
 
 impl std::error::Error for TimerWheelError {}
 
-fn slots_for(rate: Rate, slots: Option<u32>, bound: Bound) -> Result<u32, TimerWheelError> {
+/// The slots of a window: `slots` if they divide it; if not given, the number nearest to `default` that does.
+pub(super) fn slots_for(rate: Rate, slots: Option<u32>, default: u32, bound: Bound) -> Result<u32, TimerWheelError> {
     let window = rate.window();
     if window < MIN_SLOT {
         return Err(TimerWheelError::WindowTooShort { rate });
     }
-    let default = if window < LONG_WINDOW { 10 } else { 60 };
     match (bound, slots) {
         (Bound::Slot, _) => Ok(1),
         (_, Some(slots)) if divides(window, slots) => Ok(slots),
@@ -145,140 +157,12 @@ fn nearest(window: Span, slots: u32) -> u32 {
         .unwrap_or(1)
 }
 
-/// The rings of one limit, side by side in the words of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::limiter) struct Rings(Vec<Ring>);
-
-impl Rings {
-    pub(super) fn new(wheel: &TimerWheel, previous: Option<&Self>) -> Self {
-        let ring = |(index, rate): (usize, &Rate)| {
-            let slots = wheel.slots_of(index).unwrap_or(1);
-            let summed = if wheel.bound == Bound::Strict { slots + 1 } else { slots };
-            let ring = Ring::new(rate.limit(), rate.window(), slots, summed, 0);
-            let source = previous.and_then(|previous| previous.source_of(&ring, index));
-            let ceiling = source.map_or(0, |(_, old)| old.ceiling());
-            Ring::new(rate.limit(), rate.window(), slots, summed, ceiling)
-        };
-        Self(wheel.rates.iter().enumerate().map(ring).collect())
-    }
-
-    pub(super) fn words(&self) -> usize {
-        self.0.iter().map(Ring::words).sum()
-    }
-
-    pub(super) fn rates(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn quota(&self, rate: usize) -> (u64, Span) {
-        self.0.get(rate).map_or((0, Span::ZERO), |ring| (ring.limit, ring.window))
-    }
-
-    pub(super) fn too_costly(&self, cost: u64) -> Option<usize> {
-        self.0.iter().position(|ring| cost > ring.limit)
-    }
-
-    #[inline]
-    pub(super) fn advance(&self, mut state: &mut [u64], now: Tick) {
-        for ring in &self.0 {
-            let Some((chunk, rest)) = state.split_at_mut_checked(ring.words()) else { return };
-            ring.advance(chunk, now);
-            state = rest;
-        }
-    }
-
-    #[inline]
-    pub(super) fn room(&self, state: &[u64], cost: u64) -> Room {
-        let mut all = Room::Now;
-        for (rate, (ring, chunk)) in self.chunks(state).enumerate() {
-            match ring.room(chunk, cost) {
-                Room::Now => {}
-                Room::Never { .. } => return Room::Never { rate },
-                Room::At { at, .. } => match all {
-                    Room::At { at: latest, .. } if latest >= at => {}
-                    _ => all = Room::At { at, rate },
-                },
-            }
-        }
-        all
-    }
-
-    #[inline]
-    pub(super) fn commit(&self, mut state: &mut [u64], cost: u64) {
-        for ring in &self.0 {
-            let Some((chunk, rest)) = state.split_at_mut_checked(ring.words()) else { return };
-            ring.commit(chunk, cost);
-            state = rest;
-        }
-    }
-
-    pub(super) fn standing(&self, state: &[u64], rate: usize, next: Option<Tick>) -> Standing {
-        let Some((ring, chunk)) = self.chunks(state).nth(rate) else {
-            return Standing { remaining: 0, grows_at: None };
-        };
-        let (remaining, grows_at) = ring.standing(chunk, next);
-        Standing { remaining, grows_at }
-    }
-
-    pub(super) fn is_idle(&self, state: &[u64], now: Tick) -> bool {
-        self.chunks(state).all(|(ring, chunk)| ring.is_empty_at(chunk, now))
-    }
-
-    pub(super) fn recency(state: &[u64]) -> u64 {
-        state.first().copied().unwrap_or(0)
-    }
-
-    pub(super) fn same_moment(&self, a: Tick, b: Tick) -> bool {
-        self.0.iter().all(|ring| ring.slot_at(a) == ring.slot_at(b))
-    }
-
-    pub(super) fn layout_since(&self, old: &Self) -> Layout {
-        let pairs = || self.0.iter().zip(&old.0);
-        if self.0.len() != old.0.len() || !pairs().all(|(new, old)| new.same_slots(old)) {
-            Layout::Rescaled
-        } else if pairs().all(|(new, old)| new.same_layout(old)) {
-            Layout::Kept
-        } else {
-            Layout::Repacked
-        }
-    }
-
-    pub(super) fn take_over(&self, old: &Self, from: &[u64], mut to: &mut [u64], latest: Tick) {
-        for (index, ring) in self.0.iter().enumerate() {
-            let Some((chunk, rest)) = to.split_at_mut_checked(ring.words()) else { return };
-            if let Some((source, old_ring)) = old.source_of(ring, index)
-                && let Some((_, from)) = old.chunks(from).nth(source)
-            {
-                ring.take_over(old_ring, from, chunk, latest);
-            }
-            to = rest;
-        }
-    }
-
-    /// The ring here that knows best what a new ring should start from: the one with the same slots, else the finest
-    /// history that reaches far enough back, else the longest.
-    fn source_of(&self, new: &Ring, index: usize) -> Option<(usize, &Ring)> {
-        let same = |at: usize| self.0.get(at).filter(|old| old.same_slots(new)).map(|old| (at, old));
-        same(index).or_else(|| (0..self.0.len()).find_map(same)).or_else(|| {
-            let reaching = self.0.iter().enumerate().filter(|(_, old)| old.coverage() >= new.coverage());
-            reaching
-                .min_by_key(|(_, old)| old.coverage())
-                .or_else(|| self.0.iter().enumerate().max_by_key(|(_, old)| old.coverage()))
-        })
-    }
-
-    fn chunks<'a>(&'a self, mut state: &'a [u64]) -> impl Iterator<Item = (&'a Ring, &'a [u64])> + 'a {
-        self.0.iter().map_while(move |ring| {
-            let (chunk, rest) = state.split_at_checked(ring.words())?;
-            state = rest;
-            Some((ring, chunk))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::several::Several;
+    use super::super::{Layout, Moment};
     use super::*;
+    use crate::time::Tick;
 
     fn wheel(rate: &str, slots: Option<u32>, bound: Bound) -> Result<TimerWheel, TimerWheelError> {
         TimerWheel::new(&[rate.parse().unwrap()], slots, bound)
@@ -320,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_changed_limit_keeps_the_words_and_changed_slots_rebuild_them() {
-        let rings = |rate, slots, bound, previous| Rings::new(&wheel(rate, slots, bound).unwrap(), previous);
+        let rings = |rate, slots, bound, previous| Several::new(&wheel(rate, slots, bound).unwrap().rings(), previous);
         let old = rings("200/s", None, Bound::Sliding, None);
         assert_eq!(rings("5/s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Kept);
         assert_eq!(rings("300/s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Repacked);
@@ -332,17 +216,20 @@ mod tests {
     #[test]
     fn swapped_rates_keep_their_own_counts() {
         let (second, minute) = ("10/s".parse().unwrap(), "100/m".parse().unwrap());
-        let old = Rings::new(&TimerWheel::new(&[second, minute], None, Bound::Sliding).unwrap(), None);
-        let new = Rings::new(&TimerWheel::new(&[minute, second], None, Bound::Sliding).unwrap(), Some(&old));
+        let rings = |rates: &[Rate], previous: Option<&Several<Ring>>| {
+            Several::new(&TimerWheel::new(rates, None, Bound::Sliding).unwrap().rings(), previous)
+        };
+        let old = rings(&[second, minute], None);
+        let new = rings(&[minute, second], Some(&old));
         let (mut from, mut to) = (vec![0; old.words()], vec![0; new.words()]);
         let now = Tick::ZERO + Span::from_secs(90);
         old.advance(&mut from, now - Span::from_secs(5));
-        old.commit(&mut from, 4);
+        old.commit(&mut from, 4, Moment::at(now - Span::from_secs(5)));
         old.advance(&mut from, now);
-        old.commit(&mut from, 3);
+        old.commit(&mut from, 3, Moment::at(now));
         new.take_over(&old, &from, &mut to, now);
-        assert_eq!(new.standing(&to, 0, None).remaining, 93);
-        assert_eq!(new.standing(&to, 1, None).remaining, 7);
+        assert_eq!(new.standing(&to, 0, now).remaining, 93);
+        assert_eq!(new.standing(&to, 1, now).remaining, 7);
         assert_eq!(new.quota(1), (10, Span::from_secs(1)));
     }
 }

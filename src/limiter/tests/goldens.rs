@@ -79,13 +79,13 @@ fn a_cost_above_the_limit_never_fits() {
     let (_, policy) = one(waiting("5/s", 60_000));
     let refusal = refused(check(&policy, 1, 6, at(0)));
     assert_eq!((refusal.why, refusal.retry_at, refusal.remaining), (Why::TooCostly, None, 5));
-    assert!(matches!(check(&policy, 1, 5, at(0)), Verdict::Admitted));
+    assert!(matches!(check(&policy, 1, 5, at(0)), Verdict::Admitted(_)));
 }
 
 #[test]
 fn the_largest_numbers_do_not_wrap() {
     let (_, policy) = one(waiting("1000000000000/5000d", u64::MAX));
-    assert!(matches!(check(&policy, 1, MAX_COUNT, at(0)), Verdict::Admitted));
+    assert!(matches!(check(&policy, 1, MAX_COUNT, at(0)), Verdict::Admitted(_)));
     let _ = queued(check(&policy, 1, MAX_COUNT, at(0)));
     assert_eq!(refused(check(&policy, 1, u64::MAX, Tick::MAX)).why, Why::TooCostly);
     let (_, policy) = one(spec("3/584y".replace("584y", "200000d").as_str()));
@@ -99,9 +99,9 @@ fn a_limit_without_a_key_does_not_apply() {
     for _ in 0..3 {
         assert!(matches!(
             policy.check(&[Ask { key: None, cost: 1 }], Span::MAX, at(0), &mut report),
-            Verdict::Admitted
+            Verdict::Admitted(_)
         ));
-        assert!(matches!(policy.check(&[], Span::MAX, at(0), &mut report), Verdict::Admitted));
+        assert!(matches!(policy.check(&[], Span::MAX, at(0), &mut report), Verdict::Admitted(_)));
     }
     assert_eq!((report.lines().len(), limit.stats().keys), (0, 0));
 }

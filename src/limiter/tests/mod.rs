@@ -1,5 +1,7 @@
 //! The room through its door: goldens, waiting, several limits, reloads, bounded tables, threads.
 
+mod algorithms;
+mod concurrency;
 mod goldens;
 mod reload;
 mod several;
@@ -64,7 +66,7 @@ pub(super) fn check(policy: &Arc<Policy>, name: u64, cost: u64, now: Tick) -> Ve
 }
 
 pub(super) fn admitted(policy: &Arc<Policy>, name: u64, now: Tick) -> bool {
-    matches!(check(policy, name, 1, now), Verdict::Admitted)
+    matches!(check(policy, name, 1, now), Verdict::Admitted(_))
 }
 
 /// How many of cost 1 more a key has at `now`.

@@ -75,8 +75,8 @@ fn waiters_keep_their_place_and_deadline() {
     let mut report = Report::default();
     let _ = policy.check(&asks(1, 1), Span::MAX, at(0), &mut report);
     assert_eq!(report.lines()[0].reset, Some(Span::from_millis(1500)), "planned by the new rate");
-    assert_eq!(first.attempt(at(500)), Attempt::Admitted);
-    assert_eq!(second.attempt(at(1000)), Attempt::Admitted);
+    assert_eq!(first.attempt(at(500)), Attempt::Admitted(Permit::default()));
+    assert_eq!(second.attempt(at(1000)), Attempt::Admitted(Permit::default()));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_waiter_that_a_lowered_limit_can_never_admit_ends_at_once() {
     assert_eq!((refusal.why, refusal.retry_at), (Why::WaitTimeout, None), "two never fit into one");
     assert_eq!(small.times_woken(), 1);
     assert_eq!(small.wake_at(at(500)), at(1000));
-    assert_eq!(small.attempt(at(1000)), Attempt::Admitted);
+    assert_eq!(small.attempt(at(1000)), Attempt::Admitted(Permit::default()));
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn a_limit_that_stops_enforcing_lets_its_waiters_go_in_order() {
         stop(&limit);
         assert_eq!((first.times_woken(), second.times_woken()), (1, 0));
         assert!(matches!(second.attempt(at(1)), Attempt::Pending { .. }), "not before the first");
-        assert_eq!(first.attempt(at(1)), Attempt::Admitted);
+        assert_eq!(first.attempt(at(1)), Attempt::Admitted(Permit::default()));
         assert_eq!(second.times_woken(), 1);
-        assert_eq!(second.attempt(at(1)), Attempt::Admitted);
+        assert_eq!(second.attempt(at(1)), Attempt::Admitted(Permit::default()));
         assert!(admitted(&policy, 1, at(1)));
     }
 }

@@ -30,7 +30,7 @@ fn reports_are_in_the_files_order_whatever_the_order_of_locks() {
     let (older, newer) = (Limit::new(spec("1/s")), Limit::new(spec("7/s")));
     let policy = policy(&[&newer, &older]);
     let mut report = Report::default();
-    assert!(matches!(policy.check(&asks(1, 1), Span::MAX, at(0), &mut report), Verdict::Admitted));
+    assert!(matches!(policy.check(&asks(1, 1), Span::MAX, at(0), &mut report), Verdict::Admitted(_)));
     let lines: Vec<_> = report.lines().iter().map(|line| (line.limit, line.quota, line.remaining)).collect();
     assert_eq!(lines, [(0, 7, 6), (1, 1, 0)]);
 }
@@ -53,7 +53,7 @@ fn it_waits_for_the_limit_whose_room_comes_last() {
     assert_eq!(waiter.ticket.waits_for(), Some(1));
     assert_eq!((first.stats().waiting, last.stats().waiting), (0, 1));
     assert_eq!(waiter.wake_at(at(0)), at(3000));
-    assert_eq!(waiter.attempt(at(3000)), Attempt::Admitted);
+    assert_eq!(waiter.attempt(at(3000)), Attempt::Admitted(Permit::default()));
     assert_eq!(drain(&super::policy(&[&first]), 1, at(3000)), 0, "it counts in both");
 }
 
@@ -97,10 +97,10 @@ fn a_new_refusal_moves_it_to_that_limits_tail() {
     assert_eq!(behind.times_woken(), 1, "the head has left its first queue");
     assert_eq!(behind.wake_at(at(1000)), at(3002));
     assert_eq!(behind.ticket.waits_for(), Some(1), "and so does the next");
-    assert_eq!(other.attempt(at(1900)), Attempt::Admitted);
+    assert_eq!(other.attempt(at(1900)), Attempt::Admitted(Permit::default()));
     assert_eq!(waiter.times_woken(), 1);
     assert_eq!(waiter.wake_at(at(1900)), at(2900));
-    assert_eq!(waiter.attempt(at(2900)), Attempt::Admitted);
+    assert_eq!(waiter.attempt(at(2900)), Attempt::Admitted(Permit::default()));
     assert_eq!(behind.timed_out(at(2900)).limit, 0, "its own limit admits one a second, the next past its patience");
 }
 
@@ -127,7 +127,7 @@ fn a_shadow_limit_counts_and_never_refuses() {
     let policy = policy(&[&shadow, &real]);
     let mut report = Report::default();
     let mut check = |now| {
-        let admitted = matches!(policy.check(&asks(1, 1), Span::MAX, now, &mut report), Verdict::Admitted);
+        let admitted = matches!(policy.check(&asks(1, 1), Span::MAX, now, &mut report), Verdict::Admitted(_));
         (admitted, report.shadow_refusals().collect::<Vec<_>>(), report.lines()[0].remaining)
     };
     assert_eq!(check(at(0)), (true, vec![], 0));
@@ -144,7 +144,7 @@ fn a_shadow_limit_with_patience_notes_only_what_it_would_not_queue() {
     let noted = |limit: &Arc<Limit>, timeout, now| {
         let mut report = Report::default();
         let verdict = policy(&[limit]).check(&asks(1, 1), timeout, now, &mut report);
-        assert!(matches!(verdict, Verdict::Admitted));
+        assert!(matches!(verdict, Verdict::Admitted(_)));
         report.shadow_refusals().count() == 1
     };
     let limit = shadow(None);
@@ -163,7 +163,7 @@ fn a_limit_that_is_off_is_not_looked_at() {
     let policy = policy(&[&off]);
     let mut report = Report::default();
     for _ in 0..5 {
-        assert!(matches!(policy.check(&asks(1, 9), Span::MAX, at(0), &mut report), Verdict::Admitted));
+        assert!(matches!(policy.check(&asks(1, 9), Span::MAX, at(0), &mut report), Verdict::Admitted(_)));
     }
     assert_eq!((report.lines().len(), off.stats().keys), (0, 0));
 }

@@ -64,7 +64,7 @@ fn a_key_with_a_queue_is_never_evicted() {
         assert_eq!(waiter.wake_at(at(0)), at(1000));
     }
     for waiter in &mut waiters {
-        assert_eq!(waiter.attempt(at(1000)), Attempt::Admitted);
+        assert_eq!(waiter.attempt(at(1000)), Attempt::Admitted(Permit::default()));
     }
     assert!(admitted(&policy, 3, at(1000)));
 }
@@ -81,7 +81,7 @@ fn a_waiter_keeps_its_turn_when_its_idle_record_was_swept() {
             let _ = check(&policy, name, 1, at(1000));
         }
         let refused_before = limit.stats().refused_full;
-        assert_eq!(waiter.attempt(at(1001)), Attempt::Admitted, "{on_full:?}");
+        assert_eq!(waiter.attempt(at(1001)), Attempt::Admitted(Permit::default()), "{on_full:?}");
         assert_eq!(limit.stats().refused_full, refused_before);
         assert_eq!(refused(check(&policy, 1, 5, at(1001))).why, Why::TooCostly);
         let _ = queued(check(&policy, 1, 1, at(1001)));

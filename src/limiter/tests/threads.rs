@@ -84,7 +84,7 @@ fn waiters_of_two_threads_all_end_and_nobody_is_lost() {
             let mut tickets: Vec<Waiting> = Vec::new();
             for turn in 0..3_000 {
                 match check(&policy, turn % 2, 1, now()) {
-                    Verdict::Admitted => admitted += 1,
+                    Verdict::Admitted(_) => admitted += 1,
                     Verdict::Queued(ticket) => tickets.push(Waiting { ticket, woken: Arc::default() }),
                     Verdict::Refused(_) => {}
                 }
@@ -92,7 +92,7 @@ fn waiters_of_two_threads_all_end_and_nobody_is_lost() {
                     drop(tickets.remove(tickets.len() / 2));
                 }
                 tickets.retain_mut(|waiting| match waiting.attempt(now()) {
-                    Attempt::Admitted => {
+                    Attempt::Admitted(_) => {
                         admitted += 1;
                         false
                     }
@@ -102,7 +102,7 @@ fn waiters_of_two_threads_all_end_and_nobody_is_lost() {
             }
             while !tickets.is_empty() {
                 let before = tickets.len();
-                tickets.retain_mut(|waiting| waiting.attempt(now()) != Attempt::Admitted);
+                tickets.retain_mut(|waiting| waiting.attempt(now()) != Attempt::Admitted(Permit::default()));
                 admitted += before - tickets.len();
             }
             admitted

@@ -12,10 +12,10 @@ fn waiters_get_in_one_after_another_at_their_instants() {
     assert_eq!(second.wake_at(at(30)), at(2522), "its deadline and the slack of a timer: the head's leaving wakes it");
     assert_eq!(first.attempt(Tick::from_nanos(999_999_999)), Attempt::Pending { wake_at: at(1000) });
     assert_eq!(limit.stats().waiting, 2);
-    assert_eq!(first.attempt(at(1000)), Attempt::Admitted);
+    assert_eq!(first.attempt(at(1000)), Attempt::Admitted(Permit::default()));
     assert_eq!((first.times_woken(), second.times_woken()), (0, 1));
     assert_eq!(second.wake_at(at(1000)), at(2000));
-    assert_eq!(second.attempt(at(2000)), Attempt::Admitted);
+    assert_eq!(second.attempt(at(2000)), Attempt::Admitted(Permit::default()));
     assert_eq!(limit.stats().waiting, 0);
     assert_eq!(second.timed_out(at(2001)).why, Why::WaitTimeout, "a ticket that has ended");
 }
@@ -23,16 +23,16 @@ fn waiters_get_in_one_after_another_at_their_instants() {
 #[test]
 fn an_arrival_does_not_overtake_the_queue() {
     let (_, policy) = one(waiting("2/s", 3000));
-    assert!(matches!(check(&policy, 1, 1, at(0)), Verdict::Admitted));
+    assert!(matches!(check(&policy, 1, 1, at(0)), Verdict::Admitted(_)));
     let mut large = queued(check(&policy, 1, 2, at(1)));
     // There is room for one, but the large head blocks it.
     let mut small = queued(check(&policy, 1, 1, at(2)));
     assert_eq!(large.wake_at(at(2)), at(1000));
     assert_eq!(small.wake_at(at(500)), at(3004));
-    assert_eq!(large.attempt(at(1000)), Attempt::Admitted);
+    assert_eq!(large.attempt(at(1000)), Attempt::Admitted(Permit::default()));
     assert_eq!(small.wake_at(at(1000)), at(2000));
     let _ = queued(check(&policy, 1, 1, at(1500)));
-    assert_eq!(small.attempt(at(2000)), Attempt::Admitted);
+    assert_eq!(small.attempt(at(2000)), Attempt::Admitted(Permit::default()));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_cancel_moves_everybody_up_and_wakes_the_new_head() {
     assert_eq!(third.times_woken(), 1);
     assert_eq!(third.wake_at(at(0)), at(1000));
     let mut fourth = queued(check(&policy, 1, 1, at(0)));
-    assert_eq!(third.attempt(at(1000)), Attempt::Admitted);
+    assert_eq!(third.attempt(at(1000)), Attempt::Admitted(Permit::default()));
     assert_eq!(fourth.wake_at(at(1000)), at(2000));
 }
 
@@ -60,7 +60,7 @@ fn a_full_queue_refuses_until_its_head_leaves() {
     let mut first = queued(check(&policy, 1, 1, at(0)));
     let refusal = refused(check(&policy, 1, 1, at(0)));
     assert_eq!((refusal.why, refusal.retry_at), (Why::QueueFull, Some(at(1000))));
-    assert_eq!(first.attempt(at(1000)), Attempt::Admitted);
+    assert_eq!(first.attempt(at(1000)), Attempt::Admitted(Permit::default()));
     let _ = queued(check(&policy, 1, 1, at(1000)));
 }
 
@@ -85,7 +85,7 @@ fn nobody_waits_longer_than_the_request_may_take() {
     assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(100))));
     let mut in_time = queued(policy.check(&asks(1, 1), timeout, at(100), &mut report));
     assert_eq!(report.lines()[0].reset, Some(Span::from_millis(1900)), "one more would get in at 2 s");
-    assert_eq!(in_time.attempt(at(1000)), Attempt::Admitted, "its deadline to the nanosecond");
+    assert_eq!(in_time.attempt(at(1000)), Attempt::Admitted(Permit::default()), "its deadline to the nanosecond");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_head_whose_timer_is_a_little_late_still_gets_in() {
         let mut waiter = queued(check(&policy, 1, 1, at(0)));
         assert_eq!(waiter.wake_at(at(0)), at(1000));
         let attempt = waiter.attempt(at(1000) + Span::from_nanos(late_micros * 1_000));
-        assert_eq!(attempt == Attempt::Admitted, gets_in, "{late_micros} us late");
+        assert_eq!(attempt == Attempt::Admitted(Permit::default()), gets_in, "{late_micros} us late");
     }
 }
 
@@ -123,11 +123,11 @@ fn a_late_head_counts_where_it_gets_in_and_delays_those_behind() {
     let mut first = queued(check(&policy, 1, 1, at(0)));
     let mut second = queued(check(&policy, 1, 1, at(0)));
     let _ = (first.wake_at(at(0)), second.wake_at(at(0)));
-    assert_eq!(first.attempt(at(1450)), Attempt::Admitted);
+    assert_eq!(first.attempt(at(1450)), Attempt::Admitted(Permit::default()));
     assert_eq!(second.wake_at(at(1450)), at(2400));
     assert_eq!(one_more(&policy, at(1450)), at(3400), "planned anew from the head");
     let mut third = queued(check(&policy, 1, 1, at(1450)));
-    assert_eq!(second.attempt(at(2400)), Attempt::Admitted);
+    assert_eq!(second.attempt(at(2400)), Attempt::Admitted(Permit::default()));
     assert_eq!(third.wake_at(at(2400)), at(3400));
 }
 

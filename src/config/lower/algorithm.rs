@@ -1,0 +1,456 @@
+//! `algorithm` of `[[limit]]`, and the settings that only some algorithms have.
+
+use std::ops::RangeInclusive;
+
+use super::limit::{choice, rates};
+use crate::config::findings::Finding;
+use crate::config::reader::{Node, Reader};
+use crate::limiter::{
+    Algorithm, AlgorithmError, Align, Bound, Concurrency, FixedWindow, Gcra, LeakyBucket, MAX_COLD_FACTOR, MAX_COUNT,
+    MAX_SLOTS, Rate, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel, TimerWheelError,
+    TokenBucket, WarmUp,
+};
+use crate::time::Span;
+
+const COUNTS: RangeInclusive<u64> = 1..=MAX_COUNT;
+
+/// A queue of a key; each place takes about a hundred bytes.
+pub(super) const QUEUES: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Requests further apart than a day are better counted by a rate.
+const DIFFERENCES: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(86_400);
+
+/// Seconds of rest that are saved up.
+const BURST_SECONDS: RangeInclusive<u64> = 0..=86_400;
+
+const WARM_UPS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(3_600);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    TimerWheel,
+    TokenBucket,
+    Gcra,
+    LeakyBucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingCounter,
+    SlidingLog,
+    SmoothBursty,
+    WarmUp,
+    Concurrency,
+}
+
+/// The algorithms, and of each the settings that not all have.
+const KINDS: [(&str, Kind, &[&str]); 11] = [
+    ("timer-wheel", Kind::TimerWheel, &["rate", "slots", "bound", "max_queue"]),
+    ("token-bucket", Kind::TokenBucket, &["rate", "burst", "refill", "max_queue"]),
+    ("gcra", Kind::Gcra, &["rate", "burst", "max_queue"]),
+    ("leaky-bucket", Kind::LeakyBucket, &["rate", "max_waiting"]),
+    ("fixed-window", Kind::FixedWindow, &["rate", "align", "max_queue"]),
+    ("sliding-window", Kind::SlidingWindow, &["rate", "slots", "slot_limit", "max_queue"]),
+    ("sliding-counter", Kind::SlidingCounter, &["rate", "max_queue"]),
+    ("sliding-log", Kind::SlidingLog, &["rate", "min_difference", "count_refused", "max_queue"]),
+    ("smooth-bursty", Kind::SmoothBursty, &["rate", "max_burst_seconds", "max_queue"]),
+    ("warm-up", Kind::WarmUp, &["rate", "warm_up", "cold_factor", "max_queue"]),
+    ("concurrency", Kind::Concurrency, &["max_in_flight", "max_queue"]),
+];
+
+/// What was read of the algorithm.
+pub(super) struct Lowered<'t> {
+    pub(super) algorithm: Option<Algorithm>,
+    /// Where most that can be said of it is said.
+    pub(super) place: Option<Node<'t>>,
+}
+
+/// Reads `algorithm`, `rate` and whatever else the algorithm has, but for its queue. Settings that it does not have are
+/// errors.
+pub(super) fn lower<'t>(reader: &mut Reader<'t>) -> Lowered<'t> {
+    let words: Vec<(&'static str, Kind)> = KINDS.iter().map(|(word, kind, _)| (*word, *kind)).collect();
+    let kind = match reader.optional("algorithm") {
+        Some(node) => node.choice(&words, &[]),
+        None => Some(Kind::TimerWheel),
+    };
+    refuse_foreign(reader, kind);
+    // Which settings a mistaken algorithm has is anybody's guess.
+    let Some(kind) = kind else { return Lowered { algorithm: None, place: None } };
+    if kind == Kind::Concurrency {
+        return concurrency(reader);
+    }
+    let Some(rate_node) = reader.required("rate", "\"100/s\"") else {
+        let _ = build(reader, kind, None);
+        return Lowered { algorithm: None, place: None };
+    };
+    let place = rate_node.place();
+    let rates = rates(rate_node);
+    let algorithm = build(reader, kind, rates.as_deref().map(|rates| (rates, &place)));
+    Lowered { algorithm, place: Some(place) }
+}
+
+/// It has no rate.
+fn concurrency<'t>(reader: &mut Reader<'t>) -> Lowered<'t> {
+    let node = reader.required("max_in_flight", "100");
+    let algorithm = node.as_ref().and_then(|node| {
+        let made = Concurrency::new(node.integer(COUNTS)?);
+        made.map(Algorithm::Concurrency).map_err(|error| report(&error, Kind::Concurrency, node, node)).ok()
+    });
+    Lowered { algorithm, place: node }
+}
+
+/// Reports the settings of other algorithms; of an unknown one they are passed over.
+fn refuse_foreign(reader: &mut Reader<'_>, kind: Option<Kind>) {
+    let all = KINDS.iter().flat_map(|(_, _, keys)| *keys).copied();
+    let chosen = KINDS.iter().find(|(_, other, _)| Some(*other) == kind);
+    for key in all {
+        let owned = chosen.is_some_and(|(_, _, keys)| keys.contains(&key));
+        if owned || reader.was_asked(key) || !reader.has(key) {
+            continue;
+        }
+        let Some(node) = reader.optional(key) else { continue };
+        let Some((name, _, keys)) = chosen else { continue };
+        let owners: Vec<&str> =
+            KINDS.iter().filter(|(_, _, keys)| keys.contains(&key)).map(|(name, _, _)| *name).collect();
+        let message = format!("{} is no setting of the algorithm {name}", node.label());
+        let help = format!("{name} has {}; {} is of {}", keys.join(", "), node.label(), owners.join(", "));
+        node.push(Finding::error(node.key_span(), message).help(help));
+    }
+}
+
+/// A setting that may be left out: `None` if it was not understood.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+fn maybe<'t, T>(
+    reader: &mut Reader<'t>,
+    key: &'static str,
+    read: impl FnOnce(&Node<'t>) -> Option<T>,
+) -> (Option<Option<T>>, Option<Node<'t>>) {
+    let node = reader.optional(key);
+    (node.as_ref().map_or(Some(None), |node| read(node).map(Some)), node)
+}
+
+/// Reads what the algorithm has beside its rates, and makes it; without rates only for what else is wrong.
+fn build<'t>(reader: &mut Reader<'t>, kind: Kind, rates: Option<(&[Rate], &Node<'t>)>) -> Option<Algorithm> {
+    let count = |node: &Node<'_>| node.integer(COUNTS);
+    let (made, node): (Result<Algorithm, AlgorithmError>, _) = match kind {
+        Kind::TimerWheel => return wheel(reader, rates),
+        Kind::TokenBucket => {
+            let (burst, node) = maybe(reader, "burst", count);
+            let refill = choice(reader, "refill", &[("greedy", Refill::Greedy), ("interval", Refill::Interval)]);
+            let (rates, _) = rates?;
+            (TokenBucket::new(rates, burst?, refill?).map(Algorithm::TokenBucket), node)
+        }
+        Kind::Gcra => {
+            let (burst, node) = maybe(reader, "burst", count);
+            (Gcra::new(rates?.0, burst?).map(Algorithm::Gcra), node)
+        }
+        Kind::LeakyBucket => {
+            let (max_waiting, node) = maybe(reader, "max_waiting", |node| node.integer(QUEUES));
+            (LeakyBucket::new(rates?.0, max_waiting?).map(Algorithm::LeakyBucket), node)
+        }
+        Kind::FixedWindow => {
+            let align = choice(reader, "align", &[("epoch", Align::Epoch), ("first", Align::First)]);
+            (FixedWindow::new(rates?.0, align?).map(Algorithm::FixedWindow), None)
+        }
+        Kind::SlidingWindow => {
+            let (slots, node) = slots(reader);
+            let (slot_limit, _) = maybe(reader, "slot_limit", count);
+            (SlidingWindow::new(rates?.0, slots?, slot_limit?).map(Algorithm::SlidingWindow), node)
+        }
+        Kind::SlidingCounter => (SlidingCounter::new(rates?.0).map(Algorithm::SlidingCounter), None),
+        Kind::SlidingLog => {
+            let (difference, _) = maybe(reader, "min_difference", |node| node.duration(&DIFFERENCES));
+            let (count_refused, _) = maybe(reader, "count_refused", Node::boolean);
+            let (difference, count_refused) = (difference?.unwrap_or_default(), count_refused?.unwrap_or_default());
+            (SlidingLog::new(rates?.0, difference, count_refused).map(Algorithm::SlidingLog), None)
+        }
+        Kind::SmoothBursty => {
+            let (seconds, _) = maybe(reader, "max_burst_seconds", |node| node.integer(BURST_SECONDS));
+            (SmoothBursty::new(rates?.0, seconds?.map(Span::from_secs)).map(Algorithm::SmoothBursty), None)
+        }
+        // It was read before the rates.
+        Kind::Concurrency => return None,
+        Kind::WarmUp => {
+            let warm_up = reader.required("warm_up", "\"10s\"").and_then(|node| node.duration(&WARM_UPS));
+            let (factor, _) = maybe(reader, "cold_factor", |node| node.integer(2..=u64::from(MAX_COLD_FACTOR)));
+            let factor = factor?.map(|factor| u32::try_from(factor).unwrap_or(MAX_COLD_FACTOR));
+            (WarmUp::new(rates?.0, warm_up?, factor).map(Algorithm::WarmUp), None)
+        }
+    };
+    let (_, place) = rates?;
+    made.map_err(|error| report(&error, kind, node.as_ref().unwrap_or(place), place)).ok()
+}
+
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+fn slots<'t>(reader: &mut Reader<'t>) -> (Option<Option<u32>>, Option<Node<'t>>) {
+    maybe(reader, "slots", |node| node.integer(1..=u64::from(MAX_SLOTS)).and_then(|slots| u32::try_from(slots).ok()))
+}
+
+fn wheel<'t>(reader: &mut Reader<'t>, rates: Option<(&[Rate], &Node<'t>)>) -> Option<Algorithm> {
+    let bounds = [("sliding", Bound::Sliding), ("slot", Bound::Slot), ("strict", Bound::Strict)];
+    let bound = choice(reader, "bound", &bounds);
+    let (slots, slots_node) = slots(reader);
+    let ((rates, place), bound, slots) = (rates?, bound?, slots?);
+    if let (Bound::Slot, Some(node), Some(2..)) = (bound, &slots_node, slots) {
+        node.warning("`slots` has no effect: bound = \"slot\" always has one slot", "remove `slots`, or the bound");
+    }
+    let wheel = TimerWheel::new(rates, slots, bound).map_err(AlgorithmError::Slots);
+    let node = slots_node.as_ref().unwrap_or(place);
+    wheel.map(Algorithm::TimerWheel).map_err(|error| report(&error, Kind::TimerWheel, node, place)).ok()
+}
+
+/// `node` is the setting that decides beside the rates.
+fn report(error: &AlgorithmError, kind: Kind, node: &Node<'_>, rate_node: &Node<'_>) {
+    match error {
+        AlgorithmError::Slots(TimerWheelError::Slots { rate, slots, nearest }) => {
+            let message = format!("{slots} slots do not divide the window of {rate}");
+            let help = format!("use slots = {nearest}, the nearest that does (equal slots of at least 1ms)");
+            node.error(message, help);
+        }
+        AlgorithmError::BurstTooLarge { rate, burst, most } => {
+            let message = format!("{rate} takes more than a hundred years to refill a burst of {burst}");
+            node.error(message, format!("use burst = {most} or less, or a faster rate"));
+        }
+        other => {
+            let name = KINDS.iter().find(|(_, other, _)| *other == kind).map_or("limit", |(name, _, _)| *name);
+            rate_node.error(format!("`rate` makes no {}", name.replace('-', " ")), other.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::config::{LimitRule, parse};
+    use crate::limiter::{Algorithm, Refill};
+    use crate::time::Span;
+
+    const REST: &str = "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"r\"\n\
+                        respond = { body = \"x\" }\nlimits = [\"a\"]\n[[limit]]\nname = \"a\"\n";
+
+    fn limit(settings: &str) -> LimitRule {
+        let parsed =
+            parse(&format!("{REST}{settings}"), Path::new("/g.toml")).unwrap_or_else(|errors| panic!("{errors}"));
+        assert!(parsed.warnings.is_empty(), "{}", parsed.warnings);
+        parsed.model.limits[0].clone()
+    }
+
+    /// The messages and remedies of each error, without the places.
+    fn errors(settings: &str) -> Vec<String> {
+        let errors = parse(&format!("{REST}{settings}"), Path::new("/g.toml")).map(|_| ()).unwrap_err().to_string();
+        let keep = |line: &str| {
+            line.strip_prefix("error: ").or_else(|| line.trim_start().strip_prefix("= help: ")).map(str::to_owned)
+        };
+        errors.lines().filter_map(keep).collect()
+    }
+
+    #[test]
+    fn every_algorithm_is_read_with_its_settings() {
+        for (settings, expected) in [
+            ("algorithm = \"token-bucket\"\nrate = \"9/s\"", "rates 9/s burst None Greedy"),
+            (
+                "algorithm = \"token-bucket\"\nrate = \"9/s\"\nburst = 4\nrefill = \"interval\"",
+                "rates 9/s burst Some(4) Interval",
+            ),
+            ("algorithm = \"gcra\"\nrate = [\"9/s\", \"20/m\"]", "rates 9/s 20/m burst 1"),
+            ("algorithm = \"gcra\"\nrate = \"9/s\"\nburst = 3", "rates 9/s burst 3"),
+            ("algorithm = \"leaky-bucket\"\nrate = \"9/s\"", "rates 9/s waiting 9"),
+            ("algorithm = \"leaky-bucket\"\nrate = \"9/s\"\nmax_waiting = 20000", "rates 9/s waiting 20000"),
+            ("algorithm = \"fixed-window\"\nrate = \"9/s\"", "rates 9/s Epoch"),
+            ("algorithm = \"fixed-window\"\nrate = \"9/s\"\nalign = \"first\"", "rates 9/s First"),
+            ("algorithm = \"sliding-window\"\nrate = \"20/5s\"", "rates 20/5s slots Some(10) cap Some(4)"),
+            (
+                "algorithm = \"sliding-window\"\nrate = \"20/5s\"\nslots = 5\nslot_limit = 9",
+                "rates 20/5s slots Some(5) cap Some(9)",
+            ),
+            ("algorithm = \"sliding-counter\"\nrate = \"9/h\"", "rates 9/h"),
+            ("algorithm = \"sliding-log\"\nrate = \"9/s\"", "rates 9/s 0s false"),
+            (
+                "algorithm = \"sliding-log\"\nrate = \"9/s\"\nmin_difference = \"50ms\"\ncount_refused = true",
+                "rates 9/s 50ms true",
+            ),
+            ("algorithm = \"smooth-bursty\"\nrate = \"9/s\"", "rates 9/s burst 1s"),
+            ("algorithm = \"smooth-bursty\"\nrate = \"9/s\"\nmax_burst_seconds = 0", "rates 9/s burst 0s"),
+            ("algorithm = \"warm-up\"\nrate = \"9/s\"\nwarm_up = \"4s\"", "rates 9/s 4s factor 3"),
+            ("algorithm = \"warm-up\"\nrate = \"9/s\"\nwarm_up = \"4s\"\ncold_factor = 5", "rates 9/s 4s factor 5"),
+            ("algorithm = \"concurrency\"\nmax_in_flight = 7", "rates  7 at once"),
+        ] {
+            let algorithm = limit(settings).spec.algorithm;
+            assert!(settings.contains(&format!("\"{}\"", algorithm.name())), "{algorithm:?}");
+            let rates: Vec<String> = algorithm.rates().iter().map(ToString::to_string).collect();
+            let own = match &algorithm {
+                Algorithm::TokenBucket(bucket) => format!(" burst {:?} {:?}", bucket.burst(), bucket.refill()),
+                Algorithm::Gcra(gcra) => format!(" burst {}", gcra.burst()),
+                Algorithm::LeakyBucket(bucket) => format!(" waiting {}", bucket.max_waiting()),
+                Algorithm::FixedWindow(window) => format!(" {:?}", window.align()),
+                Algorithm::SlidingWindow(window) => {
+                    format!(" slots {:?} cap {:?}", window.slots_of(0), window.slot_limit_of(0))
+                }
+                Algorithm::SlidingLog(log) => format!(" {} {}", log.min_difference(), log.count_refused()),
+                Algorithm::SmoothBursty(smooth) => format!(" burst {}", smooth.max_burst()),
+                Algorithm::WarmUp(warm) => format!(" {} factor {}", warm.warm_up(), warm.cold_factor()),
+                Algorithm::Concurrency(concurrency) => format!(" {} at once", concurrency.max_in_flight()),
+                _ => String::new(),
+            };
+            assert_eq!(format!("rates {}{own}", rates.join(" ")), expected, "{settings}");
+        }
+    }
+
+    #[test]
+    fn pacing_algorithms_wait_a_second_when_nothing_is_said() {
+        let second = Span::from_secs(1);
+        for (settings, max_wait) in [
+            ("algorithm = \"leaky-bucket\"\nrate = \"9/s\"", second),
+            ("algorithm = \"smooth-bursty\"\nrate = \"9/s\"", second),
+            ("algorithm = \"warm-up\"\nrate = \"9/s\"\nwarm_up = \"4s\"", second),
+            ("algorithm = \"smooth-bursty\"\nrate = \"9/s\"\nmax_wait = \"0s\"", Span::ZERO),
+            ("algorithm = \"gcra\"\nrate = \"9/s\"", Span::ZERO),
+        ] {
+            assert_eq!(limit(settings).spec.max_wait, max_wait, "{settings}");
+        }
+        assert_eq!(limit("algorithm = \"leaky-bucket\"\nrate = \"9/s\"\nmax_waiting = 3").spec.max_queue, None);
+    }
+
+    #[test]
+    fn settings_of_another_algorithm_are_called_so() {
+        assert_eq!(
+            errors("rate = \"9/s\"\nburst = 5\n"),
+            [
+                "`burst` is no setting of the algorithm timer-wheel",
+                "timer-wheel has rate, slots, bound, max_queue; `burst` is of token-bucket, gcra"
+            ]
+        );
+        assert_eq!(
+            errors("algorithm = \"leaky-bucket\"\nrate = \"9/s\"\nmax_queue = 5\n"),
+            [
+                "`max_queue` is no setting of the algorithm leaky-bucket",
+                "leaky-bucket has rate, max_waiting; `max_queue` is of timer-wheel, token-bucket, gcra, fixed-window, \
+                 sliding-window, sliding-counter, sliding-log, smooth-bursty, warm-up, concurrency"
+            ]
+        );
+        let foreign = "slots = 5\nbound = \"slot\"\nrefill = 1\nalign = 1\nslot_limit = 0\nmin_difference = 1\n\
+                       count_refused = 1\nmax_burst_seconds = 1\nwarm_up = 1\ncold_factor = 1\nmax_waiting = 1\n";
+        let errors = errors(&format!("algorithm = \"gcra\"\nrate = \"9/s\"\n{foreign}"));
+        assert_eq!(errors.len(), 2 * foreign.lines().count(), "one each: {errors:?}");
+        assert!(errors.iter().step_by(2).all(|error| error.ends_with("is no setting of the algorithm gcra")));
+    }
+
+    #[test]
+    fn of_an_unknown_algorithm_no_setting_is_wrong() {
+        let found = errors("algorithm = \"token-buckets\"\nrate = 5\nburst = \"x\"\nslots = 0\n");
+        assert_eq!(found, ["`algorithm` cannot be \"token-buckets\"", "did you mean \"token-bucket\"?"]);
+    }
+
+    #[test]
+    fn absurd_settings_come_with_a_remedy() {
+        for (settings, message, help) in [
+            (
+                "algorithm = \"gcra\"\nrate = \"1/d\"\nburst = 36501",
+                "1/d takes more than a hundred years to refill a burst of 36501",
+                "use burst = 36500 or less, or a faster rate",
+            ),
+            (
+                "algorithm = \"token-bucket\"\nrate = \"9/s\"\nburst = 0",
+                "`burst` is out of range: `0`",
+                "it goes from 1 to 1000000000000",
+            ),
+            (
+                "algorithm = \"fixed-window\"\nrate = \"9/40000d\"",
+                "`rate` makes no fixed window",
+                "the window of 9/40000d is longer than 36500d: use a shorter one",
+            ),
+            (
+                "algorithm = \"sliding-log\"\nrate = \"5000/h\"",
+                "`rate` makes no sliding log",
+                "a log of 5000 instants for each key is too long: use at most 4096, or sliding-counter for 5000/h",
+            ),
+            (
+                "algorithm = \"sliding-window\"\nrate = \"9/s\"\nslots = 7",
+                "7 slots do not divide the window of 9/s",
+                "use slots = 8, the nearest that does (equal slots of at least 1ms)",
+            ),
+            ("algorithm = \"concurrency\"", "[[limit]] has no `max_in_flight`", "add max_in_flight = 100"),
+            (
+                "algorithm = \"concurrency\"\nmax_in_flight = 0",
+                "`max_in_flight` is out of range: `0`",
+                "it goes from 1 to 1000000000000",
+            ),
+            (
+                "algorithm = \"concurrency\"\nmax_in_flight = 3\nrate = \"3/s\"",
+                "`rate` is no setting of the algorithm concurrency",
+                "concurrency has max_in_flight, max_queue; `rate` is of timer-wheel, token-bucket, gcra, leaky-bucket, \
+                 fixed-window, sliding-window, sliding-counter, sliding-log, smooth-bursty, warm-up",
+            ),
+            (
+                "algorithm = \"concurrency\"\nmax_in_flight = 3\ncost = 4",
+                "a cost of 4 never fits into a max_in_flight of 3: every request would be refused",
+                "lower the cost to at most 3, or raise max_in_flight",
+            ),
+            ("algorithm = \"warm-up\"\nrate = \"9/s\"", "[[limit]] has no `warm_up`", "add warm_up = \"10s\""),
+            (
+                "algorithm = \"warm-up\"\nrate = \"2/s\"\nwarm_up = \"4s\"",
+                "cold requests are up to 1500ms apart, and wait at most 1s",
+                "set max_wait = \"1500ms\" or more, a smaller cold_factor, or a faster rate",
+            ),
+            (
+                "algorithm = \"warm-up\"\nrate = \"2/s\"\nwarm_up = \"4s\"\nmax_wait = \"1499ms\"",
+                "cold requests are up to 1500ms apart, and wait at most 1499ms",
+                "set max_wait = \"1500ms\" or more, a smaller cold_factor, or a faster rate",
+            ),
+            (
+                "algorithm = \"gcra\"\nrate = \"9/s\"\ncost = 2",
+                "a cost of 2 never fits into a burst of 1: every request would be refused",
+                "lower the cost to at most 1, or raise the burst",
+            ),
+            (
+                "algorithm = \"sliding-window\"\nrate = \"20/5s\"\ncost = 5",
+                "a cost of 5 never fits into a slot_limit of 4: every request would be refused",
+                "lower the cost to at most 4, or raise slot_limit",
+            ),
+            (
+                "algorithm = \"sliding-log\"\nrate = \"20/5s\"\ncost = 21",
+                "a cost of 21 never fits into the rate 20/5s: every request would be refused",
+                "lower the cost to at most 20, or raise the rate",
+            ),
+            (
+                "algorithm = \"smooth-bursty\"\nrate = \"1/d\"\ncost = 36501",
+                "a cost of 36501 never fits into a hundred years: every request would be refused",
+                "lower the cost to at most 36500, or raise the rate",
+            ),
+        ] {
+            let found = errors(settings);
+            assert!(found[0].starts_with(message), "{settings}: {found:?}");
+            assert!(found.len() == 2 && found[1] == help, "{settings}: {found:?}");
+        }
+        assert!(
+            limit("algorithm = \"warm-up\"\nrate = \"2/s\"\nwarm_up = \"4s\"\nmax_wait = \"1500ms\"").cost.is_none()
+        );
+        assert_eq!(limit("algorithm = \"smooth-bursty\"\nrate = \"5000/s\"\ncost = 15000").cost, Some(15_000));
+        let Algorithm::TokenBucket(bucket) =
+            limit("algorithm = \"token-bucket\"\nrate = \"2/s\"\nburst = 9\ncost = 9").spec.algorithm
+        else {
+            panic!("it is a token bucket")
+        };
+        assert_eq!((bucket.burst(), bucket.refill()), (Some(9), Refill::Greedy));
+    }
+
+    #[test]
+    fn what_is_hardly_meant_is_warned_of() {
+        for (settings, warning) in [
+            (
+                "algorithm = \"leaky-bucket\"\nrate = \"9/s\"\nmax_wait = \"0s\"",
+                "a leaky bucket makes requests wait: with max_wait = 0s it refuses them",
+            ),
+            (
+                "algorithm = \"sliding-log\"\nrate = \"1000/s\"",
+                "1000000 keys of 8016 bytes each may take 9.3 GiB of memory",
+            ),
+            (
+                "algorithm = \"gcra\"\nrate = [\"9/s\", \"10/s\"]",
+                "the rate 10/s never refuses anything: 9/s is stricter over every span",
+            ),
+        ] {
+            let parsed =
+                parse(&format!("{REST}{settings}"), Path::new("/g.toml")).unwrap_or_else(|errors| panic!("{errors}"));
+            assert!(parsed.warnings.to_string().contains(warning), "{settings}: {}", parsed.warnings);
+        }
+    }
+}

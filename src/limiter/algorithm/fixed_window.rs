@@ -1,0 +1,197 @@
+use super::pace::checked;
+use super::ring::Ring;
+use super::several::Meter;
+use super::{AlgorithmError, Layout, Moment, Room, Standing, in_time};
+use crate::limiter::quota::Rate;
+use crate::time::{Span, Tick};
+
+/// Where the windows of a [`FixedWindow`] begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Align {
+    /// At the multiples of the window since tick 0, for all keys at once: a window of `1m` is a minute of the clock.
+    #[default]
+    Epoch,
+    /// For each key at the first request after the window before is over.
+    First,
+}
+
+/// The fixed window: so many in a window, and then a new one.
+///
+/// **Promises** never more than `L` in one window, so up to `2 L` across an edge; a window ends when it was to end, it
+/// is not renewed by who comes. **Costs** two words a key, 24 bytes with its fingerprint. **Choose it** for quotas that
+/// people know by the calendar ("3000 an hour"), and, with `max_wait`, for the limiters that refill a semaphore every
+/// period. **Source**: Redis, `INCR` pattern "rate limiter"; done right, since there a renewed `EXPIRE` keeps a busy
+/// key shut for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    rates: Vec<Rate>,
+    align: Align,
+}
+
+impl FixedWindow {
+    /// Every one of `rates` (1 to [`MAX_RATES`](crate::limiter::MAX_RATES)) holds, each in its own windows of at most
+    /// a hundred years.
+    pub fn new(rates: &[Rate], align: Align) -> Result<Self, AlgorithmError> {
+        Ok(Self { rates: checked(rates)?, align })
+    }
+
+    /// Its rates.
+    pub fn rates(&self) -> &[Rate] {
+        &self.rates
+    }
+
+    /// Where windows begin.
+    pub fn align(&self) -> Align {
+        self.align
+    }
+
+    pub(super) fn meters(&self) -> Vec<Window> {
+        let window = |rate: &Rate| match self.align {
+            Align::Epoch => Window::Aligned(Ring::new(rate.limit(), rate.window(), 1, 1, 0)),
+            Align::First => Window::Opened { limit: rate.limit(), window: rate.window() },
+        };
+        self.rates.iter().map(window).collect()
+    }
+}
+
+/// One rate's window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::limiter) enum Window {
+    /// A ring of one slot.
+    Aligned(Ring),
+    /// Two words: when it opened, and the count; no count, no window.
+    Opened { limit: u64, window: Span },
+}
+
+impl Window {
+    /// When the window at `now` ends and what it counts.
+    fn count(&self, chunk: &[u64], now: Tick) -> (Tick, u64) {
+        match self {
+            Self::Aligned(ring) => (ring.newest_until(chunk), ring.newest(chunk)),
+            Self::Opened { window, .. } => match *chunk {
+                [opened, count, ..] if count > 0 && now < Tick::from_nanos(opened) + *window => {
+                    (Tick::from_nanos(opened) + *window, count)
+                }
+                _ => (now, 0),
+            },
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        self.quota().0
+    }
+}
+
+impl Meter for Window {
+    fn words(&self) -> usize {
+        match self {
+            Self::Aligned(ring) => ring.words(),
+            Self::Opened { .. } => 2,
+        }
+    }
+
+    fn quota(&self) -> (u64, Span) {
+        match self {
+            Self::Aligned(ring) => (ring.limit, ring.window),
+            Self::Opened { limit, window } => (*limit, *window),
+        }
+    }
+
+    #[inline]
+    fn largest(&self) -> u64 {
+        self.limit()
+    }
+
+    fn fresh(&self) -> u64 {
+        self.limit()
+    }
+
+    #[inline]
+    fn advance(&self, chunk: &mut [u64], now: Tick) {
+        if let Self::Aligned(ring) = self {
+            ring.advance(chunk, now);
+        }
+    }
+
+    #[inline]
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
+        if cost > self.limit() {
+            return Room::Never { rate: 0 };
+        }
+        let (ends, count) = self.count(chunk, now);
+        if count.saturating_add(cost) <= self.limit() { Room::Now } else { Room::At { at: ends, rate: 0 } }
+    }
+
+    #[inline]
+    fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment) {
+        if let Self::Aligned(ring) = self {
+            return ring.commit(chunk, cost);
+        }
+        let (_, before) = self.count(chunk, moment.now);
+        if let [opened, count, ..] = chunk {
+            if before == 0 {
+                // The window before may have ended only after the request was due.
+                let ended = if *count == 0 { Tick::ZERO } else { Tick::from_nanos(*opened) + self.quota().1 };
+                *opened = moment.due.max(ended).as_nanos();
+            }
+            *count = before.saturating_add(cost);
+        }
+    }
+
+    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
+        let remaining = self.limit().saturating_sub(self.count(chunk, now).1);
+        Standing::before(remaining, self.limit(), |more| self.room(chunk, more, now))
+    }
+
+    fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
+        match self {
+            Self::Aligned(ring) => ring.is_empty_at(chunk, now),
+            Self::Opened { .. } => self.count(chunk, now).1 == 0,
+        }
+    }
+
+    fn same_moment(&self, a: Tick, b: Tick) -> bool {
+        match self {
+            Self::Aligned(ring) => ring.slot_at(a) == ring.slot_at(b),
+            Self::Opened { .. } => in_time(a, b),
+        }
+    }
+
+    fn layout_since(&self, old: &Self) -> Layout {
+        match (self, old) {
+            (Self::Aligned(new), Self::Aligned(old)) => new.layout_since(old),
+            (Self::Opened { window, .. }, Self::Opened { window: old, .. }) if window == old => Layout::Kept,
+            _ => Layout::Rescaled,
+        }
+    }
+
+    fn remembering(&self, old: &Self) -> Self {
+        match (self, old) {
+            (Self::Aligned(new), Self::Aligned(old)) => Self::Aligned(new.remembering(old)),
+            (Self::Aligned(new), Self::Opened { limit, .. }) => {
+                Self::Aligned(Ring::new(new.limit, new.window, 1, 1, *limit))
+            }
+            (Self::Opened { .. }, _) => self.clone(),
+        }
+    }
+
+    /// What is counted now is counted on: in the aligned window of now, or from when its window opened.
+    fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
+        match (self, old) {
+            (Self::Aligned(new), Self::Aligned(old)) => new.take_over(old, from, to, latest),
+            (Self::Aligned(new), Self::Opened { .. }) => {
+                new.advance(to, latest);
+                new.commit(to, old.count(from, latest).1);
+            }
+            (Self::Opened { .. }, _) => {
+                let opened = match old {
+                    Self::Aligned(ring) => ring.newest_from(from).as_nanos(),
+                    Self::Opened { .. } => from.first().copied().unwrap_or(0),
+                };
+                if let [began, count, ..] = to {
+                    (*began, *count) = (opened, old.count(from, latest).1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+use super::AlgorithmError;
+use crate::limiter::MAX_RATES;
+use crate::limiter::quota::{MAX_COUNT, Rate};
+use crate::time::{Span, Tick};
+
+/// The time that one request takes at a rate, `W / L`, exactly: `num / den` nanoseconds in lowest terms.
+///
+/// Lengths of time are counted in *parts*, `1 / den` of a nanosecond, so that no fraction is ever dropped. An instant
+/// takes one word where `W / L` is a whole number of nanoseconds, else two: the nanoseconds and the parts beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    limit: u64,
+    window: Span,
+    num: u64,
+    den: u64,
+}
+
+/// The longest window, and the longest debt that a key may run up: a hundred years. With it no instant of this century
+/// leaves the clock.
+pub(super) const LONGEST: Span = Span::from_secs(100 * 365 * 86_400);
+
+impl Pace {
+    pub(super) fn new(rate: Rate) -> Self {
+        let (limit, window) = (rate.limit(), rate.window());
+        let divisor = common_divisor(limit, window.as_nanos());
+        Self { limit, window, num: window.as_nanos() / divisor, den: limit / divisor }
+    }
+
+    pub(super) fn words(&self) -> usize {
+        if self.den == 1 { 1 } else { 2 }
+    }
+
+    pub(super) fn quota(&self) -> (u64, Span) {
+        (self.limit, self.window)
+    }
+
+    pub(super) fn same_steps(&self, other: &Self) -> bool {
+        self.num == other.num && self.den == other.den
+    }
+
+    /// The largest cost that is worked off within [`LONGEST`]; at most [`MAX_COUNT`].
+    pub(super) fn largest(&self) -> u64 {
+        let most = self.parts_of(LONGEST) / u128::from(self.num.max(1));
+        u64::try_from(most).unwrap_or(u64::MAX).min(MAX_COUNT)
+    }
+
+    /// The parts that `cost` requests take.
+    #[inline]
+    pub(super) fn cost(&self, cost: u64) -> u128 {
+        u128::from(cost) * u128::from(self.num)
+    }
+
+    pub(super) fn parts_of(&self, span: Span) -> u128 {
+        u128::from(span.as_nanos()) * u128::from(self.den)
+    }
+
+    /// The whole requests in so many parts.
+    pub(super) fn requests_in(&self, parts: u128) -> u64 {
+        u64::try_from(quotient(parts, self.num).0).unwrap_or(u64::MAX)
+    }
+
+    /// How far the instant in `chunk` is ahead of `now`; zero if it is not.
+    #[inline]
+    pub(super) fn ahead(&self, chunk: &[u64], now: Tick) -> u128 {
+        let (nanos, parts) = instant(chunk);
+        match nanos.checked_sub(now.as_nanos()) {
+            Some(nanos) => u128::from(nanos) * u128::from(self.den) + u128::from(parts),
+            None => 0,
+        }
+    }
+
+    /// How far it is behind `now`; zero if it is not.
+    pub(super) fn behind(&self, chunk: &[u64], now: Tick) -> u128 {
+        let (nanos, parts) = instant(chunk);
+        let whole = u128::from(now.as_nanos().saturating_sub(nanos)) * u128::from(self.den);
+        whole.saturating_sub(u128::from(parts))
+    }
+
+    /// The first whole instant that is `parts` or more after `now`.
+    pub(super) fn after(&self, now: Tick, parts: u128) -> Tick {
+        let (nanos, rest) = quotient(parts, self.den);
+        now + Span::from_nanos(u64::try_from(nanos + u128::from(rest > 0)).unwrap_or(u64::MAX))
+    }
+
+    /// Writes the instant that is `parts` after `now`.
+    #[inline]
+    pub(super) fn set_ahead(&self, chunk: &mut [u64], now: Tick, parts: u128) {
+        let (nanos, rest) = quotient(parts, self.den);
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        set_instant(chunk, now.as_nanos().saturating_add(nanos), rest);
+    }
+
+    /// Writes the instant that is `parts` before `now`, at the earliest tick 0.
+    pub(super) fn set_behind(&self, chunk: &mut [u64], now: Tick, parts: u128) {
+        let (nanos, rest) = quotient(parts, self.den);
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        match now.as_nanos().checked_sub(nanos) {
+            Some(whole) if rest == 0 => set_instant(chunk, whole, 0),
+            Some(whole @ 1..) => set_instant(chunk, whole - 1, self.den - rest),
+            _ => set_instant(chunk, 0, 0),
+        }
+    }
+
+    /// As many requests, in parts of this pace, as `parts` of `old` are; rounded up if `up`, else down.
+    pub(super) fn convert(&self, old: &Self, parts: u128, up: bool) -> u128 {
+        let (requests, rest) = quotient(parts, old.num);
+        let (num, old_num) = (u128::from(self.num), u128::from(old.num.max(1)));
+        let fraction = u128::from(rest) * num;
+        let fraction = if up { fraction.div_ceil(old_num) } else { fraction / old_num };
+        requests.saturating_mul(num).saturating_add(fraction)
+    }
+}
+
+/// The rates of one limit: 1 to [`MAX_RATES`], none so slow that a single request of it takes a hundred years.
+pub(super) fn checked(rates: &[Rate]) -> Result<Vec<Rate>, AlgorithmError> {
+    if rates.is_empty() {
+        return Err(AlgorithmError::NoRates);
+    }
+    if rates.len() > MAX_RATES {
+        return Err(AlgorithmError::TooManyRates { given: rates.len() });
+    }
+    match rates.iter().find(|rate| rate.window() > LONGEST) {
+        Some(rate) => Err(AlgorithmError::WindowTooLong { rate: *rate, longest: LONGEST }),
+        None => Ok(rates.to_vec()),
+    }
+}
+
+/// Whether `burst` of each of `rates` can be had: it is not 0, and it refills within a hundred years.
+pub(super) fn check_burst(rates: &[Rate], burst: u64) -> Result<(), AlgorithmError> {
+    let slow = rates.iter().map(|rate| (*rate, Pace::new(*rate).largest())).find(|(_, most)| burst > *most);
+    match slow {
+        _ if burst == 0 => Err(AlgorithmError::ZeroBurst),
+        Some((rate, most)) => Err(AlgorithmError::BurstTooLarge { rate, burst, most }),
+        None => Ok(()),
+    }
+}
+
+fn instant(chunk: &[u64]) -> (u64, u64) {
+    (chunk.first().copied().unwrap_or(0), chunk.get(1).copied().unwrap_or(0))
+}
+
+#[inline]
+fn set_instant(chunk: &mut [u64], nanos: u64, parts: u64) {
+    for (word, value) in chunk.iter_mut().zip([nanos, parts]) {
+        *word = value;
+    }
+}
+
+/// Quotient and remainder. Most are of few bits, and those of many are slow.
+#[inline]
+fn quotient(parts: u128, by: u64) -> (u128, u64) {
+    let by = by.max(1);
+    match u64::try_from(parts) {
+        _ if by == 1 => (parts, 0),
+        Ok(parts) => (u128::from(parts / by), parts % by),
+        Err(_) => (parts / u128::from(by), (parts % u128::from(by)) as u64),
+    }
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a.max(1) } else { common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(rate: &str) -> Pace {
+        Pace::new(rate.parse().unwrap())
+    }
+
+    #[test]
+    fn the_time_of_a_request_is_exact() {
+        for (rate, num, den, words) in [
+            ("10/s", 100_000_000, 1, 1),
+            ("3/s", 1_000_000_000, 3, 2),
+            ("1000000000000/s", 1, 1_000, 2),
+            ("6/ms", 500_000, 3, 2),
+            ("60/m", 1_000_000_000, 1, 1),
+        ] {
+            let pace = pace(rate);
+            assert_eq!((pace.num, pace.den, pace.words()), (num, den, words), "{rate}");
+        }
+    }
+
+    #[test]
+    fn thirds_of_a_nanosecond_add_up() {
+        let pace = pace("3/s");
+        let mut chunk = [0, 0];
+        let now = Tick::from_nanos(5);
+        let mut ahead = 0;
+        for seconds in 1..=1_000u64 {
+            for _ in 0..3 {
+                ahead = pace.ahead(&chunk, now) + pace.cost(1);
+                pace.set_ahead(&mut chunk, now, ahead);
+            }
+            assert_eq!(chunk, [5 + seconds * 1_000_000_000, 0]);
+        }
+        assert_eq!(ahead, pace.parts_of(Span::from_secs(1_000)));
+        pace.set_ahead(&mut chunk, now, pace.cost(1));
+        assert_eq!(chunk, [333_333_338, 1]);
+        assert_eq!(pace.after(now, pace.cost(1)), Tick::from_nanos(333_333_339));
+    }
+
+    #[test]
+    fn ahead_and_behind_are_each_others_mirror() {
+        let pace = pace("3/s");
+        let now = Tick::from_nanos(1_000);
+        for parts in [0, 1, 2, 3, 4, 2_998, 2_999, 3_000] {
+            let mut chunk = [9, 9];
+            pace.set_behind(&mut chunk, now, parts);
+            assert_eq!((pace.behind(&chunk, now), pace.ahead(&chunk, now)), (parts, 0), "{parts}");
+            pace.set_ahead(&mut chunk, now, parts);
+            assert_eq!((pace.behind(&chunk, now), pace.ahead(&chunk, now)), (0, parts), "{parts}");
+        }
+        let mut chunk = [9, 9];
+        pace.set_behind(&mut chunk, now, 3_001);
+        assert_eq!(chunk, [0, 0], "not before tick 0");
+    }
+
+    #[test]
+    fn requests_are_converted_whole_and_fractions_rounded() {
+        let (slow, fast) = (pace("3/s"), pace("7/s"));
+        assert_eq!(fast.convert(&slow, slow.cost(5), true), fast.cost(5));
+        assert_eq!(fast.convert(&slow, slow.cost(5) + 1, true), fast.cost(5) + 1);
+        assert_eq!(fast.convert(&slow, slow.cost(5) + 1, false), fast.cost(5) + 1, "both are 1 s in their own parts");
+        let odd = pace("7/3s");
+        assert_eq!(slow.convert(&odd, 1, true), 1);
+        assert_eq!(slow.convert(&odd, 1, false), 0);
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        for rate in ["1000000000000/1ns", "1/36500d", "999999999989/36499d"] {
+            let pace = pace(rate);
+            let mut chunk = vec![0; pace.words()];
+            pace.set_ahead(&mut chunk, Tick::MAX, pace.cost(u64::MAX));
+            assert_eq!(chunk[0], u64::MAX);
+            let _ = pace.ahead(&chunk, Tick::ZERO) + pace.cost(MAX_COUNT);
+            assert!(pace.largest() >= 1 && pace.cost(pace.largest()) <= pace.parts_of(LONGEST));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+use std::fmt::Debug;
+
+use super::{Layout, Moment, Room, Standing};
+use crate::time::{Span, Tick};
+
+/// One rate of one algorithm: how its state is kept in a chunk of a key's words, and asked.
+///
+/// A chunk of zeroes is a key that was never seen. `now` does not go back from one call to the next on the same chunk.
+pub(super) trait Meter: Clone + Debug + PartialEq {
+    /// Words per chunk.
+    fn words(&self) -> usize;
+
+    /// The quota and window that the rate headers show.
+    fn quota(&self) -> (u64, Span);
+
+    /// The largest cost that is ever admitted.
+    fn largest(&self) -> u64;
+
+    /// What remains for a key that was never seen.
+    fn fresh(&self) -> u64;
+
+    /// Brings the chunk up to `now`. What reckons from instants needs no such thing.
+    #[inline]
+    fn advance(&self, _chunk: &mut [u64], _now: Tick) {}
+
+    /// When `cost`, at most [`largest`](Self::largest), fits.
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room;
+
+    /// Takes `cost`.
+    fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment);
+
+    /// Whether what is taken has to be given back.
+    fn needs_release(&self) -> bool {
+        false
+    }
+
+    /// The era under which what is in flight was taken.
+    fn era(&self, _chunk: &[u64]) -> u64 {
+        0
+    }
+
+    /// Gives back what was taken under `era`.
+    fn release(&self, _chunk: &mut [u64], _cost: u64, _era: u64) {}
+
+    /// What remains and when that grows.
+    fn standing(&self, chunk: &[u64], now: Tick) -> Standing;
+
+    /// Whether the chunk may be forgotten.
+    fn is_idle(&self, chunk: &[u64], now: Tick) -> bool;
+
+    /// Grows with the time of the last use.
+    fn recency(&self, chunk: &[u64]) -> u64 {
+        chunk.first().copied().unwrap_or(0)
+    }
+
+    /// Whether a commit that was due at `a` and is made at `b` leaves the same state as one made at `a`.
+    fn same_moment(&self, a: Tick, b: Tick) -> bool;
+
+    /// What has to happen to a chunk that was written under `old`.
+    fn layout_since(&self, old: &Self) -> Layout;
+
+    /// Which of the `olds` this rate, the `index`-th, takes over from.
+    fn source(&self, index: usize, olds: &[Self]) -> Option<usize> {
+        let (limit, window) = self.quota();
+        let find = |same: &dyn Fn((u64, Span)) -> bool| {
+            let at = |at: &usize| olds.get(*at).is_some_and(|old| same(old.quota()));
+            Some(index).filter(at).or_else(|| (0..olds.len()).find(at))
+        };
+        find(&|old| old == (limit, window))
+            .or_else(|| find(&|(_, old)| old == window))
+            .or_else(|| (index < olds.len()).then_some(index))
+            .or_else(|| (0..olds.len()).max_by_key(|at| olds.get(*at).map(|old| old.quota().1)))
+    }
+
+    /// This rate with room for what `old` may have written.
+    fn remembering(&self, _old: &Self) -> Self {
+        self.clone()
+    }
+
+    /// Rebuilds the chunk `from`, written under `old` up to the instant `latest`, into the zeroed chunk `to`.
+    fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick);
+
+    /// Whether refusals for want of room are counted too.
+    fn counts_refused(&self) -> bool {
+        false
+    }
+
+    /// A request was refused for want of room.
+    fn note_refused(&self, _chunk: &mut [u64], _cost: u64, _now: Tick) {}
+}
+
+/// The rates of one limit, all of which hold: their chunks lie side by side in the words of a key.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::limiter) struct Several<M>(Vec<M>);
+
+#[allow(private_bounds, reason = "a rate is nobody's business outside")]
+impl<M: Meter> Several<M> {
+    /// Each of `rates`, with room for what the rates before it, if any, have written.
+    pub(super) fn new(rates: &[M], previous: Option<&Self>) -> Self {
+        let with_past = |(index, rate): (usize, &M)| {
+            let source = previous.and_then(|previous| previous.source_of(rate, index));
+            source.map_or_else(|| rate.clone(), |(_, old)| rate.remembering(old))
+        };
+        Self(rates.iter().enumerate().map(with_past).collect())
+    }
+
+    pub(super) fn words(&self) -> usize {
+        self.0.iter().map(Meter::words).sum()
+    }
+
+    pub(super) fn rates(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn quota(&self, rate: usize) -> (u64, Span) {
+        self.0.get(rate).map_or((0, Span::ZERO), Meter::quota)
+    }
+
+    pub(super) fn fresh(&self, rate: usize) -> u64 {
+        self.0.get(rate).map_or(0, Meter::fresh)
+    }
+
+    pub(super) fn largest(&self) -> u64 {
+        self.0.iter().map(Meter::largest).min().unwrap_or(0)
+    }
+
+    #[inline]
+    pub(super) fn too_costly(&self, cost: u64) -> Option<usize> {
+        self.0.iter().position(|rate| cost > rate.largest())
+    }
+
+    #[inline]
+    pub(super) fn advance(&self, state: &mut [u64], now: Tick) {
+        self.each_chunk(state, |rate, chunk| rate.advance(chunk, now));
+    }
+
+    #[inline]
+    pub(super) fn room(&self, state: &[u64], cost: u64, now: Tick) -> Room {
+        let mut all = Room::Now;
+        for (index, (rate, chunk)) in self.chunks(state).enumerate() {
+            match rate.room(chunk, cost, now) {
+                Room::Now => {}
+                Room::Never { .. } => return Room::Never { rate: index },
+                Room::OnRelease { .. } => all = Room::OnRelease { rate: index },
+                Room::At { at, .. } => match all {
+                    Room::OnRelease { .. } => {}
+                    Room::At { at: latest, .. } if latest >= at => {}
+                    _ => all = Room::At { at, rate: index },
+                },
+            }
+        }
+        all
+    }
+
+    #[inline]
+    pub(super) fn commit(&self, state: &mut [u64], cost: u64, moment: Moment) {
+        self.each_chunk(state, |rate, chunk| rate.commit(chunk, cost, moment));
+    }
+
+    #[inline]
+    pub(super) fn needs_release(&self) -> bool {
+        self.0.first().is_some_and(Meter::needs_release)
+    }
+
+    pub(super) fn era(&self, state: &[u64]) -> u64 {
+        self.chunks(state).next().map_or(0, |(rate, chunk)| rate.era(chunk))
+    }
+
+    pub(super) fn release(&self, state: &mut [u64], cost: u64, era: u64) {
+        self.each_chunk(state, |rate, chunk| rate.release(chunk, cost, era));
+    }
+
+    pub(super) fn counts_refused(&self) -> bool {
+        self.0.iter().any(Meter::counts_refused)
+    }
+
+    pub(super) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) {
+        self.each_chunk(state, |rate, chunk| rate.note_refused(chunk, cost, now));
+    }
+
+    pub(super) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
+        let nothing = Standing { remaining: 0, grows_at: None };
+        self.chunks(state).nth(rate).map_or(nothing, |(rate, chunk)| rate.standing(chunk, now))
+    }
+
+    pub(super) fn is_idle(&self, state: &[u64], now: Tick) -> bool {
+        self.chunks(state).all(|(rate, chunk)| rate.is_idle(chunk, now))
+    }
+
+    pub(super) fn recency(&self, state: &[u64]) -> u64 {
+        self.chunks(state).next().map_or(0, |(rate, chunk)| rate.recency(chunk))
+    }
+
+    pub(super) fn same_moment(&self, a: Tick, b: Tick) -> bool {
+        self.0.iter().all(|rate| rate.same_moment(a, b))
+    }
+
+    pub(super) fn layout_since(&self, old: &Self) -> Layout {
+        if self.0.len() != old.0.len() {
+            return Layout::Rescaled;
+        }
+        self.0.iter().zip(&old.0).map(|(rate, old)| rate.layout_since(old)).max().unwrap_or(Layout::Kept)
+    }
+
+    pub(super) fn take_over(&self, old: &Self, from: &[u64], mut to: &mut [u64], latest: Tick) {
+        for (index, rate) in self.0.iter().enumerate() {
+            let Some((chunk, rest)) = to.split_at_mut_checked(rate.words()) else { return };
+            if let Some((source, old_rate)) = old.source_of(rate, index)
+                && let Some((_, from)) = old.chunks(from).nth(source)
+            {
+                rate.take_over(old_rate, from, chunk, latest);
+            }
+            to = rest;
+        }
+    }
+
+    fn source_of(&self, new: &M, index: usize) -> Option<(usize, &M)> {
+        let source = new.source(index, &self.0)?;
+        Some((source, self.0.get(source)?))
+    }
+
+    #[inline]
+    fn each_chunk(&self, mut state: &mut [u64], act: impl Fn(&M, &mut [u64])) {
+        for rate in &self.0 {
+            let Some((chunk, rest)) = state.split_at_mut_checked(rate.words()) else { return };
+            act(rate, chunk);
+            state = rest;
+        }
+    }
+
+    #[inline]
+    fn chunks<'a>(&'a self, mut state: &'a [u64]) -> impl Iterator<Item = (&'a M, &'a [u64])> + 'a {
+        self.0.iter().map_while(move |rate| {
+            let (chunk, rest) = state.split_at_checked(rate.words())?;
+            state = rest;
+            Some((rate, chunk))
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! Every algorithm against a naive oracle: the list of what was admitted, searched from end to end.
+
+mod oracles;
+mod reload;
+mod warm_up;
+
+use proptest::prelude::*;
+
+use super::*;
+use oracles::{Case, Log, cases};
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    pause: u64,
+    cost: u64,
+    /// If there is no room it comes again when there is.
+    patient: bool,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let pause = prop_oneof![3 => Just(0u64), 5 => 0u64..40, 3 => 0u64..400, 1 => 0u64..30_000];
+    let cost = prop_oneof![5 => Just(1u64), 2 => 1u64..5, 1 => 1u64..20];
+    let step =
+        (pause, cost, prop::bool::weighted(0.3)).prop_map(|(pause, cost, patient)| Step { pause, cost, patient });
+    prop::collection::vec(step, 1..60)
+}
+
+/// How many of cost 1 pass one after another.
+fn drained(case: &Case, rate: usize, log: &Log, now: u64, most: u64) -> u64 {
+    let mut log = log.clone();
+    let mut passed = 0;
+    while passed < most && case.fits(rate, &log, 1, now) {
+        log.push((now, 1));
+        passed += 1;
+    }
+    passed
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6_000))]
+
+    /// Every decision, every instant of room to the nanosecond on both sides, what remains and when that grows; and
+    /// forgetting a key whenever it is idle changes none of them.
+    #[test]
+    fn agrees_with_the_list_of_what_was_admitted(
+        case in cases(),
+        start in prop_oneof![Just(0u64), 0u64..5_000, Just(1_800_000_000_000_000_007)],
+        steps in steps(),
+    ) {
+        let rule = Rule::new(&case.algorithm, None);
+        let (mut state, mut forgetful) = (vec![0; rule.words()], vec![0; rule.words()]);
+        let (mut log, mut now) = (Log::new(), start);
+        for step in steps {
+            now += step.pause * case.scale;
+            let tick = Tick::from_nanos(now);
+            if rule.is_idle(&forgetful, tick) {
+                forgetful.fill(0);
+            }
+            for state in [&mut state, &mut forgetful] {
+                rule.advance(state, tick);
+            }
+            let could_ever = rule.too_costly(step.cost).is_none();
+            prop_assert_eq!(could_ever, case.largest().is_none_or(|largest| step.cost <= largest));
+            if !could_ever {
+                continue;
+            }
+            let room = rule.room(&state, step.cost, tick);
+            let when = |room| match room {
+                Room::Now => tick,
+                Room::At { at, .. } => at,
+                Room::Never { .. } | Room::OnRelease { .. } => Tick::MAX,
+            };
+            let forgotten = rule.room(&forgetful, step.cost, tick);
+            if case.forgets_more_strictly() {
+                prop_assert!(when(forgotten) >= when(room), "{:?} before {:?}", forgotten, room);
+            } else {
+                prop_assert_eq!(room, forgotten, "forgotten at {}", now);
+            }
+            match room {
+                Room::Now => prop_assert!(case.fits_all(&log, step.cost, now), "{:?} at {}: too much", step, now),
+                Room::Never { .. } | Room::OnRelease { .. } => prop_assert!(false, "{:?} never fits", step),
+                Room::At { at, rate } => {
+                    let at = at.as_nanos();
+                    prop_assert!(at > now);
+                    prop_assert!(case.fits_all(&log, step.cost, at), "{:?} at {}: refused at {}", step, now, at);
+                    prop_assert!(!case.fits_all(&log, step.cost, at - 1), "{:?} at {}: before {}", step, now, at);
+                    prop_assert!(!case.fits(rate, &log, step.cost, at - 1), "the rate whose room comes last");
+                    if step.patient {
+                        now = at;
+                    }
+                }
+            }
+            let tick = Tick::from_nanos(now);
+            for state in [&mut state, &mut forgetful] {
+                rule.advance(state, tick);
+            }
+            for rate in 0..rule.rates() {
+                let standing = rule.standing(&state, rate, tick);
+                prop_assert_eq!(standing.remaining, drained(&case, rate, &log, now, 1_000), "rate {} at {}", rate, now);
+                if let Some(at) = standing.grows_at.map(Tick::as_nanos) {
+                    prop_assert!(at > now);
+                    prop_assert_eq!(drained(&case, rate, &log, at - 1, 1_000), standing.remaining, "before {}", at);
+                    prop_assert!(drained(&case, rate, &log, at, 1_000) > standing.remaining, "at {}", at);
+                } else {
+                    let later = drained(&case, rate, &log, now + 1_000_000 * case.scale, 1_000);
+                    prop_assert_eq!(later, standing.remaining, "it does not grow");
+                }
+            }
+            if rule.room(&state, step.cost, tick) == Room::Now {
+                for state in [&mut state, &mut forgetful] {
+                    rule.commit(state, step.cost, Moment::at(tick));
+                }
+                log.push((now, step.cost));
+            }
+        }
+        // In the end it is as good as new.
+        let end = Tick::from_nanos(now + 10_000_000 * case.scale);
+        prop_assert!(rule.is_idle(&state, end));
+        rule.advance(&mut state, end);
+        for rate in 0..rule.rates() {
+            prop_assert!(rule.standing(&state, rate, end).remaining >= rule.fresh(rate).remaining, "as good as new");
+        }
+    }
+
+    /// No number that can be configured or sent makes it panic, and time to come back is never in the past.
+    #[test]
+    fn the_largest_numbers_do_not_wrap(
+        algorithm in oracles::extreme(),
+        steps in prop::collection::vec((oracles::any_number(), oracles::any_number(), any::<bool>()), 1..20),
+    ) {
+        let rule = Rule::new(&algorithm, None);
+        let mut state = vec![0; rule.words()];
+        let mut now = 0u64;
+        for (pause, cost, regardless) in steps {
+            now = now.saturating_add(pause);
+            let tick = Tick::from_nanos(now);
+            rule.advance(&mut state, tick);
+            let room = rule.room(&state, cost.min(rule_largest(&rule)), tick);
+            if let Room::At { at, .. } = room {
+                prop_assert!(at > tick || at == Tick::MAX);
+            }
+            for rate in 0..rule.rates() {
+                let _ = rule.standing(&state, rate, tick);
+            }
+            if regardless || room == Room::Now {
+                rule.commit(&mut state, cost.min(rule_largest(&rule)), Moment::at(tick));
+            }
+            let _ = (rule.is_idle(&state, tick), rule.recency(&state));
+        }
+    }
+}
+
+fn rule_largest(rule: &Rule) -> u64 {
+    with_rates!(rule, rates => rates.largest())
+}

@@ -1,0 +1,142 @@
+use proptest::prelude::*;
+
+use super::oracles::{Log, cases};
+use super::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    /// Whatever takes the place of whatever: from then on no admission exceeds the new rule; what was taken stays
+    /// taken; and nothing panics.
+    #[test]
+    fn a_reload_admits_no_more_than_the_new_rule_and_forgets_nothing_that_still_counts(
+        (old, new) in (cases(), cases()),
+        before in steps(),
+        after in steps(),
+    ) {
+        let old_rule = Rule::new(&old.algorithm, None);
+        let new_rule = Rule::new(&new.algorithm, Some(&old_rule));
+        let mut from = vec![0; old_rule.words()];
+        let mut now = 0;
+        for step in before {
+            now += step.pause * old.scale;
+            let tick = Tick::from_nanos(now);
+            old_rule.advance(&mut from, tick);
+            if old_rule.too_costly(step.cost).is_none() && old_rule.room(&from, step.cost, tick) == Room::Now {
+                old_rule.commit(&mut from, step.cost, Moment::at(tick));
+            }
+        }
+        let latest = Tick::from_nanos(now);
+        let layout = new_rule.layout_since(&old_rule);
+        prop_assert_eq!(layout == Layout::Reset, old.algorithm.name() != new.algorithm.name());
+        let mut state = match layout {
+            Layout::Kept => from.clone(),
+            _ => vec![0; new_rule.words()],
+        };
+        prop_assert_eq!(state.len(), new_rule.words());
+        if layout != Layout::Kept && !old_rule.is_idle(&from, latest) {
+            new_rule.take_over(&old_rule, &from, &mut state, latest);
+        }
+        new_rule.advance(&mut state, latest);
+        if old.algorithm == new.algorithm {
+            for rate in 0..old_rule.rates() {
+                let kept = new_rule.standing(&state, rate, latest);
+                prop_assert_eq!(kept, old_rule.standing(&from, rate, latest), "the same");
+            }
+        }
+        let mut log = Log::new();
+        for step in after {
+            now += step.pause * new.scale;
+            let tick = Tick::from_nanos(now);
+            new_rule.advance(&mut state, tick);
+            if new_rule.too_costly(step.cost).is_none() && new_rule.room(&state, step.cost, tick) == Room::Now {
+                prop_assert!(new.fits_after_reload(&log, step.cost, now), "{:?} at {}", step, now);
+                new_rule.commit(&mut state, step.cost, Moment::at(tick));
+                log.push((now, step.cost));
+            }
+        }
+    }
+}
+
+fn rate(text: &str) -> [Rate; 1] {
+    [text.parse().unwrap()]
+}
+
+/// What remains at `at` ms of `new`, when under `old` so much was taken at each of some ms.
+fn remains(old: &Algorithm, taken: &[(u64, u64)], new: &Algorithm, at: u64) -> u64 {
+    let tick = |millis| Tick::ZERO + Span::from_millis(millis);
+    let old_rule = Rule::new(old, None);
+    let mut from = vec![0; old_rule.words()];
+    for (millis, cost) in taken {
+        old_rule.advance(&mut from, tick(*millis));
+        assert_eq!(old_rule.room(&from, *cost, tick(*millis)), Room::Now);
+        old_rule.commit(&mut from, *cost, Moment::at(tick(*millis)));
+    }
+    let rule = Rule::new(new, Some(&old_rule));
+    let mut state = from.clone();
+    if rule.layout_since(&old_rule) != Layout::Kept {
+        state = vec![0; rule.words()];
+        rule.take_over(&old_rule, &from, &mut state, tick(at));
+    }
+    rule.advance(&mut state, tick(at));
+    rule.standing(&state, 0, tick(at)).remaining
+}
+
+#[test]
+fn taken_tokens_stay_taken_whatever_the_new_pace() {
+    let bucket = |text, burst| Algorithm::TokenBucket(TokenBucket::new(&rate(text), burst, Refill::Greedy).unwrap());
+    let interval =
+        |text, burst| Algorithm::TokenBucket(TokenBucket::new(&rate(text), burst, Refill::Interval).unwrap());
+    let gcra = |text, burst| Algorithm::Gcra(Gcra::new(&rate(text), burst).unwrap());
+    let old = bucket("10/s", None);
+    for (new, remaining) in [
+        (bucket("10/s", None), 3),
+        (bucket("10/s", Some(20)), 13),
+        (bucket("1/s", Some(10)), 3),
+        (bucket("1000/s", None), 993),
+        (bucket("1/s", Some(5)), 0),
+        (bucket("3/s", Some(9)), 2),
+        (interval("10/s", None), 3),
+        (gcra("10/s", Some(10)), 10),
+    ] {
+        assert_eq!(remains(&old, &[(1, 7)], &new, 1), remaining, "{new:?}");
+    }
+    assert_eq!(remains(&interval("10/s", None), &[(1, 7)], &old, 900), 3);
+    assert_eq!(remains(&interval("10/s", None), &[(1, 7)], &old, 1001), 10, "its period is over");
+    assert_eq!(remains(&interval("10/s", None), &[(1, 7)], &interval("2/100ms", Some(8)), 900), 1);
+}
+
+#[test]
+fn counts_of_a_window_stay_in_one() {
+    let fixed = |text, align| Algorithm::FixedWindow(FixedWindow::new(&rate(text), align).unwrap());
+    let (epoch, first) = (Align::Epoch, Align::First);
+    for (old, new, at, remaining) in [
+        (fixed("10/s", epoch), fixed("12/s", epoch), 1_999, 5),
+        (fixed("10/s", epoch), fixed("10/m", epoch), 1_999, 3),
+        (fixed("10/s", epoch), fixed("10/s", first), 1_999, 3),
+        (fixed("10/s", first), fixed("10/s", epoch), 2_199, 3),
+        (fixed("10/s", first), fixed("10/s", epoch), 2_200, 10),
+        (fixed("10/s", first), fixed("9/2s", first), 1_999, 2),
+        (fixed("10/s", first), fixed("10/700ms", first), 1_900, 10),
+        (fixed("300/s", first), fixed("200/s", epoch), 2_199, 193),
+    ] {
+        assert_eq!(remains(&old, &[(1_200, 7)], &new, at), remaining, "{old:?} {new:?} at {at}");
+    }
+    let counter = |text| Algorithm::SlidingCounter(SlidingCounter::new(&rate(text)).unwrap());
+    assert_eq!(remains(&counter("10/s"), &[(100, 6), (1_200, 3)], &counter("20/s"), 1_500), 14);
+    assert_eq!(remains(&counter("10/s"), &[(100, 6), (1_200, 3)], &counter("20/m"), 1_500), 11, "all counts in full");
+    let window = |text, cap| Algorithm::SlidingWindow(SlidingWindow::new(&rate(text), None, cap).unwrap());
+    assert_eq!(remains(&window("10/s", Some(9)), &[(100, 6), (150, 3)], &window("10/s", Some(9)), 199), 0);
+    assert_eq!(remains(&window("10/s", Some(9)), &[(100, 6), (150, 3)], &window("20/2s", Some(20)), 199), 11);
+}
+
+#[test]
+fn another_number_of_rates_takes_over_from_the_likeliest() {
+    let bucket = |rates: &[&str]| {
+        let rates: Vec<Rate> = rates.iter().map(|text| text.parse().unwrap()).collect();
+        Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Greedy).unwrap())
+    };
+    assert_eq!(remains(&bucket(&["10/s", "50/m"]), &[(1, 7)], &bucket(&["50/m"]), 1), 43, "the same rate");
+    assert_eq!(remains(&bucket(&["10/s", "50/m"]), &[(1, 7)], &bucket(&["60/m", "10/s"]), 1), 53, "the same window");
+    assert_eq!(remains(&bucket(&["10/s"]), &[(1, 7)], &bucket(&["80/h", "10/s"]), 1), 73, "the longest there is");
+}
