@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use sluicegate::admission::{
-    AddressHeader, Admission, ClientRules, HostPattern, KeyExpr, LimitUse, OnMissingKey, PathPattern, PlainRequest,
-    RoutePattern, RouteRules, Rules,
+    AddressHeader, Admission, ClientRules, Cost, HostPattern, KeyExpr, LimitUse, OnMissingKey, PathPattern,
+    PlainRequest, RoutePattern, RouteRules, Rules,
 };
 use sluicegate::limiter::{Algorithm, Bound, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Report, TimerWheel};
 use sluicegate::time::{Span, Tick};
@@ -31,7 +31,8 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
     let usage = |key| LimitUse {
         key: KeyExpr::parse(&[key]).expect("a key"),
         on_missing: OnMissingKey::ClientIp,
-        cost: 1,
+        cost: Cost::ONE,
+        exempt: None,
         enforced: true,
     };
     RouteRules {

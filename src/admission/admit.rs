@@ -2,6 +2,7 @@ use std::net::IpAddr;
 use std::task::Waker;
 
 use super::client::{ClientIp, ClientRules, Clients, Identity};
+use super::cost::NoNumber;
 use super::host::{self, HostRoom};
 use super::identity::{KeyFacts, describe_in_place, fingerprint_in_place};
 use super::key::{KeyPart, OnMissingKey};
@@ -42,7 +43,13 @@ pub struct Arrival {
     pub path: Option<Box<str>>,
     /// The key of the limit that refused.
     pub key: Option<Fingerprint>,
+    /// The limits for which the request named a cost that is no number, and which count it as 1.
+    pub invalid_costs: Places,
 }
+
+/// Limits of a route, by their places in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places(u8);
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +180,10 @@ impl Rules {
         let mut arrival = Arrival::new(identity, Some(index));
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let mut asks = [Ask::default(); MAX_LIMITS];
-        let verdict = match self.ask(route, &sources, &mut asks) {
+        let mut invalid_costs = Places::default();
+        let asked = self.ask(route, &sources, &mut asks, &mut invalid_costs);
+        arrival.invalid_costs = invalid_costs;
+        let verdict = match asked {
             Ok([]) => Verdict::Admitted(Permit::default()),
             Ok(asks) => route.policy.check(asks, route.timeout.unwrap_or(Span::MAX), now, report),
             Err(LacksKey { limit }) => {
@@ -231,11 +241,16 @@ impl Rules {
         route: &RouteRules,
         sources: &KeyFacts<'_, V>,
         asks: &'a mut [Ask; MAX_LIMITS],
+        invalid_costs: &mut Places,
     ) -> Result<&'a [Ask], LacksKey> {
         if route.limits.is_empty() || !route.count_preflight && is_preflight(sources.view) {
             return Ok(&[]);
         }
         for (limit, (ask, rule)) in asks.iter_mut().zip(&route.limits).enumerate() {
+            let exempt = rule.exempt.as_deref();
+            if exempt.is_some_and(|exempt| exempt.has_client(sources.client)) {
+                continue;
+            }
             let key = match (rule.key.fingerprint(sources, &self.hasher), rule.on_missing) {
                 (Ok(key), _) => Some(key),
                 (Err(_), OnMissingKey::ClientIp) | (Err(Missing::Unusable), OnMissingKey::Skip) => {
@@ -244,7 +259,15 @@ impl Rules {
                 (Err(_), OnMissingKey::Refuse) if rule.enforced => return Err(LacksKey { limit }),
                 (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
             };
-            *ask = Ask { key, cost: rule.cost };
+            let key = key.filter(|key| !exempt.is_some_and(|exempt| exempt.has_key(*key)));
+            *ask = Ask { key, cost: 1 };
+            // A limit that does not apply does not look at the cost either.
+            if key.is_some() {
+                match rule.cost.of(sources.view) {
+                    Ok(cost) => ask.cost = cost,
+                    Err(NoNumber) => invalid_costs.add(limit),
+                }
+            }
         }
         Ok(asks.get(..route.limits.len()).unwrap_or(asks))
     }
@@ -259,7 +282,24 @@ impl Arrival {
     #[inline]
     fn new(identity: Identity, route: Option<usize>) -> Self {
         let Identity { client, trusted_peer } = identity;
-        Self { client, trusted_peer, route, path: None, key: None }
+        Self { client, trusted_peer, route, path: None, key: None, invalid_costs: Places::default() }
+    }
+}
+
+impl Places {
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Each of them, in the route's order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_LIMITS).filter(move |place| self.0 & (1 << place) != 0)
+    }
+
+    /// `place` is below [`MAX_LIMITS`].
+    fn add(&mut self, place: usize) {
+        self.0 |= 1 << place;
     }
 }
 
@@ -350,7 +390,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::admission::{AddressHeader, KeyExpr, LimitUse, PathPattern, PlainRequest, RoutePattern};
+    use crate::admission::{
+        AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, LimitUse, PathPattern, PlainRequest, RoutePattern,
+    };
     use crate::limiter::{Algorithm, Bound, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
 
     const PEER: &str = "192.0.2.1";
@@ -367,7 +409,10 @@ mod tests {
             max_keys: 1_000,
             on_full: OnFull::EvictOldest,
         });
-        (limit, LimitUse { key: KeyExpr::parse(key).unwrap(), on_missing, cost: 1, enforced: true })
+        (
+            limit,
+            LimitUse { key: KeyExpr::parse(key).unwrap(), on_missing, cost: Cost::ONE, exempt: None, enforced: true },
+        )
     }
 
     fn route(prefix: &str, limits: Vec<(Arc<Limit>, LimitUse)>) -> RouteRules {
@@ -621,6 +666,97 @@ mod tests {
         limit.reconfigure(LimitSpec { mode: Mode::Shadow, ..limit.spec() });
         let rules = rules(vec![route("/", vec![(limit, LimitUse { enforced: false, ..usage })])]);
         assert!(is_admitted(&admit(&rules, &get("/"))));
+    }
+
+    /// Ten an hour by client address, each request at this cost.
+    fn costing(cost: Cost) -> (Arc<Limit>, LimitUse) {
+        let (limit, usage) = limited(&["client-ip"], OnMissingKey::Refuse, Span::ZERO);
+        let rates = ["10/1h".parse().unwrap()];
+        let algorithm = Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap());
+        (Limit::new(LimitSpec { algorithm, ..limit.spec() }), LimitUse { cost, ..usage })
+    }
+
+    #[test]
+    fn a_request_is_counted_at_the_cost_that_it_states() {
+        let by_header = |max| Cost::Header { name: "x-cost".into(), max };
+        let rules = rules(vec![route("/", vec![costing(by_header(8)), costing(Cost::Fixed(2))])]);
+        let mut report = Report::default();
+        let mut remaining = |stated: &str| {
+            let view = get("/").with("x-cost", stated);
+            let admission = rules.admit(&view, PEER.parse().unwrap(), Tick::ZERO, &mut report);
+            assert!(is_admitted(&admission), "{stated}");
+            report.lines().iter().map(|line| line.remaining).collect::<Vec<_>>()
+        };
+        assert_eq!(remaining("3"), [7, 8]);
+        assert_eq!(remaining("0"), [6, 6]);
+        assert_eq!(remaining("three"), [5, 4]);
+        let Admission::Refused(_, Refused::Limit(refusal)) = admit(&rules, &get("/").with("x-cost", "99999999999999"))
+        else {
+            panic!("8 do not fit into 5")
+        };
+        assert_eq!((refusal.limit, refusal.why, refusal.remaining), (0, Why::Rate, 5));
+        assert_eq!(remaining("5"), [0, 2]);
+    }
+
+    #[test]
+    fn a_cost_above_what_could_ever_fit_is_refused_for_good() {
+        let rules = rules(vec![route("/", vec![costing(Cost::ContentLength { max: 1_000 })])]);
+        let Admission::Refused(_, Refused::Limit(refusal)) = admit(&rules, &get("/").with("content-length", "11"))
+        else {
+            panic!("11 never fit into 10")
+        };
+        assert_eq!((refusal.why, refusal.retry_at), (Why::TooCostly, None));
+        assert!(is_admitted(&admit(&rules, &get("/").with("content-length", "10"))), "nothing was counted");
+    }
+
+    #[test]
+    fn a_cost_that_is_no_number_is_told_for_each_limit_that_applies() {
+        let stated = || Cost::Header { name: "x-cost".into(), max: 10 };
+        let skipped = limited(&["header:k"], OnMissingKey::Skip, Span::ZERO);
+        let skipped = (skipped.0, LimitUse { cost: stated(), ..skipped.1 });
+        let rules = rules(vec![route(
+            "/",
+            vec![
+                skipped,
+                costing(stated()),
+                costing(Cost::ONE),
+                costing(Cost::ContentLength { max: 9 }),
+                costing(stated()),
+            ],
+        )]);
+        let invalid = |view: &PlainRequest| match admit(&rules, view) {
+            Admission::Admitted(admitted) => admitted.arrival().invalid_costs.iter().collect::<Vec<_>>(),
+            other => panic!("there is room: {other:?}"),
+        };
+        assert_eq!(invalid(&get("/").with("x-cost", "1, 1")), [1, 4]);
+        assert!(invalid(&get("/").with("x-cost", "1")).is_empty());
+        assert!(invalid(&get("/")).is_empty());
+        assert_eq!(invalid(&get("/").with("x-cost", "-1").with("k", "v")), [0, 1, 4]);
+    }
+
+    #[test]
+    fn who_is_exempt_is_counted_by_the_other_limits_alone() {
+        let (limit, usage) = limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO);
+        let written = ExemptRules { networks: vec!["192.0.2.0/24".parse().unwrap()], keys: vec!["gold".into()] };
+        let exempt = Exempt::new(&written, &usage.key, 64, &KeyHasher::fixed());
+        let usage = LimitUse { exempt, cost: Cost::Header { name: "x-cost".into(), max: 1 }, ..usage };
+        let rules = rules(vec![route("/", vec![(limit, usage), costing(Cost::ONE)])]);
+        let places = |peer: &str, view: &PlainRequest| {
+            let mut report = Report::default();
+            let admission = rules.admit(view, peer.parse().unwrap(), Tick::ZERO, &mut report);
+            let Admission::Admitted(admitted) = admission else { panic!("nothing stands in its way: {admission:?}") };
+            assert!(admitted.arrival().invalid_costs.is_empty());
+            report.lines().iter().map(|line| line.limit).collect::<Vec<_>>()
+        };
+        let (gold, lead) = (get("/").with("k", "gold").with("x-cost", "?"), get("/").with("k", "lead"));
+        assert_eq!(places("192.0.2.1", &get("/").with("x-cost", "?")), [1], "it may lack the key");
+        assert_eq!(places("192.0.2.1", &lead), [1]);
+        assert_eq!(places("198.51.100.1", &gold), [1]);
+        assert_eq!(places("198.51.100.1", &gold), [1]);
+        assert_eq!(places("198.51.100.1", &lead), [0, 1]);
+        assert!(is_over_limit(&admit_from(&rules, "198.51.100.1", &lead)));
+        let keyless = admit_from(&rules, "198.51.100.1", &get("/"));
+        assert!(matches!(keyless, Admission::Refused(_, Refused::MissingKey { limit: 0 })));
     }
 
     #[test]

@@ -80,9 +80,14 @@ pub(super) fn describe_in_place(client: &ClientIp) -> KeyPart {
     KeyPart { source: Part::ClientIp.to_string(), value: client.key_text() }
 }
 
+/// Whether the field of that name, in lower case, holds credentials.
+pub(super) fn is_credentials(name: &str) -> bool {
+    CREDENTIALS.contains(&name)
+}
+
 impl Part {
     /// Numbers of sources. The stable hash depends on them: they never change.
-    const fn tag(&self) -> u8 {
+    pub(super) const fn tag(&self) -> u8 {
         match self {
             Self::ClientIp => 1,
             Self::Header(_) => 2,
@@ -101,7 +106,7 @@ impl Part {
         let tag = self.tag();
         let found = match self {
             Self::ClientIp => sink.whole(tag, &facts.client.key()),
-            Self::Header(name) if CREDENTIALS.contains(&&**name) => {
+            Self::Header(name) if is_credentials(name) => {
                 let field = sole_line(facts.view, name, |one, other| credentials(one).eq(credentials(other)))?;
                 sink.pieces(tag, credentials(field))
             }
@@ -160,7 +165,7 @@ fn sole_cookie<'v, V: RequestView + ?Sized>(view: &'v V, name: &str) -> Result<&
 }
 
 /// What takes the bytes of a key.
-trait Sink {
+pub(super) trait Sink {
     fn part(&mut self, tag: u8, bytes: &[u8]);
 
     /// One value; whether it is not empty.

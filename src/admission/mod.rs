@@ -4,10 +4,11 @@
 //! await; what was read is not changed, and the only state it touches is the tables of the limiter. It does not know
 //! HTTP's framing, does not choose a server and writes no answer.
 //!
-//! - `client`, `hops`: who asks. Forwarding fields count only if the peer is trusted.
+//! - `client`, `hops`, `networks`: who asks. Forwarding fields count only if the peer is trusted.
 //! - `path`, `host`: the one spelling in which paths and hosts are matched, keyed and forwarded.
 //! - `pattern`, `route`: which route it takes.
 //! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
+//! - `cost`: how much it takes of a limit; `exempt`: who takes nothing.
 //! - `admit`: the walk through all of them, and what it ends in.
 //!
 //! Invariants:
@@ -23,21 +24,27 @@
 
 mod admit;
 mod client;
+mod cost;
+mod exempt;
 mod hops;
 mod host;
 mod identity;
 mod key;
 mod malformed;
+mod networks;
 mod path;
 mod pattern;
 mod route;
 mod spelling;
 mod view;
 
-pub use admit::{Admission, Admitted, Arrival, Progress, Refused, Rules, Waiting};
+pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
 pub use client::{AddressHeader, ClientIp, ClientRules};
+pub use cost::Cost;
+pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};
 pub use malformed::Malformed;
+pub use networks::{Networks, canonical};
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
 pub use route::{LimitUse, RouteRules};
 pub use view::{PlainRequest, RequestView};

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use super::cost::Cost;
+use super::exempt::Exempt;
 use super::key::{KeyExpr, OnMissingKey};
 use super::pattern::{PathPattern, RoutePattern};
 use super::view::RequestView;
@@ -41,7 +43,9 @@ pub struct LimitUse {
     /// What happens to a request that lacks the key.
     pub on_missing: OnMissingKey,
     /// What one request takes.
-    pub cost: u64,
+    pub cost: Cost,
+    /// Who is neither counted nor refused; `None`: nobody.
+    pub exempt: Option<Arc<Exempt>>,
     /// Whether the limit refuses anybody: one in shadow mode does not, not even who lacks its key.
     pub enforced: bool,
 }

@@ -1,14 +1,15 @@
 //! The settings of each part in words, old against new: what the lines of a plan say.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 
 use super::diff::Change;
 use super::model::{
-    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, RateHeaders, Route, Server,
-    ServerSpec, Upstream,
+    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, OnLimit, RateHeaders,
+    Route, Server, ServerSpec, Upstream,
 };
 use super::size::show_size;
-use crate::admission::{AddressHeader, ClientRules, OnMissingKey, PathPattern};
+use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
 use crate::balance::Strategy;
 use crate::limiter::{Algorithm, Align, Bound, Mode, OnFull, Refill};
 use crate::time::Span;
@@ -37,8 +38,10 @@ impl Changes {
         if old == new {
             return;
         }
-        let added = new.iter().filter(|item| !old.contains(item)).map(|item| format!("+{item}"));
-        let removed = old.iter().filter(|item| !new.contains(item)).map(|item| format!("-{item}"));
+        // Lists may have thousands of items.
+        let (before, after): (HashSet<_>, HashSet<_>) = (old.iter().collect(), new.iter().collect());
+        let added = new.iter().filter(|item| !before.contains(item)).map(|item| format!("+{item}"));
+        let removed = old.iter().filter(|item| !after.contains(item)).map(|item| format!("-{item}"));
         let all: Vec<String> = added.chain(removed).collect();
         let how = match (all.get(..MAX_NAMED), all.len()) {
             (_, 0) => "in another order".to_owned(),
@@ -46,6 +49,22 @@ impl Changes {
             _ => all.join(" "),
         };
         self.0.push(Change { what, how });
+    }
+}
+
+/// Values of keys are counted, not named: they may be secrets, and plans are logged.
+fn exempt(changes: &mut Changes, old: &ExemptRules, new: &ExemptRules) {
+    changes.list("exempt", &texts(&old.networks), &texts(&new.networks));
+    if old.keys != new.keys {
+        let (before, after): (HashSet<_>, HashSet<_>) = (old.keys.iter().collect(), new.keys.iter().collect());
+        let (added, removed) = (after.difference(&before).count(), before.difference(&after).count());
+        let how = match (added, removed) {
+            (0, 0) => "in another order".to_owned(),
+            (added, 0) => format!("+{added}"),
+            (0, removed) => format!("-{removed}"),
+            (added, removed) => format!("+{added} -{removed}"),
+        };
+        changes.0.push(Change { what: "exempt keys", how });
     }
 }
 
@@ -100,8 +119,10 @@ pub(super) fn log(old: &Log, new: &Log) -> Changes {
     changes
 }
 
-pub(super) fn client(old: &ClientRules, new: &ClientRules) -> Changes {
+/// `[client]` of two models.
+pub(super) fn client(old_model: &Model, new_model: &Model) -> Changes {
     let mut changes = Changes::default();
+    let (old, new) = (&old_model.client, &new_model.client);
     changes.list("trusted_proxies", &texts(&old.trusted_proxies), &texts(&new.trusted_proxies));
     changes.value("address_header", &old.address_header, &new.address_header, |header| match header {
         AddressHeader::XForwardedFor => "x-forwarded-for",
@@ -109,13 +130,13 @@ pub(super) fn client(old: &ClientRules, new: &ClientRules) -> Changes {
         AddressHeader::XRealIp => "x-real-ip",
     });
     changes.value("ipv6_prefix", &old.ipv6_prefix, &new.ipv6_prefix, u8::to_string);
+    changes.list("deny", &texts(&old_model.deny), &texts(&new_model.deny));
     changes
 }
 
 /// The order of routes decides between equally specific ones, so another order of the same routes is a change.
 pub(super) fn route_order(old: &[Route], new: &[Route]) -> Changes {
-    let names =
-        |routes: &[Route]| routes.iter().map(|route| route.name.clone()).collect::<std::collections::HashSet<_>>();
+    let names = |routes: &[Route]| routes.iter().map(|route| route.name.clone()).collect::<HashSet<_>>();
     let (before, after) = (names(old), names(new));
     let stayed_before = old.iter().filter(|route| after.contains(&route.name));
     let stayed_after = new.iter().filter(|route| before.contains(&route.name));
@@ -196,8 +217,9 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
     changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
     changes.value("status", &old.status, &new.status, u16::to_string);
     changes.value("cost", &old.cost, &new.cost, |cost| {
-        cost.map_or_else(|| "the route's".to_owned(), |cost| cost.to_string())
+        cost.as_ref().map_or_else(|| "the route's".to_owned(), Cost::to_string)
     });
+    exempt(&mut changes, &old.exempt, &new.exempt);
     changes.value("retry_after_jitter", &old.retry_after_jitter, &new.retry_after_jitter, Span::to_string);
     changes
 }
@@ -276,7 +298,11 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     changes.list("headers", &headers(old), &headers(new));
     changes.value("allow_encoded_slash", &was.allow_encoded_slash, &is.allow_encoded_slash, bool::to_string);
     changes.list("limits", &limit_names(old_model, old), &limit_names(new_model, new));
-    changes.value("cost", &old.cost, &new.cost, u64::to_string);
+    changes.value("cost", &old.cost, &new.cost, Cost::to_string);
+    changes.value("on_limit", &old.on_limit, &new.on_limit, |choice| match choice {
+        OnLimit::Refuse => "refuse",
+        OnLimit::Drop => "drop",
+    });
     changes.value("action", &action(old_model, old), &action(new_model, new), |(_, text)| text.clone());
     // A route that follows the server's default is told of once, there.
     let follows = old.timeout == old_model.server.timeout && new.timeout == new_model.server.timeout;

@@ -220,7 +220,7 @@ fn sections(old: &Model, new: &Model) -> Vec<Item> {
     if !restart.is_empty() {
         items.push(item("[log]", Fate::NeedsRestart(restart)));
     }
-    items.push(item("[client]", changed(describe::client(&old.client, &new.client))));
+    items.push(item("[client]", changed(describe::client(old, new))));
     items.push(item("route order", changed(describe::route_order(&old.routes, &new.routes))));
     let fate = optional(old.dead_letter.as_ref(), new.dead_letter.as_ref(), describe::dead_letter);
     items.extend(fate.map(|fate| item("[dead_letter]", fate)));

@@ -487,7 +487,6 @@ tls = { certificates = [{ cert = "cert.pem", key = "key.pem" }] }
 name = "a"
 penalty = { after = 20 }
 rate = "100/s"
-cost = "header:x-cost"
 
 [[route]]
 name = "all"
@@ -523,31 +522,23 @@ error: `penalty` of [[limit]] is not in this version
   |
   = help: leave it out; a later version has it
 
-error: `cost` = "header:x-cost" is not in this version
-  --> gateway.toml:10:8
-   |
-10 | cost = "header:x-cost"
-   |        ^^^^^^^^^^^^^^^
-   |
-   = help: this version has whole numbers
-
 error: `on_limit` = "defer" is not in this version
-  --> gateway.toml:16:12
+  --> gateway.toml:15:12
    |
-16 | on_limit = "defer"
+15 | on_limit = "defer"
    |            ^^^^^^^
    |
-   = help: this version has "refuse"
+   = help: this version has "refuse", "drop"
 
 error: the section `fleet` is not in this version
-  --> gateway.toml:18:2
+  --> gateway.toml:17:2
    |
-18 | [fleet]
+17 | [fleet]
    |  ^^^^^
    |
    = help: leave it out; a later version has it
 
-gateway.toml: 6 errors"#;
+gateway.toml: 5 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 

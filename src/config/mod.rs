@@ -19,6 +19,8 @@ mod diff;
 mod findings;
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod golden_admission;
 mod lower;
 mod model;
 mod nearest;
@@ -41,8 +43,8 @@ use self::findings::{Finding, Findings};
 
 pub use self::diff::{Change, Fate, Item, Part, Plan, diff};
 pub use self::model::{
-    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Listener, Log, LogFormat, Model, RateHeaders,
-    Route, Server, ServerAddress, ServerSpec, Upstream,
+    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Listener, Log, LogFormat, Model, OnLimit,
+    RateHeaders, Route, Server, ServerAddress, ServerSpec, Upstream,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::admission::{ClientRules, KeyExpr, OnMissingKey, RoutePattern};
+use ipnet::IpNet;
+
+use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, RoutePattern};
 use crate::balance::Strategy;
 use crate::limiter::LimitSpec;
 use crate::time::Span;
@@ -18,8 +20,10 @@ pub struct Model {
     pub server: Server,
     /// `[log]`
     pub log: Log,
-    /// `[client]`
+    /// `[client]`, but for `deny`.
     pub client: ClientRules,
+    /// `deny` of `[client]`: whose connections are closed.
+    pub deny: Vec<IpNet>,
     /// `[[listener]]`, at least one, no address twice.
     pub listeners: Vec<Listener>,
     /// `[[upstream]]`, names are unique.
@@ -180,7 +184,9 @@ pub struct LimitRule {
     /// Status of a refusal, 400 to 599.
     pub status: u16,
     /// Overrides the route's cost.
-    pub cost: Option<u64>,
+    pub cost: Option<Cost>,
+    /// Who is neither counted nor refused.
+    pub exempt: ExemptRules,
     /// A random extra of at most this, added to `Retry-After`.
     pub retry_after_jitter: Span,
 }
@@ -195,9 +201,11 @@ pub struct Route {
     /// Indexes into [`Model::limits`], file order, none twice.
     pub limits: Vec<usize>,
     /// What one request costs, where the limit does not say.
-    pub cost: u64,
+    pub cost: Cost,
     /// What is done with an admitted request.
     pub action: Action,
+    /// What is done once a limit says no.
+    pub on_limit: OnLimit,
     /// The route's own timeout, or the server's default; `None` is "none".
     pub timeout: Option<Span>,
     /// Bytes of a request's body, the route's own or the server's default; 0 takes no body, `None` is "none".
@@ -217,6 +225,15 @@ pub struct Cors {
     pub allow_credentials: bool,
     /// Whether preflights are counted all the same.
     pub count_preflight: bool,
+}
+
+/// What a route does with a request that a limit refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLimit {
+    /// It is answered with the limit's status.
+    Refuse,
+    /// Its connection is closed without an answer.
+    Drop,
 }
 
 /// What a route does with an admitted request.

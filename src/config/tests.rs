@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::admission::{AddressHeader, OnMissingKey, PathPattern};
+use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
 use crate::balance::Strategy as Balance;
 use crate::limiter::{Algorithm, Bound, Mode, OnFull};
 use crate::time::Span;
@@ -37,7 +37,7 @@ fn messages(text: &str) -> Vec<String> {
 
 #[test]
 fn a_file_that_says_nothing_has_every_default() {
-    let Model { server, log, client, listeners, upstreams, limits, routes, dead_letter, admin } = model(LEAST);
+    let Model { server, log, client, deny, listeners, upstreams, limits, routes, dead_letter, admin } = model(LEAST);
     assert_eq!(
         server,
         Server {
@@ -55,7 +55,7 @@ fn a_file_that_says_nothing_has_every_default() {
         }
     );
     assert_eq!(log, Log { level: "info".into(), format: LogFormat::Auto, access: AccessFormat::Off });
-    assert!(client.trusted_proxies.is_empty());
+    assert!(client.trusted_proxies.is_empty() && deny.is_empty());
     assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));
     assert_eq!(listeners, [Listener { address: "127.0.0.1:8080".parse().unwrap() }]);
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
@@ -64,8 +64,8 @@ fn a_file_that_says_nothing_has_every_default() {
     assert_eq!(route.pattern.path, PathPattern::Prefix("/".into()));
     assert!(!route.pattern.allow_encoded_slash);
     assert!(route.limits.is_empty());
-    assert_eq!((route.cost, route.timeout, &route.cors), (1, Some(Span::from_secs(60)), &None));
-    assert_eq!(route.max_body_size, None);
+    assert_eq!((&route.cost, route.timeout, &route.cors), (&Cost::ONE, Some(Span::from_secs(60)), &None));
+    assert_eq!((route.max_body_size, route.on_limit), (None, OnLimit::Refuse));
     assert_eq!(route.action, Action::Respond { status: 200, body: "".into() });
 }
 
@@ -80,7 +80,8 @@ fn each_section_has_its_defaults() {
     assert_eq!(upstream.hash_key.to_string(), "client-ip");
     let limit = &model.limits[0];
     assert_eq!((limit.key.to_string().as_str(), limit.on_missing_key), ("client-ip", OnMissingKey::ClientIp));
-    assert_eq!((limit.timeout, limit.status, limit.cost, limit.retry_after_jitter), (None, 429, None, Span::ZERO));
+    assert_eq!((limit.timeout, limit.status, &limit.cost, limit.retry_after_jitter), (None, 429, &None, Span::ZERO));
+    assert_eq!(limit.exempt, ExemptRules::default());
     let spec = &limit.spec;
     assert_eq!((spec.mode, spec.max_wait, spec.max_queue), (Mode::Enforce, Span::ZERO, None));
     assert_eq!((spec.max_keys, spec.on_full), (1_000_000, OnFull::EvictOldest));
@@ -129,6 +130,7 @@ access = "combined"
 trusted_proxies = ["10.0.0.0/8", "192.0.2.7", "fd00::/8"]
 address_header = "forwarded"
 ipv6_prefix = 56
+deny = ["198.51.100.0/24", "2001:db8::7"]
 [[listener]]
 address = "0.0.0.0:8080"
 protocol = "http"
@@ -155,7 +157,9 @@ max_queue = 7
 max_keys = 1000
 on_full = "allow"
 mode = "shadow"
-cost = 3
+cost = "content-length"
+max_cost = 15
+exempt = ["10.0.0.0/8", "192.0.2.7", "key:192.0.2.9 + gold"]
 retry_after_jitter = "2s"
 [[route]]
 name = "api"
@@ -168,7 +172,7 @@ cost = 5
 upstream = "app"
 timeout = "30s"
 max_body_size = "9KiB"
-on_limit = "refuse"
+on_limit = "drop"
 allow_encoded_slash = true
 cors = { allow_origins = ["https://a.example", "http://localhost:3000"], allow_credentials = true, count_preflight = true }
 [[route]]
@@ -220,17 +224,26 @@ address = "127.0.0.1:9900"
     assert_eq!(upstream.connect_timeout, Span::from_secs(8));
     let limit = &model.limits[0];
     assert_eq!(limit.key.to_string(), "client-ip + header:x-api-key");
-    assert_eq!((limit.timeout, limit.status, limit.cost), (Some(Span::from_secs(5)), 503, Some(3)));
+    assert_eq!(
+        (limit.timeout, limit.status, &limit.cost),
+        (Some(Span::from_secs(5)), 503, &Some(Cost::ContentLength { max: 15 }))
+    );
+    let ExemptRules { networks, keys } = &limit.exempt;
+    assert_eq!(networks.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "192.0.2.7/32"]);
+    assert_eq!(keys[..], ["192.0.2.9 + gold".into()]);
     assert_eq!((limit.spec.mode, limit.spec.max_queue, limit.spec.on_full), (Mode::Shadow, Some(7), OnFull::Allow));
     let Algorithm::TimerWheel(wheel) = &limit.spec.algorithm else { panic!("{:?}", limit.spec.algorithm) };
     assert_eq!((wheel.slots_of(0), wheel.slots_of(1), wheel.bound()), (Some(20), Some(20), Bound::Strict));
+    let denied: Vec<String> = model.deny.iter().map(ToString::to_string).collect();
+    assert_eq!(denied, ["198.51.100.0/24", "2001:db8::7/128"]);
     let route = &model.routes[0];
+    assert_eq!(route.on_limit, OnLimit::Drop);
     assert_eq!(
         route.pattern.hosts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["api.example.com", "*.example.org"]
     );
     assert_eq!(route.pattern.headers, [("x-version".to_owned(), "2".to_owned())]);
-    assert_eq!((&route.limits[..], route.cost, &route.action), (&[0][..], 5, &Action::Forward(0)));
+    assert_eq!((&route.limits[..], &route.cost, &route.action), (&[0][..], &Cost::Fixed(5), &Action::Forward(0)));
     assert_eq!(model.routes[1].pattern.path, PathPattern::Exact("/x/y".into()));
     assert_eq!(model.routes[1].timeout, None, "the server's, which is none");
     assert_eq!((route.max_body_size, model.routes[1].max_body_size), (Some(9_216), Some(7_000_000)));
@@ -295,13 +308,9 @@ fn what_comes_later_is_called_by_its_name() {
         "bandwidth = \"1MiB/s\"",
         "cost_from_response = \"header:x\"",
         "count_when = { status = [\"401\"] }",
-        "exempt = [\"10.0.0.0/8\"]",
-        "max_cost = 9",
         "penalty = { after = 20 }",
         "plans = {}",
         "refusal = {}",
-        "cost = \"header:x-cost\"",
-        "cost = \"content-length\"",
         "key = \"tls:subject\"",
         "key = [\"jwt:sub\"]",
     ];
@@ -315,9 +324,7 @@ fn what_comes_later_is_called_by_its_name() {
         "request_headers = {}",
         "response_headers = {}",
         "rewrite = {}",
-        "on_limit = \"drop\"",
         "on_limit = \"defer\"",
-        "cost = \"header:x\"",
     ];
     let listener = [
         "protocol = \"https\"",
@@ -331,10 +338,7 @@ fn what_comes_later_is_called_by_its_name() {
         limit.iter().map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n")),
     );
     texts.extend(listener.iter().map(|line| LEAST.replace("[[route]]", &format!("{line}\n[[route]]"))));
-    texts.extend(
-        ["[client]\ndeny = []", "[client]\nallow = []", "[fleet]\nmode = \"redis\""]
-            .map(|text| format!("{LEAST}{text}\n")),
-    );
+    texts.extend(["[client]\nallow = []", "[fleet]\nmode = \"redis\""].map(|text| format!("{LEAST}{text}\n")));
     for text in texts {
         let messages = messages(&text);
         assert_eq!(messages.len(), 1, "{messages:?} of\n{text}");

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::admission::{KeyExpr, LimitUse, RouteRules, Rules};
+use crate::admission::{Cost, Exempt, KeyExpr, LimitUse, Networks, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
 use crate::config::{Action, LimitRule, Model, Route, Server, ServerAddress, Upstream};
 use crate::dead_letter::{DeadLetters, Redactor, Settings};
@@ -144,15 +144,17 @@ pub fn build(
     for upstream in &model.upstreams {
         upstreams.push(upstream_plan(upstream, lasting, &mut loads)?);
     }
+    let exempt: Vec<_> = model.limits.iter().map(|rule| exempt(rule, model, lasting)).collect();
     let mut rules = Vec::with_capacity(model.routes.len());
     for route in &model.routes {
-        rules.push(route_rules(route, model, &limits)?);
+        rules.push(route_rules(route, model, &limits, &exempt)?);
     }
     let mut redactor = lasting.redactor.clone();
     redactor.set_names(model.dead_letter.as_ref().map(|section| &*section.redact).unwrap_or_default());
     let snapshot = Snapshot {
         generation,
         rules: Rules::new(model.client.clone(), rules, lasting.hasher.clone()),
+        deny: Networks::new(model.deny.iter().copied()),
         routes: model.routes.iter().map(route_plan).collect(),
         limits: model.limits.iter().map(limit_plan).collect(),
         upstreams,
@@ -215,6 +217,7 @@ fn route_rules(
     route: &Route,
     model: &Model,
     live: &HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
+    exempt: &[Option<Arc<Exempt>>],
 ) -> Result<RouteRules, BuildError> {
     let rules: Vec<&LimitRule> = route.limits.iter().filter_map(|limit| model.limits.get(*limit)).collect();
     let limits = rules.iter().filter_map(|rule| live.get(&rule.spec.name)).map(|(limit, _)| Arc::clone(limit));
@@ -234,10 +237,12 @@ fn route_rules(
         policy,
         limits: rules
             .iter()
-            .map(|rule| LimitUse {
+            .zip(&route.limits)
+            .map(|(rule, limit)| LimitUse {
                 key: rule.key.clone(),
                 on_missing: rule.on_missing_key,
-                cost: rule.cost.unwrap_or(route.cost),
+                cost: cost_of(rule, route),
+                exempt: exempt.get(*limit).cloned().flatten(),
                 enforced: rule.spec.mode == Mode::Enforce,
             })
             .collect(),
@@ -245,6 +250,22 @@ fn route_rules(
         timeout: shortest_timeout(route, &rules),
         count_preflight: route.cors.as_ref().is_none_or(|cors| cors.count_preflight),
     })
+}
+
+/// Who is exempt from a limit, for all routes that use it. One that is off concerns nobody.
+fn exempt(rule: &LimitRule, model: &Model, lasting: &Lasting) -> Option<Arc<Exempt>> {
+    match rule.spec.mode {
+        Mode::Off => None,
+        Mode::Enforce | Mode::Shadow => Exempt::new(&rule.exempt, &rule.key, model.client.ipv6_prefix, &lasting.hasher),
+    }
+}
+
+/// The limit's cost wins. One that is off looks at nothing.
+fn cost_of(rule: &LimitRule, route: &Route) -> Cost {
+    match rule.spec.mode {
+        Mode::Off => Cost::ONE,
+        Mode::Enforce | Mode::Shadow => rule.cost.as_ref().unwrap_or(&route.cost).clone(),
+    }
 }
 
 /// The smallest of the route's timeout and every enforced limit's.
@@ -263,6 +284,7 @@ fn route_plan(route: &Route) -> RoutePlan {
             Action::Forward(upstream) => RouteAction::Forward(*upstream),
             Action::Respond { status, body } => RouteAction::Respond { status: *status, body: Arc::clone(body) },
         },
+        on_limit: route.on_limit,
         cors: route.cors.clone(),
         limits: route.limits.clone(),
         timeout: route.timeout,

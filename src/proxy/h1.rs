@@ -73,6 +73,11 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, connection: Rc<Connect
         };
         let now = worker.clock.now();
         worker.alarms.note(now);
+        if worker.denies(connection.peer.ip()) {
+            // Answers of before may be on their way: an end does not spoil them, as a reset might.
+            worker.connections.denied.inc();
+            return;
+        }
         let mut exchange = Exchange::new(&worker, &connection, scratch, head_bytes, now);
         let fault = match arrived {
             Arrived::Fault(fault) => Some(fault),

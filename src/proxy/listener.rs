@@ -133,6 +133,12 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
 }
 
 fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc<Listening>) {
+    if worker.denies(peer.ip()) {
+        worker.connections.denied.inc();
+        // A reset: nothing was said that it could spoil, and the kernel keeps nothing of a connection that was reset.
+        drop(stream.set_zero_linger());
+        return;
+    }
     let Some(guard) = worker.connection_opened() else { return };
     // Without it the kernel may hold the end of a response back for 40 ms.
     drop(stream.set_nodelay(true));

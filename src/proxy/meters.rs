@@ -29,6 +29,12 @@ static DECISIONS: Family = Family {
     kind: Kind::Counter,
     labels: &["limit", "decision"],
 };
+static COSTS_INVALID: Family = Family {
+    name: "sluicegate_limit_cost_invalid_total",
+    help: "Requests whose stated cost is no number, by limit; they count as 1.",
+    kind: Kind::Counter,
+    labels: &["limit"],
+};
 static UPSTREAM_SECONDS: Family = Family {
     name: "sluicegate_upstream_response_seconds",
     help: "Time from sending a request to the head of its response, by upstream.",
@@ -56,6 +62,12 @@ static ACCEPT_ERRORS: Family = Family {
 static CONNECTIONS_REFUSED: Family = Family {
     name: "sluicegate_client_connections_refused_total",
     help: "Client connections closed at once because too many were open for the limit on open files.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+static CONNECTIONS_DENIED: Family = Family {
+    name: "sluicegate_client_connections_denied_total",
+    help: "Client connections closed because [client] deny names their peer: at once, or at their next request.",
     kind: Kind::Counter,
     labels: &[],
 };
@@ -97,10 +109,12 @@ pub enum Outcome {
     Malformed,
     /// The connection was switched to another protocol.
     Upgraded,
+    /// A limit refused, and the connection was closed without an answer.
+    Dropped,
 }
 
 impl Outcome {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Forwarded,
         Self::Responded,
         Self::Refused,
@@ -111,6 +125,7 @@ impl Outcome {
         Self::NoRoute,
         Self::Malformed,
         Self::Upgraded,
+        Self::Dropped,
     ];
 
     /// Its name in metrics and in the access log.
@@ -126,6 +141,7 @@ impl Outcome {
             Self::NoRoute => "no-route",
             Self::Malformed => "malformed",
             Self::Upgraded => "upgraded",
+            Self::Dropped => "dropped",
         }
     }
 }
@@ -181,7 +197,7 @@ const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 pub struct Meters {
     routes: Named<RouteMeters>,
     unrouted: Rc<RouteMeters>,
-    limits: Named<Vec<Counter>>,
+    limits: Named<LimitMeters>,
     upstreams: Named<UpstreamMeters>,
 }
 
@@ -207,6 +223,11 @@ struct RouteMeters {
     classes: Vec<Counter>,
 }
 
+struct LimitMeters {
+    decisions: Vec<Counter>,
+    costs_invalid: Counter,
+}
+
 /// A worker's figures of one upstream.
 pub struct UpstreamMeters {
     /// Time to the response head.
@@ -223,6 +244,8 @@ pub struct ConnectionMeters {
     pub accepted: Counter,
     /// Connections closed at once for want of file descriptors.
     pub refused: Counter,
+    /// Connections closed because their peer is denied.
+    pub denied: Counter,
     /// Failed accepts.
     pub accept_errors: Counter,
     /// Connections switched to another protocol.
@@ -253,6 +276,7 @@ impl ConnectionMeters {
         Self {
             accepted: registry.counter(&CONNECTIONS, &[]),
             refused: registry.counter(&CONNECTIONS_REFUSED, &[]),
+            denied: registry.counter(&CONNECTIONS_DENIED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
             tunnels: registry.counter(&TUNNELS, &[]),
             head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
@@ -308,8 +332,10 @@ impl RouteMeters {
 impl Meters {
     /// A worker's cells for a snapshot, those of `old` where the names are the same.
     pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot, old: Option<&Self>) -> Self {
-        let of_limit =
-            |limit: &str| Decision::ALL.iter().map(|(_, text)| registry.counter(&DECISIONS, &[limit, text])).collect();
+        let of_limit = |limit: &str| LimitMeters {
+            decisions: Decision::ALL.iter().map(|(_, text)| registry.counter(&DECISIONS, &[limit, text])).collect(),
+            costs_invalid: registry.counter(&COSTS_INVALID, &[limit]),
+        };
         let of_upstream = |upstream: &str| UpstreamMeters {
             seconds: registry.histogram(&UPSTREAM_SECONDS, &[upstream]),
             stale: registry.counter(&UPSTREAM_RETRIES, &[upstream, "stale-connection"]),
@@ -332,7 +358,9 @@ impl Meters {
         if let Some(counter) = meters.outcomes.get(outcome as usize) {
             counter.inc();
         }
-        let class = status.map(|status| usize::from(status / 100).wrapping_sub(2));
+        // Nothing was sent to who was dropped: its status is for the logs.
+        let sent = status.filter(|_| outcome != Outcome::Dropped);
+        let class = sent.map(|status| usize::from(status / 100).wrapping_sub(2));
         if let Some(counter) = class.and_then(|class| meters.classes.get(class)) {
             counter.inc();
         }
@@ -340,8 +368,15 @@ impl Meters {
 
     /// Counts what a limit said; `limit` is its place in the file.
     pub fn decided(&self, limit: usize, decision: Decision) {
-        if let Some(counter) = self.limits.get(limit).and_then(|(_, limit)| limit.get(decision as usize)) {
+        if let Some(counter) = self.limits.get(limit).and_then(|(_, limit)| limit.decisions.get(decision as usize)) {
             counter.inc();
+        }
+    }
+
+    /// Counts a cost that is no number; `limit` is the limit's place in the file.
+    pub fn cost_invalid(&self, limit: usize) {
+        if let Some((_, limit)) = self.limits.get(limit) {
+            limit.costs_invalid.inc();
         }
     }
 

@@ -86,8 +86,9 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
                 Err(broken) => give_up(exchange, client, &broken).await,
             }
         }
-        // It has waited already.
-        Next::Wait(_) => Afterwards::Cut,
+        // By an end, not a reset: answers of before may be on their way, and a reset could take them back. If the client
+        // has sent more than was read, the kernel makes it a reset all the same. As for the other: it has waited already.
+        Next::Drop | Next::Wait(_) => Afterwards::Cut,
     }
 }
 

@@ -13,10 +13,14 @@ use super::snapshot::RouteAction;
 use super::waiting;
 use super::worker::View;
 use crate::admission::{Admission, Admitted, Arrival, Refused, Waiting};
+use crate::config::OnLimit;
 use crate::dead_letter::Reason;
 use crate::http1::Framing;
 use crate::limiter::{Refusal, Report, Why};
 use crate::time::Span;
+
+/// What logs show where a connection was closed without an answer, as nginx has it. It is never sent.
+const NO_RESPONSE: u16 = 444;
 
 /// What comes next for a request.
 pub enum Next {
@@ -28,6 +32,8 @@ pub enum Next {
     Forward(Admitted, usize),
     /// It waits for its place.
     Wait(Waiting),
+    /// The connection closes without an answer.
+    Drop,
 }
 
 /// Asks admission.
@@ -72,6 +78,16 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
     exchange.story.client = Some(arrival.client.clone());
     if arrival.trusted_peer {
         exchange.adopt_request_id();
+    }
+    if !arrival.invalid_costs.is_empty() {
+        count_invalid_costs(&exchange.view, arrival);
+    }
+}
+
+fn count_invalid_costs(view: &View, arrival: &Arrival) {
+    let Some(plan) = arrival.route.and_then(|route| view.snapshot.routes.get(route)) else { return };
+    for limit in arrival.invalid_costs.iter().filter_map(|place| plan.limits.get(place)) {
+        view.meters.cost_invalid(*limit);
     }
 }
 
@@ -163,12 +179,14 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     };
     let now = if refusal.why == Why::WaitTimeout { exchange.ended() } else { exchange.arrived };
     let retry_after_secs = refusal.retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
-    exchange.finish(outcome);
-    exchange.story.status = Some(limit.status);
+    let drops = finish_refused(exchange, outcome, limit.status);
     if refusal.why != Why::WaitTimeout {
         exchange.ended_at(now);
     }
     exchange.write_dead_letter(reason, arrival.key, Some(refusal));
+    if drops {
+        return Next::Drop;
+    }
     let mut detail = std::mem::take(&mut exchange.scratch.detail);
     describe(refusal.why, &limit.name, retry_after_secs, &mut detail);
     let problem = Problem { status: limit.status, detail: &detail, violated: &[&limit.name], retry_after_secs };
@@ -209,13 +227,25 @@ fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) -> N
         fail(exchange, Outcome::Refused, 429, "The request lacks the key of a limit.");
         return Next::Reply;
     };
-    exchange.story.status = Some(limit.status);
+    let drops = finish_refused(exchange, Outcome::Refused, limit.status);
     exchange.write_dead_letter(Reason::RateLimited, arrival.key, None);
+    if drops {
+        return Next::Drop;
+    }
     let detail = format!("The request lacks what the limit {:?} tells clients apart by.", limit.name);
-    exchange.finish(Outcome::Refused);
     let problem = Problem { status: limit.status, detail: &detail, violated: &[&limit.name], retry_after_secs: None };
     write_problem(exchange, &problem);
     Next::Reply
+}
+
+/// Says how a refused request ends: with the limit's status, or, if that is true, dropped.
+fn finish_refused(exchange: &mut Exchange, outcome: Outcome, status: u16) -> bool {
+    let plan = exchange.story.route.and_then(|route| exchange.view.snapshot.routes.get(route));
+    let drops = plan.is_some_and(|plan| plan.on_limit == OnLimit::Drop);
+    let (outcome, status) = if drops { (Outcome::Dropped, NO_RESPONSE) } else { (outcome, status) };
+    exchange.finish(outcome);
+    exchange.story.status = Some(status);
+    drops
 }
 
 /// Counts a refusal and gives the limit.

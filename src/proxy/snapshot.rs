@@ -1,9 +1,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::admission::Rules;
+use crate::admission::{Networks, Rules};
 use crate::balance::Balancer;
-use crate::config::{Cors, RateHeaders};
+use crate::config::{Cors, OnLimit, RateHeaders};
 use crate::dead_letter::{DeadLetters, Redactor};
 use crate::http1::HeadLimits;
 use crate::limiter::KeyHasher;
@@ -17,6 +17,8 @@ pub struct Snapshot {
     pub generation: u64,
     /// Client, route, key, limits.
     pub rules: Rules,
+    /// Whose connections are closed.
+    pub deny: Networks,
     /// What a route does, in the order of [`Rules::routes`].
     pub routes: Vec<RoutePlan>,
     /// What a limit's refusal looks like, in the file's order.
@@ -58,6 +60,8 @@ pub struct RoutePlan {
     pub name: Arc<str>,
     /// Forward or answer.
     pub action: RouteAction,
+    /// What is done once a limit says no.
+    pub on_limit: OnLimit,
     /// What refusals tell browsers.
     pub cors: Option<Cors>,
     /// The route's limits, as indexes into [`Snapshot::limits`], in the order of its policy.

@@ -1,6 +1,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -106,11 +107,22 @@ impl Worker {
 
     /// The current view; taken over from the feed if its generation has moved on.
     pub fn view(&self) -> Rc<View> {
+        self.follow();
+        Rc::clone(&self.view.borrow())
+    }
+
+    /// Takes the feed's snapshot over if its generation has moved on.
+    fn follow(&self) {
         let seen = self.view.borrow().snapshot.generation;
         if seen != self.feed.generation() {
             self.refresh();
         }
-        Rc::clone(&self.view.borrow())
+    }
+
+    /// Whether connections from `peer` are to be closed, by the current view.
+    pub fn denies(&self, peer: IpAddr) -> bool {
+        self.follow();
+        self.view.borrow().snapshot.deny.contains(peer)
     }
 
     /// Takes the latest snapshot over: servers that stay keep their connections, those that went close theirs.

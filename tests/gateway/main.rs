@@ -5,10 +5,14 @@
 mod aborts;
 mod command_line;
 mod concurrency;
+mod costs;
 mod dead_letters;
+mod denying;
 mod desync;
 mod draining;
+mod dropping;
 mod early;
+mod exempt;
 mod idle;
 mod interim;
 mod large_bodies;

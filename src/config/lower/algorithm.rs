@@ -219,6 +219,7 @@ fn report(error: &AlgorithmError, kind: Kind, node: &Node<'_>, rate_node: &Node<
 mod tests {
     use std::path::Path;
 
+    use crate::admission::Cost;
     use crate::config::{LimitRule, parse};
     use crate::limiter::{Algorithm, Refill};
     use crate::time::Span;
@@ -423,7 +424,10 @@ mod tests {
         assert!(
             limit("algorithm = \"warm-up\"\nrate = \"2/s\"\nwarm_up = \"4s\"\nmax_wait = \"1500ms\"").cost.is_none()
         );
-        assert_eq!(limit("algorithm = \"smooth-bursty\"\nrate = \"5000/s\"\ncost = 15000").cost, Some(15_000));
+        assert_eq!(
+            limit("algorithm = \"smooth-bursty\"\nrate = \"5000/s\"\ncost = 15000").cost,
+            Some(Cost::Fixed(15_000))
+        );
         let Algorithm::TokenBucket(bucket) =
             limit("algorithm = \"token-bucket\"\nrate = \"2/s\"\nburst = 9\ncost = 9").spec.algorithm
         else {

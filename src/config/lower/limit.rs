@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 
 use super::algorithm::{self, Lowered, QUEUES};
+use super::cost;
 use super::doubts;
+use super::exempt;
 use super::names::{Name, name};
 use super::sections::TIMEOUTS;
 use super::with_causes;
@@ -34,8 +36,7 @@ pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 const KEY_SOURCES: &str =
     "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user and global";
 
-const LATER: [&str; 9] =
-    ["active", "bandwidth", "cost_from_response", "count_when", "exempt", "max_cost", "penalty", "plans", "refusal"];
+const LATER: [&str; 7] = ["active", "bandwidth", "cost_from_response", "count_when", "penalty", "plans", "refusal"];
 
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>) {
@@ -64,12 +65,9 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
     let status = reader.optional("status").map_or(Some(u64::from(STATUS)), |node| node.integer(STATUSES));
     let retry_after_jitter =
         reader.optional("retry_after_jitter").map_or(Some(Span::ZERO), |node| node.duration(&JITTERS));
-    let cost_node = reader.optional("cost");
-    let cost = cost_node.as_ref().map_or(Some(None), |node| cost(node).map(Some));
-    if let (Some(node), Some(Some(cost))) = (&cost_node, cost)
-        && mode != Some(Mode::Off)
-    {
-        check_fits(node, cost, algorithm.as_ref(), None);
+    let cost = cost::lower(&mut reader);
+    if mode != Some(Mode::Off) {
+        cost.check_fits(algorithm.as_ref(), None);
     }
     if mode.is_some_and(|mode| mode != Mode::Off) {
         if let (Some(algorithm), Some(place)) = (&algorithm, &place) {
@@ -83,6 +81,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
             doubts::check_wait(node, max_wait, timeout);
         }
     }
+    let exempt = exempt::lower(&mut reader, key.as_ref());
     reader.done(&LATER);
     let limit = (|| {
         Some(LimitRule {
@@ -99,7 +98,8 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
             on_missing_key: on_missing_key?,
             timeout: timeout?,
             status: u16::try_from(status?).ok()?,
-            cost: cost?,
+            cost: cost.cost()?,
+            exempt: exempt?,
             retry_after_jitter: retry_after_jitter?,
         })
     })();
@@ -146,37 +146,39 @@ pub(super) fn client_ip() -> Option<KeyExpr> {
     KeyExpr::parse(&["client-ip"]).ok()
 }
 
-/// What one request costs.
-pub(super) fn cost(node: &Node<'_>) -> Option<u64> {
-    match node.as_text() {
-        Some(text) if text == "content-length" || text.starts_with("header:") => {
-            node.later("whole numbers");
-            None
-        }
-        _ => node.integer(COSTS),
+/// Reports a cost that the limit never admits. `limit` is its name where the cost is the route's.
+pub(super) fn check_fits(node: &Node<'_>, cost: u64, algorithm: Option<&Algorithm>, limit: Option<&str>) {
+    let Some(Largest { cost: most, what, raise }) = algorithm.map(largest) else { return };
+    if cost > most {
+        let of = limit.map(|name| format!(" of the limit {}", quoted(name))).unwrap_or_default();
+        let message = format!("a cost of {cost} never fits into {what}{of}: every request would be refused");
+        node.error(message, format!("lower the cost to at most {most}, or raise {raise}"));
     }
 }
 
-/// Reports a cost that the limit never admits. `limit` is its name where the cost is the route's.
-pub(super) fn check_fits(node: &Node<'_>, cost: u64, algorithm: Option<&Algorithm>, limit: Option<&str>) {
-    let Some((algorithm, most)) = algorithm.map(|algorithm| (algorithm, algorithm.largest_cost())) else { return };
-    if cost <= most {
-        return;
-    }
-    // All rates must hold, so the smallest decides.
+/// The largest cost that a limit admits.
+pub(super) struct Largest {
+    pub(super) cost: u64,
+    /// What it has to fit into.
+    pub(super) what: String,
+    /// What would let more in.
+    pub(super) raise: &'static str,
+}
+
+/// All rates must hold, so the smallest decides.
+pub(super) fn largest(algorithm: &Algorithm) -> Largest {
+    let cost = algorithm.largest_cost();
     let tightest = || algorithm.rates().iter().min_by_key(|rate| rate.limit()).map(ToString::to_string);
-    let (into, raise) = match algorithm {
-        Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => (format!("a burst of {most}"), "the burst"),
-        Algorithm::Concurrency(_) => (format!("a max_in_flight of {most}"), "max_in_flight"),
-        Algorithm::SlidingWindow(_) => (format!("a slot_limit of {most}"), "slot_limit"),
+    let (what, raise) = match algorithm {
+        Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => (format!("a burst of {cost}"), "the burst"),
+        Algorithm::Concurrency(_) => (format!("a max_in_flight of {cost}"), "max_in_flight"),
+        Algorithm::SlidingWindow(_) => (format!("a slot_limit of {cost}"), "slot_limit"),
         Algorithm::LeakyBucket(_) | Algorithm::SmoothBursty(_) | Algorithm::WarmUp(_) => {
             ("a hundred years".to_owned(), "the rate")
         }
         _ => (format!("the rate {}", tightest().unwrap_or_default()), "the rate"),
     };
-    let of = limit.map(|name| format!(" of the limit {}", quoted(name))).unwrap_or_default();
-    let message = format!("a cost of {cost} never fits into {into}{of}: every request would be refused");
-    node.error(message, format!("lower the cost to at most {most}, or raise {raise}"));
+    Largest { cost, what, raise }
 }
 
 /// A word with a default, which is the first one.

@@ -4,10 +4,13 @@
 
 mod address;
 mod algorithm;
+mod cost;
 mod dead_letter;
 mod doubts;
+mod exempt;
 mod limit;
 mod names;
+mod networks;
 mod path;
 mod route;
 mod sections;
@@ -33,7 +36,7 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, findings: &Findings) -> Opt
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
     let server = sections::server(settings("server"));
     let log = sections::log(settings("log"));
-    let client = sections::client(settings("client"));
+    let (client, deny) = sections::client(settings("client"));
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::lower(reader, file));
     let admin = section(&mut root, "admin").map(sections::admin);
     let listeners = sections::listeners(tables(&mut root, "listener", "address = \"127.0.0.1:8080\""), admin.as_ref());
@@ -65,6 +68,7 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, findings: &Findings) -> Opt
         server,
         log,
         client,
+        deny,
         listeners: listeners?,
         upstreams: upstreams.into_items()?,
         limits: limits.into_items()?,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::names::{Declared, Name, name};
 use super::sections::{BODY_SIZES, TIMEOUTS};
-use super::{header_name, is_token, limit, path};
-use crate::admission::{HostPattern, RoutePattern};
+use super::{cost, header_name, is_token, path};
+use crate::admission::{Cost, HostPattern, RoutePattern};
 use crate::config::findings::{Finding, Findings, quoted, ticked};
-use crate::config::model::{Action, Cors, LimitRule, Route, Server, Upstream};
+use crate::config::model::{Action, Cors, LimitRule, OnLimit, Route, Server, Upstream};
 use crate::config::reader::{Node, Reader};
 use crate::limiter::{MAX_LIMITS, Mode};
 
@@ -31,27 +31,25 @@ pub(super) fn lower(
 ) -> (Option<Name>, Option<Route>) {
     let name = name(&mut reader, "api");
     let pattern = pattern(&mut reader);
-    let cost_node = reader.optional("cost");
-    let cost = cost_node.as_ref().map_or(Some(1), limit::cost);
+    let cost = cost::lower(&mut reader);
     let used = match reader.optional("limits") {
         Some(node) => used_limits(&node, limits),
         None => Some(Vec::new()),
     };
-    if let (Some(node), Some(cost)) = (&cost_node, cost) {
-        for index in used.iter().flatten() {
-            let counting = limits.item(*index).filter(|rule| rule.cost.is_none() && rule.spec.mode != Mode::Off);
-            if let Some(rule) = counting {
-                limit::check_fits(node, cost, Some(&rule.spec.algorithm), Some(limits.name(*index)));
-            }
+    for index in used.iter().flatten() {
+        let counting = limits.item(*index).filter(|rule| rule.cost.is_none() && rule.spec.mode != Mode::Off);
+        if let Some(rule) = counting {
+            cost.check_fits(Some(&rule.spec.algorithm), Some(limits.name(*index)));
         }
     }
     let action = action(&mut reader, upstreams);
     let timeout = reader.optional("timeout").map_or(Some(server.timeout), |node| node.duration_or_none(&TIMEOUTS));
     let max_body_size =
         reader.optional("max_body_size").map_or(Some(server.max_body_size), |node| node.size_or_none(&BODY_SIZES));
-    if let Some(node) = reader.optional("on_limit") {
-        node.choice(&[("refuse", ())], &["drop", "defer"]);
-    }
+    let on_limit = match reader.optional("on_limit") {
+        Some(node) => on_limit(&node, used.as_deref()),
+        None => Some(OnLimit::Refuse),
+    };
     let cors = reader.optional("cors").map_or(Some(None), |node| cors(&node).map(Some));
     reader.done(&LATER);
     let route = (|| {
@@ -59,14 +57,23 @@ pub(super) fn lower(
             name: name.as_ref()?.text.clone(),
             pattern: pattern?,
             limits: used?,
-            cost: cost?,
+            cost: cost.cost()?.unwrap_or(Cost::ONE),
             action: action?,
+            on_limit: on_limit?,
             timeout: timeout?,
             max_body_size: max_body_size?,
             cors: cors?,
         })
     })();
     (name, route)
+}
+
+fn on_limit(node: &Node<'_>, used: Option<&[usize]>) -> Option<OnLimit> {
+    let on_limit = node.choice(&[("refuse", OnLimit::Refuse), ("drop", OnLimit::Drop)], &["defer"])?;
+    if let (OnLimit::Drop, Some([])) = (on_limit, used) {
+        node.warning("`on_limit` has no effect: the route has no limits", "name them in `limits`, or remove on_limit");
+    }
+    Some(on_limit)
 }
 
 fn pattern(reader: &mut Reader<'_>) -> Option<RoutePattern> {

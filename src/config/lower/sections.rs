@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 
 use ipnet::IpNet;
 
-use super::address;
+use super::{address, networks};
 use crate::admission::{AddressHeader, ClientRules};
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::{AccessFormat, Admin, Listener, Log, LogFormat, RateHeaders, Server};
@@ -147,13 +147,14 @@ fn level(node: &Node<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// `[client]`
-pub(super) fn client(mut reader: Reader<'_>) -> ClientRules {
+/// `[client]`: how clients are found, and whose connections are closed.
+pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>) {
     let trusted_proxies = reader
         .optional("trusted_proxies")
         .and_then(|node| node.items("[\"10.0.0.0/8\"]"))
-        .and_then(|items| super::each(&items, network))
+        .and_then(|items| super::each(&items, |item| networks::network(item, "")))
         .unwrap_or_default();
+    let deny = reader.optional("deny").and_then(|node| networks::list(&node)).unwrap_or_default();
     let address_header = reader.optional("address_header").and_then(|node| {
         let words = [
             ("x-forwarded-for", AddressHeader::XForwardedFor),
@@ -163,31 +164,13 @@ pub(super) fn client(mut reader: Reader<'_>) -> ClientRules {
         node.choice(&words, &[])
     });
     let ipv6_prefix = reader.optional("ipv6_prefix").and_then(|node| node.integer(IPV6_PREFIXES));
-    reader.done(&["allow", "deny"]);
-    ClientRules {
+    reader.done(&["allow"]);
+    let rules = ClientRules {
         trusted_proxies,
         address_header: address_header.unwrap_or(AddressHeader::XForwardedFor),
         ipv6_prefix: ipv6_prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(IPV6_PREFIX),
-    }
-}
-
-/// `"10.0.0.0/8"`, or a lone address. Bits beyond the prefix are a slip worth an error: "10.1.2.3/8" is all of 10.
-fn network(node: &Node<'_>) -> Option<IpNet> {
-    let text = node.text("a network in quotes", "\"10.0.0.0/8\" or \"192.0.2.7\"")?;
-    if let Ok(address) = text.parse::<std::net::IpAddr>() {
-        return Some(IpNet::from(address));
-    }
-    let Ok(network) = text.parse::<IpNet>() else {
-        node.error(format!("{} is no network", quoted(text)), "write \"10.0.0.0/8\", \"fd00::/8\" or a lone address");
-        return None;
     };
-    if network != network.trunc() {
-        let help =
-            format!("write \"{}\" for the network, or \"{}\" for the one address", network.trunc(), network.addr());
-        node.error(format!("{} has bits beyond its prefix", quoted(text)), help);
-        return None;
-    }
-    Some(network)
+    (rules, deny)
 }
 
 /// Every `[[listener]]`.

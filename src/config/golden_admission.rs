@@ -1,0 +1,458 @@
+//! Costs, exempt lists, denied peers and dropped requests: reports and plans word for word.
+
+use std::path::Path;
+
+use super::{Model, diff, parse};
+use crate::admission::Cost;
+
+const FRAME: &str = r#"[[listener]]
+address = "127.0.0.1:8080"
+[[route]]
+name = "all"
+respond = {}
+limits = ["a"]
+"#;
+
+fn errors(text: &str) -> String {
+    parse(text, Path::new("gateway.toml")).map(|parsed| parsed.model).unwrap_err().to_string()
+}
+
+fn warnings(text: &str) -> String {
+    parse(text, Path::new("gateway.toml")).unwrap_or_else(|errors| panic!("{errors}")).warnings.to_string()
+}
+
+fn model(text: &str) -> Model {
+    parse(text, Path::new("gateway.toml")).unwrap_or_else(|errors| panic!("{errors}")).model
+}
+
+/// A route and a limit with these lines.
+fn with(route: &str, limit: &str) -> String {
+    format!("{FRAME}{route}\n[[limit]]\nname = \"a\"\nrate = [\"100/s\", \"20/100ms\"]\n{limit}\n")
+}
+
+#[test]
+fn what_is_no_cost() {
+    let text = with(
+        "cost = \"header:\"\nmax_cost = 0",
+        "cost = \"contentlength\"\n\n[[limit]]\nname = \"b\"\nrate = \"9/s\"\ncost = \"5\"\nmax_cost = \"9\"\n\n\
+         [[limit]]\nname = \"c\"\nrate = \"9/s\"\ncost = \"header:x y\"\n\n\
+         [[limit]]\nname = \"d\"\nrate = \"9/s\"\ncost = 0\nmax_cost = 1000000000001",
+    );
+    assert_eq!(
+        format!("\n{}", errors(&text)),
+        r#"
+error: "" is no header name
+ --> gateway.toml:7:8
+  |
+7 | cost = "header:"
+  |        ^^^^^^^^^
+  |
+  = help: a header name is made of letters, digits and !#$%&'*+-.^_`|~
+
+error: `max_cost` is out of range: `0`
+ --> gateway.toml:8:12
+  |
+8 | max_cost = 0
+  |            ^
+  |
+  = help: it goes from 1 to 1000000000000
+
+error: "contentlength" is no cost
+  --> gateway.toml:12:8
+   |
+12 | cost = "contentlength"
+   |        ^^^^^^^^^^^^^^^
+   |
+   = help: did you mean "content-length"?
+
+error: "5" is no cost
+  --> gateway.toml:17:8
+   |
+17 | cost = "5"
+   |        ^^^
+   |
+   = help: write a whole number, "header:NAME" or "content-length"
+
+error: `max_cost` takes a whole number, not a string
+  --> gateway.toml:18:12
+   |
+18 | max_cost = "9"
+   |            ^^^
+   |
+   = help: write it as 1
+
+error: "x y" is no header name
+  --> gateway.toml:23:8
+   |
+23 | cost = "header:x y"
+   |        ^^^^^^^^^^^^
+   |
+   = help: a header name is made of letters, digits and !#$%&'*+-.^_`|~
+
+error: `cost` is out of range: `0`
+  --> gateway.toml:28:8
+   |
+28 | cost = 0
+   |        ^
+   |
+   = help: it goes from 1 to 1000000000000
+
+error: `max_cost` is out of range: `1000000000001`
+  --> gateway.toml:29:12
+   |
+29 | max_cost = 1000000000001
+   |            ^^^^^^^^^^^^^
+   |
+   = help: it goes from 1 to 1000000000000
+
+gateway.toml: 8 errors"#
+    );
+}
+
+#[test]
+fn a_bound_of_costs_above_what_fits() {
+    assert_eq!(
+        format!("\n{}", warnings(&with("cost = \"content-length\"\nmax_cost = 21", ""))),
+        r#"
+warning: a cost above 20 never fits into the rate 20/100ms of the limit "a": such requests are refused
+ --> gateway.toml:8:1
+  |
+8 | max_cost = 21
+  | ^^^^^^^^
+  |
+  = help: set max_cost = 20 to let them take all of it, or leave max_cost out to refuse them
+
+gateway.toml: 1 warning"#
+    );
+    assert_eq!(
+        format!("\n{}", warnings(&with("", "cost = \"header:x-cost\"\nmax_cost = 1000"))),
+        r"
+warning: a cost above 20 never fits into the rate 20/100ms: such requests are refused
+  --> gateway.toml:12:1
+   |
+12 | max_cost = 1000
+   | ^^^^^^^^
+   |
+   = help: set max_cost = 20 to let them take all of it, or leave max_cost out to refuse them
+
+gateway.toml: 1 warning"
+    );
+    for (route, limit) in [
+        ("cost = \"content-length\"\nmax_cost = 20", ""),
+        ("cost = \"content-length\"", ""),
+        ("", "cost = \"header:x-cost\""),
+        ("", "cost = \"header:x-cost\"\nmax_cost = 20"),
+        ("", "cost = \"header:x-cost\"\nmax_cost = 21\nmode = \"off\""),
+        ("cost = \"content-length\"\nmax_cost = 21", "cost = 20"),
+    ] {
+        assert_eq!(warnings(&with(route, limit)), "", "{route} {limit}");
+    }
+}
+
+#[test]
+fn a_bound_without_a_cost_to_bound() {
+    assert_eq!(
+        format!("\n{}", warnings(&with("max_cost = 5", "cost = 2\nmax_cost = 5"))),
+        r#"
+warning: `max_cost` has no effect: it bounds a `cost` that each request states
+ --> gateway.toml:7:1
+  |
+7 | max_cost = 5
+  | ^^^^^^^^
+  |
+  = help: write cost = "header:NAME" or "content-length" beside it, or remove max_cost
+
+warning: `max_cost` has no effect: it bounds a `cost` that each request states
+  --> gateway.toml:12:1
+   |
+12 | max_cost = 5
+   | ^^^^^^^^
+   |
+   = help: write cost = "header:NAME" or "content-length" beside it, or remove max_cost
+
+gateway.toml: 2 warnings"#
+    );
+}
+
+#[test]
+fn what_cannot_be_exempt() {
+    let text = with(
+        "",
+        "key = \"header:x-api-key\"\nexempt = [\n  \"10.1.2.3/8\",\n  \"2001:db8::1/32\",\n  \"gold\",\n  \"key:\",\n  7,\n  \"10.0.0.0/33\",\n]",
+    );
+    assert_eq!(
+        format!("\n{}", errors(&text)),
+        r#"
+error: "10.1.2.3/8" has bits beyond its prefix
+  --> gateway.toml:13:3
+   |
+13 |   "10.1.2.3/8",
+   |   ^^^^^^^^^^^^
+   |
+   = help: write "10.0.0.0/8" for the network, or "10.1.2.3" for the one address
+
+error: "2001:db8::1/32" has bits beyond its prefix
+  --> gateway.toml:14:3
+   |
+14 |   "2001:db8::1/32",
+   |   ^^^^^^^^^^^^^^^^
+   |
+   = help: write "2001:db8::/32" for the network, or "2001:db8::1" for the one address
+
+error: "gold" is no network
+  --> gateway.toml:15:3
+   |
+15 |   "gold",
+   |   ^^^^^^
+   |
+   = help: write "10.0.0.0/8", "fd00::/8" or a lone address, or "key:VALUE"
+
+error: this exempts no key of the limit
+  --> gateway.toml:16:3
+   |
+16 |   "key:",
+   |   ^^^^^^
+   |
+   = help: a value is missing: write what such a request has there
+
+error: `exempt` takes a network in quotes, not an integer
+  --> gateway.toml:17:3
+   |
+17 |   7,
+   |   ^
+   |
+   = help: write it as "10.0.0.0/8" or "192.0.2.7"
+
+error: "10.0.0.0/33" is no network
+  --> gateway.toml:18:3
+   |
+18 |   "10.0.0.0/33",
+   |   ^^^^^^^^^^^^^
+   |
+   = help: write "10.0.0.0/8", "fd00::/8" or a lone address, or "key:VALUE"
+
+gateway.toml: 6 errors"#
+    );
+    assert_eq!(
+        format!("\n{}", errors(&with("", "exempt = \"10.0.0.0/8\""))),
+        r#"
+error: `exempt` takes an array, not a string
+  --> gateway.toml:11:10
+   |
+11 | exempt = "10.0.0.0/8"
+   |          ^^^^^^^^^^^^
+   |
+   = help: write it as ["10.0.0.0/8", "key:VALUE"]
+
+gateway.toml: 1 error"#
+    );
+}
+
+#[test]
+fn a_value_that_is_none_of_the_key() {
+    for (key, value, help) in [
+        (
+            "\"client-ip\"",
+            "192.0.2.7",
+            "the key is the client's address: write it as it is, such as \"192.0.2.7\" or \"10.0.0.0/8\"",
+        ),
+        ("\"global\"", "x", "the key \"global\" is the same for everybody: exempt networks instead"),
+        ("\"host\"", "a b", "\"a b\" is no host: write a name such as api.example.com"),
+        ("\"path\"", "api", "\"api\" is no path: write one that begins with a slash"),
+        ("[\"client-ip\", \"path\"]", "/", "the key has 2 parts, and this is 1: join the value of each by \" + \""),
+        ("[\"client-ip\", \"path\"]", "a + /", "\"a\" is no address: client-ip is one, such as 192.0.2.7"),
+    ] {
+        let report = errors(&with("", &format!("key = {key}\nexempt = [\"key:{value}\"]")));
+        assert!(report.starts_with("error: this exempts no key of the limit\n"), "{report}");
+        assert!(report.contains(&format!("= help: {help}\n")), "{report}");
+    }
+    // Only the first mistake is told of a key that cannot be read.
+    let report = errors(&with("", "key = \"client_ip\"\nexempt = [\"key:x\"]"));
+    assert!(report.ends_with("gateway.toml: 1 error") && report.contains("is no key"), "{report}");
+}
+
+#[test]
+fn an_entry_that_is_there_twice() {
+    assert_eq!(
+        format!(
+            "\n{}",
+            warnings(&with(
+                "",
+                "key = \"header:k\"\nexempt = [\"10.0.0.0/8\", \"key:10.0.0.0/8\", \"key:gold\", \"::ffff:10.0.0.0/104\", \"key:gold\", \"10.0.0.0/9\"]"
+            ))
+        ),
+        r#"
+warning: "::ffff:10.0.0.0/104" is in `exempt` twice
+  --> gateway.toml:12:55
+   |
+12 | exempt = ["10.0.0.0/8", "key:10.0.0.0/8", "key:gold", "::ffff:10.0.0.0/104", "key:gold", "10.0.0.0/9"]
+   |                                                       ^^^^^^^^^^^^^^^^^^^^^
+   |
+   = note: the first is at gateway.toml:12:11
+   = help: remove one
+
+warning: "key:gold" is in `exempt` twice
+  --> gateway.toml:12:78
+   |
+12 | exempt = ["10.0.0.0/8", "key:10.0.0.0/8", "key:gold", "::ffff:10.0.0.0/104", "key:gold", "10.0.0.0/9"]
+   |                                                                              ^^^^^^^^^^
+   |
+   = note: the first is at gateway.toml:12:43
+   = help: remove one
+
+gateway.toml: 2 warnings"#
+    );
+    assert_eq!(
+        format!("\n{}", warnings(&format!("{}[client]\ndeny = [\"192.0.2.7\", \"192.0.2.7/32\"]\n", with("", "")))),
+        r#"
+warning: "192.0.2.7/32" is in `deny` twice
+  --> gateway.toml:13:22
+   |
+13 | deny = ["192.0.2.7", "192.0.2.7/32"]
+   |                      ^^^^^^^^^^^^^^
+   |
+   = note: the first is at gateway.toml:13:9
+   = help: remove one
+
+gateway.toml: 1 warning"#
+    );
+}
+
+#[test]
+fn lists_of_networks_have_an_end() {
+    let many = |count: u32| {
+        let all: Vec<String> = (0..count).map(|number| format!("\"10.0.{}.{}\"", number / 256, number % 256)).collect();
+        format!("[{}]", all.join(","))
+    };
+    let exempt = |count| with("", &format!("exempt = {}", many(count)));
+    let deny = |count| format!("{}[client]\ndeny = {}\n", with("", ""), many(count));
+    assert_eq!(model(&exempt(10_000)).limits[0].exempt.networks.len(), 10_000);
+    assert_eq!(model(&deny(10_000)).deny.len(), 10_000);
+    for (text, key) in [(exempt(10_001), "exempt"), (deny(10_001), "deny")] {
+        let report = errors(&text);
+        assert!(report.starts_with(&format!("error: `{key}` has 10001 entries\n")), "{report}");
+        let help = "= help: it takes at most 10000; join neighbours to larger networks\n";
+        assert!(report.contains(help) && report.ends_with("gateway.toml: 1 error"), "{report}");
+    }
+}
+
+#[test]
+fn what_cannot_be_denied() {
+    assert_eq!(
+        format!(
+            "\n{}",
+            errors(&format!("{}[client]\ndeny = [\"192.0.2.1/24\", \"key:gold\", \"all\"]\n", with("", "")))
+        ),
+        r#"
+error: "192.0.2.1/24" has bits beyond its prefix
+  --> gateway.toml:13:9
+   |
+13 | deny = ["192.0.2.1/24", "key:gold", "all"]
+   |         ^^^^^^^^^^^^^^
+   |
+   = help: write "192.0.2.0/24" for the network, or "192.0.2.1" for the one address
+
+error: "key:gold" is no network
+  --> gateway.toml:13:25
+   |
+13 | deny = ["192.0.2.1/24", "key:gold", "all"]
+   |                         ^^^^^^^^^^
+   |
+   = help: write "10.0.0.0/8", "fd00::/8" or a lone address
+
+error: "all" is no network
+  --> gateway.toml:13:37
+   |
+13 | deny = ["192.0.2.1/24", "key:gold", "all"]
+   |                                     ^^^^^
+   |
+   = help: write "10.0.0.0/8", "fd00::/8" or a lone address
+
+gateway.toml: 3 errors"#
+    );
+}
+
+#[test]
+fn what_cannot_be_done_on_a_limit() {
+    assert_eq!(
+        format!("\n{}", errors(&with("on_limit = \"close\"", ""))),
+        r#"
+error: `on_limit` cannot be "close"
+ --> gateway.toml:7:12
+  |
+7 | on_limit = "close"
+  |            ^^^^^^^
+  |
+  = help: use one of "refuse", "drop"
+
+gateway.toml: 1 error"#
+    );
+    assert_eq!(
+        format!("\n{}", warnings(&with("on_limit = \"drop\"", "").replace("limits = [\"a\"]", "limits = []"))),
+        r#"
+warning: `on_limit` has no effect: the route has no limits
+ --> gateway.toml:7:1
+  |
+7 | on_limit = "drop"
+  | ^^^^^^^^
+  |
+  = help: name them in `limits`, or remove on_limit
+
+warning: no route uses the limit "a"
+ --> gateway.toml:9:8
+  |
+9 | name = "a"
+  |        ^^^
+  |
+  = help: name it in a [[route]], or remove this [[limit]]
+
+gateway.toml: 2 warnings"#
+    );
+}
+
+#[test]
+fn costs_mean_what_they_say() {
+    let costs = |route: &str, limit: &str| {
+        let model = model(&with(route, limit));
+        (model.routes[0].cost.to_string(), model.limits[0].cost.as_ref().map(Cost::to_string))
+    };
+    assert_eq!(costs("", ""), ("1".into(), None));
+    assert_eq!(costs("cost = 7", "cost = \"header:X-Cost\""), ("7".into(), Some("header:x-cost".into())));
+    assert_eq!(
+        costs("cost = \"content-length\"\nmax_cost = 20", "cost = \"header:x-cost\"\nmax_cost = 9"),
+        ("content-length up to 20".into(), Some("header:x-cost up to 9".into()))
+    );
+}
+
+#[test]
+fn a_plan_tells_what_changes_and_names_no_value_of_a_key() {
+    let plan = |old: &str, new: &str| diff(&model(old), &model(new)).to_string();
+    let kept = "\nkept: 1 listener, 1 route";
+    let limit = |new: &str| plan(&with("", ""), &with("", new));
+    assert_eq!(
+        limit("cost = \"header:x-cost\"\nmax_cost = 9"),
+        format!("limit a: changed: cost the route's -> header:x-cost up to 9{kept}")
+    );
+    assert_eq!(limit("exempt = [\"10.0.0.0/8\"]"), format!("limit a: changed: exempt +10.0.0.0/8{kept}"));
+    let keyed = |exempt: &str| with("", &format!("key = \"header:k\"\nexempt = [{exempt}]"));
+    for (old, new, change) in [
+        ("\"10.0.0.0/8\"", "\"::1\"", "exempt +::1/128 -10.0.0.0/8"),
+        ("", "\"key:gold\", \"key:lead\"", "exempt keys +2"),
+        ("\"key:gold\"", "", "exempt keys -1"),
+        ("\"key:gold\"", "\"key:lead\", \"key:tin\"", "exempt keys +2 -1"),
+        ("\"key:gold\", \"key:tin\"", "\"key:tin\", \"key:gold\"", "exempt keys in another order"),
+        ("\"key:gold\"", "\"::1\", \"key:lead\"", "exempt +::1/128, exempt keys +1 -1"),
+    ] {
+        assert_eq!(plan(&keyed(old), &keyed(new)), format!("limit a: changed: {change}{kept}"));
+    }
+    let kept = "\nkept: 1 listener, 1 limit";
+    assert_eq!(
+        plan(&with("", ""), &with("on_limit = \"drop\"\ncost = \"content-length\"", "")),
+        format!("route all: changed: cost 1 -> content-length, on_limit refuse -> drop{kept}")
+    );
+    let deny = |list: &str| format!("{}[client]\ndeny = [{list}]\n", with("", ""));
+    assert_eq!(
+        plan(&deny("\"192.0.2.0/24\""), &deny("\"192.0.2.7\"")),
+        "[client]: changed: deny +192.0.2.7/32 -192.0.2.0/24\nkept: 1 listener, 1 limit, 1 route"
+    );
+}

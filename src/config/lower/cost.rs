@@ -1,0 +1,89 @@
+//! `cost` and `max_cost`, of a limit or of a route.
+
+use super::header_name;
+use super::limit::{self, COSTS, Largest};
+use crate::admission::Cost;
+use crate::config::findings::quoted;
+use crate::config::nearest::nearest;
+use crate::config::reader::{Node, Reader};
+use crate::limiter::{Algorithm, MAX_COUNT};
+
+/// What one request costs, and where it is said.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+pub(super) struct Written<'t> {
+    /// The outer says whether it could be read, the inner what it says.
+    cost: Option<Option<Cost>>,
+    cost_node: Option<Node<'t>>,
+    max_node: Option<Node<'t>>,
+}
+
+/// Lowers both keys of a table.
+pub(super) fn lower<'t>(reader: &mut Reader<'t>) -> Written<'t> {
+    let cost_node = reader.optional("cost");
+    let max_node = reader.optional("max_cost");
+    let max = max_node.as_ref().map_or(Some(MAX_COUNT), |node| node.integer(COSTS));
+    let cost = match &cost_node {
+        Some(node) => cost(node, max).map(Some),
+        // A bound that could not be read is an error already; nothing else hangs on it.
+        None => Some(None),
+    };
+    if let (Some(node), Some(None | Some(Cost::Fixed(_)))) = (&max_node, &cost) {
+        node.warning(
+            "`max_cost` has no effect: it bounds a `cost` that each request states",
+            "write cost = \"header:NAME\" or \"content-length\" beside it, or remove max_cost",
+        );
+    }
+    Written { cost, cost_node, max_node }
+}
+
+impl Written<'_> {
+    /// What was said, if it could be read.
+    #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+    pub(super) fn cost(&self) -> Option<Option<Cost>> {
+        self.cost.clone()
+    }
+
+    /// Reports a cost that no window of the limit can hold, and a bound that lets such costs be stated. `limit` is its
+    /// name where the cost is the route's.
+    pub(super) fn check_fits(&self, algorithm: Option<&Algorithm>, limit: Option<&str>) {
+        match (&self.cost, &self.cost_node, &self.max_node) {
+            (Some(Some(Cost::Fixed(cost))), Some(node), _) => limit::check_fits(node, *cost, algorithm, limit),
+            (Some(Some(Cost::Header { max, .. } | Cost::ContentLength { max })), _, Some(node)) => {
+                check_bound(node, *max, algorithm, limit);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn cost(node: &Node<'_>, max: Option<u64>) -> Option<Cost> {
+    match node.as_text() {
+        None => node.integer(COSTS).map(Cost::Fixed),
+        Some("content-length") => max.map(|max| Cost::ContentLength { max }),
+        Some(text) => {
+            let Some(name) = text.strip_prefix("header:") else {
+                let help = match nearest(text, ["content-length", "header:NAME"]) {
+                    Some(near) => format!("did you mean \"{near}\"?"),
+                    None => "write a whole number, \"header:NAME\" or \"content-length\"".to_owned(),
+                };
+                node.error(format!("{} is no cost", quoted(text)), help);
+                return None;
+            };
+            let name = header_name(node, name)?;
+            max.map(|max| Cost::Header { name: name.into(), max })
+        }
+    }
+}
+
+/// Warns of a bound above what the limit admits: what is stated between the two is refused, where the bound was surely
+/// meant to let it in.
+fn check_bound(node: &Node<'_>, max: u64, algorithm: Option<&Algorithm>, limit: Option<&str>) {
+    let Some(Largest { cost: most, what, .. }) = algorithm.map(limit::largest).filter(|largest| max > largest.cost)
+    else {
+        return;
+    };
+    let of = limit.map(|name| format!(" of the limit {}", quoted(name))).unwrap_or_default();
+    let message = format!("a cost above {most} never fits into {what}{of}: such requests are refused");
+    let help = format!("set max_cost = {most} to let them take all of it, or leave max_cost out to refuse them");
+    node.warning(message, help);
+}

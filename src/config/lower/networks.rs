@@ -1,0 +1,79 @@
+//! Networks, and lists of them.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::Range;
+
+use ipnet::IpNet;
+
+use crate::admission::canonical;
+use crate::config::findings::{Finding, quoted};
+use crate::config::reader::Node;
+
+/// Entries of one list. Each lookup reads more of them the more there are, and each reload sorts them.
+const MAX_ENTRIES: usize = 10_000;
+
+/// `"10.0.0.0/8"`, or a lone address. Bits beyond the prefix are a slip worth an error: "10.1.2.3/8" is all of 10.
+/// `or` is what else the list takes, for the remedy.
+pub(super) fn network(node: &Node<'_>, or: &str) -> Option<IpNet> {
+    let text = node.text("a network in quotes", "\"10.0.0.0/8\" or \"192.0.2.7\"")?;
+    if let Ok(address) = text.parse::<std::net::IpAddr>() {
+        return Some(IpNet::from(address));
+    }
+    let Ok(network) = text.parse::<IpNet>() else {
+        let help = format!("write \"10.0.0.0/8\", \"fd00::/8\" or a lone address{or}");
+        node.error(format!("{} is no network", quoted(text)), help);
+        return None;
+    };
+    if network != network.trunc() {
+        let help =
+            format!("write \"{}\" for the network, or \"{}\" for the one address", network.trunc(), network.addr());
+        node.error(format!("{} has bits beyond its prefix", quoted(text)), help);
+        return None;
+    }
+    Some(network)
+}
+
+/// A long list of networks.
+pub(super) fn list(node: &Node<'_>) -> Option<Vec<IpNet>> {
+    let items = entries(node, "[\"192.0.2.0/24\"]")?;
+    let mut seen = Seen::new();
+    super::each(&items, |item| {
+        let network = network(item, "")?;
+        seen.note(canonical(network), item);
+        Some(network)
+    })
+}
+
+/// The items of a long list, if they are not too many.
+pub(super) fn entries<'t>(node: &Node<'t>, example: &str) -> Option<Vec<Node<'t>>> {
+    let items = node.items(example)?;
+    if items.len() > MAX_ENTRIES {
+        let message = format!("{} has {} entries", node.label(), items.len());
+        node.error(message, format!("it takes at most {MAX_ENTRIES}; join neighbours to larger networks"));
+        return None;
+    }
+    Some(items)
+}
+
+/// Entries of a list and the places where they stood first.
+pub(super) struct Seen<E>(HashMap<E, Range<usize>>);
+
+impl<E: Eq + Hash> Seen<E> {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        Self(HashMap::new())
+    }
+
+    /// Warns of an entry that was there before.
+    pub(super) fn note(&mut self, entry: E, item: &Node<'_>) {
+        match self.0.get(&entry) {
+            Some(first) => {
+                let message = format!("{} is in {} twice", quoted(item.as_text().unwrap_or_default()), item.label());
+                let finding = Finding::warning(item.span(), message).related("the first is at", first.clone());
+                item.push(finding.help("remove one"));
+            }
+            None => drop(self.0.insert(entry, item.span())),
+        }
+    }
+}
