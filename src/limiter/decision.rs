@@ -1,5 +1,4 @@
 use super::Why;
-use super::queue::Planned;
 use super::shard::{Blocked, Opinion};
 use crate::time::{Span, Tick};
 
@@ -76,9 +75,10 @@ impl<'a> Obstacles<'a> {
         if let ([Opinion::Blocked(blocked)], None) = (self.opinions, self.own)
             && blocked.max_wait.is_zero()
             && self.heard == 0
-            && let Planned { at, rate, on_release: false } = blocked.planned
+            && !blocked.planned.on_release
         {
-            return Some(Decision::Refuse(Denial { limit: 0, rate, why: Why::Rate, retry_at: Some(at.max(arrived)) }));
+            let (rate, at) = (blocked.planned.rate(), blocked.planned.at.max(arrived));
+            return Some(Decision::Refuse(Denial { limit: 0, rate, why: Why::Rate, retry_at: Some(at) }));
         }
         // Of several that come last, the one where it has a place already, else the first in the file's order.
         let later = |a: &Blocked, b: &(usize, Blocked)| {
@@ -103,13 +103,13 @@ impl<'a> Obstacles<'a> {
         Some(if full && due <= deadline && may_wait {
             Decision::Refuse(Denial {
                 limit: last,
-                rate: last_blocked.planned.rate,
+                rate: last_blocked.planned.rate(),
                 why: Why::QueueFull,
                 retry_at: Some(place_at),
             })
         } else {
             let retry_at = Some(if full { place_at } else { room_at });
-            Decision::Refuse(Denial { limit: named, rate: blocked.planned.rate, why: Why::Rate, retry_at })
+            Decision::Refuse(Denial { limit: named, rate: blocked.planned.rate(), why: Why::Rate, retry_at })
         })
     }
 
@@ -132,8 +132,8 @@ impl<'a> Obstacles<'a> {
             return Decision::Wait { limit, planned: deadline, deadline };
         }
         let why = if may_wait { Why::QueueFull } else { Why::Rate };
-        let unforeseen = (arrived + UNFORESEEN, limit, last.planned.rate);
-        let others = foreseen().map(|(index, blocked)| (blocked.planned.at, index, blocked.planned.rate));
+        let unforeseen = (arrived + UNFORESEEN, limit, last.planned.rate());
+        let others = foreseen().map(|(index, blocked)| (blocked.planned.at, index, blocked.planned.rate()));
         let (retry_at, limit, rate) = others.fold(unforeseen, |a, b| if b.0 > a.0 { b } else { a });
         Decision::Refuse(Denial { limit, rate, why, retry_at: Some(retry_at) })
     }
@@ -146,6 +146,7 @@ const UNFORESEEN: Span = Span::from_secs(1);
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::algorithm::Room;
     use super::*;
 
     fn tick(nanos: u64) -> Tick {
@@ -157,7 +158,7 @@ mod tests {
 
     fn opinions(blocked: &[Facts]) -> Vec<Opinion> {
         let opinion = |(limit, (planned, max_wait, place)): (usize, &Facts)| {
-            let planned = Planned { at: tick(*planned), rate: limit, on_release: false };
+            let planned = Planned::new(Room::At { at: tick(*planned), rate: limit }, Tick::ZERO);
             Opinion::Blocked(Blocked::new(planned, Span::from_nanos(*max_wait), place.map(tick)))
         };
         blocked.iter().enumerate().map(opinion).collect()

@@ -34,15 +34,12 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
-    #[inline]
+/// Not that of the permit: whoever has nothing to give back pays for a look at one word.
+impl Drop for Grant {
     fn drop(&mut self) {
-        // The others follow as they are dropped, at most as many as a route has limits.
-        if let Some(grant) = self.0.take() {
-            let wakers = grant.limit.lock(grant.key).release(grant.key, grant.cost, grant.era);
-            // Waking runs code of the caller: the lock is given back by now.
-            wakers.wake();
-        }
+        let wakers = self.limit.lock(self.key).release(self.key, self.cost, self.era);
+        // Waking runs code of the caller: the lock is given back by now. The others follow, as many as a route has limits.
+        wakers.wake();
     }
 }
 

@@ -39,8 +39,8 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) at: Tick,
-    /// The rate whose room comes last.
-    pub(super) rate: usize,
+    /// The rate whose room comes last; small, since every check makes room for it.
+    rate: u16,
     /// It comes when others have ended, and `at` says nothing.
     pub(super) on_release: bool,
 }
@@ -99,10 +99,15 @@ impl Planned {
     pub(super) fn new(room: Room, now: Tick) -> Self {
         match room {
             Room::Now => Self { at: now, rate: 0, on_release: false },
-            Room::At { at, rate } => Self { at: at.max(now), rate, on_release: false },
-            Room::OnRelease { rate } => Self { at: Tick::MAX, rate, on_release: true },
-            Room::Never { rate } => Self { at: Tick::MAX, rate, on_release: false },
+            Room::At { at, rate } => Self { at: at.max(now), rate: rate as u16, on_release: false },
+            Room::OnRelease { rate } => Self { at: Tick::MAX, rate: rate as u16, on_release: true },
+            Room::Never { rate } => Self { at: Tick::MAX, rate: rate as u16, on_release: false },
         }
+    }
+
+    /// The rate whose room comes last.
+    pub(super) fn rate(self) -> usize {
+        usize::from(self.rate)
     }
 }
 

@@ -131,7 +131,8 @@ impl Shard {
     }
 
     /// Whether `cost` fits at `now`, and if not, when it would. Counts nothing.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "an opinion is large: out of line it would be copied")]
+    #[inline(always)]
     pub(super) fn judge(
         &mut self,
         asking: Asking,
@@ -320,6 +321,7 @@ impl Shard {
     }
 
     /// Why and until when there is no room for a key.
+    #[inline(never)]
     fn blocked(&mut self, key: Fingerprint, cost: u64, at: Option<usize>, queued: bool, room: Room) -> Blocked {
         let Self { params, table, queues, latest, .. } = self;
         let (rule, max_wait) = (&params.rule, params.spec.max_wait);
@@ -344,6 +346,7 @@ impl Shard {
     }
 
     /// Where the record of a new key may go; `None`: nowhere.
+    #[inline(never)]
     fn place_for_new(&mut self, asking: Asking, keys: &AtomicU64) -> Option<Record> {
         if keys.load(Ordering::Relaxed) < self.params.spec.max_keys {
             return Some(Record::New);

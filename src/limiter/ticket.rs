@@ -95,7 +95,7 @@ impl Ticket {
         if shard.stance() == Stance::Closed || !is_head || !in_time {
             return self.end(round, wait, wait.limit, now);
         }
-        match round.ask(Some(wait.limit)) {
+        match round.ask_again(Some(wait.limit)) {
             Findings::Fits => {
                 let permit = round.commit(due);
                 self.wait = None;
@@ -157,12 +157,12 @@ impl Ticket {
         self.wait = None;
         let left = round.shard(wait.limit).map(|shard| shard.leave(wait.place, false, now));
         // When to come back is what an arrival of now would be told.
-        let (rate, retry_at) = match round.ask(None) {
+        let (rate, retry_at) = match round.ask_again(None) {
             Findings::Fits => (0, Some(now)),
             Findings::Impossible(denial) => (denial.rate, None),
             Findings::Blocked => {
                 let obstacles = round.obstacles();
-                let rate = obstacles.get(limit).map_or(0, |blocked| blocked.planned.rate);
+                let rate = obstacles.get(limit).map_or(0, |blocked| blocked.planned.rate());
                 match obstacles.decide(now, self.timeout, Tick::MAX) {
                     Some(Decision::Refuse(denial)) => (rate, denial.retry_at),
                     _ => (rate, Some(now)),

@@ -89,10 +89,6 @@ impl Meter for Permits {
         }
     }
 
-    fn needs_release(&self) -> bool {
-        true
-    }
-
     fn era(&self, chunk: &[u64]) -> u64 {
         chunk.get(1).copied().unwrap_or(0)
     }

@@ -18,6 +18,7 @@ mod gcra;
 mod leaky_bucket;
 mod pace;
 mod ring;
+mod rule;
 mod several;
 mod sliding_counter;
 mod sliding_log;
@@ -41,10 +42,11 @@ pub use timer_wheel::{Bound, MAX_SLOTS, TimerWheel, TimerWheelError};
 pub use token_bucket::{Refill, TokenBucket};
 pub use warm_up::{MAX_COLD_FACTOR, WarmUp};
 
+pub(super) use rule::Rule;
+
 use super::limit::MAX_DEFAULT_QUEUE;
 use super::quota::Rate;
 use crate::time::{Span, Tick};
-use several::Several;
 
 /// How a limit counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,22 +73,6 @@ pub enum Algorithm {
     WarmUp(WarmUp),
     /// So many at once.
     Concurrency(Concurrency),
-}
-
-/// An algorithm with the layout of its state: what the table, the queues and the policy work with.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Rule {
-    TimerWheel(Several<ring::Ring>),
-    TokenBucket(Several<token_bucket::Bucket>),
-    Gcra(Several<gcra::Credit>),
-    FixedWindow(Several<fixed_window::Window>),
-    SlidingWindow(Several<sliding_window::CappedRing>),
-    SlidingCounter(Several<sliding_counter::Counter>),
-    LeakyBucket(Several<turns::Turns>),
-    SlidingLog(Several<sliding_log::Stamps>),
-    SmoothBursty(Several<turns::Turns>),
-    WarmUp(Several<warm_up::Warmth>),
-    Concurrency(Several<concurrency::Permits>),
 }
 
 /// When a cost fits.
@@ -154,45 +140,6 @@ pub enum Carry {
 /// How late a worker's timer may be.
 pub(super) const TIMER_SLACK: Span = Span::from_millis(2);
 
-/// Does something with the rates of a rule, whichever algorithm it is.
-macro_rules! with_rates {
-    ($rule:expr, $rates:ident => $does:expr) => {
-        match $rule {
-            Rule::TimerWheel($rates) => $does,
-            Rule::TokenBucket($rates) => $does,
-            Rule::Gcra($rates) => $does,
-            Rule::FixedWindow($rates) => $does,
-            Rule::SlidingWindow($rates) => $does,
-            Rule::SlidingCounter($rates) => $does,
-            Rule::LeakyBucket($rates) => $does,
-            Rule::SlidingLog($rates) => $does,
-            Rule::SmoothBursty($rates) => $does,
-            Rule::WarmUp($rates) => $does,
-            Rule::Concurrency($rates) => $does,
-        }
-    };
-}
-
-/// Does something with the rates of two rules of one algorithm, or something else if they are of two.
-macro_rules! with_both {
-    ($pair:expr, ($new:ident, $old:ident) => $does:expr, else $other:expr) => {
-        match $pair {
-            (Rule::TimerWheel($new), Rule::TimerWheel($old)) => $does,
-            (Rule::TokenBucket($new), Rule::TokenBucket($old)) => $does,
-            (Rule::Gcra($new), Rule::Gcra($old)) => $does,
-            (Rule::FixedWindow($new), Rule::FixedWindow($old)) => $does,
-            (Rule::SlidingWindow($new), Rule::SlidingWindow($old)) => $does,
-            (Rule::SlidingCounter($new), Rule::SlidingCounter($old)) => $does,
-            (Rule::LeakyBucket($new), Rule::LeakyBucket($old)) => $does,
-            (Rule::SlidingLog($new), Rule::SlidingLog($old)) => $does,
-            (Rule::SmoothBursty($new), Rule::SmoothBursty($old)) => $does,
-            (Rule::WarmUp($new), Rule::WarmUp($old)) => $does,
-            (Rule::Concurrency($new), Rule::Concurrency($old)) => $does,
-            _ => $other,
-        }
-    };
-}
-
 impl Algorithm {
     /// Its name in a configuration.
     pub fn name(&self) -> &'static str {
@@ -230,7 +177,7 @@ impl Algorithm {
 
     /// The largest cost that it ever admits: a request that costs more is refused without a time to come back.
     pub fn largest_cost(&self) -> u64 {
-        with_rates!(&Rule::new(self, None), rates => rates.largest())
+        Rule::new(self, None).largest()
     }
 
     /// What a key takes in the table: its fingerprint and its words.
@@ -286,148 +233,6 @@ impl Standing {
             _ => None,
         };
         Self { remaining, grows_at }
-    }
-}
-
-impl Rule {
-    /// `previous` is the rule that the words of the keys were written under.
-    pub(super) fn new(algorithm: &Algorithm, previous: Option<&Self>) -> Self {
-        macro_rules! rule {
-            ($variant:ident, $meters:expr) => {
-                Self::$variant(Several::new(
-                    &$meters,
-                    previous.and_then(|previous| match previous {
-                        Self::$variant(rates) => Some(rates),
-                        _ => None,
-                    }),
-                ))
-            };
-        }
-        match algorithm {
-            Algorithm::TimerWheel(wheel) => rule!(TimerWheel, wheel.rings()),
-            Algorithm::TokenBucket(bucket) => rule!(TokenBucket, bucket.meters()),
-            Algorithm::Gcra(gcra) => rule!(Gcra, gcra.meters()),
-            Algorithm::FixedWindow(window) => rule!(FixedWindow, window.meters()),
-            Algorithm::SlidingWindow(window) => rule!(SlidingWindow, window.meters()),
-            Algorithm::SlidingCounter(counter) => rule!(SlidingCounter, counter.meters()),
-            Algorithm::LeakyBucket(bucket) => rule!(LeakyBucket, bucket.meters()),
-            Algorithm::SlidingLog(log) => rule!(SlidingLog, log.meters()),
-            Algorithm::SmoothBursty(smooth) => rule!(SmoothBursty, smooth.meters()),
-            Algorithm::WarmUp(warm) => rule!(WarmUp, warm.meters()),
-            Algorithm::Concurrency(concurrency) => rule!(Concurrency, concurrency.meters()),
-        }
-    }
-
-    /// Words of state per key; at least one.
-    pub(super) fn words(&self) -> usize {
-        with_rates!(self, rates => rates.words())
-    }
-
-    /// The quota and window of one rate.
-    pub(super) fn quota(&self, rate: usize) -> (u64, Span) {
-        with_rates!(self, rates => rates.quota(rate))
-    }
-
-    pub(super) fn rates(&self) -> usize {
-        with_rates!(self, rates => rates.rates())
-    }
-
-    /// Whether what remains is places in the queue.
-    pub(super) fn counts_waiters(&self) -> bool {
-        matches!(self, Self::LeakyBucket(_))
-    }
-
-    /// The rate that could never admit `cost`, if there is one.
-    #[inline]
-    pub(super) fn too_costly(&self, cost: u64) -> Option<usize> {
-        with_rates!(self, rates => rates.too_costly(cost))
-    }
-
-    /// Brings the state up to `now`; never back.
-    #[inline]
-    pub(super) fn advance(&self, state: &mut [u64], now: Tick) {
-        with_rates!(self, rates => rates.advance(state, now));
-    }
-
-    /// When `cost` fits, as of `now`, which `state` was advanced to.
-    #[inline]
-    pub(super) fn room(&self, state: &[u64], cost: u64, now: Tick) -> Room {
-        with_rates!(self, rates => rates.room(state, cost, now))
-    }
-
-    /// Takes `cost`, at the instant that `state` was advanced to.
-    #[inline]
-    pub(super) fn commit(&self, state: &mut [u64], cost: u64, moment: Moment) {
-        with_rates!(self, rates => rates.commit(state, cost, moment));
-    }
-
-    /// Whether a refusal for want of room is counted too.
-    pub(super) fn counts_refused(&self) -> bool {
-        with_rates!(self, rates => rates.counts_refused())
-    }
-
-    /// Counts a refusal of `cost`, where that [is done](Self::counts_refused).
-    pub(super) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) {
-        with_rates!(self, rates => rates.note_refused(state, cost, now));
-    }
-
-    /// Whether nothing remains when a cost of 1 has no room, and grows when it has: then a ring need not be searched
-    /// twice for each of many refusals.
-    pub(super) fn stands_as_room_says(&self) -> bool {
-        matches!(self, Self::TimerWheel(_))
-    }
-
-    /// Whether what is taken has to be [given back](Self::release).
-    #[inline]
-    pub(super) fn needs_release(&self) -> bool {
-        with_rates!(self, rates => rates.needs_release())
-    }
-
-    /// The era under which what is in flight was taken.
-    pub(super) fn era(&self, state: &[u64]) -> u64 {
-        with_rates!(self, rates => rates.era(state))
-    }
-
-    /// Gives back what was taken under `era`; nothing if the state is of another one.
-    pub(super) fn release(&self, state: &mut [u64], cost: u64, era: u64) {
-        with_rates!(self, rates => rates.release(state, cost, era));
-    }
-
-    /// How a rate stands, as of `now`, which `state` was advanced to.
-    #[inline]
-    pub(super) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
-        with_rates!(self, rates => rates.standing(state, rate, now))
-    }
-
-    /// How a rate stands for a key that was never seen.
-    pub(super) fn fresh(&self, rate: usize) -> Standing {
-        Standing { remaining: with_rates!(self, rates => rates.fresh(rate)), grows_at: None }
-    }
-
-    /// Whether forgetting the state at `now` makes no later decision less strict. Does not advance it.
-    pub(super) fn is_idle(&self, state: &[u64], now: Tick) -> bool {
-        with_rates!(self, rates => rates.is_idle(state, now))
-    }
-
-    /// A number that grows with the time of the last use: which of two keys was used less recently.
-    pub(super) fn recency(&self, state: &[u64]) -> u64 {
-        with_rates!(self, rates => rates.recency(state))
-    }
-
-    /// Whether a commit that was due at `a` and is made at `b` leaves the same state as one made at `a`.
-    pub(super) fn same_moment(&self, a: Tick, b: Tick) -> bool {
-        with_rates!(self, rates => rates.same_moment(a, b))
-    }
-
-    /// What has to happen to words that were written under `old`.
-    pub(super) fn layout_since(&self, old: &Self) -> Layout {
-        with_both!((self, old), (rates, old) => rates.layout_since(old), else Layout::Reset)
-    }
-
-    /// Rebuilds the words `from`, written under `old` up to the instant `latest`, into the zeroed words `to`. Words of
-    /// another algorithm mean nothing here.
-    pub(super) fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
-        with_both!((self, old), (rates, old) => rates.take_over(old, from, to, latest), else ());
     }
 }
 

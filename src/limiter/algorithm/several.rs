@@ -29,11 +29,6 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// Takes `cost`.
     fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment);
 
-    /// Whether what is taken has to be given back.
-    fn needs_release(&self) -> bool {
-        false
-    }
-
     /// The era under which what is in flight was taken.
     fn era(&self, _chunk: &[u64]) -> u64 {
         0
@@ -157,11 +152,6 @@ impl<M: Meter> Several<M> {
         self.each_chunk(state, |rate, chunk| rate.commit(chunk, cost, moment));
     }
 
-    #[inline]
-    pub(super) fn needs_release(&self) -> bool {
-        self.0.first().is_some_and(Meter::needs_release)
-    }
-
     pub(super) fn era(&self, state: &[u64]) -> u64 {
         self.chunks(state).next().map_or(0, |(rate, chunk)| rate.era(chunk))
     }
@@ -178,11 +168,13 @@ impl<M: Meter> Several<M> {
         self.each_chunk(state, |rate, chunk| rate.note_refused(chunk, cost, now));
     }
 
+    #[inline]
     pub(super) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
         let nothing = Standing { remaining: 0, grows_at: None };
         self.chunks(state).nth(rate).map_or(nothing, |(rate, chunk)| rate.standing(chunk, now))
     }
 
+    #[inline]
     pub(super) fn is_idle(&self, state: &[u64], now: Tick) -> bool {
         self.chunks(state).all(|(rate, chunk)| rate.is_idle(chunk, now))
     }

@@ -8,7 +8,8 @@ use crate::time::{Span, Tick};
 /// pays for it by waiting.
 ///
 /// An instant in the past is time saved up, of which at most `saved` counts; so a turn and the permits that Guava
-/// stores beside it are one number. Zeroes are a key that was never seen: it has saved nothing.
+/// stores beside it are one number. Zeroes are a key that was never seen: it has saved nothing. A turn that falls
+/// between two nanoseconds is taken at the later one, and without savings the next is counted from there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::limiter) struct Turns {
     pace: Pace,

@@ -293,6 +293,17 @@ fn sliding_log_enters_only_what_it_refuses_itself() {
 }
 
 #[test]
+fn sliding_log_enters_no_refusal_of_who_might_have_waited_for_it() {
+    let patient = LimitSpec { algorithm: log("1/s", Span::ZERO, true), ..waiting("1/s", 5_000) };
+    let (counting, tight) = (Limit::new(patient), Limit::new(spec("1/10s")));
+    let both = policy(&[&counting, &tight]);
+    assert!(admitted(&both, 1, at(0)));
+    // The log has no room either, but it would have let the request wait.
+    assert_eq!(refused(check(&both, 1, 1, at(500))).limit, 1);
+    assert!(admitted(&policy(&[&counting]), 1, at(1_000)));
+}
+
+#[test]
 fn sliding_log_keeps_requests_apart() {
     let (_, policy) = with(log("10/s", Span::from_millis(50), false), Span::ZERO);
     assert_eq!(standing(&policy, at(0)), (1, None));
@@ -385,11 +396,13 @@ fn a_timer_that_is_a_little_late_each_time_does_not_slow_an_even_pace_down() {
 
 #[test]
 fn a_late_timer_at_the_very_deadline_still_gets_in() {
-    let (_, policy) = with(gcra("1/s", None), Span::from_secs(1));
-    assert!(admitted(&policy, 1, at(0)));
-    let mut waiter = queued(check(&policy, 1, 1, at(0)));
-    assert_eq!(waiter.wake_at(at(0)), at(1_000));
-    assert_eq!(waiter.attempt(at(1_002)), Attempt::Admitted(Permit::default()));
+    for algorithm in [gcra("1/s", None), log("1/s", Span::ZERO, false)] {
+        let (_, policy) = with(algorithm.clone(), Span::from_secs(1));
+        assert!(admitted(&policy, 1, at(0)));
+        let mut waiter = queued(check(&policy, 1, 1, at(0)));
+        assert_eq!(waiter.wake_at(at(0)), at(1_000));
+        assert!(matches!(waiter.attempt(at(1_002)), Attempt::Admitted(_)), "{algorithm:?}");
+    }
 }
 
 #[test]

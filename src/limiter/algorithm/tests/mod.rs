@@ -135,7 +135,7 @@ proptest! {
             now = now.saturating_add(pause);
             let tick = Tick::from_nanos(now);
             rule.advance(&mut state, tick);
-            let room = rule.room(&state, cost.min(rule_largest(&rule)), tick);
+            let room = rule.room(&state, cost.min(rule.largest()), tick);
             if let Room::At { at, .. } = room {
                 prop_assert!(at > tick || at == Tick::MAX);
             }
@@ -143,13 +143,21 @@ proptest! {
                 let _ = rule.standing(&state, rate, tick);
             }
             if regardless || room == Room::Now {
-                rule.commit(&mut state, cost.min(rule_largest(&rule)), Moment::at(tick));
+                rule.commit(&mut state, cost.min(rule.largest()), Moment::at(tick));
             }
             let _ = (rule.is_idle(&state, tick), rule.recency(&state));
         }
     }
 }
 
-fn rule_largest(rule: &Rule) -> u64 {
-    with_rates!(rule, rates => rates.largest())
+#[test]
+fn a_window_does_not_open_before_the_one_before_it_is_over() {
+    let window = FixedWindow::new(&["1/s".parse().unwrap()], Align::First).unwrap();
+    let rule = Rule::new(&Algorithm::FixedWindow(window), None);
+    let at = |millis| Tick::ZERO + Span::from_millis(millis);
+    let mut state = vec![0; rule.words()];
+    rule.commit(&mut state, 1, Moment::at(at(0)));
+    // Due a little before its room came, as after a reload.
+    rule.commit(&mut state, 1, Moment { now: at(1_001), due: at(999), era: 0 });
+    assert_eq!(rule.room(&state, 1, at(1_002)), Room::At { at: at(2_000), rate: 0 });
 }

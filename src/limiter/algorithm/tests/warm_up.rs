@@ -171,3 +171,17 @@ fn a_reload_keeps_the_turn_and_the_warmth_in_proportion() {
     assert_eq!(kept.rule.standing(&kept.state, 0, Tick::ZERO).remaining, 2);
     assert_eq!(other.standing(&state, 0, Tick::ZERO).remaining, 4, "of 16");
 }
+
+#[test]
+fn a_warm_key_is_not_a_nanosecond_faster_than_its_rate() {
+    let rate = Rate::new(3, Span::from_secs(1)).unwrap();
+    let mut kept = Kept::new(rate, Span::from_millis(1), 3);
+    kept.take(100, Tick::ZERO);
+    let warm = kept.take(1, Tick::ZERO);
+    let mut now = warm;
+    for _ in 0..300 {
+        now = kept.take(1, now);
+    }
+    let took = now.since(warm).as_nanos();
+    assert!((100_000_000_000..=100_000_000_300).contains(&took), "{took} ns for 300 requests");
+}

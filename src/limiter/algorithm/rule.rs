@@ -1,0 +1,262 @@
+use super::several::Several;
+use super::{
+    Algorithm, Layout, Moment, Room, Standing, concurrency, fixed_window, gcra, ring, sliding_counter, sliding_log,
+    sliding_window, token_bucket, turns, warm_up,
+};
+use crate::time::{Span, Tick};
+
+/// An algorithm with the layout of its state: what the table, the queues and the policy work with.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::limiter) enum Rule {
+    TimerWheel(Several<ring::Ring>),
+    TokenBucket(Several<token_bucket::Bucket>),
+    Gcra(Several<gcra::Credit>),
+    FixedWindow(Several<fixed_window::Window>),
+    SlidingWindow(Several<sliding_window::CappedRing>),
+    SlidingCounter(Several<sliding_counter::Counter>),
+    LeakyBucket(Several<turns::Turns>),
+    SlidingLog(Several<sliding_log::Stamps>),
+    SmoothBursty(Several<turns::Turns>),
+    WarmUp(Several<warm_up::Warmth>),
+    Concurrency(Several<concurrency::Permits>),
+}
+
+/// Does something with the rates of a rule, whichever algorithm it is.
+macro_rules! with_rates {
+    ($rule:expr, $rates:ident => $does:expr) => {
+        match $rule {
+            Rule::TimerWheel($rates) => $does,
+            Rule::TokenBucket($rates) => $does,
+            Rule::Gcra($rates) => $does,
+            Rule::FixedWindow($rates) => $does,
+            Rule::SlidingWindow($rates) => $does,
+            Rule::SlidingCounter($rates) => $does,
+            Rule::LeakyBucket($rates) => $does,
+            Rule::SlidingLog($rates) => $does,
+            Rule::SmoothBursty($rates) => $does,
+            Rule::WarmUp($rates) => $does,
+            Rule::Concurrency($rates) => $does,
+        }
+    };
+}
+
+/// Does something with the rates of two rules of one algorithm, or something else if they are of two.
+macro_rules! with_both {
+    ($pair:expr, ($new:ident, $old:ident) => $does:expr, else $other:expr) => {
+        match $pair {
+            (Rule::TimerWheel($new), Rule::TimerWheel($old)) => $does,
+            (Rule::TokenBucket($new), Rule::TokenBucket($old)) => $does,
+            (Rule::Gcra($new), Rule::Gcra($old)) => $does,
+            (Rule::FixedWindow($new), Rule::FixedWindow($old)) => $does,
+            (Rule::SlidingWindow($new), Rule::SlidingWindow($old)) => $does,
+            (Rule::SlidingCounter($new), Rule::SlidingCounter($old)) => $does,
+            (Rule::LeakyBucket($new), Rule::LeakyBucket($old)) => $does,
+            (Rule::SlidingLog($new), Rule::SlidingLog($old)) => $does,
+            (Rule::SmoothBursty($new), Rule::SmoothBursty($old)) => $does,
+            (Rule::WarmUp($new), Rule::WarmUp($old)) => $does,
+            (Rule::Concurrency($new), Rule::Concurrency($old)) => $does,
+            _ => $other,
+        }
+    };
+}
+
+impl Rule {
+    /// `previous` is the rule that the words of the keys were written under.
+    pub(in crate::limiter) fn new(algorithm: &Algorithm, previous: Option<&Self>) -> Self {
+        macro_rules! rule {
+            ($variant:ident, $meters:expr) => {
+                Self::$variant(Several::new(
+                    &$meters,
+                    previous.and_then(|previous| match previous {
+                        Self::$variant(rates) => Some(rates),
+                        _ => None,
+                    }),
+                ))
+            };
+        }
+        match algorithm {
+            Algorithm::TimerWheel(wheel) => rule!(TimerWheel, wheel.rings()),
+            Algorithm::TokenBucket(bucket) => rule!(TokenBucket, bucket.meters()),
+            Algorithm::Gcra(gcra) => rule!(Gcra, gcra.meters()),
+            Algorithm::FixedWindow(window) => rule!(FixedWindow, window.meters()),
+            Algorithm::SlidingWindow(window) => rule!(SlidingWindow, window.meters()),
+            Algorithm::SlidingCounter(counter) => rule!(SlidingCounter, counter.meters()),
+            Algorithm::LeakyBucket(bucket) => rule!(LeakyBucket, bucket.meters()),
+            Algorithm::SlidingLog(log) => rule!(SlidingLog, log.meters()),
+            Algorithm::SmoothBursty(smooth) => rule!(SmoothBursty, smooth.meters()),
+            Algorithm::WarmUp(warm) => rule!(WarmUp, warm.meters()),
+            Algorithm::Concurrency(concurrency) => rule!(Concurrency, concurrency.meters()),
+        }
+    }
+
+    /// Words of state per key; at least one.
+    pub(in crate::limiter) fn words(&self) -> usize {
+        with_rates!(self, rates => rates.words())
+    }
+
+    /// The quota and window of one rate.
+    pub(in crate::limiter) fn quota(&self, rate: usize) -> (u64, Span) {
+        with_rates!(self, rates => rates.quota(rate))
+    }
+
+    pub(in crate::limiter) fn rates(&self) -> usize {
+        with_rates!(self, rates => rates.rates())
+    }
+
+    /// Whether what remains is places in the queue.
+    pub(in crate::limiter) fn counts_waiters(&self) -> bool {
+        matches!(self, Self::LeakyBucket(_))
+    }
+
+    /// The rate that could never admit `cost`, if there is one.
+    #[inline]
+    pub(in crate::limiter) fn too_costly(&self, cost: u64) -> Option<usize> {
+        match self {
+            Self::TimerWheel(rings) => rings.too_costly(cost),
+            other => other.too_costly_of_other(cost),
+        }
+    }
+
+    /// Brings the state up to `now`; never back.
+    #[allow(clippy::inline_always, reason = "that of the default is hot and small, the others are behind a call")]
+    #[inline(always)]
+    pub(in crate::limiter) fn advance(&self, state: &mut [u64], now: Tick) {
+        match self {
+            Self::TimerWheel(rings) => rings.advance(state, now),
+            other => other.advance_of_other(state, now),
+        }
+    }
+
+    /// When `cost` fits, as of `now`, which `state` was advanced to.
+    #[inline]
+    pub(in crate::limiter) fn room(&self, state: &[u64], cost: u64, now: Tick) -> Room {
+        match self {
+            Self::TimerWheel(rings) => rings.room(state, cost, now),
+            other => other.room_of_other(state, cost, now),
+        }
+    }
+
+    /// Takes `cost`, at the instant that `state` was advanced to.
+    #[inline]
+    pub(in crate::limiter) fn commit(&self, state: &mut [u64], cost: u64, moment: Moment) {
+        match self {
+            Self::TimerWheel(rings) => rings.commit(state, cost, moment),
+            other => other.commit_of_other(state, cost, moment),
+        }
+    }
+
+    /// Whether a refusal for want of room is counted too.
+    pub(in crate::limiter) fn counts_refused(&self) -> bool {
+        with_rates!(self, rates => rates.counts_refused())
+    }
+
+    /// Counts a refusal of `cost`, where that [is done](Self::counts_refused).
+    pub(in crate::limiter) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) {
+        with_rates!(self, rates => rates.note_refused(state, cost, now));
+    }
+
+    /// Whether nothing remains when a cost of 1 has no room, and grows when it has: then a ring need not be searched
+    /// twice for each of many refusals.
+    pub(in crate::limiter) fn stands_as_room_says(&self) -> bool {
+        matches!(self, Self::TimerWheel(_))
+    }
+
+    /// Whether what is taken has to be [given back](Self::release).
+    #[inline]
+    pub(in crate::limiter) fn needs_release(&self) -> bool {
+        matches!(self, Self::Concurrency(_))
+    }
+
+    /// The era under which what is in flight was taken.
+    pub(in crate::limiter) fn era(&self, state: &[u64]) -> u64 {
+        with_rates!(self, rates => rates.era(state))
+    }
+
+    /// Gives back what was taken under `era`; nothing if the state is of another one.
+    pub(in crate::limiter) fn release(&self, state: &mut [u64], cost: u64, era: u64) {
+        with_rates!(self, rates => rates.release(state, cost, era));
+    }
+
+    /// How a rate stands, as of `now`, which `state` was advanced to.
+    #[inline]
+    pub(in crate::limiter) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
+        match self {
+            Self::TimerWheel(rings) => rings.standing(state, rate, now),
+            other => other.standing_of_other(state, rate, now),
+        }
+    }
+
+    /// How a rate stands for a key that was never seen.
+    pub(in crate::limiter) fn fresh(&self, rate: usize) -> Standing {
+        Standing { remaining: with_rates!(self, rates => rates.fresh(rate)), grows_at: None }
+    }
+
+    /// Whether forgetting the state at `now` makes no later decision less strict. Does not advance it.
+    #[inline]
+    pub(in crate::limiter) fn is_idle(&self, state: &[u64], now: Tick) -> bool {
+        match self {
+            Self::TimerWheel(rings) => rings.is_idle(state, now),
+            other => other.is_idle_of_other(state, now),
+        }
+    }
+
+    /// A number that grows with the time of the last use: which of two keys was used less recently.
+    pub(in crate::limiter) fn recency(&self, state: &[u64]) -> u64 {
+        with_rates!(self, rates => rates.recency(state))
+    }
+
+    /// Whether a commit that was due at `a` and is made at `b` leaves the same state as one made at `a`.
+    pub(in crate::limiter) fn same_moment(&self, a: Tick, b: Tick) -> bool {
+        with_rates!(self, rates => rates.same_moment(a, b))
+    }
+
+    /// What has to happen to words that were written under `old`.
+    pub(in crate::limiter) fn layout_since(&self, old: &Self) -> Layout {
+        with_both!((self, old), (rates, old) => rates.layout_since(old), else Layout::Reset)
+    }
+
+    /// Rebuilds the words `from`, written under `old` up to the instant `latest`, into the zeroed words `to`. Words of
+    /// another algorithm mean nothing here.
+    pub(in crate::limiter) fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
+        with_both!((self, old), (rates, old) => rates.take_over(old, from, to, latest), else ());
+    }
+
+    /// The largest cost that is ever admitted.
+    pub(in crate::limiter) fn largest(&self) -> u64 {
+        with_rates!(self, rates => rates.largest())
+    }
+}
+
+/// The default is asked without a detour, the others behind one call: so the code of each check stays small enough to be
+/// put in line.
+impl Rule {
+    #[inline(never)]
+    fn too_costly_of_other(&self, cost: u64) -> Option<usize> {
+        with_rates!(self, rates => rates.too_costly(cost))
+    }
+
+    #[inline(never)]
+    fn advance_of_other(&self, state: &mut [u64], now: Tick) {
+        with_rates!(self, rates => rates.advance(state, now));
+    }
+
+    #[inline(never)]
+    fn room_of_other(&self, state: &[u64], cost: u64, now: Tick) -> Room {
+        with_rates!(self, rates => rates.room(state, cost, now))
+    }
+
+    #[inline(never)]
+    fn commit_of_other(&self, state: &mut [u64], cost: u64, moment: Moment) {
+        with_rates!(self, rates => rates.commit(state, cost, moment));
+    }
+
+    #[inline(never)]
+    fn standing_of_other(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
+        with_rates!(self, rates => rates.standing(state, rate, now))
+    }
+
+    #[inline(never)]
+    fn is_idle_of_other(&self, state: &[u64], now: Tick) -> bool {
+        with_rates!(self, rates => rates.is_idle(state, now))
+    }
+}
