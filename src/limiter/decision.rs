@@ -147,6 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::algorithm::Room;
+    use super::super::queue::Planned;
     use super::*;
 
     fn tick(nanos: u64) -> Tick {
