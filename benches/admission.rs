@@ -26,6 +26,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
             max_queue: None,
             max_keys: 1_000_000,
             on_full: OnFull::EvictOldest,
+            penalty: None,
         })
     };
     let usage = |key| LimitUse {

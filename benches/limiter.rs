@@ -28,6 +28,7 @@ fn policy(rate: &str, max_keys: u64) -> (Arc<Limit>, Arc<Policy>) {
         max_queue: None,
         max_keys,
         on_full: OnFull::EvictOldest,
+        penalty: None,
     });
     let policy = Policy::new(vec![Arc::clone(&limit)]).expect("a policy");
     (limit, policy)

@@ -48,6 +48,7 @@ fn spec(rate: &str) -> LimitSpec {
         max_queue: None,
         max_keys: 1_000,
         on_full: OnFull::EvictOldest,
+        penalty: None,
     }
 }
 

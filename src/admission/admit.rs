@@ -408,6 +408,7 @@ mod tests {
             max_queue: None,
             max_keys: 1_000,
             on_full: OnFull::EvictOldest,
+            penalty: None,
         });
         (
             limit,

@@ -219,6 +219,9 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
     changes.value("cost", &old.cost, &new.cost, |cost| {
         cost.as_ref().map_or_else(|| "the route's".to_owned(), Cost::to_string)
     });
+    changes.value("penalty", &old_spec.penalty, &new_spec.penalty, |penalty| {
+        penalty.map_or_else(|| "none".to_owned(), |penalty| penalty.to_string())
+    });
     exempt(&mut changes, &old.exempt, &new.exempt);
     changes.value("retry_after_jitter", &old.retry_after_jitter, &new.retry_after_jitter, Span::to_string);
     changes

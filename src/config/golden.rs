@@ -485,7 +485,7 @@ tls = { certificates = [{ cert = "cert.pem", key = "key.pem" }] }
 
 [[limit]]
 name = "a"
-penalty = { after = 20 }
+bandwidth = "1MiB/s"
 rate = "100/s"
 
 [[route]]
@@ -514,11 +514,11 @@ error: `tls` of [[listener]] is not in this version
   |
   = help: leave it out; a later version has it
 
-error: `penalty` of [[limit]] is not in this version
+error: `bandwidth` of [[limit]] is not in this version
  --> gateway.toml:8:1
   |
-8 | penalty = { after = 20 }
-  | ^^^^^^^
+8 | bandwidth = "1MiB/s"
+  | ^^^^^^^^^
   |
   = help: leave it out; a later version has it
 

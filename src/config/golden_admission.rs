@@ -456,3 +456,45 @@ fn a_plan_tells_what_changes_and_names_no_value_of_a_key() {
         "[client]: changed: deny +192.0.2.7/32 -192.0.2.0/24\nkept: 1 listener, 1 limit, 1 route"
     );
 }
+
+#[test]
+fn what_is_no_penalty() {
+    let text = with("", "penalty = { after = 0, within = \"10ms\", blok = \"10m\" }");
+    assert_eq!(
+        format!("\n{}", errors(&text)),
+        r#"
+error: `after` is out of range: `0`
+  --> gateway.toml:11:21
+   |
+11 | penalty = { after = 0, within = "10ms", blok = "10m" }
+   |                     ^
+   |
+   = help: it goes from 1 to 1000000
+
+error: `within` is out of range: "10ms"
+  --> gateway.toml:11:33
+   |
+11 | penalty = { after = 0, within = "10ms", blok = "10m" }
+   |                                 ^^^^^^
+   |
+   = help: it goes from 1s to 30d
+
+error: unknown key `blok` in `penalty`
+  --> gateway.toml:11:41
+   |
+11 | penalty = { after = 0, within = "10ms", blok = "10m" }
+   |                                         ^^^^
+   |
+   = help: did you mean `block`?
+
+gateway.toml: 3 errors"#
+    );
+}
+
+#[test]
+fn a_plan_tells_of_a_penalty() {
+    let plan = |old: &str, new: &str| diff(&model(&with("", old)), &model(&with("", new))).to_string();
+    let ten = "penalty = { after = 20, within = \"1m\", block = \"10m\" }";
+    assert!(plan("", ten).contains("penalty none -> 10m for 20 refusals in 1m"), "{}", plan("", ten));
+    assert!(plan(ten, &ten.replace("20", "5")).contains("20 refusals in 1m -> 10m for 5 refusals in 1m"));
+}

@@ -55,6 +55,7 @@ impl Flood {
             max_queue: None,
             max_keys: MAX_KEYS,
             on_full: OnFull::EvictOldest,
+            penalty: None,
         });
         Ok(Self {
             budget: Budget::new(settings.max_record_rate),

@@ -32,6 +32,7 @@ family!(KEYS, Gauge, "sluicegate_limit_keys", "Keys that a limit's table holds."
 family!(WAITING, Gauge, "sluicegate_limit_waiting", "Requests in the queues of a limit.", ["limit"]);
 family!(EVICTED, Counter, "sluicegate_limit_evicted_total", "Keys evicted from a limit's table.", ["limit", "state"]);
 family!(FULL, Counter, "sluicegate_limit_table_full_total", "Requests that met a full table.", ["limit", "answer"]);
+family!(BLOCKS, Counter, "sluicegate_limit_blocks_total", "Blocks of keys that a penalty has begun.", ["limit"]);
 family!(
     LETTERS,
     Counter,
@@ -129,6 +130,7 @@ impl LimitGauges {
             figure(&EVICTED, &[name, "live"], |stats| stats.evicted_live);
             figure(&FULL, &[name, "refused"], |stats| stats.refused_full);
             figure(&FULL, &[name, "allowed"], |stats| stats.allowed_full);
+            figure(&BLOCKS, &[name], |stats| stats.blocks);
         }
         Self(all)
     }

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use super::algorithm::{Algorithm, Layout, Rule};
+use super::algorithm::{Algorithm, Layout, Penalty, Rule};
 use super::key::Fingerprint;
 use super::shard::{Counts, Shard};
 use crate::time::Span;
@@ -56,6 +56,8 @@ pub struct LimitSpec {
     pub max_keys: u64,
     /// What happens when they are more.
     pub on_full: OnFull,
+    /// What becomes of a key that keeps hitting the limit.
+    pub penalty: Option<Penalty>,
 }
 
 /// What [`Limit::reconfigure`] did.
@@ -86,6 +88,8 @@ pub struct LimitStats {
     pub refused_full: u64,
     /// Requests admitted uncounted because the table was full.
     pub allowed_full: u64,
+    /// Blocks that the penalty has begun.
+    pub blocks: u64,
 }
 
 /// A live limit: its parameters and its table of keys. Outlives configurations; shared by the policies of the routes
@@ -189,12 +193,13 @@ impl Limit {
         let mut stats = LimitStats { keys: self.keys.load(Ordering::Relaxed), ..LimitStats::default() };
         for shard in &self.shards {
             let shard = lock(&shard.0);
-            let Counts { evicted_idle, evicted_live, refused_full, allowed_full } = shard.counts();
+            let Counts { evicted_idle, evicted_live, refused_full, allowed_full, blocks } = shard.counts();
             stats.waiting += shard.waiting();
             stats.evicted_idle += evicted_idle;
             stats.evicted_live += evicted_live;
             stats.refused_full += refused_full;
             stats.allowed_full += allowed_full;
+            stats.blocks += blocks;
         }
         stats
     }
@@ -238,7 +243,7 @@ impl Limit {
 
 impl Params {
     fn new(spec: LimitSpec, previous: Option<&Self>) -> Self {
-        let rule = Rule::new(&spec.algorithm, previous.map(|previous| &previous.rule));
+        let rule = Rule::new(&spec.algorithm, spec.penalty, previous.map(|previous| &previous.rule));
         let stance = match (previous, spec.mode) {
             (Some(Self { stance: Stance::Closed, .. }), _) => Stance::Closed,
             (_, Mode::Enforce) => Stance::Enforce,

@@ -88,8 +88,8 @@ mod verdict;
 
 pub use algorithm::{
     Algorithm, AlgorithmError, Align, Bound, Carry, Concurrency, FixedWindow, Gcra, LeakyBucket, MAX_COLD_FACTOR,
-    MAX_LOG, MAX_SLOTS, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel, TimerWheelError,
-    TokenBucket, WarmUp,
+    MAX_LOG, MAX_SLOTS, Penalty, PenaltyError, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty,
+    TimerWheel, TimerWheelError, TokenBucket, WarmUp,
 };
 pub use key::{Fingerprint, KeyBuilder, KeyHasher};
 pub use limit::{Limit, LimitSpec, LimitStats, MAX_DEFAULT_QUEUE, Mode, OnFull, Reconfigured};

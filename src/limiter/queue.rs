@@ -408,7 +408,7 @@ mod tests {
 
     fn rule() -> Rule {
         let rates = ["1/s".parse().unwrap()];
-        Rule::new(&Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()), None)
+        Rule::new(&Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()), None, None)
     }
 
     fn waiter(key: u64) -> Waiter {

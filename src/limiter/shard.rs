@@ -34,6 +34,7 @@ pub(super) struct Counts {
     pub(super) evicted_live: u64,
     pub(super) refused_full: u64,
     pub(super) allowed_full: u64,
+    pub(super) blocks: u64,
 }
 
 /// Who asks.
@@ -231,7 +232,8 @@ impl Shard {
     pub(super) fn note_refused(&mut self, at: Option<usize>, cost: u64) -> bool {
         let counted = at.filter(|_| self.params.rule.counts_refused());
         if let Some(at) = counted {
-            self.params.rule.note_refused(self.table.state_mut(at), cost, self.latest);
+            let begins = self.params.rule.note_refused(self.table.state_mut(at), cost, self.latest);
+            self.counts.blocks += u64::from(begins);
         }
         counted.is_some()
     }

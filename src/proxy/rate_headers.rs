@@ -170,6 +170,7 @@ mod tests {
             max_queue: None,
             max_keys: 10,
             on_full: OnFull::EvictOldest,
+            penalty: None,
         })
     }
 

@@ -18,6 +18,7 @@ mod interim;
 mod large_bodies;
 mod limiting;
 mod observing;
+mod penalty;
 mod pipelining;
 mod poison;
 mod proxying;

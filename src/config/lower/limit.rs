@@ -13,7 +13,7 @@ use crate::admission::{KeyError, KeyExpr, OnMissingKey};
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::LimitRule;
 use crate::config::reader::{Node, Reader};
-use crate::limiter::{Algorithm, LimitSpec, MAX_COUNT, MAX_RATES, Mode, OnFull, Rate};
+use crate::limiter::{Algorithm, LimitSpec, MAX_COUNT, MAX_RATES, Mode, OnFull, Penalty, Rate};
 use crate::time::Span;
 
 const STATUS: u16 = 429;
@@ -30,13 +30,19 @@ const KEYS: RangeInclusive<u64> = 1..=100_000_000;
 
 const JITTERS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
 
+/// Refusals before a penalty.
+const REFUSALS: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Below a second it would be a rate, and above a month the process hardly remembers.
+const PENALTY_TIMES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(30 * 86_400);
+
 /// What one request may cost.
 pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 
 const KEY_SOURCES: &str =
     "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user and global";
 
-const LATER: [&str; 7] = ["active", "bandwidth", "cost_from_response", "count_when", "penalty", "plans", "refusal"];
+const LATER: [&str; 6] = ["active", "bandwidth", "cost_from_response", "count_when", "plans", "refusal"];
 
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>) {
@@ -65,6 +71,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
     let status = reader.optional("status").map_or(Some(u64::from(STATUS)), |node| node.integer(STATUSES));
     let retry_after_jitter =
         reader.optional("retry_after_jitter").map_or(Some(Span::ZERO), |node| node.duration(&JITTERS));
+    let penalty = reader.optional("penalty").map_or(Some(None), |node| penalty(&node).map(Some));
     let cost = cost::lower(&mut reader);
     if mode != Some(Mode::Off) {
         cost.check_fits(algorithm.as_ref(), None);
@@ -93,6 +100,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
                 max_queue: max_queue?,
                 max_keys: max_keys?,
                 on_full: on_full?,
+                penalty: penalty?,
             },
             key: key?,
             on_missing_key: on_missing_key?,
@@ -138,6 +146,23 @@ fn key_remedy(error: &KeyError) -> String {
         KeyError::Unknown(_, Some(near)) => format!("did you mean \"{near}\"?"),
         KeyError::Unknown(_, None) => KEY_SOURCES.to_owned(),
         other => with_causes(other),
+    }
+}
+
+/// `penalty = { after = 20, within = "1m", block = "10m" }`.
+fn penalty(node: &Node<'_>) -> Option<Penalty> {
+    const EXAMPLE: &str = "{ after = 20, within = \"1m\", block = \"10m\" }";
+    let mut reader = node.table("`penalty`", EXAMPLE)?;
+    let after = reader.required("after", "20").map(|node| node.integer(REFUSALS));
+    let within = reader.required("within", "\"1m\"").map(|node| node.duration(&PENALTY_TIMES));
+    let block = reader.required("block", "\"10m\"").map(|node| node.duration(&PENALTY_TIMES));
+    reader.done(&[]);
+    match Penalty::new(after??, within??, block??) {
+        Ok(penalty) => Some(penalty),
+        Err(error) => {
+            node.error(error.to_string(), format!("write penalty = {EXAMPLE}"));
+            None
+        }
     }
 }
 

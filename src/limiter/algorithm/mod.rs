@@ -17,6 +17,7 @@ mod fixed_window;
 mod gcra;
 mod leaky_bucket;
 mod pace;
+mod penalty;
 mod ring;
 mod rule;
 mod several;
@@ -34,6 +35,7 @@ pub use error::AlgorithmError;
 pub use fixed_window::{Align, FixedWindow};
 pub use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
+pub use penalty::{Penalty, PenaltyError};
 pub use sliding_counter::SlidingCounter;
 pub use sliding_log::{MAX_LOG, SlidingLog};
 pub use sliding_window::SlidingWindow;
@@ -177,18 +179,18 @@ impl Algorithm {
 
     /// The largest cost that it ever admits: a request that costs more is refused without a time to come back.
     pub fn largest_cost(&self) -> u64 {
-        Rule::new(self, None).largest()
+        Rule::new(self, None, None).largest()
     }
 
     /// What a key takes in the table: its fingerprint and its words.
     pub fn bytes_per_key(&self) -> u64 {
-        (1 + Rule::new(self, None).words() as u64) * 8
+        (1 + Rule::new(self, None, None).words() as u64) * 8
     }
 
     /// What becomes of the counts of `old` if this takes its place.
     pub fn carries(&self, old: &Self) -> Carry {
-        let old = Rule::new(old, None);
-        match Rule::new(self, Some(&old)).layout_since(&old) {
+        let old = Rule::new(old, None, None);
+        match Rule::new(self, None, Some(&old)).layout_since(&old) {
             Layout::Kept | Layout::Repacked => Carry::Kept,
             Layout::Rescaled => Carry::Rescaled,
             Layout::Reset => Carry::Nothing,

@@ -1,7 +1,7 @@
 use super::several::Several;
 use super::{
-    Algorithm, Layout, Moment, Room, Standing, concurrency, fixed_window, gcra, ring, sliding_counter, sliding_log,
-    sliding_window, token_bucket, turns, warm_up,
+    Algorithm, Layout, Moment, Penalty, Room, Standing, concurrency, fixed_window, gcra, ring, sliding_counter,
+    sliding_log, sliding_window, token_bucket, turns, warm_up,
 };
 use crate::time::{Span, Tick};
 
@@ -62,11 +62,12 @@ macro_rules! with_both {
 
 impl Rule {
     /// `previous` is the rule that the words of the keys were written under.
-    pub(in crate::limiter) fn new(algorithm: &Algorithm, previous: Option<&Self>) -> Self {
+    pub(in crate::limiter) fn new(algorithm: &Algorithm, penalty: Option<Penalty>, previous: Option<&Self>) -> Self {
         macro_rules! rule {
             ($variant:ident, $meters:expr) => {
                 Self::$variant(Several::new(
                     &$meters,
+                    penalty,
                     previous.and_then(|previous| match previous {
                         Self::$variant(rates) => Some(rates),
                         _ => None,
@@ -151,8 +152,10 @@ impl Rule {
     }
 
     /// Counts a refusal of `cost`, where that [is done](Self::counts_refused).
-    pub(in crate::limiter) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) {
-        with_rates!(self, rates => rates.note_refused(state, cost, now));
+    ///
+    /// Whether it begins a block.
+    pub(in crate::limiter) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) -> bool {
+        with_rates!(self, rates => rates.note_refused(state, cost, now))
     }
 
     /// Whether nothing remains when a cost of 1 has no room, and grows when it has: then a ring need not be searched

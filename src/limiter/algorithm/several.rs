@@ -1,5 +1,6 @@
 use std::fmt::Debug;
 
+use super::penalty::Penalty;
 use super::{Layout, Moment, Room, Standing};
 use crate::time::{Span, Tick};
 
@@ -84,23 +85,24 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     fn note_refused(&self, _chunk: &mut [u64], _cost: u64, _now: Tick) {}
 }
 
-/// The rates of one limit, all of which hold: their chunks lie side by side in the words of a key.
+/// The rates of one limit, all of which hold: their chunks lie side by side in the words of a key, and behind them that
+/// of the penalty, if there is one.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::limiter) struct Several<M>(Vec<M>);
+pub(in crate::limiter) struct Several<M>(Vec<M>, Option<Penalty>);
 
 #[allow(private_bounds, reason = "a rate is nobody's business outside")]
 impl<M: Meter> Several<M> {
     /// Each of `rates`, with room for what the rates before it, if any, have written.
-    pub(super) fn new(rates: &[M], previous: Option<&Self>) -> Self {
+    pub(super) fn new(rates: &[M], penalty: Option<Penalty>, previous: Option<&Self>) -> Self {
         let with_past = |(index, rate): (usize, &M)| {
             let source = previous.and_then(|previous| previous.source_of(rate, index));
             source.map_or_else(|| rate.clone(), |(_, old)| rate.remembering(old))
         };
-        Self(rates.iter().enumerate().map(with_past).collect())
+        Self(rates.iter().enumerate().map(with_past).collect(), penalty)
     }
 
     pub(super) fn words(&self) -> usize {
-        self.0.iter().map(Meter::words).sum()
+        self.words_of_rates() + self.1.map_or(0, |_| Penalty::WORDS)
     }
 
     pub(super) fn rates(&self) -> usize {
@@ -131,7 +133,7 @@ impl<M: Meter> Several<M> {
 
     #[inline]
     pub(super) fn room(&self, state: &[u64], cost: u64, now: Tick) -> Room {
-        let mut all = Room::Now;
+        let mut all = self.blocked_until(state, now).map_or(Room::Now, |at| Room::At { at, rate: 0 });
         for (index, (rate, chunk)) in self.chunks(state).enumerate() {
             match rate.room(chunk, cost, now) {
                 Room::Now => {}
@@ -161,22 +163,31 @@ impl<M: Meter> Several<M> {
     }
 
     pub(super) fn counts_refused(&self) -> bool {
-        self.0.iter().any(Meter::counts_refused)
+        self.1.is_some() || self.0.iter().any(Meter::counts_refused)
     }
 
-    pub(super) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) {
+    /// Whether it begins a block.
+    pub(super) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) -> bool {
         self.each_chunk(state, |rate, chunk| rate.note_refused(chunk, cost, now));
+        let from = self.words_of_rates();
+        self.1.zip(state.get_mut(from..)).is_some_and(|(penalty, chunk)| penalty.note(chunk, now))
     }
 
     #[inline]
     pub(super) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
         let nothing = Standing { remaining: 0, grows_at: None };
+        if self.blocked_until(state, now).is_some()
+            && let Room::At { at, .. } = self.room(state, 1, now)
+        {
+            return Standing { remaining: 0, grows_at: Some(at) };
+        }
         self.chunks(state).nth(rate).map_or(nothing, |(rate, chunk)| rate.standing(chunk, now))
     }
 
     #[inline]
     pub(super) fn is_idle(&self, state: &[u64], now: Tick) -> bool {
         self.chunks(state).all(|(rate, chunk)| rate.is_idle(chunk, now))
+            && self.1.is_none_or(|penalty| penalty.is_idle(self.penalty_chunk(state), now))
     }
 
     pub(super) fn recency(&self, state: &[u64]) -> u64 {
@@ -191,7 +202,14 @@ impl<M: Meter> Several<M> {
         if self.0.len() != old.0.len() {
             return Layout::Rescaled;
         }
-        self.0.iter().zip(&old.0).map(|(rate, old)| rate.layout_since(old)).max().unwrap_or(Layout::Kept)
+        let penalties = if self.1.is_some() == old.1.is_some() { Layout::Kept } else { Layout::Repacked };
+        self.0
+            .iter()
+            .zip(&old.0)
+            .map(|(rate, old)| rate.layout_since(old))
+            .chain([penalties])
+            .max()
+            .unwrap_or(penalties)
     }
 
     pub(super) fn take_over(&self, old: &Self, from: &[u64], mut to: &mut [u64], latest: Tick) {
@@ -204,6 +222,25 @@ impl<M: Meter> Several<M> {
             }
             to = rest;
         }
+        if let (Some(_), Some(_)) = (self.1, old.1) {
+            for (to, from) in to.iter_mut().zip(old.penalty_chunk(from)) {
+                *to = *from;
+            }
+        }
+    }
+
+    fn words_of_rates(&self) -> usize {
+        self.0.iter().map(Meter::words).sum()
+    }
+
+    fn penalty_chunk<'a>(&self, state: &'a [u64]) -> &'a [u64] {
+        state.get(self.words_of_rates()..).unwrap_or_default()
+    }
+
+    #[inline]
+    fn blocked_until(&self, state: &[u64], now: Tick) -> Option<Tick> {
+        self.1?;
+        Penalty::blocked_until(self.penalty_chunk(state), now)
     }
 
     fn source_of(&self, new: &M, index: usize) -> Option<(usize, &M)> {

@@ -3,6 +3,7 @@
 mod algorithms;
 mod concurrency;
 mod goldens;
+mod penalty;
 mod reload;
 mod several;
 mod table_bound;
@@ -40,6 +41,7 @@ pub(super) fn spec(rate: &str) -> LimitSpec {
         max_queue: None,
         max_keys: 1_000,
         on_full: OnFull::EvictOldest,
+        penalty: None,
     }
 }
 

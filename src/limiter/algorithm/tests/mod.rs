@@ -47,7 +47,7 @@ proptest! {
         start in prop_oneof![Just(0u64), 0u64..5_000, Just(1_800_000_000_000_000_007)],
         steps in steps(),
     ) {
-        let rule = Rule::new(&case.algorithm, None);
+        let rule = Rule::new(&case.algorithm, None, None);
         let (mut state, mut forgetful) = (vec![0; rule.words()], vec![0; rule.words()]);
         let (mut log, mut now) = (Log::new(), start);
         for step in steps {
@@ -128,7 +128,7 @@ proptest! {
         algorithm in oracles::extreme(),
         steps in prop::collection::vec((oracles::any_number(), oracles::any_number(), any::<bool>()), 1..20),
     ) {
-        let rule = Rule::new(&algorithm, None);
+        let rule = Rule::new(&algorithm, None, None);
         let mut state = vec![0; rule.words()];
         let mut now = 0u64;
         for (pause, cost, regardless) in steps {
@@ -153,7 +153,7 @@ proptest! {
 #[test]
 fn a_window_does_not_open_before_the_one_before_it_is_over() {
     let window = FixedWindow::new(&["1/s".parse().unwrap()], Align::First).unwrap();
-    let rule = Rule::new(&Algorithm::FixedWindow(window), None);
+    let rule = Rule::new(&Algorithm::FixedWindow(window), None, None);
     let at = |millis| Tick::ZERO + Span::from_millis(millis);
     let mut state = vec![0; rule.words()];
     rule.commit(&mut state, 1, Moment::at(at(0)));

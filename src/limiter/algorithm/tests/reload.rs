@@ -14,8 +14,8 @@ proptest! {
         before in steps(),
         after in steps(),
     ) {
-        let old_rule = Rule::new(&old.algorithm, None);
-        let new_rule = Rule::new(&new.algorithm, Some(&old_rule));
+        let old_rule = Rule::new(&old.algorithm, None, None);
+        let new_rule = Rule::new(&new.algorithm, None, Some(&old_rule));
         let mut from = vec![0; old_rule.words()];
         let mut now = 0;
         for step in before {
@@ -65,14 +65,14 @@ fn rate(text: &str) -> [Rate; 1] {
 /// What remains at `at` ms of `new`, when under `old` so much was taken at each of some ms.
 fn remains(old: &Algorithm, taken: &[(u64, u64)], new: &Algorithm, at: u64) -> u64 {
     let tick = |millis| Tick::ZERO + Span::from_millis(millis);
-    let old_rule = Rule::new(old, None);
+    let old_rule = Rule::new(old, None, None);
     let mut from = vec![0; old_rule.words()];
     for (millis, cost) in taken {
         old_rule.advance(&mut from, tick(*millis));
         assert_eq!(old_rule.room(&from, *cost, tick(*millis)), Room::Now);
         old_rule.commit(&mut from, *cost, Moment::at(tick(*millis)));
     }
-    let rule = Rule::new(new, Some(&old_rule));
+    let rule = Rule::new(new, None, Some(&old_rule));
     let mut state = from.clone();
     if rule.layout_since(&old_rule) != Layout::Kept {
         state = vec![0; rule.words()];

@@ -48,7 +48,7 @@ struct Kept {
 
 impl Kept {
     fn new(rate: Rate, warm_up: Span, factor: u32) -> Self {
-        let rule = Rule::new(&Algorithm::WarmUp(WarmUp::new(&[rate], warm_up, Some(factor)).unwrap()), None);
+        let rule = Rule::new(&Algorithm::WarmUp(WarmUp::new(&[rate], warm_up, Some(factor)).unwrap()), None, None);
         Self { state: vec![0; rule.words()], rule }
     }
 
@@ -163,7 +163,7 @@ fn a_reload_keeps_the_turn_and_the_warmth_in_proportion() {
     let mut kept = Kept::new(rate, Span::from_secs(4), 3);
     kept.take(6, Tick::ZERO);
     let other =
-        Rule::new(&Algorithm::WarmUp(WarmUp::new(&[rate], Span::from_secs(8), None).unwrap()), Some(&kept.rule));
+        Rule::new(&Algorithm::WarmUp(WarmUp::new(&[rate], Span::from_secs(8), None).unwrap()), None, Some(&kept.rule));
     assert_eq!(other.layout_since(&kept.rule), Layout::Rescaled);
     let mut state = vec![0; other.words()];
     other.take_over(&kept.rule, &kept.state, &mut state, Tick::ZERO);

@@ -1,0 +1,118 @@
+//! Keys that keep hitting their limit are blocked.
+
+use super::*;
+
+fn penalty(after: u64, within_secs: u64, block_secs: u64) -> Option<Penalty> {
+    Some(Penalty::new(after, Span::from_secs(within_secs), Span::from_secs(block_secs)).unwrap())
+}
+
+fn retry(policy: &Arc<Policy>, name: u64, now: Tick) -> Option<Tick> {
+    let mut report = Report::default();
+    match policy.check(&asks(name, 1), Span::MAX, now, &mut report) {
+        Verdict::Refused(refusal) => {
+            let reset = report.lines()[0].reset.map(|reset| now + reset);
+            assert_eq!((refusal.remaining, reset), (0, refusal.retry_at), "the headers say the same");
+            refusal.retry_at
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn the_third_refusal_in_a_minute_blocks_for_ten_and_says_so() {
+    let (limit, policy) = one(LimitSpec { penalty: penalty(3, 60, 600), ..spec("2/s") });
+    assert!(admitted(&policy, 1, at(0)) && admitted(&policy, 1, at(0)));
+    assert_eq!(retry(&policy, 1, at(100)), Some(at(1_000)));
+    assert_eq!(retry(&policy, 1, at(200)), Some(at(1_000)));
+    assert_eq!(retry(&policy, 1, at(300)), Some(at(600_300)), "the refusal that begins the block names its end");
+    assert_eq!(limit.stats().blocks, 1);
+    for millis in [1_500, 60_000, 600_299] {
+        assert_eq!(retry(&policy, 1, at(millis)), Some(at(600_300)), "not prolonged");
+    }
+    assert!(admitted(&policy, 2, at(1_500)), "another key goes on");
+    assert!(admitted(&policy, 1, at(600_300)));
+    assert_eq!(limit.stats().blocks, 1);
+}
+
+#[test]
+fn every_algorithm_blocks() {
+    let rate: Vec<Rate> = vec!["1/s".parse().unwrap()];
+    let second = Span::from_secs(1);
+    let all = [
+        wheel(&["1/s"], None, Bound::Sliding),
+        Algorithm::TokenBucket(TokenBucket::new(&rate, Some(1), Refill::Greedy).unwrap()),
+        Algorithm::TokenBucket(TokenBucket::new(&rate, Some(1), Refill::Interval).unwrap()),
+        Algorithm::Gcra(Gcra::new(&rate, None).unwrap()),
+        Algorithm::FixedWindow(FixedWindow::new(&rate, Align::First).unwrap()),
+        Algorithm::SlidingCounter(SlidingCounter::new(&rate).unwrap()),
+        Algorithm::SmoothBursty(SmoothBursty::new(&rate, Some(second)).unwrap()),
+        Algorithm::WarmUp(WarmUp::new(&rate, second, None).unwrap()),
+    ];
+    for algorithm in all {
+        let (_, policy) = one(LimitSpec { algorithm, penalty: penalty(2, 60, 100), ..spec("1/s") });
+        assert!(admitted(&policy, 1, at(0)));
+        let _ = (retry(&policy, 1, at(1)), retry(&policy, 1, at(2)));
+        assert_eq!(retry(&policy, 1, at(100_001)), Some(at(100_002)), "{:?}", policy.limits()[0].spec().algorithm);
+        assert!(admitted(&policy, 1, at(100_002)), "{:?}", policy.limits()[0].spec().algorithm);
+    }
+}
+
+#[test]
+fn a_key_is_remembered_while_it_is_blocked_and_forgotten_afterwards() {
+    let (limit, policy) = one(LimitSpec { penalty: penalty(1, 60, 600), ..spec("1/s") });
+    assert!(admitted(&policy, 1, at(0)));
+    assert!(!admitted(&policy, 1, at(1)));
+    // The hand passes every place as others come, and their records are idle by the next.
+    for step in 1..500 {
+        assert!(admitted(&policy, 1_000 + step, at(1_100 * step)));
+    }
+    assert!(!admitted(&policy, 1, at(600_000)));
+    for step in 600..1_100 {
+        assert!(admitted(&policy, 1_000 + step, at(1_100 * step)));
+    }
+    assert!(limit.stats().keys < 20, "{}", limit.stats().keys);
+}
+
+#[test]
+fn a_reload_keeps_blocks_and_takes_the_new_numbers_for_the_next() {
+    let blocking = LimitSpec { penalty: penalty(1, 60, 600), ..spec("1/s") };
+    let (limit, policy) = one(blocking.clone());
+    assert!(admitted(&policy, 1, at(0)) && !admitted(&policy, 1, at(1)));
+    limit.reconfigure(LimitSpec {
+        penalty: penalty(1, 60, 5),
+        algorithm: wheel(&["9/s"], None, Bound::Strict),
+        ..blocking.clone()
+    });
+    assert_eq!(retry(&policy, 1, at(500_000)), Some(at(600_001)));
+    limit.reconfigure(LimitSpec { penalty: None, ..blocking.clone() });
+    assert!(admitted(&policy, 1, at(500_001)), "without a penalty nobody is blocked");
+    limit.reconfigure(blocking);
+    assert_eq!(
+        retry(&policy, 1, at(500_002)),
+        Some(at(1_100_002)),
+        "and what was counted before is not known any more"
+    );
+}
+
+#[test]
+fn only_a_limit_that_refuses_itself_counts_the_refusal() {
+    let strict = Limit::new(spec("1/1h"));
+    let blocking = Limit::new(LimitSpec { penalty: penalty(1, 60, 600), ..spec("5/s") });
+    let policy = policy(&[&strict, &blocking]);
+    let both = [Ask { key: Some(key(1)), cost: 1 }; 2];
+    let check = |now| policy.check(&both, Span::MAX, now, &mut Report::default());
+    assert!(matches!(check(at(0)), Verdict::Admitted(_)));
+    for millis in 1..20 {
+        assert!(matches!(check(at(millis)), Verdict::Refused(refusal) if refusal.limit == 0));
+    }
+    assert_eq!(blocking.stats().blocks, 0);
+}
+
+#[test]
+fn in_shadow_mode_nobody_is_blocked() {
+    let (limit, policy) = one(LimitSpec { mode: Mode::Shadow, penalty: penalty(1, 60, 600), ..spec("1/s") });
+    for millis in 0..10 {
+        assert!(admitted(&policy, 1, at(millis)));
+    }
+    assert_eq!(limit.stats().blocks, 0);
+}
