@@ -33,6 +33,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         key: KeyExpr::parse(&[key]).expect("a key"),
         on_missing: OnMissingKey::ClientIp,
         cost: Cost::ONE,
+        later: false,
         exempt: None,
         enforced: true,
     };

@@ -45,7 +45,7 @@ fn keys(count: u64) -> Vec<Fingerprint> {
 }
 
 fn check(policy: &Arc<Policy>, key: Fingerprint, now: Tick, report: &mut Report) -> bool {
-    let ask = [Ask { key: Some(key), cost: 1 }];
+    let ask = [Ask { key: Some(key), cost: 1, later: false }];
     matches!(policy.check(&ask, Span::MAX, now, report), Verdict::Admitted(_))
 }
 

@@ -260,7 +260,7 @@ impl Rules {
                 (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
             };
             let key = key.filter(|key| !exempt.is_some_and(|exempt| exempt.has_key(*key)));
-            *ask = Ask { key, cost: 1 };
+            *ask = Ask { key, cost: 1, later: rule.later };
             // A limit that does not apply does not look at the cost either.
             if key.is_some() {
                 match rule.cost.of(sources.view) {
@@ -412,7 +412,14 @@ mod tests {
         });
         (
             limit,
-            LimitUse { key: KeyExpr::parse(key).unwrap(), on_missing, cost: Cost::ONE, exempt: None, enforced: true },
+            LimitUse {
+                key: KeyExpr::parse(key).unwrap(),
+                on_missing,
+                cost: Cost::ONE,
+                later: false,
+                exempt: None,
+                enforced: true,
+            },
         )
     }
 

@@ -44,6 +44,8 @@ pub struct LimitUse {
     pub on_missing: OnMissingKey,
     /// What one request takes.
     pub cost: Cost,
+    /// Whether the request is counted only when its answer is known.
+    pub later: bool,
     /// Who is neither counted nor refused; `None`: nobody.
     pub exempt: Option<Arc<Exempt>>,
     /// Whether the limit refuses anybody: one in shadow mode does not, not even who lacks its key.

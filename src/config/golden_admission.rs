@@ -498,3 +498,55 @@ fn a_plan_tells_of_a_penalty() {
     assert!(plan("", ten).contains("penalty none -> 10m for 20 refusals in 1m"), "{}", plan("", ten));
     assert!(plan(ten, &ten.replace("20", "5")).contains("20 refusals in 1m -> 10m for 5 refusals in 1m"));
 }
+
+#[test]
+fn what_cannot_be_counted_later() {
+    let text = with("", "count_when = { status = [\"401\", \"1xx\", 500], codes = 1 }");
+    assert_eq!(
+        format!("\n{}", errors(&text)),
+        r#"
+error: "1xx" is no status of an answer
+  --> gateway.toml:11:33
+   |
+11 | count_when = { status = ["401", "1xx", 500], codes = 1 }
+   |                                 ^^^^^
+   |
+   = help: write three digits, 200 to 599, or a class: "2xx" "3xx" "4xx" "5xx"
+
+error: `status` takes a status in quotes, not an integer
+  --> gateway.toml:11:40
+   |
+11 | count_when = { status = ["401", "1xx", 500], codes = 1 }
+   |                                        ^^^
+   |
+   = help: write it as "401" or "5xx"
+
+error: unknown key `codes` in `count_when`
+  --> gateway.toml:11:46
+   |
+11 | count_when = { status = ["401", "1xx", 500], codes = 1 }
+   |                                              ^^^^^
+   |
+   = help: keys of `count_when`: status
+
+gateway.toml: 3 errors"#
+    );
+    let text = format!(
+        "{FRAME}[[limit]]\nname = \"a\"\nalgorithm = \"concurrency\"\nmax_in_flight = 5\ncount_when = {{ status = [\"401\"] }}\n"
+    );
+    assert_eq!(
+        format!("\n{}", errors(&text)),
+        r#"
+error: algorithm = "concurrency" counts what is in flight, and its answer comes too late for that
+  --> gateway.toml:11:14
+   |
+11 | count_when = { status = ["401"] }
+   |              ^^^^^^^^^^^^^^^^^^^^
+   |
+   = help: remove count_when, or choose another algorithm
+
+gateway.toml: 1 error"#
+    );
+    assert!(errors(&with("", "count_when = { status = [] }")).contains("`status` has 0 statuses"));
+    assert!(errors(&with("", "count_when = \"5xx\"")).contains("count_when"));
+}

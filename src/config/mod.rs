@@ -28,6 +28,7 @@ mod outline;
 mod reader;
 mod report;
 mod size;
+mod statuses;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ pub use self::model::{
     RateHeaders, Route, Server, ServerAddress, ServerSpec, Upstream,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
+pub use self::statuses::StatusSet;
 
 /// The largest file that is read. What is larger is an error: it is surely another file.
 pub const MAX_FILE_BYTES: usize = 4 << 20;

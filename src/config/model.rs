@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::statuses::StatusSet;
 use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, RoutePattern};
 use crate::balance::Strategy;
 use crate::limiter::LimitSpec;
@@ -183,6 +184,8 @@ pub struct LimitRule {
     pub timeout: Option<Span>,
     /// Status of a refusal, 400 to 599.
     pub status: u16,
+    /// Which answers count; `None`: every request, at its arrival.
+    pub count_when: Option<StatusSet>,
     /// Overrides the route's cost.
     pub cost: Option<Cost>,
     /// Who is neither counted nor refused.

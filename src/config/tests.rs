@@ -160,6 +160,7 @@ mode = "shadow"
 cost = "content-length"
 max_cost = 15
 penalty = { after = 20, within = "1m", block = "10m" }
+count_when = { status = ["401", "5xx"] }
 exempt = ["10.0.0.0/8", "192.0.2.7", "key:192.0.2.9 + gold"]
 retry_after_jitter = "2s"
 [[route]]
@@ -230,6 +231,7 @@ address = "127.0.0.1:9900"
         (Some(Span::from_secs(5)), 503, &Some(Cost::ContentLength { max: 15 }))
     );
     assert_eq!(limit.spec.penalty.map(|penalty| penalty.to_string()).as_deref(), Some("10m for 20 refusals in 1m"));
+    assert_eq!(limit.count_when.as_ref().map(ToString::to_string).as_deref(), Some("401, 5xx"));
     let ExemptRules { networks, keys } = &limit.exempt;
     assert_eq!(networks.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "192.0.2.7/32"]);
     assert_eq!(keys[..], ["192.0.2.9 + gold".into()]);
@@ -309,7 +311,6 @@ fn what_comes_later_is_called_by_its_name() {
         "active = {}",
         "bandwidth = \"1MiB/s\"",
         "cost_from_response = \"header:x\"",
-        "count_when = { status = [\"401\"] }",
         "plans = {}",
         "refusal = {}",
         "key = \"tls:subject\"",

@@ -113,7 +113,7 @@ impl Flood {
         }
         self.key_rate.load(Ordering::Relaxed) > 0
             && matches!(
-                self.keys.check(&[Ask { key, cost: 1 }], Span::MAX, now, &mut Report::default()),
+                self.keys.check(&[Ask { key, cost: 1, later: false }], Span::MAX, now, &mut Report::default()),
                 Verdict::Admitted(_)
             )
     }

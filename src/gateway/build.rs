@@ -242,6 +242,7 @@ fn route_rules(
                 key: rule.key.clone(),
                 on_missing: rule.on_missing_key,
                 cost: cost_of(rule, route),
+                later: rule.count_when.is_some(),
                 exempt: exempt.get(*limit).cloned().flatten(),
                 enforced: rule.spec.mode == Mode::Enforce,
             })
@@ -308,6 +309,7 @@ fn limit_plan(rule: &LimitRule) -> LimitPlan {
         status: rule.status,
         retry_after_jitter: rule.retry_after_jitter,
         timeout: enforced_timeout(rule),
+        count_when: rule.count_when.clone(),
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::MutexGuard;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
 use super::limit::Stance;
-use super::permit::Permit;
+use super::permit::{Owes, Permit};
 use super::policy::Policy;
 use super::queue::{Place, Waiter};
 use super::report::{QuotaLine, Report};
@@ -142,10 +142,14 @@ impl<'a, const N: usize> Round<'a, N> {
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
             };
+            if self.asks.get(index).is_some_and(|ask| ask.later) && !shard.counts_in_flight() {
+                permit.add(index, limit, key, cost, Owes::Count);
+                continue;
+            }
             self.opinions[index] = match shard.commit(record, key, cost, due, limit.keys()) {
                 Some(at) => {
                     if let Some(era) = shard.granted(at) {
-                        permit.add(limit, key, cost, era);
+                        permit.add(index, limit, key, cost, Owes::Release { era });
                     }
                     Opinion::Fits(Record::At(at))
                 }

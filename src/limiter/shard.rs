@@ -221,6 +221,31 @@ impl Shard {
         self.params.rule.needs_release().then(|| self.params.rule.era(self.table.state(at)))
     }
 
+    pub(super) fn counts_in_flight(&self) -> bool {
+        self.params.rule.needs_release()
+    }
+
+    /// Counts `cost` at `now`, whether there is room or not; only where a new key finds no place, not at all. Gives whom
+    /// to wake, since every plan is another one now.
+    pub(super) fn count(&mut self, key: Fingerprint, cost: u64, now: Tick, keys: &AtomicU64) -> Wakers {
+        if matches!(self.params.stance, Stance::Pass | Stance::Closed) {
+            return Wakers::default();
+        }
+        self.latest = self.latest.max(now);
+        let record = match self.table.find(key) {
+            Some(at) => {
+                self.params.rule.advance(self.table.state_mut(at), self.latest);
+                Record::At(at)
+            }
+            None => match self.place_for_new(Asking::Arrival, keys) {
+                Some(record) => record,
+                None => return Wakers::default(),
+            },
+        };
+        self.commit(record, key, cost, self.latest, keys);
+        self.queues.stir(key)
+    }
+
     /// Gives back what was taken under `era`; nothing if the key has been forgotten since.
     pub(super) fn release(&mut self, key: Fingerprint, cost: u64, era: u64) -> Wakers {
         let Some(at) = self.table.find(key) else { return Wakers::default() };

@@ -21,7 +21,7 @@ use crate::time::{Span, Tick};
 #[must_use = "dropping a ticket gives up the place"]
 pub struct Ticket {
     policy: Arc<Policy>,
-    asks: [Ask; MAX_LIMITS],
+    asks: Arc<[Ask]>,
     arrived: Tick,
     timeout: Span,
     /// Where it waits; `None` once it has ended.
@@ -40,11 +40,8 @@ enum Step {
 
 impl Ticket {
     pub(super) fn new(policy: &Arc<Policy>, asks: &[Ask], arrived: Tick, timeout: Span, wait: Wait) -> Self {
-        let mut kept = [Ask::default(); MAX_LIMITS];
-        for (kept, ask) in kept.iter_mut().zip(asks) {
-            *kept = *ask;
-        }
-        Self { policy: Arc::clone(policy), asks: kept, arrived, timeout, wait: Some(wait) }
+        let asks = asks.iter().take(MAX_LIMITS).copied().collect();
+        Self { policy: Arc::clone(policy), asks, arrived, timeout, wait: Some(wait) }
     }
 
     /// The index in the policy of the limit in whose queue it waits now; `None` once it has ended.
@@ -56,7 +53,7 @@ impl Ticket {
     /// filled when it is admitted or times out. After the end it answers `TimedOut`.
     pub fn attempt(&mut self, now: Tick, waker: &Waker, report: &mut Report) -> Attempt {
         let policy = Arc::clone(&self.policy);
-        let asks = self.asks;
+        let asks = Arc::clone(&self.asks);
         let Some(wait) = self.wait else {
             return Attempt::TimedOut(ended(now));
         };

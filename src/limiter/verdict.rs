@@ -11,6 +11,9 @@ pub struct Ask {
     pub key: Option<Fingerprint>,
     /// How much it takes, usually 1.
     pub cost: u64,
+    /// Whether it is only looked at now, and counted when [`Permit::settle`] says so. A limit that counts what is in
+    /// flight counts at once.
+    pub later: bool,
 }
 
 /// The answer to a request at its arrival.

@@ -143,6 +143,19 @@ impl Exchange {
         text
     }
 
+    /// Counts it in the limits that wait for the status of its answer. Only the first status is looked at.
+    pub fn settle(&mut self, status: u16, now: Tick) {
+        if self.permit.is_empty() {
+            return;
+        }
+        let Self { permit, view, story, .. } = self;
+        let Some(route) = story.route else { return };
+        permit.settle(now, |place| {
+            let limit = view.snapshot.limit_of(route, place);
+            limit.and_then(|limit| limit.count_when.as_ref()).is_none_or(|statuses| statuses.contains(status))
+        });
+    }
+
     /// Says how it ended. An exchange that nobody finishes was left by its client.
     pub fn finish(&mut self, outcome: Outcome) {
         self.outcome = outcome;

@@ -129,6 +129,7 @@ async fn reply(exchange: &mut Exchange, client: &mut Client, may_keep: bool) -> 
 }
 
 fn write_reply(exchange: &mut Exchange, keep: bool) {
+    exchange.settle(exchange.scratch.reply.status, exchange.worker.alarms.recently());
     let Exchange { worker, scratch, story, bytes_sent, .. } = &mut *exchange;
     let Scratch { request, reply, to_client, .. } = &mut **scratch;
     story.status = Some(reply.status);

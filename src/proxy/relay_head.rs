@@ -54,6 +54,7 @@ pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken
 pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     let now = relay.exchange.worker.clock.now();
     observe(relay, now);
+    relay.exchange.settle(relay.exchange.scratch.response.status(), now);
     begin_download(relay);
     let keep = can_keep(relay.exchange);
     let Exchange { worker, view, scratch, story, .. } = &mut *relay.exchange;

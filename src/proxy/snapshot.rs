@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::admission::{Networks, Rules};
 use crate::balance::Balancer;
-use crate::config::{Cors, OnLimit, RateHeaders};
+use crate::config::{Cors, OnLimit, RateHeaders, StatusSet};
 use crate::dead_letter::{DeadLetters, Redactor};
 use crate::http1::HeadLimits;
 use crate::limiter::KeyHasher;
@@ -95,6 +95,8 @@ pub struct LimitPlan {
     pub retry_after_jitter: Span,
     /// The limit's timeout while it is enforced.
     pub timeout: Option<Span>,
+    /// Which answers count; `None`: every request, at its arrival.
+    pub count_when: Option<StatusSet>,
 }
 
 /// Where requests of an upstream go.

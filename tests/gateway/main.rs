@@ -6,6 +6,7 @@ mod aborts;
 mod command_line;
 mod concurrency;
 mod costs;
+mod count_when;
 mod dead_letters;
 mod denying;
 mod desync;

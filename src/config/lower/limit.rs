@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::algorithm::{self, Lowered, QUEUES};
 use super::cost;
+use super::count_when;
 use super::doubts;
 use super::exempt;
 use super::names::{Name, name};
@@ -42,7 +43,7 @@ pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 const KEY_SOURCES: &str =
     "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user and global";
 
-const LATER: [&str; 6] = ["active", "bandwidth", "cost_from_response", "count_when", "plans", "refusal"];
+const LATER: [&str; 5] = ["active", "bandwidth", "cost_from_response", "plans", "refusal"];
 
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>) {
@@ -72,6 +73,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
     let retry_after_jitter =
         reader.optional("retry_after_jitter").map_or(Some(Span::ZERO), |node| node.duration(&JITTERS));
     let penalty = reader.optional("penalty").map_or(Some(None), |node| penalty(&node).map(Some));
+    let count_when = count_when::lower(&mut reader, algorithm.as_ref());
     let cost = cost::lower(&mut reader);
     if mode != Some(Mode::Off) {
         cost.check_fits(algorithm.as_ref(), None);
@@ -106,6 +108,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
             on_missing_key: on_missing_key?,
             timeout: timeout?,
             status: u16::try_from(status?).ok()?,
+            count_when: count_when?,
             cost: cost.cost()?,
             exempt: exempt?,
             retry_after_jitter: retry_after_jitter?,

@@ -5,6 +5,7 @@
 mod address;
 mod algorithm;
 mod cost;
+mod count_when;
 mod dead_letter;
 mod doubts;
 mod exempt;

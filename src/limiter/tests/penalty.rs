@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn penalty(after: u64, within_secs: u64, block_secs: u64) -> Option<Penalty> {
-    Some(Penalty::new(after, Span::from_secs(within_secs), Span::from_secs(block_secs)).unwrap())
+fn penalty(after: u64, within_secs: u64, block_secs: u64) -> Penalty {
+    Penalty::new(after, Span::from_secs(within_secs), Span::from_secs(block_secs)).unwrap()
 }
 
 fn retry(policy: &Arc<Policy>, name: u64, now: Tick) -> Option<Tick> {
@@ -20,7 +20,7 @@ fn retry(policy: &Arc<Policy>, name: u64, now: Tick) -> Option<Tick> {
 
 #[test]
 fn the_third_refusal_in_a_minute_blocks_for_ten_and_says_so() {
-    let (limit, policy) = one(LimitSpec { penalty: penalty(3, 60, 600), ..spec("2/s") });
+    let (limit, policy) = one(LimitSpec { penalty: Some(penalty(3, 60, 600)), ..spec("2/s") });
     assert!(admitted(&policy, 1, at(0)) && admitted(&policy, 1, at(0)));
     assert_eq!(retry(&policy, 1, at(100)), Some(at(1_000)));
     assert_eq!(retry(&policy, 1, at(200)), Some(at(1_000)));
@@ -49,7 +49,7 @@ fn every_algorithm_blocks() {
         Algorithm::WarmUp(WarmUp::new(&rate, second, None).unwrap()),
     ];
     for algorithm in all {
-        let (_, policy) = one(LimitSpec { algorithm, penalty: penalty(2, 60, 100), ..spec("1/s") });
+        let (_, policy) = one(LimitSpec { algorithm, penalty: Some(penalty(2, 60, 100)), ..spec("1/s") });
         assert!(admitted(&policy, 1, at(0)));
         let _ = (retry(&policy, 1, at(1)), retry(&policy, 1, at(2)));
         assert_eq!(retry(&policy, 1, at(100_001)), Some(at(100_002)), "{:?}", policy.limits()[0].spec().algorithm);
@@ -59,7 +59,7 @@ fn every_algorithm_blocks() {
 
 #[test]
 fn a_key_is_remembered_while_it_is_blocked_and_forgotten_afterwards() {
-    let (limit, policy) = one(LimitSpec { penalty: penalty(1, 60, 600), ..spec("1/s") });
+    let (limit, policy) = one(LimitSpec { penalty: Some(penalty(1, 60, 600)), ..spec("1/s") });
     assert!(admitted(&policy, 1, at(0)));
     assert!(!admitted(&policy, 1, at(1)));
     // The hand passes every place as others come, and their records are idle by the next.
@@ -75,11 +75,11 @@ fn a_key_is_remembered_while_it_is_blocked_and_forgotten_afterwards() {
 
 #[test]
 fn a_reload_keeps_blocks_and_takes_the_new_numbers_for_the_next() {
-    let blocking = LimitSpec { penalty: penalty(1, 60, 600), ..spec("1/s") };
+    let blocking = LimitSpec { penalty: Some(penalty(1, 60, 600)), ..spec("1/s") };
     let (limit, policy) = one(blocking.clone());
     assert!(admitted(&policy, 1, at(0)) && !admitted(&policy, 1, at(1)));
     limit.reconfigure(LimitSpec {
-        penalty: penalty(1, 60, 5),
+        penalty: Some(penalty(1, 60, 5)),
         algorithm: wheel(&["9/s"], None, Bound::Strict),
         ..blocking.clone()
     });
@@ -97,9 +97,9 @@ fn a_reload_keeps_blocks_and_takes_the_new_numbers_for_the_next() {
 #[test]
 fn only_a_limit_that_refuses_itself_counts_the_refusal() {
     let strict = Limit::new(spec("1/1h"));
-    let blocking = Limit::new(LimitSpec { penalty: penalty(1, 60, 600), ..spec("5/s") });
+    let blocking = Limit::new(LimitSpec { penalty: Some(penalty(1, 60, 600)), ..spec("5/s") });
     let policy = policy(&[&strict, &blocking]);
-    let both = [Ask { key: Some(key(1)), cost: 1 }; 2];
+    let both = [Ask { key: Some(key(1)), cost: 1, later: false }; 2];
     let check = |now| policy.check(&both, Span::MAX, now, &mut Report::default());
     assert!(matches!(check(at(0)), Verdict::Admitted(_)));
     for millis in 1..20 {
@@ -110,7 +110,7 @@ fn only_a_limit_that_refuses_itself_counts_the_refusal() {
 
 #[test]
 fn in_shadow_mode_nobody_is_blocked() {
-    let (limit, policy) = one(LimitSpec { mode: Mode::Shadow, penalty: penalty(1, 60, 600), ..spec("1/s") });
+    let (limit, policy) = one(LimitSpec { mode: Mode::Shadow, penalty: Some(penalty(1, 60, 600)), ..spec("1/s") });
     for millis in 0..10 {
         assert!(admitted(&policy, 1, at(millis)));
     }
