@@ -2,7 +2,7 @@
 //!
 //! It runs on worker threads, each with its own runtime, sockets, upstream connections and timer wheel; nothing on the
 //! path of a request is shared between them but the limiter's key tables. It decides nothing itself: `admission` says
-//! who may pass, `balance` where to, and [`forward`] takes nothing but what admission let through.
+//! who may pass, `balance` where to, and `forward` takes nothing but what admission let through.
 //!
 //! - `listener`, `h1`, `client`: sockets that listen, and the connections that they accept.
 //! - `policy`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`: what messages say.
@@ -13,7 +13,7 @@
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
-//! in [`respond`] only; once a worker is warm, nothing is allocated for a request that is refused or goes at once over a
+//! in `respond` only; once a worker is warm, nothing is allocated for a request that is refused or goes at once over a
 //! kept connection. Caller: `gateway`, which builds snapshots
 //! and starts the workers.
 
