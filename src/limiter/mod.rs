@@ -57,6 +57,7 @@
 //!     max_queue: None,
 //!     max_keys: 1_000_000,
 //!     on_full: OnFull::EvictOldest,
+//!     penalty: None,
 //! });
 //! let policy = Policy::new(vec![limit])?;
 //! let mut key = KeyHasher::random().start();

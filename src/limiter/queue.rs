@@ -253,6 +253,13 @@ impl Queues {
         Wakers { next: self.node_mut(head).and_then(|head| head.waker.take()), done: None }
     }
 
+    /// The key's state is another one than was planned with: its plan is stale.
+    pub(super) fn doubt(&mut self, key: Fingerprint) {
+        if let Some(queue) = self.by_key.get_mut(&key) {
+            queue.stale = true;
+        }
+    }
+
     /// Gives a waiter less patience than it had.
     pub(super) fn shorten(&mut self, place: Place, deadline: Tick) {
         let Some(node) = self.at_mut(place) else { return };

@@ -1,5 +1,6 @@
 use std::sync::MutexGuard;
 
+use super::algorithm::Standing;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
 use super::limit::Stance;
@@ -183,8 +184,8 @@ impl<'a, const N: usize> Round<'a, N> {
         for index in 0..self.policy.limits().len().min(N) {
             let Opinion::Blocked(blocked) = self.opinions[index] else { continue };
             let (at, refuses) = (self.opinions[index].record(), blocked.refuses(self.now, timeout));
-            let Some((_, cost)) = self.key_and_cost(index).filter(|_| refuses) else { continue };
-            noted |= self.shard(index).is_some_and(|shard| shard.note_refused(at, cost));
+            let Some((key, cost)) = self.key_and_cost(index).filter(|_| refuses) else { continue };
+            noted |= self.shard(index).is_some_and(|shard| shard.note_refused(key, at, cost));
         }
         noted
     }
@@ -213,10 +214,18 @@ impl<'a, const N: usize> Round<'a, N> {
             let shadow = shard.stance() == Stance::Shadow;
             let is_one = self.asks.get(index).is_some_and(|ask| ask.cost == 1);
             let planned = opinion.blocked().filter(|_| is_one).map(|blocked| blocked.planned);
+            let refuses = opinion.blocked().filter(|blocked| is_one && blocked.refuses(self.now, patience));
+            let refused = refuses.map(|blocked| blocked.planned);
+            let waits = refuses.map_or(Span::ZERO, |blocked| blocked.max_wait.min(patience));
             for rate in 0..shard.rates() {
                 let next = planned.filter(|planned| planned.rate() == rate).map(|planned| planned.at);
                 let quota = shard.quota(key, opinion.record(), rate, next);
-                let standing = quota.standing;
+                let mut standing = quota.standing;
+                if let Some(planned) = refused.filter(|planned| planned.rate() == rate && standing.remaining > 0) {
+                    // What is stored, or how many may wait, is of no use to one who is sent away.
+                    let retry_at = (planned.at - waits).max(self.now);
+                    standing = Standing { remaining: 0, grows_at: (!planned.on_release).then_some(retry_at) };
+                }
                 report.push(QuotaLine {
                     limit: index,
                     rate,

@@ -225,22 +225,29 @@ impl Shard {
         self.params.rule.needs_release()
     }
 
-    /// Counts `cost` at `now`, whether there is room or not; only where a new key finds no place, not at all. Gives whom
-    /// to wake, since every plan is another one now.
+    /// Counts `cost` at `now`, whether there is room or not. Not at all where a new key finds no place; where the key owes
+    /// more than a window already, so that nobody can shut a key for long by many requests at once; and where what is in
+    /// flight is counted, which nobody would give back. Gives whom to wake, since every plan is another one now.
     pub(super) fn count(&mut self, key: Fingerprint, cost: u64, now: Tick, keys: &AtomicU64) -> Wakers {
-        if matches!(self.params.stance, Stance::Pass | Stance::Closed) {
+        if matches!(self.params.stance, Stance::Pass | Stance::Closed) || self.counts_in_flight() {
             return Wakers::default();
         }
         self.latest = self.latest.max(now);
+        // It may have been let in under a limit that was larger.
+        let cost = cost.min(self.params.rule.largest());
         let record = match self.table.find(key) {
             Some(at) => {
-                self.params.rule.advance(self.table.state_mut(at), self.latest);
+                let rule = &self.params.rule;
+                let state = self.table.state_mut(at);
+                rule.advance(state, self.latest);
+                if let Room::At { at, rate } = rule.room(state, cost, self.latest)
+                    && at.since(self.latest) > rule.quota(rate).1
+                {
+                    return Wakers::default();
+                }
                 Record::At(at)
             }
-            None => match self.place_for_new(Asking::Arrival, keys) {
-                Some(record) => record,
-                None => return Wakers::default(),
-            },
+            None => self.place_for_new(Asking::Arrival, keys).unwrap_or(Record::Uncounted),
         };
         self.commit(record, key, cost, self.latest, keys);
         self.queues.stir(key)
@@ -254,11 +261,14 @@ impl Shard {
     }
 
     /// Counts a request that this limit itself refused for want of room, if it counts such; answers whether it does.
-    pub(super) fn note_refused(&mut self, at: Option<usize>, cost: u64) -> bool {
+    pub(super) fn note_refused(&mut self, key: Fingerprint, at: Option<usize>, cost: u64) -> bool {
         let counted = at.filter(|_| self.params.rule.counts_refused());
         if let Some(at) = counted {
             let begins = self.params.rule.note_refused(self.table.state_mut(at), cost, self.latest);
             self.counts.blocks += u64::from(begins);
+            if begins || matches!(self.params.rule, Rule::SlidingLog(_)) {
+                self.queues.doubt(key);
+            }
         }
         counted.is_some()
     }
@@ -280,8 +290,9 @@ impl Shard {
             standing = Standing { remaining, grows_at: self.queues.next_out(rule, &state, key, self.latest) };
         } else if enforced && self.queues.has(key) {
             let state = state_of(rule, &self.table, at, self.latest);
-            let next = self.queues.plan(rule, &state, key, 1, self.latest).at;
-            standing = Standing { remaining: 0, grows_at: Some(next) };
+            let next = self.queues.plan(rule, &state, key, 1, self.latest);
+            // Who waits for others to end cannot be told when.
+            standing = Standing { remaining: 0, grows_at: (!next.on_release).then_some(next.at) };
         }
         Quota { limit, window, standing }
     }

@@ -90,6 +90,8 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, connection: Rc<Connect
             _ => super::answer(&mut exchange, &mut client).await,
         };
         if afterwards == Afterwards::Drain {
+            // It has its answer: what the client still sends takes nobody's place.
+            drop(std::mem::take(&mut exchange.permit));
             afterwards = drain(&mut exchange, &mut client).await;
         }
         match afterwards {

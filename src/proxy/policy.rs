@@ -131,11 +131,16 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
 fn count_admitted(view: &View, story: &Story, report: &Report, route: usize) {
     let Some(plan) = view.snapshot.routes.get(route) else { return };
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
+    let mut waited_for = story.queued_in;
     for line in report.lines().iter().filter(|line| line.rate == 0 && !(line.shadow && would_refuse(line.limit))) {
         if let Some(limit) = plan.limits.get(line.limit) {
-            let waited = story.queued_in == Some(*limit);
+            let waited = waited_for.take_if(|queued_in| queued_in == limit).is_some();
             view.meters.decided(*limit, if waited { Decision::AdmittedLater } else { Decision::Admitted });
         }
+    }
+    if let Some(limit) = waited_for {
+        // It was replaced meanwhile, and has nothing more to say.
+        view.meters.decided(limit, Decision::AdmittedLater);
     }
     for shadow in report.shadow_refusals() {
         if let Some(limit) = plan.limits.get(shadow) {

@@ -2,7 +2,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Client, Gateway, alone, eventually, get};
 
@@ -96,4 +96,22 @@ fn a_waiter_is_let_in_when_the_one_before_it_has_ended() {
         assert_eq!(client.read_answer(false).unwrap().text(), "ab");
     }
     gateway.wait_metric("sluicegate_limit_waiting", &[], 0.0);
+}
+
+#[test]
+fn a_client_that_has_its_answer_holds_no_place_by_a_body_that_it_does_not_send() {
+    let gateway = Gateway::start(
+        "[[limit]]\nname = \"l\"\nkey = \"global\"\nalgorithm = \"concurrency\"\nmax_in_flight = 1\n\
+         [[route]]\nname = \"own\"\nrespond = { status = 200, body = \"ok\" }\nlimits = [\"l\"]\n",
+    );
+    for _ in 0..5 {
+        let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n";
+        let mut holding = crate::wire::Wire::with(gateway.address(), head);
+        assert_eq!(holding.answer().status(), 200);
+        let answered = Instant::now();
+        assert!(eventually(|| get(gateway.address(), "/").status == 200));
+        // The gateway waits 2 s for the rest.
+        assert!(answered.elapsed() < Duration::from_secs(1), "{:?}", answered.elapsed());
+        drop(holding);
+    }
 }

@@ -138,6 +138,8 @@ impl<M: Meter> Several<M> {
             match rate.room(chunk, cost, now) {
                 Room::Now => {}
                 Room::Never { .. } => return Room::Never { rate: index },
+                // A block comes first: until it ends nobody has to look whether others have ended.
+                Room::OnRelease { .. } if all != Room::Now => {}
                 Room::OnRelease { .. } => all = Room::OnRelease { rate: index },
                 Room::At { at, .. } => match all {
                     Room::OnRelease { .. } => {}

@@ -473,3 +473,22 @@ fn absurd_parameters_are_refused_with_a_remedy() {
         assert!(WarmUp::new(&rates(&["1/s"]), Span::from_secs(warm_up), Some(factor)).is_err(), "{warm_up} {factor}");
     }
 }
+
+#[test]
+fn who_is_sent_away_is_told_that_nothing_remains() {
+    let slow = rates(&["1/5s"]);
+    for algorithm in [
+        Algorithm::LeakyBucket(LeakyBucket::new(&slow, Some(3)).unwrap()),
+        Algorithm::WarmUp(WarmUp::new(&slow, Span::from_secs(60), None).unwrap()),
+        Algorithm::SmoothBursty(SmoothBursty::new(&slow, None).unwrap()),
+    ] {
+        let (_, policy) = with(algorithm, Span::from_secs(1));
+        assert!(admitted(&policy, 1, at(0)));
+        let mut report = Report::default();
+        let verdict = policy.check(&asks(1, 1), Span::MAX, at(0), &mut report);
+        let Verdict::Refused(refusal) = verdict else { panic!("{verdict:?}") };
+        let line = report.lines()[0];
+        assert_eq!((line.remaining, refusal.remaining), (0, 0));
+        assert!(line.reset.map(|reset| at(0) + reset) >= refusal.retry_at, "{line:?}, {refusal:?}");
+    }
+}

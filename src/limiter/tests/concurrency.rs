@@ -294,3 +294,15 @@ proptest! {
         prop_assert_eq!(limit.stats().waiting, 0);
     }
 }
+
+#[test]
+fn nobody_is_told_when_others_end_while_somebody_waits() {
+    let algorithm = Algorithm::Concurrency(Concurrency::new(1).unwrap());
+    let (_, policy) = one(LimitSpec { algorithm, max_wait: Span::from_secs(4), max_queue: Some(1), ..spec("1/s") });
+    let mut report = Report::default();
+    let Verdict::Admitted(_permit) = policy.check(&asks(1, 1), Span::MAX, at(0), &mut report) else { panic!() };
+    let Verdict::Queued(_ticket) = policy.check(&asks(1, 1), Span::MAX, at(0), &mut report) else { panic!() };
+    assert_eq!((report.lines()[0].remaining, report.lines()[0].reset), (0, None));
+    let Verdict::Refused(_) = policy.check(&asks(1, 1), Span::MAX, at(1), &mut report) else { panic!() };
+    assert_eq!((report.lines()[0].remaining, report.lines()[0].reset), (0, None));
+}

@@ -128,3 +128,56 @@ fn who_waits_is_counted_later_too_and_a_count_puts_the_others_off() {
     permit.settle(at(1_002), |_| true);
     assert!(ask(&policy, at(1_003)).is_none());
 }
+
+#[test]
+fn many_at_once_shut_a_key_for_a_window_or_so_and_not_for_as_many_windows() {
+    let rate: Vec<Rate> = vec!["5/10m".parse().unwrap()];
+    let all = [
+        Algorithm::Gcra(Gcra::new(&rate, None).unwrap()),
+        Algorithm::TokenBucket(TokenBucket::new(&rate, None, Refill::Greedy).unwrap()),
+        Algorithm::TokenBucket(TokenBucket::new(&rate, None, Refill::Interval).unwrap()),
+        Algorithm::LeakyBucket(LeakyBucket::new(&rate, None).unwrap()),
+        Algorithm::SmoothBursty(SmoothBursty::new(&rate, None).unwrap()),
+        Algorithm::WarmUp(WarmUp::new(&rate, Span::from_secs(1), None).unwrap()),
+        wheel(&["5/10m"], None, Bound::Sliding),
+    ];
+    for algorithm in all {
+        let name = algorithm.name();
+        let (_, policy) = one(LimitSpec { algorithm, ..spec("1/s") });
+        let permits: Vec<Permit> = (0..1_000).map(|_| ask(&policy, at(0)).unwrap()).collect();
+        for mut permit in permits {
+            permit.settle(at(1), |_| true);
+        }
+        let Verdict::Refused(refusal) = check(&policy, 1, 1, at(2)) else { panic!("{name}") };
+        let minutes = refusal.retry_at.unwrap().since(at(2)).as_secs_ceil() / 60;
+        assert!((1..=20).contains(&minutes), "{name}: {minutes} minutes");
+    }
+}
+
+#[test]
+fn a_limit_that_has_come_to_count_what_is_in_flight_counts_nobody_who_gives_nothing_back() {
+    let (limit, policy) = one(spec("5/s"));
+    let mut permit = ask(&policy, at(0)).unwrap();
+    let algorithm = Algorithm::Concurrency(Concurrency::new(1).unwrap());
+    limit.reconfigure(LimitSpec { algorithm, ..limit.spec() });
+    permit.settle(at(1), |_| true);
+    drop(permit);
+    assert!(ask(&policy, at(2)).is_some());
+}
+
+#[test]
+fn a_cost_let_in_under_a_larger_limit_does_not_shut_the_smaller_one() {
+    let bucket = |rate: &str| {
+        let rates: Vec<Rate> = vec![rate.parse().unwrap()];
+        Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Interval).unwrap())
+    };
+    let (limit, policy) = one(LimitSpec { algorithm: bucket("1000000000000/s"), ..spec("1/s") });
+    let large = [Ask { key: Some(key(1)), cost: 1_000_000_000_000, later: true }];
+    let Verdict::Admitted(mut permit) = policy.check(&large, Span::MAX, at(0), &mut Report::default()) else {
+        panic!()
+    };
+    limit.reconfigure(LimitSpec { algorithm: bucket("1/s"), ..limit.spec() });
+    permit.settle(at(1), |_| true);
+    let Verdict::Refused(refusal) = check(&policy, 1, 1, at(2)) else { panic!() };
+    assert_eq!(refusal.retry_at, Some(at(1_001)));
+}

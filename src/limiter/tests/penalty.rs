@@ -116,3 +116,21 @@ fn in_shadow_mode_nobody_is_blocked() {
     }
     assert_eq!(limit.stats().blocks, 0);
 }
+
+#[test]
+fn a_block_is_told_also_where_nobody_knows_when_others_end() {
+    let algorithm = Algorithm::Concurrency(Concurrency::new(1).unwrap());
+    let spec = LimitSpec { algorithm, penalty: Some(penalty(2, 60, 600)), ..spec("1/s") };
+    for max_wait in [Span::ZERO, Span::from_secs(3)] {
+        let (_, policy) = one(LimitSpec { max_wait, max_queue: Some(1), ..spec.clone() });
+        let Verdict::Admitted(permit) = check(&policy, 1, 1, at(0)) else { panic!() };
+        let waiting = (!max_wait.is_zero()).then(|| check(&policy, 1, 1, at(0)));
+        assert_eq!(waiting.is_some(), matches!(waiting, Some(Verdict::Queued(_))));
+        assert!(!admitted(&policy, 1, at(1)) && !admitted(&policy, 1, at(2)));
+        let Verdict::Refused(refusal) = check(&policy, 1, 1, at(10)) else { panic!("a blocked request does not wait") };
+        assert_eq!(refusal.retry_at, Some(at(600_002) - max_wait), "{max_wait}");
+        drop((waiting, permit));
+        assert!(!admitted(&policy, 1, at(500_000)));
+        assert!(admitted(&policy, 1, at(600_002)));
+    }
+}
