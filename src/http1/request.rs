@@ -108,11 +108,6 @@ impl RequestHead {
         self.version == Version::Http11 && self.fields.wants_upgrade()
     }
 
-    /// Whether `Connection` names fields that are not to be passed on: [`nominated`](Request::nominated).
-    pub fn nominates_fields(&self) -> bool {
-        self.fields.connection.others > 0
-    }
-
     fn parse_lines(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<(), Fault> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Fault::HeadTooLarge);

@@ -86,11 +86,6 @@ impl ResponseHead {
         (100..200).contains(&self.status) && self.status != 101
     }
 
-    /// Whether `Connection` names fields that are not to be passed on: [`nominated`](Response::nominated).
-    pub fn nominates_fields(&self) -> bool {
-        self.fields.connection.others > 0
-    }
-
     fn parse_lines(&mut self, bytes: &[u8], limits: &HeadLimits, answers_head: bool) -> Result<(), Fault> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Fault::HeadTooLarge);

@@ -7,7 +7,7 @@
 //!
 //! - [`Limit`]: one rule with its table of keys. It outlives configurations: a reload changes its parameters.
 //! - [`Policy`]: the limits of one route, all or nothing. [`Policy::check`] is the one call of an arriving request.
-//! - [`Permit`]: what an admitted request gives back at its end; mostly nothing.
+//! - [`Permit`]: what an admitted request still owes: to be counted later, or to give back at its end; mostly nothing.
 //! - [`Ticket`]: the place of a request that waits; [`Ticket::attempt`] is the one call of a waiting one.
 //! - [`Fingerprint`]: what is kept of a key. Made by a [`KeyHasher`] with a secret.
 //!
@@ -18,8 +18,9 @@
 //! # Invariants
 //!
 //! - Every limit keeps the bound of its algorithm, whatever the interleaving of threads, cancels and reloads.
-//! - A request that is not admitted is counted nowhere, and nobody is refused for a count that is about to be undone:
-//!   all shards are locked, in an order that is the same for everybody, all are asked, then all count.
+//! - A request that is not admitted takes nothing anywhere, and nobody is refused for a count that is about to be undone:
+//!   all shards are locked, in an order that is the same for everybody, all are asked, then all count. Only the limit that
+//!   refuses may take a note of that, for a [`Penalty`] or a [`SlidingLog`] that counts refusals.
 //! - Arrivals never overtake a queue, and only its head may be admitted from it. Whoever takes the head away wakes the
 //!   next, with no lock held.
 //! - Each table holds a bounded number of keys, whatever is sent. A key is forgotten without a trace only when that

@@ -20,7 +20,8 @@ pub struct Ask {
 #[derive(Debug)]
 #[must_use]
 pub enum Verdict {
-    /// Counted in every limit: go ahead, and keep the permit until the request has ended.
+    /// Counted in every limit but those that count [later](Ask::later): go ahead, and keep the permit until the request
+    /// has ended.
     Admitted(Permit),
     /// It holds a place in one limit's queue: keep the ticket and [attempt](Ticket::attempt) it, at once for the
     /// first time.

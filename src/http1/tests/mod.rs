@@ -65,7 +65,6 @@ fn request_in_pieces(bytes: &[u8], limits: &HeadLimits, cuts: &[usize]) -> Read<
     head.parse(&bytes[..length], limits)?;
     let request = head.on(&bytes[..length]);
     assert_eq!(head.wants_upgrade(), request.upgrade().is_some());
-    assert_eq!(head.nominates_fields(), request.nominated().next().is_some());
     assert_eq!(head.is_head(), request.method() == "HEAD");
     let idempotent = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
     assert_eq!(head.is_idempotent(), idempotent.contains(&request.method()));
@@ -91,7 +90,6 @@ fn response_in_pieces(bytes: &[u8], limits: &HeadLimits, answers_head: bool, cut
     head.parse(&bytes[..length], limits, answers_head)?;
     let response = head.on(&bytes[..length]);
     assert_eq!(response.status(), head.status());
-    assert_eq!(head.nominates_fields(), response.nominated().next().is_some());
     Ok(Some(SeenResponse {
         length,
         status: head.status(),
