@@ -118,6 +118,10 @@ pub(super) struct Params {
     pub(super) rule: Rule,
     pub(super) stance: Stance,
     pub(super) max_queue: u64,
+    /// It is enforced and one rate, so that most checks may go the short way.
+    pub(super) is_plain: bool,
+    /// Of the first rate.
+    pub(super) quota: (u64, Span),
 }
 
 /// What a limit does about anybody.
@@ -252,15 +256,16 @@ impl Params {
         };
         let max_queue = spec.max_queue.unwrap_or_else(|| spec.algorithm.default_max_queue(spec.max_wait));
         let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
-        Self { spec, rule, stance, max_queue }
+        let (is_plain, quota) = (stance == Stance::Enforce && rule.is_single(), rule.quota(0));
+        Self { spec, rule, stance, max_queue, is_plain, quota }
     }
 }
 
 /// How many shards keep each one's table at about [`BYTES_PER_SHARD`]; a power of two.
 fn shards_for(max_keys: u64, state_words: usize) -> u64 {
     let record = (state_words as u64).saturating_add(1).saturating_mul(8);
-    // A table that has grown is 7/10 full.
-    let bytes = max_keys.saturating_mul(record).saturating_mul(10) / 7;
+    // A table that has grown is 2/3 full.
+    let bytes = max_keys.saturating_mul(record).saturating_mul(3) / 2;
     bytes.div_ceil(BYTES_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two()
 }
 
@@ -286,7 +291,7 @@ mod tests {
         assert_eq!(shards_for(1_000_000, 3), 256);
         // 3,600 slots of one byte.
         assert_eq!(shards_for(1_000_000, 451), 32_768);
-        assert_eq!(shards_for(100_000, 451), 2_048);
+        assert_eq!(shards_for(90_000, 451), 2_048);
         assert_eq!(shards_for(u64::MAX, usize::MAX), MAX_SHARDS);
     }
 }

@@ -59,13 +59,28 @@ impl Policy {
     /// long the request may take from now to its end ([`Span::MAX`]: without end): it does not wait longer. One
     /// synchronous call; it allocates only when a key is new to its table or when the request has to wait.
     pub fn check(self: &Arc<Self>, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Verdict {
-        match self.limits.len() {
-            0 | 1 => self.check_by::<1>(asks, timeout, now, report),
+        report.clear();
+        match (self.limits.as_slice(), asks) {
+            ([limit], [Ask { key: Some(key), cost, later: false }, ..]) => {
+                let alone = limit.lock(*key).check_alone(*key, *cost, now, limit.keys());
+                match alone {
+                    Some(alone) => report.verdict_alone(alone, now),
+                    None => self.check_by::<1>(asks, timeout, now, report),
+                }
+            }
+            ([] | [_], _) => self.check_by::<1>(asks, timeout, now, report),
             _ => self.check_by::<MAX_LIMITS>(asks, timeout, now, report),
         }
     }
 
-    #[inline]
+    /// [`check`](Self::check) by the long way alone, which knows every case.
+    #[cfg(test)]
+    pub(super) fn check_long(self: &Arc<Self>, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Verdict {
+        report.clear();
+        self.check_by::<MAX_LIMITS>(asks, timeout, now, report)
+    }
+
+    #[inline(never)]
     fn check_by<const N: usize>(
         self: &Arc<Self>,
         asks: &[Ask],
@@ -73,7 +88,6 @@ impl Policy {
         now: Tick,
         report: &mut Report,
     ) -> Verdict {
-        report.clear();
         let mut round = Round::<N>::new(self, asks, now);
         let outcome = round.arrive(timeout);
         round.report(timeout, report);

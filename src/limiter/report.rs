@@ -1,8 +1,10 @@
-use crate::time::Span;
+use crate::time::{Span, Tick};
 
 use super::MAX_LIMITS;
 use super::decision::Denial;
-use super::verdict::Refusal;
+use super::permit::Permit;
+use super::shard::Alone;
+use super::verdict::{Refusal, Verdict, Why};
 
 /// Lines that need no heap. Every request carries the room for them, so it is what nearly every route needs and no more.
 const INLINE_LINES: usize = 4;
@@ -60,6 +62,7 @@ impl Report {
         self.shadow_refusals = 0;
     }
 
+    #[inline]
     pub(super) fn push(&mut self, line: QuotaLine) {
         match self.inline.get_mut(usize::from(self.used)) {
             Some(free) if self.spilled.is_empty() => {
@@ -81,6 +84,21 @@ impl Report {
         let line = self.lines().iter().find(|line| line.limit == limit && line.rate == rate);
         let QuotaLine { quota, window, remaining, .. } = line.copied().unwrap_or_default();
         Refusal { limit, why, retry_at, quota, window, remaining }
+    }
+
+    /// The verdict of the only limit, and its line.
+    #[inline]
+    pub(super) fn verdict_alone(&mut self, alone: Alone, now: Tick) -> Verdict {
+        let Alone { room_at, remaining, grows_at, quota, window } = alone;
+        let reset = grows_at.map(|at| at.since(now));
+        self.push(QuotaLine { limit: 0, rate: 0, shadow: false, quota, window, remaining, reset });
+        match room_at {
+            None => Verdict::Admitted(Permit::default()),
+            Some(at) => {
+                let retry_at = Some(at.max(now));
+                Verdict::Refused(Refusal { limit: 0, why: Why::Rate, retry_at, quota, window, remaining })
+            }
+        }
     }
 
     pub(super) fn note_shadow_refusal(&mut self, limit: usize) {

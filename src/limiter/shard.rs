@@ -1,3 +1,5 @@
+mod alone;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -8,6 +10,8 @@ use super::limit::{OnFull, Params, Stance};
 use super::queue::{Place, Planned, Queues, Waiter, Wakers};
 use super::table::Table;
 use crate::time::{Span, Tick};
+
+pub(super) use alone::Alone;
 
 /// A part of a limit's keys, under one lock: their records, who waits for them, and the parameters they live by.
 ///

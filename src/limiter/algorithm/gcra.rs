@@ -1,5 +1,5 @@
 use super::pace::{Pace, check_burst, checked};
-use super::several::Meter;
+use super::several::{Meter, Taken, take_by_steps};
 use super::{AlgorithmError, Layout, Moment, Room, Standing, in_time};
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
@@ -47,11 +47,14 @@ impl Gcra {
 pub(in crate::limiter) struct Credit {
     pace: Pace,
     burst: u64,
+    /// What the burst takes, in parts.
+    whole: u128,
 }
 
 impl Credit {
     pub(super) fn new(rate: Rate, burst: u64) -> Self {
-        Self { pace: Pace::new(rate), burst }
+        let pace = Pace::new(rate);
+        Self { pace, burst, whole: pace.cost(burst) }
     }
 
     /// What is taken of the burst, in requests, rounded up.
@@ -62,7 +65,7 @@ impl Credit {
     }
 
     /// Makes `taken` what is taken of the burst, or all of it.
-    pub(super) fn take(&self, chunk: &mut [u64], taken: u64, now: Tick) {
+    pub(super) fn set_taken(&self, chunk: &mut [u64], taken: u64, now: Tick) {
         self.pace.set_ahead(chunk, now, self.pace.cost(taken.min(self.burst)));
     }
 }
@@ -91,7 +94,7 @@ impl Meter for Credit {
             return Room::Never { rate: 0 };
         }
         let taken = self.pace.ahead(chunk, now) + self.pace.cost(cost);
-        match taken.saturating_sub(self.pace.cost(self.burst)) {
+        match taken.saturating_sub(self.whole) {
             0 => Room::Now,
             excess => Room::At { at: self.pace.after(now, excess), rate: 0 },
         }
@@ -103,8 +106,34 @@ impl Meter for Credit {
         self.pace.set_ahead(chunk, moment.due, taken);
     }
 
+    #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
+    #[inline(always)]
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+        match (chunk, self.pace.nanos()) {
+            // What nearly all are, in numbers of one word: a burst takes a hundred years at most.
+            ([until], Some(num)) if moment.due == moment.now && cost <= self.burst => {
+                let (now, whole) = (moment.now, self.whole as u64);
+                let taken = Tick::from_nanos(*until).since(now).as_nanos().saturating_add(cost * num.get());
+                let standing_of = |taken: u64| {
+                    let (remaining, rest) = num.divide(whole.saturating_sub(taken));
+                    let grows_at = (remaining < self.burst)
+                        .then(|| now + Span::from_nanos(taken.saturating_sub(whole) + num.get() - rest));
+                    Standing { remaining, grows_at }
+                };
+                if taken <= whole {
+                    *until = (now + Span::from_nanos(taken)).as_nanos();
+                    return Taken { room: Room::Now, standing: standing_of(taken) };
+                }
+                let at = now + Span::from_nanos(taken - whole);
+                Taken { room: Room::At { at, rate: 0 }, standing: standing_of(taken - cost * num.get()) }
+            }
+            (chunk, _) => take_by_steps(self, chunk, cost, moment),
+        }
+    }
+
+    #[inline]
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
-        let free = self.pace.cost(self.burst).saturating_sub(self.pace.ahead(chunk, now));
+        let free = self.whole.saturating_sub(self.pace.ahead(chunk, now));
         let remaining = self.pace.requests_in(free);
         Standing::before(remaining, self.burst, |more| self.room(chunk, more, now))
     }
@@ -124,6 +153,6 @@ impl Meter for Credit {
     /// As many requests stay taken, at most the burst.
     fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
         let taken = self.pace.convert(&old.pace, old.pace.ahead(from, latest), true);
-        self.pace.set_ahead(to, latest, taken.min(self.pace.cost(self.burst)));
+        self.pace.set_ahead(to, latest, taken.min(self.whole));
     }
 }

@@ -12,9 +12,11 @@
 //! - [idle](Rule::is_idle) words may be forgotten: no later decision changes, or it is stricter.
 
 mod concurrency;
+mod divisor;
 mod error;
 mod fixed_window;
 mod gcra;
+mod lane;
 mod leaky_bucket;
 mod pace;
 mod penalty;
@@ -45,6 +47,7 @@ pub use token_bucket::{Refill, TokenBucket};
 pub use warm_up::{MAX_COLD_FACTOR, WarmUp};
 
 pub(super) use rule::Rule;
+pub(super) use several::Taken;
 
 use super::limit::MAX_DEFAULT_QUEUE;
 use super::quota::Rate;

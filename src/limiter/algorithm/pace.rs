@@ -1,4 +1,5 @@
 use super::AlgorithmError;
+use super::divisor::Divisor;
 use crate::limiter::MAX_RATES;
 use crate::limiter::quota::{MAX_COUNT, Rate};
 use crate::time::{Span, Tick};
@@ -11,8 +12,8 @@ use crate::time::{Span, Tick};
 pub(super) struct Pace {
     limit: u64,
     window: Span,
-    num: u64,
-    den: u64,
+    num: Divisor,
+    den: Divisor,
 }
 
 /// The longest window, and the longest debt that a key may run up: a hundred years. With it no instant of this century
@@ -23,11 +24,17 @@ impl Pace {
     pub(super) fn new(rate: Rate) -> Self {
         let (limit, window) = (rate.limit(), rate.window());
         let divisor = common_divisor(limit, window.as_nanos());
-        Self { limit, window, num: window.as_nanos() / divisor, den: limit / divisor }
+        Self { limit, window, num: Divisor::new(window.as_nanos() / divisor), den: Divisor::new(limit / divisor) }
     }
 
     pub(super) fn words(&self) -> usize {
-        if self.den == 1 { 1 } else { 2 }
+        if self.den.get() == 1 { 1 } else { 2 }
+    }
+
+    /// The time that one request takes, where it is a whole number of nanoseconds.
+    #[inline]
+    pub(super) fn nanos(&self) -> Option<Divisor> {
+        (self.den.get() == 1).then_some(self.num)
     }
 
     pub(super) fn quota(&self) -> (u64, Span) {
@@ -40,21 +47,22 @@ impl Pace {
 
     /// The largest cost that is worked off within [`LONGEST`]; at most [`MAX_COUNT`].
     pub(super) fn largest(&self) -> u64 {
-        let most = self.parts_of(LONGEST) / u128::from(self.num.max(1));
+        let most = self.parts_of(LONGEST) / u128::from(self.num.get());
         u64::try_from(most).unwrap_or(u64::MAX).min(MAX_COUNT)
     }
 
     /// The parts that `cost` requests take.
     #[inline]
     pub(super) fn cost(&self, cost: u64) -> u128 {
-        u128::from(cost) * u128::from(self.num)
+        u128::from(cost) * u128::from(self.num.get())
     }
 
     pub(super) fn parts_of(&self, span: Span) -> u128 {
-        u128::from(span.as_nanos()) * u128::from(self.den)
+        u128::from(span.as_nanos()) * u128::from(self.den.get())
     }
 
     /// The whole requests in so many parts.
+    #[inline]
     pub(super) fn requests_in(&self, parts: u128) -> u64 {
         u64::try_from(quotient(parts, self.num).0).unwrap_or(u64::MAX)
     }
@@ -64,7 +72,7 @@ impl Pace {
     pub(super) fn ahead(&self, chunk: &[u64], now: Tick) -> u128 {
         let (nanos, parts) = instant(chunk);
         match nanos.checked_sub(now.as_nanos()) {
-            Some(nanos) => u128::from(nanos) * u128::from(self.den) + u128::from(parts),
+            Some(nanos) => u128::from(nanos) * u128::from(self.den.get()) + u128::from(parts),
             None => 0,
         }
     }
@@ -72,11 +80,12 @@ impl Pace {
     /// How far it is behind `now`; zero if it is not.
     pub(super) fn behind(&self, chunk: &[u64], now: Tick) -> u128 {
         let (nanos, parts) = instant(chunk);
-        let whole = u128::from(now.as_nanos().saturating_sub(nanos)) * u128::from(self.den);
+        let whole = u128::from(now.as_nanos().saturating_sub(nanos)) * u128::from(self.den.get());
         whole.saturating_sub(u128::from(parts))
     }
 
     /// The first whole instant that is `parts` or more after `now`.
+    #[inline]
     pub(super) fn after(&self, now: Tick, parts: u128) -> Tick {
         let (nanos, rest) = quotient(parts, self.den);
         now + Span::from_nanos(u64::try_from(nanos + u128::from(rest > 0)).unwrap_or(u64::MAX))
@@ -96,7 +105,7 @@ impl Pace {
         let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
         match now.as_nanos().checked_sub(nanos) {
             Some(whole) if rest == 0 => set_instant(chunk, whole, 0),
-            Some(whole @ 1..) => set_instant(chunk, whole - 1, self.den - rest),
+            Some(whole @ 1..) => set_instant(chunk, whole - 1, self.den.get() - rest),
             _ => set_instant(chunk, 0, 0),
         }
     }
@@ -104,7 +113,7 @@ impl Pace {
     /// As many requests, in parts of this pace, as `parts` of `old` are; rounded up if `up`, else down.
     pub(super) fn convert(&self, old: &Self, parts: u128, up: bool) -> u128 {
         let (requests, rest) = quotient(parts, old.num);
-        let (num, old_num) = (u128::from(self.num), u128::from(old.num.max(1)));
+        let (num, old_num) = (u128::from(self.num.get()), u128::from(old.num.get()));
         let fraction = u128::from(rest) * num;
         let fraction = if up { fraction.div_ceil(old_num) } else { fraction / old_num };
         requests.saturating_mul(num).saturating_add(fraction)
@@ -135,6 +144,7 @@ pub(super) fn check_burst(rates: &[Rate], burst: u64) -> Result<(), AlgorithmErr
     }
 }
 
+#[inline]
 fn instant(chunk: &[u64]) -> (u64, u64) {
     (chunk.first().copied().unwrap_or(0), chunk.get(1).copied().unwrap_or(0))
 }
@@ -148,12 +158,14 @@ fn set_instant(chunk: &mut [u64], nanos: u64, parts: u64) {
 
 /// Quotient and remainder. Most are of few bits, and those of many are slow.
 #[inline]
-fn quotient(parts: u128, by: u64) -> (u128, u64) {
-    let by = by.max(1);
+fn quotient(parts: u128, by: Divisor) -> (u128, u64) {
     match u64::try_from(parts) {
-        _ if by == 1 => (parts, 0),
-        Ok(parts) => (u128::from(parts / by), parts % by),
-        Err(_) => (parts / u128::from(by), (parts % u128::from(by)) as u64),
+        _ if by.get() == 1 => (parts, 0),
+        Ok(parts) => {
+            let (whole, rest) = by.divide(parts);
+            (u128::from(whole), rest)
+        }
+        Err(_) => (parts / u128::from(by.get()), (parts % u128::from(by.get())) as u64),
     }
 }
 
@@ -179,7 +191,7 @@ mod tests {
             ("60/m", 1_000_000_000, 1, 1),
         ] {
             let pace = pace(rate);
-            assert_eq!((pace.num, pace.den, pace.words()), (num, den, words), "{rate}");
+            assert_eq!((pace.num.get(), pace.den.get(), pace.words()), (num, den, words), "{rate}");
         }
     }
 

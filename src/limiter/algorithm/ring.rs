@@ -1,4 +1,6 @@
-use super::several::Meter;
+use super::divisor::Divisor;
+use super::lane::Lane;
+use super::several::{Meter, Taken, take_by_steps};
 use super::{Layout, Moment, Room, Standing};
 use crate::time::{Span, Tick};
 
@@ -13,81 +15,13 @@ pub(in crate::limiter) struct Ring {
     /// Slots per window.
     pub(super) slots: u32,
     /// Slots whose counts are held against the limit.
-    summed: u64,
+    summed: Divisor,
     /// Nanoseconds per slot.
-    slot_nanos: u64,
+    slot_nanos: Divisor,
     /// The largest limit that counts still in a ring may have been admitted under.
     ceiling: u64,
     lane: Lane,
     words: usize,
-}
-
-/// The width of a count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
-    U8,
-    U16,
-    U32,
-    U64,
-}
-
-impl Lane {
-    fn holding(most: u64) -> Self {
-        if most <= 0xff {
-            Self::U8
-        } else if most <= 0xffff {
-            Self::U16
-        } else if most <= 0xffff_ffff {
-            Self::U32
-        } else {
-            Self::U64
-        }
-    }
-
-    /// Lanes per word, as a power of two.
-    const fn shift(self) -> u32 {
-        match self {
-            Self::U8 => 3,
-            Self::U16 => 2,
-            Self::U32 => 1,
-            Self::U64 => 0,
-        }
-    }
-
-    const fn bits(self) -> u32 {
-        64 >> self.shift()
-    }
-
-    const fn mask(self) -> u64 {
-        u64::MAX >> (64 - self.bits())
-    }
-
-    /// The bits of a lane's index that say where in its word it is.
-    const fn last_in_word(self) -> u64 {
-        (1 << self.shift()) - 1
-    }
-
-    /// The word that holds a lane, and how far up in it.
-    const fn place(self, lane: u64) -> (usize, u32) {
-        let in_word = (lane & self.last_in_word()) as u32;
-        ((lane >> self.shift()) as usize, in_word * self.bits())
-    }
-
-    /// The sum of all lanes of a word, without a loop over them.
-    const fn sum(self, word: u64) -> u64 {
-        match self {
-            Self::U8 => {
-                let pairs = (word & 0x00ff_00ff_00ff_00ff) + ((word >> 8) & 0x00ff_00ff_00ff_00ff);
-                pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48
-            }
-            Self::U16 => {
-                let pairs = (word & 0x0000_ffff_0000_ffff) + ((word >> 16) & 0x0000_ffff_0000_ffff);
-                (pairs & 0xffff_ffff) + (pairs >> 32)
-            }
-            Self::U32 => (word & 0xffff_ffff) + (word >> 32),
-            Self::U64 => word,
-        }
-    }
 }
 
 impl Ring {
@@ -96,21 +30,22 @@ impl Ring {
         let ceiling = ceiling.max(limit);
         let lane = Lane::holding(ceiling);
         let summed = u64::from(summed.max(1));
+        let slot_nanos = (window.as_nanos() / u64::from(slots.max(1))).max(1);
         Self {
             limit,
             window,
             slots,
-            summed,
-            slot_nanos: (window.as_nanos() / u64::from(slots.max(1))).max(1),
+            summed: Divisor::new(summed),
+            slot_nanos: Divisor::new(slot_nanos),
             ceiling,
             lane,
-            words: 1 + (summed as usize).div_ceil(1 << lane.shift()),
+            words: 1 + lane.words(summed as usize),
         }
     }
 
     /// Nanoseconds that the summed slots cover.
     fn coverage(&self) -> u64 {
-        self.slot_nanos.saturating_mul(self.summed)
+        self.slot_nanos.get().saturating_mul(self.summed.get())
     }
 
     /// Both keep their counts in the same slots; the limits may differ.
@@ -123,8 +58,9 @@ impl Ring {
         self.same_slots(other) && self.lane == other.lane
     }
 
+    #[inline]
     pub(super) fn slot_at(&self, now: Tick) -> u64 {
-        now.as_nanos() / self.slot_nanos
+        self.slot_nanos.quotient(now.as_nanos())
     }
 
     /// Makes the slot of `now` the newest, zeroing what was skipped. A `now` in an older slot changes nothing: it is
@@ -137,15 +73,15 @@ impl Ring {
         if skipped == 0 {
             return;
         }
-        if skipped >= self.summed {
+        if skipped >= self.summed.get() {
             counts.fill(0);
         } else {
-            let mut lane = *last % self.summed;
+            let mut lane = self.summed.remainder(*last);
             for _ in 0..skipped {
                 lane = self.after(lane);
                 let (word, up) = self.lane.place(lane);
                 if let Some(word) = counts.get_mut(word) {
-                    *word &= !(self.lane.mask() << up);
+                    *word &= !(self.lane.most() << up);
                 }
             }
         }
@@ -155,29 +91,29 @@ impl Ring {
     /// What is held against the limit, as of the newest slot.
     #[inline]
     pub(super) fn sum(&self, chunk: &[u64]) -> u64 {
-        chunk.iter().skip(1).map(|word| self.lane.sum(*word)).sum()
+        self.lane.sum_of(chunk.get(1..).unwrap_or_default())
     }
 
     /// Whether the ring would be empty at `now`; leaves it as it is, so that it still tells when it was last used.
     pub(super) fn is_empty_at(&self, chunk: &[u64], now: Tick) -> bool {
         let gone = self.slot_at(now).saturating_sub(last_of(chunk));
-        gone >= self.summed || self.oldest_first(chunk).skip(gone as usize).all(|(_, count)| count == 0)
+        gone >= self.summed.get() || self.oldest_first(chunk).skip(gone as usize).all(|(_, count)| count == 0)
     }
 
     /// What is counted in the newest slot.
     pub(super) fn newest(&self, chunk: &[u64]) -> u64 {
-        let (word, up) = self.lane.place(last_of(chunk) % self.summed);
-        (chunk.get(1 + word).copied().unwrap_or(0) >> up) & self.lane.mask()
+        let (word, up) = self.lane.place(self.summed.remainder(last_of(chunk)));
+        (chunk.get(1 + word).copied().unwrap_or(0) >> up) & self.lane.most()
     }
 
     /// When the newest slot begins.
     pub(super) fn newest_from(&self, chunk: &[u64]) -> Tick {
-        Tick::from_nanos(last_of(chunk).saturating_mul(self.slot_nanos))
+        Tick::from_nanos(last_of(chunk).saturating_mul(self.slot_nanos.get()))
     }
 
     /// When the slot after the newest begins.
     pub(super) fn newest_until(&self, chunk: &[u64]) -> Tick {
-        Tick::from_nanos(last_of(chunk).saturating_add(1).saturating_mul(self.slot_nanos))
+        Tick::from_nanos(last_of(chunk).saturating_add(1).saturating_mul(self.slot_nanos.get()))
     }
 
     /// When `cost` more fits, counted from the newest slot.
@@ -190,7 +126,7 @@ impl Ring {
         if excess == 0 {
             return Room::Now;
         }
-        match self.freed_at(chunk, excess) {
+        match self.freed_at_of(chunk, excess) {
             Some(at) => Room::At { at, rate: 0 },
             None => Room::Never { rate: 0 },
         }
@@ -200,7 +136,7 @@ impl Ring {
     #[inline]
     pub(super) fn commit(&self, chunk: &mut [u64], cost: u64) {
         let Some((last, counts)) = chunk.split_first_mut() else { return };
-        self.add(counts, *last % self.summed, cost);
+        self.lane.add(counts, self.summed.remainder(*last), cost);
     }
 
     /// How many more of cost 1 fit, and when that number grows.
@@ -211,7 +147,7 @@ impl Ring {
         }
         // Above the limit (it was lowered) the first slots to go only bring the sum down to it.
         let grows = sum.saturating_sub(self.limit) + 1;
-        (self.limit.saturating_sub(sum), self.freed_at(chunk, grows))
+        (self.limit.saturating_sub(sum), self.freed_at_of(chunk, grows))
     }
 
     /// Writes into `to`, an empty chunk of this ring, the counts of `from`, a chunk of `old`, as they stood at
@@ -222,79 +158,92 @@ impl Ring {
         *last = self.slot_at(latest);
         let first_free = last_of(from).saturating_add(1);
         for (frees, count) in old.oldest_first(from) {
-            let Some(slot) = first_free.saturating_add(frees).checked_sub(old.summed) else { continue };
+            let Some(slot) = first_free.saturating_add(frees).checked_sub(old.summed.get()) else { continue };
             if count == 0 {
                 continue;
             }
-            let end = slot.saturating_add(1).saturating_mul(old.slot_nanos).saturating_sub(1);
+            let end = slot.saturating_add(1).saturating_mul(old.slot_nanos.get()).saturating_sub(1);
             let slot = self.slot_at(latest.min(Tick::from_nanos(end)));
-            if *last - slot < self.summed {
-                self.add(counts, slot % self.summed, count);
+            if *last - slot < self.summed.get() {
+                self.lane.add(counts, self.summed.remainder(slot), count);
             }
         }
     }
 
-    /// The instant from which `much` of what is counted now, at most all, no longer is. Steps over a word at a time, and
-    /// looks at the lanes of that one only in which `much` is reached. The word where both parts meet is looked at twice;
-    /// the second time its later lanes are counted twice, but `much` is reached before them.
-    fn freed_at(&self, chunk: &[u64], much: u64) -> Option<Tick> {
+    fn freed_at_of(&self, chunk: &[u64], much: u64) -> Option<Tick> {
         let (last, counts) = chunk.split_first()?;
-        let oldest = self.after(*last % self.summed);
-        let (shift, bits, last_in_word) = (self.lane.shift(), self.lane.bits(), self.lane.last_in_word());
-        let mut freed = 0u64;
-        for (from, to, newer) in [(oldest, self.summed, 0), (0, oldest, self.summed - oldest)] {
-            let mut lane = from;
-            while lane < to {
-                let end = (lane | last_in_word) + 1;
-                let mut rest = counts.get((lane >> shift) as usize)? >> ((lane & last_in_word) as u32 * bits);
-                if rest == 0 {
-                    lane = end;
-                    continue;
+        self.freed_at(self.lane, counts, *last, self.summed.remainder(*last), much)
+    }
+
+    /// The instant from which `much` of what is counted now, at most all and not 0, no longer is; `lane` is that of the
+    /// ring, `newest` the lane of the newest slot, `last`. From the oldest lane on, a word at a time; the word that holds
+    /// the oldest is looked at first from there on, and last up to there.
+    #[allow(clippy::inline_always, reason = "with the width known it is half as long")]
+    #[inline(always)]
+    fn freed_at(&self, lane: Lane, counts: &[u64], last: u64, newest: u64, much: u64) -> Option<Tick> {
+        let oldest = self.after(newest);
+        let (first, up) = lane.place(oldest);
+        let newer = u64::MAX << up;
+        let (mut at, mut word) = (first, *counts.get(first)? & newer);
+        let (mut left, mut freed) = (counts.len(), 0);
+        loop {
+            if word != 0 {
+                let all = freed + if much - freed == 1 { 1 } else { lane.sum(word) };
+                if all >= much {
+                    break;
                 }
-                let all = freed + self.lane.sum(rest);
-                if all < much {
-                    freed = all;
-                    lane = end;
-                    continue;
-                }
-                loop {
-                    freed += rest & self.lane.mask();
-                    if freed >= much {
-                        let slot = last.saturating_add(1).saturating_add(newer + lane - from);
-                        return Some(Tick::from_nanos(slot.saturating_mul(self.slot_nanos)));
-                    }
-                    // Not the last lane of the word, which has as much as is missing.
-                    rest = rest.checked_shr(bits)?;
-                    lane += 1;
-                }
+                freed = all;
+            }
+            left = left.checked_sub(1)?;
+            at = if at + 1 == counts.len() { 0 } else { at + 1 };
+            word = *counts.get(at)?;
+            if left == 0 {
+                word &= !newer;
             }
         }
-        None
+        let lane = lane.first_of(at) + u64::from(lane.that_reaches(word, much - freed));
+        let frees = if lane >= oldest { lane - oldest } else { lane + self.summed.get() - oldest };
+        let slot = last.saturating_add(1).saturating_add(frees);
+        Some(Tick::from_nanos(slot.saturating_mul(self.slot_nanos.get())))
+    }
+
+    /// [`take`](Meter::take) with the width of the lanes known.
+    #[allow(clippy::inline_always, reason = "with the width known it is half as long")]
+    #[inline(always)]
+    fn take_in(&self, lane: Lane, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+        Self::advance(self, chunk, moment.now);
+        let Some((last, counts)) = chunk.split_first_mut() else { return take_by_steps(self, chunk, cost, moment) };
+        let (newest, all) = (self.summed.remainder(*last), lane.sum_of(counts).saturating_add(cost));
+        if all <= self.limit {
+            lane.add(counts, newest, cost);
+            let grows_at = if all == 0 { None } else { self.freed_at(lane, counts, *last, newest, 1) };
+            return Taken { room: Room::Now, standing: Standing { remaining: self.limit - all, grows_at } };
+        }
+        if cost != 1 {
+            return take_by_steps(self, chunk, cost, moment);
+        }
+        match self.freed_at(lane, counts, *last, newest, all - self.limit) {
+            Some(at) => {
+                let standing = Standing { remaining: 0, grows_at: Some(at) };
+                Taken { room: Room::At { at, rate: 0 }, standing }
+            }
+            None => take_by_steps(self, chunk, cost, moment),
+        }
     }
 
     /// The counts, oldest slot first; the `i`-th leaves the sum when slot `last + 1 + i` begins.
     fn oldest_first<'a>(&'a self, chunk: &'a [u64]) -> impl Iterator<Item = (u64, u64)> + 'a {
         let counts = chunk.get(1..).unwrap_or_default();
-        let mut lane = last_of(chunk) % self.summed;
-        (0..self.summed).map(move |index| {
+        let mut lane = self.summed.remainder(last_of(chunk));
+        (0..self.summed.get()).map(move |index| {
             lane = self.after(lane);
             let (word, up) = self.lane.place(lane);
-            (index, (counts.get(word).copied().unwrap_or(0) >> up) & self.lane.mask())
+            (index, (counts.get(word).copied().unwrap_or(0) >> up) & self.lane.most())
         })
     }
 
-    /// Never spills into the next lane: a count stops at what the lane holds, which is at least the limit.
-    fn add(&self, counts: &mut [u64], lane: u64, cost: u64) {
-        let (word, up) = self.lane.place(lane);
-        if let Some(word) = counts.get_mut(word) {
-            let most = self.lane.mask();
-            let count = ((*word >> up) & most).saturating_add(cost).min(most);
-            *word = (*word & !(most << up)) | (count << up);
-        }
-    }
-
     const fn after(&self, lane: u64) -> u64 {
-        if lane + 1 == self.summed { 0 } else { lane + 1 }
+        if lane + 1 == self.summed.get() { 0 } else { lane + 1 }
     }
 }
 
@@ -329,6 +278,15 @@ impl Meter for Ring {
     #[inline]
     fn commit(&self, chunk: &mut [u64], cost: u64, _: Moment) {
         Self::commit(self, chunk, cost);
+    }
+
+    #[inline]
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+        match self.lane {
+            Lane::U8 => self.take_in(Lane::U8, chunk, cost, moment),
+            Lane::U16 => self.take_in(Lane::U16, chunk, cost, moment),
+            _ => self.take_in(self.lane, chunk, cost, moment),
+        }
     }
 
     #[inline]
@@ -367,7 +325,7 @@ impl Meter for Ring {
     }
 
     fn remembering(&self, old: &Self) -> Self {
-        Self::new(self.limit, self.window, self.slots, self.summed as u32, old.ceiling)
+        Self::new(self.limit, self.window, self.slots, self.summed.get() as u32, old.ceiling)
     }
 
     fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
@@ -415,14 +373,6 @@ mod tests {
             assert!(ring.sum(&chunk) >= most, "a full lane does not wrap");
             assert_eq!(ring.oldest_first(&chunk).next(), Some((0, 1)), "and does not spill");
         }
-    }
-
-    #[test]
-    fn full_words_sum_exactly() {
-        assert_eq!(Lane::U8.sum(u64::MAX), 8 * 0xff);
-        assert_eq!(Lane::U16.sum(u64::MAX), 4 * 0xffff);
-        assert_eq!(Lane::U32.sum(u64::MAX), 2 * 0xffff_ffff);
-        assert_eq!(Lane::U64.sum(u64::MAX), u64::MAX);
     }
 
     #[test]

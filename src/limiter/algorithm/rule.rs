@@ -1,4 +1,4 @@
-use super::several::Several;
+use super::several::{Several, Taken};
 use super::{
     Algorithm, Layout, Moment, Penalty, Room, Standing, concurrency, fixed_window, gcra, ring, sliding_counter,
     sliding_log, sliding_window, token_bucket, turns, warm_up,
@@ -144,6 +144,19 @@ impl Rule {
             Self::TimerWheel(rings) => rings.commit(state, cost, moment),
             other => other.commit_of_other(state, cost, moment),
         }
+    }
+
+    /// Whether it is one rate, with which nothing is to be done but to take a cost that fits.
+    pub(in crate::limiter) fn is_single(&self) -> bool {
+        with_rates!(self, rates => rates.is_single()) && !self.needs_release() && !self.counts_waiters()
+    }
+
+    /// Takes `cost` if it fits, from a rule that [is single](Self::is_single); `None` from any other. `state` need not
+    /// be advanced before.
+    #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
+    #[inline(always)]
+    pub(in crate::limiter) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<Taken> {
+        with_rates!(self, rates => rates.take(state, cost, moment))
     }
 
     /// Whether a refusal for want of room is counted too.

@@ -38,6 +38,13 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// Gives back what was taken under `era`.
     fn release(&self, _chunk: &mut [u64], _cost: u64, _era: u64) {}
 
+    /// Takes `cost` if it fits, and says what remains: the questions and the commit above in one, for the many requests
+    /// with which nothing else is to be done. An algorithm that is asked very often may answer them together.
+    #[inline]
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+        take_by_steps(self, chunk, cost, moment)
+    }
+
     /// What remains and when that grows.
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing;
 
@@ -83,6 +90,26 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
 
     /// A request was refused for want of room.
     fn note_refused(&self, _chunk: &mut [u64], _cost: u64, _now: Tick) {}
+}
+
+/// [`Meter::take`], a question after the other.
+#[inline(never)]
+pub(super) fn take_by_steps<M: Meter>(rate: &M, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+    rate.advance(chunk, moment.now);
+    let room = rate.room(chunk, cost, moment.now);
+    if room == Room::Now {
+        rate.commit(chunk, cost, moment);
+    }
+    Taken { room, standing: rate.standing(chunk, moment.now) }
+}
+
+/// What became of a cost that was to be taken at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::limiter) struct Taken {
+    /// [`Room::Now`]: it was taken.
+    pub(in crate::limiter) room: Room,
+    /// How the rate stands afterwards.
+    pub(in crate::limiter) standing: Standing,
 }
 
 /// The rates of one limit, all of which hold: their chunks lie side by side in the words of a key, and behind them that
@@ -154,6 +181,18 @@ impl<M: Meter> Several<M> {
     #[inline]
     pub(super) fn commit(&self, state: &mut [u64], cost: u64, moment: Moment) {
         self.each_chunk(state, |rate, chunk| rate.commit(chunk, cost, moment));
+    }
+
+    /// Whether it is one rate and nothing else.
+    pub(super) fn is_single(&self) -> bool {
+        self.0.len() == 1 && !self.counts_refused()
+    }
+
+    /// For a [single](Self::is_single) rate.
+    #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
+    #[inline(always)]
+    pub(super) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<Taken> {
+        Some(self.0.first()?.take(state, cost, moment))
     }
 
     pub(super) fn era(&self, state: &[u64]) -> u64 {

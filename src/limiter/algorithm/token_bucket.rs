@@ -1,6 +1,6 @@
 use super::gcra::Credit;
 use super::pace::{check_burst, checked};
-use super::several::Meter;
+use super::several::{Meter, Taken, take_by_steps};
 use super::{AlgorithmError, Layout, Moment, Room, Standing, in_time};
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
@@ -164,6 +164,15 @@ impl Meter for Bucket {
         }
     }
 
+    #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
+    #[inline(always)]
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+        match self {
+            Self::Greedy(credit) => credit.take(chunk, cost, moment),
+            Self::Interval(_) => take_by_steps(self, chunk, cost, moment),
+        }
+    }
+
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
         match self {
             Self::Greedy(credit) => credit.standing(chunk, now),
@@ -203,7 +212,7 @@ impl Meter for Bucket {
         };
         match (self, old) {
             (Self::Greedy(new), Self::Greedy(old)) => new.take_over(old, from, to, latest),
-            (Self::Greedy(new), _) => new.take(to, missing, latest),
+            (Self::Greedy(new), _) => new.set_taken(to, missing, latest),
             (Self::Interval(new), _) => {
                 let began = if latest.since(began) >= new.window { latest } else { began };
                 Periods::set(to, began, missing.min(new.burst));
