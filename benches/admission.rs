@@ -10,7 +10,9 @@ use sluicegate::admission::{
     AddressHeader, Admission, ClientRules, Cost, HostPattern, KeyExpr, LimitUse, OnMissingKey, PathPattern,
     PlainRequest, RoutePattern, RouteRules, Rules,
 };
-use sluicegate::limiter::{Algorithm, Bound, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Report, TimerWheel};
+use sluicegate::limiter::{
+    Algorithm, Bound, Counting, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Report, TimerWheel,
+};
 use sluicegate::time::{Span, Tick};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -33,7 +35,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         key: KeyExpr::parse(&[key]).expect("a key"),
         on_missing: OnMissingKey::ClientIp,
         cost: Cost::ONE,
-        later: false,
+        counting: Counting::AtOnce,
         exempt: None,
         enforced: true,
     };

@@ -8,8 +8,8 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
 use sluicegate::limiter::{
-    Algorithm, Ask, Attempt, Concurrency, Gcra, KeyHasher, Limit, LimitSpec, Mode, OnFull, Permit, Policy, Refill,
-    Report, Ticket, TokenBucket, Verdict,
+    Algorithm, Ask, Attempt, Concurrency, Counting, Gcra, KeyHasher, Limit, LimitSpec, Mode, OnFull, Permit, Policy,
+    Refill, Report, Ticket, TokenBucket, Verdict,
 };
 use sluicegate::time::{Clock, ManualClock, Span, Tick};
 
@@ -39,7 +39,7 @@ fn policy(name: &str, algorithm: Algorithm, max_wait: Span) -> Result<Arc<Policy
 fn ask(hasher: &KeyHasher, client: &str) -> [Ask; 1] {
     let mut key = hasher.start();
     key.part(0, client.as_bytes());
-    [Ask { key: Some(key.finish()), cost: 1, later: false }]
+    [Ask { key: Some(key.finish()), cost: 1, counting: Counting::AtOnce }]
 }
 
 /// Three at once and ten a second for each client, under a clock that is moved by hand.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use offered::{Fate, Request, offer};
 use sluicegate::admission::Cost;
 use sluicegate::config::LimitRule;
-use sluicegate::limiter::{Algorithm, MAX_COUNT, Policy, Why};
+use sluicegate::limiter::{Algorithm, Counting, MAX_COUNT, Policy, Why};
 use sluicegate::time::{Span, Tick};
 
 const PAGE: &str = include_str!("../docs/coming-from.md");
@@ -80,7 +80,7 @@ fn next_after(policy: &Arc<Policy>, now: Tick) -> Span {
     let mut report = sluicegate::limiter::Report::default();
     let mut key = sluicegate::limiter::KeyHasher::fixed().start();
     key.part(0, b"one");
-    let ask = [sluicegate::limiter::Ask { key: Some(key.finish()), cost: MAX_COUNT, later: false }];
+    let ask = [sluicegate::limiter::Ask { key: Some(key.finish()), cost: MAX_COUNT, counting: Counting::AtOnce }];
     let _ = policy.check(&ask, Span::ZERO, now, &mut report);
     report.lines()[0].reset.expect("something is taken")
 }

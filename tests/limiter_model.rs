@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sluicegate::limiter::{
-    Algorithm, Ask, Bound, Fingerprint, KeyHasher, Limit, LimitSpec, MAX_LIMITS, Mode, OnFull, Policy, Rate, TimerWheel,
+    Algorithm, Ask, Bound, Counting, Fingerprint, KeyHasher, Limit, LimitSpec, MAX_LIMITS, Mode, OnFull, Policy, Rate,
+    TimerWheel,
 };
 use sluicegate::time::Span;
 
@@ -31,7 +32,7 @@ fn key(name: u64) -> Fingerprint {
 }
 
 fn asks(name: u64, cost: u64) -> [Ask; MAX_LIMITS] {
-    [Ask { key: Some(key(name)), cost, later: false }; MAX_LIMITS]
+    [Ask { key: Some(key(name)), cost, counting: Counting::AtOnce }; MAX_LIMITS]
 }
 
 fn wheel(rates: &[&str], slots: Option<u32>, bound: Bound) -> Algorithm {

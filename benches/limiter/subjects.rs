@@ -11,8 +11,8 @@ use governor::nanos::Nanos;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use sluicegate::limiter::{
-    Algorithm, Ask, Bound, Fingerprint, Gcra, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Rate, Report,
-    TimerWheel, TokenBucket, Verdict,
+    Algorithm, Ask, Bound, Counting, Fingerprint, Gcra, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Rate,
+    Report, TimerWheel, TokenBucket, Verdict,
 };
 use sluicegate::time::{Span, Tick};
 
@@ -94,7 +94,7 @@ impl Ours {
 
     #[inline]
     pub fn ask(&self, key: Fingerprint, now: Tick, report: &mut Report) -> bool {
-        let ask = [Ask { key: Some(key), cost: 1, later: false }];
+        let ask = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }];
         matches!(self.policy.check(&ask, Span::MAX, now, report), Verdict::Admitted(_))
     }
 }

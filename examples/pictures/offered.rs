@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use sluicegate::limiter::{Ask, Attempt, KeyHasher, MAX_LIMITS, Permit, Policy, Report, Ticket, Verdict, Why};
+use sluicegate::limiter::{
+    Ask, Attempt, Counting, KeyHasher, MAX_LIMITS, Permit, Policy, Report, Ticket, Verdict, Why,
+};
 use sluicegate::time::{Span, Tick};
 
 /// One that comes.
@@ -73,7 +75,7 @@ pub fn offer(policy: &Arc<Policy>, requests: &[Request], lasts: Span) -> Vec<Fat
             fates[waiting.remove(place).request] = Some(fate);
         }
         while let Some((index, request)) = coming.next_if(|(_, request)| request.at <= now) {
-            let ask = [Ask { key, cost: request.cost, later: false }; MAX_LIMITS];
+            let ask = [Ask { key, cost: request.cost, counting: Counting::AtOnce }; MAX_LIMITS];
             match policy.check(&ask, Span::MAX, now, &mut report) {
                 Verdict::Admitted(permit) => {
                     in_flight.push((now + lasts, permit));

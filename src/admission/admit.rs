@@ -260,7 +260,7 @@ impl Rules {
                 (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
             };
             let key = key.filter(|key| !exempt.is_some_and(|exempt| exempt.has_key(*key)));
-            *ask = Ask { key, cost: 1, later: rule.later };
+            *ask = Ask { key, cost: 1, counting: rule.counting };
             // A limit that does not apply does not look at the cost either.
             if key.is_some() {
                 match rule.cost.of(sources.view) {
@@ -393,7 +393,7 @@ mod tests {
     use crate::admission::{
         AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, LimitUse, PathPattern, PlainRequest, RoutePattern,
     };
-    use crate::limiter::{Algorithm, Bound, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
+    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
 
     const PEER: &str = "192.0.2.1";
 
@@ -416,7 +416,7 @@ mod tests {
                 key: KeyExpr::parse(key).unwrap(),
                 on_missing,
                 cost: Cost::ONE,
-                later: false,
+                counting: Counting::AtOnce,
                 exempt: None,
                 enforced: true,
             },

@@ -8,7 +8,7 @@
 //! - `path`, `host`: the one spelling in which paths and hosts are matched, keyed and forwarded.
 //! - `pattern`, `route`: which route it takes.
 //! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
-//! - `cost`: how much it takes of a limit; `exempt`: who takes nothing.
+//! - `cost`: how much it takes of a limit, and has taken in the end; `exempt`: who takes nothing.
 //! - `admit`: the walk through all of them, and what it ends in.
 //!
 //! Invariants:
@@ -40,7 +40,7 @@ mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
 pub use client::{AddressHeader, ClientIp, ClientRules};
-pub use cost::Cost;
+pub use cost::{Cost, ResponseCost, Stated};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};
 pub use malformed::Malformed;

@@ -11,7 +11,7 @@ use super::key::{KeyExpr, OnMissingKey};
 use super::pattern::{PathPattern, RoutePattern};
 use super::view::RequestView;
 use crate::balance::stable_hash;
-use crate::limiter::Policy;
+use crate::limiter::{Counting, Policy};
 use crate::time::Span;
 
 /// One route: what it matches and which limits hold there.
@@ -44,8 +44,8 @@ pub struct LimitUse {
     pub on_missing: OnMissingKey,
     /// What one request takes.
     pub cost: Cost,
-    /// Whether the request is counted only when its answer is known.
-    pub later: bool,
+    /// When that is counted.
+    pub counting: Counting,
     /// Who is neither counted nor refused; `None`: nobody.
     pub exempt: Option<Arc<Exempt>>,
     /// Whether the limit refuses anybody: one in shadow mode does not, not even who lacks its key.

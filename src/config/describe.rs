@@ -219,6 +219,9 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
     changes.value("cost", &old.cost, &new.cost, |cost| {
         cost.as_ref().map_or_else(|| "the route's".to_owned(), Cost::to_string)
     });
+    changes.value("cost_from_response", &old.cost_from_response, &new.cost_from_response, |cost| {
+        cost.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
+    });
     changes.value("count_when", &old.count_when, &new.count_when, |statuses| {
         statuses.as_ref().map_or_else(|| "every request".to_owned(), ToString::to_string)
     });

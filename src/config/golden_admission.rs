@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{Model, diff, parse};
 use crate::admission::Cost;
+use crate::limiter::MAX_COUNT;
 
 const FRAME: &str = r#"[[listener]]
 address = "127.0.0.1:8080"
@@ -497,6 +498,87 @@ fn a_plan_tells_of_a_penalty() {
     let ten = "penalty = { after = 20, within = \"1m\", block = \"10m\" }";
     assert!(plan("", ten).contains("penalty none -> 10m for 20 refusals in 1m"), "{}", plan("", ten));
     assert!(plan(ten, &ten.replace("20", "5")).contains("20 refusals in 1m -> 10m for 5 refusals in 1m"));
+}
+
+#[test]
+fn what_is_no_cost_of_a_response() {
+    let text = with("", "cost_from_response = \"x-cost\"\nmax_cost = 0");
+    assert_eq!(
+        format!("\n{}", errors(&text)),
+        r#"
+error: "x-cost" is no header of a response
+  --> gateway.toml:11:22
+   |
+11 | cost_from_response = "x-cost"
+   |                      ^^^^^^^^
+   |
+   = help: write cost_from_response = "header:NAME"
+
+error: `max_cost` is out of range: `0`
+  --> gateway.toml:12:12
+   |
+12 | max_cost = 0
+   |            ^
+   |
+   = help: it goes from 1 to 1000000000000
+
+gateway.toml: 2 errors"#
+    );
+    let text = with("", "cost_from_response = \"header:x cost\"");
+    assert_eq!(
+        format!("\n{}", errors(&text)),
+        r#"
+error: "x cost" is no header name
+  --> gateway.toml:11:22
+   |
+11 | cost_from_response = "header:x cost"
+   |                      ^^^^^^^^^^^^^^^
+   |
+   = help: a header name is made of letters, digits and !#$%&'*+-.^_`|~
+
+gateway.toml: 1 error"#
+    );
+    let text = format!(
+        "{FRAME}[[limit]]\nname = \"a\"\nalgorithm = \"concurrency\"\nmax_in_flight = 5\ncost_from_response = \"header:x-cost\"\n"
+    );
+    assert_eq!(
+        format!("\n{}", errors(&text)),
+        r#"
+error: algorithm = "concurrency" holds what is in flight until it ends, whatever it has cost
+  --> gateway.toml:11:22
+   |
+11 | cost_from_response = "header:x-cost"
+   |                      ^^^^^^^^^^^^^^^
+   |
+   = help: remove cost_from_response, or choose another algorithm
+
+gateway.toml: 1 error"#
+    );
+    assert!(errors(&with("", "cost_from_response = 5")).contains("`cost_from_response` takes a header in quotes"));
+    assert!(errors(&with("", "cost_from_response = \"header:\"")).contains("\"\" is no header name"));
+    assert!(errors(&with("cost_from_response = \"header:x-cost\"", "")).contains("unknown key `cost_from_response`"));
+}
+
+#[test]
+fn a_bound_of_what_a_response_states_has_an_effect() {
+    let header = "cost_from_response = \"header:X-Cost\"\n";
+    assert!(warnings(&with("", "max_cost = 5")).contains("has no effect"));
+    for keys in ["max_cost = 5", "max_cost = 500000", "cost = 2\nmax_cost = 9", ""] {
+        assert_eq!(warnings(&with("", &format!("{header}{keys}"))), "", "{keys}");
+    }
+    let rule = |keys: &str| model(&with("", &format!("{header}{keys}"))).limits[0].clone();
+    assert_eq!(rule("max_cost = 5").cost_from_response.unwrap().to_string(), "header:x-cost up to 5");
+    assert_eq!(rule("").cost_from_response.unwrap().max, MAX_COUNT);
+    let estimate = rule("cost = \"header:x-guess\"\nmax_cost = 5").cost.unwrap();
+    assert_eq!(estimate.to_string(), "header:x-guess up to 5", "one bound for both");
+}
+
+#[test]
+fn a_plan_tells_of_the_cost_of_a_response() {
+    let plan = |old: &str, new: &str| diff(&model(&with("", old)), &model(&with("", new))).to_string();
+    let header = "cost_from_response = \"header:x-cost\"\nmax_cost = 9";
+    let text = plan("", header);
+    assert!(text.contains("cost_from_response none -> header:x-cost up to 9"), "{text}");
 }
 
 #[test]

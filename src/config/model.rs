@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::statuses::StatusSet;
-use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, RoutePattern};
+use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use crate::balance::Strategy;
 use crate::limiter::LimitSpec;
 use crate::time::Span;
@@ -188,6 +188,8 @@ pub struct LimitRule {
     pub count_when: Option<StatusSet>,
     /// Overrides the route's cost.
     pub cost: Option<Cost>,
+    /// Where the upstream's response says what its request has cost; `None`: nowhere.
+    pub cost_from_response: Option<ResponseCost>,
     /// Who is neither counted nor refused.
     pub exempt: ExemptRules,
     /// A random extra of at most this, added to `Retry-After`.

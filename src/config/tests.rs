@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
+use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern, ResponseCost};
 use crate::balance::Strategy as Balance;
 use crate::limiter::{Algorithm, Bound, Mode, OnFull};
 use crate::time::Span;
@@ -159,6 +159,7 @@ on_full = "allow"
 mode = "shadow"
 cost = "content-length"
 max_cost = 15
+cost_from_response = "header:X-Cost"
 penalty = { after = 20, within = "1m", block = "10m" }
 count_when = { status = ["401", "5xx"] }
 exempt = ["10.0.0.0/8", "192.0.2.7", "key:192.0.2.9 + gold"]
@@ -230,6 +231,7 @@ address = "127.0.0.1:9900"
         (limit.timeout, limit.status, &limit.cost),
         (Some(Span::from_secs(5)), 503, &Some(Cost::ContentLength { max: 15 }))
     );
+    assert_eq!(limit.cost_from_response, Some(ResponseCost { name: "x-cost".into(), max: 15 }));
     assert_eq!(limit.spec.penalty.map(|penalty| penalty.to_string()).as_deref(), Some("10m for 20 refusals in 1m"));
     assert_eq!(limit.count_when.as_ref().map(ToString::to_string).as_deref(), Some("401, 5xx"));
     let ExemptRules { networks, keys } = &limit.exempt;
@@ -310,7 +312,6 @@ fn what_comes_later_is_called_by_its_name() {
     let limit = [
         "active = {}",
         "bandwidth = \"1MiB/s\"",
-        "cost_from_response = \"header:x\"",
         "plans = {}",
         "refusal = {}",
         "key = \"tls:subject\"",

@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock};
 use super::record::{Reason, Tally};
 use super::{Event, Settings};
 use crate::limiter::{
-    Algorithm, Ask, Bound, Fingerprint, Limit, LimitSpec, MAX_COUNT, Mode, OnFull, Policy, Rate, Report, TimerWheel,
-    Verdict,
+    Algorithm, Ask, Bound, Counting, Fingerprint, Limit, LimitSpec, MAX_COUNT, Mode, OnFull, Policy, Rate, Report,
+    TimerWheel, Verdict,
 };
 use crate::time::{Span, Tick};
 
@@ -113,7 +113,12 @@ impl Flood {
         }
         self.key_rate.load(Ordering::Relaxed) > 0
             && matches!(
-                self.keys.check(&[Ask { key, cost: 1, later: false }], Span::MAX, now, &mut Report::default()),
+                self.keys.check(
+                    &[Ask { key, cost: 1, counting: Counting::AtOnce }],
+                    Span::MAX,
+                    now,
+                    &mut Report::default()
+                ),
                 Verdict::Admitted(_)
             )
     }

@@ -11,7 +11,7 @@ use crate::balance::{self, Balancer, Strategy};
 use crate::config::{Action, LimitRule, Model, Route, Server, ServerAddress, Upstream};
 use crate::dead_letter::{DeadLetters, Redactor, Settings};
 use crate::http1::HeadLimits;
-use crate::limiter::{Carry, KeyHasher, Limit, Mode, Policy, PolicyError};
+use crate::limiter::{Carry, Counting, KeyHasher, Limit, Mode, Policy, PolicyError};
 use crate::proxy::{Http1Plan, LimitPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
@@ -242,7 +242,7 @@ fn route_rules(
                 key: rule.key.clone(),
                 on_missing: rule.on_missing_key,
                 cost: cost_of(rule, route),
-                later: rule.count_when.is_some(),
+                counting: counting(rule),
                 exempt: exempt.get(*limit).cloned().flatten(),
                 enforced: rule.spec.mode == Mode::Enforce,
             })
@@ -266,6 +266,15 @@ fn cost_of(rule: &LimitRule, route: &Route) -> Cost {
     match rule.spec.mode {
         Mode::Off => Cost::ONE,
         Mode::Enforce | Mode::Shadow => rule.cost.as_ref().unwrap_or(&route.cost).clone(),
+    }
+}
+
+/// What counts only with certain answers is not reserved before.
+fn counting(rule: &LimitRule) -> Counting {
+    match (&rule.count_when, &rule.cost_from_response) {
+        (Some(_), _) => Counting::Later,
+        (None, Some(_)) => Counting::Corrected,
+        (None, None) => Counting::AtOnce,
     }
 }
 
@@ -310,6 +319,7 @@ fn limit_plan(rule: &LimitRule) -> LimitPlan {
         retry_after_jitter: rule.retry_after_jitter,
         timeout: enforced_timeout(rule),
         count_when: rule.count_when.clone(),
+        cost_from_response: rule.cost_from_response.clone(),
     }
 }
 

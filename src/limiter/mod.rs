@@ -7,17 +7,20 @@
 //!
 //! - [`Limit`]: one rule with its table of keys. It outlives configurations: a reload changes its parameters.
 //! - [`Policy`]: the limits of one route, all or nothing. [`Policy::check`] is the one call of an arriving request.
-//! - [`Permit`]: what an admitted request still owes: to be counted later, or to give back at its end; mostly nothing.
+//! - [`Permit`]: what an admitted request still owes: to be counted later, to be corrected to what it has really cost, or
+//!   to give back at its end; mostly nothing.
 //! - [`Ticket`]: the place of a request that waits; [`Ticket::attempt`] is the one call of a waiting one.
 //! - [`Fingerprint`]: what is kept of a key. Made by a [`KeyHasher`] with a secret.
 //!
 //! Within: `algorithm` is arithmetic on the words of one key; `table` keeps words per key and knows nothing of what
-//! they mean; `queue` keeps who waits; `shard` is the three under one lock; `round` takes the locks of several limits;
-//! `decision` says what becomes of a request that does not fit, from facts alone.
+//! they mean; `queue` keeps who waits; `shard` is the three under one lock, and what is reserved until its real
+//! cost is known; `round` takes the locks of several limits; `decision` says what becomes of a request that does not fit,
+//! from facts alone.
 //!
 //! # Invariants
 //!
-//! - Every limit keeps the bound of its algorithm, whatever the interleaving of threads, cancels and reloads.
+//! - Every limit keeps the bound of its algorithm, whatever the interleaving of threads, cancels and reloads. What is given
+//!   back leaves it kept, counted with real costs; what is charged above an estimate is charged, room or not.
 //! - A request that is not admitted takes nothing anywhere, and nobody is refused for a count that is about to be undone:
 //!   all shards are locked, in an order that is the same for everybody, all are asked, then all count. Only the limit that
 //!   refuses may take a note of that, for a [`Penalty`] or a [`SlidingLog`] that counts refusals.
@@ -42,7 +45,8 @@
 //!
 //! `admission` checks and attempts; `gateway` builds limits and policies and reconfigures them; other programs may
 //! embed it. Only [`Concurrency`] limits how many run at once: what it counts is given back when the [`Permit`] of a
-//! request is dropped. With the others finishing a request gives nothing back.
+//! request is dropped. With the others finishing a request gives nothing back, but what it was counted above its real
+//! cost, where that is [asked for](Counting::Corrected).
 //!
 //! # Example
 //!
@@ -63,7 +67,7 @@
 //! let policy = Policy::new(vec![limit])?;
 //! let mut key = KeyHasher::random().start();
 //! key.part(0, b"203.0.113.7");
-//! let ask = [Ask { key: Some(key.finish()), cost: 1, later: false }];
+//! let ask = [Ask { key: Some(key.finish()), cost: 1, counting: Counting::AtOnce }];
 //! let mut report = Report::default();
 //! let mut check = |now| policy.check(&ask, Span::MAX, now, &mut report);
 //! assert!(matches!(check(Tick::ZERO), Verdict::Admitted(_)));
@@ -100,7 +104,7 @@ pub use policy::{Policy, PolicyError};
 pub use quota::{MAX_COUNT, Rate, RateError};
 pub use report::{QuotaLine, Report};
 pub use ticket::Ticket;
-pub use verdict::{Ask, Attempt, Refusal, Verdict, Why};
+pub use verdict::{Ask, Attempt, Counting, Refusal, Spent, Verdict, Why};
 
 /// The most limits on one route.
 pub const MAX_LIMITS: usize = 8;

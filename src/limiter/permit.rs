@@ -2,11 +2,13 @@ use std::sync::Arc;
 
 use super::key::Fingerprint;
 use super::limit::Limit;
+use super::shard::Reserved;
+use super::verdict::Spent;
 use crate::time::Tick;
 
-/// What an admitted request still owes to its limits: to count it once it is known how it ended, where a limit was
-/// [asked for that](super::Ask::later), and to give back what it took when it ends, which dropping the permit does, where
-/// a limit counts how many are in flight. Nothing for all others.
+/// What an admitted request still owes to its limits: to count it, or to correct what it was counted as, once it is known
+/// how it ended, where a limit was [asked for that](super::Counting); and to give back what it took when it ends, which
+/// dropping the permit does, where a limit counts how many are in flight. Nothing for all others.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "dropping it says that the request has ended"]
 pub struct Permit(Option<Box<Grant>>);
@@ -34,7 +36,9 @@ pub(super) enum Owes {
     },
     /// To be counted, or not.
     Count,
-    /// It was said whether it counts.
+    /// To be corrected.
+    Correct(Reserved),
+    /// It was said what it has cost.
     Nothing,
 }
 
@@ -44,21 +48,26 @@ impl Permit {
         self.0.is_none()
     }
 
-    /// Counts the request, as of `now`, in those limits that were asked to count later and for which `counts` says so; it
-    /// is called with the limit's index in the policy. Once it was called, nothing more is counted.
+    /// Counts the request, as of `now`, in those limits that were asked to count later, and corrects it in those that were
+    /// asked to correct; `spent` says what it has cost, and is called with the limit's index in the policy. Once it was
+    /// called nothing more changes; a permit that is dropped before counts nothing later, and leaves estimates as they are.
     ///
-    /// There may be no room any more: others were let in meanwhile. It is counted all the same, and the next ones wait
-    /// for it.
-    pub fn settle(&mut self, now: Tick, mut counts: impl FnMut(usize) -> bool) {
+    /// What is counted now may find no room any more: others were let in meanwhile. It is counted all the same, and the
+    /// next ones wait for it; but not where the key owes more than a window already, and never more than the largest cost
+    /// that the limit admits. What a request has cost less than it was counted as is given back as far as time has not
+    /// brought it back already, and no further than leaves the limit's bound kept, counted with real costs. Nothing is
+    /// given back once the key was forgotten, because the table is full, or its counts were rebuilt by a reload.
+    pub fn settle(&mut self, now: Tick, mut spent: impl FnMut(usize) -> Spent) {
         let mut next = &mut self.0;
         while let Some(grant) = next {
-            if grant.owes == Owes::Count {
-                grant.owes = Owes::Nothing;
-                if counts(grant.place) {
-                    let Grant { limit, key, cost, .. } = &**grant;
-                    let wakers = limit.lock(*key).count(*key, *cost, now, limit.keys());
-                    wakers.wake();
-                }
+            if matches!(grant.owes, Owes::Count | Owes::Correct(_)) {
+                let owes = std::mem::replace(&mut grant.owes, Owes::Nothing);
+                let real = match spent(grant.place) {
+                    Spent::Nothing => 0,
+                    Spent::AsAsked => grant.cost,
+                    Spent::Cost(real) => real,
+                };
+                grant.settle(owes, real, now);
             }
             next = &mut grant.others.0;
         }
@@ -71,13 +80,30 @@ impl Permit {
     }
 }
 
+impl Grant {
+    /// Pays what is owed, for a request that has cost `real`.
+    fn settle(&self, owes: Owes, real: u64, now: Tick) {
+        let Self { limit, key, cost, .. } = self;
+        let wakers = match owes {
+            Owes::Count if real > 0 => limit.lock(*key).count(*key, real, now, limit.keys()),
+            Owes::Correct(reserved) => limit.lock(*key).correct(*key, &reserved, (*cost, real), now, limit.keys()),
+            Owes::Release { era } => limit.lock(*key).release(*key, *cost, era),
+            Owes::Count | Owes::Nothing => return,
+        };
+        // Waking runs code of the caller: the lock is given back by now.
+        wakers.wake();
+    }
+}
+
 /// Not that of the permit: whoever has nothing to give back pays for a look at one word.
 impl Drop for Grant {
     fn drop(&mut self) {
-        let Owes::Release { era } = self.owes else { return };
-        let wakers = self.limit.lock(self.key).release(self.key, self.cost, era);
-        // Waking runs code of the caller: the lock is given back by now. The others follow, as many as a route has limits.
-        wakers.wake();
+        match self.owes {
+            // The others follow, as many as a route has limits.
+            Owes::Release { .. } => self.settle(self.owes, self.cost, Tick::ZERO),
+            Owes::Correct(reserved) => self.limit.lock(self.key).let_stand(self.key, &reserved),
+            Owes::Count | Owes::Nothing => {}
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::limit::Limit;
 use super::report::Report;
 use super::round::{Outcome, Round};
 use super::ticket::Ticket;
-use super::verdict::{Ask, Verdict};
+use super::verdict::{Ask, Counting, Verdict};
 use crate::time::{Span, Tick};
 
 /// The limits of one route: a request is admitted by all of them or counted by none.
@@ -61,7 +61,7 @@ impl Policy {
     pub fn check(self: &Arc<Self>, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Verdict {
         report.clear();
         match (self.limits.as_slice(), asks) {
-            ([limit], [Ask { key: Some(key), cost, later: false }, ..]) => {
+            ([limit], [Ask { key: Some(key), cost, counting: Counting::AtOnce }, ..]) => {
                 let alone = limit.lock(*key).check_alone(*key, *cost, now, limit.keys());
                 match alone {
                     Some(alone) => report.verdict_alone(alone, now),

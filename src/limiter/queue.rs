@@ -390,7 +390,7 @@ fn extend_plan(rule: &Rule, plan: &mut [u64], tail_at: &mut Tick, node: &mut Nod
 
 /// Fingerprints are hashes already, by a secret key.
 #[derive(Default)]
-struct FingerprintHasher(u64);
+pub(super) struct FingerprintHasher(u64);
 
 impl Hasher for FingerprintHasher {
     fn finish(&self) -> u64 {

@@ -9,7 +9,7 @@ use super::policy::Policy;
 use super::queue::{Place, Waiter};
 use super::report::{QuotaLine, Report};
 use super::shard::{Asking, Opinion, Record, Shard};
-use super::verdict::{Ask, Why};
+use super::verdict::{Ask, Counting, Why};
 use crate::time::{Span, Tick};
 
 /// One request before all its limits at once: their locks taken in order, all asked, then all counted or none. `N` is
@@ -143,7 +143,8 @@ impl<'a, const N: usize> Round<'a, N> {
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
             };
-            if self.asks.get(index).is_some_and(|ask| ask.later) && !shard.counts_in_flight() {
+            let counting = self.asks.get(index).map_or(Counting::AtOnce, |ask| ask.counting);
+            if counting == Counting::Later && !shard.counts_in_flight() {
                 permit.add(index, limit, key, cost, Owes::Count);
                 continue;
             }
@@ -151,6 +152,8 @@ impl<'a, const N: usize> Round<'a, N> {
                 Some(at) => {
                     if let Some(era) = shard.granted(at) {
                         permit.add(index, limit, key, cost, Owes::Release { era });
+                    } else if counting == Counting::Corrected {
+                        permit.add(index, limit, key, cost, Owes::Correct(shard.reserve(key, at)));
                     }
                     Opinion::Fits(Record::At(at))
                 }

@@ -1,4 +1,5 @@
 mod alone;
+mod correct;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,9 @@ use super::limit::{OnFull, Params, Stance};
 use super::queue::{Place, Planned, Queues, Waiter, Wakers};
 use super::table::Table;
 use crate::time::{Span, Tick};
+use correct::Ledger;
+
+pub(super) use correct::Reserved;
 
 pub(super) use alone::Alone;
 
@@ -29,6 +33,7 @@ pub(super) struct Shard {
     checks: u64,
     /// Grows whenever a live key is forgotten.
     era: u64,
+    ledger: Ledger,
 }
 
 /// What happened for want of places.
@@ -116,7 +121,7 @@ impl Shard {
     pub(super) fn new(params: Arc<Params>) -> Self {
         let table = Table::new(params.rule.words());
         let (queues, counts) = (Queues::default(), Counts::default());
-        Self { params, table, queues, latest: Tick::ZERO, counts, checks: 0, era: 0 }
+        Self { params, table, queues, latest: Tick::ZERO, counts, checks: 0, era: 0, ledger: Ledger::default() }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -342,6 +347,7 @@ impl Shard {
         let layout = rule.layout_since(&old.rule);
         self.era += u64::from(layout == Layout::Reset);
         if layout != Layout::Kept {
+            self.ledger.clear();
             let (before, latest) = (self.table.len(), self.latest);
             self.table.rebuild(rule.words(), |from, to| {
                 let kept = layout != Layout::Reset && !old.rule.is_idle(from, latest);
@@ -359,6 +365,7 @@ impl Shard {
     pub(super) fn forget_all(&mut self, keys: &AtomicU64) {
         keys.fetch_sub(self.table.len() as u64, Ordering::Relaxed);
         self.era += 1;
+        self.ledger.clear();
         self.table.clear();
     }
 
@@ -464,6 +471,9 @@ impl Shard {
     }
 
     fn evict(&mut self, at: usize, idle: bool, keys: &AtomicU64) {
+        if !idle {
+            self.ledger.forget(self.table.key_at(at));
+        }
         self.table.remove(at);
         keys.fetch_sub(1, Ordering::Relaxed);
         if idle {

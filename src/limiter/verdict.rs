@@ -11,16 +11,38 @@ pub struct Ask {
     pub key: Option<Fingerprint>,
     /// How much it takes, usually 1.
     pub cost: u64,
-    /// Whether it is only looked at now, and counted when [`Permit::settle`] says so. A limit that counts what is in
-    /// flight counts at once.
-    pub later: bool,
+    /// When that is counted.
+    pub counting: Counting,
+}
+
+/// When a limit counts a request that it admits. One that counts what is in flight always counts at once, and for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Counting {
+    /// When it is admitted.
+    #[default]
+    AtOnce,
+    /// When it is admitted, by its cost as it is estimated then; [`Permit::settle`] corrects it to what it has really cost.
+    Corrected,
+    /// It is only looked at when it is admitted, and counted when [`Permit::settle`] says so.
+    Later,
+}
+
+/// What is known of a request once it is answered, for [`Permit::settle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spent {
+    /// It has cost nothing.
+    Nothing,
+    /// It has cost what was asked.
+    AsAsked,
+    /// It has cost so much; 0 is nothing.
+    Cost(u64),
 }
 
 /// The answer to a request at its arrival.
 #[derive(Debug)]
 #[must_use]
 pub enum Verdict {
-    /// Counted in every limit but those that count [later](Ask::later): go ahead, and keep the permit until the request
+    /// Counted in every limit but those that count [later](Counting::Later): go ahead, and keep the permit until the request
     /// has ended.
     Admitted(Permit),
     /// It holds a place in one limit's queue: keep the ticket and [attempt](Ticket::attempt) it, at once for the

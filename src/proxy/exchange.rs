@@ -8,10 +8,10 @@ use super::listener::Connection;
 use super::meters::Outcome;
 use super::scratch::{Lent, Scratch};
 use super::worker::{View, Worker};
-use crate::admission::{ClientIp, KeyPart};
+use crate::admission::{ClientIp, KeyPart, Stated};
 use crate::dead_letter::{Draft, Event, Quota, Reason};
-use crate::http1::{Request, Version};
-use crate::limiter::{Fingerprint, Permit, Refusal};
+use crate::http1::{Request, Response, Version};
+use crate::limiter::{Fingerprint, Permit, Refusal, Spent};
 use crate::telemetry::AccessEntry;
 use crate::time::Tick;
 
@@ -143,17 +143,18 @@ impl Exchange {
         text
     }
 
-    /// Counts it in the limits that wait for the status of its answer. Only the first status is looked at.
-    pub fn settle(&mut self, status: u16, now: Tick) {
+    /// Settles what it owes to its limits: counts it in those that wait for the status of its answer, and corrects its cost
+    /// in those that read that from the response. `head` is how many bytes of what came in are the upstream's head; without,
+    /// the answer is the gateway's own. Only the first answer is looked at.
+    pub fn settle(&mut self, status: u16, head: Option<usize>, now: Tick) {
         if self.permit.is_empty() {
             return;
         }
-        let Self { permit, view, story, .. } = self;
+        let Self { permit, view, story, scratch, .. } = self;
         let Some(route) = story.route else { return };
-        permit.settle(now, |place| {
-            let limit = view.snapshot.limit_of(route, place);
-            limit.and_then(|limit| limit.count_when.as_ref()).is_none_or(|statuses| statuses.contains(status))
-        });
+        let Scratch { outbound, response, .. } = &**scratch;
+        let response = head.map(|length| response.on(outbound.filled().get(..length).unwrap_or_default()));
+        permit.settle(now, |place| spent(view, (route, place), status, response));
     }
 
     /// Says how it ended. An exchange that nobody finishes was left by its client.
@@ -342,6 +343,24 @@ impl Drop for Exchange {
         if !self.recorded {
             self.record();
         }
+    }
+}
+
+/// What a request has cost a limit, by its place in the route.
+fn spent(view: &View, (route, place): (usize, usize), status: u16, response: Option<Response<'_>>) -> Spent {
+    let Some(limit) = view.snapshot.limit_of(route, place) else { return Spent::AsAsked };
+    if limit.count_when.as_ref().is_some_and(|statuses| !statuses.contains(status)) {
+        return Spent::Nothing;
+    }
+    let (Some(cost), Some(response)) = (&limit.cost_from_response, response) else { return Spent::AsAsked };
+    let stated = cost.stated(response.fields());
+    let index = view.snapshot.routes.get(route).and_then(|route| route.limits.get(place));
+    if let (Stated::TooMuch(_) | Stated::NoNumber, Some(limit)) = (stated, index) {
+        view.meters.cost_invalid(*limit);
+    }
+    match stated {
+        Stated::Cost(cost) | Stated::TooMuch(cost) => Spent::Cost(cost),
+        Stated::NoNumber => Spent::AsAsked,
     }
 }
 

@@ -31,7 +31,8 @@ static DECISIONS: Family = Family {
 };
 static COSTS_INVALID: Family = Family {
     name: "sluicegate_limit_cost_invalid_total",
-    help: "Requests whose stated cost is no number, by limit; they count as 1.",
+    help: "Requests whose stated cost is no number, by limit; they count as 1. And responses that state no cost, or too \
+           much, where the real cost is read from them.",
     kind: Kind::Counter,
     labels: &["limit"],
 };

@@ -14,8 +14,8 @@
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
 //! in `respond` only; once a worker is warm, nothing is allocated for a request that is refused or goes at once over a
-//! kept connection, but one box for each of its limits that counts later or what is in flight. Caller: `gateway`, which
-//! builds snapshots and starts the workers.
+//! kept connection, but one box for each of its limits that counts later, corrects, or counts what is in flight. Caller:
+//! `gateway`, which builds snapshots and starts the workers.
 
 mod alarm;
 mod broken;
@@ -129,7 +129,7 @@ async fn reply(exchange: &mut Exchange, client: &mut Client, may_keep: bool) -> 
 }
 
 fn write_reply(exchange: &mut Exchange, keep: bool) {
-    exchange.settle(exchange.scratch.reply.status, exchange.worker.alarms.recently());
+    exchange.settle(exchange.scratch.reply.status, None, exchange.worker.alarms.recently());
     let Exchange { worker, scratch, story, bytes_sent, .. } = &mut *exchange;
     let Scratch { request, reply, to_client, .. } = &mut **scratch;
     story.status = Some(reply.status);

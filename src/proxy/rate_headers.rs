@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::limiter::{
-        Algorithm, Ask, Bound, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Verdict,
+        Algorithm, Ask, Bound, Counting, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Verdict,
     };
     use crate::time::Tick;
 
@@ -177,7 +177,7 @@ mod tests {
     /// The fields after `times` requests at tick 0.
     fn fields(families: RateHeaders, times: usize, refused: Option<RefusedBy>) -> Vec<(String, String)> {
         let policy = Policy::new(vec![limit("one", &["5/1s", "20/250ms"]), limit("two", &["9/1m"])]).unwrap();
-        let ask = Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, later: false };
+        let ask = Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, counting: Counting::AtOnce };
         let mut report = Report::default();
         for _ in 0..times {
             let verdict = policy.check(&[ask, ask], Span::MAX, Tick::ZERO, &mut report);
@@ -226,7 +226,7 @@ mod tests {
         let shadow = limit("one", &["5/1s"]);
         shadow.reconfigure(LimitSpec { mode: Mode::Shadow, ..shadow.spec() });
         let policy = Policy::new(vec![shadow]).unwrap();
-        let ask = Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, later: false };
+        let ask = Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, counting: Counting::AtOnce };
         let mut report = Report::default();
         let _ = policy.check(&[ask], Span::MAX, Tick::ZERO, &mut report);
         assert_eq!(report.lines().len(), 1);
@@ -254,7 +254,10 @@ mod tests {
             limit
         });
         let limits: Vec<_> = limits.collect();
-        let asks = vec![Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, later: false }; limits.len()];
+        let asks = vec![
+            Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, counting: Counting::AtOnce };
+            limits.len()
+        ];
         let policy = Policy::new(limits).unwrap();
         let mut report = Report::default();
         for _ in 0..times {

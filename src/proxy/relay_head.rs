@@ -47,6 +47,7 @@ pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken
     let _ = headers::forward_response(&response, Some(chosen), &mut writer);
     writer.end();
     exchange.story.status = Some(101);
+    exchange.settle(101, Some(length), exchange.worker.clock.now());
     Ok(())
 }
 
@@ -54,7 +55,7 @@ pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken
 pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     let now = relay.exchange.worker.clock.now();
     observe(relay, now);
-    relay.exchange.settle(relay.exchange.scratch.response.status(), now);
+    relay.exchange.settle(relay.exchange.scratch.response.status(), Some(length), now);
     begin_download(relay);
     let keep = can_keep(relay.exchange);
     let Exchange { worker, view, scratch, story, .. } = &mut *relay.exchange;

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::admission::{Networks, Rules};
+use crate::admission::{Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
 use crate::config::{Cors, OnLimit, RateHeaders, StatusSet};
 use crate::dead_letter::{DeadLetters, Redactor};
@@ -97,6 +97,8 @@ pub struct LimitPlan {
     pub timeout: Option<Span>,
     /// Which answers count; `None`: every request, at its arrival.
     pub count_when: Option<StatusSet>,
+    /// Where the upstream's response says what its request has cost; `None`: nowhere.
+    pub cost_from_response: Option<ResponseCost>,
 }
 
 /// Where requests of an upstream go.

@@ -26,6 +26,7 @@ mod proxying;
 mod refusals;
 mod reloading;
 mod request_faults;
+mod response_costs;
 mod response_faults;
 mod retries;
 mod size_limits;

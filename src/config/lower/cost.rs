@@ -1,8 +1,8 @@
-//! `cost` and `max_cost`, of a limit or of a route.
+//! `cost` and `max_cost`, of a limit or of a route, and `cost_from_response` of a limit.
 
 use super::header_name;
 use super::limit::{self, COSTS, Largest};
-use crate::admission::Cost;
+use crate::admission::{Cost, ResponseCost};
 use crate::config::findings::quoted;
 use crate::config::nearest::nearest;
 use crate::config::reader::{Node, Reader};
@@ -19,21 +19,28 @@ pub(super) struct Written<'t> {
 
 /// Lowers both keys of a table.
 pub(super) fn lower<'t>(reader: &mut Reader<'t>) -> Written<'t> {
-    let cost_node = reader.optional("cost");
-    let max_node = reader.optional("max_cost");
-    let max = max_node.as_ref().map_or(Some(MAX_COUNT), |node| node.integer(COSTS));
-    let cost = match &cost_node {
-        Some(node) => cost(node, max).map(Some),
-        // A bound that could not be read is an error already; nothing else hangs on it.
-        None => Some(None),
-    };
-    if let (Some(node), Some(None | Some(Cost::Fixed(_)))) = (&max_node, &cost) {
+    let (max_node, max) = max_cost(reader);
+    let written = written(reader, max_node, max);
+    if let (Some(node), Some(None | Some(Cost::Fixed(_)))) = (&written.max_node, &written.cost) {
         node.warning(
             "`max_cost` has no effect: it bounds a `cost` that each request states",
             "write cost = \"header:NAME\" or \"content-length\" beside it, or remove max_cost",
         );
     }
-    Written { cost, cost_node, max_node }
+    written
+}
+
+/// Lowers all three keys of a limit; of the response's cost the outer says whether it could be read, the inner what it
+/// says.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+pub(super) fn lower_with_response<'t>(
+    reader: &mut Reader<'t>,
+    algorithm: Option<&Algorithm>,
+) -> (Written<'t>, Option<Option<ResponseCost>>) {
+    let Some(node) = reader.optional("cost_from_response") else { return (lower(reader), Some(None)) };
+    let (max_node, max) = max_cost(reader);
+    let response = of_response(&node, max, algorithm);
+    (written(reader, max_node, max), response.map(Some))
 }
 
 impl Written<'_> {
@@ -54,6 +61,40 @@ impl Written<'_> {
             _ => {}
         }
     }
+}
+
+fn max_cost<'t>(reader: &mut Reader<'t>) -> (Option<Node<'t>>, Option<u64>) {
+    let node = reader.optional("max_cost");
+    let max = node.as_ref().map_or(Some(MAX_COUNT), |node| node.integer(COSTS));
+    (node, max)
+}
+
+fn written<'t>(reader: &mut Reader<'t>, max_node: Option<Node<'t>>, max: Option<u64>) -> Written<'t> {
+    let cost_node = reader.optional("cost");
+    let cost = match &cost_node {
+        Some(node) => cost(node, max).map(Some),
+        // A bound that could not be read is an error already; nothing else hangs on it.
+        None => Some(None),
+    };
+    Written { cost, cost_node, max_node }
+}
+
+fn of_response(node: &Node<'_>, max: Option<u64>, algorithm: Option<&Algorithm>) -> Option<ResponseCost> {
+    let text = node.text("a header in quotes", "\"header:x-cost\"")?;
+    let Some(name) = text.strip_prefix("header:") else {
+        let message = format!("{} is no header of a response", quoted(text));
+        node.error(message, "write cost_from_response = \"header:NAME\"");
+        return None;
+    };
+    let name = header_name(node, name)?;
+    if matches!(algorithm, Some(Algorithm::Concurrency(_))) {
+        node.error(
+            "algorithm = \"concurrency\" holds what is in flight until it ends, whatever it has cost",
+            "remove cost_from_response, or choose another algorithm",
+        );
+        return None;
+    }
+    Some(ResponseCost { name: name.into(), max: max? })
 }
 
 fn cost(node: &Node<'_>, max: Option<u64>) -> Option<Cost> {

@@ -43,7 +43,7 @@ pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 const KEY_SOURCES: &str =
     "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user and global";
 
-const LATER: [&str; 5] = ["active", "bandwidth", "cost_from_response", "plans", "refusal"];
+const LATER: [&str; 4] = ["active", "bandwidth", "plans", "refusal"];
 
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>) {
@@ -74,7 +74,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
         reader.optional("retry_after_jitter").map_or(Some(Span::ZERO), |node| node.duration(&JITTERS));
     let penalty = reader.optional("penalty").map_or(Some(None), |node| penalty(&node).map(Some));
     let count_when = count_when::lower(&mut reader, algorithm.as_ref());
-    let cost = cost::lower(&mut reader);
+    let (cost, cost_from_response) = cost::lower_with_response(&mut reader, algorithm.as_ref());
     if mode != Some(Mode::Off) {
         cost.check_fits(algorithm.as_ref(), None);
     }
@@ -110,6 +110,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
             status: u16::try_from(status?).ok()?,
             count_when: count_when?,
             cost: cost.cost()?,
+            cost_from_response: cost_from_response?,
             exempt: exempt?,
             retry_after_jitter: retry_after_jitter?,
         })

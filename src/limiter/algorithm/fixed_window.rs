@@ -1,7 +1,7 @@
 use super::pace::checked;
 use super::ring::Ring;
 use super::several::Meter;
-use super::{AlgorithmError, Layout, Moment, Room, Standing, in_time};
+use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
 
@@ -130,11 +130,27 @@ impl Meter for Window {
         let (_, before) = self.count(chunk, moment.now);
         if let [opened, count, ..] = chunk {
             if before == 0 {
-                // The window before may have ended only after the request was due.
-                let ended = if *count == 0 { Tick::ZERO } else { Tick::from_nanos(*opened) + self.quota().1 };
+                // The window before may have ended, or been given back whole, only after the request was due.
+                let began = Tick::from_nanos(*opened);
+                let ended = if *count == 0 { began } else { began + self.quota().1 };
                 *opened = moment.due.max(ended).as_nanos();
             }
             *count = before.saturating_add(cost);
+        }
+    }
+
+    /// The window that it opened stays as it is while anything counts in it.
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+        if let Self::Aligned(ring) = self {
+            return ring.take_out(chunk, cost, taken.at);
+        }
+        let (_, current) = self.count(chunk, now);
+        // A window that is over still says when it was: it keeps its count.
+        if current > 0
+            && let ([opened, count, ..], [opened_then, _]) = (chunk, taken.words)
+            && *opened == opened_then
+        {
+            *count = current.saturating_sub(cost);
         }
     }
 

@@ -1,6 +1,6 @@
 use super::pace::{Pace, check_burst, checked};
-use super::several::{Meter, Taken, take_by_steps};
-use super::{AlgorithmError, Layout, Moment, Room, Standing, in_time};
+use super::several::{Answer, Meter, take_by_steps};
+use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
 
@@ -108,7 +108,7 @@ impl Meter for Credit {
 
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
     #[inline(always)]
-    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
         match (chunk, self.pace.nanos()) {
             // What nearly all are, in numbers of one word: a burst takes a hundred years at most.
             ([until], Some(num)) if moment.due == moment.now && cost <= self.burst => {
@@ -122,13 +122,17 @@ impl Meter for Credit {
                 };
                 if taken <= whole {
                     *until = (now + Span::from_nanos(taken)).as_nanos();
-                    return Taken { room: Room::Now, standing: standing_of(taken) };
+                    return Answer { room: Room::Now, standing: standing_of(taken) };
                 }
                 let at = now + Span::from_nanos(taken - whole);
-                Taken { room: Room::At { at, rate: 0 }, standing: standing_of(taken - cost * num.get()) }
+                Answer { room: Room::At { at, rate: 0 }, standing: standing_of(taken - cost * num.get()) }
             }
             (chunk, _) => take_by_steps(self, chunk, cost, moment),
         }
+    }
+
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+        self.pace.move_back(chunk, cost, taken, 0, now);
     }
 
     #[inline]

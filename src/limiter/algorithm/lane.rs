@@ -85,6 +85,18 @@ impl Lane {
         }
     }
 
+    /// Takes out of a lane, as far as it goes; nothing out of one that is full, since nobody knows how much has been added
+    /// to it.
+    pub(super) fn take_out(self, words: &mut [u64], lane: u64, less: u64) {
+        let (word, up) = self.place(lane);
+        if let Some(word) = words.get_mut(word) {
+            let count = (*word >> up) & self.most;
+            if count < self.most {
+                *word = (*word & !(self.most << up)) | (count.saturating_sub(less) << up);
+            }
+        }
+    }
+
     /// The sum of all lanes of a word, without a loop over them.
     #[inline]
     pub(super) const fn sum(self, word: u64) -> u64 {

@@ -9,7 +9,9 @@
 //! - words that are all zero are the state of a key that was never seen;
 //! - every question is asked of words that were [advanced](Rule::advance) to `now` first;
 //! - without a commit, room once there stays (so the latest of several rates is when all have room);
-//! - [idle](Rule::is_idle) words may be forgotten: no later decision changes, or it is stricter.
+//! - [idle](Rule::is_idle) words may be forgotten: no later decision changes, or it is stricter;
+//! - what is [given back](Rule::give_back) is at most what was taken, and leaves the bound that the algorithm promises
+//!   kept, counted with what requests have cost in the end.
 
 mod concurrency;
 mod divisor;
@@ -47,7 +49,7 @@ pub use token_bucket::{Refill, TokenBucket};
 pub use warm_up::{MAX_COLD_FACTOR, WarmUp};
 
 pub(super) use rule::Rule;
-pub(super) use several::Taken;
+pub(super) use several::Answer;
 
 use super::limit::MAX_DEFAULT_QUEUE;
 use super::quota::Rate;
@@ -108,6 +110,17 @@ pub(super) struct Moment {
     pub(super) due: Tick,
     /// Grows whenever a live key is forgotten: what is given back to one of another era is not its own.
     pub(super) era: u64,
+}
+
+/// What is kept of a commit, so that a part of it can be given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::limiter) struct Taken {
+    /// When it was committed, which may be a little after it was due.
+    pub(in crate::limiter) at: Tick,
+    /// The first words of the rate's chunk, as the commit left them.
+    pub(in crate::limiter) words: [u64; 2],
+    /// How much others of the same key have been given back since.
+    pub(in crate::limiter) given: u64,
 }
 
 /// How one rate stands for one key.

@@ -1,5 +1,5 @@
-use super::AlgorithmError;
 use super::divisor::Divisor;
+use super::{AlgorithmError, Taken};
 use crate::limiter::MAX_RATES;
 use crate::limiter::quota::{MAX_COUNT, Rate};
 use crate::time::{Span, Tick};
@@ -107,6 +107,26 @@ impl Pace {
             Some(whole) if rest == 0 => set_instant(chunk, whole, 0),
             Some(whole @ 1..) => set_instant(chunk, whole - 1, self.den.get() - rest),
             _ => set_instant(chunk, 0, 0),
+        }
+    }
+
+    /// Moves the instant in `chunk` back by what `cost` requests take, but not by what time has worked off since the commit
+    /// that `taken` tells of. `saved` is how far behind the clock an instant may be when somebody is counted.
+    ///
+    /// Let `x` be the instant that the commit left, and `C` what later requests were charged and have not been given back.
+    /// The instant is now at least `x + C`, less what earlier ones were given back since: at most `taken.given`. Had the
+    /// real cost been taken at once, the later ones might have found an instant behind the clock: it would now be at most
+    /// `now - saved + C`, or as much earlier as the cost is less. So what lies between may be given back, and no more.
+    pub(super) fn move_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, saved: u128, now: Tick) {
+        let left = (self.ahead(&taken.words, now) + saved).saturating_sub(self.behind(&taken.words, now));
+        let back = self.cost(cost).min(left.saturating_sub(self.cost(taken.given)));
+        if back == 0 {
+            return;
+        }
+        let ahead = self.ahead(chunk, now);
+        match ahead.checked_sub(back) {
+            Some(ahead) => self.set_ahead(chunk, now, ahead),
+            None => self.set_behind(chunk, now, self.behind(chunk, now) + back - ahead),
         }
     }
 

@@ -1,7 +1,7 @@
 use super::divisor::Divisor;
 use super::lane::Lane;
-use super::several::{Meter, Taken, take_by_steps};
-use super::{Layout, Moment, Room, Standing};
+use super::several::{Answer, Meter, take_by_steps};
+use super::{Layout, Moment, Room, Standing, Taken};
 use crate::time::{Span, Tick};
 
 /// The shape of one ring: how many were admitted in each of the last slots of one rate, for one key.
@@ -139,6 +139,16 @@ impl Ring {
         self.lane.add(counts, self.summed.remainder(*last), cost);
     }
 
+    /// Takes `cost` out of the slot that was the newest at `at`, if it still counts. A lane that is full to its brim gives
+    /// nothing back: more may have been counted in it than it holds, and nobody knows how much more.
+    pub(super) fn take_out(&self, chunk: &mut [u64], cost: u64, at: Tick) {
+        let Some((last, counts)) = chunk.split_first_mut() else { return };
+        let slot = self.slot_at(at);
+        if last.checked_sub(slot).is_some_and(|newer| newer < self.summed.get()) {
+            self.lane.take_out(counts, self.summed.remainder(slot), cost);
+        }
+    }
+
     /// How many more of cost 1 fit, and when that number grows.
     pub(super) fn standing(&self, chunk: &[u64]) -> (u64, Option<Tick>) {
         let sum = self.sum(chunk);
@@ -210,14 +220,14 @@ impl Ring {
     /// [`take`](Meter::take) with the width of the lanes known.
     #[allow(clippy::inline_always, reason = "with the width known it is half as long")]
     #[inline(always)]
-    fn take_in(&self, lane: Lane, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+    fn take_in(&self, lane: Lane, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
         Self::advance(self, chunk, moment.now);
         let Some((last, counts)) = chunk.split_first_mut() else { return take_by_steps(self, chunk, cost, moment) };
         let (newest, all) = (self.summed.remainder(*last), lane.sum_of(counts).saturating_add(cost));
         if all <= self.limit {
             lane.add(counts, newest, cost);
             let grows_at = if all == 0 { None } else { self.freed_at(lane, counts, *last, newest, 1) };
-            return Taken { room: Room::Now, standing: Standing { remaining: self.limit - all, grows_at } };
+            return Answer { room: Room::Now, standing: Standing { remaining: self.limit - all, grows_at } };
         }
         if cost != 1 {
             return take_by_steps(self, chunk, cost, moment);
@@ -225,7 +235,7 @@ impl Ring {
         match self.freed_at(lane, counts, *last, newest, all - self.limit) {
             Some(at) => {
                 let standing = Standing { remaining: 0, grows_at: Some(at) };
-                Taken { room: Room::At { at, rate: 0 }, standing }
+                Answer { room: Room::At { at, rate: 0 }, standing }
             }
             None => take_by_steps(self, chunk, cost, moment),
         }
@@ -281,12 +291,16 @@ impl Meter for Ring {
     }
 
     #[inline]
-    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
         match self.lane {
             Lane::U8 => self.take_in(Lane::U8, chunk, cost, moment),
             Lane::U16 => self.take_in(Lane::U16, chunk, cost, moment),
             _ => self.take_in(self.lane, chunk, cost, moment),
         }
+    }
+
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
+        self.take_out(chunk, cost, taken.at);
     }
 
     #[inline]

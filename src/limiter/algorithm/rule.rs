@@ -1,8 +1,9 @@
-use super::several::{Several, Taken};
+use super::several::{Answer, Several};
 use super::{
-    Algorithm, Layout, Moment, Penalty, Room, Standing, concurrency, fixed_window, gcra, ring, sliding_counter,
+    Algorithm, Layout, Moment, Penalty, Room, Standing, Taken, concurrency, fixed_window, gcra, ring, sliding_counter,
     sliding_log, sliding_window, token_bucket, turns, warm_up,
 };
+use crate::limiter::MAX_RATES;
 use crate::time::{Span, Tick};
 
 /// An algorithm with the layout of its state: what the table, the queues and the policy work with.
@@ -155,7 +156,7 @@ impl Rule {
     /// be advanced before.
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
     #[inline(always)]
-    pub(in crate::limiter) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<Taken> {
+    pub(in crate::limiter) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<Answer> {
         with_rates!(self, rates => rates.take(state, cost, moment))
     }
 
@@ -191,6 +192,23 @@ impl Rule {
     /// Gives back what was taken under `era`; nothing if the state is of another one.
     pub(in crate::limiter) fn release(&self, state: &mut [u64], cost: u64, era: u64) {
         with_rates!(self, rates => rates.release(state, cost, era));
+    }
+
+    /// The first words of each rate, which [`give_back`](Self::give_back) asks for as a commit left them.
+    pub(in crate::limiter) fn first_words(&self, state: &[u64]) -> [[u64; 2]; MAX_RATES] {
+        with_rates!(self, rates => rates.first_words(state))
+    }
+
+    /// Gives `cost` of an earlier commit back, as of `now`, which `state` was advanced to; `taken` is that commit, for each
+    /// of the rates.
+    pub(in crate::limiter) fn give_back(
+        &self,
+        state: &mut [u64],
+        cost: u64,
+        taken: impl Iterator<Item = Taken>,
+        now: Tick,
+    ) {
+        with_rates!(self, rates => rates.give_back(state, cost, taken, now));
     }
 
     /// How a rate stands, as of `now`, which `state` was advanced to.

@@ -1,7 +1,8 @@
 use std::fmt::Debug;
 
 use super::penalty::Penalty;
-use super::{Layout, Moment, Room, Standing};
+use super::{Layout, Moment, Room, Standing, Taken};
+use crate::limiter::MAX_RATES;
 use crate::time::{Span, Tick};
 
 /// One rate of one algorithm: how its state is kept in a chunk of a key's words, and asked.
@@ -38,10 +39,17 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// Gives back what was taken under `era`.
     fn release(&self, _chunk: &mut [u64], _cost: u64, _era: u64) {}
 
+    /// Gives back `cost` of what was `taken`, because the request has cost so much less.
+    ///
+    /// Never more than leaves the key where it would be if the real cost had been taken at once: what time has worked off
+    /// or refilled meanwhile is not given back again. Only windows and periods that a request has opened stay where they
+    /// are, although it has cost nothing in the end. Less is allowed, and is stricter; so is nothing, which is the default.
+    fn give_back(&self, _chunk: &mut [u64], _cost: u64, _taken: &Taken, _now: Tick) {}
+
     /// Takes `cost` if it fits, and says what remains: the questions and the commit above in one, for the many requests
     /// with which nothing else is to be done. An algorithm that is asked very often may answer them together.
     #[inline]
-    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
         take_by_steps(self, chunk, cost, moment)
     }
 
@@ -94,18 +102,18 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
 
 /// [`Meter::take`], a question after the other.
 #[inline(never)]
-pub(super) fn take_by_steps<M: Meter>(rate: &M, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+pub(super) fn take_by_steps<M: Meter>(rate: &M, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
     rate.advance(chunk, moment.now);
     let room = rate.room(chunk, cost, moment.now);
     if room == Room::Now {
         rate.commit(chunk, cost, moment);
     }
-    Taken { room, standing: rate.standing(chunk, moment.now) }
+    Answer { room, standing: rate.standing(chunk, moment.now) }
 }
 
 /// What became of a cost that was to be taken at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::limiter) struct Taken {
+pub(in crate::limiter) struct Answer {
     /// [`Room::Now`]: it was taken.
     pub(in crate::limiter) room: Room,
     /// How the rate stands afterwards.
@@ -191,7 +199,7 @@ impl<M: Meter> Several<M> {
     /// For a [single](Self::is_single) rate.
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
     #[inline(always)]
-    pub(super) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<Taken> {
+    pub(super) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<Answer> {
         Some(self.0.first()?.take(state, cost, moment))
     }
 
@@ -201,6 +209,25 @@ impl<M: Meter> Several<M> {
 
     pub(super) fn release(&self, state: &mut [u64], cost: u64, era: u64) {
         self.each_chunk(state, |rate, chunk| rate.release(chunk, cost, era));
+    }
+
+    /// The first words of each rate's chunk.
+    pub(super) fn first_words(&self, state: &[u64]) -> [[u64; 2]; MAX_RATES] {
+        let mut all = [[0; 2]; MAX_RATES];
+        for (first, (_, chunk)) in all.iter_mut().zip(self.chunks(state)) {
+            for (to, from) in first.iter_mut().zip(chunk) {
+                *to = *from;
+            }
+        }
+        all
+    }
+
+    pub(super) fn give_back(&self, mut state: &mut [u64], cost: u64, taken: impl Iterator<Item = Taken>, now: Tick) {
+        for (rate, taken) in self.0.iter().zip(taken) {
+            let Some((chunk, rest)) = state.split_at_mut_checked(rate.words()) else { return };
+            rate.give_back(chunk, cost, &taken, now);
+            state = rest;
+        }
     }
 
     pub(super) fn counts_refused(&self) -> bool {

@@ -1,7 +1,7 @@
 use super::pace::checked;
 use super::ring::Ring;
 use super::several::Meter;
-use super::{AlgorithmError, Layout, Moment, Room, Standing};
+use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken};
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
 
@@ -106,6 +106,10 @@ impl Meter for Counter {
     #[inline]
     fn commit(&self, chunk: &mut [u64], cost: u64, _: Moment) {
         self.0.commit(chunk, cost);
+    }
+
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
+        self.0.take_out(chunk, cost, taken.at);
     }
 
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing {

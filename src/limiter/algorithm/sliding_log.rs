@@ -1,6 +1,6 @@
 use super::pace::{LONGEST, checked};
 use super::several::Meter;
-use super::{AlgorithmError, Layout, Moment, Room, Standing};
+use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken};
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
 
@@ -60,7 +60,8 @@ impl SlidingLog {
 
 /// One rate: a ring of `limit` stamps behind a word that says where the next one goes, which is where the oldest is.
 ///
-/// A stamp is the instant at which it leaves, so that a free place, zero, is one that has left.
+/// A stamp is the instant at which it leaves, so that a free place, zero, is one that has left. The highest bit of the
+/// first word is [`LOST`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::limiter) struct Stamps {
     limit: u64,
@@ -69,13 +70,23 @@ pub(in crate::limiter) struct Stamps {
     count_refused: bool,
 }
 
+/// Stamps were written over before they had left, because more was counted than there was room for. How many is not known,
+/// so none is taken out. The next entry that finds room ends it: by then the oldest stamp has left, and with it all that
+/// are as old as those that were lost.
+const LOST: u64 = 1 << 63;
+
 impl Stamps {
     /// When the `nth` oldest stamp, from 0, leaves.
     #[inline]
     fn leaves(&self, chunk: &[u64], nth: u64) -> Tick {
-        let oldest = chunk.first().copied().unwrap_or(0);
-        let place = (oldest + nth) % self.limit.max(1);
-        Tick::from_nanos(chunk.get(1 + place as usize).copied().unwrap_or(0))
+        Tick::from_nanos(chunk.get(self.place(chunk, nth)).copied().unwrap_or(0))
+    }
+
+    /// Which word is the `nth` oldest stamp.
+    #[inline]
+    fn place(&self, chunk: &[u64], nth: u64) -> usize {
+        let oldest = chunk.first().copied().unwrap_or(0) & !LOST;
+        1 + ((oldest + nth) % self.limit.max(1)) as usize
     }
 
     /// From when `min_difference` allows another one.
@@ -86,22 +97,49 @@ impl Stamps {
     }
 
     fn live(&self, chunk: &[u64], now: Tick) -> u64 {
+        self.limit - self.left_by(chunk, now)
+    }
+
+    /// How many places are free at `at`, or hold a stamp that leaves by then.
+    fn left_by(&self, chunk: &[u64], at: Tick) -> u64 {
         // Oldest first, they leave in order: the first that has not left is found by halving.
         let (mut left, mut live) = (0, self.limit);
         while left < live {
             let middle = left.midpoint(live);
-            if self.leaves(chunk, middle) <= now { left = middle + 1 } else { live = middle }
+            if self.leaves(chunk, middle) <= at { left = middle + 1 } else { live = middle }
         }
-        self.limit - left
+        left
     }
 
     fn enter(&self, chunk: &mut [u64], count: u64, leaves: Tick) {
-        let Some((next, stamps)) = chunk.split_first_mut() else { return };
+        let Some((word, stamps)) = chunk.split_first_mut() else { return };
+        if count == 0 {
+            return;
+        }
+        let now = (leaves - self.window).as_nanos();
+        let mut next = *word & !LOST;
+        let mut lost = count > self.limit;
         for _ in 0..count.min(self.limit) {
-            if let Some(stamp) = stamps.get_mut(*next as usize) {
+            if let Some(stamp) = stamps.get_mut(next as usize) {
+                lost |= *stamp > now;
                 *stamp = leaves.as_nanos();
             }
-            *next = if *next + 1 >= self.limit { 0 } else { *next + 1 };
+            next = if next + 1 >= self.limit { 0 } else { next + 1 };
+        }
+        *word = if lost { next | LOST } else { next };
+    }
+
+    /// Takes `count` of the stamps out that leave at `leaves`: the older ones move up, and the oldest places are free.
+    fn take_out(&self, chunk: &mut [u64], count: u64, leaves: Tick) {
+        let end = self.left_by(chunk, leaves);
+        let first = self.left_by(chunk, leaves - Span::from_nanos(1));
+        let gone = count.min(end - first);
+        for nth in (0..end).rev() {
+            let (from, to) = (nth.checked_sub(gone), self.place(chunk, nth));
+            let stamp = from.map_or(0, |from| self.leaves(chunk, from).as_nanos());
+            if let Some(place) = chunk.get_mut(to) {
+                *place = stamp;
+            }
         }
     }
 }
@@ -139,6 +177,13 @@ impl Meter for Stamps {
     #[inline]
     fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment) {
         self.enter(chunk, cost, moment.now + self.window);
+    }
+
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
+        // Also where they have left already: they may keep others at a distance still.
+        if cost > 0 && chunk.first().is_some_and(|word| word & LOST == 0) {
+            self.take_out(chunk, cost, taken.at + self.window);
+        }
     }
 
     fn counts_refused(&self) -> bool {

@@ -1,7 +1,7 @@
 use super::ring::Ring;
 use super::several::Meter;
 use super::timer_wheel::slots_for;
-use super::{AlgorithmError, Bound, Layout, Moment, Room, Standing};
+use super::{AlgorithmError, Bound, Layout, Moment, Room, Standing, Taken};
 use crate::limiter::MAX_RATES;
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
@@ -116,6 +116,10 @@ impl Meter for CappedRing {
     #[inline]
     fn commit(&self, chunk: &mut [u64], cost: u64, _: Moment) {
         self.ring.commit(chunk, cost);
+    }
+
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
+        self.ring.take_out(chunk, cost, taken.at);
     }
 
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing {

@@ -1,7 +1,7 @@
 use super::gcra::Credit;
 use super::pace::{check_burst, checked};
-use super::several::{Meter, Taken, take_by_steps};
-use super::{AlgorithmError, Layout, Moment, Room, Standing, in_time};
+use super::several::{Answer, Meter, take_by_steps};
+use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
 
@@ -119,6 +119,14 @@ impl Periods {
         let began = if missing == 0 { due } else { began };
         Self::set(chunk, began, missing.saturating_add(cost));
     }
+
+    /// Puts tokens back, but none that the periods since have brought back already. What is still missing of those that the
+    /// commit left missing may have been put back for others meanwhile. Periods stay where they are.
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+        let still_missing = self.as_of(&taken.words, now).1.saturating_sub(taken.given);
+        let (began, missing) = self.as_of(chunk, now);
+        Self::set(chunk, began, missing.saturating_sub(cost.min(still_missing)));
+    }
 }
 
 impl Meter for Bucket {
@@ -166,10 +174,17 @@ impl Meter for Bucket {
 
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
     #[inline(always)]
-    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Taken {
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
         match self {
             Self::Greedy(credit) => credit.take(chunk, cost, moment),
             Self::Interval(_) => take_by_steps(self, chunk, cost, moment),
+        }
+    }
+
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+        match self {
+            Self::Greedy(credit) => credit.give_back(chunk, cost, taken, now),
+            Self::Interval(periods) => periods.give_back(chunk, cost, taken, now),
         }
     }
 

@@ -1,6 +1,6 @@
 use super::pace::Pace;
 use super::several::Meter;
-use super::{Layout, Moment, Room, Standing, in_time};
+use super::{Layout, Moment, Room, Standing, Taken, in_time};
 use crate::limiter::quota::{MAX_COUNT, Rate};
 use crate::time::{Span, Tick};
 
@@ -70,6 +70,10 @@ impl Meter for Turns {
     fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment) {
         let debt = self.pace.ahead(chunk, moment.due) + self.pace.cost(cost);
         self.set(chunk, moment.due, debt, self.savings(chunk, moment.due));
+    }
+
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+        self.pace.move_back(chunk, cost, taken, self.saved, now);
     }
 
     /// What is saved up in whole requests, and one more if it is somebody's turn.

@@ -20,6 +20,9 @@ const LONGEST: Span = Span::from_secs(3_600);
 /// its fingerprint. **Choose it** before a server with cold caches. **Source**: Guava, `SmoothRateLimiter.
 /// SmoothWarmingUp`. A key never seen is cold.
 ///
+/// What a request took and did not cost in the end is not given back: how cold the key was before is not kept, and a key
+/// that is too warm would be let through too fast.
+///
 /// Guava stores permits; what is kept here is their mirror in time, how long the key would have to rest to be cold
 /// again. In it the interval between requests falls on a straight line from `cold_factor x W / L` (cold) to `W / L`,
 /// so that the time a request costs is a difference of two squares, in whole numbers of 2^-16 ns: no floating point,

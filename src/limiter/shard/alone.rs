@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::super::algorithm::{Moment, Room, Taken};
+use super::super::algorithm::{Answer, Moment, Room};
 use super::super::key::Fingerprint;
 use super::{CHECKS_PER_SWEEP, Shard};
 use crate::time::{Span, Tick};
@@ -37,7 +37,7 @@ impl Shard {
         let at = self.table.find(key)?;
         self.latest = self.latest.max(now);
         let moment = Moment { now: self.latest, due: now, era: self.era };
-        let Taken { room, standing } = params.rule.take(self.table.state_mut(at), cost, moment)?;
+        let Answer { room, standing } = params.rule.take(self.table.state_mut(at), cost, moment)?;
         let (quota, window) = params.quota;
         let alone = match room {
             Room::Now => {

@@ -3,6 +3,7 @@
 mod algorithms;
 mod alone;
 mod concurrency;
+mod corrections;
 mod goldens;
 mod later;
 mod penalty;
@@ -62,7 +63,7 @@ pub(super) fn one(spec: LimitSpec) -> (Arc<Limit>, Arc<Policy>) {
 }
 
 pub(super) fn asks(name: u64, cost: u64) -> [Ask; MAX_LIMITS] {
-    [Ask { key: Some(key(name)), cost, later: false }; MAX_LIMITS]
+    [Ask { key: Some(key(name)), cost, counting: Counting::AtOnce }; MAX_LIMITS]
 }
 
 pub(super) fn check(policy: &Arc<Policy>, name: u64, cost: u64, now: Tick) -> Verdict {

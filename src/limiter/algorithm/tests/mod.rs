@@ -1,5 +1,6 @@
 //! Every algorithm against a naive oracle: the list of what was admitted, searched from end to end.
 
+mod corrections;
 mod oracles;
 mod reload;
 mod warm_up;

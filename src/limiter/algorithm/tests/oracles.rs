@@ -97,6 +97,47 @@ impl Case {
         })
     }
 
+    /// Whether a cost fits behind a log of what requests have really cost. Of an interval bucket, whose periods begin with
+    /// requests whatever those cost in the end, only the bound is known; windows that open are [others](Self::windows).
+    pub(super) fn fits_by_real_costs(&self, log: &Log, cost: u64, now: u64) -> bool {
+        self.oracles.iter().all(|oracle| match *oracle {
+            Oracle::Periods { limit, window, burst } => {
+                let mut since = cost;
+                cost <= burst
+                    && log.iter().rev().all(|(at, cost)| {
+                        since += cost;
+                        since <= burst + limit * (1 + (now - at) / window)
+                    })
+            }
+            Oracle::Opened { .. } => true,
+            // What has cost nothing leaves no stamp.
+            Oracle::Stamps { .. } => {
+                oracle.fits(&log.iter().copied().filter(|(_, cost)| *cost > 0).collect(), cost, now)
+            }
+            _ => oracle.fits(log, cost, now),
+        })
+    }
+
+    /// Of a fixed window for each key: limit and length, for each rate.
+    pub(super) fn windows(&self) -> Vec<(u64, u64)> {
+        let opened = |oracle: &Oracle| match *oracle {
+            Oracle::Opened { limit, window } => Some((limit, window)),
+            _ => None,
+        };
+        self.oracles.iter().filter_map(opened).collect()
+    }
+
+    /// Whether it then says just when it fits, and not only when it does not.
+    pub(super) fn corrects_exactly(&self) -> bool {
+        let exact = |oracle: &Oracle| {
+            matches!(
+                oracle,
+                Oracle::Aligned { .. } | Oracle::Slots { .. } | Oracle::Counter { .. } | Oracle::Stamps { .. }
+            )
+        };
+        self.oracles.iter().all(exact)
+    }
+
     /// A forgotten key comes back poorer.
     pub(super) fn forgets_more_strictly(&self) -> bool {
         self.oracles.iter().any(|oracle| matches!(oracle, Oracle::Guava { max_burst: 1.., .. }))
@@ -285,6 +326,22 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
         5 => leaky(&rates),
         6 => log(&rates, span),
         _ => window(&slotted(&rates), some),
+    })
+}
+
+/// Timer wheels of each bound.
+pub(super) fn wheels() -> impl Strategy<Value = Case> {
+    let bound = prop_oneof![Just(Bound::Slot), Just(Bound::Sliding), Just(Bound::Strict)];
+    (rates(), bound).prop_map(|(rates, bound)| {
+        let rates = slotted(&rates);
+        let wheel = TimerWheel::new(&rates, None, bound).unwrap();
+        let oracle = |(index, rate): (usize, &Rate)| {
+            let slots = u64::from(wheel.slots_of(index).unwrap());
+            let (limit, slot) = (rate.limit(), rate.window().as_nanos() / slots);
+            Oracle::Slots { limit, slot, slots: slots + u64::from(bound == Bound::Strict), cap: limit }
+        };
+        let oracles = rates.iter().enumerate().map(oracle).collect();
+        Case { algorithm: Algorithm::TimerWheel(wheel), oracles, scale: 100_000 }
     })
 }
 

@@ -1,0 +1,138 @@
+//! What a request has reserved by its estimated cost, until its real one is known.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::atomic::AtomicU64;
+
+use super::Shard;
+use crate::limiter::MAX_RATES;
+use crate::limiter::algorithm::Taken;
+use crate::limiter::key::Fingerprint;
+use crate::limiter::queue::{FingerprintHasher, Wakers};
+use crate::time::Tick;
+
+/// What one request has reserved; its permit holds it. It is to be handed in once: to [`Shard::correct`], or to
+/// [`Shard::let_stand`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::limiter) struct Reserved {
+    /// When it was counted.
+    at: Tick,
+    /// The first words of each rate just after.
+    words: [[u64; 2]; MAX_RATES],
+    account: u64,
+    /// What the account had been given back by then.
+    given: u128,
+}
+
+/// An account for each key of a shard of which somebody has reserved something: as many as there are requests in flight
+/// at most. It goes when the last of them is settled, or when the key's counts are forgotten or rebuilt: then nothing is
+/// given back, because nobody knows what of it is still there.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    accounts: HashMap<Fingerprint, Account, BuildHasherDefault<FingerprintHasher>>,
+    opened: u64,
+}
+
+#[derive(Debug)]
+struct Account {
+    /// Tells it from those that the key had before.
+    number: u64,
+    /// Reservations that are not settled.
+    open: u64,
+    /// What was given back to the key since it was opened, in cost.
+    given: u128,
+}
+
+/// Room for so many accounts is kept when there are none.
+const KEPT: usize = 64;
+
+impl Shard {
+    /// Remembers what was just committed to the record `at`.
+    pub(in crate::limiter) fn reserve(&mut self, key: Fingerprint, at: usize) -> Reserved {
+        let (account, given) = self.ledger.open(key);
+        let words = self.params.rule.first_words(self.table.state(at));
+        Reserved { at: self.latest, words, account, given }
+    }
+
+    /// A request that was counted as `estimate` has cost `real`. What is missing is [counted](Self::count), whether there
+    /// is room or not; what is too much is given back, as far as it is still held against the key.
+    pub(in crate::limiter) fn correct(
+        &mut self,
+        key: Fingerprint,
+        reserved: &Reserved,
+        (estimate, real): (u64, u64),
+        now: Tick,
+        keys: &AtomicU64,
+    ) -> Wakers {
+        let back = estimate.saturating_sub(real);
+        let given = self.ledger.settle(key, reserved, back);
+        if real > estimate {
+            return self.count(key, real - estimate, now, keys);
+        }
+        let (Some(given), Some(at), 1..) = (given, self.table.find(key), back) else { return Wakers::default() };
+        self.latest = self.latest.max(now);
+        let (rule, state) = (&self.params.rule, self.table.state_mut(at));
+        rule.advance(state, self.latest);
+        let taken = reserved.words.iter().map(|words| Taken { at: reserved.at, words: *words, given });
+        rule.give_back(state, back, taken, self.latest);
+        self.queues.stir(key)
+    }
+
+    /// What a request has reserved stays counted.
+    pub(in crate::limiter) fn let_stand(&mut self, key: Fingerprint, reserved: &Reserved) {
+        let _ = self.ledger.settle(key, reserved, 0);
+    }
+}
+
+impl Ledger {
+    /// The number of the key's account, with one more reservation in it, and what it has been given back.
+    fn open(&mut self, key: Fingerprint) -> (u64, u128) {
+        let Self { accounts, opened } = self;
+        let account = accounts.entry(key).or_insert_with(|| {
+            *opened = opened.wrapping_add(1);
+            Account { number: *opened, open: 0, given: 0 }
+        });
+        account.open += 1;
+        (account.number, account.given)
+    }
+
+    /// Ends a reservation, of which `back` is given back; answers what others of the key have been given back since it was
+    /// made. `None` if its account is gone.
+    fn settle(&mut self, key: Fingerprint, reserved: &Reserved, back: u64) -> Option<u64> {
+        let account = self.accounts.get_mut(&key).filter(|account| account.number == reserved.account)?;
+        let given = account.given.saturating_sub(reserved.given);
+        account.given = account.given.saturating_add(u128::from(back));
+        account.open = account.open.saturating_sub(1);
+        if account.open == 0 {
+            self.accounts.remove(&key);
+            self.shrink();
+        }
+        Some(u64::try_from(given).unwrap_or(u64::MAX))
+    }
+
+    /// The key's counts are forgotten.
+    pub(super) fn forget(&mut self, key: Option<Fingerprint>) {
+        if let (false, Some(key)) = (self.accounts.is_empty(), key) {
+            self.accounts.remove(&key);
+        }
+    }
+
+    /// The counts of all keys are forgotten or rebuilt.
+    pub(super) fn clear(&mut self) {
+        self.accounts.clear();
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        if self.accounts.is_empty() && self.accounts.capacity() > KEPT {
+            self.accounts = HashMap::default();
+        }
+    }
+}
+
+#[cfg(test)]
+impl Shard {
+    pub(in crate::limiter) fn holds_no_accounts(&self) -> bool {
+        self.ledger.accounts.is_empty()
+    }
+}
