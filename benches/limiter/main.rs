@@ -184,7 +184,7 @@ fn growth<S: Subject>(name: &str, count: u64) {
 }
 
 /// New keys without end, one check each, over a table that is full.
-fn flood(on_full: OnFull, keys: u64, count: u64) {
+fn flood(name: &str, on_full: OnFull, keys: u64, count: u64) {
     let clock = Clock::system();
     let gcra = Gcra::new(&["1/h".parse().expect("a rate")], None).expect("a rate");
     let ours = Ours::new(Algorithm::Gcra(gcra), keys, on_full);
@@ -196,31 +196,70 @@ fn flood(on_full: OnFull, keys: u64, count: u64) {
             full = resident();
         }
         let now = START + Span::from_nanos(index);
-        admitted += u64::from(ours.ask(ours.fingerprint(name(index)), now, &mut report));
+        admitted += u64::from(ours.ask(ours.fingerprint(subjects::name(index)), now, &mut report));
     }
     let nanos = clock.now().since(started).as_nanos() as f64 / count as f64;
     let (stats, grown) = (ours.limit.stats(), resident().saturating_sub(full));
     println!(
         "{:<14}{count:>12}{:>12}{admitted:>12}{nanos:>10.1}{:>12.1}",
-        format!("{on_full:?}"),
+        name,
         stats.keys,
         grown as f64 / 1024.0 / 1024.0
     );
     assert!(stats.keys <= keys, "more keys than the bound");
+    assert!(grown < 8 << 20, "memory grows with the keys that come");
 }
 
-/// `name:count` of `LIMITER_BENCH_TIMES`.
-fn only(wish: &str) {
-    let (name, times) = wish.split_once(':').expect("LIMITER_BENCH_TIMES is a name, a colon and a number");
+/// A part of this in a process of its own, which begins with no memory that others have used.
+fn alone(part: &str, wish: &str) {
+    let this = std::env::current_exe().expect("the path of this program");
+    let status = std::process::Command::new(this).env(part, wish).status().expect("it starts again");
+    assert!(status.success(), "{part}={wish} failed");
+}
+
+/// `name:count`.
+fn wish(text: &str) -> (&str, u64) {
+    let (name, count) = text.split_once(':').expect("a name, a colon and a number");
+    (name, count.parse().expect("a number after the colon"))
+}
+
+fn growth_of((name, count): (&str, u64)) {
+    match name {
+        "timer-wheel" => growth::<Wheel>(name, count),
+        "gcra" => growth::<Cells>(name, count),
+        "token-bucket" => growth::<Tokens>(name, count),
+        "governor" => growth::<Governor>(name, count),
+        _ => growth::<Naive>(name, count),
+    }
+}
+
+fn flood_of((name, count): (&str, u64)) {
+    let on_full = match name {
+        "allow" => OnFull::Allow,
+        "refuse" => OnFull::Refuse,
+        _ => OnFull::EvictOldest,
+    };
+    flood(name, on_full, 1_000_000, count);
+}
+
+/// That case as often, and nothing else.
+fn only((name, times): (&str, u64)) {
     let quotas = if name.ends_with("refused") { Quotas::One } else { Quotas::Hundred };
     let name = name.trim_end_matches(" refused").trim_end_matches(" admitted");
     let mut case = cases(quotas, 1_000).into_iter().find(|(known, _)| *known == name).expect("the name of a case");
-    case.1(times.parse().expect("a number of times"));
+    case.1(times);
 }
 
 fn main() {
-    if let Ok(wish) = std::env::var("LIMITER_BENCH_TIMES") {
-        return only(&wish);
+    let part = |name: &str| std::env::var(name).ok();
+    if let Some(text) = part("LIMITER_BENCH_TIMES") {
+        return only(wish(&text));
+    }
+    if let Some(text) = part("LIMITER_BENCH_GROWTH") {
+        return growth_of(wish(&text));
+    }
+    if let Some(text) = part("LIMITER_BENCH_FLOOD") {
+        return flood_of(wish(&text));
     }
     let sizes = std::env::var("LIMITER_BENCH_KEYS").unwrap_or_else(|_| "1000,1000000,10000000".into());
     let sizes: Vec<u64> = sizes.split(',').map(|size| size.parse().expect("a number of keys")).collect();
@@ -229,18 +268,16 @@ fn main() {
     table("million checks/s, two threads", &sizes, cases_by_two, |nanos| 1e3 / nanos);
     println!("\n{:<20}{:>12}{:>10}   worst inserts, ms", "growth to", "keys", "B a key");
     for &size in sizes.iter().filter(|size| **size >= 100_000) {
-        growth::<Wheel>("timer-wheel", size);
-        growth::<Cells>("gcra", size);
-        growth::<Tokens>("token-bucket", size);
-        growth::<Governor>("governor", size);
-        growth::<Naive>("mutex and map", size);
+        for name in ["timer-wheel", "gcra", "token-bucket", "governor", "mutex and map"] {
+            alone("LIMITER_BENCH_GROWTH", &format!("{name}:{size}"));
+        }
     }
     let largest = sizes.iter().max().copied().unwrap_or(0);
     println!(
         "\n{:<14}{:>12}{:>12}{:>12}{:>10}{:>12}",
         "flood, on_full", "new keys", "kept", "admitted", "ns each", "MiB grown"
     );
-    for on_full in [OnFull::EvictOldest, OnFull::Allow, OnFull::Refuse] {
-        flood(on_full, 1_000_000, largest * 5);
+    for on_full in ["evict-oldest", "allow", "refuse"] {
+        alone("LIMITER_BENCH_FLOOD", &format!("{on_full}:{}", largest * 5));
     }
 }
