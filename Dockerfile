@@ -7,6 +7,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY src src
 COPY benches benches
+COPY loom loom
 RUN cargo build --release --locked && strip target/release/sluicegate
 
 FROM debian:bookworm-slim

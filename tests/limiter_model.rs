@@ -4,6 +4,8 @@
 mod algorithms;
 #[path = "limiter_model/decisions.rs"]
 mod decisions;
+#[path = "limiter_model/differential.rs"]
+mod differential;
 #[path = "limiter_model/naive.rs"]
 mod naive;
 #[path = "limiter_model/reload.rs"]

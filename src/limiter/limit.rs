@@ -1,10 +1,11 @@
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{self, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 
 use super::algorithm::{Algorithm, Layout, Penalty, Rule};
 use super::key::Fingerprint;
 use super::shard::{Counts, Shard};
+use super::sync::{AtomicU64, Mutex, MutexGuard};
 use crate::time::Span;
 
 /// The longest queue per key when the configuration does not say: planning a longer one anew holds up its shard.
@@ -138,7 +139,8 @@ pub(super) enum Stance {
 impl Limit {
     /// A limit without any keys yet.
     pub fn new(spec: LimitSpec) -> Arc<Self> {
-        static CREATED: AtomicU64 = AtomicU64::new(0);
+        // std's in the models too: it outlives each of them, and orders nothing but numbers.
+        static CREATED: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         let params = Arc::new(Params::new(spec, None));
         let shards = shards_for(params.spec.max_keys, params.rule.words());
         Arc::new(Self {

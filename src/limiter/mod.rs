@@ -88,6 +88,7 @@ mod quota;
 mod report;
 mod round;
 mod shard;
+mod sync;
 mod table;
 mod ticket;
 mod verdict;

@@ -1,5 +1,3 @@
-use std::sync::MutexGuard;
-
 use super::algorithm::Standing;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
@@ -9,6 +7,7 @@ use super::policy::Policy;
 use super::queue::{Place, Waiter};
 use super::report::{QuotaLine, Report};
 use super::shard::{Asking, Opinion, Record, Shard};
+use super::sync::MutexGuard;
 use super::verdict::{Ask, Counting, Why};
 use crate::time::{Span, Tick};
 

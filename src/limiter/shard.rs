@@ -2,13 +2,14 @@ mod alone;
 mod correct;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::algorithm::{Layout, Moment, Room, Rule, Standing, TIMER_SLACK};
 use super::key::Fingerprint;
 use super::limit::{OnFull, Params, Stance};
 use super::queue::{Place, Planned, Queues, Waiter, Wakers};
+use super::sync::AtomicU64;
 use super::table::Table;
 use crate::time::{Span, Tick};
 use correct::Ledger;

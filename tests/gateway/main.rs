@@ -32,6 +32,7 @@ mod retries;
 mod size_limits;
 mod slow;
 mod sticky;
+mod stopped;
 mod support;
 mod targets;
 mod timeouts;

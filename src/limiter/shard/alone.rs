@@ -1,11 +1,10 @@
 //! The short way of a check: one limit with one rate, and nobody waits. It answers what the long way of `round` would,
-//! for a fifth of the instructions, and leaves to that whatever is not of this kind.
+//! for a third of the instructions, and leaves to that whatever is not of this kind.
 
-use std::sync::atomic::AtomicU64;
-
-use super::super::algorithm::{Answer, Moment, Room};
-use super::super::key::Fingerprint;
 use super::{CHECKS_PER_SWEEP, Shard};
+use crate::limiter::algorithm::{Answer, Moment, Room};
+use crate::limiter::key::Fingerprint;
+use crate::limiter::sync::AtomicU64;
 use crate::time::{Span, Tick};
 
 /// What the short way came to.

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::AtomicU64;
 
 use super::Shard;
 use crate::limiter::MAX_RATES;
 use crate::limiter::algorithm::Taken;
 use crate::limiter::key::Fingerprint;
 use crate::limiter::queue::{FingerprintHasher, Wakers};
+use crate::limiter::sync::AtomicU64;
 use crate::time::Tick;
 
 /// What one request has reserved; its permit holds it. It is to be handed in once: to [`Shard::correct`], or to
