@@ -1,15 +1,31 @@
 //! The limiter against naive models: a log of every admission, searched from end to end.
+//!
+//! `PROPTEST_CASES` raises how many cases each property runs.
 
 #[path = "limiter_model/algorithms.rs"]
 mod algorithms;
+#[path = "limiter_model/balances.rs"]
+mod balances;
+#[path = "limiter_model/changes.rs"]
+mod changes;
 #[path = "limiter_model/decisions.rs"]
 mod decisions;
 #[path = "limiter_model/differential.rs"]
 mod differential;
+#[path = "limiter_model/full_tables.rs"]
+mod full_tables;
+#[path = "limiter_model/mixes.rs"]
+mod mixes;
 #[path = "limiter_model/naive.rs"]
 mod naive;
+#[path = "limiter_model/oracle.rs"]
+mod oracle;
+#[path = "limiter_model/promises.rs"]
+mod promises;
 #[path = "limiter_model/reload.rs"]
 mod reload;
+#[path = "limiter_model/remaining.rs"]
+mod remaining;
 #[path = "limiter_model/several.rs"]
 mod several;
 #[path = "limiter_model/workers.rs"]
@@ -26,6 +42,13 @@ use sluicegate::time::Span;
 
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
+
+/// So many cases, or more if the environment says so.
+fn runs(cases: u32) -> ProptestConfig {
+    let config = ProptestConfig::default();
+    let asked = std::env::var("PROPTEST_CASES").map_or(0, |_| config.cases);
+    ProptestConfig { cases: cases.max(asked), ..config }
+}
 
 fn key(name: u64) -> Fingerprint {
     let mut key = KeyHasher::fixed().start();

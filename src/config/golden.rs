@@ -1510,6 +1510,89 @@ gateway.toml: 3 warnings"#;
 }
 
 #[test]
+fn waits_in_which_no_turn_comes() {
+    let text = r#"[[listener]]
+address = "127.0.0.1:8080"
+
+[[limit]]
+name = "slow"
+algorithm = "leaky-bucket"
+rate = ["10/s", "20/m"]
+
+[[limit]]
+name = "costly"
+algorithm = "leaky-bucket"
+rate = "10/s"
+max_wait = "499ms"
+cost = 5
+
+[[limit]]
+name = "hourly"
+algorithm = "leaky-bucket"
+rate = "1/2h"
+
+[[limit]]
+name = "cold"
+algorithm = "warm-up"
+rate = "10/s"
+warm_up = "10s"
+max_wait = "599ms"
+cost = 2
+
+[[route]]
+name = "all"
+limits = ["slow", "costly", "hourly", "cold"]
+respond = { status = 200 }
+"#;
+    let report = r#"
+warning: requests leave 3s apart, and wait at most 1s: of two at once one is refused
+ --> gateway.toml:7:1
+  |
+7 | rate = ["10/s", "20/m"]
+  | ^^^^
+  |
+  = help: set max_wait = "3s" or more, or a faster rate
+
+warning: requests leave 500ms apart at a cost of 5, and wait at most 499ms: of two at once one is refused
+  --> gateway.toml:13:1
+   |
+13 | max_wait = "499ms"
+   | ^^^^^^^^
+   |
+   = help: set max_wait = "500ms" or more, a smaller cost, or a faster rate
+
+warning: requests leave 2h apart, and wait at most 1s: of two at once one is refused
+  --> gateway.toml:19:1
+   |
+19 | rate = "1/2h"
+   | ^^^^
+   |
+   = help: use a faster rate
+
+warning: cold requests are up to 600ms apart at a cost of 2, and wait at most 599ms: of two at once one may be refused
+  --> gateway.toml:26:1
+   |
+26 | max_wait = "599ms"
+   | ^^^^^^^^
+   |
+   = help: set max_wait = "600ms" or more, a smaller cost, or a faster rate
+
+gateway.toml: 4 warnings"#;
+    assert_eq!(format!("\n{}", warnings(text)), report);
+    // Just long enough; those that cost what they say; and where nobody shall wait.
+    for (from, to) in [
+        ("20/m", "60/m"),
+        ("499ms", "500ms"),
+        ("cost = 5", "cost = \"content-length\""),
+        ("rate = \"1/2h\"", "rate = \"1/2h\"\nmode = \"off\""),
+        ("599ms", "600ms"),
+    ] {
+        let count = |text: &str| warnings(text).matches("warning:").count();
+        assert_eq!(count(&text.replace(from, to)), count(text) - 1, "{to}");
+    }
+}
+
+#[test]
 fn rates_that_never_refuse_anything() {
     let never = |settings: &str| {
         let text = format!(

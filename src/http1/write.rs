@@ -71,6 +71,7 @@ impl<'o> HeadWriter<'o> {
     }
 
     /// Adds a piece of a parsed head.
+    #[inline]
     pub fn piece(&mut self, piece: Piece<'_>) {
         match piece {
             Piece::Lines(lines) => self.lines(lines),

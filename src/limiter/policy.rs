@@ -93,7 +93,10 @@ impl Policy {
         round.report(timeout, report);
         match outcome {
             Outcome::Admitted(permit) => Verdict::Admitted(permit),
-            Outcome::Refused(denial) => Verdict::Refused(report.refusal(denial)),
+            Outcome::Refused(denial) => {
+                report.exhaust(denial, asks.get(denial.limit).map_or(0, |ask| ask.cost), now);
+                Verdict::Refused(report.refusal(denial))
+            }
             Outcome::Waits(wait) => Verdict::Queued(Ticket::new(self, asks, now, timeout, wait)),
         }
     }

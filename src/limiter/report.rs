@@ -101,6 +101,21 @@ impl Report {
         }
     }
 
+    /// Nothing remains on the line of a rate that sends a request of cost 1 away until later: what is stored, or how
+    /// many may wait for its room, is of no use to one whom it keeps from waiting elsewhere.
+    pub(super) fn exhaust(&mut self, denial: Denial, cost: u64, now: Tick) {
+        let Some(retry_at) = denial.retry_at.filter(|at| *at > now && cost == 1) else { return };
+        let lines = if self.spilled.is_empty() {
+            self.inline.get_mut(..usize::from(self.used)).unwrap_or_default()
+        } else {
+            &mut self.spilled
+        };
+        let about = |line: &&mut QuotaLine| (line.limit, line.rate) == (denial.limit, denial.rate);
+        if let Some(line) = lines.iter_mut().find(about).filter(|line| line.remaining > 0) {
+            (line.remaining, line.reset) = (0, Some(retry_at.since(now)));
+        }
+    }
+
     pub(super) fn note_shadow_refusal(&mut self, limit: usize) {
         self.shadow_refusals |= 1 << limit;
     }

@@ -180,7 +180,7 @@ impl<'a, const N: usize> Round<'a, N> {
         }
     }
 
-    /// Counts a refusal in each limit that refuses it itself and counts such; answers whether there was one.
+    /// Counts a refusal in each limit that refuses it itself and counts such; answers whether room comes later for that.
     fn note_refused(&mut self, timeout: Span) -> bool {
         let mut noted = false;
         for index in 0..self.policy.limits().len().min(N) {
@@ -206,13 +206,14 @@ impl<'a, const N: usize> Round<'a, N> {
     pub(super) fn report(&mut self, patience: Span, report: &mut Report) {
         for (index, (shard, opinion)) in self.shards.iter_mut().zip(&self.opinions).enumerate() {
             let (Some(shard), Some(key)) = (shard, self.asks.get(index).and_then(|ask| ask.key)) else { continue };
-            match opinion {
+            let shadowed = match *opinion {
                 Opinion::None => continue,
-                Opinion::Shadowed { wait, .. } if wait.is_none_or(|wait| wait > patience) => {
+                Opinion::Shadowed { rate, wait, .. } if wait.is_none_or(|wait| wait > patience) => {
                     report.note_shadow_refusal(index);
+                    rate
                 }
-                _ => {}
-            }
+                _ => None,
+            };
             let shadow = shard.stance() == Stance::Shadow;
             let is_one = self.asks.get(index).is_some_and(|ask| ask.cost == 1);
             let planned = opinion.blocked().filter(|_| is_one).map(|blocked| blocked.planned);
@@ -227,6 +228,9 @@ impl<'a, const N: usize> Round<'a, N> {
                     // What is stored, or how many may wait, is of no use to one who is sent away.
                     let retry_at = (planned.at - waits).max(self.now);
                     standing = Standing { remaining: 0, grows_at: (!planned.on_release).then_some(retry_at) };
+                }
+                if is_one && shadowed == Some(rate) {
+                    standing.remaining = 0;
                 }
                 report.push(QuotaLine {
                     limit: index,

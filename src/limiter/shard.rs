@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use super::algorithm::{Layout, Moment, Room, Rule, Standing, TIMER_SLACK};
+use super::algorithm::{Layout, Moment, Noted, Room, Rule, Standing, TIMER_SLACK};
 use super::key::Fingerprint;
 use super::limit::{OnFull, Params, Stance};
 use super::queue::{Place, Planned, Queues, Waiter, Wakers};
@@ -65,6 +65,8 @@ pub(super) enum Opinion {
     /// It does not fit, but the limit is in shadow mode.
     Shadowed {
         at: Option<usize>,
+        /// The rate that has no room; `None`: the table has none.
+        rate: Option<usize>,
         /// How long it would have had to wait for room; `None`: it would have been refused at once.
         wait: Option<Span>,
     },
@@ -174,20 +176,25 @@ impl Shard {
             }
         };
         if let Some(rate) = too_costly {
-            return if enforced { Opinion::TooCostly { rate, at } } else { Opinion::Shadowed { at, wait: None } };
+            return if enforced {
+                Opinion::TooCostly { rate, at }
+            } else {
+                Opinion::Shadowed { at, rate: Some(rate), wait: None }
+            };
         }
         let queued = enforced && asking == Asking::Arrival && self.queues.has(key);
         if room != Room::Now || queued {
             return if enforced {
                 Opinion::Blocked(self.blocked(key, cost, at, queued, room))
             } else {
-                Opinion::Shadowed { at, wait: self.would_wait(room) }
+                let rate = Some(Planned::new(room, self.latest).rate());
+                Opinion::Shadowed { at, rate, wait: self.would_wait(room) }
             };
         }
         match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
             Some(record) => Opinion::Fits(record),
             None if enforced => Opinion::TableFull,
-            None => Opinion::Shadowed { at: None, wait: None },
+            None => Opinion::Shadowed { at: None, rate: None, wait: None },
         }
     }
 
@@ -270,17 +277,17 @@ impl Shard {
         self.queues.stir(key)
     }
 
-    /// Counts a request that this limit itself refused for want of room, if it counts such; answers whether it does.
+    /// Counts a request that this limit itself refused for want of room, if it counts such; answers whether room comes
+    /// later for that.
     pub(super) fn note_refused(&mut self, key: Fingerprint, at: Option<usize>, cost: u64) -> bool {
-        let counted = at.filter(|_| self.params.rule.counts_refused());
-        if let Some(at) = counted {
-            let begins = self.params.rule.note_refused(self.table.state_mut(at), cost, self.latest);
-            self.counts.blocks += u64::from(begins);
-            if begins || matches!(self.params.rule, Rule::SlidingLog(_)) {
-                self.queues.doubt(key);
-            }
+        let Some(at) = at.filter(|_| self.params.rule.counts_refused()) else { return false };
+        let noted = self.params.rule.note_refused(self.table.state_mut(at), cost, self.latest);
+        self.counts.blocks += u64::from(noted == Noted::Blocked);
+        if noted == Noted::Nothing {
+            return false;
         }
-        counted.is_some()
+        self.queues.doubt(key);
+        true
     }
 
     /// How a rate stands for a key, whose record is `at`, as of the last [`judge`](Self::judge) or

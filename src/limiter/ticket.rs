@@ -73,7 +73,10 @@ impl Ticket {
         match step {
             Step::Admitted(permit) => Attempt::Admitted(permit),
             Step::Pending(wake_at) => Attempt::Pending { wake_at },
-            Step::Over(denial) => Attempt::TimedOut(report.refusal(denial)),
+            Step::Over(denial) => {
+                report.exhaust(denial, asks.get(denial.limit).map_or(0, |ask| ask.cost), now);
+                Attempt::TimedOut(report.refusal(denial))
+            }
         }
     }
 
@@ -121,6 +124,8 @@ impl Ticket {
         // Who has refused before has had its say in the deadline, and its own queue has a place for it.
         let fresh = obstacles.excusing(wait.refused_by, wait.limit);
         match fresh.decide(self.arrived, self.timeout, wait.deadline) {
+            // The patience of a limit whose room nobody can foresee may be over before the request comes to it.
+            Some(Decision::Wait { limit, deadline, .. }) if deadline <= now => self.end(round, wait, limit, now),
             Some(Decision::Wait { limit, planned, deadline }) => {
                 let refused_by = wait.refused_by | set;
                 if limit == wait.limit {

@@ -20,7 +20,7 @@ use super::relay::{Afterwards, MAX_DISCARD};
 use super::scratch::{Lent, Scratch};
 use super::worker::Worker;
 use crate::admission::RequestView;
-use crate::http1::{Fault, Form, Known, Piece, Request, Response, Side};
+use crate::http1::{Fault, Form, Known, Request, Response, Side};
 use crate::time::{Span, Tick};
 
 /// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
@@ -357,7 +357,7 @@ impl RequestView for Request<'_> {
 
 impl Fields for Request<'_> {
     fn copy<'f>(&'f self, sink: &mut impl Sink, keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
-        self.copy_fields(keep, |piece| put_piece(sink, piece));
+        self.copy_fields(keep, |piece| sink.put_piece(piece));
     }
 
     fn nominated(&self) -> impl Iterator<Item = &[u8]> {
@@ -367,17 +367,10 @@ impl Fields for Request<'_> {
 
 impl Fields for Response<'_> {
     fn copy<'f>(&'f self, sink: &mut impl Sink, keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
-        self.copy_fields(keep, |piece| put_piece(sink, piece));
+        self.copy_fields(keep, |piece| sink.put_piece(piece));
     }
 
     fn nominated(&self) -> impl Iterator<Item = &[u8]> {
         Response::nominated(self)
-    }
-}
-
-fn put_piece(sink: &mut impl Sink, piece: Piece<'_>) {
-    match piece {
-        Piece::Lines(lines) => sink.put_lines(lines),
-        Piece::Field(name, value) => sink.put(name, value),
     }
 }

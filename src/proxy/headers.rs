@@ -5,7 +5,7 @@
 //! `Transfer-Encoding` are cut too: whoever writes the message frames it anew. Each field costs the same few steps,
 //! whatever its name, and nothing is allocated but for what few messages hold.
 
-use crate::http1::{Known, is_name};
+use crate::http1::{Known, Piece, is_name};
 
 /// The fields of a message, in order, as they were received.
 pub trait Fields {
@@ -26,8 +26,12 @@ pub trait Sink {
         self.put(name, &parts.concat());
     }
 
-    /// Adds field lines as they stand in an HTTP/1 head: `name: value` and CRLF, each with that one space.
-    fn put_lines(&mut self, lines: &[u8]) {
+    /// Adds a piece of an HTTP/1 head: field lines as they stand there, or a field.
+    fn put_piece(&mut self, piece: Piece<'_>) {
+        let lines = match piece {
+            Piece::Field(name, value) => return self.put(name, value),
+            Piece::Lines(lines) => lines,
+        };
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             let line = line.trim_ascii_end();
             let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
@@ -358,7 +362,7 @@ mod tests {
                     let _ = write!(run, "{name}: {value}\r\n");
                 }
             }
-            sink.put_lines(run.as_bytes());
+            sink.put_piece(Piece::Lines(run.as_bytes()));
         }
 
         fn nominated(&self) -> impl Iterator<Item = &[u8]> {

@@ -5,7 +5,7 @@ use super::exchange::Exchange;
 use super::headers::{self, Sink};
 use super::relay::{MAX_DISCARD, Relay, begin_download};
 use super::scratch::Scratch;
-use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Request, Version, write_chunk_head};
+use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Piece, Request, Version, write_chunk_head};
 
 /// Passes an interim response on (RFC 9110, 15.2).
 pub fn write_interim(exchange: &mut Exchange, length: usize) {
@@ -137,8 +137,9 @@ impl Sink for HeadWriter<'_> {
         self.joined(name, parts);
     }
 
-    fn put_lines(&mut self, lines: &[u8]) {
-        self.lines(lines);
+    #[inline]
+    fn put_piece(&mut self, piece: Piece<'_>) {
+        self.piece(piece);
     }
 
     fn has(&self, lower_name: &[u8]) -> bool {

@@ -159,3 +159,45 @@ fn the_counts_of_each_limit_balance() {
     assert!(same(0.0, count("wide", "queued") + count("wide", "admitted-later")));
     assert!(count("slow", "admitted-later") > 0.5);
 }
+
+/// A limit is replaced under its name while some wait for it: they end, and the figures of before go on.
+#[test]
+fn the_waiters_of_a_replaced_limit_stay_in_the_balance() {
+    let of = |limit: &str| waiting(limit).replace("[[route]]", "[[route]]\ntimeout = \"2h\"");
+    let slow = "rate = \"1/10m\"\nmax_wait = \"1h\"\nmax_queue = 3";
+    let another_algorithm = of(&format!("algorithm = \"gcra\"\n{slow}"));
+    let another_key = of(slow).replace("\"global\"", "\"client-ip\"");
+    for replaced in [another_algorithm, another_key] {
+        let gateway = Gateway::start(&of(slow));
+        let decisions = |decision: &str, count: f64| {
+            let label = format!("decision=\"{decision}\"");
+            gateway.wait_metric("sluicegate_limit_decisions_total", &["limit=\"l\"", &label], count);
+        };
+        assert_eq!(get(gateway.address(), "/").status, 200);
+        let mut waiters: Vec<Client> = (0..3).map(|_| Client::connect(gateway.address())).collect();
+        for waiter in &mut waiters {
+            waiter.send("GET", "/", &[], b"");
+        }
+        gateway.wait_metric("sluicegate_limit_waiting", &[], 3.0);
+        drop(waiters.remove(0));
+        gateway.wait_metric("sluicegate_limit_waiting", &[], 2.0);
+        assert_eq!(gateway.reload(&replaced).status, 200);
+        for waiter in &mut waiters {
+            let answer = waiter.read_answer(false).unwrap();
+            assert!(answer.status == 429 && answer.text().contains("in vain"), "{}", answer.text());
+        }
+        // Queued: cancelled, waited in vain, and nobody waits.
+        for (decision, count) in [("queued", 3.0), ("cancelled", 1.0), ("wait-timeout", 2.0), ("admitted-later", 0.0)] {
+            decisions(decision, count);
+        }
+        gateway.wait_metric("sluicegate_limit_waiting", &[], 0.0);
+        // The new one has counted nothing yet, and its waiters come on top.
+        assert_eq!(get(gateway.address(), "/").status, 200);
+        let mut waiter = Client::connect(gateway.address());
+        waiter.send("GET", "/", &[], b"");
+        gateway.wait_metric("sluicegate_limit_waiting", &[], 1.0);
+        for (decision, count) in [("admitted", 2.0), ("queued", 4.0), ("cancelled", 1.0), ("wait-timeout", 2.0)] {
+            decisions(decision, count);
+        }
+    }
+}

@@ -1,9 +1,10 @@
 use std::collections::VecDeque;
 
-use sluicegate::limiter::Bound;
+use sluicegate::limiter::{Algorithm, Bound};
 use sluicegate::time::Tick;
 
 use super::MS;
+use super::oracle::{Case, Log};
 use super::workers::End;
 
 /// A ring as the specification has it: `limit` per `summed` slots of `slot` nanoseconds.
@@ -28,7 +29,7 @@ impl NaiveRate {
         (at / self.slot + self.summed) * self.slot
     }
 
-    pub fn sum(&self, log: &[(u64, u64)], now: u64) -> u64 {
+    pub fn sum(&self, log: &Log, now: u64) -> u64 {
         log.iter().filter(|(at, _)| self.leaves(*at) > now / self.slot * self.slot).map(|(_, cost)| cost).sum()
     }
 }
@@ -36,7 +37,7 @@ impl NaiveRate {
 /// One key of one limit, as the specification has it: a log, and a queue whose plan is made anew each time.
 #[derive(Clone, Debug)]
 pub struct Naive {
-    pub rates: Vec<NaiveRate>,
+    pub case: Case,
     pub max_wait: u64,
     pub max_queue: usize,
     pub log: Vec<(u64, u64)>,
@@ -61,20 +62,16 @@ pub enum NaiveVerdict {
 }
 
 impl Naive {
-    pub fn fits(&self, log: &[(u64, u64)], cost: u64, now: u64) -> bool {
-        self.rates.iter().all(|rate| rate.sum(log, now) + cost <= rate.limit)
+    pub fn new(case: Case, max_wait: u64, max_queue: usize) -> Self {
+        Self { case, max_wait, max_queue, log: Vec::new(), queue: VecDeque::new(), now: 0 }
     }
 
-    pub fn first_room(&self, log: &[(u64, u64)], cost: u64, from: u64) -> u64 {
-        let leaving = self.rates.iter().flat_map(|rate| log.iter().map(|(at, _)| rate.leaves(*at)));
-        let mut instants: Vec<u64> = leaving.filter(|at| *at > from).collect();
-        instants.push(from);
-        instants.sort_unstable();
-        instants.into_iter().find(|at| self.fits(log, cost, *at)).expect("all leave in the end")
+    fn first_room(&self, log: &Log, cost: u64, from: u64) -> u64 {
+        self.case.first_room(log, cost, from).expect("room comes with time")
     }
 
     /// The log with everybody in the queue admitted, and when the last one is.
-    pub fn plan(&self) -> (Vec<(u64, u64)>, u64) {
+    fn plan(&self) -> (Vec<(u64, u64)>, u64) {
         let mut log = self.log.clone();
         let mut now = self.now;
         for waiter in &self.queue {
@@ -85,10 +82,10 @@ impl Naive {
     }
 
     pub fn arrive(&mut self, id: usize, cost: u64, timeout: u64) -> NaiveVerdict {
-        if self.rates.iter().any(|rate| cost > rate.limit) {
+        if self.case.is_too_costly(cost) {
             return NaiveVerdict::TooCostly;
         }
-        if self.queue.is_empty() && self.fits(&self.log, cost, self.now) {
+        if self.queue.is_empty() && self.case.fits(&self.log, cost, self.now) {
             self.log.push((self.now, cost));
             return NaiveVerdict::Admitted;
         }
@@ -131,11 +128,11 @@ impl Naive {
         !matches!(later.arrive(usize::MAX, cost, timeout), NaiveVerdict::Admitted | NaiveVerdict::Waits)
     }
 
-    /// How many more of cost 1, of one rate.
+    /// How many more of cost 1, of one rate; of a leaky bucket that lets wait, how many may wait.
     pub fn remaining(&self, rate: usize) -> u64 {
-        if !self.queue.is_empty() {
-            return 0;
+        if matches!(self.case.algorithm, Algorithm::LeakyBucket(_)) && self.max_queue > 0 {
+            return self.max_queue.saturating_sub(self.queue.len()) as u64;
         }
-        self.rates[rate].limit - self.rates[rate].sum(&self.log, self.now)
+        if self.queue.is_empty() { self.case.rates[rate].remaining(&self.log, self.now) } else { 0 }
     }
 }

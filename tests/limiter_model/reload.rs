@@ -4,7 +4,7 @@ use sluicegate::time::{Span, Tick};
 
 use super::naive::NaiveRate;
 use super::workers::Workers;
-use super::{MS, asks, bounds, one, spec, wheel};
+use super::{MS, asks, bounds, one, runs, spec, wheel};
 
 #[derive(Clone, Copy, Debug)]
 struct Setting {
@@ -82,7 +82,7 @@ impl Past {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(runs(3_000))]
 
     /// Limits, windows, slots and bounds that change under way: no admission exceeds what is in force when it happens,
     /// over real time; nobody waits past the deadline it came with; every request ends once.

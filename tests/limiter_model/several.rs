@@ -6,7 +6,7 @@ use sluicegate::time::{Span, Tick};
 
 use super::naive::NaiveRate;
 use super::workers::Workers;
-use super::{MS, asks, bounds, policy, spec, wheel};
+use super::{MS, asks, bounds, policy, runs, spec, wheel};
 
 /// Which limits a request has to pass: the first, the second, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Gate {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(runs(2_000))]
 
     /// With waiters of one limit only (the plans are exact then), a nanosecond before its retry time the same request
     /// would be refused, and at it, it is not.

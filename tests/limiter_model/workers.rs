@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
-use sluicegate::limiter::{Attempt, Permit, Report, Ticket};
+use sluicegate::limiter::{Attempt, Permit, Refusal, Report, Ticket};
 use sluicegate::time::Tick;
 
 /// Remembers that it was woken.
@@ -38,6 +38,12 @@ pub struct Workers {
     pub waiting: Vec<Waiting>,
     pub ends: Vec<End>,
     pub cancelled: usize,
+    /// Of those who got in and have not ended.
+    pub permits: Vec<(usize, Permit)>,
+    /// How many of those have ended.
+    pub ended: usize,
+    /// What those who waited in vain were told, and how all limits stood.
+    pub timeouts: Vec<(End, Refusal, Report)>,
 }
 
 impl Workers {
@@ -58,19 +64,42 @@ impl Workers {
         found.is_some()
     }
 
+    /// The request of `id` has ended, if it got in.
+    pub fn end(&mut self, id: usize) -> bool {
+        let found = self.permits.iter().position(|(known, _)| *known == id);
+        if let Some(index) = found {
+            drop(self.permits.remove(index));
+            self.ended += 1;
+            self.run_to(self.now);
+        }
+        found.is_some()
+    }
+
     pub fn run_to(&mut self, until: Tick) {
         while let Some((index, now)) = self.next(until) {
             self.now = now;
             let waiting = &mut self.waiting[index];
             let waker = Waker::from(Arc::clone(&waiting.flag));
-            let attempt = waiting.ticket.attempt(now, &waker, &mut Report::default());
-            if let Attempt::Pending { wake_at } = attempt {
-                assert!(wake_at > now, "a waiter would spin: {wake_at:?} at {now:?}");
-                waiting.wake_at = wake_at;
-                continue;
-            }
-            let waiting = self.waiting.remove(index);
-            self.ends.push(End { id: waiting.id, at: now, admitted: attempt == Attempt::Admitted(Permit::default()) });
+            let mut report = Report::default();
+            let attempt = waiting.ticket.attempt(now, &waker, &mut report);
+            let id = waiting.id;
+            let admitted = match attempt {
+                Attempt::Pending { wake_at } => {
+                    assert!(wake_at > now, "a waiter would spin: {wake_at:?} at {now:?}");
+                    waiting.wake_at = wake_at;
+                    continue;
+                }
+                Attempt::Admitted(permit) => {
+                    self.permits.push((id, permit));
+                    true
+                }
+                Attempt::TimedOut(refusal) => {
+                    self.timeouts.push((End { id, at: now, admitted: false }, refusal, report));
+                    false
+                }
+            };
+            drop(self.waiting.remove(index));
+            self.ends.push(End { id, at: now, admitted });
         }
         self.now = self.now.max(until);
     }

@@ -50,6 +50,15 @@ impl Written<'_> {
         self.cost.clone()
     }
 
+    /// The cost of every request, where all cost the same: 1 if nothing is said. `None` if each states its own.
+    pub(super) fn fixed(&self) -> Option<u64> {
+        match self.cost.as_ref()? {
+            None => Some(1),
+            Some(Cost::Fixed(cost)) => Some(*cost),
+            Some(_) => None,
+        }
+    }
+
     /// Reports a cost that no window of the limit can hold, and a bound that lets such costs be stated. `limit` is its
     /// name where the cost is the route's.
     pub(super) fn check_fits(&self, algorithm: Option<&Algorithm>, limit: Option<&str>) {

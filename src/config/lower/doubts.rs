@@ -1,5 +1,6 @@
 //! Settings of a limit that are valid one by one, and hardly meant together: warnings.
 
+use super::limit::WAITS;
 use crate::config::reader::Node;
 use crate::limiter::{Algorithm, Bound, Rate, TimerWheel};
 use crate::time::Span;
@@ -32,6 +33,45 @@ pub(super) fn check_wait(timeout_node: &Node<'_>, max_wait: Span, timeout: Span)
         let message = format!("`timeout` = {timeout} ends a request before its `max_wait` = {max_wait} does");
         timeout_node.warning(message, format!("set max_wait below {timeout}, or a longer timeout"));
     }
+}
+
+/// Warns of a wait in which no turn comes: of requests that come at once all but the first are refused, where they were
+/// surely meant to go one after the other.
+pub(super) fn check_turns(wait_node: &Node<'_>, algorithm: &Algorithm, max_wait: Span, cost: u64) {
+    let (turn, apart, is) = match algorithm {
+        Algorithm::LeakyBucket(bucket) => (longest_turn(bucket.rates(), cost), "requests leave", "is"),
+        // That of a cost of 1 is an error already.
+        Algorithm::WarmUp(warm_up) if warm_up.coldest() <= max_wait => {
+            let nanos = warm_up.coldest().as_nanos().saturating_mul(cost);
+            (Span::from_nanos(nanos), "cold requests are up to", "may be")
+        }
+        _ => return,
+    };
+    if max_wait.is_zero() || turn <= max_wait {
+        return;
+    }
+    let (at_cost, cheaper) = match cost {
+        1 => (String::new(), ""),
+        cost => (format!(" at a cost of {cost}"), "a smaller cost, "),
+    };
+    let longer = if turn <= *WAITS.end() { format!("max_wait = \"{turn}\" or more, ") } else { String::new() };
+    let help = match (longer.as_str(), cheaper) {
+        ("", "") => "use a faster rate".to_owned(),
+        ("", _) => "use a smaller cost, or a faster rate".to_owned(),
+        _ => format!("set {longer}{cheaper}or a faster rate"),
+    };
+    let message =
+        format!("{apart} {turn} apart{at_cost}, and wait at most {max_wait}: of two at once one {is} refused");
+    wait_node.warning(message, help);
+}
+
+/// How far apart requests of a cost leave by the slowest of the rates.
+fn longest_turn(rates: &[Rate], cost: u64) -> Span {
+    let turn = |rate: &Rate| {
+        let nanos = u128::from(rate.window().as_nanos()) * u128::from(cost);
+        Span::from_nanos(u64::try_from(nanos.div_ceil(u128::from(rate.limit()))).unwrap_or(u64::MAX))
+    };
+    rates.iter().map(turn).max().unwrap_or_default()
 }
 
 /// Warns of each rate that can never refuse anything, because another one does so first.

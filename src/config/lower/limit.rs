@@ -24,7 +24,7 @@ const MAX_KEYS: u64 = 1_000_000;
 const STATUSES: RangeInclusive<u64> = 400..=599;
 
 /// A request that waits longer than this has no client any more.
-const WAITS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
+pub(super) const WAITS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
 
 /// The upper end is 10 GB of small keys.
 const KEYS: RangeInclusive<u64> = 1..=100_000_000;
@@ -66,7 +66,8 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
     );
     let keys_node = reader.optional("max_keys");
     let max_keys = keys_node.as_ref().map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
-    let (max_wait, max_queue) = waiting(&mut reader, algorithm.as_ref(), place.as_ref());
+    let wait_node = reader.optional("max_wait");
+    let (max_wait, max_queue) = waiting(&mut reader, wait_node.as_ref(), algorithm.as_ref(), place.as_ref());
     let timeout_node = reader.optional("timeout");
     let timeout = timeout_node.as_ref().map_or(Some(None), |node| node.duration_or_none(&TIMEOUTS));
     let status = reader.optional("status").map_or(Some(u64::from(STATUS)), |node| node.integer(STATUSES));
@@ -82,6 +83,9 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
         if let (Some(algorithm), Some(place)) = (&algorithm, &place) {
             doubts::check_rates(place, algorithm);
             doubts::check_table(keys_node.as_ref().unwrap_or(place), algorithm, max_keys.unwrap_or(0));
+            if let (Some(max_wait), Some(cost)) = (max_wait, cost.fixed()) {
+                doubts::check_turns(wait_node.as_ref().unwrap_or(place), algorithm, max_wait, cost);
+            }
         }
         // In shadow mode nobody waits and no timeout of a limit holds.
         if let (Some(Mode::Enforce), Some(node), Some(max_wait), Some(Some(timeout))) =
@@ -242,21 +246,21 @@ pub(super) fn rates(node: Node<'_>) -> Option<Vec<Rate>> {
 #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
 fn waiting(
     reader: &mut Reader<'_>,
+    wait_node: Option<&Node<'_>>,
     algorithm: Option<&Algorithm>,
     place: Option<&Node<'_>>,
 ) -> (Option<Span>, Option<Option<u64>>) {
-    let wait_node = reader.optional("max_wait");
     let default = algorithm.map_or(Span::ZERO, Algorithm::default_max_wait);
-    let max_wait = wait_node.as_ref().map_or(Some(default), |node| node.duration(&WAITS));
+    let max_wait = wait_node.map_or(Some(default), |node| node.duration(&WAITS));
     if let (Some(Algorithm::WarmUp(warm_up)), Some(max_wait), Some(place)) = (algorithm, max_wait, place)
         && warm_up.coldest() > max_wait
     {
         // Of a cold key only the first request would ever get in.
-        let (coldest, node) = (warm_up.coldest(), wait_node.as_ref().unwrap_or(place));
+        let (coldest, node) = (warm_up.coldest(), wait_node.unwrap_or(place));
         let message = format!("cold requests are up to {coldest} apart, and wait at most {max_wait}");
         node.error(message, format!("set max_wait = \"{coldest}\" or more, a smaller cold_factor, or a faster rate"));
     }
-    if let (Some(Algorithm::LeakyBucket(_)), Some(node), Some(Span::ZERO)) = (algorithm, &wait_node, max_wait) {
+    if let (Some(Algorithm::LeakyBucket(_)), Some(node), Some(Span::ZERO)) = (algorithm, wait_node, max_wait) {
         node.warning("a leaky bucket makes requests wait: with max_wait = 0s it refuses them", "remove max_wait");
     }
     // A leaky bucket has its own word for it, and another one has been reported.

@@ -123,6 +123,17 @@ pub(in crate::limiter) struct Taken {
     pub(in crate::limiter) given: u64,
 }
 
+/// What a refusal has changed, for those behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// Nothing: room comes when it would have come.
+    Nothing,
+    /// It was entered like a request: room comes later.
+    Entered,
+    /// A block has begun: until it ends there is no room at all.
+    Blocked,
+}
+
 /// How one rate stands for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Standing {

@@ -1,7 +1,7 @@
 use super::several::{Answer, Several};
 use super::{
-    Algorithm, Layout, Moment, Penalty, Room, Standing, Taken, concurrency, fixed_window, gcra, ring, sliding_counter,
-    sliding_log, sliding_window, token_bucket, turns, warm_up,
+    Algorithm, Layout, Moment, Noted, Penalty, Room, Standing, Taken, concurrency, fixed_window, gcra, ring,
+    sliding_counter, sliding_log, sliding_window, token_bucket, turns, warm_up,
 };
 use crate::limiter::MAX_RATES;
 use crate::time::{Span, Tick};
@@ -166,9 +166,7 @@ impl Rule {
     }
 
     /// Counts a refusal of `cost`, where that [is done](Self::counts_refused).
-    ///
-    /// Whether it begins a block.
-    pub(in crate::limiter) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) -> bool {
+    pub(in crate::limiter) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) -> Noted {
         with_rates!(self, rates => rates.note_refused(state, cost, now))
     }
 

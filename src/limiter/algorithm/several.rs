@@ -1,7 +1,7 @@
 use std::fmt::Debug;
 
 use super::penalty::Penalty;
-use super::{Layout, Moment, Room, Standing, Taken};
+use super::{Layout, Moment, Noted, Room, Standing, Taken};
 use crate::limiter::MAX_RATES;
 use crate::time::{Span, Tick};
 
@@ -234,11 +234,16 @@ impl<M: Meter> Several<M> {
         self.1.is_some() || self.0.iter().any(Meter::counts_refused)
     }
 
-    /// Whether it begins a block.
-    pub(super) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) -> bool {
+    pub(super) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) -> Noted {
         self.each_chunk(state, |rate, chunk| rate.note_refused(chunk, cost, now));
         let from = self.words_of_rates();
-        self.1.zip(state.get_mut(from..)).is_some_and(|(penalty, chunk)| penalty.note(chunk, now))
+        if self.1.zip(state.get_mut(from..)).is_some_and(|(penalty, chunk)| penalty.note(chunk, now)) {
+            Noted::Blocked
+        } else if self.0.iter().any(Meter::counts_refused) {
+            Noted::Entered
+        } else {
+            Noted::Nothing
+        }
     }
 
     #[inline]

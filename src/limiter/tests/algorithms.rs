@@ -482,6 +482,7 @@ fn who_is_sent_away_is_told_that_nothing_remains() {
         Algorithm::WarmUp(WarmUp::new(&slow, Span::from_secs(60), None).unwrap()),
         Algorithm::SmoothBursty(SmoothBursty::new(&slow, None).unwrap()),
     ] {
+        let is_stored = !matches!(algorithm, Algorithm::SmoothBursty(_));
         let (_, policy) = with(algorithm, Span::from_secs(1));
         assert!(admitted(&policy, 1, at(0)));
         let mut report = Report::default();
@@ -489,6 +490,44 @@ fn who_is_sent_away_is_told_that_nothing_remains() {
         let Verdict::Refused(refusal) = verdict else { panic!("{verdict:?}") };
         let line = report.lines()[0];
         assert_eq!((line.remaining, refusal.remaining), (0, 0));
-        assert!(line.reset.map(|reset| at(0) + reset) >= refusal.retry_at, "{line:?}, {refusal:?}");
+        let reset = line.reset.map(|reset| at(0) + reset);
+        // The turn itself, or where something else remains, when it may come again to wait for it.
+        assert!(reset >= refusal.retry_at && (reset == refusal.retry_at) == is_stored, "{line:?}, {refusal:?}");
     }
+}
+
+#[test]
+fn who_would_be_sent_away_in_shadow_mode_is_told_that_nothing_remains() {
+    let warm = WarmUp::new(&rates(&["2/s", "4/s"]), Span::from_secs(4), None).unwrap();
+    let algorithm = Algorithm::WarmUp(warm);
+    let (_, policy) = one(LimitSpec { algorithm, mode: Mode::Shadow, ..spec("1/s") });
+    assert!(admitted(&policy, 1, at(0)));
+    let mut report = Report::default();
+    let mut remaining = |cost, millis| {
+        assert!(matches!(policy.check(&asks(1, cost), Span::MAX, at(millis), &mut report), Verdict::Admitted(_)));
+        let lines = report.lines();
+        assert!(report.shadow_refusals().eq([0]) && lines[0].reset.is_some(), "{lines:?}");
+        (lines[0].remaining, lines[1].remaining)
+    };
+    // Of both rates seven or more are stored; the slow one's turn comes at 1.375 s, the fast one's before.
+    assert_eq!(remaining(1, 0), (0, 15));
+    assert_eq!(remaining(1, 1_374), (0, 17));
+    assert_eq!(remaining(2, 1_374), (7, 17), "what is stored, for one that costs more");
+}
+
+/// The bucket would let it wait, but not as long as the other limit takes.
+#[test]
+fn who_is_kept_from_waiting_for_another_limit_is_told_that_nothing_remains() {
+    let leaky = LeakyBucket::new(&rates(&["1/s"]), Some(3)).unwrap();
+    let (bucket, _) = with(Algorithm::LeakyBucket(leaky), Span::from_millis(1_500));
+    let slow = Limit::new(waiting("1/3s", 9_000));
+    let both = policy(&[&bucket, &slow]);
+    assert!(admitted(&both, 1, at(0)));
+    let mut report = Report::default();
+    let refusal = refused(both.check(&asks(1, 1), Span::MAX, at(0), &mut report));
+    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, Why::Rate, Some(at(1_000))));
+    let line = report.lines()[0];
+    assert_eq!((refusal.remaining, line.remaining, line.reset), (0, 0, Some(Span::from_secs(1))));
+    assert_eq!(refused(both.check(&asks(1, 1), Span::MAX, at(999), &mut report)).remaining, 0);
+    let _ = queued(both.check(&asks(1, 1), Span::MAX, at(1_500), &mut report));
 }

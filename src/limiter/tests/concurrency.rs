@@ -180,6 +180,42 @@ fn with_a_rate_beside_it_a_request_counts_in_both_or_in_none() {
     drop(held);
 }
 
+/// It came to this limit when its patience, counted from the arrival, was over.
+#[test]
+fn who_comes_to_a_full_limit_too_late_to_wait_there_ends_at_once() {
+    for (max_wait, waits) in [(999, false), (1_000, false), (1_001, true)] {
+        let (slow, slots) = (Limit::new(waiting("1/s", 3_000)), Limit::new(at_once(1, max_wait)));
+        let both = policy(&[&slow, &slots]);
+        drop(permit(&both, 1, 1, at(0)));
+        let mut waiter = queued(check(&both, 1, 1, at(0)));
+        assert_eq!(waiter.wake_at(at(0)), at(1_000));
+        let held = permit(&policy(&[&slots]), 1, 1, at(500));
+        if waits {
+            assert_eq!(waiter.wake_at(at(1_000)), at(1_001));
+            drop(held);
+            let _permit = let_in(&mut waiter, at(1_000));
+        } else {
+            let refusal = waiter.timed_out(at(1_000));
+            assert_eq!(
+                (refusal.limit, refusal.why, refusal.retry_at),
+                (1, Why::WaitTimeout, Some(at(1_000))),
+                "one of now may wait"
+            );
+        }
+        assert_eq!((slow.stats().waiting, slots.stats().waiting), (0, 0));
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_release_whose_other_room_comes_too_late() {
+    let (slots, slow) = (Limit::new(at_once(1, 5_000)), Limit::new(waiting("1/10s", 20_000)));
+    let both = policy(&[&slots, &slow]);
+    let _held = permit(&both, 1, 1, at(0));
+    let refusal = refused(check(&both, 1, 1, at(0)));
+    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (1, Why::Rate, Some(at(10_000))));
+    let _ = queued(check(&both, 1, 1, at(5_000)));
+}
+
 #[test]
 fn in_shadow_mode_permits_count_and_refuse_nobody() {
     let (limit, policy) = one(LimitSpec { mode: Mode::Shadow, ..at_once(1, 0) });

@@ -134,3 +134,17 @@ fn a_block_is_told_also_where_nobody_knows_when_others_end() {
         assert!(admitted(&policy, 1, at(600_002)));
     }
 }
+
+/// Whoever might have waited there was not refused by it, although nobody knows when its room comes.
+#[test]
+fn a_limit_of_what_is_in_flight_counts_no_refusal_of_another_one() {
+    let algorithm = Algorithm::Concurrency(Concurrency::new(1).unwrap());
+    let (max_wait, penalty) = (Span::from_secs(5), Some(penalty(1, 60, 100)));
+    let slots = Limit::new(LimitSpec { algorithm, max_wait, penalty, ..spec("1/s") });
+    let both = policy(&[&slots, &Limit::new(spec("1/s"))]);
+    let Verdict::Admitted(_held) = check(&both, 1, 1, at(0)) else { panic!("the first") };
+    let _ = refused(check(&both, 1, 1, at(0)));
+    assert_eq!(slots.stats().blocks, 0);
+    let _ = refused(policy(&[&slots]).check(&asks(1, 1), Span::ZERO, at(0), &mut Report::default()));
+    assert_eq!(slots.stats().blocks, 1, "who cannot wait");
+}

@@ -151,6 +151,7 @@ fn a_shadow_limit_with_patience_notes_only_what_it_would_not_queue() {
     assert!(!noted(&limit, Span::MAX, at(0)));
     assert!(noted(&limit, Span::MAX, at(499)), "room comes 501 ms later");
     assert!(!noted(&limit, Span::MAX, at(500)));
+    assert!(!noted(&limit, Span::from_millis(500), at(500)));
     assert!(noted(&limit, Span::from_millis(499), at(500)), "the request may not take that long");
     let limit = shadow(Some(0));
     assert!(!noted(&limit, Span::MAX, at(0)));

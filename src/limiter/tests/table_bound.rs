@@ -159,3 +159,14 @@ fn evicted_and_made_anew_is_as_never_evicted() {
     assert_eq!(tight.stats().refused_full, 0);
     assert!(tight.stats().evicted_idle > 100 && roomy.stats().evicted_live == 0);
 }
+
+#[test]
+fn a_full_table_is_named_before_a_limit_that_only_has_no_room() {
+    let (slow, full) = (Limit::new(spec("1/s")), bounded("1/s", 1, OnFull::Refuse).0);
+    assert!(admitted(&policy(&[&slow]), 1, at(0)) && admitted(&policy(&[&full]), 2, at(0)));
+    for (limits, named) in [([&slow, &full], 1), ([&full, &slow], 0)] {
+        let refusal = refused(check(&policy(&limits), 1, 1, at(0)));
+        assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (named, Why::TableFull, None));
+    }
+    assert_eq!(full.stats().refused_full, 2);
+}

@@ -162,3 +162,28 @@ fn a_window_does_not_open_before_the_one_before_it_is_over() {
     rule.commit(&mut state, 1, Moment { now: at(1_001), due: at(999), era: 0 });
     assert_eq!(rule.room(&state, 1, at(1_002)), Room::At { at: at(2_000), rate: 0 });
 }
+
+#[test]
+fn a_refusal_says_whether_room_comes_later_for_it() {
+    let rates = ["2/s".parse().unwrap()];
+    let log = |counts_refused| Algorithm::SlidingLog(SlidingLog::new(&rates, Span::ZERO, counts_refused).unwrap());
+    let gcra = Algorithm::Gcra(Gcra::new(&rates, None).unwrap());
+    let penalty = Penalty::new(2, Span::from_secs(1), Span::from_secs(9)).ok();
+    let (nothing, entered, blocked) = (Noted::Nothing, Noted::Entered, Noted::Blocked);
+    for (algorithm, penalty, noted) in [
+        (&log(true), None, [entered, entered, entered]),
+        (&log(false), None, [nothing, nothing, nothing]),
+        (&log(true), penalty, [entered, blocked, entered]),
+        (&log(false), penalty, [nothing, blocked, nothing]),
+        (&gcra, penalty, [nothing, blocked, nothing]),
+    ] {
+        let rule = Rule::new(algorithm, penalty, None);
+        let mut state = vec![0; rule.words()];
+        for (millis, noted) in [0, 10, 20].into_iter().zip(noted) {
+            let now = Tick::ZERO + Span::from_millis(millis);
+            let before = rule.room(&state, 2, now);
+            assert_eq!(rule.note_refused(&mut state, 1, now), noted, "{algorithm:?} {penalty:?}");
+            assert!(noted != Noted::Nothing || rule.room(&state, 2, now) == before, "{algorithm:?} {penalty:?}");
+        }
+    }
+}

@@ -140,3 +140,12 @@ fn another_number_of_rates_takes_over_from_the_likeliest() {
     assert_eq!(remains(&bucket(&["10/s", "50/m"]), &[(1, 7)], &bucket(&["60/m", "10/s"]), 1), 53, "the same window");
     assert_eq!(remains(&bucket(&["10/s"]), &[(1, 7)], &bucket(&["80/h", "10/s"]), 1), 73, "the longest there is");
 }
+
+#[test]
+fn a_warm_key_stays_as_warm_in_proportion() {
+    let warm = |period| Algorithm::WarmUp(WarmUp::new(&rate("2/s"), Span::from_secs(period), None).unwrap());
+    // Cold it has stored 2 requests for each second of its period; half of them are spent.
+    for (period, stored) in [(4, 4), (2, 2), (12, 12)] {
+        assert_eq!(remains(&warm(4), &[(1, 4)], &warm(period), 1), stored, "{period} s");
+    }
+}
