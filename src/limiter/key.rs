@@ -46,6 +46,9 @@ impl KeyHasher {
     }
 }
 
+/// A part with its head that is hashed in one piece is at most so long, in bytes.
+const SHORT: usize = 64;
+
 /// A key in the making: feed it the parts in order, then [`finish`](Self::finish).
 #[derive(Clone, Debug)]
 pub struct KeyBuilder(DefaultHasher);
@@ -55,9 +58,21 @@ impl KeyBuilder {
     /// `("a", "bc")` are different keys.
     #[inline]
     pub fn part(&mut self, tag: u8, bytes: &[u8]) {
-        // In one word, since the hash takes longer over small pieces than over bytes: nothing is 2^56 bytes long.
-        self.0.write_u64(bytes.len() as u64 | u64::from(tag) << 56);
-        self.0.write(bytes);
+        // In one piece, since the hash takes longer over small ones than over bytes: nothing is 2^56 bytes long.
+        let head = (bytes.len() as u64 | u64::from(tag) << 56).to_ne_bytes();
+        let mut short = [0; SHORT];
+        match short.get_mut(..head.len() + bytes.len()) {
+            Some(part) => {
+                let (first, rest) = part.split_at_mut(head.len());
+                first.copy_from_slice(&head);
+                rest.copy_from_slice(bytes);
+                self.0.write(part);
+            }
+            None => {
+                self.0.write(&head);
+                self.0.write(bytes);
+            }
+        }
     }
 
     /// The fingerprint of all parts.

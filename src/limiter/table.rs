@@ -42,7 +42,8 @@ impl Table {
     }
 
     /// Where the record of a key is. Good until the next insertion or removal.
-    #[inline]
+    #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
+    #[inline(always)]
     pub(super) fn find(&self, key: Fingerprint) -> Option<usize> {
         if self.len == 0 {
             return None;

@@ -114,18 +114,16 @@ impl Meter for Credit {
             ([until], Some(num)) if moment.due == moment.now && cost <= self.burst => {
                 let (now, whole) = (moment.now, self.whole as u64);
                 let taken = Tick::from_nanos(*until).since(now).as_nanos().saturating_add(cost * num.get());
-                let standing_of = |taken: u64| {
-                    let (remaining, rest) = num.divide(whole.saturating_sub(taken));
-                    let grows_at = (remaining < self.burst)
-                        .then(|| now + Span::from_nanos(taken.saturating_sub(whole) + num.get() - rest));
-                    Standing { remaining, grows_at }
-                };
-                if taken <= whole {
+                if let Some(free) = whole.checked_sub(taken) {
                     *until = (now + Span::from_nanos(taken)).as_nanos();
-                    return Answer { room: Room::Now, standing: standing_of(taken) };
+                    let (remaining, rest) = num.divide(free);
+                    let grows_at =
+                        if remaining < self.burst { Some(now + Span::from_nanos(num.get() - rest)) } else { None };
+                    return Answer { room: Room::Now, standing: Standing { remaining, grows_at } };
                 }
-                let at = now + Span::from_nanos(taken - whole);
-                Answer { room: Room::At { at, rate: 0 }, standing: standing_of(taken - cost * num.get()) }
+                let room = Room::At { at: now + Span::from_nanos(taken - whole), rate: 0 };
+                let standing = if cost == 1 { Standing::none_until(room) } else { self.standing(&[*until], now) };
+                Answer { room, standing }
             }
             (chunk, _) => take_by_steps(self, chunk, cost, moment),
         }

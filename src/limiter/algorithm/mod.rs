@@ -255,6 +255,12 @@ impl Moment {
 }
 
 impl Standing {
+    /// Nothing remains before there is room for one.
+    #[inline]
+    fn none_until(room: Room) -> Self {
+        Self { remaining: 0, grows_at: if let Room::At { at, .. } = room { Some(at) } else { None } }
+    }
+
     /// `remaining` of at most `most`; it grows when one more than that has room.
     fn before(remaining: u64, most: u64, room: impl Fn(u64) -> Room) -> Self {
         let grows_at = match remaining.checked_add(1).filter(|more| *more <= most).map(room) {

@@ -234,8 +234,8 @@ impl Ring {
         }
         match self.freed_at(lane, counts, *last, newest, all - self.limit) {
             Some(at) => {
-                let standing = Standing { remaining: 0, grows_at: Some(at) };
-                Answer { room: Room::At { at, rate: 0 }, standing }
+                let room = Room::At { at, rate: 0 };
+                Answer { room, standing: Standing::none_until(room) }
             }
             None => take_by_steps(self, chunk, cost, moment),
         }
