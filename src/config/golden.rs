@@ -1489,13 +1489,13 @@ warning: the rate 20/s never refuses anything: 10/s is stricter over every span
    |
    = help: remove "20/s", or give it a smaller count
 
-warning: 30000000 keys of 56 bytes each may take 1.9 GiB of memory
+warning: 30000000 keys of 56 bytes each may take 2.0 GiB of memory
   --> gateway.toml:12:1
    |
 12 | max_keys = 30000000
    | ^^^^^^^^
    |
-   = help: if that is too much, set max_keys = 15339168, or have fewer slots
+   = help: if that is too much, set max_keys = 14380470, or have fewer slots
 
 warning: `timeout` = 1s ends a request before its `max_wait` = 5s does
   --> gateway.toml:14:1

@@ -445,7 +445,7 @@ mod tests {
             ),
             (
                 "algorithm = \"sliding-log\"\nrate = \"1000/s\"",
-                "1000000 keys of 8016 bytes each may take 9.3 GiB of memory",
+                "1000000 keys of 8016 bytes each may take 9.9 GiB of memory",
             ),
             (
                 "algorithm = \"gcra\"\nrate = [\"9/s\", \"10/s\"]",

@@ -11,10 +11,10 @@ const QUIET_TABLE_BYTES: u64 = 1 << 30;
 /// Warns of a table that could take more than 1 GiB.
 pub(super) fn check_table(place: &Node<'_>, algorithm: &Algorithm, max_keys: u64) {
     let key_bytes = algorithm.bytes_per_key();
-    // Tables are at most four fifths full.
-    let bytes = max_keys.saturating_mul(key_bytes).saturating_mul(5) / 4;
+    // Tables are at most three quarters full.
+    let bytes = max_keys.saturating_mul(key_bytes).saturating_mul(4) / 3;
     if bytes > QUIET_TABLE_BYTES {
-        let fits = QUIET_TABLE_BYTES * 4 / 5 / key_bytes.max(1);
+        let fits = QUIET_TABLE_BYTES * 3 / 4 / key_bytes.max(1);
         let tenths = bytes.saturating_mul(10) >> 30;
         let (whole, tenth) = (tenths / 10, tenths % 10);
         let message = format!("{max_keys} keys of {key_bytes} bytes each may take {whole}.{tenth} GiB of memory");
