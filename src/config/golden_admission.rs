@@ -563,7 +563,9 @@ gateway.toml: 1 error"#
 fn a_bound_of_what_a_response_states_has_an_effect() {
     let header = "cost_from_response = \"header:X-Cost\"\n";
     assert!(warnings(&with("", "max_cost = 5")).contains("has no effect"));
-    for keys in ["max_cost = 5", "max_cost = 500000", "cost = 2\nmax_cost = 9", ""] {
+    let above = warnings(&with("", &format!("{header}max_cost = 500000")));
+    assert!(above.contains("no more than 20 is ever counted of what a response states"), "{above}");
+    for keys in ["max_cost = 5", "max_cost = 20", "cost = 2\nmax_cost = 9", ""] {
         assert_eq!(warnings(&with("", &format!("{header}{keys}"))), "", "{keys}");
     }
     let rule = |keys: &str| model(&with("", &format!("{header}{keys}"))).limits[0].clone();

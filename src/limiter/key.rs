@@ -61,17 +61,14 @@ impl KeyBuilder {
         // In one piece, since the hash takes longer over small ones than over bytes: nothing is 2^56 bytes long.
         let head = (bytes.len() as u64 | u64::from(tag) << 56).to_ne_bytes();
         let mut short = [0; SHORT];
-        match short.get_mut(..head.len() + bytes.len()) {
-            Some(part) => {
-                let (first, rest) = part.split_at_mut(head.len());
-                first.copy_from_slice(&head);
-                rest.copy_from_slice(bytes);
-                self.0.write(part);
-            }
-            None => {
-                self.0.write(&head);
-                self.0.write(bytes);
-            }
+        if let Some(part) = short.get_mut(..head.len() + bytes.len()) {
+            let (first, rest) = part.split_at_mut(head.len());
+            first.copy_from_slice(&head);
+            rest.copy_from_slice(bytes);
+            self.0.write(part);
+        } else {
+            self.0.write(&head);
+            self.0.write(bytes);
         }
     }
 

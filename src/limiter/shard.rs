@@ -23,18 +23,22 @@ pub(super) use alone::Alone;
 /// Whatever keys are sent, an operation looks at one record and, when a key is new, at a few more that the clock hand
 /// passes. Two things take longer: the table is copied to grow or shrink, for which it is kept small; and a queue's plan
 /// is made anew after a cancel, which [`Queues`] bounds.
+///
+/// In this order, behind the lock: what every check writes shares a cache line with the lock, so that two workers who take
+/// turns in a shard pass one line to each other, and what every check reads is in the next ones.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Shard {
-    params: Arc<Params>,
-    table: Table,
-    queues: Queues,
     /// The latest instant seen here: time does not go back for a worker that read its clock a little earlier.
     latest: Tick,
-    counts: Counts,
     checks: u64,
     /// Grows whenever a live key is forgotten.
     era: u64,
+    params: Arc<Params>,
+    table: Table,
+    queues: Queues,
     ledger: Ledger,
+    counts: Counts,
 }
 
 /// What happened for want of places.
@@ -250,14 +254,14 @@ impl Shard {
             return Wakers::default();
         }
         self.latest = self.latest.max(now);
-        // It may have been let in under a limit that was larger.
-        let cost = cost.min(self.params.rule.largest());
+        let cost = cost.min(self.params.rule.most_counted());
         let record = match self.table.find(key) {
             Some(at) => {
                 let rule = &self.params.rule;
                 let state = self.table.state_mut(at);
                 rule.advance(state, self.latest);
-                if let Room::At { at, rate } = rule.room(state, cost, self.latest)
+                // When nothing is owed any more: room for a cost of its own may be further away than a window.
+                if let Room::At { at, rate } = rule.room(state, 0, self.latest)
                     && at.since(self.latest) > rule.quota(rate).1
                 {
                     return Wakers::default();
@@ -354,8 +358,10 @@ impl Shard {
         let rule = &self.params.rule;
         let layout = rule.layout_since(&old.rule);
         self.era += u64::from(layout == Layout::Reset);
-        if layout != Layout::Kept {
+        if layout > Layout::Repacked {
             self.ledger.clear();
+        }
+        if layout != Layout::Kept {
             let (before, latest) = (self.table.len(), self.latest);
             self.table.rebuild(rule.words(), |from, to| {
                 let kept = layout != Layout::Reset && !old.rule.is_idle(from, latest);

@@ -31,8 +31,8 @@ static DECISIONS: Family = Family {
 };
 static COSTS_INVALID: Family = Family {
     name: "sluicegate_limit_cost_invalid_total",
-    help: "Requests whose stated cost is no number, by limit; they count as 1. And responses that state no cost, or too \
-           much, where the real cost is read from them.",
+    help: "Stated costs that were not taken as they stood, by limit: of a request, what is no number (it counts as 1); \
+           of a response, what is missing, no number or above max_cost.",
     kind: Kind::Counter,
     labels: &["limit"],
 };

@@ -448,6 +448,22 @@ mod tests {
                 "1000000 keys of 8016 bytes each may take 9.9 GiB of memory",
             ),
             (
+                "algorithm = \"warm-up\"\nrate = \"9/s\"\nwarm_up = \"1s\"\ncost_from_response = \"header:x\"",
+                "\"warm-up\" gives nothing back",
+            ),
+            (
+                "algorithm = \"smooth-bursty\"\nrate = \"9/s\"\ncost_from_response = \"header:x\"",
+                "makes its key wait for as long as that takes",
+            ),
+            (
+                "algorithm = \"gcra\"\nrate = \"9/s\"\nmax_cost = 10\ncost_from_response = \"header:x\"",
+                "no more than 9 is ever counted of what a response states",
+            ),
+            (
+                "rate = \"9/s\"\ncost = 5\nmax_cost = 3\ncost_from_response = \"header:x\"",
+                "no response is believed that states more than 3",
+            ),
+            (
                 "algorithm = \"gcra\"\nrate = [\"9/s\", \"10/s\"]",
                 "the rate 10/s never refuses anything: 9/s is stricter over every span",
             ),

@@ -40,7 +40,36 @@ pub(super) fn lower_with_response<'t>(
     let Some(node) = reader.optional("cost_from_response") else { return (lower(reader), Some(None)) };
     let (max_node, max) = max_cost(reader);
     let response = of_response(&node, max, algorithm);
-    (written(reader, max_node, max), response.map(Some))
+    let written = written(reader, max_node, max);
+    if let (Some(_), Some(algorithm)) = (&response, algorithm) {
+        check_response(&node, &written, max.unwrap_or(MAX_COUNT), algorithm);
+    }
+    (written, response.map(Some))
+}
+
+/// Warns of what can hardly be meant beside a cost that the response states.
+fn check_response(node: &Node<'_>, written: &Written<'_>, max: u64, algorithm: &Algorithm) {
+    let most = algorithm.largest_charge();
+    match (algorithm, &written.max_node) {
+        (Algorithm::WarmUp(_), _) => node.warning(
+            "algorithm = \"warm-up\" gives nothing back: only what turns out dearer than its `cost` is corrected",
+            "choose another algorithm, or a `cost` that is never above the real one",
+        ),
+        (Algorithm::LeakyBucket(_) | Algorithm::SmoothBursty(_), None) => node.warning(
+            "one response that states a large cost makes its key wait for as long as that takes at the rate",
+            "set max_cost to the most that a request may cost",
+        ),
+        (_, Some(max_node)) if max > most => max_node.warning(
+            format!("no more than {most} is ever counted of what a response states"),
+            format!("set max_cost = {most}, or a larger rate or burst"),
+        ),
+        _ => {}
+    }
+    if let (Some(cost), Some(max_node)) = (written.fixed().filter(|cost| *cost > max), &written.max_node) {
+        let message =
+            format!("`cost` = {cost} is the estimate, and no response is believed that states more than {max}");
+        max_node.warning(message, format!("set max_cost to {cost} or more, or a smaller cost"));
+    }
 }
 
 impl Written<'_> {

@@ -209,6 +209,12 @@ impl Algorithm {
         Rule::new(self, None, None).largest()
     }
 
+    /// The most that is counted of a cost that is known only when it has been spent: what is ever admitted, or a window's
+    /// worth, whichever is more.
+    pub fn largest_charge(&self) -> u64 {
+        Rule::new(self, None, None).most_counted()
+    }
+
     /// What a key takes in the table: its fingerprint and its words.
     pub fn bytes_per_key(&self) -> u64 {
         (1 + Rule::new(self, None, None).words() as u64) * 8

@@ -28,7 +28,8 @@ impl Ring {
     /// `slots` divides `window`; `summed` is at least 1. `ceiling` is 0 for a ring without a past.
     pub(super) fn new(limit: u64, window: Span, slots: u32, summed: u32, ceiling: u64) -> Self {
         let ceiling = ceiling.max(limit);
-        let lane = Lane::holding(ceiling);
+        // Twice as much, since what turns out dearer than it was admitted for is counted on top.
+        let lane = Lane::holding(ceiling.saturating_mul(2));
         let summed = u64::from(summed.max(1));
         let slot_nanos = (window.as_nanos() / u64::from(slots.max(1))).max(1);
         Self {

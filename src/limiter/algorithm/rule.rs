@@ -160,6 +160,11 @@ impl Rule {
         with_rates!(self, rates => rates.take(state, cost, moment))
     }
 
+    /// The most that is counted of a cost that is known when it has been spent.
+    pub(in crate::limiter) fn most_counted(&self) -> u64 {
+        with_rates!(self, rates => rates.most_counted())
+    }
+
     /// Whether a refusal for want of room is counted too.
     pub(in crate::limiter) fn counts_refused(&self) -> bool {
         with_rates!(self, rates => rates.counts_refused())

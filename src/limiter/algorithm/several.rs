@@ -156,6 +156,12 @@ impl<M: Meter> Several<M> {
         self.0.iter().map(Meter::largest).min().unwrap_or(0)
     }
 
+    /// The most that is counted of a cost that nobody was asked about before it was spent: what is ever admitted, or a
+    /// window's worth, where bursts are smaller than that.
+    pub(super) fn most_counted(&self) -> u64 {
+        self.0.iter().map(|rate| rate.largest().max(rate.quota().0)).min().unwrap_or(0)
+    }
+
     #[inline]
     pub(super) fn too_costly(&self, cost: u64) -> Option<usize> {
         self.0.iter().position(|rate| cost > rate.largest())

@@ -10,7 +10,7 @@ use crate::time::{Span, Tick};
 ///
 /// **Promises** that `floor(current + previous x remaining share) + cost <= L` at each admission: exact if the
 /// requests of the window before came evenly, else off by as much as they did not; `L / W` when saturated. **Costs**
-/// two words a key for `L` below 2^32, 24 bytes with its fingerprint, else three. **Choose it** for long windows where
+/// two words a key for `L` below 2^31, 24 bytes with its fingerprint, else three. **Choose it** for long windows where
 /// slots would take too much memory and a fixed window's edge is too sharp. **Source**: Cloudflare, "How we built rate
 /// limiting capable of scaling to millions of domains" (2017).
 #[derive(Clone, Debug, PartialEq, Eq)]

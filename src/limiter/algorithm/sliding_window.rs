@@ -12,7 +12,7 @@ const SLOTS: u32 = 10;
 ///
 /// **Promises** what [`Bound::Sliding`] does, `L` in any stretch of `W - w` with `w = W / slots`, and besides never
 /// more than `slot_limit` in one sub-window: a burst is spread over the window. **Costs** what a timer wheel of as many
-/// slots does: 32 bytes a key for 10 sub-windows and `L` up to 255. **Choose it** when the whole quota must not be
+/// slots does: 32 bytes a key for 10 sub-windows and `L` up to 127. **Choose it** when the whole quota must not be
 /// used up at once. **Source**: the sliding window counter of the Java articles on rate limiting; there the room of an
 /// arrival may be off by one, here sub-windows are counted from tick 0.
 #[derive(Clone, Debug, PartialEq, Eq)]

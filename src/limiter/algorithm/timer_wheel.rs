@@ -26,7 +26,7 @@ pub enum Bound {
 ///
 /// **Promises** what its [`Bound`] says; a burst of `L` at once is admitted in every mode. Finishing a request gives
 /// nothing back: it limits a rate, not a concurrency. **Costs** two words a key and the counts of its slots, packed
-/// in the narrowest of 8 to 64 bits that holds `L`: 32 bytes for 10 slots and `L` up to 255. **Choose it** when in
+/// in the narrowest of 8 to 64 bits that holds twice `L`: 32 bytes for 10 slots and `L` up to 127. **Choose it** when in
 /// doubt. **Source**: the sliding window of counters over Varghese and Lauck's timing wheel ("Hashed and
 /// Hierarchical Timing Wheels", 1987), where a slot has a queue as long as the rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,12 +206,12 @@ mod tests {
     fn a_changed_limit_keeps_the_words_and_changed_slots_rebuild_them() {
         let rings =
             |rate, slots, bound, previous| Several::new(&wheel(rate, slots, bound).unwrap().rings(), None, previous);
-        let old = rings("200/s", None, Bound::Sliding, None);
+        let old = rings("100/s", None, Bound::Sliding, None);
         assert_eq!(rings("5/s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Kept);
         assert_eq!(rings("300/s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Repacked);
-        assert_eq!(rings("200/s", Some(20), Bound::Sliding, Some(&old)).layout_since(&old), Layout::Rescaled);
-        assert_eq!(rings("200/s", None, Bound::Strict, Some(&old)).layout_since(&old), Layout::Rescaled);
-        assert_eq!(rings("200/2s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Rescaled);
+        assert_eq!(rings("100/s", Some(20), Bound::Sliding, Some(&old)).layout_since(&old), Layout::Rescaled);
+        assert_eq!(rings("100/s", None, Bound::Strict, Some(&old)).layout_since(&old), Layout::Rescaled);
+        assert_eq!(rings("100/2s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Rescaled);
     }
 
     #[test]

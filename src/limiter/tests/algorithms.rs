@@ -433,7 +433,7 @@ fn a_key_takes_few_bytes() {
         (bucket("100/s", 1_000, Refill::Interval), 24),
         (fixed("100/s", Align::Epoch), 24),
         (fixed("100/s", Align::First), 24),
-        (counter("4000000000/s"), 24),
+        (counter("2000000000/s"), 24),
         (counter("5000000000/s"), 32),
         (wheel(&["100/s"], None, Bound::Sliding), 32),
         (leaky("100/s", 5), 16),

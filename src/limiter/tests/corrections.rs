@@ -199,6 +199,12 @@ fn a_key_that_was_forgotten_or_rebuilt_gets_nothing_back() {
     };
     assert_eq!(left_around(|_, _| {}), (0, 5));
     assert_eq!(left_around(with(wheel(&["20/1h"], None, Bound::Sliding))), (10, 15), "its counts are where they were");
+    assert_eq!(left_around(with(wheel(&["300/1h"], None, Bound::Sliding))), (290, 295), "in wider lanes");
+    let penalty = |limit: &Arc<Limit>, _: &Arc<Policy>| {
+        let penalty = Penalty::new(5, Span::from_secs(1), Span::from_secs(1)).ok();
+        limit.reconfigure(LimitSpec { penalty, ..limit.spec() });
+    };
+    assert_eq!(left_around(penalty), (0, 5), "with words of a penalty behind");
     assert_eq!(left_around(with(wheel(&["10/1h"], Some(30), Bound::Sliding))), (0, 0), "other slots");
     let counter = Algorithm::SlidingCounter(SlidingCounter::new(&["10/1h".parse().unwrap()]).unwrap());
     assert_eq!(left_around(with(counter)), (5, 5), "another algorithm");
@@ -263,5 +269,94 @@ fn threads_that_correct_the_same_keys_leave_just_what_was_spent() {
         });
         assert_eq!(left(&policy, at(0)), 500_000 - spent, "{name}");
         assert!(no_accounts(&limit), "{name}");
+    }
+}
+
+/// Every algorithm with what it may admit at once; bursts above and below the rate, and rooms further away than a window.
+fn each_with_its_most() -> Vec<(Algorithm, u64)> {
+    let hourly = &["100/1h".parse().unwrap()][..];
+    let fast = &["10/s".parse().unwrap()][..];
+    let bucket = |rate, burst, refill| Algorithm::TokenBucket(TokenBucket::new(rate, Some(burst), refill).unwrap());
+    vec![
+        (wheel(&["100/1h"], None, Bound::Sliding), 100),
+        (wheel(&["100/1h"], None, Bound::Strict), 100),
+        (wheel(&["100/1h"], None, Bound::Slot), 100),
+        (wheel(&["100/1h", "90/2h"], None, Bound::Strict), 90),
+        (bucket(hourly, 100, Refill::Greedy), 100),
+        (bucket(fast, 1_000, Refill::Greedy), 1_000),
+        (bucket(fast, 1_000, Refill::Interval), 1_000),
+        (Algorithm::Gcra(Gcra::new(hourly, Some(100)).unwrap()), 100),
+        (Algorithm::Gcra(Gcra::new(hourly, None).unwrap()), 100),
+        (Algorithm::FixedWindow(FixedWindow::new(hourly, Align::Epoch).unwrap()), 100),
+        (Algorithm::FixedWindow(FixedWindow::new(hourly, Align::First).unwrap()), 100),
+        (Algorithm::SlidingWindow(SlidingWindow::new(hourly, None, None).unwrap()), 100),
+        (Algorithm::SlidingCounter(SlidingCounter::new(hourly).unwrap()), 100),
+        (Algorithm::SlidingLog(SlidingLog::new(hourly, Span::ZERO, false).unwrap()), 100),
+        (Algorithm::LeakyBucket(LeakyBucket::new(hourly, None).unwrap()), 100),
+        (Algorithm::SmoothBursty(SmoothBursty::new(hourly, None).unwrap()), 100),
+        (Algorithm::WarmUp(WarmUp::new(hourly, Span::from_secs(3_600), None).unwrap()), 100),
+    ]
+}
+
+#[test]
+fn what_turns_out_dearer_keeps_the_next_ones_out_whatever_the_algorithm() {
+    for (algorithm, most) in each_with_its_most() {
+        for counting in [Counting::Corrected, Counting::Later] {
+            let (_, policy) = one(LimitSpec { algorithm: algorithm.clone(), ..spec("1/s") });
+            let asks = [Ask { key: Some(key(1)), cost: 1, counting }; MAX_LIMITS];
+            let mut spent = 0;
+            for step in 0..50 {
+                let now = at(2 * 3_600_000 + 370_000 + step * 10);
+                let verdict = policy.check(&asks, Span::MAX, now, &mut Report::default());
+                let Verdict::Admitted(permit) = verdict else { continue };
+                let real = if step == 0 { most * 45 / 100 } else { most * 90 / 100 };
+                has_cost(permit, real, now);
+                spent += real;
+            }
+            // The one with which the limit is reached is let in, and in half a second hardly anything comes back.
+            assert!((most * 45 / 100..=most * 136 / 100).contains(&spent), "{algorithm:?} {counting:?}: {spent} spent");
+        }
+    }
+}
+
+#[test]
+fn a_key_owes_a_window_and_one_request_at_most() {
+    for (algorithm, most) in each_with_its_most() {
+        let window = algorithm.rates().iter().map(|rate| rate.window()).max().unwrap();
+        let (_, policy) = one(LimitSpec { algorithm: algorithm.clone(), ..spec("1/s") });
+        let later = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later }; MAX_LIMITS];
+        let now = at(2 * 3_600_000 + 370_000);
+        let permits: Vec<_> = (0..500)
+            .map(|_| match policy.check(&later, Span::MAX, now, &mut Report::default()) {
+                Verdict::Admitted(permit) => permit,
+                other => panic!("{other:?}: none has been counted yet"),
+            })
+            .collect();
+        for permit in permits {
+            has_cost(permit, most, now);
+        }
+        let retry_at = refused(check(&policy, 1, 1, now)).retry_at.unwrap();
+        let pace = algorithm.rates().iter().map(|rate| rate.window().as_nanos() / rate.limit()).max().unwrap();
+        let owed = Span::from_nanos(window.as_nanos() + (most + 1) * pace);
+        // A sliding counter's room for a count of its limit is up to two windows away, a warm-up's turn up to three.
+        let far = if matches!(algorithm, Algorithm::SlidingCounter(_) | Algorithm::WarmUp(_)) { 3 } else { 1 };
+        assert!(retry_at.since(now).as_nanos() <= owed.as_nanos() * far, "{algorithm:?}: {:?}", retry_at.since(now));
+    }
+}
+
+#[test]
+fn counts_that_would_fill_their_bytes_are_given_back_all_the_same() {
+    for limit in [127, 128, 200, 255, 256, 2_000, 65_535, 65_536] {
+        let (_, policy) = one(spec(&format!("{limit}/1h")));
+        has_cost(ask(&policy, limit, at(0)), 1, at(1));
+        assert_eq!(left(&policy, at(2)), limit - 1);
+        // Of four in flight the first turns out dearer than all of them may be.
+        let (_, policy) = one(spec(&format!("{limit}/1h")));
+        let share = limit / 4;
+        let permits: Vec<_> = (0..4).map(|_| ask(&policy, share, at(0))).collect();
+        for (permit, real) in permits.into_iter().zip([3 * share, 1, 1, 1]) {
+            has_cost(permit, real, at(1));
+        }
+        assert_eq!(left(&policy, at(2)), limit - 3 * share - 3, "{limit}");
     }
 }
