@@ -111,4 +111,17 @@ mod tests {
     fn zero_is_no_fingerprint() {
         assert_eq!(Fingerprint::from_bits(0).bits(), 1);
     }
+
+    #[test]
+    fn long_parts_and_high_tags_are_told_apart_as_well() {
+        let hasher = KeyHasher::fixed();
+        let (a, b) = ("a".repeat(100), "b".repeat(100));
+        let print = |tag, text: &str| print_of(&hasher, &[(tag, text)]);
+        assert_eq!(print(1, &a), print(1, &a));
+        assert_ne!(print(1, &a), print(1, &b));
+        assert_ne!(print(1, &a), print(2, &a));
+        assert_ne!(print(1, &a), print(1, &a[1..]));
+        assert_ne!(print_of(&hasher, &[(1, &a), (1, &b)]), print_of(&hasher, &[(1, &(a.clone() + &b))]));
+        assert_ne!(print(0, "a"), print(0x80, "a"));
+    }
 }

@@ -116,3 +116,36 @@ impl PartialEq for Grant {
 }
 
 impl Eq for Grant {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{key, spec};
+    use super::*;
+
+    #[test]
+    fn two_are_equal_just_when_they_owe_the_same_to_the_same_limits() {
+        let (limit, other) = (Limit::new(spec("1/s")), Limit::new(spec("1/s")));
+        let with = |grants: &[(usize, &Arc<Limit>, u64)]| {
+            let mut permit = Permit::default();
+            for (place, limit, cost) in grants {
+                permit.add(*place, limit, key(1), *cost, Owes::Count);
+            }
+            permit
+        };
+        let all = [
+            with(&[]),
+            with(&[(0, &limit, 1)]),
+            with(&[(0, &other, 1)]),
+            with(&[(1, &limit, 1)]),
+            with(&[(0, &limit, 2)]),
+            with(&[(1, &other, 1), (0, &limit, 1)]),
+            with(&[(1, &other, 2), (0, &limit, 1)]),
+        ];
+        for (i, a) in all.iter().enumerate() {
+            for (j, b) in all.iter().enumerate() {
+                assert_eq!(a == b, i == j, "{i} and {j}");
+            }
+        }
+        assert_eq!(with(&[(1, &other, 1), (0, &limit, 1)]), all[5]);
+    }
+}

@@ -118,3 +118,26 @@ impl fmt::Display for PolicyError {
 }
 
 impl std::error::Error for PolicyError {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::spec;
+    use super::*;
+
+    #[test]
+    fn takes_as_many_limits_as_a_route_may_have_and_no_more() {
+        let limits = |count| (0..count).map(|_| Limit::new(spec("1/s"))).collect::<Vec<_>>();
+        assert_eq!(Policy::new(limits(MAX_LIMITS)).unwrap().limits().len(), MAX_LIMITS);
+        let error = Policy::new(limits(MAX_LIMITS + 1)).unwrap_err();
+        assert_eq!(error, PolicyError::TooMany { given: MAX_LIMITS + 1 });
+    }
+
+    #[test]
+    fn refuses_a_limit_that_is_named_twice() {
+        let (one, other) = (Limit::new(spec("1/s")), Limit::new(spec("2/s")));
+        for limits in [vec![&one, &one], vec![&one, &other, &one], vec![&other, &one, &one]] {
+            let error = Policy::new(limits.into_iter().map(Arc::clone).collect()).unwrap_err();
+            assert_eq!(error, PolicyError::Duplicate { name: "1/s".into() });
+        }
+    }
+}

@@ -467,4 +467,23 @@ mod tests {
             assert_eq!(plan(&mut queues, 10), seconds(len - 1));
         }
     }
+
+    #[test]
+    fn those_behind_a_waiter_that_was_given_less_time_are_planned_without_it() {
+        let (rule, mut queues) = (rule(), Queues::default());
+        let mut state = vec![0; rule.words()];
+        rule.commit(&mut state, 1, Moment::at(Tick::ZERO));
+        let (key, millis) = (waiter(1).key, |millis| Tick::ZERO + Span::from_millis(millis));
+        let plan = |queues: &mut Queues| queues.plan(&rule, &state, key, 1, Tick::ZERO).at;
+        let first = queues.push(&rule, &state, waiter(1), millis(1_000)).unwrap();
+        let second = queues.push(&rule, &state, waiter(1), millis(2_000)).unwrap();
+        assert_eq!(plan(&mut queues), millis(3_000));
+        queues.shorten(first, millis(1_000));
+        assert_eq!(plan(&mut queues), millis(3_000), "its room comes in time still");
+        queues.shorten(first, millis(999));
+        assert_eq!(plan(&mut queues), millis(2_000));
+        assert_eq!((queues.planned(first), queues.planned(second)), (None, Some(millis(1_000))));
+        queues.shorten(first, Tick::MAX);
+        assert_eq!(plan(&mut queues), millis(2_000), "patience that is gone does not come back");
+    }
 }

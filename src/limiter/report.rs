@@ -140,4 +140,38 @@ mod tests {
         let denial = Denial { limit: 7, rate: 3, why: crate::limiter::Why::Rate, retry_at: None };
         assert_eq!(report.refusal(denial).quota, 7);
     }
+
+    #[test]
+    fn names_each_limit_that_would_have_refused_until_it_is_cleared() {
+        let mut report = Report::default();
+        for limit in [6, 1, 7, 0, 1] {
+            report.note_shadow_refusal(limit);
+        }
+        assert_eq!(report.shadow_refusals().collect::<Vec<_>>(), [0, 1, 6, 7]);
+        report.clear();
+        assert_eq!(report.shadow_refusals().count(), 0);
+    }
+
+    #[test]
+    fn a_line_with_something_left_is_exhausted_wherever_it_is_kept() {
+        let (second, why) = (Span::from_secs(1), crate::limiter::Why::Rate);
+        for lines in [2, 9] {
+            let fill = || {
+                let mut report = Report::default();
+                for limit in 0..lines {
+                    report.push(QuotaLine { limit, remaining: 3, ..QuotaLine::default() });
+                }
+                report
+            };
+            let denial = Denial { limit: lines - 1, rate: 0, why, retry_at: Some(Tick::ZERO + second) };
+            let mut report = fill();
+            report.exhaust(denial, 2, Tick::ZERO);
+            report.exhaust(denial, 1, Tick::ZERO + second);
+            assert_eq!(report.lines(), fill().lines(), "it costs more, or need not wait");
+            report.exhaust(denial, 1, Tick::ZERO);
+            let left: Vec<_> = report.lines().iter().map(|line| line.remaining).collect();
+            assert_eq!(left, [&vec![3; lines - 1][..], &[0]].concat());
+            assert_eq!(report.lines()[lines - 1].reset, Some(second));
+        }
+    }
 }

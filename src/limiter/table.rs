@@ -244,6 +244,34 @@ mod tests {
     }
 
     #[test]
+    fn is_full_just_when_one_more_would_be_more_than_three_quarters() {
+        let mut table = Table::new(1);
+        for bits in 1..=1_000u64 {
+            let one_more = (table.len as f64 + 1.0) / table.capacity as f64;
+            assert_eq!(table.is_full(), one_more > 0.75, "{} of {}", table.len, table.capacity);
+            put(&mut table, bits.wrapping_mul(0x9e37_79b9_7f4a_7c15), bits);
+        }
+    }
+
+    #[test]
+    fn records_begin_at_a_cache_line_and_the_last_has_its_words() {
+        for state_words in [1, 2, 3, 7, 8] {
+            let mut table = Table::new(state_words);
+            for bits in 1..=300u64 {
+                put(&mut table, bits.wrapping_mul(0x9e37_79b9_7f4a_7c15), bits);
+                let first = table.words.as_ptr() as usize + table.base * size_of::<u64>();
+                assert_eq!(first % (LINE * size_of::<u64>()), 0);
+                assert_eq!(table.state(table.capacity - 1).len(), state_words);
+            }
+            let spare = table.words.len() - table.capacity * table.stride;
+            assert_eq!(spare, LINE - 1, "and no more");
+            table.clear();
+            put(&mut table, 1, 1);
+            assert_eq!((table.len(), table.state(0).len()), (1, state_words));
+        }
+    }
+
+    #[test]
     fn what_is_not_kept_is_gone_and_the_table_shrinks() {
         let mut table = Table::new(1);
         for bits in 1..=100u64 {

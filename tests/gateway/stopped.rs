@@ -76,6 +76,16 @@ fn balances(gateway: &Gateway, arrivals: usize, upstream: usize) {
     assert_eq!((refused, decided("wait-timeout")), (ended("refused"), ended("wait-timeout")));
 }
 
+/// What reached the upstream, before a stop and after it, is never more than the limit admits.
+fn holds_the_limit(reached: &Mutex<Vec<Instant>>) {
+    let mut reached = reached.lock().unwrap().clone();
+    reached.sort();
+    for most in reached.windows(LIMIT + 1) {
+        let took = most[LIMIT] - most[0];
+        assert!(took > STRETCH, "more than {LIMIT} in {took:?}");
+    }
+}
+
 #[test]
 fn a_stop_under_load_ends_what_is_overdue_and_admits_no_more_than_the_limit() {
     let _alone = alone();
@@ -120,10 +130,27 @@ fn a_stop_under_load_ends_what_is_overdue_and_admits_no_more_than_the_limit() {
     assert!(eventually(done), "{} of {arrivals} requests have ended", count(&gateway, "requests_total", ""));
     balances(&gateway, arrivals, reached_by_now());
 
-    let mut reached = reached.lock().unwrap().clone();
-    reached.sort();
-    for most in reached.windows(LIMIT + 1) {
-        let took = most[LIMIT] - most[0];
-        assert!(took > STRETCH, "more than {LIMIT} in {took:?}");
-    }
+    holds_the_limit(&reached);
+}
+
+#[test]
+fn a_stop_shorter_than_a_window_gives_nobody_the_quota_a_second_time() {
+    let _alone = alone();
+    let (gateway, reached) = gateway();
+    let before = answers(send(&gateway, LIMIT, "/fast"));
+    assert_eq!(statuses(&before), [(200, LIMIT)].into());
+
+    gateway.pause();
+    let stopped = Instant::now();
+    let late = send(&gateway, LATECOMERS, "/fast");
+    // Several slots are skipped at once, and all that was admitted before still counts.
+    thread::sleep(Duration::from_millis(800).saturating_sub(stopped.elapsed()));
+    gateway.resume();
+
+    let late = statuses(&answers(late));
+    holds_the_limit(&reached);
+    let served = late.get(&200).copied().unwrap_or(0);
+    assert!((LIMIT..=2 * LIMIT).contains(&served), "they wait for the next window: {late:?}");
+    assert_eq!(served + late.get(&429).copied().unwrap_or(0), LATECOMERS, "{late:?}");
+    balances(&gateway, LIMIT + LATECOMERS, LIMIT + served);
 }

@@ -136,3 +136,41 @@ impl Shard {
         self.ledger.accounts.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_accounts_leave_their_room_for_the_next_and_many_give_it_back() {
+        for (keys, kept) in [(KEPT as u64 / 2, true), (KEPT as u64 * 4, false)] {
+            let mut ledger = Ledger::default();
+            let open = |ledger: &mut Ledger, bits| {
+                let (account, given) = ledger.open(Fingerprint::from_bits(bits));
+                Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given }
+            };
+            let reserved: Vec<_> = (1..=keys).map(|bits| (bits, open(&mut ledger, bits))).collect();
+            for (bits, reserved) in &reserved {
+                assert_eq!(ledger.settle(Fingerprint::from_bits(*bits), reserved, 1), Some(0));
+            }
+            assert!(ledger.accounts.is_empty());
+            assert_eq!(ledger.accounts.capacity() > 0, kept, "{keys}");
+        }
+    }
+
+    #[test]
+    fn is_told_what_others_had_back_since_it_was_made() {
+        let (mut ledger, key) = (Ledger::default(), Fingerprint::from_bits(1));
+        let open = |ledger: &mut Ledger| {
+            let (account, given) = ledger.open(key);
+            Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given }
+        };
+        let (first, second) = (open(&mut ledger), open(&mut ledger));
+        assert_eq!(ledger.settle(key, &first, 5), Some(0));
+        let third = open(&mut ledger);
+        assert_eq!(ledger.settle(key, &second, 2), Some(5));
+        assert_eq!(ledger.settle(key, &third, 0), Some(2));
+        assert!(ledger.accounts.is_empty());
+        assert_eq!(ledger.settle(key, &third, 0), None);
+    }
+}

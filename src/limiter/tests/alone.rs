@@ -105,3 +105,21 @@ fn the_usual_limit_goes_the_short_way() {
     let shard = limit.lock(key(2)).check_alone(key(2), 1, at(0), limit.keys());
     assert!(shard.is_none(), "a key that is new");
 }
+
+#[test]
+fn checks_by_the_short_way_sweep_idle_keys_too() {
+    let (limit, policy) = one(spec("2/s"));
+    // Two keys of one shard.
+    let ask = |high: u64| {
+        let key = Some(Fingerprint::from_bits(high << 40 | 1));
+        [Ask { key, cost: 1, counting: Counting::AtOnce }]
+    };
+    let check = |high, now| drop(policy.check(&ask(high), Span::MAX, now, &mut Report::default()));
+    check(1, at(0));
+    check(2, at(0));
+    assert_eq!(limit.stats().keys, 2);
+    for _ in 0..256 {
+        check(1, at(5_000));
+    }
+    assert_eq!(limit.stats().keys, 1);
+}

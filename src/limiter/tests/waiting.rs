@@ -101,6 +101,28 @@ fn a_head_whose_timer_is_a_little_late_still_gets_in() {
 }
 
 #[test]
+fn a_head_that_comes_at_the_moment_of_its_deadline_gets_in_whatever_was_planned() {
+    let gcra = |rate: &str| Algorithm::Gcra(Gcra::new(&[rate.parse().unwrap()], None).unwrap());
+    let wheel = |rate| wheel(&[rate], None, Bound::Sliding);
+    for (full, half) in [(wheel("2/s"), wheel("1/s")), (gcra("2/s"), gcra("1/s"))] {
+        for (late_micros, gets_in) in [(0, true), (1_000, true), (2_001, false)] {
+            let with = |algorithm: &Algorithm| LimitSpec { algorithm: algorithm.clone(), ..waiting("2/s", 500) };
+            let (limit, policy) = one(with(&full));
+            assert!(admitted(&policy, 1, at(0)) && admitted(&policy, 1, at(500)));
+            let mut waiter = queued(check(&policy, 1, 1, at(600)));
+            assert_eq!(waiter.wake_at(at(600)), at(1000));
+            // At half the rate its room would come too late, as the plan for the next one finds out.
+            limit.reconfigure(with(&half));
+            assert_eq!(refused(check(&policy, 1, 1, at(700))).why, Why::Rate);
+            limit.reconfigure(with(&full));
+            let attempt = waiter.attempt(at(1100) + Span::from_nanos(late_micros * 1_000));
+            let admitted = attempt == Attempt::Admitted(Permit::default());
+            assert_eq!(admitted, gets_in, "{late_micros} us late for {full:?}");
+        }
+    }
+}
+
+#[test]
 fn a_stopped_process_times_out_everybody_who_is_overdue() {
     let (limit, policy) = one(waiting("1/s", 3000));
     assert!(admitted(&policy, 1, at(0)));

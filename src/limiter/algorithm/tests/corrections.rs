@@ -252,6 +252,18 @@ fn an_interval_bucket_gets_no_token_twice() {
 }
 
 #[test]
+fn an_interval_bucket_gives_nothing_of_what_others_had_back_already() {
+    let mut key = Key::new(&bucket("2/s", 10, Refill::Interval));
+    let (first, second) = (key.take(5, at(0)), key.take(3, at(0)));
+    key.correct(first, 0, at(500));
+    assert_eq!(key.left(at(500)), 7);
+    // Two periods have brought back what the second still misses: these five are another's.
+    key.take(5, at(2_000));
+    key.correct(second, 0, at(2_000));
+    assert_eq!(key.left(at(2_000)), 5);
+}
+
+#[test]
 fn stamps_of_its_very_instant_are_taken_out_and_no_others() {
     let mut key = Key::new(&log("10/s", Span::ZERO));
     key.take(2, at(0));

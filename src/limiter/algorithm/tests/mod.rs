@@ -187,3 +187,122 @@ fn a_refusal_says_whether_room_comes_later_for_it() {
         }
     }
 }
+
+#[test]
+fn a_counter_whose_every_nanosecond_weighs_waits_out_two_windows() {
+    // More requests than the window has nanoseconds: the last of it weighs one still.
+    let counter = SlidingCounter::new(&["2000000/1ms".parse().unwrap()]).unwrap();
+    let rule = Rule::new(&Algorithm::SlidingCounter(counter), None, None);
+    let at = |micros: u64| Tick::ZERO + Span::from_nanos(micros * 1_000);
+    let mut state = vec![0; rule.words()];
+    rule.commit(&mut state, 2_000_000, Moment::at(at(0)));
+    assert_eq!(rule.room(&state, 2_000_000, at(0)), Room::At { at: at(2_000), rate: 0 });
+    rule.advance(&mut state, at(1_999));
+    assert_eq!(rule.room(&state, 2_000_000, at(1_999)), Room::At { at: at(2_000), rate: 0 });
+}
+
+#[test]
+fn a_key_is_idle_from_the_instant_at_which_nothing_counts_any_more() {
+    let rates = ["4/s".parse().unwrap()];
+    let span = Span::from_secs;
+    let apart = |millis| SlidingLog::new(&rates, Span::from_millis(millis), false).unwrap();
+    let millis = |millis| Tick::from_nanos(10_000_000_000_000) + Span::from_millis(millis);
+    for (algorithm, until) in [
+        (Algorithm::TimerWheel(TimerWheel::new(&rates, Some(10), Bound::Sliding).unwrap()), 1_000),
+        (Algorithm::TimerWheel(TimerWheel::new(&rates, Some(10), Bound::Strict).unwrap()), 1_100),
+        (Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Greedy).unwrap()), 250),
+        (Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Interval).unwrap()), 1_000),
+        (Algorithm::Gcra(Gcra::new(&rates, Some(3)).unwrap()), 250),
+        (Algorithm::LeakyBucket(LeakyBucket::new(&rates, None).unwrap()), 250),
+        (Algorithm::FixedWindow(FixedWindow::new(&rates, Align::Epoch).unwrap()), 1_000),
+        (Algorithm::FixedWindow(FixedWindow::new(&rates, Align::First).unwrap()), 1_000),
+        (Algorithm::SlidingWindow(SlidingWindow::new(&rates, None, None).unwrap()), 1_000),
+        (Algorithm::SlidingCounter(SlidingCounter::new(&rates).unwrap()), 2_000),
+        (Algorithm::SlidingLog(apart(0)), 1_000),
+        (Algorithm::SlidingLog(apart(700)), 1_000),
+        (Algorithm::SlidingLog(apart(1_500)), 1_500),
+        (Algorithm::SmoothBursty(SmoothBursty::new(&rates, Some(span(2))).unwrap()), 2_250),
+    ] {
+        let rule = Rule::new(&algorithm, None, None);
+        let mut state = vec![0; rule.words()];
+        assert!(rule.is_idle(&state, millis(0)), "{algorithm:?}: never seen");
+        rule.advance(&mut state, millis(0));
+        rule.commit(&mut state, 1, Moment::at(millis(0)));
+        let idle = |now| rule.is_idle(&state, now);
+        assert_eq!((idle(millis(until) - Span::from_nanos(1)), idle(millis(until))), (false, true), "{algorithm:?}");
+    }
+}
+
+#[test]
+fn all_that_is_in_flight_is_given_back_under_the_era_of_the_first() {
+    let rule = Rule::new(&Algorithm::Concurrency(Concurrency::new(3).unwrap()), None, None);
+    let mut state = vec![0; rule.words()];
+    let at = |secs| Tick::ZERO + Span::from_secs(secs);
+    let take = |state: &mut Vec<u64>, era| {
+        rule.commit(state, 1, Moment { era, ..Moment::at(at(era)) });
+        (rule.era(state), rule.recency(state))
+    };
+    // A live key is forgotten in between, and so the shard's era has grown.
+    let (first, second) = (take(&mut state, 5), take(&mut state, 6));
+    assert_eq!((first.0, second.0), (5, 5));
+    assert!(first.1 < second.1, "the later one was used more recently");
+    rule.release(&mut state, 1, 6);
+    assert_eq!(rule.standing(&state, 0, at(7)).remaining, 1, "not what was taken here");
+    rule.release(&mut state, 1, first.0);
+    rule.release(&mut state, 1, second.0);
+    assert_eq!(rule.standing(&state, 0, at(7)).remaining, 3);
+    assert_eq!(take(&mut state, 8).0, 8);
+    assert!(Concurrency::new(0).is_err() && Concurrency::new(1).is_ok());
+}
+
+#[test]
+fn a_moment_is_a_slot_or_what_a_timer_may_be_late() {
+    let rates: Vec<Rate> = vec!["4/s".parse().unwrap(), "9/2s".parse().unwrap()];
+    let one = &rates[..1];
+    let fixed = |align| Algorithm::FixedWindow(FixedWindow::new(one, align).unwrap());
+    let wheel = |rates: &[Rate]| Algorithm::TimerWheel(TimerWheel::new(rates, Some(1), Bound::Sliding).unwrap());
+    let at = |micros: u64| Tick::ZERO + Span::from_nanos(micros * 1_000);
+    let (slack, second) = (2_000, 1_000_000);
+    for (algorithm, a, b, same) in [
+        (wheel(one), second, second + 999_999, true),
+        (wheel(one), second, second - 1, false),
+        (wheel(&rates), second, second + 999_999, true),
+        (wheel(&rates), 0, second, false),
+        (fixed(Align::Epoch), second, second + 999_999, true),
+        (fixed(Align::Epoch), second, 2 * second, false),
+        (fixed(Align::First), second, second + slack, true),
+        (fixed(Align::First), second, second + slack + 1, false),
+        (fixed(Align::First), second, second - 1, false),
+        (Algorithm::Gcra(Gcra::new(one, None).unwrap()), second, second + slack, true),
+        (Algorithm::Gcra(Gcra::new(one, None).unwrap()), second, second - 1, false),
+        (Algorithm::Concurrency(Concurrency::new(1).unwrap()), 0, 9 * second, true),
+    ] {
+        let rule = Rule::new(&algorithm, None, None);
+        assert_eq!(rule.same_moment(at(a), at(b)), same, "{algorithm:?} {a} {b}");
+    }
+}
+
+#[test]
+fn the_largest_cost_fits_a_new_key_and_one_more_never_does() {
+    let rates = ["40/s".parse().unwrap()];
+    for algorithm in [
+        Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()),
+        Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Greedy).unwrap()),
+        Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Interval).unwrap()),
+        Algorithm::Gcra(Gcra::new(&rates, Some(3)).unwrap()),
+        Algorithm::LeakyBucket(LeakyBucket::new(&rates, None).unwrap()),
+        Algorithm::FixedWindow(FixedWindow::new(&rates, Align::First).unwrap()),
+        Algorithm::SlidingWindow(SlidingWindow::new(&rates, None, None).unwrap()),
+        Algorithm::SlidingCounter(SlidingCounter::new(&rates).unwrap()),
+        Algorithm::SlidingLog(SlidingLog::new(&rates, Span::ZERO, false).unwrap()),
+        Algorithm::SmoothBursty(SmoothBursty::new(&rates, None).unwrap()),
+        Algorithm::WarmUp(WarmUp::new(&rates, Span::from_secs(1), None).unwrap()),
+        Algorithm::Concurrency(Concurrency::new(7).unwrap()),
+    ] {
+        let rule = Rule::new(&algorithm, None, None);
+        let (state, largest) = (vec![0; rule.words()], rule.largest());
+        assert_eq!(rule.room(&state, largest, Tick::ZERO), Room::Now, "{algorithm:?}");
+        assert_eq!(rule.room(&state, largest + 1, Tick::ZERO), Room::Never { rate: 0 }, "{algorithm:?}");
+        assert_eq!((rule.too_costly(largest), rule.too_costly(largest + 1)), (None, Some(0)), "{algorithm:?}");
+    }
+}

@@ -62,8 +62,12 @@ fn rate(text: &str) -> [Rate; 1] {
     [text.parse().unwrap()]
 }
 
-/// What remains at `at` ms of `new`, when under `old` so much was taken at each of some ms.
+/// What remains at `at` ms of the first rate of `new`, when under `old` so much was taken at each of some ms.
 fn remains(old: &Algorithm, taken: &[(u64, u64)], new: &Algorithm, at: u64) -> u64 {
+    remains_of_each(old, taken, new, at)[0]
+}
+
+fn remains_of_each(old: &Algorithm, taken: &[(u64, u64)], new: &Algorithm, at: u64) -> Vec<u64> {
     let tick = |millis| Tick::ZERO + Span::from_millis(millis);
     let old_rule = Rule::new(old, None, None);
     let mut from = vec![0; old_rule.words()];
@@ -79,7 +83,7 @@ fn remains(old: &Algorithm, taken: &[(u64, u64)], new: &Algorithm, at: u64) -> u
         rule.take_over(&old_rule, &from, &mut state, tick(at));
     }
     rule.advance(&mut state, tick(at));
-    rule.standing(&state, 0, tick(at)).remaining
+    (0..rule.rates()).map(|rate| rule.standing(&state, rate, tick(at)).remaining).collect()
 }
 
 #[test]
@@ -104,6 +108,10 @@ fn taken_tokens_stay_taken_whatever_the_new_pace() {
     assert_eq!(remains(&interval("10/s", None), &[(1, 7)], &old, 900), 3);
     assert_eq!(remains(&interval("10/s", None), &[(1, 7)], &old, 1001), 10, "its period is over");
     assert_eq!(remains(&interval("10/s", None), &[(1, 7)], &interval("2/100ms", Some(8)), 900), 1);
+    for (at, remaining) in [(100, 1), (101, 1), (102, 1)] {
+        let new = interval("2/100ms", Some(8));
+        assert_eq!(remains(&interval("10/s", None), &[(1, 7)], &new, at), remaining, "a new period at {at} ms at most");
+    }
 }
 
 #[test]
@@ -139,6 +147,84 @@ fn another_number_of_rates_takes_over_from_the_likeliest() {
     assert_eq!(remains(&bucket(&["10/s", "50/m"]), &[(1, 7)], &bucket(&["50/m"]), 1), 43, "the same rate");
     assert_eq!(remains(&bucket(&["10/s", "50/m"]), &[(1, 7)], &bucket(&["60/m", "10/s"]), 1), 53, "the same window");
     assert_eq!(remains(&bucket(&["10/s"]), &[(1, 7)], &bucket(&["80/h", "10/s"]), 1), 73, "the longest there is");
+}
+
+#[test]
+fn each_rate_takes_over_from_its_like_wherever_that_stood() {
+    let bucket = |rates: &[&str]| {
+        let rates: Vec<Rate> = rates.iter().map(|text| text.parse().unwrap()).collect();
+        Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Greedy).unwrap())
+    };
+    // At 501 ms two of the seven are still taken from the first rate, and all of them from the second.
+    let old = bucket(&["10/s", "50/m"]);
+    for (new, remaining) in [
+        (bucket(&["10/s", "50/m"]), vec![8, 43]),
+        (bucket(&["50/m", "10/s"]), vec![43, 8]),
+        (bucket(&["50/m"]), vec![43]),
+        (bucket(&["80/h", "10/s"]), vec![78, 8]),
+        (bucket(&["60/m", "20/s"]), vec![53, 18]),
+        (bucket(&["80/h", "90/d", "20/s"]), vec![78, 83, 18]),
+    ] {
+        assert_eq!(remains_of_each(&old, &[(1, 7)], &new, 501), remaining, "{new:?}");
+    }
+}
+
+#[test]
+fn a_log_that_reaches_further_back_holds_what_was_entered_and_nothing_else() {
+    let log = |text| Algorithm::SlidingLog(SlidingLog::new(&rate(text), Span::ZERO, false).unwrap());
+    assert_eq!(remains(&log("5/s"), &[(1, 1)], &log("5/10s"), 2), 4);
+    assert_eq!(remains(&log("5/s"), &[(1, 1)], &log("5/10s"), 10_000), 4);
+    assert_eq!(remains(&log("5/s"), &[(1, 1)], &log("5/10s"), 10_001), 5);
+    assert_eq!(remains(&log("5/s"), &[(1, 2), (2, 3)], &log("3/s"), 3), 0, "the newest stay");
+    assert_eq!(remains(&log("5/s"), &[(1, 2), (2, 3)], &log("3/s"), 1_001), 0);
+    assert_eq!(remains(&log("5/s"), &[(1, 2), (2, 3)], &log("8/s"), 3), 3);
+}
+
+#[test]
+fn records_are_rebuilt_only_when_they_have_to_be() {
+    let gcra = |text| Algorithm::Gcra(Gcra::new(&rate(text), Some(5)).unwrap());
+    let bucket = |text, refill| Algorithm::TokenBucket(TokenBucket::new(&rate(text), Some(90), refill).unwrap());
+    let fixed = |text, align| Algorithm::FixedWindow(FixedWindow::new(&rate(text), align).unwrap());
+    let log = |text, apart| Algorithm::SlidingLog(SlidingLog::new(&rate(text), apart, false).unwrap());
+    let smooth =
+        |text, saved| Algorithm::SmoothBursty(SmoothBursty::new(&rate(text), Some(Span::from_secs(saved))).unwrap());
+    let warm =
+        |text, secs, factor| Algorithm::WarmUp(WarmUp::new(&rate(text), Span::from_secs(secs), Some(factor)).unwrap());
+    let counter = |text| Algorithm::SlidingCounter(SlidingCounter::new(&rate(text)).unwrap());
+    let window = |text, cap| Algorithm::SlidingWindow(SlidingWindow::new(&rate(text), None, cap).unwrap());
+    let (second, millis) = (Span::from_secs(1), Span::from_millis(1));
+    let (greedy, interval, kept, rescaled) = (Refill::Greedy, Refill::Interval, Layout::Kept, Layout::Rescaled);
+    for (old, new, layout) in [
+        (gcra("7/s"), gcra("7/s"), kept),
+        (gcra("7/s"), gcra("14/2s"), kept),
+        (gcra("7/s"), gcra("8/s"), rescaled),
+        (bucket("7/s", greedy), bucket("14/2s", greedy), kept),
+        (bucket("7/s", greedy), bucket("7/s", interval), rescaled),
+        (bucket("7/s", interval), bucket("7/s", interval), kept),
+        (bucket("7/s", interval), bucket("8/s", interval), rescaled),
+        (bucket("7/s", interval), bucket("7/2s", interval), rescaled),
+        (fixed("7/s", Align::First), fixed("8/s", Align::First), kept),
+        (fixed("7/s", Align::First), fixed("7/2s", Align::First), rescaled),
+        (fixed("7/s", Align::First), fixed("7/s", Align::Epoch), rescaled),
+        (fixed("7/s", Align::Epoch), fixed("8/s", Align::Epoch), kept),
+        (fixed("7/s", Align::Epoch), fixed("7/2s", Align::Epoch), rescaled),
+        (fixed("7/s", Align::Epoch), fixed("300/s", Align::Epoch), Layout::Repacked),
+        (log("7/s", millis), log("7/s", second), kept),
+        (log("7/s", millis), log("8/s", millis), rescaled),
+        (log("7/s", millis), log("7/2s", millis), rescaled),
+        (smooth("7/s", 2), smooth("7/s", 2), kept),
+        (smooth("7/s", 2), smooth("7/s", 3), rescaled),
+        (smooth("7/s", 2), smooth("8/s", 2), rescaled),
+        (warm("7/s", 2, 3), warm("8/s", 2, 4), kept),
+        (warm("7/s", 2, 3), warm("7/s", 3, 3), rescaled),
+        (counter("7/s"), counter("8/s"), kept),
+        (counter("7/s"), counter("7/2s"), rescaled),
+        (window("70/s", Some(9)), window("80/s", Some(8)), kept),
+        (window("70/s", Some(9)), window("70/2s", Some(9)), rescaled),
+    ] {
+        let old_rule = Rule::new(&old, None, None);
+        assert_eq!(Rule::new(&new, None, Some(&old_rule)).layout_since(&old_rule), layout, "{old:?} {new:?}");
+    }
 }
 
 #[test]

@@ -128,6 +128,28 @@ proptest! {
 }
 
 #[test]
+fn a_warm_key_keeps_its_rate_to_the_fraction_of_a_nanosecond() {
+    for limit in [3u64, 7, 700] {
+        let rate = Rate::new(limit, Span::from_secs(1)).unwrap();
+        let mut kept = Kept::new(rate, Span::from_millis(1), 2);
+        let turn = |kept: &Kept| match kept.rule.room(&kept.state, 1, Tick::ZERO) {
+            Room::At { at, .. } => at.as_nanos(),
+            _ => 0,
+        };
+        // By then it is warm. All are counted in advance, so that none waits for a whole nanosecond.
+        kept.rule.commit(&mut kept.state, 100, Moment::at(Tick::ZERO));
+        let (from, turns) = (turn(&kept), limit * 1_000);
+        for _ in 0..turns {
+            kept.rule.commit(&mut kept.state, 1, Moment::at(Tick::ZERO));
+        }
+        let took = turn(&kept) - from;
+        // Each turn is rounded up to 2^-16 ns in a few places, and the last one to a whole nanosecond.
+        let most = 1_000_000_000_000 + 1 + turns.div_ceil(1 << 14);
+        assert!((1_000_000_000_000 - 1..=most).contains(&took), "{turns} turns in {took} ns");
+    }
+}
+
+#[test]
 fn one_cost_of_three_is_three_of_one() {
     for factor in [2, 3, 7] {
         let (rate, warm_up) = (Rate::new(2, Span::from_secs(1)).unwrap(), Span::from_secs(4));
