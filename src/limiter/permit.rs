@@ -54,9 +54,10 @@ impl Permit {
     ///
     /// What is counted now may find no room any more: others were let in meanwhile. It is counted all the same, and the
     /// next ones wait for it; but not where the key owes more than a window already, and never more than
-    /// [`Algorithm::largest_charge`](super::Algorithm::largest_charge). What a request has cost less than it was counted as is given back as far as time has not
-    /// brought it back already, and no further than leaves the limit's bound kept, counted with real costs. Nothing is
-    /// given back once the key was forgotten, because the table is full, or its counts were rebuilt by a reload.
+    /// [`Algorithm::largest_charge`](super::Algorithm::largest_charge). What a request has cost less than it was counted
+    /// as is given back as far as time has not brought it back already, and no further than leaves the limit's bound kept,
+    /// counted with real costs. Nothing is given back once the key was forgotten, because the table is full, or its counts
+    /// were rebuilt by a reload.
     pub fn settle(&mut self, now: Tick, mut spent: impl FnMut(usize) -> Spent) {
         let mut next = &mut self.0;
         while let Some(grant) = next {

@@ -450,6 +450,8 @@ fn absurd_parameters_are_refused_with_a_remedy() {
     let text = |error: AlgorithmError| error.to_string();
     assert_eq!(Gcra::new(&[], None), Err(AlgorithmError::NoRates));
     assert_eq!(SlidingCounter::new(&rates(&["1/s"; 5])), Err(AlgorithmError::TooManyRates { given: 5 }));
+    assert_eq!(SlidingWindow::new(&rates(&["1/s"; 5]), None, None), Err(AlgorithmError::TooManyRates { given: 5 }));
+    assert!(SlidingWindow::new(&rates(&["1/s"; 4]), None, None).is_ok());
     assert_eq!(Gcra::new(&rates(&["1/s"]), Some(0)), Err(AlgorithmError::ZeroBurst));
     let error = TokenBucket::new(&rates(&["5/s", "1/d"]), Some(36_501), Refill::Greedy).unwrap_err();
     assert_eq!(text(error), "1/d takes too long to refill a burst of 36501: use burst = 36500 or less");
