@@ -7,7 +7,7 @@ use crate::time::{Span, Tick};
 /// The shape of one ring: how many were admitted in each of the last slots of one rate, for one key.
 ///
 /// A ring lives in a chunk of words: the index of its newest slot, then the counts, packed in lanes of the narrowest
-/// width that holds the limit. Slot `k` is `[k w, (k+1) w)` from tick 0 and lives in lane `k mod summed`.
+/// width that holds twice the limit. Slot `k` is `[k w, (k+1) w)` from tick 0 and lives in lane `k mod summed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::limiter) struct Ring {
     pub(super) limit: u64,
