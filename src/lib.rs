@@ -24,7 +24,7 @@
 //! | rank | rooms |
 //! |---|---|
 //! | 0 | [`time`]: ticks, spans, the timer wheel, the only clock |
-//! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`http1`]: the codec, without I/O |
+//! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`http1`]: the codec, without I/O · [`tls`]: certificates and settings |
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out |
 //! | 3 | [`config`]: text to model · [`dead_letter`]: the log of refusals · [`upstream`]: connections, echo servers |
 //! | 4 | [`proxy`]: the data plane |
@@ -49,4 +49,5 @@ pub mod limiter;
 pub mod proxy;
 pub mod telemetry;
 pub mod time;
+pub mod tls;
 pub mod upstream;

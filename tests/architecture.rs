@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 13] = [
+const RANKS: [(&str, u8); 14] = [
     ("time", 0),
     ("telemetry", 1),
     ("limiter", 1),
     ("balance", 1),
     ("http1", 1),
+    ("tls", 1),
     ("admission", 2),
     ("config", 3),
     ("dead_letter", 3),

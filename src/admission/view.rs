@@ -18,6 +18,14 @@ pub trait RequestView {
     fn header(&self, name: &str) -> Option<&[u8]>;
     /// Calls `visit` with the value of every field line called `name`, which is lower case, in order. It may keep them.
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8]));
+    /// The subject of the certificate that the client has shown in its handshake, and that was verified.
+    fn tls_subject(&self) -> Option<&str> {
+        None
+    }
+    /// The SHA-256 fingerprint of that certificate, in lower case hex.
+    fn tls_fingerprint(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// A request made of owned parts, for what is not traffic: explaining a decision, simulating a log, tests, benches.

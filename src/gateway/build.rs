@@ -12,10 +12,12 @@ use crate::config::{Action, LimitRule, Model, Route, Server, ServerAddress, Upst
 use crate::dead_letter::{DeadLetters, Redactor, Settings};
 use crate::http1::HeadLimits;
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, Mode, Policy, PolicyError};
-use crate::proxy::{Http1Plan, LimitPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan};
+use crate::proxy::{
+    HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan,
+};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
-use crate::upstream::{EchoServers, Endpoint, Load};
+use crate::upstream::{EchoServers, Endpoint, Link, Load};
 
 /// Why a model that parsed cannot run here and now.
 #[derive(Debug)]
@@ -158,7 +160,10 @@ pub fn build(
         routes: model.routes.iter().map(route_plan).collect(),
         limits: model.limits.iter().map(limit_plan).collect(),
         upstreams,
+        listeners: model.listeners.iter().map(|listener| (listener.address, ListenerPlan::default())).collect(),
         http1: http1_plan(&model.server),
+        http2: Http2Plan { max_streams: 128 },
+        handshake: HandshakePlan { timeout: Span::from_secs(10), max: 1024 },
         rate_headers: model.server.rate_headers,
         dead_letters,
         access_log,
@@ -207,6 +212,7 @@ fn upstream_plan(
     Ok(UpstreamPlan {
         name: Arc::clone(&upstream.name),
         balancer: Balancer::new(upstream.balance, bound, &shares),
+        link: Link::default(),
         connect_timeout: upstream.connect_timeout,
         counts_all_workers: matches!(upstream.balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
         servers,

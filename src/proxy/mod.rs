@@ -53,7 +53,9 @@ use scratch::Scratch;
 use waiting::Waited;
 
 pub use listener::{accept, bind};
-pub use snapshot::{Feed, Http1Plan, LimitPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan};
+pub use snapshot::{
+    Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan,
+};
 pub use worker::{Worker, WorkerGauges};
 
 /// One request, from its head to the end of its answer.

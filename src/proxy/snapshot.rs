@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +11,7 @@ use crate::http1::HeadLimits;
 use crate::limiter::KeyHasher;
 use crate::telemetry::AccessLog;
 use crate::time::Span;
-use crate::upstream::{Endpoint, Load};
+use crate::upstream::{Endpoint, Link, Load};
 
 /// One generation of the configuration, built whole before any request sees it.
 pub struct Snapshot {
@@ -25,8 +27,14 @@ pub struct Snapshot {
     pub limits: Vec<LimitPlan>,
     /// Where requests go, in the file's order.
     pub upstreams: Vec<UpstreamPlan>,
+    /// What is special about listeners, by their addresses in the file.
+    pub listeners: HashMap<SocketAddr, ListenerPlan>,
     /// Timeouts and bounds of HTTP/1.
     pub http1: Http1Plan,
+    /// Bounds of HTTP/2 clients.
+    pub http2: Http2Plan,
+    /// Bounds of handshakes with clients.
+    pub handshake: HandshakePlan,
     /// Which rate fields go out.
     pub rate_headers: RateHeaders,
     /// The dead-letter log, if there is one.
@@ -52,6 +60,31 @@ pub struct Http1Plan {
     pub body_timeout: Span,
     /// How long no byte may move in a tunnel; `None`: for ever.
     pub tunnel_timeout: Option<Span>,
+}
+
+/// Bounds of HTTP/2 clients.
+#[derive(Clone, Copy, Debug)]
+pub struct Http2Plan {
+    /// Requests that one connection may have in flight at once.
+    pub max_streams: u32,
+}
+
+/// Bounds of handshakes with clients.
+#[derive(Clone, Copy, Debug)]
+pub struct HandshakePlan {
+    /// From the accept to the end of the handshake.
+    pub timeout: Span,
+    /// How many one worker carries at once; a connection beyond is closed.
+    pub max: usize,
+}
+
+/// What is special about a listener.
+#[derive(Clone, Debug, Default)]
+pub struct ListenerPlan {
+    /// Its clients speak TLS, so.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Every request is answered with a redirect to `https`, to this port.
+    pub redirect_to_https: Option<u16>,
 }
 
 /// What is done with an admitted request of a route.
@@ -109,7 +142,9 @@ pub struct UpstreamPlan {
     pub balancer: Balancer,
     /// Whether loads are what all workers have in flight, or the choosing worker's own alone.
     pub counts_all_workers: bool,
-    /// How long a connect may take.
+    /// How its servers are spoken to.
+    pub link: Link,
+    /// How long a connect may take, the handshake included.
     pub connect_timeout: Span,
     /// Its servers, in the balancer's order.
     pub servers: Vec<(Endpoint, Arc<Load>)>,

@@ -10,6 +10,8 @@ mod echo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::tls::UpstreamTls;
+
 pub use connect::{ConnectError, Leased, Server};
 pub use echo::EchoServers;
 
@@ -22,6 +24,37 @@ pub struct Endpoint {
     pub host: Arc<str>,
     /// The TCP port.
     pub port: u16,
+}
+
+/// How the servers of an upstream are spoken to.
+#[derive(Clone, Debug, Default)]
+pub struct Link {
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// Over TLS, if this says how.
+    pub tls: Option<Arc<UpstreamTls>>,
+}
+
+/// What is spoken to a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2: by ALPN over TLS, else by prior knowledge (RFC 9113, 3.3).
+    Http2,
+}
+
+impl PartialEq for Link {
+    /// Whether connections made by the one may be used by the other.
+    fn eq(&self, other: &Self) -> bool {
+        let same_tls = match (&self.tls, &other.tls) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        self.protocol == other.protocol && same_tls
+    }
 }
 
 /// Requests in flight to one server: a cell for each worker, written by that worker only.
