@@ -25,7 +25,7 @@
 //! |---|---|
 //! | 0 | [`time`]: ticks, spans, the timer wheel, the only clock |
 //! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`http1`]: the codec, without I/O · [`tls`]: certificates and settings |
-//! | 2 | [`admission`]: pure; a view of a request in, a decision out |
+//! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 |
 //! | 3 | [`config`]: text to model · [`dead_letter`]: the log of refusals · [`upstream`]: connections, echo servers |
 //! | 4 | [`proxy`]: the data plane |
 //! | 5 | [`admin`]: health, metrics, reload over HTTP |
@@ -50,4 +50,5 @@ pub mod proxy;
 pub mod telemetry;
 pub mod time;
 pub mod tls;
+pub mod transport;
 pub mod upstream;

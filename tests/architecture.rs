@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 14] = [
+const RANKS: [(&str, u8); 15] = [
     ("time", 0),
     ("telemetry", 1),
     ("limiter", 1),
@@ -13,6 +13,7 @@ const RANKS: [(&str, u8); 14] = [
     ("http1", 1),
     ("tls", 1),
     ("admission", 2),
+    ("transport", 2),
     ("config", 3),
     ("dead_letter", 3),
     ("upstream", 3),

@@ -119,7 +119,7 @@ async fn obey_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>
             Command::Listen(address, listener) => {
                 let (stop, stopped) = oneshot::channel();
                 listening.insert(address, stop);
-                tokio::task::spawn_local(proxy::accept(Rc::clone(&worker), listener, stopped));
+                tokio::task::spawn_local(proxy::accept(Rc::clone(&worker), address, listener, stopped));
             }
             Command::Unlisten(address) => {
                 // Dropping its sender stops it.

@@ -101,10 +101,13 @@ impl Body {
     /// What is written after the last kept byte, once the body is complete: the trailer lines that may pass and the
     /// empty line. Nothing if no trailer line came, since then the empty line was kept.
     pub fn tail(&self) -> &[u8] {
-        match (self.framing, self.form) {
-            (Framing::Chunked, Form::AsIs) => self.chunked.tail(),
-            _ => &[],
-        }
+        if self.form == Form::AsIs { self.trailer_lines() } else { &[] }
+    }
+
+    /// The trailer lines that may pass and the empty line, once the body is complete, whatever its form. Nothing if no
+    /// trailer line came.
+    pub fn trailer_lines(&self) -> &[u8] {
+        if self.framing == Framing::Chunked { self.chunked.tail() } else { &[] }
     }
 }
 

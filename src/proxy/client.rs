@@ -1,16 +1,11 @@
-//! The client's socket, and how a client that goes away is noticed while nothing is read from it.
+//! The client's connection, and how a client that goes away is noticed while nothing is read from it.
 
-use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
-
-use tokio::io::{AsyncRead, Interest, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::task::coop::unconstrained;
+use std::task::{Context, Poll};
 
 use crate::http1::Buffer;
 use crate::time::{Span, Tick};
+use crate::transport::Stream;
 
 /// How often a socket that is not read is looked at.
 const LOOK_EVERY: Span = Span::from_millis(200);
@@ -25,11 +20,11 @@ pub const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// A client's socket.
+/// A client's connection, or a stream of one.
 #[derive(Debug)]
 pub struct Client {
-    /// The socket itself.
-    pub stream: TcpStream,
+    /// What its bytes go over.
+    pub stream: Stream,
     /// Whether the client has closed its side. It may still be reading.
     closed: bool,
     look_at: Tick,
@@ -37,8 +32,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// An accepted socket.
-    pub fn new(stream: TcpStream) -> Self {
+    /// One that was just accepted.
+    pub fn new(stream: Stream) -> Self {
         Self { stream, closed: false, look_at: Tick::MAX, probe_at: Tick::MAX }
     }
 
@@ -53,7 +48,7 @@ impl Client {
         if self.closed {
             return Poll::Ready(Ok(0));
         }
-        let polled = read_some(&mut self.stream, cx, room);
+        let polled = self.stream.poll_read(cx, room);
         if matches!(polled, Poll::Ready(Ok(0))) {
             self.closed = true;
         }
@@ -89,24 +84,16 @@ impl Client {
         self.look_at
     }
 
-    /// Whether the client has closed its side, although there are bytes that were not read yet.
-    fn is_closed_behind_bytes(&self) -> bool {
-        let mut context = Context::from_waker(Waker::noop());
-        // Unconstrained, because a task that has used up its turn would be told nothing.
-        let polled = pin!(unconstrained(self.stream.ready(Interest::READABLE))).poll(&mut context);
-        matches!(polled, Poll::Ready(Ok(ready)) if ready.is_read_closed())
-    }
-
     /// Looks whether the client has reset the connection. Whether it is time for a [`PROBE`].
     pub fn look(&mut self, now: Tick) -> Result<bool, Gone> {
         if now < self.look_at {
             return Ok(false);
         }
         self.look_at = now + LOOK_EVERY;
-        if !matches!(self.stream.take_error(), Ok(None)) {
+        if self.stream.was_reset() {
             return Err(Gone);
         }
-        if self.probe_at == Tick::MAX && (self.closed || self.is_closed_behind_bytes()) {
+        if self.probe_at == Tick::MAX && (self.closed || self.stream.is_closed_behind_bytes()) {
             self.probe_at = now;
         }
         let due = now >= self.probe_at;
@@ -115,10 +102,4 @@ impl Client {
         }
         Ok(due)
     }
-}
-
-/// One read. A short one tells that the socket is empty, so that no second one is needed to find that out.
-pub fn read_some(stream: &mut TcpStream, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-    let mut buffer = ReadBuf::new(room);
-    Pin::new(stream).poll_read(cx, &mut buffer).map_ok(|()| buffer.filled().len())
 }

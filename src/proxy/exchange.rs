@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::listener::Connection;
+use super::connection::Connection;
 use super::meters::Outcome;
 use super::scratch::{Lent, Scratch};
+use super::seen::Seen;
 use super::worker::{View, Worker};
 use crate::admission::{ClientIp, KeyPart, Stated};
 use crate::dead_letter::{Draft, Event, Quota, Reason};
@@ -276,7 +277,8 @@ impl Exchange {
     fn key_parts(&self) -> Vec<KeyPart> {
         match (&self.story.client, self.story.route, self.story.limit) {
             (Some(client), Some(route), Some(limit)) => {
-                self.view.snapshot.rules.describe_key(&self.request(), client, route, limit)
+                let seen = Seen { request: self.request(), connection: &self.connection };
+                self.view.snapshot.rules.describe_key(&seen, client, route, limit)
             }
             _ => Vec::new(),
         }
@@ -321,7 +323,11 @@ impl Exchange {
             method: request.method().to_owned(),
             host: request.authority().unwrap_or_default().to_owned(),
             target,
-            protocol: if self.scratch.request.version() == Version::Http10 { "HTTP/1.0" } else { "HTTP/1.1" },
+            protocol: match self.scratch.request.version() {
+                _ if self.connection.facts.is_h2 => "HTTP/2.0",
+                Version::Http10 => "HTTP/1.0",
+                Version::Http11 => "HTTP/1.1",
+            },
             // 499 is nginx's way to say that the client did not wait for an answer.
             status: self.story.status.unwrap_or(499),
             bytes_sent: self.bytes_sent,

@@ -47,7 +47,7 @@ pub async fn forward(
         }
         // For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier
         // attempt parts may be gone.
-        write_request(exchange, admitted);
+        write_request(exchange, admitted, lease.stream().is_single_use());
         let is_whole = exchange.scratch.upload.is_complete();
         exchange.story.attempts += 1;
         let is_at_once = lease.is_reused() && !admitted.waited() && pick.excluded.is_empty();
@@ -85,7 +85,9 @@ fn bounds(exchange: &Exchange, admitted: &Admitted) -> Bounds {
 
 /// The request as the server gets it: the normalised path, the client's Host, our forwarding fields; and behind it what
 /// is here of its body.
-fn write_request(exchange: &mut Exchange, admitted: &Admitted) {
+///
+/// `to_h2`: it goes into HTTP/2, where a client's wish for trailers may be told (RFC 9113, 8.2.2), as gRPC asks for.
+fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let new_traceparent = exchange.identify();
     let Exchange { connection, scratch, head_bytes, body_here, .. } = &mut *exchange;
     let Scratch { inbound, request, to_upstream, request_id, .. } = &mut **scratch;
@@ -93,11 +95,15 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted) {
     let facts = Forwarding {
         peer: connection.peer_text.as_bytes(),
         trusted_peer: admitted.arrival().trusted_peer,
-        scheme: b"http",
+        scheme: connection.scheme().as_bytes(),
         authority: head.authority_bytes().unwrap_or_default(),
         request_id,
         new_traceparent: &new_traceparent,
-        via: if request.version() == Version::Http10 { b"1.0 sluicegate" } else { b"1.1 sluicegate" },
+        via: match request.version() {
+            _ if connection.facts.is_h2 => b"2.0 sluicegate",
+            Version::Http10 => b"1.0 sluicegate",
+            Version::Http11 => b"1.1 sluicegate",
+        },
         upgrade: offered_protocols(&head),
         expects_continue: request.expects_continue(),
     };
@@ -105,6 +111,9 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted) {
     to_upstream.clear();
     let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, head.query_bytes());
     headers::forward_request(&head, &facts, &mut writer);
+    if to_h2 && head.field(b"te").is_some_and(|te| te.eq_ignore_ascii_case(b"trailers")) {
+        writer.field(b"te", b"trailers");
+    }
     match request.framing() {
         Framing::None | Framing::UntilClose => {}
         Framing::Length(length) => writer.number(b"content-length", length),

@@ -4,24 +4,25 @@
 //! task, and everything that can take too long is one alarm on the worker's wheel.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::task::coop::consume_budget;
 
 use super::client::Client;
+use super::connection::{Connection, Facts, Listening};
 use super::exchange::Exchange;
+use super::h2;
 use super::headers::{Fields, Sink};
-use super::listener::Connection;
 use super::relay::{Afterwards, MAX_DISCARD};
 use super::scratch::{Lent, Scratch};
 use super::worker::Worker;
-use crate::admission::RequestView;
 use crate::http1::{Fault, Form, Known, Request, Response, Side};
 use crate::time::{Span, Tick};
+use crate::transport::Stream;
+use crate::transport::h2::PREFACE;
 
 /// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
 /// take to come.
@@ -46,9 +47,10 @@ enum Arrived {
 }
 
 /// Serves one connection until it ends; once its listener closes, until the request that it carries has.
-pub async fn serve(worker: Rc<Worker>, stream: TcpStream, connection: Rc<Connection>) {
+pub async fn serve(worker: Rc<Worker>, stream: Stream, connection: Rc<Connection>) {
     let mut client = Client::new(stream);
     let mut kept = None;
+    let mut is_first = !connection.facts.is_tls;
     poll_fn(|cx| {
         connection.alarm.wakes(cx);
         Poll::Ready(())
@@ -66,11 +68,18 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, connection: Rc<Connect
         };
         let arrived = read_head(&worker, &connection, &mut client, &mut scratch).await;
         let head_bytes = match arrived {
+            // Only as the first thing on a connection; by ALPN it would have been another one.
+            Arrived::Head(_) if is_first && is_preface(&scratch) => {
+                let ahead = scratch.inbound.filled().to_vec();
+                drop(scratch);
+                return Box::pin(h2::serve(worker, client.stream, ahead, connection.as_h2())).await;
+            }
             Arrived::Head(head_bytes) => head_bytes,
             Arrived::NotYet => continue,
             Arrived::Nothing => return,
             Arrived::Fault(_) | Arrived::Late => 0,
         };
+        is_first = false;
         let now = worker.clock.now();
         worker.alarms.note(now);
         if worker.denies(connection.peer.ip()) {
@@ -122,6 +131,13 @@ pub async fn serve(worker: Rc<Worker>, stream: TcpStream, connection: Rc<Connect
             kept = Some(scratch);
         }
     }
+}
+
+/// Whether an HTTP/2 client speaks, by prior knowledge (RFC 9113, 3.3). What follows the head may not be here yet.
+fn is_preface(scratch: &Scratch) -> bool {
+    let come = scratch.inbound.filled();
+    let length = come.len().min(PREFACE.len());
+    come[..length] == PREFACE[..length]
 }
 
 /// Waits for the first byte of a request; false when the connection is to close.
@@ -205,7 +221,7 @@ async fn read_head(
 }
 
 /// Reads the head, and what came with it of the body.
-fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
+pub fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
     let head_bytes = exchange.head_bytes;
     let limits = exchange.view.snapshot.http1.head;
     let Scratch { inbound, request, upload, .. } = &mut *exchange.scratch;
@@ -274,7 +290,7 @@ async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connecti
     let mut left = MAX_LINGER;
     poll_fn(|cx| {
         // On a socket this does not wait.
-        let _ = Pin::new(&mut client.stream).poll_shutdown(cx);
+        let _ = client.stream.poll_shutdown(cx);
         loop {
             scratch.inbound.clear();
             match client.poll_read(cx, scratch.inbound.room()) {
@@ -290,6 +306,18 @@ async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connecti
         }
     })
     .await;
+}
+
+/// The same for a socket of which nothing was understood.
+pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream) {
+    let connection = Connection::new(peer, Facts::default(), Listening::new(peer), worker.clock.now());
+    poll_fn(|cx| {
+        connection.alarm.wakes(cx);
+        Poll::Ready(())
+    })
+    .await;
+    linger(worker.pool.lend(), worker, &connection, Client::new(Stream::Plain(socket))).await;
+    worker.alarms.cancel(&connection.alarm);
 }
 
 /// Writes what lies ready for the client. Whether all of it was written.
@@ -319,40 +347,6 @@ pub async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
 fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
     let Scratch { outbound, to_client, .. } = &mut *exchange.scratch;
     to_client.poll_write(cx, &mut client.stream, outbound.filled())
-}
-
-impl RequestView for Request<'_> {
-    fn method(&self) -> &str {
-        Request::method(self)
-    }
-
-    fn scheme(&self) -> &'static str {
-        "http"
-    }
-
-    fn authority(&self) -> Option<&str> {
-        Request::authority(self)
-    }
-
-    fn path(&self) -> &str {
-        Request::path(self)
-    }
-
-    fn query(&self) -> Option<&str> {
-        Request::query(self)
-    }
-
-    fn header(&self, name: &str) -> Option<&[u8]> {
-        self.field(name.as_bytes())
-    }
-
-    fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {
-        for (known, value) in self.fields() {
-            if known.eq_ignore_ascii_case(name.as_bytes()) {
-                visit(value);
-            }
-        }
-    }
 }
 
 impl Fields for Request<'_> {

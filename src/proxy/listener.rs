@@ -1,9 +1,12 @@
 //! Sockets that listen, and the connections that they accept.
 
-use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -11,47 +14,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::alarm::Alarm;
-use super::h1;
+use super::connection::{Connection, Facts, Listening};
+use super::meters::Handshook;
 use super::throttle::Throttle;
 use super::worker::Worker;
-use crate::time::Tick;
+use super::{h1, h2};
+use crate::transport::{self, Accepted, HandshakeError, Stream};
 
 /// Length of the kernel's queue of connections that nobody has accepted yet.
 const BACKLOG: i32 = 4096;
 /// How long accepting pauses after an error such as "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// What the connections of one listener on one worker share.
-#[derive(Debug, Default)]
-pub struct Listening {
-    closing: Cell<bool>,
-}
-
-/// What is known of a client connection.
-pub struct Connection {
-    /// The other end.
-    pub peer: SocketAddr,
-    /// Its address in words, as it is written into forwarding fields.
-    pub peer_text: Box<str>,
-    /// Rings when something on it may be overdue.
-    pub alarm: Rc<Alarm>,
-    /// Since when it has waited for a request.
-    pub idle_since: Cell<Tick>,
-    listening: Rc<Listening>,
-}
-
-impl Connection {
-    /// A connection from `peer`.
-    pub fn new(peer: SocketAddr, listening: Rc<Listening>, now: Tick) -> Rc<Self> {
-        let peer_text = peer.ip().to_canonical().to_string().into();
-        Rc::new(Self { peer, peer_text, alarm: Rc::default(), idle_since: Cell::new(now), listening })
-    }
-
-    /// Whether the listener is gone, so that each answer is the last one of its connection.
-    pub fn is_closing(&self) -> bool {
-        self.listening.closing.get()
-    }
-}
 
 /// Binds one listening socket per worker to `address`, all sharing the port.
 ///
@@ -91,7 +64,14 @@ fn socket(address: SocketAddr, share: bool) -> io::Result<Socket> {
 
 /// Accepts until told to stop, then takes what the kernel had queued, so that nobody who got through is reset, and lets
 /// its connections finish what they do and close.
-pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut stop: oneshot::Receiver<()>) {
+///
+/// `configured` is the address by which the configuration calls the socket.
+pub async fn accept(
+    worker: Rc<Worker>,
+    configured: SocketAddr,
+    listener: std::net::TcpListener,
+    mut stop: oneshot::Receiver<()>,
+) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -100,8 +80,7 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
         }
     };
     let reports = Throttle::default();
-    // Nothing is ever sent: connections finish when the sender is gone.
-    let listening = Rc::new(Listening::default());
+    let listening = Listening::new(configured);
     loop {
         tokio::select! {
             biased;
@@ -128,7 +107,7 @@ pub async fn accept(worker: Rc<Worker>, listener: std::net::TcpListener, mut sto
             open(&worker, stream, peer, &listening);
         }
     }
-    listening.closing.set(true);
+    listening.close();
     worker.alarms.ring_all();
 }
 
@@ -145,12 +124,96 @@ fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc
     let worker = Rc::clone(worker);
     let now = worker.clock.now();
     worker.alarms.note(now);
-    let connection = Connection::new(peer, Rc::clone(listening), now);
+    let listening = Rc::clone(listening);
+    let plan = worker.listener(listening.address());
     tokio::task::spawn_local(async move {
-        h1::serve(Rc::clone(&worker), stream, Rc::clone(&connection)).await;
-        worker.alarms.cancel(&connection.alarm);
+        match plan.tls {
+            None => {
+                let facts = Facts { redirect_to_https: plan.redirect_to_https, ..Facts::default() };
+                let connection = Connection::new(peer, facts, listening, now);
+                h1::serve(Rc::clone(&worker), Stream::Plain(stream), Rc::clone(&connection)).await;
+                worker.alarms.cancel(&connection.alarm);
+            }
+            // Boxed, so that a connection has no room for it once it is over.
+            Some(tls) => Box::pin(serve_tls(&worker, stream, tls, peer, listening)).await,
+        }
         drop(guard);
     });
+}
+
+/// Shakes hands, then serves what ALPN has chosen.
+async fn serve_tls(
+    worker: &Rc<Worker>,
+    stream: TcpStream,
+    tls: Arc<rustls::ServerConfig>,
+    peer: SocketAddr,
+    listening: Rc<Listening>,
+) {
+    let Some(accepted) = Box::pin(shake_hands(worker, stream, tls, peer)).await else { return };
+    let Accepted { stream, is_h2, certificate, .. } = accepted;
+    let facts = Facts { is_tls: true, is_h2, certificate: certificate.map(Rc::new), redirect_to_https: None };
+    let now = worker.clock.now();
+    worker.alarms.note(now);
+    let connection = Connection::new(peer, facts, listening, now);
+    if is_h2 {
+        Box::pin(h2::serve(Rc::clone(worker), stream, Vec::new(), Rc::clone(&connection))).await;
+    } else {
+        h1::serve(Rc::clone(worker), stream, Rc::clone(&connection)).await;
+    }
+    worker.alarms.cancel(&connection.alarm);
+}
+
+/// A handshake, if there is a place for it and it ends in time.
+async fn shake_hands(
+    worker: &Rc<Worker>,
+    stream: TcpStream,
+    tls: Arc<rustls::ServerConfig>,
+    peer: SocketAddr,
+) -> Option<Accepted> {
+    let Some(_place) = worker.enter_handshake() else {
+        worker.connections.handshook(Handshook::TooMany);
+        drop(stream.set_zero_linger());
+        return None;
+    };
+    let alarm = Rc::<Alarm>::default();
+    let due = worker.clock.now() + worker.handshake_timeout();
+    worker.alarms.set(&alarm, due);
+    let mut handshake = pin!(transport::accept(stream, tls));
+    let ended = poll_fn(|cx| {
+        alarm.wakes(cx);
+        if let Poll::Ready(ended) = handshake.as_mut().poll(cx) {
+            return Poll::Ready(Some(ended));
+        }
+        if alarm.has_rung() && worker.alarms.recently() >= due {
+            return Poll::Ready(None);
+        }
+        worker.alarms.set(&alarm, due);
+        Poll::Pending
+    })
+    .await;
+    worker.alarms.cancel(&alarm);
+    let result = match &ended {
+        Some(Ok(accepted)) if accepted.resumed => Handshook::Resumed,
+        Some(Ok(_)) => Handshook::Full,
+        Some(Err(HandshakeError::PlainHttp(_))) => Handshook::PlainHttp,
+        Some(Err(HandshakeError::Io(_))) => Handshook::ClientGone,
+        Some(Err(_)) => Handshook::Failed,
+        None => Handshook::Timeout,
+    };
+    worker.connections.handshook(result);
+    match ended? {
+        Ok(accepted) => Some(accepted),
+        Err(HandshakeError::PlainHttp(socket)) => {
+            // It fits into the empty buffer of a socket: no need to wait.
+            let _ = socket.try_write(transport::NOT_TLS);
+            h1::linger_on(worker, peer, socket).await;
+            None
+        }
+        Err(error) => {
+            tracing::debug!(%error, "a TLS handshake failed");
+            None
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
 use super::snapshot::Snapshot;
 use crate::admission::Malformed;
 use crate::http1::Fault;
+use crate::transport::h2::{Ended, Flood};
 
 static REQUESTS: Family = Family {
     name: "sluicegate_requests_total",
@@ -78,6 +79,31 @@ static FAULTS: Family = Family {
            large, or did not come in time.",
     kind: Kind::Counter,
     labels: &["side", "reason"],
+};
+static HANDSHAKES: Family = Family {
+    name: "sluicegate_tls_handshakes_total",
+    help: "TLS handshakes with clients by result: full, resumed, failed, client-gone, timeout, plain-http (no TLS at all), \
+           too-many (closed at once because max_handshakes were going on).",
+    kind: Kind::Counter,
+    labels: &["result"],
+};
+static H2_ENDED: Family = Family {
+    name: "sluicegate_http2_connection_errors_total",
+    help: "HTTP/2 connections of clients that ended by an error, by the reason that either side gave (RFC 9113, 7).",
+    kind: Kind::Counter,
+    labels: &["reason"],
+};
+static H2_FLOODS: Family = Family {
+    name: "sluicegate_http2_floods_total",
+    help: "HTTP/2 connections of clients that were ended because they sent too many frames of a kind that carries nothing.",
+    kind: Kind::Counter,
+    labels: &["frames"],
+};
+static H2_REFUSED: Family = Family {
+    name: "sluicegate_http2_streams_refused_total",
+    help: "HTTP/2 requests refused unread because too many were in flight for the limit on open files.",
+    kind: Kind::Counter,
+    labels: &[],
 };
 static TUNNELS: Family = Family {
     name: "sluicegate_tunnels_total",
@@ -191,6 +217,38 @@ impl Decision {
     ];
 }
 
+/// How a TLS handshake with a client ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Handshook {
+    /// With new keys.
+    Full,
+    /// With those of an earlier one.
+    Resumed,
+    /// They could not agree.
+    Failed,
+    /// The client went away.
+    ClientGone,
+    /// It took too long.
+    Timeout,
+    /// The client speaks plain HTTP.
+    PlainHttp,
+    /// It was not begun: too many were going on.
+    TooMany,
+}
+
+impl Handshook {
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Full, "full"),
+        (Self::Resumed, "resumed"),
+        (Self::Failed, "failed"),
+        (Self::ClientGone, "client-gone"),
+        (Self::Timeout, "timeout"),
+        (Self::PlainHttp, "plain-http"),
+        (Self::TooMany, "too-many"),
+    ];
+}
+
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 /// A worker's counters for one generation of the configuration. Those of a name that stays are taken over by the next:
@@ -265,6 +323,11 @@ pub struct ConnectionMeters {
     pub unasked_switch: Counter,
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
+    /// HTTP/2 requests refused for want of file descriptors.
+    pub streams_refused: Counter,
+    handshakes: Vec<Counter>,
+    h2_ended: Vec<(&'static str, Counter)>,
+    h2_floods: Vec<(&'static str, Counter)>,
     malformed: Vec<Counter>,
     client_faults: Vec<Counter>,
     upstream_faults: Vec<Counter>,
@@ -287,6 +350,10 @@ impl ConnectionMeters {
             upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),
             unasked_switch: registry.counter(&FAULTS, &["upstream", "unasked-switch"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
+            streams_refused: registry.counter(&H2_REFUSED, &[]),
+            handshakes: Handshook::ALL.iter().map(|(_, text)| registry.counter(&HANDSHAKES, &[text])).collect(),
+            h2_ended: Ended::REASONS.iter().map(|text| (*text, registry.counter(&H2_ENDED, &[text]))).collect(),
+            h2_floods: Flood::KINDS.iter().map(|text| (*text, registry.counter(&H2_FLOODS, &[text]))).collect(),
             malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.reason()])).into(),
             client_faults: faults("client"),
             upstream_faults: faults("upstream"),
@@ -300,6 +367,23 @@ impl ConnectionMeters {
         }
     }
 
+    /// Counts how a handshake ended.
+    pub fn handshook(&self, result: Handshook) {
+        if let Some(counter) = self.handshakes.get(result as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts an HTTP/2 connection that ended by an error.
+    pub fn h2_ended(&self, ended: &Ended) {
+        count_word(&self.h2_ended, ended.reason());
+    }
+
+    /// Counts an HTTP/2 connection that was ended for too many frames of a kind.
+    pub fn h2_flood(&self, frames: &str) {
+        count_word(&self.h2_floods, frames);
+    }
+
     /// Counts a fault of a client.
     pub fn client_fault(&self, fault: Fault) {
         count(&self.client_faults, fault);
@@ -308,6 +392,12 @@ impl ConnectionMeters {
     /// Counts a fault of an upstream.
     pub fn upstream_fault(&self, fault: Fault) {
         count(&self.upstream_faults, fault);
+    }
+}
+
+fn count_word(counters: &[(&'static str, Counter)], word: &str) {
+    if let Some((_, counter)) = counters.iter().find(|(known, _)| *known == word) {
+        counter.inc();
     }
 }
 
@@ -401,6 +491,9 @@ mod tests {
         }
         for (place, fault) in Fault::ALL.iter().enumerate() {
             assert_eq!(*fault as usize, place);
+        }
+        for (place, (result, _)) in Handshook::ALL.iter().enumerate() {
+            assert_eq!(*result as usize, place);
         }
         for (place, (decision, _)) in Decision::ALL.iter().enumerate() {
             assert_eq!(*decision as usize, place);

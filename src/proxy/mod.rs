@@ -4,7 +4,8 @@
 //! path of a request is shared between them but the limiter's key tables. It decides nothing itself: `admission` says
 //! who may pass, `balance` where to, and `forward` takes nothing but what admission let through.
 //!
-//! - `listener`, `h1`, `client`: sockets that listen, and the connections that they accept.
+//! - `listener`, `h1`, `h2`, `client`, `connection`: sockets that listen, and the connections that they accept; `seen`: a
+//!   request of one, as admission sees it.
 //! - `policy`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`: what messages say.
 //! - `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
 //!   wrong with it. `waiting`, `watch`: before it goes.
@@ -20,10 +21,12 @@
 mod alarm;
 mod broken;
 mod client;
+mod connection;
 mod date;
 mod exchange;
 mod forward;
 mod h1;
+mod h2;
 mod headers;
 mod listener;
 mod meters;
@@ -34,6 +37,7 @@ mod relay;
 mod relay_head;
 mod respond;
 mod scratch;
+mod seen;
 mod snapshot;
 mod throttle;
 mod tunnel;
@@ -60,7 +64,10 @@ pub use worker::{Worker, WorkerGauges};
 
 /// One request, from its head to the end of its answer.
 async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
-    let mut next = policy::decide(exchange);
+    let mut next = match exchange.connection.facts.redirect_to_https {
+        Some(port) => policy::redirect(exchange, port),
+        None => policy::decide(exchange),
+    };
     if let Next::Wait(waiting) = next {
         // Boxed, since it is rare and large.
         next = match Box::pin(waiting::wait(exchange, client, waiting)).await {
@@ -167,7 +174,7 @@ async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Broken) 
     if begun || matches!(broken, Broken::ClientGone | Broken::Late(Late::ClientReads)) {
         if exchange.scratch.request.version() == Version::Http10 {
             // Its end is all that delimits this body: a reset tells that it is not complete.
-            drop(client.stream.set_zero_linger());
+            client.stream.abort();
         }
         return Afterwards::Cut;
     }

@@ -1,10 +1,10 @@
-//! Bytes on their way into a socket.
+//! Bytes on their way to a peer.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::ops::Range;
 use std::task::{Context, Poll};
 
-use tokio::net::TcpStream;
+use crate::transport::Stream;
 
 /// Up to this size, bytes of the buffer are copied behind what was made: that costs less than to gather them.
 const COPIED: usize = 2048;
@@ -17,11 +17,17 @@ pub struct Outgoing {
     sent: usize,
     /// The part of the buffer's window that comes next.
     ready: Range<usize>,
+    /// Whether some of what was written may not have gone on yet.
+    unflushed: bool,
 }
 
 impl Outgoing {
-    /// Whether everything was written.
+    /// Whether everything was written and has gone on.
     pub fn is_empty(&self) -> bool {
+        self.is_written() && !self.unflushed
+    }
+
+    fn is_written(&self) -> bool {
         self.sent == self.made.len() && self.ready.is_empty()
     }
 
@@ -40,6 +46,7 @@ impl Outgoing {
         self.made.clear();
         self.sent = 0;
         self.ready = 0..0;
+        self.unflushed = false;
     }
 
     /// Where to write what comes next; only while no part of the buffer is waiting.
@@ -67,39 +74,20 @@ impl Outgoing {
         }
     }
 
-    /// Writes until nothing is left or the socket takes no more; how many bytes it took.
-    pub fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        stream: &mut TcpStream,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    /// Writes until nothing is left or the peer takes no more; how much has moved, 0 if there was nothing to do.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, stream: &mut Stream, buffer: &[u8]) -> Poll<io::Result<usize>> {
         let mut written = 0;
-        while !self.is_empty() {
+        while !self.is_written() {
             let made = self.made.get(self.sent..).unwrap_or_default();
             let ready = buffer.get(self.ready.clone()).unwrap_or_default();
-            let tried = match (made, ready) {
-                (made, []) => stream.try_write(made),
-                ([], ready) => stream.try_write(ready),
-                (made, ready) => stream.try_write_vectored(&[IoSlice::new(made), IoSlice::new(ready)]),
-            };
-            // The runtime is asked to call back only where the socket is full, which costs a request more than the
-            // rest of writing it.
-            let polled = match tried {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match stream.poll_write_ready(cx) {
-                    Poll::Ready(Ok(())) => continue,
-                    Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                    Poll::Pending => Poll::Pending,
-                },
-                done => Poll::Ready(done),
-            };
-            match polled {
+            match stream.poll_write(cx, made, ready) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(size)) => {
                     written += size;
                     let of_made = size.min(self.made.len() - self.sent);
                     self.sent += of_made;
                     self.ready.start += size - of_made;
+                    self.unflushed = stream.holds_writes();
                 }
                 // What went out is told first; the next call meets the error again.
                 Poll::Ready(Err(_)) if written > 0 => break,
@@ -107,6 +95,16 @@ impl Outgoing {
                 Poll::Pending if written == 0 => return Poll::Pending,
                 Poll::Pending => break,
             }
+        }
+        if !self.unflushed {
+            return Poll::Ready(Ok(written));
+        }
+        let before = stream.progress();
+        match stream.poll_flush(cx) {
+            Poll::Ready(Ok(())) => self.unflushed = false,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending if written == 0 && stream.progress() == before => return Poll::Pending,
+            Poll::Pending => written = written.max(1),
         }
         Poll::Ready(Ok(written))
     }

@@ -9,6 +9,7 @@ use super::meters::{Decision, Outcome};
 use super::rate_headers::{self, RefusedBy};
 use super::respond::{self, Problem, Wants};
 use super::scratch::Scratch;
+use super::seen::Seen;
 use super::snapshot::RouteAction;
 use super::waiting;
 use super::worker::View;
@@ -41,7 +42,8 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     let Exchange { view, connection, scratch, head_bytes, arrived, .. } = &mut *exchange;
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-    match view.snapshot.rules.admit(&request, connection.peer.ip(), *arrived, report) {
+    let seen = Seen { request, connection };
+    match view.snapshot.rules.admit(&seen, connection.peer.ip(), *arrived, report) {
         Admission::Malformed(fault) => {
             exchange.worker.connections.malformed(fault);
             fail(exchange, Outcome::Malformed, 400, &fault.to_string());
@@ -70,6 +72,40 @@ pub fn decide(exchange: &mut Exchange) -> Next {
             admit(exchange, admitted)
         }
     }
+}
+
+/// Sends the client to the same place by `https`. No limit is asked: to say so costs less than to ask.
+pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
+    let Exchange { scratch, head_bytes, .. } = &mut *exchange;
+    let Scratch { inbound, request, reply, text, .. } = &mut **scratch;
+    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    let Some(authority) = request.authority().filter(|authority| !authority.is_empty()) else {
+        fail(exchange, Outcome::Malformed, 400, "The request does not say which host it is for.");
+        return Next::ReplyAndClose;
+    };
+    // An IPv6 address has colons of its own, and stands in brackets.
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => host,
+        _ => authority,
+    };
+    text.clear();
+    text.extend_from_slice(b"https://");
+    text.extend_from_slice(host.as_bytes());
+    if port != 443 {
+        text.push(b':');
+        text.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
+    }
+    text.extend_from_slice(request.path_bytes());
+    if let Some(query) = request.query_bytes() {
+        text.push(b'?');
+        text.extend_from_slice(query);
+    }
+    // It keeps the method and the body (RFC 9110, 15.4.9).
+    respond::text(308, "This is served by https.\n", reply);
+    reply.put(b"location", text);
+    exchange.story.status = Some(308);
+    exchange.finish(Outcome::Responded);
+    Next::Reply
 }
 
 /// Keeps what admission found out, for logs and dead letters.

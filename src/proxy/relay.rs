@@ -9,12 +9,13 @@
 use std::task::{Context, Poll};
 
 use super::broken::{Broken, Late};
-use super::client::{Client, PROBE, read_some};
+use super::client::{Client, PROBE};
 use super::exchange::Exchange;
 use super::relay_head;
 use super::scratch::Scratch;
 use crate::http1::{Form, Framing, HeadLimits, Side, Version};
 use crate::time::{Span, Tick};
+use crate::transport::h2::UNPROCESSED;
 use crate::upstream::Leased;
 
 /// How long the upstream may take to say `100 Continue` before the gateway says it in its place.
@@ -239,15 +240,19 @@ impl<'r> Relay<'r> {
                 }
             }
         }
-        let Poll::Ready(read) = read_some(self.upstream.stream(), cx, outbound.room()) else { return Ok(false) };
+        let Poll::Ready(read) = self.upstream.stream().poll_read(cx, outbound.room()) else { return Ok(false) };
         match read {
             Ok(0) => {
                 self.upstream_closed()?;
                 return Ok(true);
             }
             Ok(size) => {
-                self.is_drained = size < outbound.room().len();
+                self.is_drained = size < outbound.room().len() && self.upstream.stream().tells_by_short_reads();
                 outbound.advance(size);
+            }
+            // It has not even looked at the request (RFC 9113, 8.7).
+            Err(error) if error.kind() == UNPROCESSED && !self.answered => {
+                return Err(Broken::Silent { written: false });
             }
             Err(_) if self.phase == Phase::Head && !self.answered => return Err(self.silent()),
             Err(error) => return Err(Broken::Upstream(error)),

@@ -5,20 +5,17 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
-
-use super::client::{Client, read_some};
+use super::client::Client;
 use super::exchange::Exchange;
 use super::meters::Outcome;
 use super::relay::Afterwards;
 use super::scratch::{Lent, Pool};
 use crate::http1::Buffer;
 use crate::time::{Span, Tick};
+use crate::transport::Stream;
 use crate::upstream::Leased;
 
 /// How long a tunnel may be silent of which one side has ended.
@@ -106,8 +103,8 @@ impl Way {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut TcpStream,
-        to: &mut TcpStream,
+        from: &mut Stream,
+        to: &mut Stream,
         pool: &Rc<Pool>,
     ) -> Poll<io::Result<()>> {
         loop {
@@ -124,9 +121,10 @@ impl Way {
             }
             if self.ended {
                 if !self.told {
+                    if to.poll_shutdown(cx).is_pending() {
+                        return Poll::Pending;
+                    }
                     self.told = true;
-                    // On a socket this does not wait.
-                    let _ = Pin::new(&mut *to).poll_shutdown(cx);
                 }
                 return Poll::Ready(Ok(()));
             }
@@ -134,7 +132,7 @@ impl Way {
                 return Poll::Pending;
             }
             let mut lent = pool.lend();
-            match read_some(from, cx, lent.outbound.room()) {
+            match from.poll_read(cx, lent.outbound.room()) {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(size)) => {
                     self.bytes += size as u64;

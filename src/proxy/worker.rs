@@ -1,7 +1,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use super::alarm::{Alarms, SWEEP_EVERY};
 use super::date::DateCell;
 use super::meters::{ConnectionMeters, Meters};
 use super::scratch::Pool;
-use super::snapshot::{Feed, Snapshot};
+use super::snapshot::{Feed, ListenerPlan, Snapshot};
 use super::throttle::Throttle;
 use crate::http1::HeadLimits;
 use crate::telemetry::Registry;
@@ -46,6 +46,8 @@ pub struct Worker {
     servers: RefCell<Servers>,
     max_connections: u64,
     in_flight: Cell<u64>,
+    handshakes: Cell<usize>,
+    streams: Cell<usize>,
     random: Cell<u64>,
     turn: Cell<u64>,
 }
@@ -91,6 +93,8 @@ impl Worker {
             pool: Rc::default(),
             date: DateCell::default(),
             in_flight: Cell::new(0),
+            handshakes: Cell::new(0),
+            streams: Cell::new(0),
             connections: ConnectionMeters::new(&registry),
             upstream_reports: Throttle::default(),
             clock,
@@ -182,6 +186,35 @@ impl Worker {
         self.view.borrow().snapshot.http1.keep_alive_timeout
     }
 
+    /// What is special about the listener that the configuration calls `address`.
+    pub fn listener(&self, address: SocketAddr) -> ListenerPlan {
+        self.follow();
+        self.view.borrow().snapshot.listeners.get(&address).cloned().unwrap_or_default()
+    }
+
+    /// How long a handshake may take, by the view that the worker has.
+    pub fn handshake_timeout(&self) -> Span {
+        self.view.borrow().snapshot.handshake.timeout
+    }
+
+    /// Requests that an HTTP/2 connection may have in flight, by the view that the worker has.
+    pub fn max_streams(&self) -> u32 {
+        self.view.borrow().snapshot.http2.max_streams
+    }
+
+    /// Counts a handshake for as long as the guard lives; `None` if there are too many.
+    pub fn enter_handshake(self: &Rc<Self>) -> Option<Counted> {
+        let max = self.view.borrow().snapshot.handshake.max;
+        Counted::enter(self, |worker| &worker.handshakes, max)
+    }
+
+    /// Counts a stream of HTTP/2 for as long as the guard lives; `None` if there are too many: each may need a
+    /// connection to an upstream, as a client's connection may.
+    pub fn enter_stream(self: &Rc<Self>) -> Option<Counted> {
+        let max = usize::try_from(self.max_connections).unwrap_or(usize::MAX);
+        Counted::enter(self, |worker| &worker.streams, max)
+    }
+
     /// Open client connections.
     pub fn open_connections(&self) -> u64 {
         self.gauges.connections.load(Ordering::Relaxed)
@@ -222,6 +255,26 @@ impl Worker {
             }
         };
         tokio::join!(sweep, prune);
+    }
+}
+
+/// One of a bounded number of things at once.
+pub struct Counted(Rc<Worker>, fn(&Worker) -> &Cell<usize>);
+
+impl Counted {
+    fn enter(worker: &Rc<Worker>, cell: fn(&Worker) -> &Cell<usize>, max: usize) -> Option<Self> {
+        let count = cell(worker).get();
+        (count < max).then(|| {
+            cell(worker).set(count + 1);
+            Self(Rc::clone(worker), cell)
+        })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let cell = (self.1)(&self.0);
+        cell.set(cell.get().saturating_sub(1));
     }
 }
 
@@ -266,8 +319,14 @@ impl View {
             let mut of_upstream = Vec::with_capacity(upstream.servers.len());
             for (endpoint, load) in &upstream.servers {
                 let key = (Arc::clone(&upstream.name), endpoint.clone());
-                let server =
-                    known.remove(&key).unwrap_or_else(|| Server::new(endpoint.clone(), Arc::clone(load), worker));
+                let server = match known.remove(&key) {
+                    Some(server) if *server.link() == upstream.link => server,
+                    // What was spoken to it before is of no use now.
+                    old => {
+                        old.inspect(|old| old.retire());
+                        Server::new(endpoint.clone(), upstream.link.clone(), Arc::clone(load), worker)
+                    }
+                };
                 of_upstream.push(Rc::clone(&server));
                 kept.insert(key, server);
             }

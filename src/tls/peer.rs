@@ -6,3 +6,14 @@ pub struct PeerCertificate {
     /// SHA-256 over the certificate (DER), 64 digits in lower case.
     pub fingerprint: Box<str>,
 }
+
+impl PeerCertificate {
+    /// Who the certificate `der` is of.
+    pub fn of(der: &[u8]) -> Self {
+        Self {
+            subject: None,
+            fingerprint: format!("{:x}", sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(der)))
+                .into(),
+        }
+    }
+}

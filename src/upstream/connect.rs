@@ -3,22 +3,32 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
-use super::{Endpoint, Load};
+use super::{Endpoint, Link, Load, Protocol};
 use crate::time::{Span, Tick};
+use crate::transport::h2::{self, Channel};
+use crate::transport::{HandshakeError, Stream, connect};
 
 /// How many idle connections one worker keeps to one server; a further one is closed.
 const MAX_IDLE: usize = 512;
 /// An idle connection older than this is not used again: below the keep-alive time of most servers.
 const MAX_IDLE_AGE: Span = Span::from_secs(50);
 
+/// How many HTTP/2 connections one worker keeps to one server; more are opened only while the others carry as many
+/// requests as the server allows.
+const MAX_CHANNELS: usize = 64;
+
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum ConnectError {
     /// The name did not resolve, nobody listens, or the network refused.
     Io(io::Error),
+    /// TLS could not be agreed on.
+    Tls(HandshakeError),
+    /// Every connection carries as many requests as the server allows.
+    Full,
     /// No answer within the upstream's `connect_timeout`.
     Timeout,
 }
@@ -27,6 +37,8 @@ impl std::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(error) => write!(f, "connect failed: {error}"),
+            Self::Tls(error) => write!(f, "TLS handshake failed: {error}"),
+            Self::Full => write!(f, "{MAX_CHANNELS} HTTP/2 connections carry as many requests as the server allows"),
             Self::Timeout => write!(f, "no answer to connect within connect_timeout"),
         }
     }
@@ -35,23 +47,49 @@ impl std::fmt::Display for ConnectError {
 impl std::error::Error for ConnectError {}
 
 struct Idle {
-    stream: TcpStream,
+    stream: Stream,
     since: Tick,
+}
+
+/// An HTTP/2 connection, and when a request went over it last.
+struct Kept {
+    channel: Channel,
+    used: Tick,
 }
 
 /// One server as one worker sees it: its idle connections and what it has in flight there.
 pub struct Server {
     endpoint: Endpoint,
+    link: Link,
     load: Arc<Load>,
     worker: usize,
     idle: RefCell<Vec<Idle>>,
+    channels: RefCell<Vec<Kept>>,
+    /// Whether an HTTP/2 connection is being opened, which all wait for who need one.
+    opening: Cell<bool>,
+    opened: Notify,
     retired: Cell<bool>,
 }
 
 impl Server {
     /// A server without connections.
-    pub fn new(endpoint: Endpoint, load: Arc<Load>, worker: usize) -> Rc<Self> {
-        Rc::new(Self { endpoint, load, worker, idle: RefCell::default(), retired: Cell::new(false) })
+    pub fn new(endpoint: Endpoint, link: Link, load: Arc<Load>, worker: usize) -> Rc<Self> {
+        Rc::new(Self {
+            endpoint,
+            link,
+            load,
+            worker,
+            idle: RefCell::default(),
+            channels: RefCell::default(),
+            opening: Cell::new(false),
+            opened: Notify::new(),
+            retired: Cell::new(false),
+        })
+    }
+
+    /// How it is spoken to.
+    pub fn link(&self) -> &Link {
+        &self.link
     }
 
     /// Where it is.
@@ -68,51 +106,117 @@ impl Server {
     pub fn retire(&self) {
         self.retired.set(true);
         self.idle.borrow_mut().clear();
+        self.channels.borrow_mut().clear();
     }
 
     /// Closes connections that have been idle too long, were closed by the server, or got bytes that nobody asked for.
     pub fn prune(&self, now: Tick) {
-        self.idle.borrow_mut().retain(|idle| is_quiet(&idle.stream) && now.since(idle.since) < MAX_IDLE_AGE);
+        self.idle.borrow_mut().retain_mut(|idle| idle.stream.is_quiet() && now.since(idle.since) < MAX_IDLE_AGE);
+        self.channels.borrow_mut().retain_mut(|kept| {
+            kept.used = kept.used.min(now);
+            let is_used = kept.channel.streams() > 0 || now.since(kept.used) < MAX_IDLE_AGE;
+            is_used && !kept.channel.is_closed()
+        });
     }
 
     /// The connection used last, if one is idle, open and silent. It counts as in flight until it is dropped.
     pub fn reuse(self: &Rc<Self>, now: Tick) -> Option<Leased> {
+        if self.link.protocol == Protocol::Http2 {
+            let stream = self.stream(Some(now))?;
+            return Some(Leased::new(Rc::clone(self), stream, true));
+        }
         loop {
-            let Idle { stream, since } = self.idle.borrow_mut().pop()?;
-            if is_quiet(&stream) && now.since(since) < MAX_IDLE_AGE {
+            let Idle { mut stream, since } = self.idle.borrow_mut().pop()?;
+            if now.since(since) < MAX_IDLE_AGE && stream.is_quiet() {
                 return Some(Leased::new(Rc::clone(self), stream, true));
             }
         }
     }
 
+    /// A stream of an HTTP/2 connection that has room for one.
+    fn stream(&self, now: Option<Tick>) -> Option<Stream> {
+        let mut channels = self.channels.borrow_mut();
+        channels.retain(|kept| !kept.channel.is_closed());
+        let kept = channels.iter_mut().find(|kept| kept.channel.has_room())?;
+        kept.used = now.unwrap_or(kept.used);
+        Some(Stream::ToServer(Box::new(kept.channel.open())))
+    }
+
     /// A new connection. It counts as in flight until it is dropped. How long it may take is the caller's patience.
     pub async fn connect(self: Rc<Self>) -> Result<Leased, ConnectError> {
-        let address = (&*self.endpoint.host, self.endpoint.port);
-        let stream = TcpStream::connect(address).await.map_err(ConnectError::Io)?;
-        // Without it the kernel may hold the end of a request back for 40 ms.
-        stream.set_nodelay(true).map_err(ConnectError::Io)?;
+        let stream = match self.link.protocol {
+            Protocol::Http1 => self.open().await?,
+            Protocol::Http2 => self.open_channel().await?,
+        };
         Ok(Leased::new(self, stream, false))
+    }
+
+    /// A connection of its own, after the handshake if there is one.
+    async fn open(&self) -> Result<Stream, ConnectError> {
+        let address = (&*self.endpoint.host, self.endpoint.port);
+        let socket = TcpStream::connect(address).await.map_err(ConnectError::Io)?;
+        // Without it the kernel may hold the end of a request back for 40 ms.
+        socket.set_nodelay(true).map_err(ConnectError::Io)?;
+        match &self.link.tls {
+            None => Ok(Stream::Plain(socket)),
+            Some(tls) => {
+                let is_h2 = self.link.protocol == Protocol::Http2;
+                Box::pin(connect(socket, tls, &self.endpoint.host, is_h2)).await.map_err(ConnectError::Tls)
+            }
+        }
+    }
+
+    /// A stream of a new HTTP/2 connection, or of one that somebody else has opened meanwhile.
+    async fn open_channel(&self) -> Result<Stream, ConnectError> {
+        while self.opening.get() {
+            self.opened.notified().await;
+            if let Some(stream) = self.stream(None) {
+                return Ok(stream);
+            }
+        }
+        if self.channels.borrow().len() >= MAX_CHANNELS {
+            return Err(ConnectError::Full);
+        }
+        let _opening = Opening::begin(self);
+        let stream = self.open().await?;
+        let channel = h2::connect(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
+        let stream = Stream::ToServer(Box::new(channel.open()));
+        if !self.retired.get() {
+            self.channels.borrow_mut().push(Kept { channel, used: Tick::MAX });
+        }
+        Ok(stream)
     }
 }
 
-/// Whether nothing has come over an idle connection: neither bytes, which would be taken for the next response, nor its
-/// end. Costs no system call: the runtime was told of either when it came, and does nothing here if it was not.
-fn is_quiet(stream: &TcpStream) -> bool {
-    stream.try_io(Interest::READABLE, || Ok(())).is_err()
+/// An HTTP/2 connection that is being opened; whatever comes of it, those who wait are woken.
+struct Opening<'s>(&'s Server);
+
+impl<'s> Opening<'s> {
+    fn begin(server: &'s Server) -> Self {
+        server.opening.set(true);
+        Self(server)
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.opening.set(false);
+        self.0.opened.notify_waiters();
+    }
 }
 
 /// A connection in use. Dropping it closes it, unless it was given back.
 pub struct Leased {
     server: Rc<Server>,
     /// `None` once it is given back.
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     reused: bool,
     /// Whether it counts as in flight.
     counted: bool,
 }
 
 impl Leased {
-    fn new(server: Rc<Server>, stream: TcpStream, reused: bool) -> Self {
+    fn new(server: Rc<Server>, stream: Stream, reused: bool) -> Self {
         server.load.add(server.worker);
         Self { server, stream: Some(stream), reused, counted: true }
     }
@@ -123,7 +227,7 @@ impl Leased {
     }
 
     /// The connection itself.
-    pub fn stream(&mut self) -> &mut TcpStream {
+    pub fn stream(&mut self) -> &mut Stream {
         match &mut self.stream {
             Some(stream) => stream,
             None => unreachable!("a lease gives its connection back by value"),
@@ -142,15 +246,12 @@ impl Leased {
     ///
     /// `is_drained`: the last read was a short one, which showed that nothing else had come.
     pub fn give_back(mut self, is_drained: bool, now: Tick) {
-        let Some(stream) = self.stream.take() else { return };
+        let Some(mut stream) = self.stream.take() else { return };
         let mut idle = self.server.idle.borrow_mut();
-        if self.server.retired.get() || idle.len() >= MAX_IDLE {
+        if stream.is_single_use() || self.server.retired.get() || idle.len() >= MAX_IDLE {
             return;
         }
-        let silent = is_drained
-            || is_quiet(&stream)
-            || stream.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        if silent {
+        if is_drained || stream.is_surely_quiet() {
             idle.push(Idle { stream, since: now });
         }
     }

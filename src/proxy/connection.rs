@@ -1,0 +1,109 @@
+//! What is known of a client's connection.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use super::alarm::Alarm;
+use crate::time::Tick;
+use crate::tls::PeerCertificate;
+
+/// What the connections of one listener on one worker share.
+#[derive(Debug)]
+pub struct Listening {
+    address: SocketAddr,
+    closing: Cell<bool>,
+}
+
+impl Listening {
+    /// That the configuration calls `address`.
+    pub fn new(address: SocketAddr) -> Rc<Self> {
+        Rc::new(Self { address, closing: Cell::new(false) })
+    }
+
+    /// What the configuration calls it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The listener is gone.
+    pub fn close(&self) {
+        self.closing.set(true);
+    }
+
+    /// Whether the listener is gone.
+    pub fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+}
+
+/// How a client is spoken to, and who its certificate says it is.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Over TLS.
+    pub is_tls: bool,
+    /// In HTTP/2.
+    pub is_h2: bool,
+    /// The certificate that it has shown, and that was verified.
+    pub certificate: Option<Rc<PeerCertificate>>,
+    /// Every request is answered with a redirect to `https`, to this port.
+    pub redirect_to_https: Option<u16>,
+}
+
+/// What is known of a client connection, or of one stream of it.
+#[derive(Debug)]
+pub struct Connection {
+    /// The other end.
+    pub peer: SocketAddr,
+    /// Its address in words, as it is written into forwarding fields.
+    pub peer_text: Rc<str>,
+    /// How it is spoken to.
+    pub facts: Facts,
+    /// Rings when something on it may be overdue.
+    pub alarm: Rc<Alarm>,
+    /// Since when it has waited for a request.
+    pub idle_since: Cell<Tick>,
+    listening: Rc<Listening>,
+}
+
+impl Connection {
+    /// A connection from `peer`.
+    pub fn new(peer: SocketAddr, facts: Facts, listening: Rc<Listening>, now: Tick) -> Rc<Self> {
+        let peer_text = peer.ip().to_canonical().to_string().into();
+        Rc::new(Self { peer, peer_text, facts, alarm: Rc::default(), idle_since: Cell::new(now), listening })
+    }
+
+    /// One stream of it, with an alarm of its own.
+    pub fn stream(&self) -> Rc<Self> {
+        Rc::new(self.parts())
+    }
+
+    /// The same, now that it turned out to be one of HTTP/2.
+    pub fn as_h2(&self) -> Rc<Self> {
+        let mut same = self.parts();
+        same.facts.is_h2 = true;
+        same.alarm = Rc::clone(&self.alarm);
+        Rc::new(same)
+    }
+
+    fn parts(&self) -> Self {
+        Self {
+            peer: self.peer,
+            peer_text: Rc::clone(&self.peer_text),
+            facts: self.facts.clone(),
+            alarm: Rc::default(),
+            idle_since: self.idle_since.clone(),
+            listening: Rc::clone(&self.listening),
+        }
+    }
+
+    /// Whether the listener is gone, so that each answer is the last one of its connection.
+    pub fn is_closing(&self) -> bool {
+        self.listening.is_closing()
+    }
+
+    /// The scheme of what it asks for.
+    pub fn scheme(&self) -> &'static str {
+        if self.facts.is_tls { "https" } else { "http" }
+    }
+}

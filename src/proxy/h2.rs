@@ -1,0 +1,161 @@
+//! HTTP/2 clients: a connection, and each of its streams as an exchange of its own.
+//!
+//! The connection has one task, which carries the frames of all streams; each stream has one, which speaks HTTP/1.1 to
+//! its [`Stream`]: so everything behind the head of a request is the same for both protocols. What bounds a connection
+//! is on the worker's wheel.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use super::client::Client;
+use super::connection::Connection;
+use super::exchange::Exchange;
+use super::h1;
+use super::scratch::Scratch;
+use super::worker::Worker;
+use crate::http1::Fault;
+use crate::time::{Span, Tick};
+use crate::transport::Stream;
+use crate::transport::h2::{Accepting, Bounds, Incoming, websocket_key};
+
+/// How long a connection that was told that it ends may take to do so, beyond its requests.
+const LAST_WORDS: Span = Span::from_secs(2);
+/// What each field counts beside its name and value (RFC 9113, 6.5.2).
+const FIELD_OVERHEAD: usize = 32;
+
+/// Streams of one connection that are open, and since when there is none.
+struct Streams {
+    open: Cell<usize>,
+    idle_since: Cell<Tick>,
+}
+
+/// Where the connection is.
+enum Phase {
+    Open,
+    /// It was told that it ends; when it has to have ended.
+    Ending(Tick),
+}
+
+/// Serves one connection until it ends. `ahead`: what was read of it already.
+pub async fn serve(worker: Rc<Worker>, stream: Stream, ahead: Vec<u8>, connection: Rc<Connection>) {
+    let limits = worker.head_limits();
+    let list = limits.max_bytes.saturating_add(FIELD_OVERHEAD * limits.max_fields);
+    let bounds = Bounds { max_streams: worker.max_streams(), max_header_list: u32::try_from(list).unwrap_or(u32::MAX) };
+    let mut accepting = Accepting::new(stream, ahead, bounds);
+    let now = worker.clock.now();
+    let streams = Rc::new(Streams { open: Cell::new(0), idle_since: Cell::new(now) });
+    let mut phase = Phase::Open;
+    let opened_at = now;
+    poll_fn(|cx| {
+        connection.alarm.wakes(cx);
+        let rung = connection.alarm.has_rung();
+        accepting.flood().fill(worker.alarms.recently());
+        loop {
+            match accepting.poll_accept(cx) {
+                Poll::Ready(Some(Ok(incoming))) => open(&worker, &connection, &streams, incoming),
+                Poll::Ready(Some(Err(ended))) => {
+                    worker.connections.h2_ended(&ended);
+                    tracing::debug!(peer = %connection.peer, error = %ended, "an HTTP/2 connection ended");
+                    return Poll::Ready(());
+                }
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        let now = worker.alarms.recently();
+        if let (Some(what), Phase::Open) = (accepting.flood().spent(), &phase) {
+            worker.connections.h2_flood(what);
+            tracing::debug!(peer = %connection.peer, what, "an HTTP/2 connection was ended for too many frames");
+            phase = Phase::Ending(now + LAST_WORDS);
+        }
+        let idle_until = streams.idle_since.get() + worker.keep_alive_timeout();
+        let is_idle = streams.open.get() == 0 && rung && now >= idle_until;
+        let is_denied = rung && worker.denies(connection.peer.ip());
+        if matches!(phase, Phase::Open) && (is_idle || is_denied || connection.is_closing()) {
+            if is_denied {
+                worker.connections.denied.inc();
+            }
+            if !accepting.end_gracefully() && (!connection.is_closing() || now >= opened_at + LAST_WORDS) {
+                return Poll::Ready(());
+            }
+            phase = Phase::Ending(now + LAST_WORDS);
+            // What it says at its end is written in the next turn.
+            cx.waker().wake_by_ref();
+        }
+        let due = match phase {
+            Phase::Ending(until) if streams.open.get() == 0 => {
+                if rung && now >= until.max(streams.idle_since.get() + LAST_WORDS) {
+                    return Poll::Ready(());
+                }
+                until.max(now + LAST_WORDS)
+            }
+            Phase::Ending(_) => now + LAST_WORDS,
+            Phase::Open if streams.open.get() == 0 => idle_until,
+            Phase::Open => now + worker.keep_alive_timeout(),
+        };
+        worker.alarms.set(&connection.alarm, due);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Begins the exchange of a stream.
+fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>, incoming: Incoming) {
+    let Some(place) = worker.enter_stream() else {
+        worker.connections.streams_refused.inc();
+        return incoming.refuse();
+    };
+    streams.open.set(streams.open.get() + 1);
+    let (worker, connection, streams) = (Rc::clone(worker), connection.stream(), Rc::clone(streams));
+    tokio::task::spawn_local(async move {
+        serve_stream(&worker, incoming, &connection).await;
+        worker.alarms.cancel(&connection.alarm);
+        streams.open.set(streams.open.get() - 1);
+        streams.idle_since.set(worker.alarms.recently());
+        drop(place);
+    });
+}
+
+/// One exchange.
+async fn serve_stream(worker: &Rc<Worker>, incoming: Incoming, connection: &Rc<Connection>) {
+    poll_fn(|cx: &mut Context<'_>| {
+        connection.alarm.wakes(cx);
+        Poll::Ready(())
+    })
+    .await;
+    let mut scratch = worker.pool.lend();
+    let head = write_head(worker, &incoming, &mut scratch);
+    let mut client = Client::new(Stream::FromClient(Box::new(incoming.into_stream())));
+    let now = worker.clock.now();
+    worker.alarms.note(now);
+    let mut exchange = Exchange::new(worker, connection, scratch, head.unwrap_or_default(), now);
+    let begun = head.and_then(|_| h1::begin(&mut exchange));
+    match begun {
+        Ok(()) => drop(super::answer(&mut exchange, &mut client).await),
+        Err(fault) => drop(super::answer_fault(&mut exchange, &mut client, fault).await),
+    }
+    drop(exchange.end());
+    if let Stream::FromClient(stream) = client.stream {
+        stream.end();
+    }
+}
+
+/// Puts the head that the request would have in HTTP/1.1 where a head of HTTP/1.1 would be; how long it is.
+fn write_head(worker: &Worker, incoming: &Incoming, scratch: &mut Scratch) -> Result<usize, Fault> {
+    let Scratch { inbound, text, .. } = scratch;
+    text.clear();
+    let key = websocket_key([worker.random(), worker.random()]);
+    incoming.write_head(text, key.as_bytes());
+    let length = text.len();
+    if length > worker.head_limits().max_bytes {
+        return Err(Fault::HeadTooLarge);
+    }
+    if inbound.capacity() < length * 2 {
+        inbound.grow(length * 2);
+    }
+    inbound.room()[..length].copy_from_slice(text);
+    inbound.advance(length);
+    Ok(length)
+}

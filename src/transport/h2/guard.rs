@@ -1,0 +1,112 @@
+//! The transport of an HTTP/2 connection, with an eye on what comes.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::super::Stream;
+use super::flood::{Flood, Frames};
+
+/// The most that is read and dropped after the end, so that the peer reads why before its kernel is told of a reset.
+const MAX_LINGER: usize = 1024 * 1024;
+
+/// A socket, or TLS over one, below an HTTP/2 connection.
+#[derive(Debug)]
+pub struct Guard {
+    stream: Stream,
+    /// What was read before anybody knew that it is HTTP/2.
+    ahead: Vec<u8>,
+    ahead_at: usize,
+    flood: Rc<Flood>,
+    frames: Frames,
+    is_shut: bool,
+    lingered: usize,
+}
+
+impl Guard {
+    /// `preface`: how many bytes come first that are no frame.
+    pub(super) fn new(stream: Stream, ahead: Vec<u8>, preface: usize, flood: Rc<Flood>) -> Self {
+        Self { stream, ahead, ahead_at: 0, flood, frames: Frames::new(preface), is_shut: false, lingered: 0 }
+    }
+
+    fn poll_read_stream(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(socket) => Pin::new(socket).poll_read(cx, room),
+            Stream::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, room),
+            // A stream of HTTP/2 carries no HTTP/2.
+            Stream::FromClient(_) | Stream::ToServer(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+}
+
+impl AsyncRead for Guard {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.flood.spent().is_some() {
+            // Nothing more is read. Whoever owns the connection looks at it after each turn, and ends it.
+            return Poll::Pending;
+        }
+        let before = room.filled().len();
+        if this.ahead_at < this.ahead.len() {
+            let rest = &this.ahead[this.ahead_at..];
+            let taken = rest.len().min(room.remaining());
+            room.put_slice(&rest[..taken]);
+            this.ahead_at += taken;
+            if this.ahead_at == this.ahead.len() {
+                this.ahead = Vec::new();
+                this.ahead_at = 0;
+            }
+        } else {
+            ready!(this.poll_read_stream(cx, room))?;
+        }
+        let Self { frames, flood, .. } = this;
+        frames.read(&room.filled()[before..], flood);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Guard {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.get_mut().stream.poll_write(cx, bytes, &[])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, pieces),
+            Stream::Tls(tls) => Pin::new(&mut **tls).poll_write_vectored(cx, pieces),
+            Stream::FromClient(_) | Stream::ToServer(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().stream.poll_flush(cx)
+    }
+
+    /// Ends our side, then reads what the peer still sends, up to its end: bytes that nobody has read would make the
+    /// kernel reset the connection, and the peer would not learn why it ended.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.is_shut {
+            ready!(this.stream.poll_shutdown(cx))?;
+            this.is_shut = true;
+        }
+        let mut room = [0; 4096];
+        loop {
+            match ready!(this.stream.poll_read(cx, &mut room)) {
+                Ok(size @ 1..) if this.lingered < MAX_LINGER => this.lingered += size,
+                _ => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}

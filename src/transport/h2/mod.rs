@@ -1,0 +1,81 @@
+//! HTTP/2 (RFC 9113) as HTTP/1.1 that is spoken over many streams at once.
+//!
+//! The frames, windows and header compression are those of the `h2` crate, the one that hyper is made of. It is used
+//! itself and not through hyper's server, which hides what a front door needs: ending a connection with a reason of our
+//! own choice, asking for a stream's reset, writing when there is a window and not before, and passing interim answers
+//! and trailers on.
+//!
+//! A stream is spoken to in HTTP/1.1, see [`super::Stream`]: a request comes as a head that [`Incoming::write_head`]
+//! writes and a body that is a length or chunks; what is written to it is a response of HTTP/1.1, which becomes HEADERS,
+//! DATA and trailers. So a message is read by the codec of HTTP/1 whatever it came in (RFC 9113, 8.2 and 10.3, and the
+//! desync attacks of "HTTP/2: The Sequel is Always Worse", Kettle 2021): a field or a target that HTTP/1 cannot carry is
+//! refused and not rewritten.
+//!
+//! - `from_client`: a stream that a client opened. `to_server`: one that was opened to a server. `server`, `client`: the
+//!   connections. `inlet`, `outlet`: bodies in either direction. `own_head`: reading the heads that we wrote.
+//! - `guard`, `flood`: what a peer may do that costs it nothing and us something.
+
+mod client;
+mod flood;
+mod from_client;
+mod guard;
+mod inlet;
+mod outlet;
+mod own_head;
+mod server;
+mod to_server;
+
+use std::io;
+
+use base64ct::{Base64, Encoding};
+use sha1::{Digest, Sha1};
+
+pub use client::{Channel, connect};
+pub use flood::Flood;
+pub use from_client::FromClient;
+pub use server::{Accepting, Bounds, Ended, Incoming, PREFACE};
+pub use to_server::ToServer;
+
+/// The kind of error by which a reader learns that the server has not looked at the request, so that it may be sent
+/// again (RFC 9113, 8.7).
+pub const UNPROCESSED: io::ErrorKind = io::ErrorKind::ConnectionRefused;
+
+/// Room for a stream's data in each direction, in bytes: what is under way to us of a request's body.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// The same for all streams of a connection together. A few stalled ones leave room for the others.
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// What of a stream may lie ready to be written.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// What a client's nonce is hashed with (RFC 6455, 4.2.2).
+const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// A nonce of the client's handshake of WebSocket (RFC 6455, 4.1), which extended CONNECT has none of.
+pub fn websocket_key(random: [u64; 2]) -> String {
+    Base64::encode_string(&[random[0].to_be_bytes(), random[1].to_be_bytes()].concat())
+}
+
+/// The server's answer to such a nonce.
+fn websocket_accept(key: &[u8]) -> String {
+    Base64::encode_string(&Sha1::new().chain_update(key).chain_update(WEBSOCKET_GUID).finalize())
+}
+
+/// An error of HTTP/2 as one of a connection.
+fn io_error(error: h2::Error) -> io::Error {
+    if error.is_io() {
+        return error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
+    }
+    let is_unprocessed = error.reason() == Some(h2::Reason::REFUSED_STREAM) && error.is_remote();
+    io::Error::new(if is_unprocessed { UNPROCESSED } else { io::ErrorKind::ConnectionReset }, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nonce_is_answered_as_rfc_6455_has_it() {
+        assert_eq!(websocket_accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(websocket_key([0, 1]), "AAAAAAAAAAAAAAAAAAAAAQ==");
+    }
+}

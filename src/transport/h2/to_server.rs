@@ -1,0 +1,248 @@
+//! A stream that is opened to a server, as a connection of HTTP/1.1 that carries one exchange.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::ext::Protocol;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Method, Request, Uri, Version};
+
+use super::client::Place;
+use super::inlet::{Form, Inlet, write_tail};
+use super::outlet::{Outlet, Piece, body_of};
+use super::own_head::OwnHead;
+use super::{UNPROCESSED, io_error, websocket_accept};
+use crate::http1::{Body, Framing, HeadWriter};
+
+/// A stream to a server, which is opened by the head of the request.
+///
+/// Reading gives interim responses, the response, and its body in the form that its head tells.
+#[derive(Debug)]
+pub struct ToServer {
+    request: SendRequest<Bytes>,
+    scheme: Scheme,
+    /// Which it holds among the streams of its connection.
+    _place: Place,
+    outlet: Option<Outlet>,
+    body: Body,
+    response: Option<ResponseFuture>,
+    inlet: Option<Inlet>,
+    /// What was made of the response's head and is not read yet.
+    made: Vec<u8>,
+    made_at: usize,
+    is_head: bool,
+    /// The value of `Sec-WebSocket-Key`, if a tunnel was asked for.
+    websocket_key: Option<Bytes>,
+    is_tunnel: bool,
+    /// Whether it could not be opened.
+    has_failed: bool,
+}
+
+impl ToServer {
+    pub(super) fn new(request: SendRequest<Bytes>, scheme: Scheme, place: Place) -> Self {
+        Self {
+            request,
+            scheme,
+            _place: place,
+            outlet: None,
+            body: body_of(Framing::None),
+            response: None,
+            inlet: None,
+            made: Vec::new(),
+            made_at: 0,
+            is_head: false,
+            websocket_key: None,
+            is_tunnel: false,
+            has_failed: false,
+        }
+    }
+
+    pub(in crate::transport) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let taken = first.len() + second.len();
+        let outlet = match &mut self.outlet {
+            Some(outlet) => {
+                ready!(outlet.poll_flush(cx))?;
+                if self.is_tunnel {
+                    outlet.put_raw(first, second);
+                } else {
+                    outlet.put(Piece::read(&mut self.body, first, second)?);
+                }
+                outlet
+            }
+            None => {
+                // Until it is open, nothing has reached the server.
+                self.has_failed = true;
+                let Poll::Ready(ready) = self.request.poll_ready(cx) else {
+                    self.has_failed = false;
+                    return Poll::Pending;
+                };
+                ready.map_err(io_error)?;
+                let head = OwnHead::read(first)?;
+                self.body = body_of(head.framing);
+                let piece = Piece::read(&mut self.body, &first[head.length..], second)?;
+                let request = self.request_of(head)?;
+                let is_all = piece.is_nothing_more() && self.websocket_key.is_none();
+                let (response, send) = self.request.send_request(request, is_all).map_err(io_error)?;
+                self.has_failed = false;
+                self.response = Some(response);
+                let outlet = self.outlet.insert(Outlet::new(send, is_all, None));
+                if self.websocket_key.is_none() {
+                    outlet.put(piece);
+                }
+                outlet
+            }
+        };
+        if let Poll::Ready(flushed) = outlet.poll_flush(cx) {
+            flushed?;
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    fn request_of(&mut self, mut head: OwnHead) -> io::Result<Request<()>> {
+        let invalid = |what: &'static str| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let (method, target) = head.method_and_target()?;
+        let mut method = Method::from_bytes(method).map_err(|_| invalid("the method is none of HTTP/2"))?;
+        self.is_head = method == Method::HEAD;
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        let path = PathAndQuery::from_maybe_shared(target).map_err(|_| invalid("the path is none of HTTP/2"))?;
+        parts.path_and_query = Some(path);
+        let host = head.host.take().unwrap_or_default();
+        parts.authority = Some(Authority::from_maybe_shared(host).map_err(|_| invalid("the host is none of HTTP/2"))?);
+        let is_websocket = head.upgrade.take().is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
+        let mut request = Request::new(());
+        if is_websocket && self.request.is_extended_connect_protocol_enabled() {
+            method = Method::CONNECT;
+            let key = head.fields.remove("sec-websocket-key");
+            self.websocket_key = Some(key.map(|key| Bytes::copy_from_slice(key.as_bytes())).unwrap_or_default());
+            request.extensions_mut().insert(Protocol::from_static("websocket"));
+        }
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from_parts(parts).map_err(|_| invalid("the target is none of HTTP/2"))?;
+        *request.version_mut() = Version::HTTP_2;
+        *request.headers_mut() = head.fields;
+        Ok(request)
+    }
+
+    pub(in crate::transport) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let rest = self.made.get(self.made_at..).unwrap_or_default();
+            if !rest.is_empty() {
+                let size = rest.len().min(room.len());
+                room[..size].copy_from_slice(&rest[..size]);
+                self.made_at += size;
+                return Poll::Ready(Ok(size));
+            }
+            if self.response.is_none() {
+                return match &mut self.inlet {
+                    Some(inlet) => inlet.poll_read(cx, room),
+                    None if self.has_failed => Poll::Ready(Err(UNPROCESSED.into())),
+                    // Before the request there is no answer to wait for.
+                    None if self.outlet.is_none() => Poll::Pending,
+                    None => Poll::Ready(Ok(0)),
+                };
+            }
+            ready!(self.poll_head(cx))?;
+        }
+    }
+
+    pub(in crate::transport) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.inlet {
+            Some(inlet) if self.made_at == self.made.len() => inlet.poll_ready(cx).map(drop),
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// Makes the next head of HTTP/1.1 out of what the server has answered.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(future) = &mut self.response else { return Poll::Ready(Ok(())) };
+        self.made.clear();
+        self.made_at = 0;
+        if let Poll::Ready(Some(interim)) = future.poll_informational(cx) {
+            let (head, ()) = interim.map_err(io_error)?.into_parts();
+            // A 101 has no meaning here (RFC 9113, 8.6).
+            if head.status != http::StatusCode::SWITCHING_PROTOCOLS {
+                write_head(&mut self.made, head.status.as_u16(), &head.headers, &[]);
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let (head, recv) = ready!(Pin::new(future).poll(cx)).map_err(io_error)?.into_parts();
+        self.response = None;
+        if let (Some(key), true) = (&self.websocket_key, head.status.is_success()) {
+            let accept = websocket_accept(key);
+            let switch: [(&[u8], &[u8]); 3] =
+                [(b"connection", b"upgrade"), (b"upgrade", b"websocket"), (b"sec-websocket-accept", accept.as_bytes())];
+            write_head(&mut self.made, 101, &head.headers, &switch);
+            self.inlet = Some(Inlet::new(recv, Form::Raw));
+            self.is_tunnel = true;
+            return Poll::Ready(Ok(()));
+        }
+        let is_bodiless = self.is_head || matches!(head.status.as_u16(), 204 | 304);
+        let has_length = head.headers.contains_key(http::header::CONTENT_LENGTH);
+        if is_bodiless || has_length {
+            write_head(&mut self.made, head.status.as_u16(), &head.headers, &[]);
+            if !is_bodiless {
+                self.inlet = Some(Inlet::new(recv, Form::Raw));
+            }
+            return Poll::Ready(Ok(()));
+        }
+        write_head(&mut self.made, head.status.as_u16(), &head.headers, &[(b"transfer-encoding", b"chunked")]);
+        if recv.is_end_stream() {
+            // An answer of trailers alone, as gRPC has it, stays in one piece.
+            write_tail(None, &mut self.made);
+        } else {
+            self.inlet = Some(Inlet::new(recv, Form::Chunks));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(in crate::transport) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.outlet {
+            Some(outlet) => outlet.poll_flush(cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(in crate::transport) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(outlet) = &mut self.outlet {
+            outlet.finish();
+            return outlet.poll_flush(cx);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(in crate::transport) fn progress(&self) -> u64 {
+        self.outlet.as_ref().map_or(0, Outlet::sent)
+    }
+}
+
+impl Drop for ToServer {
+    /// What nobody waits for any more is cancelled at the server too (RFC 9113, 7).
+    fn drop(&mut self) {
+        if let Some(outlet) = &mut self.outlet {
+            outlet.reset(Reason::CANCEL);
+        }
+    }
+}
+
+/// A head of HTTP/1.1. What speaks of a connection cannot be in a message of HTTP/2 (RFC 9113, 8.2.2): `h2` refuses it.
+fn write_head(out: &mut Vec<u8>, status: u16, fields: &http::HeaderMap, more: &[(&[u8], &[u8])]) {
+    let mut writer = HeadWriter::response(out, status, b"");
+    for (name, value) in fields {
+        writer.field(name.as_str().as_bytes(), value.as_bytes());
+    }
+    for (name, value) in more {
+        writer.field(name, value);
+    }
+    writer.end();
+}
