@@ -177,8 +177,8 @@ impl Incoming {
         let is_plain_connect = self.request.method() == Method::CONNECT && tunnel.is_none();
         let target = match uri.path_and_query() {
             _ if is_plain_connect => uri.authority().map_or("", |authority| authority.as_str()),
-            // The scheme decides what the path means, and we know two.
-            Some(target) if uri.scheme_str().is_some_and(|scheme| scheme == "http" || scheme == "https") => {
+            // The scheme decides what the path means, and we know two. Without an authority `h2` forgets it.
+            Some(target) if uri.scheme_str().is_none_or(|scheme| scheme == "http" || scheme == "https") => {
                 target.as_str()
             }
             _ => "",
