@@ -146,8 +146,7 @@ async fn serve_stream(worker: &Rc<Worker>, incoming: Incoming, connection: &Rc<C
 fn write_head(worker: &Worker, incoming: &Incoming, scratch: &mut Scratch) -> Result<usize, Fault> {
     let Scratch { inbound, text, .. } = scratch;
     text.clear();
-    let key = websocket_key([worker.random(), worker.random()]);
-    incoming.write_head(text, key.as_bytes());
+    incoming.write_head(text, || websocket_key([worker.random(), worker.random()]));
     let length = text.len();
     if length > worker.head_limits().max_bytes {
         return Err(Fault::HeadTooLarge);

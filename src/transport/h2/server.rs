@@ -167,8 +167,9 @@ impl Accepting {
 
 impl Incoming {
     /// Writes the head of HTTP/1.1 that means the same. It may be one that HTTP/1 does not allow: then it is refused by
-    /// whoever reads it, and with it the request. `websocket_key` is for a tunnel (RFC 8441), whose head has no key.
-    pub fn write_head(&self, out: &mut Vec<u8>, websocket_key: &[u8]) {
+    /// whoever reads it, and with it the request. `websocket_key` makes the nonce of a tunnel
+    /// (RFC 8441), whose head has none.
+    pub fn write_head(&self, out: &mut Vec<u8>, websocket_key: impl FnOnce() -> String) {
         let (uri, fields) = (self.request.uri(), self.request.headers());
         let tunnel = self.tunnel();
         let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
@@ -211,7 +212,9 @@ impl Incoming {
         }
         if let Some(protocol) = tunnel {
             let protocol = protocol.as_str().as_bytes();
-            put(&[b"connection: upgrade\r\nupgrade: ", protocol, b"\r\nsec-websocket-key: ", websocket_key, b"\r\n"]);
+            let key = websocket_key();
+            let key = key.as_bytes();
+            put(&[b"connection: upgrade\r\nupgrade: ", protocol, b"\r\nsec-websocket-key: ", key, b"\r\n"]);
         } else if self.is_chunked() {
             put(&[b"transfer-encoding: chunked\r\n"]);
         }
