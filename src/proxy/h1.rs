@@ -21,8 +21,7 @@ use super::scratch::{Lent, Scratch};
 use super::worker::Worker;
 use crate::http1::{Fault, Form, Known, Request, Response, Side};
 use crate::time::{Span, Tick};
-use crate::transport::Stream;
-use crate::transport::h2::PREFACE;
+use crate::transport::{PREFACE, Stream};
 
 /// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
 /// take to come.

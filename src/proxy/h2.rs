@@ -17,8 +17,7 @@ use super::scratch::Scratch;
 use super::worker::Worker;
 use crate::http1::Fault;
 use crate::time::{Span, Tick};
-use crate::transport::Stream;
-use crate::transport::h2::{Accepting, Bounds, Incoming, websocket_key};
+use crate::transport::{Accepting, Bounds, Incoming, Stream, websocket_key};
 
 /// How long a connection that was told that it ends may take to do so, beyond its requests.
 const LAST_WORDS: Span = Span::from_secs(2);

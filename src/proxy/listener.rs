@@ -126,17 +126,19 @@ fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc
     worker.alarms.note(now);
     let listening = Rc::clone(listening);
     let plan = worker.listener(listening.address());
+    // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
+    if let Some(tls) = plan.tls {
+        tokio::task::spawn_local(async move {
+            serve_tls(&worker, stream, tls, peer, listening).await;
+            drop(guard);
+        });
+        return;
+    }
+    let facts = Facts { redirect_to_https: plan.redirect_to_https, ..Facts::default() };
+    let connection = Connection::new(peer, facts, listening, now);
     tokio::task::spawn_local(async move {
-        match plan.tls {
-            None => {
-                let facts = Facts { redirect_to_https: plan.redirect_to_https, ..Facts::default() };
-                let connection = Connection::new(peer, facts, listening, now);
-                h1::serve(Rc::clone(&worker), Stream::Plain(stream), Rc::clone(&connection)).await;
-                worker.alarms.cancel(&connection.alarm);
-            }
-            // Boxed, so that a connection has no room for it once it is over.
-            Some(tls) => Box::pin(serve_tls(&worker, stream, tls, peer, listening)).await,
-        }
+        h1::serve(Rc::clone(&worker), Stream::Plain(stream), Rc::clone(&connection)).await;
+        worker.alarms.cancel(&connection.alarm);
         drop(guard);
     });
 }

@@ -9,7 +9,7 @@ use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
 use super::snapshot::Snapshot;
 use crate::admission::Malformed;
 use crate::http1::Fault;
-use crate::transport::h2::{Ended, Flood};
+use crate::transport::{Ended, Flood};
 
 static REQUESTS: Family = Family {
     name: "sluicegate_requests_total",

@@ -15,7 +15,7 @@ use super::relay_head;
 use super::scratch::Scratch;
 use crate::http1::{Form, Framing, HeadLimits, Side, Version};
 use crate::time::{Span, Tick};
-use crate::transport::h2::UNPROCESSED;
+use crate::transport::UNPROCESSED;
 use crate::upstream::Leased;
 
 /// How long the upstream may take to say `100 Continue` before the gateway says it in its place.

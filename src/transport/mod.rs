@@ -11,7 +11,7 @@
 //! head and by what is counted in `h2::flood`. It reads no clock: waiting is bounded by its callers. Callers: `upstream`
 //! (servers), `proxy` (clients).
 
-pub mod h2;
+mod h2;
 mod handshake;
 mod socket;
 
@@ -24,6 +24,10 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
 
+pub use h2::{
+    Accepting, Bounds, Channel, Ended, Flood, FromClient, Incoming, PREFACE, ToServer, UNPROCESSED, open_channel,
+    websocket_key,
+};
 pub use handshake::{Accepted, HandshakeError, NOT_TLS, accept, connect};
 pub use socket::Socket;
 

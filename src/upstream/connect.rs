@@ -8,8 +8,7 @@ use tokio::sync::Notify;
 
 use super::{Endpoint, Link, Load, Protocol};
 use crate::time::{Span, Tick};
-use crate::transport::h2::{self, Channel};
-use crate::transport::{HandshakeError, Stream, connect};
+use crate::transport::{Channel, HandshakeError, Stream, connect, open_channel};
 
 /// How many idle connections one worker keeps to one server; a further one is closed.
 const MAX_IDLE: usize = 512;
@@ -179,7 +178,7 @@ impl Server {
         }
         let _opening = Opening::begin(self);
         let stream = self.open().await?;
-        let channel = h2::connect(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
+        let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
         let stream = Stream::ToServer(Box::new(channel.open()));
         if !self.retired.get() {
             self.channels.borrow_mut().push(Kept { channel, used: Tick::MAX });

@@ -46,7 +46,7 @@ impl Drop for Place {
 }
 
 /// Begins HTTP/2 over `stream`, by prior knowledge or because ALPN has said so. Frames move in a task of the runtime's own.
-pub async fn connect(stream: Stream, is_tls: bool) -> io::Result<Channel> {
+pub async fn open_channel(stream: Stream, is_tls: bool) -> io::Result<Channel> {
     let flood = Flood::new();
     let guard = Guard::new(stream, Vec::new(), 0, Rc::clone(&flood));
     let (request, connection) = Builder::new()

@@ -30,7 +30,7 @@ use std::io;
 use base64ct::{Base64, Encoding};
 use sha1::{Digest, Sha1};
 
-pub use client::{Channel, connect};
+pub use client::{Channel, open_channel};
 pub use flood::Flood;
 pub use from_client::FromClient;
 pub use server::{Accepting, Bounds, Ended, Incoming, PREFACE};

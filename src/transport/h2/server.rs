@@ -232,9 +232,9 @@ impl Incoming {
 
     /// The stream, to read the body from and to write the response to.
     pub fn into_stream(self) -> FromClient {
-        let kind = match self.request.method() {
-            &Method::HEAD => Kind::Head,
-            &Method::CONNECT if self.tunnel().is_some() => Kind::Connect,
+        let kind = match *self.request.method() {
+            Method::HEAD => Kind::Head,
+            Method::CONNECT if self.tunnel().is_some() => Kind::Connect,
             _ => Kind::Other,
         };
         let form = if self.is_chunked() && kind != Kind::Connect { Form::Chunks } else { Form::Raw };

@@ -68,44 +68,37 @@ impl ToServer {
         first: &[u8],
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let taken = first.len() + second.len();
-        let outlet = match &mut self.outlet {
-            Some(outlet) => {
-                ready!(outlet.poll_flush(cx))?;
-                if self.is_tunnel {
-                    outlet.put_raw(first, second);
-                } else {
-                    outlet.put(Piece::read(&mut self.body, first, second)?);
-                }
-                outlet
-            }
-            None => {
-                // Until it is open, nothing has reached the server.
-                self.has_failed = true;
-                let Poll::Ready(ready) = self.request.poll_ready(cx) else {
-                    self.has_failed = false;
-                    return Poll::Pending;
-                };
-                ready.map_err(io_error)?;
-                let head = OwnHead::read(first)?;
-                self.body = body_of(head.framing);
-                let piece = Piece::read(&mut self.body, &first[head.length..], second)?;
-                let request = self.request_of(head)?;
-                let is_all = piece.is_nothing_more() && self.websocket_key.is_none();
-                let (response, send) = self.request.send_request(request, is_all).map_err(io_error)?;
-                self.has_failed = false;
-                self.response = Some(response);
-                let outlet = self.outlet.insert(Outlet::new(send, is_all, None));
-                if self.websocket_key.is_none() {
-                    outlet.put(piece);
-                }
-                outlet
-            }
+        let Some(outlet) = &mut self.outlet else {
+            let opened = self.open(cx, first, second);
+            // Until it is open, nothing has reached the server.
+            self.has_failed = matches!(opened, Poll::Ready(Err(_)));
+            return opened.map_ok(|()| first.len() + second.len());
         };
-        if let Poll::Ready(flushed) = outlet.poll_flush(cx) {
-            flushed?;
+        ready!(outlet.poll_flush(cx))?;
+        if self.is_tunnel {
+            outlet.put_raw(first, second);
+        } else {
+            outlet.put(Piece::read(&mut self.body, first, second)?);
         }
-        Poll::Ready(Ok(taken))
+        begin_flush(outlet, cx)?;
+        Poll::Ready(Ok(first.len() + second.len()))
+    }
+
+    /// Opens the stream with the head in `first` and what of the body comes with it.
+    fn open(&mut self, cx: &mut Context<'_>, first: &[u8], second: &[u8]) -> Poll<io::Result<()>> {
+        ready!(self.request.poll_ready(cx)).map_err(io_error)?;
+        let head = OwnHead::read(first)?;
+        self.body = body_of(head.framing);
+        let piece = Piece::read(&mut self.body, &first[head.length..], second)?;
+        let request = self.request_of(head)?;
+        let is_all = piece.is_nothing_more() && self.websocket_key.is_none();
+        let (response, send) = self.request.send_request(request, is_all).map_err(io_error)?;
+        self.response = Some(response);
+        let outlet = self.outlet.insert(Outlet::new(send, is_all, None));
+        if self.websocket_key.is_none() {
+            outlet.put(piece);
+        }
+        Poll::Ready(begin_flush(outlet, cx))
     }
 
     fn request_of(&mut self, mut head: OwnHead) -> io::Result<Request<()>> {
@@ -232,6 +225,14 @@ impl Drop for ToServer {
         if let Some(outlet) = &mut self.outlet {
             outlet.reset(Reason::CANCEL);
         }
+    }
+}
+
+/// Hands over what there is a window for; what is left waits for the next flush.
+fn begin_flush(outlet: &mut Outlet, cx: &mut Context<'_>) -> io::Result<()> {
+    match outlet.poll_flush(cx) {
+        Poll::Ready(flushed) => flushed,
+        Poll::Pending => Ok(()),
     }
 }
 
