@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sluicegate::config::{self, LimitRule};
+use sluicegate::config::{self, Certificates, LimitRule};
 use sluicegate::limiter::{Limit, Policy};
 
 /// The blocks of TOML in a text, in order.
@@ -23,7 +23,7 @@ pub fn try_limits(block: &str) -> Result<Vec<LimitRule>, String> {
         "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"all\"\nrespond = {{ body = \"x\" }}\nlimits = [{}]\n",
         names.join(", ")
     );
-    let parsed = config::parse(&format!("{rest}{block}"), Path::new("/page.toml"));
+    let parsed = config::parse(&format!("{rest}{block}"), Path::new("/page.toml"), Certificates::Unread);
     let parsed = parsed.map_err(|errors| errors.to_string())?;
     if parsed.warnings.is_empty() { Ok(parsed.model.limits) } else { Err(parsed.warnings.to_string()) }
 }

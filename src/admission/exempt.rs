@@ -55,6 +55,8 @@ pub enum KeyValueError {
     Host(String),
     /// What stands for the path is none.
     Path(String),
+    /// What stands for the fingerprint of a certificate is none.
+    Fingerprint(String),
     /// The key has the same value for everybody.
     Global,
 }
@@ -144,7 +146,15 @@ impl Part {
             Self::BasicUser => {
                 sink.pieces(tag, value.bytes());
             }
-            Self::Header(_) | Self::Method | Self::Route => sink.part(tag, value.as_bytes()),
+            Self::TlsFingerprint => {
+                // As openssl prints it, or as requests are counted.
+                let digits = || value.bytes().filter(|byte| *byte != b':');
+                if digits().count() != 64 || !digits().all(|digit| digit.is_ascii_hexdigit()) {
+                    return Err(KeyValueError::Fingerprint(value.to_owned()));
+                }
+                sink.pieces(tag, digits().map(|digit| digit.to_ascii_lowercase()));
+            }
+            Self::Header(_) | Self::Method | Self::Route | Self::TlsSubject => sink.part(tag, value.as_bytes()),
             Self::Global => return Err(KeyValueError::Global),
         }
         Ok(())
@@ -164,6 +174,12 @@ impl fmt::Display for KeyValueError {
             Self::Address(value) => write!(f, "{value:?} is no address: client-ip is one, such as 192.0.2.7"),
             Self::Host(value) => write!(f, "{value:?} is no host: write a name such as api.example.com"),
             Self::Path(value) => write!(f, "{value:?} is no path: write one that begins with a slash"),
+            Self::Fingerprint(value) => {
+                write!(
+                    f,
+                    "{value:?} is no SHA-256 fingerprint: openssl x509 -in cert.pem -noout -fingerprint -sha256 prints it"
+                )
+            }
             Self::Global => f.write_str("the key \"global\" is the same for everybody: exempt networks instead"),
         }
     }

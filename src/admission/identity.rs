@@ -99,6 +99,8 @@ impl Part {
             Self::Route => 8,
             Self::BasicUser => 9,
             Self::Global => 10,
+            Self::TlsSubject => 11,
+            Self::TlsFingerprint => 12,
         }
     }
 
@@ -128,6 +130,8 @@ impl Part {
                 let same = |one: &[u8], other: &[u8]| credentials(one).eq(credentials(other));
                 sink.pieces(tag, basic_user(sole_line(facts.view, "authorization", same)?)?)
             }
+            Self::TlsSubject => sink.whole(tag, facts.view.tls_subject().unwrap_or_default().as_bytes()),
+            Self::TlsFingerprint => sink.whole(tag, facts.view.tls_fingerprint().unwrap_or_default().as_bytes()),
             Self::Global => {
                 sink.part(tag, &[]);
                 true

@@ -4,19 +4,21 @@ use std::fmt;
 pub const MAX_KEY_PARTS: usize = 4;
 
 /// Sources without a name, as they are written.
-const WORDS: [(&str, Part); 7] = [
+const WORDS: [(&str, Part); 9] = [
     ("client-ip", Part::ClientIp),
     ("host", Part::Host),
     ("method", Part::Method),
     ("path", Part::Path),
     ("route", Part::Route),
     ("basic:user", Part::BasicUser),
+    ("tls:subject", Part::TlsSubject),
+    ("tls:fingerprint", Part::TlsFingerprint),
     ("global", Part::Global),
 ];
 /// Sources with a name.
 const PREFIXES: [&str; 3] = ["header:", "cookie:", "query:"];
 /// Sources of later versions.
-const LATER: [&str; 2] = ["tls:", "jwt:"];
+const LATER: [&str; 1] = ["jwt:"];
 /// Fields that only a trusted peer's word makes true: what they say is in `client-ip`.
 const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 
@@ -29,6 +31,9 @@ const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 /// - `query:NAME`: the parameter of that name.
 /// - `host`, `path`: in their one spelling. `method`, `route`: as they are.
 /// - `basic:user`: the user of `Authorization: Basic` (RFC 7617).
+/// - `tls:subject`, `tls:fingerprint`: of the certificate that the client has shown in its handshake and that was
+///   verified: its subject (RFC 4514) such as `CN=billing,O=Example`, its SHA-256 in lower case hex. A subject of more
+///   than 1024 bytes is an absent one.
 /// - `global`: one key for all.
 ///
 /// Cookies and parameters are percent-decoded, and `+`, a space and their escapes are one: servers disagree on these
@@ -54,6 +59,8 @@ pub(super) enum Part {
     Path,
     Route,
     BasicUser,
+    TlsSubject,
+    TlsFingerprint,
     Global,
 }
 
@@ -89,6 +96,8 @@ pub enum KeyError {
     Duplicate(String),
     /// A source that only a later version knows.
     NotInThisVersion(String),
+    /// `tls:` with something that is not read of a client's certificate.
+    Tls(String),
     /// No source at all; the nearest one, if one is near.
     Unknown(String, Option<&'static str>),
     /// `header:` and the like with a name that no such thing can have, or with none.
@@ -117,6 +126,11 @@ impl KeyExpr {
         Ok(Self(parsed))
     }
 
+    /// Whether it is made of a certificate that the client shows.
+    pub fn needs_client_certificate(&self) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::TlsSubject | Part::TlsFingerprint))
+    }
+
     pub(super) fn parts(&self) -> &[Part] {
         &self.0
     }
@@ -129,6 +143,9 @@ impl Part {
         }
         if LATER.iter().any(|prefix| text.starts_with(prefix)) {
             return Err(KeyError::NotInThisVersion(text.to_owned()));
+        }
+        if text.starts_with("tls:") {
+            return Err(KeyError::Tls(text.to_owned()));
         }
         let named = text.split_once(':').and_then(|(source, name)| match source {
             "header" => Some(Self::Header(name.to_ascii_lowercase().into())),
@@ -179,11 +196,14 @@ impl fmt::Display for KeyError {
             Self::TooMany(given) => write!(f, "a key of {given} parts: at most {MAX_KEY_PARTS}"),
             Self::Duplicate(part) => write!(f, "{part:?} is in the key twice: remove one"),
             Self::NotInThisVersion(part) => write!(f, "the key {part:?} is not in this version"),
+            Self::Tls(part) => {
+                write!(f, "{part:?} is no key: of a client's certificate use tls:subject or tls:fingerprint")
+            }
             Self::Unknown(part, Some(near)) => write!(f, "{part:?} is no key: did you mean {near:?}?"),
             Self::Unknown(part, None) => write!(
                 f,
                 "{part:?} is no key: use client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, \
-                 basic:user or global"
+                 basic:user, tls:subject, tls:fingerprint or global"
             ),
             Self::Name(part) => write!(f, "{part:?} has no valid name after the colon: write \"header:x-api-key\""),
             Self::Forwarding(part) => write!(
@@ -240,6 +260,7 @@ mod tests {
             (&["client-ip", "header:X-Api-Key"], "client-ip + header:x-api-key"),
             (&["cookie:SID", "query:k", "host", "method"], "cookie:SID + query:k + host + method"),
             (&["path", "route", "basic:user", "global"], "path + route + basic:user + global"),
+            (&["tls:subject", "tls:fingerprint"], "tls:subject + tls:fingerprint"),
             (&["query:a b+c"], "query:a b+c"),
         ] {
             let key = KeyExpr::parse(parts).unwrap();
@@ -257,7 +278,9 @@ mod tests {
             (&["host", "host"], KeyError::Duplicate("host".into())),
             (&["header:A", "header:a"], KeyError::Duplicate("header:a".into())),
             (&["jwt:sub"], KeyError::NotInThisVersion("jwt:sub".into())),
-            (&["host", "tls:ja4"], KeyError::NotInThisVersion("tls:ja4".into())),
+            (&["host", "tls:ja4"], KeyError::Tls("tls:ja4".into())),
+            (&["tls:"], KeyError::Tls("tls:".into())),
+            (&["tls:Subject"], KeyError::Tls("tls:Subject".into())),
             (&["client_ip"], unknown("client_ip", Some("client-ip"))),
             (&["clientip"], unknown("clientip", Some("client-ip"))),
             (&["hots"], unknown("hots", None)),

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::banner::reachable;
-use crate::config::{self, Loaded, Model};
+use crate::config::{self, Certificates, Loaded, Model};
+use crate::time::Clock;
 
 /// How long the gateway may take to say that it is well.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -20,7 +21,10 @@ pub struct CheckArguments {
 
 /// Checks the file, or the gateway that runs on it.
 pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
-    let Loaded { model, warnings, .. } = match config::load(path) {
+    // Whether the gateway is alive is no matter of dates, nor of files that only it may read.
+    let certificates =
+        if arguments.health { Certificates::Unread } else { Certificates::Strict(Clock::system().now()) };
+    let Loaded { model, warnings, .. } = match config::load(path, certificates) {
         Ok(loaded) => loaded,
         Err(error) => {
             eprintln!("{error}");

@@ -262,7 +262,7 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
 }
 
 fn configured_directory(config_file: &Path) -> Result<PathBuf, String> {
-    let loaded = config::load(config_file).map_err(|error| error.to_string())?;
+    let loaded = config::load(config_file, config::Certificates::Unread).map_err(|error| error.to_string())?;
     loaded.model.dead_letter.map(|section| section.directory).ok_or_else(|| {
         format!("{} has no [dead_letter] section: name the log's directory with -d DIR", config_file.display())
     })

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
+use super::describe_tls;
 use super::diff::Change;
 use super::model::{
     AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, OnLimit, RateHeaders,
@@ -27,14 +28,25 @@ impl Changes {
     }
 
     /// `what old -> new`, if they differ.
-    fn value<T: PartialEq, D: Display>(&mut self, what: &'static str, old: &T, new: &T, show: impl Fn(&T) -> D) {
+    pub(super) fn value<T: PartialEq, D: Display>(
+        &mut self,
+        what: &'static str,
+        old: &T,
+        new: &T,
+        show: impl Fn(&T) -> D,
+    ) {
         if old != new {
             self.0.push(Change { what, how: format!("{} -> {}", show(old), show(new)) });
         }
     }
 
+    /// `what how`
+    pub(super) fn note(&mut self, what: &'static str, how: String) {
+        self.0.push(Change { what, how });
+    }
+
     /// `what +added -removed`, if the lists differ.
-    fn list(&mut self, what: &'static str, old: &[String], new: &[String]) {
+    pub(super) fn list(&mut self, what: &'static str, old: &[String], new: &[String]) {
         if old == new {
             return;
         }
@@ -86,6 +98,9 @@ pub(super) fn server(old: &Server, new: &Server) -> Changes {
     changes.value("max_head_size", &old.max_head_size, &new.max_head_size, |bytes| show_size(*bytes as u64));
     changes.value("max_head_fields", &old.max_head_fields, &new.max_head_fields, usize::to_string);
     changes.value("max_body_size", &old.max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
+    changes.value("handshake_timeout", &old.handshake_timeout, &new.handshake_timeout, Span::to_string);
+    changes.value("max_handshakes", &old.max_handshakes, &new.max_handshakes, usize::to_string);
+    changes.value("max_streams", &old.max_streams, &new.max_streams, u32::to_string);
     changes
 }
 
@@ -187,6 +202,7 @@ pub(super) fn upstream(old: &Upstream, new: &Upstream) -> Changes {
         bound.map_or_else(|| "off".to_owned(), |bound| bound.to_string())
     });
     changes.value("connect_timeout", &old.connect_timeout, &new.connect_timeout, Span::to_string);
+    describe_tls::upstream(&mut changes, old, new);
     changes
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
 use super::describe::{self, Changes};
+use super::describe_tls;
 use super::model::{LimitRule, Model};
 use crate::limiter::Carry;
 
@@ -79,7 +80,7 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         &old.listeners,
         &new.listeners,
         |listener| listener.address.to_string(),
-        |_, _| Fate::Kept,
+        |old, new| changed(describe_tls::listener(old, new)),
     ));
     items.extend(pair(
         Part::Upstream,
@@ -261,6 +262,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::Certificates;
 
     const BASE: &str = r#"
 [[listener]]
@@ -286,7 +288,9 @@ respond = { status = 404, body = "no" }
 "#;
 
     fn model(text: &str) -> Model {
-        super::super::parse(text, Path::new("/gateway.toml")).unwrap_or_else(|errors| panic!("{errors}")).model
+        super::super::parse(text, Path::new("/gateway.toml"), Certificates::Unread)
+            .unwrap_or_else(|errors| panic!("{errors}"))
+            .model
     }
 
     /// The plan for the file in which each `(from, to)` was replaced.

@@ -2,14 +2,17 @@
 
 use std::path::Path;
 
-use super::parse;
+use super::{Certificates, parse};
 
 fn errors(text: &str) -> String {
-    parse(text, Path::new("gateway.toml")).map(|parsed| parsed.model).unwrap_err().to_string()
+    parse(text, Path::new("gateway.toml"), Certificates::Unread).map(|parsed| parsed.model).unwrap_err().to_string()
 }
 
 fn warnings(text: &str) -> String {
-    parse(text, Path::new("gateway.toml")).unwrap_or_else(|errors| panic!("{errors}")).warnings.to_string()
+    parse(text, Path::new("gateway.toml"), Certificates::Unread)
+        .unwrap_or_else(|errors| panic!("{errors}"))
+        .warnings
+        .to_string()
 }
 
 #[test]
@@ -116,7 +119,7 @@ error: unknown key `backlog` in [[listener]]
 3 | backlog = 100
   | ^^^^^^^
   |
-  = help: keys of [[listener]]: address, protocol, proxy_protocol
+  = help: keys of [[listener]]: address, protocol, proxy_protocol, redirect_to_https, reject_unknown_sni, tls
 
 error: unknown key `respnd` in [[route]]
  --> gateway.toml:7:1
@@ -480,8 +483,7 @@ gateway.toml: 3 errors"#;
 fn what_later_versions_have() {
     let text = r#"[[listener]]
 address = "127.0.0.1:8443"
-protocol = "https"
-tls = { certificates = [{ cert = "cert.pem", key = "key.pem" }] }
+proxy_protocol = "required"
 
 [[limit]]
 name = "a"
@@ -498,47 +500,39 @@ on_limit = "defer"
 mode = "redis"
 "#;
     let report = r#"
-error: `protocol` = "https" is not in this version
- --> gateway.toml:3:12
+error: `proxy_protocol` = "required" is not in this version
+ --> gateway.toml:3:18
   |
-3 | protocol = "https"
-  |            ^^^^^^^
+3 | proxy_protocol = "required"
+  |                  ^^^^^^^^^^
   |
-  = help: this version has "http"
-
-error: `tls` of [[listener]] is not in this version
- --> gateway.toml:4:1
-  |
-4 | tls = { certificates = [{ cert = "cert.pem", key = "key.pem" }] }
-  | ^^^
-  |
-  = help: leave it out; a later version has it
+  = help: this version has "off"
 
 error: `bandwidth` of [[limit]] is not in this version
- --> gateway.toml:8:1
+ --> gateway.toml:7:1
   |
-8 | bandwidth = "1MiB/s"
+7 | bandwidth = "1MiB/s"
   | ^^^^^^^^^
   |
   = help: leave it out; a later version has it
 
 error: `on_limit` = "defer" is not in this version
-  --> gateway.toml:15:12
+  --> gateway.toml:14:12
    |
-15 | on_limit = "defer"
+14 | on_limit = "defer"
    |            ^^^^^^^
    |
    = help: this version has "refuse", "drop"
 
 error: the section `fleet` is not in this version
-  --> gateway.toml:17:2
+  --> gateway.toml:16:2
    |
-17 | [fleet]
+16 | [fleet]
    |  ^^^^^
    |
    = help: leave it out; a later version has it
 
-gateway.toml: 5 errors"#;
+gateway.toml: 4 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 
@@ -915,7 +909,7 @@ error: the key "jwt:sub" is not in this version
 12 | key = ["client_ip", "heder:x-api-key", "jwt:sub", "planet"]
    |                                        ^^^^^^^^^
    |
-   = help: keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user and global
+   = help: keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, tls:fingerprint and global
 
 error: "planet" is no key
   --> gateway.toml:12:51
@@ -923,7 +917,7 @@ error: "planet" is no key
 12 | key = ["client_ip", "heder:x-api-key", "jwt:sub", "planet"]
    |                                                   ^^^^^^^^
    |
-   = help: keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user and global
+   = help: keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, tls:fingerprint and global
 
 error: `key` cannot be made of these parts
   --> gateway.toml:17:7

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Model, diff, parse};
+use super::{Certificates, Model, diff, parse};
 use crate::admission::Cost;
 use crate::limiter::MAX_COUNT;
 
@@ -15,15 +15,18 @@ limits = ["a"]
 "#;
 
 fn errors(text: &str) -> String {
-    parse(text, Path::new("gateway.toml")).map(|parsed| parsed.model).unwrap_err().to_string()
+    parse(text, Path::new("gateway.toml"), Certificates::Unread).map(|parsed| parsed.model).unwrap_err().to_string()
 }
 
 fn warnings(text: &str) -> String {
-    parse(text, Path::new("gateway.toml")).unwrap_or_else(|errors| panic!("{errors}")).warnings.to_string()
+    parse(text, Path::new("gateway.toml"), Certificates::Unread)
+        .unwrap_or_else(|errors| panic!("{errors}"))
+        .warnings
+        .to_string()
 }
 
 fn model(text: &str) -> Model {
-    parse(text, Path::new("gateway.toml")).unwrap_or_else(|errors| panic!("{errors}")).model
+    parse(text, Path::new("gateway.toml"), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model
 }
 
 /// A route and a limit with these lines.

@@ -2,7 +2,7 @@
 //!
 //! What it is: [`parse`] and [`load`], which report every error of a file in one run, each with its line, a caret and
 //! the remedy; and [`diff`], which says what a new model changes. What it is not: it opens no sockets, resolves no
-//! names and builds nothing that runs; it reads one file and nothing else.
+//! names and builds nothing that runs; it reads one file, and the certificates and keys that this file names.
 //!
 //! Invariants:
 //! - a [`Model`] can be built: every name refers to something, every number is in its range;
@@ -14,13 +14,17 @@
 //! Inside: the TOML parser gives tables with the place of every key and value and goes on after a syntax error;
 //! `reader` reads such a table key by key; `lower` has a function per section; `findings` collects, `report` prints.
 
+mod certificates;
 mod describe;
+mod describe_tls;
 mod diff;
 mod findings;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod golden_admission;
+#[cfg(test)]
+mod golden_tls;
 mod lower;
 mod model;
 mod nearest;
@@ -38,17 +42,23 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
 use toml::de::DeTable;
 
+use self::certificates::CertificateFiles;
 use self::findings::{Finding, Findings};
+
+pub use self::certificates::Certificates;
 
 pub use self::diff::{Change, Fate, Item, Part, Plan, diff};
 pub use self::model::{
     AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Listener, Log, LogFormat, Model, OnLimit,
-    RateHeaders, Route, Server, ServerAddress, ServerSpec, Upstream,
+    RateHeaders, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::statuses::StatusSet;
+
+use crate::tls::ClientCertificates;
 
 /// The largest file that is read. What is larger is an error: it is surely another file.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
@@ -69,8 +79,10 @@ pub struct Loaded {
     pub model: Model,
     /// What in it was surely not meant.
     pub warnings: Warnings,
-    /// The text that was read, to see whether a later one differs.
-    pub text: String,
+    /// SHA-256 over the text and what was read from the files that it names, to see whether a later one differs.
+    pub digest: [u8; 32],
+    /// The files of certificates and keys that it names, sorted; absolute, as it spells them.
+    pub files: Vec<PathBuf>,
 }
 
 /// Why a file cannot be used.
@@ -84,12 +96,22 @@ pub enum LoadError {
         source: io::Error,
     },
     /// It says something that it must not.
-    Invalid(Errors),
+    Invalid {
+        /// What.
+        errors: Errors,
+        /// The files of certificates and keys that it names, as far as it could be read: one of them may be what is
+        /// wrong.
+        files: Vec<PathBuf>,
+    },
 }
 
 /// Parses the text of `file`. The file itself is not touched: its name is for the report, its directory for the
-/// relative paths in it.
-pub fn parse(text: &str, file: &Path) -> Result<Parsed, Errors> {
+/// relative paths in it. The files that it names are read as `certificates` says.
+pub fn parse(text: &str, file: &Path, certificates: Certificates) -> Result<Parsed, Errors> {
+    parse_with(text, file, &CertificateFiles::new(file, certificates))
+}
+
+fn parse_with(text: &str, file: &Path, files: &CertificateFiles) -> Result<Parsed, Errors> {
     // Some editors put a byte order mark at the start; it is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_FILE_BYTES {
@@ -99,7 +121,7 @@ pub fn parse(text: &str, file: &Path) -> Result<Parsed, Errors> {
     let (root, mut broken) = DeTable::parse_recoverable(mended.text.as_deref().unwrap_or(text));
     broken.extend(mended.errors);
     let findings = Findings::from_syntax(text, syntax::explain(text, broken));
-    let model = lower::lower(root.get_ref(), file, &findings);
+    let model = lower::lower(root.get_ref(), file, files, &findings);
     let warnings = report::judge(file, text, findings)?;
     match model {
         Some(model) => Ok(Parsed { model, warnings }),
@@ -109,8 +131,8 @@ pub fn parse(text: &str, file: &Path) -> Result<Parsed, Errors> {
     }
 }
 
-/// Reads and parses the file at `path`.
-pub fn load(path: &Path) -> Result<Loaded, LoadError> {
+/// Reads and parses the file at `path`, and the files that it names as `certificates` says.
+pub fn load(path: &Path, certificates: Certificates) -> Result<Loaded, LoadError> {
     let read = || {
         let mut bytes = Vec::new();
         // Opening a pipe would wait for whoever writes to it.
@@ -122,13 +144,35 @@ pub fn load(path: &Path) -> Result<Loaded, LoadError> {
         Ok(bytes)
     };
     let bytes = read().map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+    let invalid = |errors, files| LoadError::Invalid { errors, files };
     if bytes.len() > MAX_FILE_BYTES {
         let errors = refuse(path, "", None, TOO_LARGE, "name the gateway's own configuration file");
-        return Err(LoadError::Invalid(errors));
+        return Err(invalid(errors, Vec::new()));
     }
-    let text = String::from_utf8(bytes).map_err(|error| LoadError::Invalid(not_utf8(path, &error)))?;
-    let Parsed { model, warnings } = parse(&text, path).map_err(LoadError::Invalid)?;
-    Ok(Loaded { model, warnings, text })
+    let text = String::from_utf8(bytes).map_err(|error| invalid(not_utf8(path, &error), Vec::new()))?;
+    let files = CertificateFiles::new(path, certificates);
+    let parsed = parse_with(&text, path, &files);
+    let files = files.into_paths();
+    match parsed {
+        Ok(Parsed { model, warnings }) => Ok(Loaded { digest: digest(&text, &model), model, warnings, files }),
+        Err(errors) => Err(invalid(errors, files)),
+    }
+}
+
+/// What the text says, and what the files hold: the text alone fixes how many of them there are and in which order.
+fn digest(text: &str, model: &Model) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update((text.len() as u64).to_le_bytes());
+    hash.update(text);
+    for tls in model.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+        tls.identities.iter().for_each(|identity| hash.update(identity.digest()));
+        if let ClientCertificates::Optional(roots) | ClientCertificates::Required(roots) = &tls.clients {
+            hash.update(roots.digest());
+        }
+    }
+    let roots = model.upstreams.iter().filter_map(|upstream| upstream.tls.as_ref()?.roots.as_ref());
+    roots.for_each(|roots| hash.update(roots.digest()));
+    hash.finalize().into()
 }
 
 impl fmt::Display for LoadError {
@@ -136,7 +180,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
-            Self::Invalid(errors) => write!(f, "{errors}"),
+            Self::Invalid { errors, .. } => write!(f, "{errors}"),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, Re
 use crate::balance::Strategy;
 use crate::limiter::LimitSpec;
 use crate::time::Span;
+use crate::tls::{ServerSettings, UpstreamSettings};
 
 /// A whole configuration.
 #[derive(Clone, Debug)]
@@ -64,6 +65,12 @@ pub struct Server {
     pub max_head_fields: usize,
     /// Default of every route, bytes of a request's body; `None` is "none".
     pub max_body_size: Option<u64>,
+    /// From a client's connect to the end of its TLS handshake, 100 ms to 5 min.
+    pub handshake_timeout: Span,
+    /// TLS handshakes that one worker carries at once, 1 to 1 000 000.
+    pub max_handshakes: usize,
+    /// Requests that one HTTP/2 connection may have in flight, 1 to 1000.
+    pub max_streams: u32,
 }
 
 /// `rate_headers` of `[server]`.
@@ -115,10 +122,14 @@ pub enum AccessFormat {
 }
 
 /// `[[listener]]`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Listener {
     /// Where it listens; port 0 lets the kernel choose one.
     pub address: SocketAddr,
+    /// `protocol = "https"`: how it speaks TLS.
+    pub tls: Option<ServerSettings>,
+    /// Every request is answered with a redirect to `https` on this port. Never together with `tls`.
+    pub redirect_to_https: Option<u16>,
 }
 
 /// `[[upstream]]`
@@ -136,6 +147,19 @@ pub struct Upstream {
     pub hash_balance: Option<f64>,
     /// How long a connect to one of its servers may take, 100 ms to 60 s.
     pub connect_timeout: Span,
+    /// What its servers speak.
+    pub protocol: UpstreamProtocol,
+    /// How it is spoken to over TLS, if it is.
+    pub tls: Option<UpstreamSettings>,
+}
+
+/// `protocol` of `[[upstream]]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2: by ALPN over TLS, else by prior knowledge.
+    H2,
 }
 
 /// One of an upstream's servers.

@@ -253,6 +253,16 @@ impl<'t> Node<'t> {
         text
     }
 
+    /// It, if it is a boolean; no report if it is not.
+    pub(super) fn as_boolean(&self) -> Option<bool> {
+        self.value.as_bool()
+    }
+
+    /// Whether it is a whole number.
+    pub(super) fn is_integer(&self) -> bool {
+        self.value.is_integer()
+    }
+
     /// A boolean.
     pub(super) fn boolean(&self) -> Option<bool> {
         let boolean = self.value.as_bool();

@@ -23,16 +23,21 @@ fn file() -> &'static Path {
 }
 
 fn model(text: &str) -> Model {
-    parse(text, file()).unwrap_or_else(|errors| panic!("{errors}")).model
+    parse(text, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model
 }
 
 fn report(text: &str) -> String {
-    parse(text, file()).unwrap_err().to_string()
+    parse(text, file(), Certificates::Unread).unwrap_err().to_string()
 }
 
 /// The messages, without places and remedies.
 fn messages(text: &str) -> Vec<String> {
-    parse(text, file()).unwrap_err().diagnostics().iter().map(|diagnostic| diagnostic.message.clone()).collect()
+    parse(text, file(), Certificates::Unread)
+        .unwrap_err()
+        .diagnostics()
+        .iter()
+        .map(|diagnostic| diagnostic.message.clone())
+        .collect()
 }
 
 #[test]
@@ -52,12 +57,18 @@ fn a_file_that_says_nothing_has_every_default() {
             max_head_size: 65_536,
             max_head_fields: 128,
             max_body_size: None,
+            handshake_timeout: Span::from_secs(10),
+            max_handshakes: 1_024,
+            max_streams: 128,
         }
     );
     assert_eq!(log, Log { level: "info".into(), format: LogFormat::Auto, access: AccessFormat::Off });
     assert!(client.trusted_proxies.is_empty() && deny.is_empty());
     assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));
-    assert_eq!(listeners, [Listener { address: "127.0.0.1:8080".parse().unwrap() }]);
+    assert_eq!(
+        listeners,
+        [Listener { address: "127.0.0.1:8080".parse().unwrap(), tls: None, redirect_to_https: None }]
+    );
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
     let route = &routes[0];
     assert!(route.pattern.hosts.is_empty() && route.pattern.methods.is_empty() && route.pattern.headers.is_empty());
@@ -122,6 +133,9 @@ tunnel_timeout = "4s"
 max_head_size = "5KiB"
 max_head_fields = 6
 max_body_size = "7MB"
+handshake_timeout = "5s"
+max_handshakes = 6
+max_streams = 7
 [log]
 level = "warn,sluicegate::proxy=debug"
 format = "json"
@@ -214,6 +228,9 @@ address = "127.0.0.1:9900"
             max_head_size: 5_120,
             max_head_fields: 6,
             max_body_size: Some(7_000_000),
+            handshake_timeout: Span::from_secs(5),
+            max_handshakes: 6,
+            max_streams: 7,
         }
     );
     assert_eq!(model.log.level, "warn,sluicegate::proxy=debug");
@@ -269,7 +286,7 @@ fn timeouts_and_sizes_of_http_have_exact_bounds() {
     let server = |line: &str| format!("{LEAST}[server]\n{line}\n");
     let upstream = |line: &str| format!("{LEAST}[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n{line}\n");
     let route = |line: &str| format!("{LEAST}{line}\n");
-    let is_taken = |text: &str| parse(text, file()).is_ok();
+    let is_taken = |text: &str| parse(text, file(), Certificates::Unread).is_ok();
     for key in ["head_timeout", "keep_alive_timeout", "body_timeout", "tunnel_timeout"] {
         for (value, taken) in [("99ms", false), ("100ms", true), ("1d", true), ("86400001ms", false)] {
             assert_eq!(is_taken(&server(&format!("{key} = \"{value}\""))), taken, "{key} = {value}");
@@ -309,14 +326,7 @@ fn none_is_no_bound_at_all() {
 /// Keys and values that the specification has and this version has not: each by its name, none as unknown.
 #[test]
 fn what_comes_later_is_called_by_its_name() {
-    let limit = [
-        "active = {}",
-        "bandwidth = \"1MiB/s\"",
-        "plans = {}",
-        "refusal = {}",
-        "key = \"tls:subject\"",
-        "key = [\"jwt:sub\"]",
-    ];
+    let limit = ["active = {}", "bandwidth = \"1MiB/s\"", "plans = {}", "refusal = {}", "key = [\"jwt:sub\"]"];
     let route = [
         "active = {}",
         "bandwidth = \"1MiB/s\"",
@@ -329,13 +339,7 @@ fn what_comes_later_is_called_by_its_name() {
         "rewrite = {}",
         "on_limit = \"defer\"",
     ];
-    let listener = [
-        "protocol = \"https\"",
-        "proxy_protocol = \"required\"",
-        "tls = {}",
-        "redirect_to_https = true",
-        "reject_unknown_sni = true",
-    ];
+    let listener = ["proxy_protocol = \"required\""];
     let mut texts: Vec<String> = route.iter().map(|line| format!("{LEAST}{line}\n")).collect();
     texts.extend(
         limit.iter().map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n")),
@@ -351,7 +355,7 @@ fn what_comes_later_is_called_by_its_name() {
 
 #[test]
 fn the_tour_has_no_error_and_no_warning() {
-    let parsed = parse(TOUR, file()).unwrap_or_else(|errors| panic!("{errors}"));
+    let parsed = parse(TOUR, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(parsed.warnings.to_string(), "");
     let model = parsed.model;
     assert_eq!(model.listeners[0].address, "127.0.0.1:8080".parse().unwrap());
@@ -384,7 +388,7 @@ fn the_tour_has_good_examples() {
     for (at, _) in TOUR.match_indices(START) {
         let example = &TOUR[at + START.len()..];
         let text = format!("{}{example}", &TOUR[..=at]);
-        if let Err(errors) = parse(&text, file()) {
+        if let Err(errors) = parse(&text, file(), Certificates::Unread) {
             let said: Vec<_> = errors.diagnostics().iter().map(|diagnostic| diagnostic.message.as_str()).collect();
             let key = example.split(' ').next().unwrap();
             assert_eq!(said, [format!("`{key}` is written twice")], "{errors}");
@@ -392,6 +396,19 @@ fn the_tour_has_good_examples() {
         tried += 1;
     }
     assert!(tried > 7, "{tried} examples are shown");
+}
+
+/// The listener of HTTPS that the tour shows in a comment.
+#[test]
+fn the_tour_shows_a_good_https_listener() {
+    let (_, shown) = TOUR.split_once("\n#   [[listener]]\n").unwrap();
+    let lines: Vec<_> = shown.lines().map_while(|line| line.strip_prefix("#   ")).collect();
+    let text = format!("{TOUR}\n[[listener]]\n{}\n", lines.join("\n"));
+    let model = parse(&text, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model;
+    assert!(model.listeners[1].tls.is_some() && model.listeners[1].address.port() == 8443);
+    let files = CertificateFiles::new(Path::new("/etc/gateway.toml"), Certificates::Unread);
+    parse_with(&text, file(), &files).unwrap();
+    assert_eq!(files.into_paths(), [Path::new("/etc/fullchain.pem"), Path::new("/etc/privkey.pem")]);
 }
 
 /// The reader itself says which keys a section has.
@@ -413,7 +430,7 @@ fn a_route_that_is_taken_in_part_is_no_warning() {
     let route = |name: &str, hosts: &str| format!("[[route]]\nname = \"{name}\"\nhosts = [{hosts}]\nrespond = {{}}\n");
     let warnings = |second: &str| {
         let text = format!("{LEAST}{}{}", route("one", "\"a.example\", \"b.example\""), route("two", second));
-        parse(&text, file()).unwrap_or_else(|errors| panic!("{errors}")).warnings.total()
+        parse(&text, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).warnings.total()
     };
     assert_eq!(warnings("\"a.example\", \"c.example\""), 0);
     assert_eq!(warnings("\"b.example\""), 1);
@@ -422,9 +439,12 @@ fn a_route_that_is_taken_in_part_is_no_warning() {
 #[test]
 fn port_zero_is_another_port_each_time() {
     let text = LEAST.replace("8080", "0");
-    assert_eq!(parse(&format!("{text}[admin]\naddress = \"127.0.0.1:0\"\n"), file()).map(|_| ()), Ok(()));
+    assert_eq!(
+        parse(&format!("{text}[admin]\naddress = \"127.0.0.1:0\"\n"), file(), Certificates::Unread).map(|_| ()),
+        Ok(())
+    );
     let text = format!("{text}[[listener]]\naddress = \"0.0.0.0:0\"\n");
-    assert_eq!(parse(&text, file()).map(|_| ()), Ok(()));
+    assert_eq!(parse(&text, file(), Certificates::Unread).map(|_| ()), Ok(()));
     let text = format!("{text}[[listener]]\naddress = \"0.0.0.0:0\"\n");
     assert_eq!(messages(&text), ["two listeners have the address 0.0.0.0:0"], "a reload could not tell them apart");
 }
@@ -462,7 +482,7 @@ fn sizes_of_files_are_bounded() {
             "[[limit]]\nname = \"l{number}\"\nrate = \"1/s\"\nkye = \"host\"\n[[route]]\nname = \"r{number}\"\nlimits = [\"l{number}x\"]\nrespond = {{}}"
         );
     }
-    let errors = parse(&large, file()).unwrap_err();
+    let errors = parse(&large, file(), Certificates::Unread).unwrap_err();
     assert!(errors.total() > 10_000 && errors.to_string().len() < 20_000, "{}", errors.total());
     let too_large = format!("{LEAST}#{}", "x".repeat(MAX_FILE_BYTES));
     assert_eq!(messages(&too_large), ["the file is larger than 4 MiB"]);
@@ -473,16 +493,19 @@ fn what_cannot_be_read_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     assert!(
-        matches!(load(&at("none")), Err(LoadError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound)
+        matches!(load(&at("none"), Certificates::Unread), Err(LoadError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound)
     );
     let load_bytes = |bytes: &[u8]| {
         std::fs::write(at("gateway.toml"), bytes).unwrap();
-        load(&at("gateway.toml"))
+        load(&at("gateway.toml"), Certificates::Unread)
     };
     let loaded = load_bytes(LEAST.as_bytes()).unwrap();
-    assert_eq!((loaded.text.as_str(), loaded.warnings.is_empty()), (LEAST, true));
+    assert!(loaded.warnings.is_empty() && loaded.files.is_empty());
+    let again = load_bytes(LEAST.as_bytes()).unwrap();
+    assert_eq!(again.digest, loaded.digest);
+    assert_ne!(load_bytes(format!("{LEAST}# x").as_bytes()).unwrap().digest, loaded.digest);
     let invalid = |bytes: &[u8]| match load_bytes(bytes) {
-        Err(LoadError::Invalid(errors)) => errors,
+        Err(LoadError::Invalid { errors, .. }) => errors,
         other => panic!("{other:?}"),
     };
     let latin = invalid(b"# caf\xc3\xa9\n# caf\xe9\n");
@@ -496,9 +519,9 @@ fn what_cannot_be_read_says_why() {
 #[test]
 fn deep_nesting_is_an_error_and_no_overflow() {
     let deep = format!("{LEAST}x = {}1{}\n", "[".repeat(100_000), "]".repeat(100_000));
-    assert!(parse(&deep, file()).is_err());
+    assert!(parse(&deep, file(), Certificates::Unread).is_err());
     let deep = format!("{LEAST}[a{}]\n", ".a".repeat(100_000));
-    assert!(parse(&deep, file()).is_err());
+    assert!(parse(&deep, file(), Certificates::Unread).is_err());
 }
 
 proptest! {
@@ -518,7 +541,7 @@ proptest! {
             }
             if bytes.is_empty() { break; }
         }
-        if let Err(errors) = parse(&String::from_utf8_lossy(&bytes), file()) {
+        if let Err(errors) = parse(&String::from_utf8_lossy(&bytes), file(), Certificates::Unread) {
             prop_assert!(errors.total() > 0 && !errors.to_string().contains("fault of the program"), "{}", errors);
         }
     }
@@ -530,7 +553,7 @@ proptest! {
         "name", "rate", "\"a\"", "\"100/s\"", "1", "-1", "1e400", "nan", "true", "1979-05-27", "0x", "\\", "\u{0}", "漢", "[[limit]]\n",
         "[[route]]\n", "servers", "respond", "{}", "[]", "key", "headers", "workers",
     ]), 0..60)) {
-        if let Err(errors) = parse(&pieces.concat(), file()) {
+        if let Err(errors) = parse(&pieces.concat(), file(), Certificates::Unread) {
             prop_assert!(errors.total() > 0 && !errors.to_string().contains("fault of the program"), "{}", errors);
         }
     }

@@ -6,9 +6,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::tls::Secured;
 use crate::admission::{Cost, Exempt, KeyExpr, LimitUse, Networks, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
-use crate::config::{Action, LimitRule, Model, Route, Server, ServerAddress, Upstream};
+use crate::config::{Action, LimitRule, Listener, Model, Route, Server, ServerAddress, Upstream, UpstreamProtocol};
 use crate::dead_letter::{DeadLetters, Redactor, Settings};
 use crate::http1::HeadLimits;
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, Mode, Policy, PolicyError};
@@ -17,7 +18,8 @@ use crate::proxy::{
 };
 use crate::telemetry::AccessLog;
 use crate::time::Span;
-use crate::upstream::{EchoServers, Endpoint, Link, Load};
+use crate::tls::{Tickets, TlsError};
+use crate::upstream::{EchoServers, Endpoint, Link, Load, Protocol};
 
 /// Why a model that parsed cannot run here and now.
 #[derive(Debug)]
@@ -59,6 +61,20 @@ pub enum BuildError {
         /// Why.
         source: PolicyError,
     },
+    /// A listener's TLS.
+    ListenerTls {
+        /// The listener.
+        address: SocketAddr,
+        /// Why.
+        source: TlsError,
+    },
+    /// TLS to an upstream.
+    UpstreamTls {
+        /// The upstream.
+        name: Arc<str>,
+        /// Why.
+        source: TlsError,
+    },
     /// A thread could not be started.
     Thread(io::Error),
 }
@@ -87,6 +103,8 @@ impl fmt::Display for BuildError {
             Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
             Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
             Self::Limits { route, source } => write!(f, "route {route:?}: {source}"),
+            Self::ListenerTls { address, source } => write!(f, "[[listener]] {address}: {source}"),
+            Self::UpstreamTls { name, source } => write!(f, "upstream {name:?}: {source}"),
             Self::Thread(source) => write!(f, "a thread cannot be started: {source}"),
         }
     }
@@ -100,6 +118,7 @@ impl std::error::Error for BuildError {
             | Self::DeadLetters { source, .. }
             | Self::Thread(source) => Some(source),
             Self::Limits { source, .. } => Some(source),
+            Self::ListenerTls { source, .. } | Self::UpstreamTls { source, .. } => Some(source),
             Self::OwnPort { .. } => None,
         }
     }
@@ -111,6 +130,10 @@ pub struct Lasting {
     pub limits: HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
     /// In-flight cells of each upstream's servers.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+    /// What shakes hands.
+    pub tls: Secured,
+    /// The keys of session tickets.
+    pub tickets: Tickets,
     /// The servers inside this process.
     pub echo: EchoServers,
     /// The secret of key fingerprints.
@@ -129,6 +152,8 @@ pub struct Built {
     pub limits: HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
     /// In-flight cells from now on.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+    /// What shakes hands from now on.
+    pub tls: Secured,
 }
 
 /// Builds the snapshot of a model. Limits that stay are taken over, not yet reconfigured.
@@ -141,10 +166,11 @@ pub fn build(
 ) -> Result<Built, BuildError> {
     let limits: HashMap<_, _> =
         model.limits.iter().map(|rule| (Arc::clone(&rule.spec.name), live_limit(rule, lasting))).collect();
+    let tls = lasting.tls.renew(model, &lasting.tickets)?;
     let mut loads = HashMap::new();
     let mut upstreams = Vec::with_capacity(model.upstreams.len());
     for upstream in &model.upstreams {
-        upstreams.push(upstream_plan(upstream, lasting, &mut loads)?);
+        upstreams.push(upstream_plan(upstream, lasting, &mut loads, &tls)?);
     }
     let exempt: Vec<_> = model.limits.iter().map(|rule| exempt(rule, model, lasting)).collect();
     let mut rules = Vec::with_capacity(model.routes.len());
@@ -160,17 +186,17 @@ pub fn build(
         routes: model.routes.iter().map(route_plan).collect(),
         limits: model.limits.iter().map(limit_plan).collect(),
         upstreams,
-        listeners: model.listeners.iter().map(|listener| (listener.address, ListenerPlan::default())).collect(),
+        listeners: model.listeners.iter().map(|listener| (listener.address, listener_plan(listener, &tls))).collect(),
         http1: http1_plan(&model.server),
-        http2: Http2Plan { max_streams: 128 },
-        handshake: HandshakePlan { timeout: Span::from_secs(10), max: 1024 },
+        http2: Http2Plan { max_streams: model.server.max_streams },
+        handshake: HandshakePlan { timeout: model.server.handshake_timeout, max: model.server.max_handshakes },
         rate_headers: model.server.rate_headers,
         dead_letters,
         access_log,
         hasher: lasting.hasher.clone(),
         redactor,
     };
-    Ok(Built { snapshot, limits, loads })
+    Ok(Built { snapshot, limits, loads, tls })
 }
 
 /// Whether a live limit's counts still mean the same under this rule: the algorithm and the key are what they were.
@@ -189,6 +215,7 @@ fn upstream_plan(
     upstream: &Upstream,
     lasting: &mut Lasting,
     loads: &mut HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+    tls: &Secured,
 ) -> Result<UpstreamPlan, BuildError> {
     let mut servers = Vec::with_capacity(upstream.servers.len());
     let mut shares = Vec::with_capacity(upstream.servers.len());
@@ -212,11 +239,22 @@ fn upstream_plan(
     Ok(UpstreamPlan {
         name: Arc::clone(&upstream.name),
         balancer: Balancer::new(upstream.balance, bound, &shares),
-        link: Link::default(),
+        link: Link { protocol: protocol_of(upstream), tls: tls.upstream(&upstream.name) },
         connect_timeout: upstream.connect_timeout,
         counts_all_workers: matches!(upstream.balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
         servers,
     })
+}
+
+fn protocol_of(upstream: &Upstream) -> Protocol {
+    match upstream.protocol {
+        UpstreamProtocol::Http1 => Protocol::Http1,
+        UpstreamProtocol::H2 => Protocol::Http2,
+    }
+}
+
+fn listener_plan(listener: &Listener, tls: &Secured) -> ListenerPlan {
+    ListenerPlan { tls: tls.listener(&listener.address), redirect_to_https: listener.redirect_to_https }
 }
 
 fn route_rules(

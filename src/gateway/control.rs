@@ -10,14 +10,16 @@ use std::thread;
 
 use super::build::{self, BuildError, Built, Lasting};
 use super::gauges::{self, ControlCounts, LimitGauges};
+use super::tls::Secured;
 use super::worker::{Command, WorkerThread};
 use crate::admin;
-use crate::config::{self, AccessFormat, Loaded, Model};
+use crate::config::{self, AccessFormat, Certificates, Loaded, Model};
 use crate::dead_letter::{DeadLetters, Redactor};
 use crate::limiter::KeyHasher;
 use crate::proxy::{self, Feed};
 use crate::telemetry::{AccessLog, AccessLogFormat, Registration, Registry};
 use crate::time::Clock;
+use crate::tls::Tickets;
 use crate::upstream::EchoServers;
 
 /// The running gateway.
@@ -35,9 +37,14 @@ pub struct Control {
 /// What reloads change, one at a time.
 struct State {
     model: Model,
-    text: String,
-    /// The last text that was right and yet could not be built, so that the watcher does not try it again and again.
-    refused: Option<String>,
+    /// Of the text and of the files that it names.
+    digest: [u8; 32],
+    /// What was right the last time and yet could not be built, so that the watcher does not try it again and again.
+    refused: Option<[u8; 32]>,
+    /// The files of certificates and keys that the running text names.
+    files: Vec<PathBuf>,
+    /// Those that the text names that was read last: where it was refused, one of them may be mended.
+    files_tried: Vec<PathBuf>,
     last_error: Option<String>,
     lasting: Lasting,
     feed: Arc<Feed>,
@@ -70,7 +77,7 @@ struct Prepared {
 /// What a reload did.
 #[derive(Debug)]
 pub enum Reloaded {
-    /// The text is what runs already.
+    /// The text, and what it names, is what runs already.
     Unchanged,
     /// A new generation runs; the plan says what changed.
     Changed(String),
@@ -83,13 +90,15 @@ impl Control {
         loaded: Loaded,
         on_log: impl Fn(&config::Log) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BuildError> {
-        let Loaded { model, text, warnings: _ } = loaded;
+        let Loaded { model, digest, files, warnings: _ } = loaded;
         let clock = Clock::system();
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
         let mut lasting = Lasting {
             limits: HashMap::new(),
             loads: HashMap::new(),
+            tls: Secured::default(),
+            tickets: Tickets::new(),
             echo: EchoServers::new(),
             hasher: KeyHasher::random(),
             redactor: Redactor::new(&[]),
@@ -102,6 +111,7 @@ impl Control {
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         lasting.loads = built.loads;
+        lasting.tls = built.tls;
         let feed = Feed::new(Arc::new(built.snapshot));
         let share = max_connections(workers);
         let workers = (0..workers)
@@ -114,8 +124,10 @@ impl Control {
         let limit_gauges = LimitGauges::of(&registry, &lasting.limits);
         let mut state = State {
             model,
-            text,
+            digest,
             refused: None,
+            files,
+            files_tried: Vec::new(),
             last_error: None,
             lasting,
             feed,
@@ -163,29 +175,40 @@ impl Control {
         self.state().admin.as_ref().map(|admin| admin.bound)
     }
 
-    /// Reads the file again and changes over to what it says. A file that is wrong changes nothing.
+    /// The files whose changes matter: the configuration first, then the certificates and keys that it names.
+    pub fn watched(&self) -> Vec<PathBuf> {
+        let state = self.state();
+        let mut files: Vec<PathBuf> = state.files.iter().chain(&state.files_tried).cloned().collect();
+        files.sort_unstable();
+        files.dedup();
+        files.insert(0, self.path.clone());
+        files
+    }
+
+    /// Reads the file again, and those that it names, and changes over to what it says. A file that is wrong changes nothing.
     ///
-    /// `asked` is false for the watcher, whose events are hints: the same text is not reported twice.
+    /// `asked` is false for the watcher, whose events are hints: the same content is not reported twice.
     pub fn reload(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
         if self.draining.load(Ordering::Acquire) {
             return Err("the gateway is draining; it reads no new configuration".into());
         }
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         // Reading may take as long as a file system likes: not under the lock that others look through.
-        let loaded = config::load(&self.path);
+        let loaded = config::load(&self.path, Certificates::Lenient(self.clock.now()));
         let mut state = self.state();
+        state.note_files(&loaded);
         if !asked && state.has_seen(&loaded) {
             return Ok(Reloaded::Unchanged);
         }
         let changed = loaded.map_err(|error| (None, error.to_string())).and_then(|loaded| {
-            let Loaded { model, warnings, text } = loaded;
-            if text == state.text {
+            let Loaded { model, warnings, digest, files } = loaded;
+            if digest == state.digest {
                 return Ok(Reloaded::Unchanged);
             }
-            match self.change_over(&mut state, model, &text) {
+            match self.change_over(&mut state, model, digest, files) {
                 Ok(plan) if warnings.is_empty() => Ok(Reloaded::Changed(plan)),
                 Ok(plan) => Ok(Reloaded::Changed(format!("{plan}\n{warnings}"))),
-                Err(error) => Err((Some(text), error.to_string())),
+                Err(error) => Err((Some(digest), error.to_string())),
             }
         });
         match changed {
@@ -201,9 +224,9 @@ impl Control {
                 }
                 Ok(reloaded)
             }
-            Err((text, report)) => {
+            Err((refused, report)) => {
                 tracing::error!("reload refused, the old rules go on:\n{report}");
-                state.refused = text;
+                state.refused = refused;
                 state.last_error = Some(report.clone());
                 self.counts.reloaded(false);
                 Err(report)
@@ -212,12 +235,19 @@ impl Control {
     }
 
     /// Builds what the model says, then swaps.
-    fn change_over(self: &Arc<Self>, state: &mut State, model: Model, text: &str) -> Result<String, BuildError> {
+    fn change_over(
+        self: &Arc<Self>,
+        state: &mut State,
+        model: Model,
+        digest: [u8; 32],
+        files: Vec<PathBuf>,
+    ) -> Result<String, BuildError> {
         let plan = config::diff(&state.model, &model);
         let prepared = self.prepare(state, &model)?;
         self.swap(state, &model, prepared);
         state.model = model;
-        text.clone_into(&mut state.text);
+        state.digest = digest;
+        state.files = files;
         Ok(plan.to_string())
     }
 
@@ -246,7 +276,7 @@ impl Control {
     /// The rest, which cannot.
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
         let Prepared { sockets, admin, dead_letters, access_log, built } = prepared;
-        let Built { snapshot, limits, loads } = built;
+        let Built { snapshot, limits, loads, tls } = built;
         for rule in &model.limits {
             if let Some((limit, _)) = limits.get(&rule.spec.name) {
                 limit.reconfigure(rule.spec.clone());
@@ -265,6 +295,7 @@ impl Control {
             }
         }
         state.lasting.loads = loads;
+        state.lasting.tls = tls;
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting.limits);
         state.stop_listening(model);
         state.listen(sockets);
@@ -330,10 +361,21 @@ impl State {
     /// Whether a watcher's hint brought nothing new.
     fn has_seen(&self, loaded: &Result<Loaded, config::LoadError>) -> bool {
         match loaded {
-            Ok(Loaded { text, .. }) => {
-                (*text == self.text && self.last_error.is_none()) || self.refused.as_ref() == Some(text)
+            Ok(Loaded { digest, .. }) => {
+                (*digest == self.digest && self.last_error.is_none()) || self.refused.as_ref() == Some(digest)
             }
             Err(error) => self.last_error.as_deref() == Some(&*error.to_string()),
+        }
+    }
+
+    /// Remembers which files were looked at. Where the configuration itself could not be read, those of the last time
+    /// still count.
+    fn note_files(&mut self, loaded: &Result<Loaded, config::LoadError>) {
+        match loaded {
+            Ok(Loaded { files, .. }) | Err(config::LoadError::Invalid { files, .. }) => {
+                files.clone_into(&mut self.files_tried);
+            }
+            Err(config::LoadError::Read { .. }) => {}
         }
     }
 

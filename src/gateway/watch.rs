@@ -1,6 +1,6 @@
-//! Sees that the configuration file has changed, however it was changed.
+//! Sees that the configuration file has changed, or a certificate or key that it names, however it was changed.
 //!
-//! The directory is watched, not the file: editors and `mv` put a new file in its place, a Kubernetes `ConfigMap` swaps a
+//! The directory is watched, not the file: editors and `mv` put a new file in its place, Kubernetes and certbot swap a
 //! symbolic link. So the target's directory is watched too. Events are hints only; the content decides.
 
 use std::collections::HashSet;
@@ -27,26 +27,31 @@ pub struct Watcher;
 impl Watcher {
     /// Starts watching; ends with the process.
     pub fn start(control: &Arc<Control>) -> std::io::Result<()> {
-        let path = control.path().to_owned();
         let control = Arc::downgrade(control);
-        thread::Builder::new().name("watcher".into()).spawn(move || watch(&path, &control))?;
+        thread::Builder::new().name("watcher".into()).spawn(move || watch(&control))?;
         Ok(())
     }
 }
 
-fn watch(path: &Path, control: &Weak<Control>) {
+fn watch(control: &Weak<Control>) {
     let clock = Clock::system();
     // A place for one hint is enough: a second one while the first waits says nothing new.
     let (hint, hints) = sync_channel(1);
     let mut watched = Watched::new(hint);
     loop {
-        let listening = watched.renew(path);
-        {
-            // Only now: what changed before the directory was watched has sent no hint.
+        let listening = {
             let Some(control) = control.upgrade() else { return };
+            let files = control.watched();
+            let listening = watched.renew(&files);
+            // Only now: what changed before the directory was watched has sent no hint.
             // What is wrong has been logged, and counted, where it was found.
             drop(control.reload(false));
-        }
+            if control.watched() != files {
+                // It names others now. What happens to them is not seen yet.
+                continue;
+            }
+            listening
+        };
         let hinted = if listening { hints.recv().is_ok() } else { wait(&hints) };
         if hinted {
             settle(&hints, &clock);
@@ -99,9 +104,9 @@ impl Watched {
     }
 
     /// Watches the directories that matter now; false if one of them cannot be watched.
-    fn renew(&mut self, path: &Path) -> bool {
+    fn renew(&mut self, files: &[PathBuf]) -> bool {
         let Some(watcher) = &mut self.watcher else { return false };
-        let wanted = directories(path);
+        let wanted: HashSet<PathBuf> = files.iter().flat_map(|file| directories(file)).collect();
         self.directories.retain(|old| {
             let stays = wanted.contains(old) && old.exists();
             if !stays {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::alarm::Alarm;
+use super::worker::{ConnectionGuard, Worker};
 use crate::time::Tick;
 use crate::tls::PeerCertificate;
 
@@ -48,6 +49,28 @@ pub struct Facts {
     pub certificate: Option<Rc<PeerCertificate>>,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
+}
+
+/// A connection that is open. Dropping it takes it off the worker's wheel and out of its count.
+pub struct Open {
+    /// Who serves it.
+    pub worker: Rc<Worker>,
+    /// What is known of it.
+    pub connection: Rc<Connection>,
+    _guard: ConnectionGuard,
+}
+
+impl Open {
+    /// One that `worker` serves and `guard` counts.
+    pub fn new(worker: Rc<Worker>, connection: Rc<Connection>, guard: ConnectionGuard) -> Self {
+        Self { worker, connection, _guard: guard }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.worker.alarms.cancel(&self.connection.alarm);
+    }
 }
 
 /// What is known of a client connection, or of one stream of it.

@@ -3,7 +3,7 @@
 //! While nothing comes, a connection holds no buffer and no exchange. Everything that it waits for is polled by its one
 //! task, and everything that can take too long is one alarm on the worker's wheel.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::coop::consume_budget;
 
 use super::client::Client;
-use super::connection::{Connection, Facts, Listening};
+use super::connection::{Connection, Facts, Listening, Open};
 use super::exchange::Exchange;
 use super::h2;
 use super::headers::{Fields, Sink};
@@ -46,88 +46,94 @@ enum Arrived {
 }
 
 /// Serves one connection until it ends; once its listener closes, until the request that it carries has.
-pub async fn serve(worker: Rc<Worker>, stream: Stream, connection: Rc<Connection>) {
-    let mut client = Client::new(stream);
-    let mut kept = None;
-    let mut is_first = !connection.facts.is_tls;
-    poll_fn(|cx| {
-        connection.alarm.wakes(cx);
-        Poll::Ready(())
-    })
-    .await;
-    loop {
-        let mut scratch = match kept.take() {
-            Some(scratch) => {
-                // The next request is here already, and so may be hundreds: others have their turn in between.
-                consume_budget().await;
-                scratch
-            }
-            None if wait_for_bytes(&worker, &connection, &mut client).await => worker.pool.lend(),
-            None => return,
-        };
-        let arrived = read_head(&worker, &connection, &mut client, &mut scratch).await;
-        let head_bytes = match arrived {
-            // Only as the first thing on a connection; by ALPN it would have been another one.
-            Arrived::Head(_) if is_first && is_preface(&scratch) => {
-                let ahead = scratch.inbound.filled().to_vec();
-                drop(scratch);
-                return Box::pin(h2::serve(worker, client.stream, ahead, connection.as_h2())).await;
-            }
-            Arrived::Head(head_bytes) => head_bytes,
-            Arrived::NotYet => continue,
-            Arrived::Nothing => return,
-            Arrived::Fault(_) | Arrived::Late => 0,
-        };
-        is_first = false;
-        let now = worker.clock.now();
-        worker.alarms.note(now);
-        if worker.denies(connection.peer.ip()) {
-            // Answers of before may be on their way: an end does not spoil them, as a reset might.
-            worker.connections.denied.inc();
-            return;
-        }
-        let mut exchange = Exchange::new(&worker, &connection, scratch, head_bytes, now);
-        let fault = match arrived {
-            Arrived::Fault(fault) => Some(fault),
-            Arrived::Late | Arrived::Nothing | Arrived::NotYet => None,
-            Arrived::Head(_) => begin(&mut exchange).err(),
-        };
-        let mut afterwards = match (fault, arrived) {
-            (Some(fault), _) => super::answer_fault(&mut exchange, &mut client, fault).await,
-            (None, Arrived::Late) => super::answer_late_head(&mut exchange, &mut client).await,
-            _ => super::answer(&mut exchange, &mut client).await,
-        };
-        if afterwards == Afterwards::Drain {
-            // It has its answer: what the client still sends takes nobody's place.
-            drop(std::mem::take(&mut exchange.permit));
-            afterwards = drain(&mut exchange, &mut client).await;
-        }
-        match afterwards {
-            Afterwards::Keep => {}
-            Afterwards::Drain | Afterwards::Linger => {
-                return Box::pin(linger(exchange.end(), &worker, &connection, client)).await;
-            }
-            Afterwards::Close => {
-                let rest = exchange.rest_at < exchange.scratch.inbound.len();
-                if rest {
-                    return Box::pin(linger(exchange.end(), &worker, &connection, client)).await;
+///
+/// It is no `async fn`, because that would keep room for its arguments beside what they become.
+#[allow(clippy::manual_async_fn, reason = "see above: every idle connection is one of these")]
+pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
+    async move {
+        let Open { worker, connection, .. } = &open;
+        let mut kept = None;
+        let mut is_first = !connection.facts.is_tls;
+        poll_fn(|cx| {
+            connection.alarm.wakes(cx);
+            Poll::Ready(())
+        })
+        .await;
+        loop {
+            let mut scratch = match kept.take() {
+                Some(scratch) => {
+                    // The next request is here already, and so may be hundreds: others have their turn in between.
+                    consume_budget().await;
+                    scratch
                 }
+                None if wait_for_bytes(worker, connection, &mut client).await => worker.pool.lend(),
+                None => return client.stream.say_goodbye().await,
+            };
+            let arrived = read_head(worker, connection, &mut client, &mut scratch).await;
+            let head_bytes = match arrived {
+                // Only as the first thing on a connection; by ALPN it would have been another one.
+                Arrived::Head(_) if is_first && is_preface(&scratch) => {
+                    let ahead = scratch.inbound.filled().to_vec();
+                    drop(scratch);
+                    return Box::pin(h2::serve(&open.worker, client.stream, ahead, &open.connection.as_h2())).await;
+                }
+                Arrived::Head(head_bytes) => head_bytes,
+                Arrived::NotYet => continue,
+                Arrived::Nothing => return,
+                Arrived::Fault(_) | Arrived::Late => 0,
+            };
+            is_first = false;
+            let now = worker.clock.now();
+            worker.alarms.note(now);
+            if worker.denies(connection.peer.ip()) {
+                // Answers of before may be on their way: an end does not spoil them, as a reset might.
+                worker.connections.denied.inc();
                 return;
             }
-            Afterwards::Cut => return,
-        }
-        let rest_at = exchange.rest_at;
-        let mut scratch = exchange.end();
-        scratch.inbound.consume(rest_at);
-        scratch.outbound.clear();
-        scratch.head_end.reset();
-        scratch.request.clear();
-        if scratch.inbound.is_empty() {
-            let now = worker.alarms.recently();
-            connection.idle_since.set(now);
-        } else {
-            scratch.inbound.compact();
-            kept = Some(scratch);
+            let mut exchange = Exchange::new(worker, connection, scratch, head_bytes, now);
+            let fault = match arrived {
+                Arrived::Fault(fault) => Some(fault),
+                Arrived::Late | Arrived::Nothing | Arrived::NotYet => None,
+                Arrived::Head(_) => begin(&mut exchange).err(),
+            };
+            let mut afterwards = match (fault, arrived) {
+                (Some(fault), _) => super::answer_fault(&mut exchange, &mut client, fault).await,
+                (None, Arrived::Late) => super::answer_late_head(&mut exchange, &mut client).await,
+                _ => super::answer(&mut exchange, &mut client).await,
+            };
+            if afterwards == Afterwards::Drain {
+                // It has its answer: what the client still sends takes nobody's place.
+                drop(std::mem::take(&mut exchange.permit));
+                afterwards = drain(&mut exchange, &mut client).await;
+            }
+            match afterwards {
+                Afterwards::Keep => {}
+                Afterwards::Drain | Afterwards::Linger => {
+                    return Box::pin(linger(exchange.end(), worker, connection, client)).await;
+                }
+                Afterwards::Close => {
+                    let rest = exchange.rest_at < exchange.scratch.inbound.len();
+                    if rest {
+                        return Box::pin(linger(exchange.end(), worker, connection, client)).await;
+                    }
+                    drop(exchange);
+                    return client.stream.say_goodbye().await;
+                }
+                Afterwards::Cut => return,
+            }
+            let rest_at = exchange.rest_at;
+            let mut scratch = exchange.end();
+            scratch.inbound.consume(rest_at);
+            scratch.outbound.clear();
+            scratch.head_end.reset();
+            scratch.request.clear();
+            if scratch.inbound.is_empty() {
+                let now = worker.alarms.recently();
+                connection.idle_since.set(now);
+            } else {
+                scratch.inbound.compact();
+                kept = Some(scratch);
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ enum Phase {
 }
 
 /// Serves one connection until it ends. `ahead`: what was read of it already.
-pub async fn serve(worker: Rc<Worker>, stream: Stream, ahead: Vec<u8>, connection: Rc<Connection>) {
+pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connection: &Rc<Connection>) {
     let limits = worker.head_limits();
     let list = limits.max_bytes.saturating_add(FIELD_OVERHEAD * limits.max_fields);
     let bounds = Bounds { max_streams: worker.max_streams(), max_header_list: u32::try_from(list).unwrap_or(u32::MAX) };
@@ -53,7 +53,7 @@ pub async fn serve(worker: Rc<Worker>, stream: Stream, ahead: Vec<u8>, connectio
         accepting.flood().fill(worker.alarms.recently());
         loop {
             match accepting.poll_accept(cx) {
-                Poll::Ready(Some(Ok(incoming))) => open(&worker, &connection, &streams, incoming),
+                Poll::Ready(Some(Ok(incoming))) => open(worker, connection, &streams, incoming),
                 Poll::Ready(Some(Err(ended))) => {
                     worker.connections.h2_ended(&ended);
                     tracing::debug!(peer = %connection.peer, error = %ended, "an HTTP/2 connection ended");
@@ -109,7 +109,8 @@ fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>,
     streams.open.set(streams.open.get() + 1);
     let (worker, connection, streams) = (Rc::clone(worker), connection.stream(), Rc::clone(streams));
     tokio::task::spawn_local(async move {
-        serve_stream(&worker, incoming, &connection).await;
+        // Boxed where it runs: it is large, and a task is moved before it does.
+        Box::pin(serve_stream(&worker, incoming, &connection)).await;
         worker.alarms.cancel(&connection.alarm);
         streams.open.set(streams.open.get() - 1);
         streams.idle_since.set(worker.alarms.recently());

@@ -14,10 +14,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::alarm::Alarm;
-use super::connection::{Connection, Facts, Listening};
+use super::client::Client;
+use super::connection::{Connection, Facts, Listening, Open};
 use super::meters::Handshook;
 use super::throttle::Throttle;
-use super::worker::Worker;
+use super::worker::{ConnectionGuard, Worker};
 use super::{h1, h2};
 use crate::transport::{self, Accepted, HandshakeError, Stream};
 
@@ -128,41 +129,36 @@ fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc
     let plan = worker.listener(listening.address());
     // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
     if let Some(tls) = plan.tls {
-        tokio::task::spawn_local(async move {
-            serve_tls(&worker, stream, tls, peer, listening).await;
-            drop(guard);
-        });
+        tokio::task::spawn_local(serve_tls(worker, stream, tls, peer, listening, guard));
         return;
     }
     let facts = Facts { redirect_to_https: plan.redirect_to_https, ..Facts::default() };
     let connection = Connection::new(peer, facts, listening, now);
-    tokio::task::spawn_local(async move {
-        h1::serve(Rc::clone(&worker), Stream::Plain(stream), Rc::clone(&connection)).await;
-        worker.alarms.cancel(&connection.alarm);
-        drop(guard);
-    });
+    tokio::task::spawn_local(h1::serve(Open::new(worker, connection, guard), Client::new(Stream::Plain(stream))));
 }
 
 /// Shakes hands, then serves what ALPN has chosen.
 async fn serve_tls(
-    worker: &Rc<Worker>,
+    worker: Rc<Worker>,
     stream: TcpStream,
     tls: Arc<rustls::ServerConfig>,
     peer: SocketAddr,
     listening: Rc<Listening>,
+    guard: ConnectionGuard,
 ) {
-    let Some(accepted) = Box::pin(shake_hands(worker, stream, tls, peer)).await else { return };
+    let Some(accepted) = Box::pin(shake_hands(&worker, stream, tls, peer)).await else { return };
     let Accepted { stream, is_h2, certificate, .. } = accepted;
     let facts = Facts { is_tls: true, is_h2, certificate: certificate.map(Rc::new), redirect_to_https: None };
     let now = worker.clock.now();
     worker.alarms.note(now);
     let connection = Connection::new(peer, facts, listening, now);
     if is_h2 {
-        Box::pin(h2::serve(Rc::clone(worker), stream, Vec::new(), Rc::clone(&connection))).await;
+        Box::pin(h2::serve(&worker, stream, Vec::new(), &connection)).await;
+        worker.alarms.cancel(&connection.alarm);
+        drop(guard);
     } else {
-        h1::serve(Rc::clone(worker), stream, Rc::clone(&connection)).await;
+        h1::serve(Open::new(worker, connection, guard), Client::new(stream)).await;
     }
-    worker.alarms.cancel(&connection.alarm);
 }
 
 /// A handshake, if there is a place for it and it ends in time.

@@ -3,20 +3,88 @@
 //! It opens no socket and shakes no hand: `transport` does, with what is built here. It reads files only when it is told
 //! to, and keeps what it has read: a file that breaks later breaks nothing that runs.
 //!
+//! Invariants:
+//! - an [`Identity`] can be served: its key fits its first certificate, which is X.509;
+//! - a ticket is honoured only where the same client certificates are asked for, against the same roots;
+//! - no file makes it panic, and none is read beyond [`MAX_FILE_BYTES`].
+//!
 //! Callers: `config`, which reads the files that the operator names; `gateway`, which builds; `transport`, which asks who
 //! the peer is.
 
+mod client;
+mod file;
+mod identity;
 mod peer;
+mod roots;
+mod server;
+#[cfg(test)]
+mod tests;
+mod tickets;
+mod validity;
 
+use std::fmt;
 use std::sync::Arc;
 
-pub use peer::PeerCertificate;
+use rustls::crypto::CryptoProvider;
+use rustls::server::VerifierBuilderError;
 
-/// How an upstream is spoken to over TLS.
+pub use client::{Alpn, UpstreamSettings, UpstreamTls, is_server_name, upstream};
+pub use file::{FileError, FileFault, MAX_FILE_BYTES};
+pub use identity::{Chain, Identity, PrivateKey};
+pub use peer::PeerCertificate;
+pub use roots::Roots;
+pub use server::{ClientCertificates, MinVersion, ServerSettings, server};
+pub use tickets::Tickets;
+pub use validity::{Standing, Validity};
+
+/// Why settings that were read cannot be used here and now.
 #[derive(Debug)]
-pub struct UpstreamTls {
-    /// Roots, verification, ALPN.
-    pub config: Arc<rustls::ClientConfig>,
-    /// The name that the certificate has to have and that is sent as SNI; `None`: the host of the server's address.
-    pub name: Option<rustls::pki_types::ServerName<'static>>,
+pub enum TlsError {
+    /// A listener without a certificate.
+    NoCertificate,
+    /// Roots that no certificate of a client can be verified by.
+    ClientRoots(VerifierBuilderError),
+    /// No such name can be sent as SNI.
+    ServerName,
+    /// The library refuses: no randomness, or no common algorithm.
+    Library(rustls::Error),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str("TLS needs a certificate, and there is none"),
+            Self::ClientRoots(error) => write!(f, "clients cannot be verified by client_ca: {error}"),
+            Self::ServerName => f.write_str("the server_name is no DNS name and no IP address"),
+            Self::Library(error) => write!(f, "TLS cannot be set up: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::ClientRoots(error) => Some(error),
+            Self::Library(error) => Some(error),
+            Self::NoCertificate | Self::ServerName => None,
+        }
+    }
+}
+
+/// The algorithms: aws-lc-rs, whatever else may be linked.
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: std::sync::LazyLock<Arc<CryptoProvider>> =
+        std::sync::LazyLock::new(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    Arc::clone(&PROVIDER)
+}
+
+/// SHA-256 over parts, each with its length, so that no two lists of parts are alike.
+fn digest<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> [u8; 32] {
+    use sha2::{Digest, Sha256};
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
 }

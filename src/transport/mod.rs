@@ -15,7 +15,7 @@ mod h2;
 mod handshake;
 mod socket;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
@@ -178,7 +178,7 @@ impl Stream {
             // Tickets of TLS 1.3 come when they like, and are taken in here.
             Self::Tls(tls) => {
                 let mut context = Context::from_waker(Waker::noop());
-                let mut tls = pin!(unconstrained(std::future::poll_fn(|cx| {
+                let mut tls = pin!(unconstrained(poll_fn(|cx| {
                     Poll::Ready(Pin::new(&mut **tls).poll_fill_buf(cx).is_pending())
                 })));
                 matches!(tls.as_mut().poll(&mut context), Poll::Ready(true))
@@ -196,6 +196,18 @@ impl Stream {
                 }
                 _ => false,
             }
+    }
+
+    /// Ends an orderly connection, where that is more than to close it: the peer of TLS is told, as far as that does not
+    /// take waiting (RFC 8446, 6.1).
+    pub async fn say_goodbye(&mut self) {
+        if let Self::Tls(_) = self {
+            poll_fn(|cx| {
+                let _ = self.poll_shutdown(cx);
+                Poll::Ready(())
+            })
+            .await;
+        }
     }
 
     /// Whether it is a stream of an HTTP/2 connection, which carries one exchange and no more.

@@ -64,7 +64,8 @@ fn parse_server(text: &str) -> Result<ServerAddress, String> {
         return Err(match scheme {
             "http" if has_port(rest) => format!("leave the scheme out: \"{rest}\""),
             "http" => format!("leave the scheme out and add a port: \"{rest}:80\""),
-            "https" => "TLS to an upstream is not in this version; give \"host:port\" of a plain HTTP port".to_owned(),
+            "https" if has_port(rest) => format!("write \"{rest}\", and tls = true in its [[upstream]]"),
+            "https" => format!("write \"{rest}:443\", and tls = true in its [[upstream]]"),
             _ => "write \"host:port\", without a scheme".to_owned(),
         });
     }
@@ -128,7 +129,8 @@ mod tests {
             ("app", "a port is missing: \"app:80\""),
             ("http://app:8080/x", "leave the scheme out: \"app:8080\""),
             ("http://app", "leave the scheme out and add a port: \"app:80\""),
-            ("https://app:443", "TLS to an upstream is not in this version; give \"host:port\" of a plain HTTP port"),
+            ("https://app:8443/x", "write \"app:8443\", and tls = true in its [[upstream]]"),
+            ("https://app", "write \"app:443\", and tls = true in its [[upstream]]"),
             ("app:0", "the port after the last colon goes from 1 to 65535"),
             ("app:65536", "the port after the last colon goes from 1 to 65535"),
             ("app:+80", "the port after the last colon goes from 1 to 65535"),

@@ -220,7 +220,7 @@ mod tests {
     use std::path::Path;
 
     use crate::admission::Cost;
-    use crate::config::{LimitRule, parse};
+    use crate::config::{Certificates, LimitRule, parse};
     use crate::limiter::{Algorithm, Refill};
     use crate::time::Span;
 
@@ -228,15 +228,18 @@ mod tests {
                         respond = { body = \"x\" }\nlimits = [\"a\"]\n[[limit]]\nname = \"a\"\n";
 
     fn limit(settings: &str) -> LimitRule {
-        let parsed =
-            parse(&format!("{REST}{settings}"), Path::new("/g.toml")).unwrap_or_else(|errors| panic!("{errors}"));
+        let parsed = parse(&format!("{REST}{settings}"), Path::new("/g.toml"), Certificates::Unread)
+            .unwrap_or_else(|errors| panic!("{errors}"));
         assert!(parsed.warnings.is_empty(), "{}", parsed.warnings);
         parsed.model.limits[0].clone()
     }
 
     /// The messages and remedies of each error, without the places.
     fn errors(settings: &str) -> Vec<String> {
-        let errors = parse(&format!("{REST}{settings}"), Path::new("/g.toml")).map(|_| ()).unwrap_err().to_string();
+        let errors = parse(&format!("{REST}{settings}"), Path::new("/g.toml"), Certificates::Unread)
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
         let keep = |line: &str| {
             line.strip_prefix("error: ").or_else(|| line.trim_start().strip_prefix("= help: ")).map(str::to_owned)
         };
@@ -468,8 +471,8 @@ mod tests {
                 "the rate 10/s never refuses anything: 9/s is stricter over every span",
             ),
         ] {
-            let parsed =
-                parse(&format!("{REST}{settings}"), Path::new("/g.toml")).unwrap_or_else(|errors| panic!("{errors}"));
+            let parsed = parse(&format!("{REST}{settings}"), Path::new("/g.toml"), Certificates::Unread)
+                .unwrap_or_else(|errors| panic!("{errors}"));
             assert!(parsed.warnings.to_string().contains(warning), "{settings}: {}", parsed.warnings);
         }
     }

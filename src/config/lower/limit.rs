@@ -40,16 +40,16 @@ const PENALTY_TIMES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs
 /// What one request may cost.
 pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 
-const KEY_SOURCES: &str =
-    "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user and global";
+const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, \
+     tls:fingerprint and global";
 
 const LATER: [&str; 4] = ["active", "bandwidth", "plans", "refusal"];
 
 /// Lowers one; its name also where the rest is wrong.
-pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>) {
+pub(super) fn lower(mut reader: Reader<'_>, asks_for_clients: bool) -> (Option<Name>, Option<LimitRule>) {
     let name = name(&mut reader, "per-client");
     let key = match reader.optional("key") {
-        Some(node) => key(node),
+        Some(node) => key(node, asks_for_clients),
         None => client_ip(),
     };
     let on_missing_key = choice(
@@ -122,8 +122,9 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<LimitRule>)
     (name, limit)
 }
 
-/// The key expression of `key` or `hash_key`: a part, or an array of parts.
-pub(super) fn key(node: Node<'_>) -> Option<KeyExpr> {
+/// The key expression of `key` or `hash_key`: a part, or an array of parts. `asks_for_clients`: whether a listener asks
+/// its clients for certificates.
+pub(super) fn key(node: Node<'_>, asks_for_clients: bool) -> Option<KeyExpr> {
     let place = node.place();
     let nodes = node.one_or_many();
     let parts = super::each(&nodes, |part| {
@@ -141,7 +142,17 @@ pub(super) fn key(node: Node<'_>) -> Option<KeyExpr> {
         }
     })?;
     match KeyExpr::parse(&parts) {
-        Ok(key) => Some(key),
+        Ok(key) => {
+            if key.needs_client_certificate() && !asks_for_clients {
+                let message =
+                    format!("{} = {key} never has a value: no listener asks clients for certificates", place.label());
+                place.warning(
+                    message,
+                    "add client_certificates = \"required\" or \"optional\" to the `tls` of a [[listener]]",
+                );
+            }
+            Some(key)
+        }
         Err(error) => {
             place.error(format!("{} cannot be made of these parts", place.label()), key_remedy(&error));
             None

@@ -10,11 +10,13 @@ mod dead_letter;
 mod doubts;
 mod exempt;
 mod limit;
+mod listener;
 mod names;
 mod networks;
 mod path;
 mod route;
 mod sections;
+mod tls;
 mod upstream;
 
 use std::fmt::Write as _;
@@ -23,6 +25,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use self::names::Declared;
+use super::certificates::{CertificateFiles, Certificates};
 use super::findings::{Finding, Findings, quoted};
 use super::model::Model;
 use super::reader::{Node, Reader};
@@ -31,7 +34,7 @@ use super::reader::{Node, Reader};
 const LATER_SECTIONS: [&str; 1] = ["fleet"];
 
 /// Lowers a whole file. Whether the result may be used is for the findings to say.
-pub(super) fn lower(root: &DeTable<'_>, file: &Path, findings: &Findings) -> Option<Model> {
+pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, findings: &Findings) -> Option<Model> {
     let nothing = DeTable::default();
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
@@ -40,16 +43,20 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, findings: &Findings) -> Opt
     let (client, deny) = sections::client(settings("client"));
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::lower(reader, file));
     let admin = section(&mut root, "admin").map(sections::admin);
-    let listeners = sections::listeners(tables(&mut root, "listener", "address = \"127.0.0.1:8080\""), admin.as_ref());
+    let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
+    let listeners = listener::lower(readers, admin.as_ref(), files, findings);
+    // Where the authorities are not read, nobody can be asked, and no word is due about it.
+    let asks_for_clients =
+        files.certificates() == Certificates::Unread || listener::asks_for_clients(listeners.as_deref());
 
     let mut upstreams = Declared::new("upstream", findings);
     for reader in tables(&mut root, "upstream", "") {
-        let (name, upstream) = upstream::lower(reader);
+        let (name, upstream) = upstream::lower(reader, asks_for_clients, files);
         upstreams.add(name, upstream);
     }
     let mut limits = Declared::new("limit", findings);
     for reader in tables(&mut root, "limit", "") {
-        let (name, limit) = limit::lower(reader);
+        let (name, limit) = limit::lower(reader, asks_for_clients);
         limits.add(name, limit);
     }
     let mut routes = Declared::new("route", findings);

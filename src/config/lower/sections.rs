@@ -1,14 +1,13 @@
-//! `[server]`, `[log]`, `[client]`, `[[listener]]`, `[admin]`.
+//! `[server]`, `[log]`, `[client]`, `[admin]`.
 
-use std::net::SocketAddr;
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
 use super::{address, networks};
 use crate::admission::{AddressHeader, ClientRules};
-use crate::config::findings::{Finding, quoted};
-use crate::config::model::{AccessFormat, Admin, Listener, Log, LogFormat, RateHeaders, Server};
+use crate::config::findings::quoted;
+use crate::config::model::{AccessFormat, Admin, Log, LogFormat, RateHeaders, Server};
 use crate::config::nearest::nearest;
 use crate::config::reader::{Node, Reader};
 use crate::time::Span;
@@ -25,6 +24,9 @@ const BODY_TIMEOUT: Span = Span::from_secs(60);
 const TUNNEL_TIMEOUT: Span = Span::from_secs(3_600);
 const MAX_HEAD_SIZE: usize = 64 << 10;
 const MAX_HEAD_FIELDS: usize = 128;
+const HANDSHAKE_TIMEOUT: Span = Span::from_secs(10);
+const MAX_HANDSHAKES: usize = 1_024;
+const MAX_STREAMS: u32 = 128;
 
 /// Most worker threads.
 const MAX_WORKERS: u64 = 1_024;
@@ -40,6 +42,15 @@ const HEAD_SIZES: RangeInclusive<u64> = 4 << 10..=1 << 20;
 
 /// Fields of one head; each is looked at with each request.
 const HEAD_FIELDS: RangeInclusive<u64> = 1..=256;
+
+/// Whoever shakes hands has sent nothing yet that is worth waiting for.
+const HANDSHAKE_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(300);
+
+/// Each holds a connection and its buffers.
+const HANDSHAKES: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Requests of one HTTP/2 connection, each of which may hold buffers.
+const STREAMS: RangeInclusive<u64> = 1..=1_000;
 
 /// From no body at all; what must be larger says "none".
 pub(super) const BODY_SIZES: RangeInclusive<u64> = 0..=1 << 40;
@@ -77,6 +88,9 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
     let max_head_size = reader.optional("max_head_size").and_then(|node| node.size(&HEAD_SIZES));
     let max_head_fields = reader.optional("max_head_fields").and_then(|node| node.integer(HEAD_FIELDS));
     let max_body_size = reader.optional("max_body_size").and_then(|node| node.size_or_none(&BODY_SIZES));
+    let handshake_timeout = reader.optional("handshake_timeout").and_then(|node| node.duration(&HANDSHAKE_TIMEOUTS));
+    let max_handshakes = reader.optional("max_handshakes").and_then(|node| node.integer(HANDSHAKES));
+    let max_streams = reader.optional("max_streams").and_then(|node| node.integer(STREAMS));
     reader.done(&[]);
     let count = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
     Server {
@@ -91,6 +105,9 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
         max_head_size: count(max_head_size).unwrap_or(MAX_HEAD_SIZE),
         max_head_fields: count(max_head_fields).unwrap_or(MAX_HEAD_FIELDS),
         max_body_size: max_body_size.unwrap_or(None),
+        handshake_timeout: handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT),
+        max_handshakes: count(max_handshakes).unwrap_or(MAX_HANDSHAKES),
+        max_streams: max_streams.and_then(|streams| u32::try_from(streams).ok()).unwrap_or(MAX_STREAMS),
     }
 }
 
@@ -171,55 +188,6 @@ pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>) {
         ipv6_prefix: ipv6_prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(IPV6_PREFIX),
     };
     (rules, deny)
-}
-
-/// Every `[[listener]]`.
-pub(super) fn listeners(readers: Vec<Reader<'_>>, admin: Option<&Option<Admin>>) -> Option<Vec<Listener>> {
-    let mut seen: Vec<(SocketAddr, Range<usize>)> = Vec::new();
-    let mut listeners = Some(Vec::new());
-    for mut reader in readers {
-        let findings = reader.findings();
-        let node = reader.required("address", "\"127.0.0.1:8080\"");
-        let address = node.as_ref().and_then(|node| address::listening(node, "127.0.0.1:8080"));
-        if let (Some(node), Some(address)) = (&node, address) {
-            if let Some((other, first)) = seen.iter().find(|(other, _)| collide(address, *other)) {
-                let message = if *other == address {
-                    format!("two listeners have the address {address}")
-                } else {
-                    format!("the listeners {other} and {address} are in each other's way")
-                };
-                let finding = Finding::error(node.span(), message).related("the first is at", first.clone());
-                findings.push(finding.help("give each its own port, or remove one"));
-            }
-            let of_admin = admin.and_then(Option::as_ref).map(|admin| admin.address);
-            if of_admin.is_some_and(|admin| admin.port() != 0 && collide(address, admin)) {
-                let message = format!("the address {address} is the one of [admin] too");
-                findings.push(
-                    Finding::error(node.span(), message).help("give [admin] its own port, such as 127.0.0.1:9900"),
-                );
-            }
-            seen.push((address, node.span()));
-        }
-        if let Some(node) = reader.optional("protocol") {
-            node.choice(&[("http", ())], &["https"]);
-        }
-        if let Some(node) = reader.optional("proxy_protocol") {
-            node.choice(&[("off", ())], &["required"]);
-        }
-        reader.done(&["redirect_to_https", "reject_unknown_sni", "tls"]);
-        match (address, &mut listeners) {
-            (Some(address), Some(listeners)) => listeners.push(Listener { address }),
-            _ => listeners = None,
-        }
-    }
-    listeners
-}
-
-/// Whether both cannot be bound at once: the same address, or one of them is every address of its family. Port 0 is
-/// a port of its own each time, yet two such listeners could not be told apart on a reload.
-fn collide(a: SocketAddr, b: SocketAddr) -> bool {
-    let covers = |a: SocketAddr, b: SocketAddr| a.ip().is_unspecified() && a.is_ipv4() == b.is_ipv4() && a.port() != 0;
-    a == b || a.port() == b.port() && (covers(a, b) || covers(b, a))
 }
 
 /// `[admin]`

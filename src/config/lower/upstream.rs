@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 
 use super::names::{Name, name};
-use super::{address, limit};
+use super::{address, limit, tls};
 use crate::balance::Strategy;
+use crate::config::certificates::CertificateFiles;
 use crate::config::findings::Finding;
-use crate::config::model::{ServerAddress, ServerSpec, Upstream};
+use crate::config::model::{ServerAddress, ServerSpec, Upstream, UpstreamProtocol};
 use crate::config::reader::{Node, Reader};
 use crate::time::Span;
 
@@ -26,8 +27,12 @@ const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 /// At the least a lost packet may already look like a dead server; beyond the most a client has given up.
 const CONNECT_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(60);
 
-/// Lowers one; its name also where the rest is wrong.
-pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<Upstream>) {
+/// Lowers one; its name also where the rest is wrong. `asks_for_clients`: whether a listener asks for certificates.
+pub(super) fn lower(
+    mut reader: Reader<'_>,
+    asks_for_clients: bool,
+    files: &CertificateFiles,
+) -> (Option<Name>, Option<Upstream>) {
     let name = name(&mut reader, "app");
     let servers = reader.required("servers", "[\"127.0.0.1:9001\"]").and_then(|node| servers(&node));
     let words = [
@@ -50,7 +55,7 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<Upstream>) 
         }
     }
     let hash_key = match hash_key_node {
-        Some(node) => limit::key(node),
+        Some(node) => limit::key(node, asks_for_clients),
         None => limit::client_ip(),
     };
     let hash_balance = match hash_balance_node {
@@ -61,7 +66,18 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<Upstream>) 
         Some(node) => node.duration(&CONNECT_TIMEOUTS),
         None => Some(CONNECT_TIMEOUT),
     };
-    reader.done(&["protocol", "proxy_protocol", "tls"]);
+    let protocol_node = reader.optional("protocol");
+    let words = [("http1", UpstreamProtocol::Http1), ("h2", UpstreamProtocol::H2)];
+    let protocol = protocol_node.as_ref().map_or(Some(UpstreamProtocol::Http1), |node| node.choice(&words, &[]));
+    let tls_node = reader.optional("tls");
+    let tls = tls_node.as_ref().map_or(Some(None), |node| tls::upstream(node, protocol, servers.as_deref(), files));
+    if let Some(UpstreamProtocol::H2) = protocol {
+        refuse_echo(servers.as_deref(), protocol_node.as_ref());
+    }
+    if let Some(Some(_)) = &tls {
+        refuse_echo(servers.as_deref(), tls_node.as_ref());
+    }
+    reader.done(&["proxy_protocol"]);
     let upstream = (|| {
         Some(Upstream {
             name: name.as_ref()?.text.clone(),
@@ -70,9 +86,20 @@ pub(super) fn lower(mut reader: Reader<'_>) -> (Option<Name>, Option<Upstream>) 
             hash_key: hash_key?,
             hash_balance: hash_balance?,
             connect_timeout: connect_timeout?,
+            protocol: protocol?,
+            tls: tls?,
         })
     })();
     (name, upstream)
+}
+
+/// Reports a setting that the servers inside this process do not have.
+fn refuse_echo(servers: Option<&[ServerSpec]>, node: Option<&Node<'_>>) {
+    let echo = servers.unwrap_or_default().iter().find(|server| matches!(server.address, ServerAddress::Echo(_)));
+    if let (Some(echo), Some(node)) = (echo, node) {
+        let message = format!("{} and the server {}, which speaks plain HTTP/1", node.label(), echo.address);
+        node.on_key().error(message, format!("remove {}, or give the server an upstream of its own", node.label()));
+    }
 }
 
 fn servers(node: &Node<'_>) -> Option<Vec<ServerSpec>> {

@@ -1,0 +1,60 @@
+//! The files of certificates and keys that a configuration names: where they are, and how they are looked at.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::time::Tick;
+use crate::tls::Roots;
+
+/// How the files of certificates and keys are looked at. The moment is the machine's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certificates {
+    /// They are not read, for whoever serves nobody: listeners have no identities, upstreams no roots.
+    Unread,
+    /// A certificate that has expired or is not valid yet is an error: for `check`.
+    Strict(Tick),
+    /// Such a certificate is a warning: to run with it is better than not to run.
+    Lenient(Tick),
+}
+
+/// What is known of the files while one configuration is lowered.
+pub(super) struct CertificateFiles {
+    directory: PathBuf,
+    certificates: Certificates,
+    paths: RefCell<BTreeSet<PathBuf>>,
+    /// Every upstream without a CA of its own has them, and to read them takes long.
+    system_roots: OnceCell<Option<Roots>>,
+}
+
+impl CertificateFiles {
+    /// None yet; relative paths start from the directory of `file`.
+    pub(super) fn new(file: &Path, certificates: Certificates) -> Self {
+        // `absolute` fails only where there is no working directory; the path is then as good as it can be.
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let directory = file.parent().unwrap_or(Path::new("")).to_owned();
+        Self { directory, certificates, paths: RefCell::default(), system_roots: OnceCell::new() }
+    }
+
+    /// Where a file is that the configuration names. It is remembered, whether it can be read or not.
+    pub(super) fn locate(&self, path: &str) -> PathBuf {
+        let path = self.directory.join(path);
+        self.paths.borrow_mut().insert(path.clone());
+        path
+    }
+
+    /// How they are looked at.
+    pub(super) fn certificates(&self) -> Certificates {
+        self.certificates
+    }
+
+    /// The machine's roots, read once.
+    pub(super) fn system_roots(&self, read: impl FnOnce() -> Option<Roots>) -> Option<Roots> {
+        self.system_roots.get_or_init(read).clone()
+    }
+
+    /// All that were located, sorted.
+    pub(super) fn into_paths(self) -> Vec<PathBuf> {
+        self.paths.into_inner().into_iter().collect()
+    }
+}

@@ -1,0 +1,83 @@
+//! Listeners, and TLS on both sides, in words.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::describe::Changes;
+use super::model::{Listener, Upstream, UpstreamProtocol};
+use crate::tls::{ClientCertificates, Identity, MinVersion, Roots, ServerSettings, UpstreamSettings};
+
+pub(super) fn listener(old: &Listener, new: &Listener) -> Changes {
+    let mut changes = Changes::default();
+    let protocol = |listener: &Listener| if listener.tls.is_some() { "https" } else { "http" };
+    changes.value("protocol", &protocol(old), &protocol(new), |protocol| *protocol);
+    if let (Some(old), Some(new)) = (&old.tls, &new.tls) {
+        server(&mut changes, old, new);
+    }
+    changes.value("redirect_to_https", &old.redirect_to_https, &new.redirect_to_https, |port| {
+        port.map_or_else(|| "off".to_owned(), |port| port.to_string())
+    });
+    changes
+}
+
+pub(super) fn upstream(changes: &mut Changes, old: &Upstream, new: &Upstream) {
+    changes.value("protocol", &old.protocol, &new.protocol, |protocol| match protocol {
+        UpstreamProtocol::Http1 => "http1",
+        UpstreamProtocol::H2 => "h2",
+    });
+    let verified = |upstream: &Upstream| match &upstream.tls {
+        None => "off",
+        Some(UpstreamSettings { roots: Some(_), .. }) => "verified",
+        Some(UpstreamSettings { roots: None, .. }) => "not verified",
+    };
+    changes.value("tls", &verified(old), &verified(new), |text| *text);
+    if let (Some(old), Some(new)) = (&old.tls, &new.tls) {
+        changes.value("server_name", &old.server_name, &new.server_name, |name| {
+            name.clone().unwrap_or_else(|| "the server's".to_owned())
+        });
+        roots(changes, "ca", old.roots.as_ref(), new.roots.as_ref());
+    }
+}
+
+fn server(changes: &mut Changes, old: &ServerSettings, new: &ServerSettings) {
+    let files = |settings: &ServerSettings| settings.identities.iter().map(file).collect::<Vec<_>>();
+    changes.list("certificates", &files(old), &files(new));
+    let before: HashMap<&Path, &Identity> = old.identities.iter().map(|identity| (identity.file(), identity)).collect();
+    for identity in &new.identities {
+        if before.get(identity.file()).is_some_and(|before| *before != identity) {
+            changes.note(
+                "certificate",
+                format!("{} changed, valid until {}", file(identity), identity.validity().until()),
+            );
+        }
+    }
+    changes.value("min_version", &old.min_version, &new.min_version, |version| match version {
+        MinVersion::Tls12 => "1.2",
+        MinVersion::Tls13 => "1.3",
+    });
+    let (was, is) = (clients(&old.clients), clients(&new.clients));
+    changes.value("client_certificates", &was.0, &is.0, |word| *word);
+    roots(changes, "client_ca", was.1, is.1);
+    changes.value("reject_unknown_sni", &old.reject_unknown_sni, &new.reject_unknown_sni, bool::to_string);
+}
+
+fn clients(clients: &ClientCertificates) -> (&'static str, Option<&Roots>) {
+    match clients {
+        ClientCertificates::Off => ("off", None),
+        ClientCertificates::Optional(roots) => ("optional", Some(roots)),
+        ClientCertificates::Required(roots) => ("required", Some(roots)),
+    }
+}
+
+/// Where they come or go, another line says so.
+fn roots(changes: &mut Changes, what: &'static str, old: Option<&Roots>, new: Option<&Roots>) {
+    if let (Some(old), Some(new)) = (old, new)
+        && old != new
+    {
+        changes.note(what, "has other certificates".to_owned());
+    }
+}
+
+fn file(identity: &Identity) -> String {
+    identity.file().display().to_string()
+}

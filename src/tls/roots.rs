@@ -1,0 +1,65 @@
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+
+use super::file::{self, FileError, FileFault};
+use super::{digest, identity};
+
+/// The authorities that certificates of the other side are verified by.
+#[derive(Clone)]
+pub struct Roots {
+    store: Arc<RootCertStore>,
+    digest: [u8; 32],
+}
+
+impl Roots {
+    /// Those of a PEM file. Every certificate in it has to be one that can be a root.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let fault = |fault| FileError { file: path.to_owned(), fault };
+        let certificates = identity::certificates(&file::read(path).map_err(fault)?).map_err(fault)?;
+        let mut store = RootCertStore::empty();
+        for (index, certificate) in certificates.iter().enumerate() {
+            store.add(certificate.clone()).map_err(|_| fault(FileFault::NotX509(index + 1)))?;
+        }
+        Ok(Self::of(store, &certificates))
+    }
+
+    /// Those of this machine. What cannot be read among them is left out, as browsers do.
+    pub fn system() -> Result<Self, FileError> {
+        let found = rustls_native_certs::load_native_certs();
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(found.certs.iter().cloned());
+        if store.is_empty() {
+            return Err(FileError { file: PathBuf::from("system roots"), fault: FileFault::NoSystemRoots });
+        }
+        Ok(Self::of(store, &found.certs))
+    }
+
+    /// SHA-256 over the certificates.
+    pub fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    pub(super) fn store(&self) -> &Arc<RootCertStore> {
+        &self.store
+    }
+
+    fn of(store: RootCertStore, certificates: &[CertificateDer<'_>]) -> Self {
+        Self { store: Arc::new(store), digest: digest(certificates.iter().map(|certificate| &**certificate)) }
+    }
+}
+
+impl PartialEq for Roots {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl fmt::Debug for Roots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Roots({})", self.store.len())
+    }
+}
