@@ -14,6 +14,8 @@ const MAX_ROUTES: usize = 20;
 
 /// The part that the model tells.
 pub struct Summary {
+    /// `http` or `https`, of each listener in the file's order.
+    schemes: Vec<&'static str>,
     routes: Vec<String>,
     more_routes: usize,
     path: String,
@@ -23,7 +25,9 @@ impl Summary {
     /// A summary of a model.
     pub fn of(model: &Model) -> Self {
         let limited = model.routes.iter().find(|route| !route.limits.is_empty()).or(model.routes.first());
+        let scheme = |tls: bool| if tls { "https" } else { "http" };
         Self {
+            schemes: model.listeners.iter().map(|listener| scheme(listener.tls.is_some())).collect(),
             routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route, model)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
             path: limited.map_or("/".to_owned(), |route| example(&route.pattern.path)),
@@ -36,8 +40,9 @@ impl Summary {
         // Writing into a String cannot fail.
         let _ = writeln!(text, "sluicegate {} on {}", env!("CARGO_PKG_VERSION"), control.path().display());
         let addresses = control.addresses();
-        for address in &addresses {
-            let _ = writeln!(text, "  listening  http://{address}");
+        let listeners = || self.schemes.iter().zip(&addresses);
+        for (scheme, address) in listeners() {
+            let _ = writeln!(text, "  listening  {scheme}://{address}");
         }
         if let Some(admin) = control.admin_address() {
             let _ = writeln!(text, "  admin      http://{admin}/metrics");
@@ -48,12 +53,14 @@ impl Summary {
         if self.more_routes > 0 {
             let _ = writeln!(text, "             and {} more", self.more_routes);
         }
-        if let Some(address) = addresses.first() {
-            let url = format!("http://{}{}", reachable(*address), self.path);
+        if let Some((scheme, address)) = listeners().next() {
+            let url = format!("{scheme}://{}{}", reachable(*address), self.path);
+            // The certificate is hardly one for an address.
+            let insecure = if *scheme == "https" { "k" } else { "" };
             let _ = writeln!(
                 text,
-                "Try:\n  curl -i {url}\n  \
-                 for i in $(seq 30); do curl -s -o /dev/null -w '%{{http_code}} ' {url}; done; echo\n  \
+                "Try:\n  curl -i{insecure} {url}\n  \
+                 for i in $(seq 30); do curl -s{insecure} -o /dev/null -w '%{{http_code}} ' {url}; done; echo\n  \
                  oha -z 5s {url}    (or: wrk -d5s {url})"
             );
         }

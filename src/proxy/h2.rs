@@ -51,8 +51,13 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
         connection.alarm.wakes(cx);
         let rung = connection.alarm.has_rung();
         accepting.flood().fill(worker.alarms.recently());
+        let mut is_denied = rung && worker.denies(connection.peer.ip());
         loop {
             match accepting.poll_accept(cx) {
+                Poll::Ready(Some(Ok(incoming))) if worker.denies(connection.peer.ip()) => {
+                    is_denied = true;
+                    incoming.refuse();
+                }
                 Poll::Ready(Some(Ok(incoming))) => open(worker, connection, &streams, incoming),
                 Poll::Ready(Some(Err(ended))) => {
                     worker.connections.h2_ended(&ended);
@@ -71,7 +76,6 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
         }
         let idle_until = streams.idle_since.get() + worker.keep_alive_timeout();
         let is_idle = streams.open.get() == 0 && rung && now >= idle_until;
-        let is_denied = rung && worker.denies(connection.peer.ip());
         if matches!(phase, Phase::Open) && (is_idle || is_denied || connection.is_closing()) {
             if is_denied {
                 worker.connections.denied.inc();
@@ -85,10 +89,11 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
         }
         let due = match phase {
             Phase::Ending(until) if streams.open.get() == 0 => {
-                if rung && now >= until.max(streams.idle_since.get() + LAST_WORDS) {
+                let until = until.max(streams.idle_since.get() + LAST_WORDS);
+                if rung && now >= until {
                     return Poll::Ready(());
                 }
-                until.max(now + LAST_WORDS)
+                until
             }
             Phase::Ending(_) => now + LAST_WORDS,
             Phase::Open if streams.open.get() == 0 => idle_until,

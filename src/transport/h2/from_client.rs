@@ -70,6 +70,7 @@ impl FromClient {
     pub(in crate::transport) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.inlet {
             Some(inlet) => inlet.poll_ready(cx).map(drop),
+            None if self.is_tunnel => Poll::Ready(()),
             None => Poll::Pending,
         }
     }
@@ -154,12 +155,9 @@ impl FromClient {
     /// is told to stop (RFC 9113, 8.1); where the response is not complete, nobody shall take it for all of it.
     pub fn end(mut self) {
         match &mut self.outlet {
-            Some(outlet) if outlet.has_ended() => {
-                self.flood.note_answered();
-                if self.inlet.is_some() {
-                    self.respond.send_reset(Reason::NO_ERROR);
-                }
-            }
+            // `h2` says NO_ERROR by itself once the stream is dropped and the response is written. To say it here would
+            // take back what of the response waits to be written.
+            Some(outlet) if outlet.has_ended() => self.flood.note_answered(),
             Some(outlet) => outlet.reset(Reason::INTERNAL_ERROR),
             None => self.respond.send_reset(Reason::CANCEL),
         }
