@@ -74,6 +74,10 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
             tracing::debug!(peer = %connection.peer, what, "an HTTP/2 connection was ended for too many frames");
             phase = Phase::Ending(now + LAST_WORDS);
         }
+        if accepting.is_shut() && matches!(phase, Phase::Open) {
+            // It was ended for an error. The peer may read why, and then it is closed.
+            phase = Phase::Ending(now + LAST_WORDS);
+        }
         let idle_until = streams.idle_since.get() + worker.keep_alive_timeout();
         let is_idle = streams.open.get() == 0 && rung && now >= idle_until;
         if matches!(phase, Phase::Open) && (is_idle || is_denied || connection.is_closing()) {
@@ -91,6 +95,9 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
             Phase::Ending(until) if streams.open.get() == 0 => {
                 let until = until.max(streams.idle_since.get() + LAST_WORDS);
                 if rung && now >= until {
+                    if let Some(ended) = accepting.cut(cx) {
+                        worker.connections.h2_ended(&ended);
+                    }
                     return Poll::Ready(());
                 }
                 until
@@ -125,14 +132,17 @@ fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>,
 
 /// One exchange.
 async fn serve_stream(worker: &Rc<Worker>, incoming: Incoming, connection: &Rc<Connection>) {
-    poll_fn(|cx: &mut Context<'_>| {
+    let waker = poll_fn(|cx: &mut Context<'_>| {
         connection.alarm.wakes(cx);
-        Poll::Ready(())
+        Poll::Ready(cx.waker().clone())
     })
     .await;
     let mut scratch = worker.pool.lend();
-    let head = write_head(worker, &incoming, &mut scratch);
-    let mut client = Client::new(Stream::FromClient(Box::new(incoming.into_stream())));
+    let head = match incoming.fault() {
+        Some(fault) => Err(fault),
+        None => write_head(worker, &incoming, &mut scratch),
+    };
+    let mut client = Client::new(Stream::FromClient(Box::new(incoming.into_stream(waker))));
     let now = worker.clock.now();
     worker.alarms.note(now);
     let mut exchange = Exchange::new(worker, connection, scratch, head.unwrap_or_default(), now);

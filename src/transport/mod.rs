@@ -145,8 +145,11 @@ impl Stream {
     }
 
     /// Whether the peer has reset the connection.
-    pub fn was_reset(&self) -> bool {
-        self.socket().is_some_and(|socket| !matches!(socket.take_error(), Ok(None)))
+    pub fn was_reset(&mut self) -> bool {
+        match self {
+            Self::FromClient(stream) => stream.was_reset(),
+            _ => self.socket().is_some_and(|socket| !matches!(socket.take_error(), Ok(None))),
+        }
     }
 
     /// Whether the peer has closed its side, although there are bytes that were not read yet.

@@ -14,6 +14,7 @@ mod draining;
 mod dropping;
 mod early;
 mod exempt;
+mod h2;
 mod idle;
 mod interim;
 mod large_bodies;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use h2::Reason;
@@ -29,6 +29,8 @@ pub struct FromClient {
     kind: Kind,
     is_tunnel: bool,
     flood: Rc<Flood>,
+    /// Of the task that serves it.
+    waker: Waker,
 }
 
 /// What was asked, as far as the answer depends on it.
@@ -43,9 +45,15 @@ pub(super) enum Kind {
 }
 
 impl FromClient {
-    pub(super) fn new(respond: SendResponse<Bytes>, inlet: Option<Inlet>, kind: Kind, flood: Rc<Flood>) -> Self {
+    pub(super) fn new(
+        respond: SendResponse<Bytes>,
+        inlet: Option<Inlet>,
+        kind: Kind,
+        flood: Rc<Flood>,
+        waker: Waker,
+    ) -> Self {
         let body = body_of(Framing::None);
-        Self { respond, inlet, outlet: None, body, kind, is_tunnel: false, flood }
+        Self { respond, inlet, outlet: None, body, kind, is_tunnel: false, flood, waker }
     }
 
     pub(in crate::transport) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -60,11 +68,21 @@ impl FromClient {
             }
         }
         // The end of a request is not the end of its client: that is a reset, and nothing else comes.
-        let reset = match &mut self.outlet {
+        self.poll_reset(cx).map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.outlet {
             Some(outlet) => outlet.poll_reset(cx),
             None => self.respond.poll_reset(cx).map(drop),
-        };
-        reset.map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+        }
+    }
+
+    /// Whether its client has reset it, asked by whoever does not read.
+    pub(in crate::transport) fn was_reset(&mut self) -> bool {
+        // A stream has one waker for all that is sent on it: another one would take its place.
+        let waker = self.waker.clone();
+        self.poll_reset(&mut Context::from_waker(&waker)).is_ready()
     }
 
     pub(in crate::transport) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -95,7 +113,7 @@ impl FromClient {
             return Poll::Ready(Ok(taken));
         }
         let head = OwnHead::read(first)?;
-        let status = head.status()?;
+        let mut status = head.status()?;
         let length = head.length;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Poll::Ready(self.begin_tunnel(head, &first[length..], second).map(|()| taken));
@@ -103,6 +121,10 @@ impl FromClient {
         if status.is_informational() {
             self.respond.send_informational(response(status, head)).map_err(io_error)?;
             return Poll::Ready(Ok(length));
+        }
+        if self.kind == Kind::Connect && status.is_success() {
+            // It has not switched, and to a client who asked for a tunnel any 2xx would be one (RFC 8441, 5).
+            status = StatusCode::BAD_GATEWAY;
         }
         let is_bodiless = self.kind == Kind::Head || matches!(status.as_u16(), 204 | 304);
         self.body = body_of(if is_bodiless { Framing::None } else { head.framing });

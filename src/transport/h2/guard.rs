@@ -1,5 +1,6 @@
 //! The transport of an HTTP/2 connection, with an eye on what comes.
 
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,6 +14,15 @@ use super::flood::{Flood, Frames};
 /// The most that is read and dropped after the end, so that the peer reads why before its kernel is told of a reset.
 const MAX_LINGER: usize = 1024 * 1024;
 
+/// The end of a connection, shared with whoever bounds how long it takes.
+#[derive(Debug, Default)]
+pub(super) struct Farewell {
+    /// Our side has ended.
+    pub(super) is_said: Cell<bool>,
+    /// The peer's end is not waited for any more.
+    pub(super) is_over: Cell<bool>,
+}
+
 /// A socket, or TLS over one, below an HTTP/2 connection.
 #[derive(Debug)]
 pub struct Guard {
@@ -22,14 +32,19 @@ pub struct Guard {
     ahead_at: usize,
     flood: Rc<Flood>,
     frames: Frames,
-    is_shut: bool,
+    farewell: Rc<Farewell>,
     lingered: usize,
 }
 
 impl Guard {
     /// `preface`: how many bytes come first that are no frame.
     pub(super) fn new(stream: Stream, ahead: Vec<u8>, preface: usize, flood: Rc<Flood>) -> Self {
-        Self { stream, ahead, ahead_at: 0, flood, frames: Frames::new(preface), is_shut: false, lingered: 0 }
+        Self { stream, ahead, ahead_at: 0, flood, frames: Frames::new(preface), farewell: Rc::default(), lingered: 0 }
+    }
+
+    /// What is known of its end.
+    pub(super) fn farewell(&self) -> Rc<Farewell> {
+        Rc::clone(&self.farewell)
     }
 
     fn poll_read_stream(&mut self, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -97,9 +112,12 @@ impl AsyncWrite for Guard {
     /// kernel reset the connection, and the peer would not learn why it ended.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !this.is_shut {
+        if this.farewell.is_over.get() {
+            return Poll::Ready(Ok(()));
+        }
+        if !this.farewell.is_said.get() {
             ready!(this.stream.poll_shutdown(cx))?;
-            this.is_shut = true;
+            this.farewell.is_said.set(true);
         }
         let mut room = [0; 4096];
         loop {

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use h2::RecvStream;
 use http::HeaderMap;
 
-use super::io_error;
+use super::{has_outer_blank, io_error};
 use crate::http1::{CHUNK_ROOM, write_chunk_head};
 
 /// The smallest room that a chunk is written into: its head, a byte, its end.
@@ -49,6 +49,9 @@ impl Inlet {
                 Some(Err(error)) => return Poll::Ready(Err(io_error(error))),
                 None => {
                     let trailers = ready!(pin!(self.recv.trailers()).poll(cx)).map_err(io_error)?;
+                    if trailers.iter().flat_map(HeaderMap::values).any(|value| has_outer_blank(value.as_bytes())) {
+                        return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                    }
                     self.is_over = true;
                     if self.form == Form::Chunks {
                         write_tail(trailers.as_ref(), &mut self.tail);

@@ -60,6 +60,11 @@ fn websocket_accept(key: &[u8]) -> String {
     Base64::encode_string(&Sha1::new().chain_update(key).chain_update(WEBSOCKET_GUID).finalize())
 }
 
+/// Whether a value begins or ends with a blank, which HTTP/2 does not allow and HTTP/1 would not see (RFC 9113, 8.2.1).
+fn has_outer_blank(value: &[u8]) -> bool {
+    [value.first(), value.last()].iter().any(|byte| matches!(byte, Some(b' ' | b'\t')))
+}
+
 /// An error of HTTP/2 as one of a connection.
 fn io_error(error: h2::Error) -> io::Error {
     if error.is_io() {

@@ -12,6 +12,9 @@ use super::flood::Flood;
 use super::{io_error, own_head};
 use crate::http1::{Body, Form, Framing};
 
+/// Bytes of data that are worth window updates although there was no window for more.
+const LEAST_CREDITED: usize = 1024;
+
 /// How a stream is to end, as far as that is known.
 #[derive(Debug)]
 enum End {
@@ -122,9 +125,13 @@ impl Outlet {
             }
             let data = self.held.split_to(room.min(self.held.len()));
             let is_last = self.held.is_empty() && matches!(self.end, End::WithData);
-            self.sent += data.len() as u64;
+            let size = data.len();
+            self.sent += size as u64;
             self.send.send_data(data, is_last).map_err(io_error)?;
-            if let Some(flood) = &self.flood {
+            // What a small window has cut is the peer's doing: it shall not pay for the next update.
+            if let Some(flood) = &self.flood
+                && (self.held.is_empty() || size >= LEAST_CREDITED)
+            {
                 flood.note_data_sent();
             }
             if is_last {

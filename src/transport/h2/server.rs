@@ -4,21 +4,22 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use h2::ext::Protocol;
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 
 use super::super::Stream;
 use super::flood::Flood;
 use super::from_client::{FromClient, Kind};
-use super::guard::Guard;
+use super::guard::{Farewell, Guard};
 use super::inlet::{Form, Inlet};
-use super::{CONNECTION_WINDOW, SEND_BUFFER, STREAM_WINDOW};
+use super::{CONNECTION_WINDOW, SEND_BUFFER, STREAM_WINDOW, has_outer_blank};
+use crate::http1::Fault;
 
 /// What a client of HTTP/2 sends first (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,6 +41,7 @@ pub struct Accepting {
     state: State,
     flood: Rc<Flood>,
     is_ending: bool,
+    farewell: Rc<Farewell>,
 }
 
 enum State {
@@ -98,6 +100,7 @@ impl Accepting {
     pub fn new(stream: Stream, ahead: Vec<u8>, bounds: Bounds) -> Self {
         let flood = Flood::new();
         let guard = Guard::new(stream, ahead, PREFACE.len(), Rc::clone(&flood));
+        let farewell = guard.farewell();
         let handshake = Builder::new()
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -107,12 +110,26 @@ impl Accepting {
             .max_pending_accept_reset_streams(RESET_UNSEEN)
             .enable_connect_protocol()
             .handshake(guard);
-        Self { state: State::Shaking(Box::new(handshake)), flood, is_ending: false }
+        Self { state: State::Shaking(Box::new(handshake)), flood, is_ending: false, farewell }
     }
 
     /// What it may still send that is neither request nor data.
     pub fn flood(&self) -> &Rc<Flood> {
         &self.flood
+    }
+
+    /// Whether all that it had to say has been said, and only the peer's end is waited for.
+    pub fn is_shut(&self) -> bool {
+        self.farewell.is_said.get()
+    }
+
+    /// Waits for the peer's end no more; why the connection ended, if that was for an error.
+    pub fn cut(&mut self, cx: &mut Context<'_>) -> Option<Ended> {
+        self.farewell.is_over.set(true);
+        match self.poll_accept(cx) {
+            Poll::Ready(Some(Err(ended))) if self.is_shut() => Some(ended),
+            _ => None,
+        }
     }
 
     /// The next request, `None` at the end. It also carries everything that its streams read and write, so it has to be
@@ -221,6 +238,22 @@ impl Incoming {
         put(&[b"\r\n"]);
     }
 
+    /// Why it is malformed, where neither `h2` nor the codec of HTTP/1 would find out: the one does not look, the other
+    /// would read it as something else.
+    pub fn fault(&self) -> Option<Fault> {
+        let fields = self.request.headers();
+        if fields.values().any(|value| has_outer_blank(value.as_bytes())) {
+            return Some(Fault::FieldValue);
+        }
+        if fields.get_all(HOST).iter().any(HeaderValue::is_empty) {
+            // Allowed in HTTP/1 only (RFC 9113, 8.3.1).
+            return Some(Fault::HostInvalid);
+        }
+        // Any bytes could be in it. Another protocol could not be spoken to, but a request without it would be understood.
+        let is_known = |protocol: &Protocol| protocol.as_str().eq_ignore_ascii_case("websocket");
+        (!self.tunnel().is_none_or(is_known)).then_some(Fault::Connect)
+    }
+
     /// The protocol of an extended CONNECT.
     fn tunnel(&self) -> Option<&Protocol> {
         self.request.extensions().get::<Protocol>()
@@ -230,8 +263,8 @@ impl Incoming {
         !self.request.body().is_end_stream() && !self.request.headers().contains_key(CONTENT_LENGTH)
     }
 
-    /// The stream, to read the body from and to write the response to.
-    pub fn into_stream(self) -> FromClient {
+    /// The stream, to read the body from and to write the response to, by the task that `waker` wakes.
+    pub fn into_stream(self, waker: Waker) -> FromClient {
         let kind = match *self.request.method() {
             Method::HEAD => Kind::Head,
             Method::CONNECT if self.tunnel().is_some() => Kind::Connect,
@@ -240,7 +273,7 @@ impl Incoming {
         let form = if self.is_chunked() && kind != Kind::Connect { Form::Chunks } else { Form::Raw };
         let body = self.request.into_body();
         let inlet = (!body.is_end_stream()).then(|| Inlet::new(body, form));
-        FromClient::new(self.respond, inlet, kind, self.flood)
+        FromClient::new(self.respond, inlet, kind, self.flood, waker)
     }
 
     /// Says that nobody has looked at the request, so that it may be sent again (RFC 9113, 8.7).
