@@ -207,6 +207,10 @@ mod tests {
         Clients::new(rules).identify(&PlainRequest::new("GET", "/"), addr.parse().unwrap()).client
     }
 
+    /// As `openssl x509 -fingerprint` prints it.
+    const PRINTED: &str =
+        "00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF:00:FF";
+
     fn exempt(key: &[&str], values: &[&str]) -> Exempt {
         let key = KeyExpr::parse(key).unwrap();
         for value in values {
@@ -246,9 +250,20 @@ mod tests {
             ("method", "GET", get("/")),
             ("path", "/a//x/../b%7e", get("/%61/b~")),
             ("route", "api", get("/")),
+            ("tls:subject", "CN=billing,O=Example\\, Inc.", get("/").certificate("CN=billing,O=Example\\, Inc.", "")),
+            (
+                "tls:fingerprint",
+                PRINTED,
+                get("/").certificate("", "00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00ff"),
+            ),
             ("basic:user", "Aladdin", get("/").with("authorization", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")),
         ] {
-            let other = if source == "path" { "/other" } else { "other" };
+            let unlike = "1".repeat(64);
+            let other = match source {
+                "path" => "/other",
+                "tls:fingerprint" => &unlike,
+                _ => "other",
+            };
             assert!(exempt(&[source], &[other, value]).has_key(print_of(&[source], &request, "192.0.2.1")), "{value}");
             assert!(!exempt(&[source], &[other]).has_key(print_of(&[source], &request, "192.0.2.1")), "{value}");
         }
@@ -304,6 +319,7 @@ mod tests {
             (&["global"], "", KeyValueError::Global),
             (&["host"], "a b", KeyValueError::Host("a b".into())),
             (&["path"], "api", KeyValueError::Path("api".into())),
+            (&["tls:fingerprint"], "00ff", KeyValueError::Fingerprint("00ff".into())),
             (&["header:k", "path"], "gold", KeyValueError::Parts { parts: 2, given: 1 }),
             (&["header:k", "path"], "a + b + /", KeyValueError::Parts { parts: 2, given: 3 }),
             (&["header:k", "path"], " + /", KeyValueError::Empty),

@@ -259,6 +259,7 @@ mod tests {
             .with("cookie", "a=1; s=%62")
             .with("cookie", "t=2")
             .with("authorization", "Basic dTpw")
+            .certificate("CN=billing", "00ff")
     }
 
     #[test]
@@ -274,14 +275,27 @@ mod tests {
             ("path", "/p"),
             ("route", "r"),
             ("basic:user", "u"),
+            ("tls:subject", "CN=billing"),
+            ("tls:fingerprint", "00ff"),
             ("global", ""),
         ] {
             assert_eq!(words_of(&[source], &full()), Ok(vec![(source.to_owned(), value.to_owned())]));
         }
-        let prints: Vec<_> = ["client-ip", "header:x-k", "cookie:s", "query:q", "host", "method", "path", "route"]
-            .iter()
-            .map(|source| print_of(&[source], &full()).unwrap())
-            .collect();
+        let prints: Vec<_> = [
+            "client-ip",
+            "header:x-k",
+            "cookie:s",
+            "query:q",
+            "host",
+            "method",
+            "path",
+            "route",
+            "tls:subject",
+            "tls:fingerprint",
+        ]
+        .iter()
+        .map(|source| print_of(&[source], &full()).unwrap())
+        .collect();
         assert!((1..prints.len()).all(|at| !prints[..at].contains(&prints[at])));
     }
 
@@ -294,7 +308,7 @@ mod tests {
             .with("cookie", "s=\"\"; t=1")
             .with("authorization", "");
         let other = PlainRequest::new("GET", "/?Q=1").with("cookie", "S=1").with("authorization", "Bearer YTpi");
-        for source in ["header:x-k", "cookie:s", "query:q", "host", "basic:user"] {
+        for source in ["header:x-k", "cookie:s", "query:q", "host", "basic:user", "tls:subject", "tls:fingerprint"] {
             for request in [&bare, &empty, &other] {
                 assert_eq!(print_of(&[source], request), Err(Missing::Absent), "{source}");
                 assert_eq!(print_of(&["client-ip", source], request), Err(Missing::Absent), "{source}");

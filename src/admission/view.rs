@@ -36,6 +36,8 @@ pub struct PlainRequest {
     path: String,
     query: Option<String>,
     headers: Vec<(String, Vec<u8>)>,
+    /// Subject and fingerprint.
+    certificate: Option<(String, String)>,
 }
 
 impl PlainRequest {
@@ -45,12 +47,25 @@ impl PlainRequest {
             Some((path, query)) => (path, Some(query.to_owned())),
             None => (target, None),
         };
-        Self { method: method.to_owned(), authority: None, path: path.to_owned(), query, headers: Vec::new() }
+        Self {
+            method: method.to_owned(),
+            authority: None,
+            path: path.to_owned(),
+            query,
+            headers: Vec::new(),
+            certificate: None,
+        }
     }
 
     /// With this authority, as a client would write it.
     pub fn host(mut self, authority: &str) -> Self {
         self.authority = Some(authority.to_owned());
+        self
+    }
+
+    /// With the certificate of this subject and fingerprint, as [`RequestView`] has them.
+    pub fn certificate(mut self, subject: &str, fingerprint: &str) -> Self {
+        self.certificate = Some((subject.to_owned(), fingerprint.to_owned()));
         self
     }
 
@@ -84,6 +99,14 @@ impl RequestView for PlainRequest {
 
     fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_slice())
+    }
+
+    fn tls_subject(&self) -> Option<&str> {
+        self.certificate.as_ref().map(|(subject, _)| subject.as_str())
+    }
+
+    fn tls_fingerprint(&self) -> Option<&str> {
+        self.certificate.as_ref().map(|(_, fingerprint)| fingerprint.as_str())
     }
 
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::admission::{PathPattern, RoutePattern};
-use crate::config::{Action, Model, Route};
+use crate::config::{Action, Listener, Model, Route};
 use crate::gateway::Control;
 use crate::limiter::Algorithm;
 
@@ -14,7 +14,7 @@ const MAX_ROUTES: usize = 20;
 
 /// The part that the model tells.
 pub struct Summary {
-    /// `http` or `https`, of each listener in the file's order.
+    /// Of each listener, in the file's order.
     schemes: Vec<&'static str>,
     routes: Vec<String>,
     more_routes: usize,
@@ -25,9 +25,9 @@ impl Summary {
     /// A summary of a model.
     pub fn of(model: &Model) -> Self {
         let limited = model.routes.iter().find(|route| !route.limits.is_empty()).or(model.routes.first());
-        let scheme = |tls: bool| if tls { "https" } else { "http" };
+        let scheme = |listener: &Listener| if listener.tls.is_some() { "https" } else { "http" };
         Self {
-            schemes: model.listeners.iter().map(|listener| scheme(listener.tls.is_some())).collect(),
+            schemes: model.listeners.iter().map(scheme).collect(),
             routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route, model)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
             path: limited.map_or("/".to_owned(), |route| example(&route.pattern.path)),
@@ -40,8 +40,7 @@ impl Summary {
         // Writing into a String cannot fail.
         let _ = writeln!(text, "sluicegate {} on {}", env!("CARGO_PKG_VERSION"), control.path().display());
         let addresses = control.addresses();
-        let listeners = || self.schemes.iter().zip(&addresses);
-        for (scheme, address) in listeners() {
+        for (address, scheme) in addresses.iter().zip(&self.schemes) {
             let _ = writeln!(text, "  listening  {scheme}://{address}");
         }
         if let Some(admin) = control.admin_address() {
@@ -53,15 +52,15 @@ impl Summary {
         if self.more_routes > 0 {
             let _ = writeln!(text, "             and {} more", self.more_routes);
         }
-        if let Some((scheme, address)) = listeners().next() {
+        if let Some((address, scheme)) = addresses.first().zip(self.schemes.first()) {
             let url = format!("{scheme}://{}{}", reachable(*address), self.path);
-            // The certificate is hardly one for an address.
-            let insecure = if *scheme == "https" { "k" } else { "" };
+            // A certificate to try things with has no authority that is known here.
+            let (k, insecure) = if *scheme == "https" { ("k", " --insecure") } else { ("", "") };
             let _ = writeln!(
                 text,
-                "Try:\n  curl -i{insecure} {url}\n  \
-                 for i in $(seq 30); do curl -s{insecure} -o /dev/null -w '%{{http_code}} ' {url}; done; echo\n  \
-                 oha -z 5s {url}    (or: wrk -d5s {url})"
+                "Try:\n  curl -i{k} {url}\n  \
+                 for i in $(seq 30); do curl -s{k} -o /dev/null -w '%{{http_code}} ' {url}; done; echo\n  \
+                 oha -z 5s{insecure} {url}    (or: wrk -d5s {url})"
             );
         }
         // Nobody may be reading; that is no reason not to run.

@@ -56,3 +56,71 @@ impl Secured {
         self.upstreams.get(name).map(|(_, built)| Arc::clone(built))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+    use crate::config::{self, Certificates};
+    use crate::time::{Span, Tick};
+
+    fn write_pair(directory: &Path, name: &str) {
+        let key = KeyPair::generate().unwrap();
+        let cert = CertificateParams::new(vec!["a.example".to_owned()]).unwrap().self_signed(&key).unwrap();
+        std::fs::write(directory.join(format!("{name}.pem")), cert.pem()).unwrap();
+        std::fs::write(directory.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn only_what_has_changed_is_built_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["one", "two", "ca"] {
+            write_pair(directory.path(), name);
+        }
+        let text = |more: &str| {
+            let listener = |port, name| {
+                format!(
+                    "[[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"https\"\n\
+                     tls = {{ certificates = [{{ cert = \"{name}.pem\", key = \"{name}.key\" }}] }}\n"
+                )
+            };
+            format!(
+                "{}{}[[listener]]\naddress = \"127.0.0.1:80\"\n\
+                 [[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:1\"]\ntls = {{ ca = \"ca.pem\" }}\n{more}\
+                 [[upstream]]\nname = \"plain\"\nservers = [\"127.0.0.1:1\"]\n\
+                 [[route]]\nname = \"all\"\nrespond = {{}}\n",
+                listener(441, "one"),
+                listener(442, "two")
+            )
+        };
+        let model = |more: &str| {
+            let now = Tick::ZERO + Span::from_secs(1_780_272_000);
+            let file = directory.path().join("gateway.toml");
+            config::parse(&text(more), &file, Certificates::Strict(now))
+                .unwrap_or_else(|errors| panic!("{errors}"))
+                .model
+        };
+        let tickets = Tickets::new();
+        let address = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let first = Secured::default().renew(&model(""), &tickets).unwrap();
+        let same = |next: &Secured, port| {
+            Arc::ptr_eq(&first.listener(&address(port)).unwrap(), &next.listener(&address(port)).unwrap())
+        };
+        let same_upstream =
+            |next: &Secured| Arc::ptr_eq(&first.upstream("app").unwrap(), &next.upstream("app").unwrap());
+        assert!(first.listener(&address(80)).is_none() && first.upstream("plain").is_none());
+
+        let next = first.renew(&model("connect_timeout = \"1s\"\n"), &tickets).unwrap();
+        assert!(same(&next, 441) && same(&next, 442) && same_upstream(&next));
+        write_pair(directory.path(), "two");
+        let next = first.renew(&model(""), &tickets).unwrap();
+        assert!(same(&next, 441) && !same(&next, 442) && same_upstream(&next));
+        write_pair(directory.path(), "ca");
+        assert!(!same_upstream(&first.renew(&model(""), &tickets).unwrap()));
+        let next = first.renew(&model("protocol = \"h2\"\n"), &tickets).unwrap();
+        assert!(!same_upstream(&next), "other protocols are asked for");
+    }
+}

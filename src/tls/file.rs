@@ -92,7 +92,7 @@ impl FileError {
         let file = self.file.display();
         match &self.fault {
             FileFault::Read(error) if error.kind() == io::ErrorKind::NotFound => {
-                "name a file that exists; relative paths start from the configuration's directory".to_owned()
+                format!("nothing is at {file}; relative paths start from the configuration's directory")
             }
             FileFault::Read(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 format!("let the gateway's user read it and enter its directories (namei -l {file} shows them)")
@@ -104,10 +104,14 @@ impl FileError {
             ),
             FileFault::DamagedPem => "copy it again, whole lines from -----BEGIN to -----END".to_owned(),
             FileFault::NoCertificate => "name the PEM file of the certificate and its chain, fullchain.pem".to_owned(),
-            FileFault::KeyForCertificate => "`cert` is the certificate and its chain, `key` the private key".to_owned(),
+            FileFault::KeyForCertificate => {
+                "name the file of the certificate here; the private key is `key`".to_owned()
+            }
             FileFault::RequestForCertificate => "name the file that the authority has sent back".to_owned(),
             FileFault::NoKey => "name the PEM file of the private key, privkey.pem".to_owned(),
-            FileFault::CertificateForKey => "`key` is the private key, `cert` the certificate".to_owned(),
+            FileFault::CertificateForKey => {
+                "name the file of the private key here; the certificate is `cert`".to_owned()
+            }
             FileFault::EncryptedKey => format!("write it without a passphrase: openssl pkey -in {file} -out plain.pem"),
             FileFault::UnusableKey => {
                 "use an RSA key of 2048 to 8192 bits, an ECDSA key on P-256, P-384 or P-521, or an Ed25519 key"

@@ -265,7 +265,7 @@ fn read_banner(child: &mut Child, directory: &Path) -> (Vec<SocketAddr>, SocketA
     while lines.read_line(&mut line).unwrap() > 0 {
         let mut words = line.split_whitespace();
         match (words.next(), words.next()) {
-            (Some("listening"), Some(url)) => addresses.push(url.split("://").nth(1).unwrap().parse().unwrap()),
+            (Some("listening"), Some(url)) => addresses.push(url.split_once("://").unwrap().1.parse().unwrap()),
             (Some("admin"), Some(url)) => {
                 admin = Some(url["http://".len()..].trim_end_matches("/metrics").parse().unwrap());
             }

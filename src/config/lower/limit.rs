@@ -164,6 +164,7 @@ fn key_remedy(error: &KeyError) -> String {
     match error {
         KeyError::Unknown(_, Some(near)) => format!("did you mean \"{near}\"?"),
         KeyError::Unknown(_, None) => KEY_SOURCES.to_owned(),
+        KeyError::Tls(_) => "of a client's certificate use \"tls:subject\" or \"tls:fingerprint\"".to_owned(),
         other => with_causes(other),
     }
 }

@@ -87,7 +87,7 @@ fn draft(
     let tls_node = reader.optional("tls");
     let tls = tls_node.as_ref().map(|node| tls::listener(node, reject.unwrap_or(false), files));
     let redirect_node = reader.optional("redirect_to_https");
-    let redirect = redirect_node.as_ref().map_or(Some(None), redirect);
+    let mut redirect = redirect_node.as_ref().map_or(Some(None), redirect);
     let tls = match (protocol, tls) {
         (Some(Protocol::Http), tls) => {
             // "false" is what a listener of plain HTTP does anyway.
@@ -111,6 +111,8 @@ fn draft(
     if let (Some(Protocol::Https), Some(Some(_)), Some(node)) = (protocol, &redirect, &redirect_node) {
         let help = "remove it, or put it in the listener of plain HTTP";
         node.on_key().error("`redirect_to_https` of a listener that speaks https already", help);
+        // Where it would lead is no matter then.
+        redirect = Some(None);
     }
     reader.done(&[]);
     Draft { address, protocol, tls, redirect: reject.and(redirect) }

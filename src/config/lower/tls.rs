@@ -210,7 +210,11 @@ fn judge(node: &Node<'_>, validity: Validity, certificates: Certificates) {
             "until then clients refuse it; see whether the machine's clock is right (date -u)",
         ),
         Standing::Expired => {
-            (format!("the certificate {text} has expired on {}", validity.until()), "renew it: clients refuse it")
+            let help = match certificates {
+                Certificates::Strict(_) => "renew it: `sluicegate run` starts with it, and clients refuse it",
+                Certificates::Lenient(_) | Certificates::Unread => "renew it: clients refuse it",
+            };
+            (format!("the certificate {text} has expired on {}", validity.until()), help)
         }
     };
     let finding = match certificates {

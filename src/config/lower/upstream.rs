@@ -7,7 +7,7 @@ use super::names::{Name, name};
 use super::{address, limit, tls};
 use crate::balance::Strategy;
 use crate::config::certificates::CertificateFiles;
-use crate::config::findings::Finding;
+use crate::config::findings::{Finding, quoted};
 use crate::config::model::{ServerAddress, ServerSpec, Upstream, UpstreamProtocol};
 use crate::config::reader::{Node, Reader};
 use crate::time::Span;
@@ -67,8 +67,7 @@ pub(super) fn lower(
         None => Some(CONNECT_TIMEOUT),
     };
     let protocol_node = reader.optional("protocol");
-    let words = [("http1", UpstreamProtocol::Http1), ("h2", UpstreamProtocol::H2)];
-    let protocol = protocol_node.as_ref().map_or(Some(UpstreamProtocol::Http1), |node| node.choice(&words, &[]));
+    let protocol = protocol_node.as_ref().map_or(Some(UpstreamProtocol::Http1), protocol);
     let tls_node = reader.optional("tls");
     let tls = tls_node.as_ref().map_or(Some(None), |node| tls::upstream(node, protocol, servers.as_deref(), files));
     if let Some(UpstreamProtocol::H2) = protocol {
@@ -91,6 +90,15 @@ pub(super) fn lower(
         })
     })();
     (name, upstream)
+}
+
+fn protocol(node: &Node<'_>) -> Option<UpstreamProtocol> {
+    if let Some(text @ ("http2" | "HTTP/2" | "http/2" | "HTTP2" | "h2c" | "grpc")) = node.as_text() {
+        // Nearer to "http1" by its letters.
+        node.error(format!("`protocol` cannot be {}", quoted(text)), "HTTP/2, as gRPC needs it, is \"h2\"");
+        return None;
+    }
+    node.choice(&[("http1", UpstreamProtocol::Http1), ("h2", UpstreamProtocol::H2)], &[])
 }
 
 /// Reports a setting that the servers inside this process do not have.
