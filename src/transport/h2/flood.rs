@@ -193,6 +193,57 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_is_counted_under_its_name() {
+        for (kind, what) in [
+            (0, "empty-frames"),
+            (2, "priorities"),
+            (3, "resets"),
+            (4, "settings"),
+            (6, "pings"),
+            (8, "window-updates"),
+            (9, "continuations"),
+            (5, "unknown-frames"),
+            (0xF0, "unknown-frames"),
+        ] {
+            let flood = Flood::new();
+            let most = (1..=3000).find(|_| {
+                flood.note(kind, 0, 0);
+                flood.spent().is_some()
+            });
+            assert_eq!(flood.spent(), Some(what));
+            assert!(Flood::KINDS.contains(&what));
+            assert_eq!(
+                most,
+                Some(match what {
+                    "resets" => 501,
+                    "window-updates" => 2001,
+                    _ => 1001,
+                }),
+                "{what}"
+            );
+        }
+        // What carries something, and what ends a stream, is no flood.
+        let flood = Flood::new();
+        for _ in 0..100_000 {
+            flood.note(0, 0, 1);
+            flood.note(0, 1, 0);
+            flood.note(1, 4, 10);
+        }
+        assert_eq!(flood.spent(), None);
+    }
+
+    #[test]
+    fn requests_pay_for_what_is_said_with_them() {
+        let flood = Flood::new();
+        for _ in 0..100_000 {
+            flood.note(1, 4, 10);
+            flood.note(2, 0, 5);
+            flood.note(6, 0, 8);
+        }
+        assert_eq!(flood.spent(), None);
+    }
+
+    #[test]
     fn time_and_answers_fill_the_stores_and_never_above_the_most() {
         let flood = Flood::new();
         let second = Span::from_secs(1);

@@ -20,6 +20,8 @@ mod flood;
 mod from_client;
 mod guard;
 mod inlet;
+#[cfg(test)]
+mod loopback;
 mod outlet;
 mod own_head;
 mod server;

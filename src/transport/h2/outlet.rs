@@ -166,3 +166,126 @@ impl Outlet {
 pub(super) fn body_of(framing: Framing) -> Body {
     Body::new(framing, Form::Content)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use http::Response;
+    use proptest::prelude::*;
+
+    use super::super::loopback::{exchange, run};
+    use super::*;
+
+    /// What a client reads: the content, the trailers, and whether the stream came to its end.
+    #[derive(Debug, Default, PartialEq)]
+    struct Read {
+        content: Vec<u8>,
+        trailers: Option<HeaderMap>,
+        has_ended: bool,
+    }
+
+    /// What a client with this window reads when these pieces of a body are written, each in two parts.
+    fn read(framing: Framing, pieces: &[(Vec<u8>, Vec<u8>)], window: u32) -> io::Result<Read> {
+        run(async {
+            let mut ends = exchange(window).await;
+            let send = ends.respond.send_response(Response::new(()), false).unwrap();
+            let writing = async move {
+                let mut body = body_of(framing);
+                let mut outlet = Outlet::new(send, false, None);
+                for (first, second) in pieces {
+                    outlet.put(Piece::read(&mut body, first, second)?);
+                    poll_fn(|cx| outlet.poll_flush(cx)).await?;
+                }
+                if !outlet.has_ended() {
+                    outlet.reset(h2::Reason::INTERNAL_ERROR);
+                }
+                Ok::<_, io::Error>(())
+            };
+            let reading = async {
+                // A reset takes back what is not written yet, the head too.
+                let Ok(response) = ends.response.await else { return Read::default() };
+                let mut recv = response.into_body();
+                let mut content = Vec::new();
+                while let Some(piece) = recv.data().await {
+                    let Ok(piece) = piece else { return Read { content, trailers: None, has_ended: false } };
+                    recv.flow_control().release_capacity(piece.len()).unwrap();
+                    content.extend_from_slice(&piece);
+                }
+                let trailers = recv.trailers().await.unwrap();
+                Read { content, trailers, has_ended: true }
+            };
+            let (read, written) = tokio::join!(reading, writing);
+            written.map(|()| read)
+        })
+    }
+
+    fn whole(content: &[u8]) -> Read {
+        Read { content: content.to_vec(), trailers: None, has_ended: true }
+    }
+
+    fn pieces(bytes: &[u8], cuts: &[usize]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let parts: Vec<&[u8]> = cuts.windows(2).map(|two| &bytes[two[0]..two[1]]).collect();
+        parts.chunks(2).map(|two| (two[0].to_vec(), two.get(1).map(|part| part.to_vec()).unwrap_or_default())).collect()
+    }
+
+    #[test]
+    fn a_length_ends_with_its_last_byte_and_chunks_with_their_trailers() {
+        assert_eq!(read(Framing::Length(5), &pieces(b"hello", &[2]), 65_535).unwrap(), whole(b"hello"));
+        let chunks = b"5\r\nhello\r\n1\r\n!\r\n0\r\nx-a: 1\r\nx-b: two words \r\n\r\n";
+        let read = read(Framing::Chunked, &pieces(chunks, &[]), 65_535).unwrap();
+        assert_eq!((read.content.as_slice(), read.has_ended), (&b"hello!"[..], true));
+        let trailers = read.trailers.unwrap();
+        assert_eq!(
+            (&trailers["x-a"], &trailers["x-b"], trailers.len()),
+            (&"1".parse().unwrap(), &"two words".parse().unwrap(), 2)
+        );
+    }
+
+    #[test]
+    fn what_is_not_complete_is_reset() {
+        for (framing, bytes) in [
+            (Framing::Length(6), &b"hello"[..]),
+            (Framing::Chunked, b"5\r\nhello\r\n"),
+            (Framing::Chunked, b"5\r\nhello\r\n0\r\nx-a: 1\r\n"),
+        ] {
+            assert!(!read(framing, &pieces(bytes, &[]), 65_535).unwrap().has_ended, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_body_is_an_error() {
+        let mut body = body_of(Framing::Chunked);
+        assert_eq!(Piece::read(&mut body, b"zz\r\n", b"").unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn however_it_is_cut_and_whatever_the_window_the_content_is_the_same(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..300), 0..8),
+            cuts in proptest::collection::vec(any::<usize>(), 0..12),
+            window in 1_u32..2000,
+            has_trailers: bool,
+        ) {
+            let content = chunks.concat();
+            let length = Framing::Length(content.len() as u64);
+            if !content.is_empty() {
+                prop_assert_eq!(read(length, &pieces(&content, &cuts), window).unwrap(), whole(&content));
+            }
+            let mut bytes: Vec<u8> = chunks
+                .iter()
+                .flat_map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat())
+                .collect();
+            bytes.extend_from_slice(if has_trailers { b"0\r\nx-sum: abc\r\n\r\n" } else { b"0\r\n\r\n" });
+            let read = read(Framing::Chunked, &pieces(&bytes, &cuts), window).unwrap();
+            prop_assert_eq!(read.content, content);
+            prop_assert!(read.has_ended);
+            prop_assert_eq!(read.trailers.is_some_and(|trailers| trailers["x-sum"] == "abc"), has_trailers);
+        }
+    }
+}

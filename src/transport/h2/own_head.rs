@@ -115,3 +115,89 @@ fn append(fields: &mut HeaderMap, name: &[u8], value: Bytes) -> io::Result<()> {
 fn broken() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a head of our own cannot be read")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::http1::HeadWriter;
+
+    fn pairs(head: &OwnHead) -> Vec<(String, Vec<u8>)> {
+        head.fields.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn a_request_is_its_parts_without_what_speaks_of_the_connection() {
+        let bytes = b"GET /a?b=c HTTP/1.1\r\nhost: h:1\r\nX-A:  1 \r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                      keep-alive: 5\r\nproxy-connection: x\r\nte: gzip\r\nx-empty:\r\nx-a: 2\r\n\r\nthe body";
+        let head = OwnHead::read(bytes).unwrap();
+        assert_eq!(head.length, bytes.len() - b"the body".len());
+        let (method, target) = head.method_and_target().unwrap();
+        assert_eq!((method, &*target), (&b"GET"[..], &b"/a?b=c"[..]));
+        assert_eq!((head.host.as_deref(), head.upgrade.as_deref()), (Some(&b"h:1"[..]), Some(&b"websocket"[..])));
+        assert_eq!(head.framing, Framing::None);
+        let expected = [("x-a", &b"1"[..]), ("x-a", b"2"), ("x-empty", b"")];
+        assert_eq!(pairs(&head), expected.map(|(name, value)| (name.to_owned(), value.to_vec())));
+    }
+
+    #[test]
+    fn the_framing_is_told_and_only_a_length_is_a_field_of_http_2() {
+        for (line, framing, is_kept) in [
+            ("content-length: 17", Framing::Length(17), true),
+            ("transfer-encoding: chunked", Framing::Chunked, false),
+            ("te: trailers", Framing::None, true),
+        ] {
+            let head = OwnHead::read(format!("HTTP/1.1 200 OK\r\n{line}\r\n\r\n").as_bytes()).unwrap();
+            assert_eq!((head.framing, head.fields.len()), (framing, usize::from(is_kept)), "{line}");
+            assert_eq!(head.status().unwrap(), 200);
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_is_an_error_and_no_panic() {
+        for bytes in
+            ["", "\r\n\r\n", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nx\r\n\r\n", "A\r\ncontent-length: x\r\n\r\n"]
+        {
+            assert!(OwnHead::read(bytes.as_bytes()).and_then(|head| head.status()).is_err(), "{bytes:?}");
+        }
+        for first in ["", "GET", "GET ", "GET /", "GET HTTP/1.1", " HTTP/1.1"] {
+            let head = OwnHead::read(format!("{first}\r\n\r\n").as_bytes());
+            assert!(head.is_err() || head.is_ok_and(|head| head.method_and_target().is_err()), "{first:?}");
+        }
+        assert!(OwnHead::read(b"HTTP/1.1 20\r\n\r\n").unwrap().status().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_writer_writes_is_read_back(
+            fields in proptest::collection::vec(("x-[a-z]{1,8}", "([!-~]([ -~]{0,20}[!-~])?)?"), 0..20),
+            body in proptest::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let mut bytes = Vec::new();
+            let mut writer = HeadWriter::response(&mut bytes, 207, b"");
+            for (name, value) in &fields {
+                writer.field(name.as_bytes(), value.as_bytes());
+            }
+            writer.end();
+            let length = bytes.len();
+            bytes.extend_from_slice(&body);
+            let head = OwnHead::read(&bytes).unwrap();
+            prop_assert_eq!((head.length, head.status().unwrap().as_u16()), (length, 207));
+            let mut read = pairs(&head);
+            let mut written: Vec<_> = fields.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
+            // Their order is kept within a name only.
+            read.sort_by(|one, other| one.0.cmp(&other.0));
+            written.sort_by(|one, other| one.0.cmp(&other.0));
+            prop_assert_eq!(read, written);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b':'), Just(b' '), any::<u8>()], 0..60)) {
+            if let Ok(head) = OwnHead::read(&bytes) {
+                let _ = (head.status(), head.method_and_target());
+            }
+            let _ = fields(&bytes);
+        }
+    }
+}

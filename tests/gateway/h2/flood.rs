@@ -327,6 +327,22 @@ fn a_slower_reset_of_requests_that_are_under_way_is_stopped_too() {
     assert_unharmed(&gateway, &before, "slow reset");
 }
 
+#[test]
+fn who_gives_up_one_request_in_three_is_no_flood() {
+    let (backend, _) = silent();
+    let gateway = front(&backend);
+    let mut raw = Raw::open(gateway.address());
+    for _ in 0..700 {
+        let given_up = raw.get("/slow");
+        assert_eq!(raw.ask("/local").0, 200);
+        assert_eq!(raw.ask("/local").0, 200);
+        raw.reset(given_up, 8);
+        raw.seen.clear();
+    }
+    assert_eq!(raw.ask("/local").0, 200);
+    gateway.wait_metric("sluicegate_http2_floods_total", &[], 0.0);
+}
+
 fn gateway_is_done(gateway: &Gateway, number: usize) -> bool {
     number > 450 && gateway.metric("sluicegate_http2_floods_total", &[]) > 0.5
 }

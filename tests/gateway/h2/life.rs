@@ -1,5 +1,6 @@
 //! How streams and connections end: by their client, by the server behind, by time, by the gateway's own end.
 
+use std::future::poll_fn;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use crate::support::{Backend, Gateway, alone, eventually};
 use crate::wire::{Wire, assert_took, front, ok, rules, settle, telling, wait_outcome};
 
 use super::frames::{CANCEL, DATA, END_HEADERS, END_STREAM, Ending, Frame, GOAWAY, NO_ERROR, PING, Raw, request};
+use super::peer::{ask, connect, open, request as polite, run};
 
 /// Takes whole requests and says nothing; the script ends when the gateway closes.
 fn silent() -> Backend {
@@ -72,6 +74,35 @@ fn a_cancel_in_the_middle_of_an_upload_aborts_it() {
         assert_took(gone, 0..2000);
         gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
     }
+}
+
+#[test]
+fn a_cancel_of_an_upload_that_its_server_does_not_take_aborts_it() {
+    let _alone = alone();
+    let backend = Backend::scripted(|wire, _| {
+        let _ = wire.head();
+        thread::sleep(Duration::from_secs(60));
+    });
+    let gateway = front(&backend);
+    run(async {
+        let sender = connect(gateway.address()).await;
+        let (_response, mut send) = open(&sender, polite("POST", "/up", &[]), false).await;
+        // Until no window opens any more: all sockets on the way are full, and nothing of the stream is read.
+        loop {
+            send.reserve_capacity(65_536);
+            let more = tokio::time::timeout(Duration::from_millis(500), poll_fn(|cx| send.poll_capacity(cx)));
+            let Ok(room) = more.await else { break };
+            send.send_data(vec![b'x'; room.unwrap().unwrap()].into(), false).unwrap();
+        }
+        let gone = Instant::now();
+        send.send_reset(h2::Reason::CANCEL);
+        while gateway.metric("sluicegate_requests_total", &["outcome=\"client-gone\""]) < 0.5 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_took(gone, 0..1500);
+        assert_eq!(ask(&sender, polite("GET", "/local", &[])).await.unwrap().status, 200);
+    });
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
 }
 
 #[test]
