@@ -10,7 +10,6 @@ use h2::client::{Builder, SendRequest};
 use http::uri::Scheme;
 
 use super::super::Stream;
-use super::flood::Flood;
 use super::guard::Guard;
 use super::to_server::ToServer;
 use super::{CONNECTION_WINDOW, SEND_BUFFER, STREAM_WINDOW, io_error};
@@ -47,8 +46,7 @@ impl Drop for Place {
 
 /// Begins HTTP/2 over `stream`, by prior knowledge or because ALPN has said so. Frames move in a task of the runtime's own.
 pub async fn open_channel(stream: Stream, is_tls: bool) -> io::Result<Channel> {
-    let flood = Flood::new();
-    let guard = Guard::new(stream, Vec::new(), 0, Rc::clone(&flood));
+    let guard = Guard::of_server(stream);
     let (request, connection) = Builder::new()
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

@@ -30,16 +30,22 @@ pub struct Guard {
     /// What was read before anybody knew that it is HTTP/2.
     ahead: Vec<u8>,
     ahead_at: usize,
-    flood: Rc<Flood>,
-    frames: Frames,
+    /// What a client may say that is neither request nor data.
+    flood: Option<(Rc<Flood>, Frames)>,
     farewell: Rc<Farewell>,
     lingered: usize,
 }
 
 impl Guard {
-    /// `preface`: how many bytes come first that are no frame.
-    pub(super) fn new(stream: Stream, ahead: Vec<u8>, preface: usize, flood: Rc<Flood>) -> Self {
-        Self { stream, ahead, ahead_at: 0, flood, frames: Frames::new(preface), farewell: Rc::default(), lingered: 0 }
+    /// Below a client's connection, of which `ahead` was read already. `preface`: how many bytes come first that are no
+    /// frame.
+    pub(super) fn of_client(stream: Stream, ahead: Vec<u8>, preface: usize, flood: Rc<Flood>) -> Self {
+        Self { ahead, flood: Some((flood, Frames::new(preface))), ..Self::of_server(stream) }
+    }
+
+    /// Below a connection to a server. Its operator chose it: it may say what it likes, as far as `h2` bears it.
+    pub(super) fn of_server(stream: Stream) -> Self {
+        Self { stream, ahead: Vec::new(), ahead_at: 0, flood: None, farewell: Rc::default(), lingered: 0 }
     }
 
     /// What is known of its end.
@@ -60,7 +66,7 @@ impl Guard {
 impl AsyncRead for Guard {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.flood.spent().is_some() {
+        if this.flood.as_ref().is_some_and(|(flood, _)| flood.spent().is_some()) {
             // Nothing more is read. Whoever owns the connection looks at it after each turn, and ends it.
             return Poll::Pending;
         }
@@ -77,8 +83,9 @@ impl AsyncRead for Guard {
         } else {
             ready!(this.poll_read_stream(cx, room))?;
         }
-        let Self { frames, flood, .. } = this;
-        frames.read(&room.filled()[before..], flood);
+        if let Some((flood, frames)) = &mut this.flood {
+            frames.read(&room.filled()[before..], flood);
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -99,7 +99,7 @@ impl Accepting {
     /// A connection over `stream`, of which `ahead` was read already.
     pub fn new(stream: Stream, ahead: Vec<u8>, bounds: Bounds) -> Self {
         let flood = Flood::new();
-        let guard = Guard::new(stream, ahead, PREFACE.len(), Rc::clone(&flood));
+        let guard = Guard::of_client(stream, ahead, PREFACE.len(), Rc::clone(&flood));
         let farewell = guard.farewell();
         let handshake = Builder::new()
             .initial_window_size(STREAM_WINDOW)

@@ -72,6 +72,10 @@ impl ToServer {
             let opened = self.open(cx, first, second);
             // Until it is open, nothing has reached the server.
             self.has_failed = matches!(opened, Poll::Ready(Err(_)));
+            if opened.is_ready() {
+                // Whoever has tried to read before there was a request was told to wait for nothing.
+                cx.waker().wake_by_ref();
+            }
             return opened.map_ok(|()| first.len() + second.len());
         };
         ready!(outlet.poll_flush(cx))?;
