@@ -2,8 +2,9 @@
 //!
 //! # The walk of one request
 //!
-//! 1. [`proxy`] accepts a connection on one worker; while nothing comes it holds no buffer. [`http1`] finds the end of
-//!    the request's head. The clock and the current snapshot are read once, and [`http1`] reads the head where it lies.
+//! 1. [`proxy`] accepts a connection on one worker; while nothing comes it holds no buffer. [`transport`] shakes hands if
+//!    it is one of TLS, and gives each stream of HTTP/2 as a connection of HTTP/1 that carries one request. [`http1`] finds
+//!    the end of the request's head. The clock and the current snapshot are read once, and [`http1`] reads the head where it lies.
 //!    What it refuses is answered, and the connection closes.
 //! 2. [`admission`] runs client → route → key → [`limiter`]: one synchronous call, no I/O, no await. It says `Refused`,
 //!    `Waiting` or `Admitted`, a value that only it can make.
