@@ -79,7 +79,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 }
                 Arrived::Head(head_bytes) => head_bytes,
                 Arrived::NotYet => continue,
-                Arrived::Nothing => return,
+                Arrived::Nothing => return client.stream.say_goodbye().await,
                 Arrived::Fault(_) | Arrived::Late => 0,
             };
             is_first = false;

@@ -95,7 +95,10 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
         text.push(b':');
         text.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
     }
-    text.extend_from_slice(request.path_bytes());
+    // What is about the server as a whole has no path (RFC 9112, 3.3).
+    if request.path_bytes() != b"*" {
+        text.extend_from_slice(request.path_bytes());
+    }
     if let Some(query) = request.query_bytes() {
         text.push(b'?');
         text.extend_from_slice(query);

@@ -8,6 +8,7 @@ use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::roots::Roots;
+use super::vouched::Vouched;
 use super::{TlsError, provider};
 
 /// How an upstream is spoken to over TLS.
@@ -48,7 +49,7 @@ pub fn upstream(settings: &UpstreamSettings) -> Result<UpstreamTls, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Library)?;
     let builder = match &settings.roots {
-        Some(roots) => builder.with_root_certificates(Arc::clone(roots.store())),
+        Some(roots) => builder.dangerous().with_custom_certificate_verifier(Arc::new(Vouched::new(roots)?)),
         None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)),
     };
     let mut config = builder.with_no_client_auth();

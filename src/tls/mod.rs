@@ -15,12 +15,14 @@ mod client;
 mod file;
 mod identity;
 mod peer;
+mod rejection;
 mod roots;
 mod server;
 #[cfg(test)]
 mod tests;
 mod tickets;
 mod validity;
+mod vouched;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ pub use client::{Alpn, UpstreamSettings, UpstreamTls, is_server_name, upstream};
 pub use file::{FileError, FileFault, MAX_FILE_BYTES};
 pub use identity::{Chain, Identity, PrivateKey};
 pub use peer::PeerCertificate;
+pub use rejection::Rejection;
 pub use roots::Roots;
 pub use server::{ClientCertificates, MinVersion, ServerSettings, server};
 pub use tickets::Tickets;

@@ -12,6 +12,8 @@ use super::{digest, identity};
 #[derive(Clone)]
 pub struct Roots {
     store: Arc<RootCertStore>,
+    /// The certificates of the file themselves; none of the machine's, where nobody has named one of them.
+    named: Arc<[CertificateDer<'static>]>,
     digest: [u8; 32],
 }
 
@@ -24,7 +26,9 @@ impl Roots {
         for (index, certificate) in certificates.iter().enumerate() {
             store.add(certificate.clone()).map_err(|_| fault(FileFault::NotX509(index + 1)))?;
         }
-        Ok(Self::of(store, &certificates))
+        let named: Arc<[_]> = certificates.into();
+        let digest = digest_of(&named);
+        Ok(Self { store: Arc::new(store), named, digest })
     }
 
     /// Those of this machine. What cannot be read among them is left out, as browsers do.
@@ -35,7 +39,7 @@ impl Roots {
         if store.is_empty() {
             return Err(FileError { file: PathBuf::from("system roots"), fault: FileFault::NoSystemRoots });
         }
-        Ok(Self::of(store, &found.certs))
+        Ok(Self { store: Arc::new(store), named: Arc::default(), digest: digest_of(&found.certs) })
     }
 
     /// SHA-256 over the certificates.
@@ -47,8 +51,8 @@ impl Roots {
         &self.store
     }
 
-    fn of(store: RootCertStore, certificates: &[CertificateDer<'_>]) -> Self {
-        Self { store: Arc::new(store), digest: digest(certificates.iter().map(|certificate| &**certificate)) }
+    pub(super) fn named(&self) -> &Arc<[CertificateDer<'static>]> {
+        &self.named
     }
 }
 
@@ -62,4 +66,8 @@ impl fmt::Debug for Roots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Roots({})", self.store.len())
     }
+}
+
+fn digest_of(certificates: &[CertificateDer<'_>]) -> [u8; 32] {
+    digest(certificates.iter().map(|certificate| &**certificate))
 }

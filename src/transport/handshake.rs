@@ -5,12 +5,16 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::{Socket, Stream};
-use crate::tls::{PeerCertificate, UpstreamTls};
+use crate::tls::{PeerCertificate, Rejection, UpstreamTls};
+
+/// The type of a TLS record that tells of an error (RFC 8446, 5.1).
+const ALERT_RECORD: u8 = 21;
 
 /// What ALPN calls HTTP/2 (RFC 9113, 3.1).
 const H2: &[u8] = b"h2";
@@ -39,8 +43,14 @@ pub enum HandshakeError {
     PlainHttp(TcpStream),
     /// The other side went away, or its socket failed.
     Io(io::Error),
-    /// It broke off, or could not be agreed with.
+    /// The client broke off, or could not be agreed with.
     Tls(rustls::Error),
+    /// The same of a server.
+    Server(Rejection),
+    /// The server closed the connection.
+    ServerGone,
+    /// The server speaks something else.
+    NotTls,
     /// The server does not speak the protocol that it is configured to.
     Protocol,
     /// The host of the server's address is no name that a certificate could have.
@@ -53,6 +63,9 @@ impl fmt::Display for HandshakeError {
             Self::PlainHttp(_) => write!(f, "plain HTTP on a port of TLS"),
             Self::Io(error) => write!(f, "the connection failed in the handshake: {error}"),
             Self::Tls(error) => write!(f, "{error}"),
+            Self::Server(rejection) => write!(f, "{rejection}"),
+            Self::ServerGone => write!(f, "the server closed the connection"),
+            Self::NotTls => write!(f, "the server does not speak TLS on this port"),
             Self::Protocol => write!(f, "the server does not speak HTTP/2 over TLS (ALPN h2)"),
             Self::Name => write!(f, "the server's host is no name that a certificate could have; set server_name"),
         }
@@ -97,7 +110,22 @@ pub async fn connect(socket: TcpStream, tls: &UpstreamTls, host: &str, h2: bool)
         (None, Err(_)) => ServerName::try_from(host.to_owned()).map_err(|_| HandshakeError::Name)?,
     };
     let connector = TlsConnector::from(Arc::clone(&tls.config));
-    let stream = connector.connect(name, Socket::new(socket)).await?;
+    let stream = match connector.connect(name, Socket::new(socket)).into_fallible().await {
+        Ok(stream) => stream,
+        Err((_, socket)) if socket.first_other_byte().is_some_and(|byte| byte != ALERT_RECORD) => {
+            return Err(HandshakeError::NotTls);
+        }
+        Err((error, _)) => {
+            return Err(match error.into() {
+                HandshakeError::Tls(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) if h2 => {
+                    HandshakeError::Protocol
+                }
+                HandshakeError::Tls(error) => HandshakeError::Server(Rejection(error)),
+                HandshakeError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => HandshakeError::ServerGone,
+                other => other,
+            });
+        }
+    };
     if h2 && stream.get_ref().1.alpn_protocol() != Some(H2) {
         return Err(HandshakeError::Protocol);
     }

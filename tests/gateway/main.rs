@@ -38,6 +38,7 @@ mod stopped;
 mod support;
 mod targets;
 mod timeouts;
+mod tls;
 mod upgrades;
 mod waiting;
 mod websocket;

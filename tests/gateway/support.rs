@@ -389,7 +389,7 @@ fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
     }
 }
 
-fn read_head(reader: &mut impl BufRead) -> io::Result<(String, Vec<(String, String)>)> {
+pub fn read_head(reader: &mut impl BufRead) -> io::Result<(String, Vec<(String, String)>)> {
     let first = read_line(reader)?;
     let mut headers = Vec::new();
     loop {
@@ -402,7 +402,7 @@ fn read_head(reader: &mut impl BufRead) -> io::Result<(String, Vec<(String, Stri
     }
 }
 
-fn read_body(reader: &mut impl BufRead, headers: &[(String, String)], until_close: bool) -> io::Result<Vec<u8>> {
+pub fn read_body(reader: &mut impl BufRead, headers: &[(String, String)], until_close: bool) -> io::Result<Vec<u8>> {
     let value = |name| headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
     let mut body = Vec::new();
     if value("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
@@ -428,7 +428,7 @@ fn read_body(reader: &mut impl BufRead, headers: &[(String, String)], until_clos
     Ok(body)
 }
 
-fn read_answer(reader: &mut impl BufRead, headless: bool) -> io::Result<Answer> {
+pub fn read_answer(reader: &mut impl BufRead, headless: bool) -> io::Result<Answer> {
     loop {
         let (first, headers) = read_head(reader)?;
         let status: u16 = first.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(cut)?;

@@ -1,0 +1,9 @@
+//! TLS over real sockets: clients and servers of rustls, in blocking code, with certificates of the tests' own.
+
+mod accepting;
+mod clients;
+mod life;
+mod peer;
+mod redirect;
+mod renewal;
+mod upstream;
