@@ -17,6 +17,8 @@ pub enum Broken {
         /// Whether it had taken a byte of the request.
         written: bool,
     },
+    /// The server has not even looked at the request (RFC 9113, 8.7).
+    Unread,
     /// The server's connection failed in the middle of its answer.
     Upstream(io::Error),
     /// The server's answer is not acceptable.
@@ -60,6 +62,7 @@ impl fmt::Display for Broken {
             Self::Unreachable(Some(error)) => write!(f, "{error}"),
             Self::Unreachable(None) => write!(f, "the upstream has no server"),
             Self::Silent { .. } => write!(f, "the server closed the connection without an answer"),
+            Self::Unread => write!(f, "the server refused the stream, unread, and another one"),
             Self::Upstream(error) => write!(f, "the server broke its answer off: {error}"),
             Self::Response(fault) => write!(f, "the server's answer is refused ({}): {fault}", fault.reason()),
             Self::Unasked => write!(f, "the server answered 101 for a protocol that nobody asked for"),

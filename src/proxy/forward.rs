@@ -16,7 +16,7 @@ use super::watch::poll_gone;
 use super::worker::View;
 use crate::admission::Admitted;
 use crate::balance::Facts;
-use crate::http1::{Framing, HeadWriter, Version};
+use crate::http1::{Fault, Framing, HeadWriter, Version};
 use crate::time::Tick;
 use crate::upstream::{ConnectError, Leased, Server};
 
@@ -36,6 +36,7 @@ pub async fn forward(
     let view = Rc::clone(&exchange.view);
     let bounds = bounds(exchange, admitted);
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
+    let mut was_unread = false;
     loop {
         let (server, mut lease) = match pick.reuse(exchange) {
             Some(kept) => kept,
@@ -47,7 +48,12 @@ pub async fn forward(
         }
         // For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier
         // attempt parts may be gone.
-        write_request(exchange, admitted, lease.stream().is_single_use());
+        let to_h2 = lease.stream().is_single_use();
+        if to_h2 && exchange.request().authority().is_none_or(str::is_empty) {
+            // It has nothing to say it by (RFC 9113, 8.3.1).
+            return Err(Broken::Request(Fault::HostMissing));
+        }
+        write_request(exchange, admitted, to_h2);
         let is_whole = exchange.scratch.upload.is_complete();
         exchange.story.attempts += 1;
         let is_at_once = lease.is_reused() && !admitted.waited() && pick.excluded.is_empty();
@@ -67,7 +73,22 @@ pub async fn forward(
                 exchange.scratch.head_end.reset();
                 pick.again_freshly(server);
             }
-            Err(broken) => return Err(broken),
+            // Whatever its method is, and however the stream was come by; once.
+            Err(Broken::Unread) if is_whole && !was_unread => {
+                was_unread = true;
+                if let Some(meters) = view.meters.upstream(upstream) {
+                    meters.stale.inc();
+                }
+                exchange.scratch.outbound.clear();
+                exchange.scratch.head_end.reset();
+                pick.again(server);
+            }
+            Err(broken) => {
+                if let Broken::Late(Late::Deadline | Late::UpstreamReads | Late::UpstreamSends) = broken {
+                    lease.stream().distrust();
+                }
+                return Err(broken);
+            }
         }
     }
 }
@@ -148,6 +169,11 @@ impl<'v> Pick<'v> {
             again: None,
             fresh_only: false,
         }
+    }
+
+    /// The same server once more.
+    fn again(&mut self, server: usize) {
+        self.again = Some(server);
     }
 
     /// The same server once more, over a new connection.

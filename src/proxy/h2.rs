@@ -15,7 +15,7 @@ use super::exchange::Exchange;
 use super::h1;
 use super::scratch::Scratch;
 use super::worker::Worker;
-use crate::http1::Fault;
+use crate::http1::{Fault, MAX_FIELDS};
 use crate::time::{Span, Tick};
 use crate::transport::{Accepting, Bounds, Incoming, Stream, websocket_key};
 
@@ -40,7 +40,8 @@ enum Phase {
 /// Serves one connection until it ends. `ahead`: what was read of it already.
 pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connection: &Rc<Connection>) {
     let limits = worker.head_limits();
-    let list = limits.max_bytes.saturating_add(FIELD_OVERHEAD * limits.max_fields);
+    // More than is allowed, so that what is too much is refused here and told as in HTTP/1, and not by `h2` in silence.
+    let list = limits.max_bytes.saturating_mul(2).saturating_add(FIELD_OVERHEAD * MAX_FIELDS);
     let bounds = Bounds { max_streams: worker.max_streams(), max_header_list: u32::try_from(list).unwrap_or(u32::MAX) };
     let mut accepting = Accepting::new(stream, ahead, bounds);
     let now = worker.clock.now();

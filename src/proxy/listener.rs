@@ -20,6 +20,7 @@ use super::meters::Handshook;
 use super::throttle::Throttle;
 use super::worker::{ConnectionGuard, Worker};
 use super::{h1, h2};
+use crate::time::Tick;
 use crate::transport::{self, Accepted, HandshakeError, Stream};
 
 /// Length of the kernel's queue of connections that nobody has accepted yet.
@@ -168,50 +169,62 @@ async fn shake_hands(
     tls: Arc<rustls::ServerConfig>,
     peer: SocketAddr,
 ) -> Option<Accepted> {
-    let Some(_place) = worker.enter_handshake() else {
-        worker.connections.handshook(Handshook::TooMany);
-        drop(stream.set_zero_linger());
-        return None;
-    };
     let alarm = Rc::<Alarm>::default();
     let due = worker.clock.now() + worker.handshake_timeout();
-    worker.alarms.set(&alarm, due);
-    let mut handshake = pin!(transport::accept(stream, tls));
-    let ended = poll_fn(|cx| {
-        alarm.wakes(cx);
-        if let Poll::Ready(ended) = handshake.as_mut().poll(cx) {
-            return Poll::Ready(Some(ended));
+    // Its place is taken with its first byte: whoever says nothing takes none from those who do.
+    let spoken = in_time(worker, &alarm, due, poll_fn(|cx| stream.poll_read_ready(cx).map(drop))).await;
+    let (place, ended) = match spoken.map(|()| worker.enter_handshake()) {
+        None => (None, None),
+        Some(None) => {
+            worker.alarms.cancel(&alarm);
+            worker.connections.handshook(Handshook::TooMany);
+            drop(stream.set_zero_linger());
+            return None;
         }
-        if alarm.has_rung() && worker.alarms.recently() >= due {
-            return Poll::Ready(None);
-        }
-        worker.alarms.set(&alarm, due);
-        Poll::Pending
-    })
-    .await;
+        Some(place) => (place, in_time(worker, &alarm, due, transport::accept(stream, tls)).await),
+    };
+    drop(place);
     worker.alarms.cancel(&alarm);
-    let result = match &ended {
+    worker.connections.handshook(match &ended {
         Some(Ok(accepted)) if accepted.resumed => Handshook::Resumed,
         Some(Ok(_)) => Handshook::Full,
         Some(Err(HandshakeError::PlainHttp(_))) => Handshook::PlainHttp,
         Some(Err(HandshakeError::Io(_))) => Handshook::ClientGone,
         Some(Err(_)) => Handshook::Failed,
         None => Handshook::Timeout,
-    };
-    worker.connections.handshook(result);
+    });
     match ended? {
-        Ok(accepted) => Some(accepted),
+        Ok(accepted) => return Some(accepted),
         Err(HandshakeError::PlainHttp(socket)) => {
             // It fits into the empty buffer of a socket: no need to wait.
             let _ = socket.try_write(transport::NOT_TLS);
             h1::linger_on(worker, peer, socket).await;
-            None
         }
-        Err(error) => {
-            tracing::debug!(%error, "a TLS handshake failed");
-            None
+        Err(HandshakeError::Refused(error, socket)) => {
+            tracing::debug!(%peer, %error, "a TLS handshake failed");
+            // What the client has sent ahead would make the kernel take the alert back.
+            h1::linger_on(worker, peer, socket).await;
         }
+        Err(error) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
     }
+    None
+}
+
+/// What `work` ends in, if it ends before `due`.
+async fn in_time<T>(worker: &Worker, alarm: &Rc<Alarm>, due: Tick, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        alarm.wakes(cx);
+        if let Poll::Ready(ended) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(ended));
+        }
+        if alarm.has_rung() && worker.alarms.recently() >= due {
+            return Poll::Ready(None);
+        }
+        worker.alarms.set(alarm, due);
+        Poll::Pending
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -311,7 +311,7 @@ fn count_refused<'v>(
 pub fn give_up(exchange: &mut Exchange, broken: &Broken, begun: bool) {
     let (outcome, status, detail): (_, _, &str) = match broken {
         Broken::Unreachable(_) => (Outcome::UpstreamError, 502, "No server of the upstream can be reached."),
-        Broken::Silent { .. } | Broken::Upstream(_) | Broken::Unasked => {
+        Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) | Broken::Unasked => {
             (Outcome::UpstreamError, 502, "The upstream broke the exchange off.")
         }
         Broken::Response(_) => (Outcome::UpstreamError, 502, "The upstream's answer is not valid."),
@@ -364,7 +364,11 @@ pub fn give_up(exchange: &mut Exchange, broken: &Broken, begun: bool) {
 /// Whether the client's connection can still be used after this.
 pub fn is_clean_after(broken: &Broken) -> bool {
     match broken {
-        Broken::Unreachable(_) | Broken::Silent { .. } | Broken::Upstream(_) | Broken::Late(Late::Deadline) => true,
+        Broken::Unreachable(_)
+        | Broken::Silent { .. }
+        | Broken::Unread
+        | Broken::Upstream(_)
+        | Broken::Late(Late::Deadline) => true,
         // An answer that could be understood in two ways is a doubt about everybody who takes part.
         Broken::Response(_)
         | Broken::Unasked

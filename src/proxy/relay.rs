@@ -250,10 +250,7 @@ impl<'r> Relay<'r> {
                 self.is_drained = size < outbound.room().len() && self.upstream.stream().tells_by_short_reads();
                 outbound.advance(size);
             }
-            // It has not even looked at the request (RFC 9113, 8.7).
-            Err(error) if error.kind() == UNPROCESSED && !self.answered => {
-                return Err(Broken::Silent { written: false });
-            }
+            Err(error) if error.kind() == UNPROCESSED && !self.answered => return Err(Broken::Unread),
             Err(_) if self.phase == Phase::Head && !self.answered => return Err(self.silent()),
             Err(error) => return Err(Broken::Upstream(error)),
         }

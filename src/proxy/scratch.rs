@@ -82,6 +82,7 @@ impl Scratch {
         self.to_client.clear();
         let buffers = self.inbound.capacity().max(self.outbound.capacity());
         let made = self.to_upstream.capacity().max(self.to_client.capacity()).max(self.reply.body.capacity());
+        let made = made.max(self.text.capacity()).max(self.detail.capacity());
         let smallest = self.inbound.capacity().min(self.outbound.capacity());
         smallest == BUFFER_BYTES && buffers == BUFFER_BYTES && made <= MAX_KEPT_BYTES
     }

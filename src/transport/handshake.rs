@@ -43,8 +43,10 @@ pub enum HandshakeError {
     PlainHttp(TcpStream),
     /// The other side went away, or its socket failed.
     Io(io::Error),
-    /// The client broke off, or could not be agreed with.
+    /// It could not be agreed on.
     Tls(rustls::Error),
+    /// The same with a client, which was told why and may not have read it yet.
+    Refused(rustls::Error, TcpStream),
     /// The same of a server.
     Server(Rejection),
     /// The server closed the connection.
@@ -62,7 +64,7 @@ impl fmt::Display for HandshakeError {
         match self {
             Self::PlainHttp(_) => write!(f, "plain HTTP on a port of TLS"),
             Self::Io(error) => write!(f, "the connection failed in the handshake: {error}"),
-            Self::Tls(error) => write!(f, "{error}"),
+            Self::Tls(error) | Self::Refused(error, _) => write!(f, "{error}"),
             Self::Server(rejection) => write!(f, "{rejection}"),
             Self::ServerGone => write!(f, "the server closed the connection"),
             Self::NotTls => write!(f, "the server does not speak TLS on this port"),
@@ -98,7 +100,10 @@ pub async fn accept(socket: TcpStream, config: Arc<rustls::ServerConfig>) -> Res
         Err((_, socket)) if socket.first_other_byte().is_some_and(|byte| byte.is_ascii_uppercase()) => {
             Err(HandshakeError::PlainHttp(socket.into_tcp()))
         }
-        Err((error, _)) => Err(error.into()),
+        Err((error, socket)) => Err(match error.into() {
+            HandshakeError::Tls(error) => HandshakeError::Refused(error, socket.into_tcp()),
+            other => other,
+        }),
     }
 }
 

@@ -161,6 +161,14 @@ impl Stream {
         matches!(polled, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
+    /// The peer took too long. If it has said nothing at all meanwhile, what else shares its connection shall not wait for
+    /// it too.
+    pub fn distrust(&self) {
+        if let Self::ToServer(stream) = self {
+            stream.distrust();
+        }
+    }
+
     /// Tells the peer that what it got is not complete, where an orderly end could be taken for one: a reset.
     pub fn abort(&mut self) {
         match self {

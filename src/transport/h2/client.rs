@@ -1,21 +1,28 @@
 //! The HTTP/2 connection to a server.
 
 use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use http::uri::Scheme;
+use tokio::sync::Notify;
 
 use super::super::Stream;
 use super::guard::Guard;
 use super::to_server::ToServer;
-use super::{CONNECTION_WINDOW, SEND_BUFFER, STREAM_WINDOW, io_error};
+use super::{SEND_BUFFER, STREAM_WINDOW, io_error};
 
-/// Streams that are opened before the server has said how many it allows.
-const FIRST_STREAMS: usize = 100;
+/// Stands for the number of streams that a server allows, before it has said how many.
+const UNTOLD: usize = 0x7FED_CBA9;
+/// Streams of one connection at most, whatever the server allows: as many as there is room for in its window.
+const MAX_STREAMS: usize = 100;
+/// Room for the data of all streams together: slow readers of some of them shall not stop the others.
+const WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
 /// The most fields of a response, in bytes with 32 more for each. What is too much for the gateway is refused later, by
 /// the bounds that the configuration has.
 const MAX_HEADER_LIST: u32 = 1024 * 1024;
@@ -32,39 +39,72 @@ pub struct Channel {
 struct ChannelState {
     streams: Cell<usize>,
     is_closed: Cell<bool>,
+    /// Whether the server has said what it allows.
+    is_settled: Cell<bool>,
+    settled: Notify,
+    /// Bytes that came.
+    heard: Rc<Cell<u64>>,
 }
 
 /// One of the streams of a connection, counted for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Place(Rc<ChannelState>);
+pub(super) struct Place {
+    state: Rc<ChannelState>,
+    /// What had come when it was opened.
+    heard: u64,
+}
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.streams.set(self.0.streams.get().saturating_sub(1));
+impl Place {
+    /// If nothing has come since it was opened, nothing more is sent over its connection: the server may have gone
+    /// without a word.
+    pub(super) fn distrust(&self) {
+        if self.state.heard.get() == self.heard {
+            self.state.is_closed.set(true);
+        }
     }
 }
 
-/// Begins HTTP/2 over `stream`, by prior knowledge or because ALPN has said so. Frames move in a task of the runtime's own.
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.state.streams.set(self.state.streams.get().saturating_sub(1));
+    }
+}
+
+/// Begins HTTP/2 over `stream`, by prior knowledge or because ALPN has said so, and waits until the server has said what it
+/// allows: how many streams, and tunnels or not. Frames move in a task of the runtime's own.
 pub async fn open_channel(stream: Stream, is_tls: bool) -> io::Result<Channel> {
     let guard = Guard::of_server(stream);
-    let (request, connection) = Builder::new()
+    let state = Rc::new(ChannelState { heard: guard.heard(), ..ChannelState::default() });
+    let (request, mut connection) = Builder::new()
         .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_connection_window_size(WINDOW)
         .max_send_buffer_size(SEND_BUFFER)
         .max_header_list_size(MAX_HEADER_LIST)
-        .initial_max_send_streams(FIRST_STREAMS)
+        .initial_max_send_streams(UNTOLD)
         .enable_push(false)
         .handshake(guard)
         .await
         .map_err(io_error)?;
-    let state = Rc::<ChannelState>::default();
-    let closed = Rc::clone(&state);
+    let driven = Rc::clone(&state);
     tokio::task::spawn_local(async move {
-        if let Err(error) = connection.await {
+        let ended = poll_fn(|cx| {
+            let polled = Pin::new(&mut connection).poll(cx);
+            let is_told = connection.max_concurrent_send_streams() != UNTOLD;
+            if !driven.is_settled.get() && (is_told || polled.is_ready()) {
+                driven.is_settled.set(is_told);
+                driven.settled.notify_one();
+            }
+            polled
+        });
+        if let Err(error) = ended.await {
             tracing::debug!(%error, "an HTTP/2 connection to a server ended");
         }
-        closed.is_closed.set(true);
+        driven.is_closed.set(true);
     });
+    state.settled.notified().await;
+    if !state.is_settled.get() {
+        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server closed the connection at once"));
+    }
     Ok(Channel { request, scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP }, state })
 }
 
@@ -85,12 +125,14 @@ impl Channel {
         if matches!(ready, Poll::Ready(Err(_))) {
             self.state.is_closed.set(true);
         }
-        ready.is_ready() && !self.is_closed() && self.streams() < self.request.current_max_send_streams()
+        let most = self.request.current_max_send_streams().min(MAX_STREAMS);
+        ready.is_ready() && !self.is_closed() && self.streams() < most
     }
 
     /// A stream that its first head opens.
     pub fn open(&self) -> ToServer {
         self.state.streams.set(self.streams() + 1);
-        ToServer::new(self.request.clone(), self.scheme.clone(), Place(Rc::clone(&self.state)))
+        let place = Place { state: Rc::clone(&self.state), heard: self.state.heard.get() };
+        ToServer::new(self.request.clone(), self.scheme.clone(), place)
     }
 }

@@ -32,6 +32,8 @@ pub struct Guard {
     ahead_at: usize,
     /// What a client may say that is neither request nor data.
     flood: Option<(Rc<Flood>, Frames)>,
+    /// Bytes that came.
+    heard: Rc<Cell<u64>>,
     farewell: Rc<Farewell>,
     lingered: usize,
 }
@@ -45,7 +47,20 @@ impl Guard {
 
     /// Below a connection to a server. Its operator chose it: it may say what it likes, as far as `h2` bears it.
     pub(super) fn of_server(stream: Stream) -> Self {
-        Self { stream, ahead: Vec::new(), ahead_at: 0, flood: None, farewell: Rc::default(), lingered: 0 }
+        Self {
+            stream,
+            ahead: Vec::new(),
+            ahead_at: 0,
+            flood: None,
+            heard: Rc::default(),
+            farewell: Rc::default(),
+            lingered: 0,
+        }
+    }
+
+    /// How many bytes have come, for whoever waits for a sign of life.
+    pub(super) fn heard(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.heard)
     }
 
     /// What is known of its end.
@@ -83,6 +98,7 @@ impl AsyncRead for Guard {
         } else {
             ready!(this.poll_read_stream(cx, room))?;
         }
+        this.heard.set(this.heard.get() + (room.filled().len() - before) as u64);
         if let Some((flood, frames)) = &mut this.flood {
             frames.read(&room.filled()[before..], flood);
         }

@@ -44,7 +44,7 @@ pub const UNPROCESSED: io::ErrorKind = io::ErrorKind::ConnectionRefused;
 
 /// Room for a stream's data in each direction, in bytes: what is under way to us of a request's body.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same for all streams of a connection together. A few stalled ones leave room for the others.
+/// The same for all streams of a client's connection together. A few stalled ones leave room for the others.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// What of a stream may lie ready to be written.
 const SEND_BUFFER: usize = 64 * 1024;

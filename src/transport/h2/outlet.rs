@@ -12,8 +12,9 @@ use super::flood::Flood;
 use super::{io_error, own_head};
 use crate::http1::{Body, Form, Framing};
 
-/// Bytes of data that are worth window updates although there was no window for more.
-const LEAST_CREDITED: usize = 1024;
+/// Bytes of data that are worth window updates although there was no window for more: what a hundred streams have each of
+/// a small window that they share.
+const LEAST_CREDITED: usize = 128;
 
 /// How a stream is to end, as far as that is known.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::ext::Protocol;
@@ -26,6 +27,12 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How many streams of a connection may have been reset before anybody has looked at them.
 const RESET_UNSEEN: usize = 64;
+
+/// How many streams that we have reset are remembered, and how long. What still comes on one is nobody's fault: a client
+/// whose uploads are refused has sent it before it knew. On one that is forgotten it is an error, of which `h2` bears
+/// 1,024 in the life of a connection.
+const RESET_KNOWN: usize = 1_024;
+const RESET_KNOWN_FOR: Duration = Duration::from_secs(10);
 
 /// What a client's connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +69,8 @@ pub struct Incoming {
 pub struct Ended(h2::Error);
 
 impl Ended {
-    /// In a word or two for metrics: `protocol-error`, or `io` where the socket failed.
+    /// In a word or two for metrics: `protocol-error`, or `io` where the socket failed, which is not counted: clients go
+    /// away as they like.
     pub fn reason(&self) -> &'static str {
         match self.0.reason() {
             None => "io",
@@ -76,9 +84,8 @@ impl Ended {
         }
     }
 
-    /// Every word that [`reason`](Self::reason) gives.
-    pub const REASONS: [&'static str; 8] = [
-        "io",
+    /// Every word that [`reason`](Self::reason) gives and that is counted.
+    pub const REASONS: [&'static str; 7] = [
         "no-error",
         "protocol-error",
         "flow-control-error",
@@ -108,6 +115,8 @@ impl Accepting {
             .max_concurrent_streams(bounds.max_streams)
             .max_header_list_size(bounds.max_header_list)
             .max_pending_accept_reset_streams(RESET_UNSEEN)
+            .max_concurrent_reset_streams(RESET_KNOWN)
+            .reset_stream_duration(RESET_KNOWN_FOR)
             .enable_connect_protocol()
             .handshake(guard);
         Self { state: State::Shaking(Box::new(handshake)), flood, is_ending: false, farewell }

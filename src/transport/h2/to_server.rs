@@ -27,7 +27,7 @@ pub struct ToServer {
     request: SendRequest<Bytes>,
     scheme: Scheme,
     /// Which it holds among the streams of its connection.
-    _place: Place,
+    place: Place,
     outlet: Option<Outlet>,
     body: Body,
     response: Option<ResponseFuture>,
@@ -48,7 +48,7 @@ impl ToServer {
         Self {
             request,
             scheme,
-            _place: place,
+            place,
             outlet: None,
             body: body_of(Framing::None),
             response: None,
@@ -216,6 +216,11 @@ impl ToServer {
             return outlet.poll_flush(cx);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// The server took too long.
+    pub(in crate::transport) fn distrust(&self) {
+        self.place.distrust();
     }
 
     pub(in crate::transport) fn progress(&self) -> u64 {
