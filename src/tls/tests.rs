@@ -472,21 +472,30 @@ fn servers_are_verified_unless_that_is_turned_off() {
 #[test]
 fn whoever_has_not_the_key_of_its_certificate_is_nobody() {
     #[derive(Debug)]
-    struct Thief(Arc<rustls::sign::CertifiedKey>);
-    impl rustls::server::ResolvesServerCert for Thief {
+    struct Shows(Arc<rustls::sign::CertifiedKey>);
+    impl rustls::server::ResolvesServerCert for Shows {
         fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<rustls::sign::CertifiedKey>> {
             Some(Arc::clone(&self.0))
         }
     }
     let (files, authority) = (Files::new(), Authority::new("ca"));
-    let (stolen, own) = (files.identity(&authority.server(&["a.example"])), files.identity(&authority.server(&[])));
+    let made = authority.server(&["a.example"]);
+    let (stolen, own) = (files.identity(&made), files.identity(&authority.server(&[])));
     let key = Arc::clone(&own.certified().key);
     let certified = rustls::sign::CertifiedKey::new(stolen.certified().cert.clone(), key);
-    let insecure = upstream(&UpstreamSettings { roots: None, server_name: None, alpn: Alpn::Http1 }).unwrap().config;
+    // Nor where the certificate itself is trusted, because the file of roots has it.
+    let named = Roots::read(&files.write("named.pem", &made.cert)).unwrap();
+    let clients = [None, Some(named)]
+        .map(|roots| upstream(&UpstreamSettings { roots, server_name: None, alpn: Alpn::Http1 }).unwrap().config);
     for version in VERSIONS {
-        let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
-        let server = builder.with_no_client_auth().with_cert_resolver(Arc::new(Thief(Arc::new(certified.clone()))));
-        assert!(shake(&insecure, &Arc::new(server), "a.example").is_err(), "{version:?}");
+        let serve = |certified: &rustls::sign::CertifiedKey| {
+            let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
+            let resolver = Shows(Arc::new(certified.clone()));
+            Arc::new(builder.with_no_client_auth().with_cert_resolver(Arc::new(resolver)))
+        };
+        let (thief, owner) = (serve(&certified), serve(stolen.certified()));
+        assert!(clients.iter().all(|client| shake(client, &thief, "a.example").is_err()), "{version:?}");
+        assert!(clients.iter().all(|client| shake(client, &owner, "a.example").is_ok()), "{version:?}");
     }
 }
 
