@@ -27,6 +27,7 @@ const MAX_CONNECT_TRIES: usize = 3;
 ///
 /// A server that cannot be reached was sent nothing, so another one is tried. A connection that had been idle and turns
 /// out to be dead is replaced once, if nothing was written or the request may be repeated, and all of it is still here.
+/// So is a request sent again, once, that a server of HTTP/2 would not look at, whatever it was.
 pub async fn forward(
     exchange: &mut Exchange,
     client: &mut Client,

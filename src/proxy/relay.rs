@@ -15,7 +15,7 @@ use super::relay_head;
 use super::scratch::Scratch;
 use crate::http1::{Form, Framing, HeadLimits, Side, Version};
 use crate::time::{Span, Tick};
-use crate::transport::UNPROCESSED;
+use crate::transport::{STREAM_RESET, UNPROCESSED};
 use crate::upstream::Leased;
 
 /// How long the upstream may take to say `100 Continue` before the gateway says it in its place.
@@ -251,7 +251,9 @@ impl<'r> Relay<'r> {
                 outbound.advance(size);
             }
             Err(error) if error.kind() == UNPROCESSED && !self.answered => return Err(Broken::Unread),
-            Err(_) if self.phase == Phase::Head && !self.answered => return Err(self.silent()),
+            Err(error) if self.phase == Phase::Head && !self.answered && error.kind() != STREAM_RESET => {
+                return Err(self.silent());
+            }
             Err(error) => return Err(Broken::Upstream(error)),
         }
         self.answered = true;

@@ -25,8 +25,8 @@ use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
 
 pub use h2::{
-    Accepting, Bounds, Channel, Ended, Flood, FromClient, Incoming, PREFACE, ToServer, UNPROCESSED, open_channel,
-    websocket_key,
+    Accepting, Bounds, Channel, Ended, Flood, FromClient, Incoming, PREFACE, STREAM_RESET, ToServer, UNPROCESSED,
+    open_channel, websocket_key,
 };
 pub use handshake::{Accepted, HandshakeError, NOT_TLS, accept, connect};
 pub use socket::Socket;

@@ -18,20 +18,20 @@ const ALLOWED_GROWTH: u64 = 8 << 20;
 
 static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| (0..BLOCK + PERIOD).map(|at| (at % PERIOD) as u8).collect());
 
-fn pattern(at: u64, size: usize) -> &'static [u8] {
+pub fn pattern(at: u64, size: usize) -> &'static [u8] {
     let start = (at % PERIOD as u64) as usize;
     &PATTERN[start..start + size]
 }
 
 /// How much has come, all of it as in the pattern.
 #[derive(Default)]
-struct Count {
+pub struct Count {
     bytes: u64,
     differs: bool,
 }
 
 impl Count {
-    fn add(&mut self, mut bytes: &[u8]) {
+    pub fn add(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(BLOCK));
             self.differs |= now != pattern(self.bytes, now.len());
@@ -40,13 +40,13 @@ impl Count {
         }
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         format!("{} {}", self.bytes, if self.differs { "changed" } else { "same" })
     }
 }
 
 /// Writes a body, as chunks of many sizes or as it is; whether all could be written.
-fn write_body(mut stream: &TcpStream, size: u64, chunked: bool) -> bool {
+pub fn write_body(mut stream: &TcpStream, size: u64, chunked: bool) -> bool {
     let mut at = 0;
     let mut number = 0;
     while at < size {
@@ -69,7 +69,7 @@ fn write_body(mut stream: &TcpStream, size: u64, chunked: bool) -> bool {
 }
 
 /// The most that the gateway has grown while `work` ran.
-fn growth_during(gateway: &Gateway, work: impl FnOnce()) -> u64 {
+pub fn growth_during(gateway: &Gateway, work: impl FnOnce()) -> u64 {
     let before = gateway.resident();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

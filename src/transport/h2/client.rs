@@ -10,15 +10,12 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use http::uri::Scheme;
-use tokio::sync::Notify;
 
 use super::super::Stream;
 use super::guard::Guard;
 use super::to_server::ToServer;
 use super::{SEND_BUFFER, STREAM_WINDOW, io_error};
 
-/// Stands for the number of streams that a server allows, before it has said how many.
-const UNTOLD: usize = 0x7FED_CBA9;
 /// Streams of one connection at most, whatever the server allows: as many as there is room for in its window.
 const MAX_STREAMS: usize = 100;
 /// Room for the data of all streams together: slow readers of some of them shall not stop the others.
@@ -39,9 +36,6 @@ pub struct Channel {
 struct ChannelState {
     streams: Cell<usize>,
     is_closed: Cell<bool>,
-    /// Whether the server has said what it allows.
-    is_settled: Cell<bool>,
-    settled: Notify,
     /// Bytes that came.
     heard: Rc<Cell<u64>>,
 }
@@ -71,7 +65,8 @@ impl Drop for Place {
 }
 
 /// Begins HTTP/2 over `stream`, by prior knowledge or because ALPN has said so, and waits until the server has said what it
-/// allows: how many streams, and tunnels or not. Frames move in a task of the runtime's own.
+/// allows: how many streams, and tunnels or not. Until it allows one
+/// stream, there is no connection. Frames move in a task of the runtime's own.
 pub async fn open_channel(stream: Stream, is_tls: bool) -> io::Result<Channel> {
     let guard = Guard::of_server(stream);
     let state = Rc::new(ChannelState { heard: guard.heard(), ..ChannelState::default() });
@@ -80,31 +75,24 @@ pub async fn open_channel(stream: Stream, is_tls: bool) -> io::Result<Channel> {
         .initial_connection_window_size(WINDOW)
         .max_send_buffer_size(SEND_BUFFER)
         .max_header_list_size(MAX_HEADER_LIST)
-        .initial_max_send_streams(UNTOLD)
+        .initial_max_send_streams(0)
         .enable_push(false)
         .handshake(guard)
         .await
         .map_err(io_error)?;
-    let driven = Rc::clone(&state);
+    poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(ended.map_err(io_error).and(Err(io::ErrorKind::ConnectionReset.into()))),
+        Poll::Pending if connection.max_concurrent_send_streams() > 0 => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Pending,
+    })
+    .await?;
+    let closed = Rc::clone(&state);
     tokio::task::spawn_local(async move {
-        let ended = poll_fn(|cx| {
-            let polled = Pin::new(&mut connection).poll(cx);
-            let is_told = connection.max_concurrent_send_streams() != UNTOLD;
-            if !driven.is_settled.get() && (is_told || polled.is_ready()) {
-                driven.is_settled.set(is_told);
-                driven.settled.notify_one();
-            }
-            polled
-        });
-        if let Err(error) = ended.await {
+        if let Err(error) = connection.await {
             tracing::debug!(%error, "an HTTP/2 connection to a server ended");
         }
-        driven.is_closed.set(true);
+        closed.is_closed.set(true);
     });
-    state.settled.notified().await;
-    if !state.is_settled.get() {
-        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server closed the connection at once"));
-    }
     Ok(Channel { request, scheme: if is_tls { Scheme::HTTPS } else { Scheme::HTTP }, state })
 }
 

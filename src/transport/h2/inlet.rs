@@ -34,15 +34,26 @@ pub(super) struct Inlet {
     tail: Vec<u8>,
     tail_at: usize,
     is_over: bool,
+    /// What was wrong is told again to whoever asks again: it may have been told to one who did not listen.
+    has_failed: bool,
 }
 
 impl Inlet {
     pub(super) fn new(recv: RecvStream, form: Form) -> Self {
-        Self { recv, form, held: Bytes::new(), tail: Vec::new(), tail_at: 0, is_over: false }
+        Self { recv, form, held: Bytes::new(), tail: Vec::new(), tail_at: 0, is_over: false, has_failed: false }
     }
 
     /// Ready when a read would give something.
     pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_failed {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        let polled = self.poll_fill(cx);
+        self.has_failed = matches!(polled, Poll::Ready(Err(_)));
+        polled
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.held.is_empty() && !self.is_over {
             match ready!(self.recv.poll_data(cx)) {
                 Some(Ok(data)) => self.held = data,

@@ -42,6 +42,10 @@ pub use to_server::ToServer;
 /// again (RFC 9113, 8.7).
 pub const UNPROCESSED: io::ErrorKind = io::ErrorKind::ConnectionRefused;
 
+/// The kind of error by which a reader learns that the peer has looked at the message and has reset its stream: unlike
+/// a connection that ends, that is an answer of a kind.
+pub const STREAM_RESET: io::ErrorKind = io::ErrorKind::ConnectionAborted;
+
 /// Room for a stream's data in each direction, in bytes: what is under way to us of a request's body.
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// The same for all streams of a client's connection together. A few stalled ones leave room for the others.
@@ -72,8 +76,20 @@ fn io_error(error: h2::Error) -> io::Error {
     if error.is_io() {
         return error.into_io().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
     }
-    let is_unprocessed = error.reason() == Some(h2::Reason::REFUSED_STREAM) && error.is_remote();
-    io::Error::new(if is_unprocessed { UNPROCESSED } else { io::ErrorKind::ConnectionReset }, error)
+    let is_refused = error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    let kind = match (error.is_remote(), error.is_go_away(), error.is_reset()) {
+        // GOAWAY is told to those streams only that come behind the last one that it names (RFC 9113, 6.8).
+        (true, true, _) => UNPROCESSED,
+        (true, _, true) => {
+            if is_refused {
+                UNPROCESSED
+            } else {
+                STREAM_RESET
+            }
+        }
+        _ => io::ErrorKind::ConnectionReset,
+    };
+    io::Error::new(kind, error)
 }
 
 #[cfg(test)]

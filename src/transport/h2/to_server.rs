@@ -173,7 +173,7 @@ impl ToServer {
             }
             return Poll::Ready(Ok(()));
         }
-        let (head, recv) = ready!(Pin::new(future).poll(cx)).map_err(io_error)?.into_parts();
+        let (mut head, recv) = ready!(Pin::new(future).poll(cx)).map_err(io_error)?.into_parts();
         self.response = None;
         if let (Some(key), true) = (&self.websocket_key, head.status.is_success()) {
             let accept = websocket_accept(key);
@@ -185,6 +185,11 @@ impl ToServer {
             return Poll::Ready(Ok(()));
         }
         let is_bodiless = self.is_head || matches!(head.status.as_u16(), 204 | 304);
+        // Only behind chunks there is a place for trailers.
+        let has_trailers = !is_bodiless && head.headers.contains_key(http::header::TRAILER);
+        if has_trailers {
+            head.headers.remove(http::header::CONTENT_LENGTH);
+        }
         let has_length = head.headers.contains_key(http::header::CONTENT_LENGTH);
         if is_bodiless || has_length {
             write_head(&mut self.made, head.status.as_u16(), &head.headers, &[]);
