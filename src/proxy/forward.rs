@@ -37,7 +37,6 @@ pub async fn forward(
     let view = Rc::clone(&exchange.view);
     let bounds = bounds(exchange, admitted);
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
-    let mut was_unread = false;
     loop {
         let (server, mut lease) = match pick.reuse(exchange) {
             Some(kept) => kept,
@@ -75,14 +74,13 @@ pub async fn forward(
                 pick.again_freshly(server);
             }
             // Whatever its method is, and however the stream was come by; once.
-            Err(Broken::Unread) if is_whole && !was_unread => {
-                was_unread = true;
+            Err(Broken::Unread) if is_whole && !pick.fresh_only => {
                 if let Some(meters) = view.meters.upstream(upstream) {
                     meters.stale.inc();
                 }
                 exchange.scratch.outbound.clear();
                 exchange.scratch.head_end.reset();
-                pick.again(server);
+                pick.again_freshly(server);
             }
             Err(broken) => {
                 if let Broken::Late(Late::Deadline | Late::UpstreamReads | Late::UpstreamSends) = broken {
@@ -170,11 +168,6 @@ impl<'v> Pick<'v> {
             again: None,
             fresh_only: false,
         }
-    }
-
-    /// The same server once more.
-    fn again(&mut self, server: usize) {
-        self.again = Some(server);
     }
 
     /// The same server once more, over a new connection.

@@ -24,8 +24,8 @@ const MAX_CHANNELS: usize = 64;
 pub enum ConnectError {
     /// The name did not resolve, nobody listens, or the network refused.
     Io(io::Error),
-    /// TLS could not be agreed on.
-    Tls(HandshakeError),
+    /// TLS could not be agreed on. Boxed: it is large, and every exchange has room for an error.
+    Tls(Box<HandshakeError>),
     /// Every connection carries as many requests as the server allows.
     Full,
     /// No answer within the upstream's `connect_timeout`.
@@ -160,7 +160,9 @@ impl Server {
             None => Ok(Stream::Plain(socket)),
             Some(tls) => {
                 let is_h2 = self.link.protocol == Protocol::Http2;
-                Box::pin(connect(socket, tls, &self.endpoint.host, is_h2)).await.map_err(ConnectError::Tls)
+                Box::pin(connect(socket, tls, &self.endpoint.host, is_h2))
+                    .await
+                    .map_err(|error| ConnectError::Tls(Box::new(error)))
             }
         }
     }

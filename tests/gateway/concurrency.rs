@@ -60,7 +60,8 @@ fn a_request_is_in_flight_until_the_last_byte_of_its_answer() {
     assert_eq!(refused.header("ratelimit"), Some("\"l\";r=0"));
     backend.let_end();
     assert_eq!(first.read_answer(false).unwrap().text(), "ab");
-    assert_eq!(get(gateway.address(), "/").status, 200);
+    // Who reads the last byte may ask again, of another worker, a moment before the place is free.
+    assert!(eventually(|| get(gateway.address(), "/").status == 200));
 }
 
 #[test]

@@ -349,9 +349,16 @@ pub async fn read_body(recv: &mut RecvStream, message: &mut Message) -> Result<(
     Ok(())
 }
 
+/// What surely fits into a window that was not used yet.
+const SMALL: usize = 1024;
+
 /// Writes bytes as the window opens.
 pub async fn pour(send: &mut SendStream<Bytes>, bytes: &[u8], ends: bool) -> Result<(), h2::Error> {
     let mut rest = Bytes::copy_from_slice(bytes);
+    if ends && bytes.len() <= SMALL {
+        // Without waiting for a window, so that it leaves in one write with the head.
+        return send.send_data(rest, true);
+    }
     while !rest.is_empty() {
         send.reserve_capacity(rest.len());
         let room = match std::future::poll_fn(|cx| send.poll_capacity(cx)).await {
@@ -364,9 +371,6 @@ pub async fn pour(send: &mut SendStream<Bytes>, bytes: &[u8], ends: bool) -> Res
         if is_last {
             return Ok(());
         }
-    }
-    if ends {
-        send.send_data(Bytes::new(), true)?;
     }
     Ok(())
 }
