@@ -171,9 +171,10 @@ async fn shake_hands(
 ) -> Option<Accepted> {
     let alarm = Rc::<Alarm>::default();
     let due = worker.clock.now() + worker.handshake_timeout();
-    // Its place is taken with its first byte: whoever says nothing takes none from those who do.
-    let spoken = in_time(worker, &alarm, due, poll_fn(|cx| stream.poll_read_ready(cx).map(drop))).await;
-    let (place, ended) = match spoken.map(|()| worker.enter_handshake()) {
+    // Its place is taken with its first byte: whoever says nothing takes none from those who do. It is looked for in the
+    // socket, since a new one may be taken for readable and not be.
+    let spoken = in_time(worker, &alarm, due, stream.peek(&mut [0])).await;
+    let (place, ended) = match spoken.map(|_| worker.enter_handshake()) {
         None => (None, None),
         Some(None) => {
             worker.alarms.cancel(&alarm);

@@ -253,6 +253,24 @@ fn what_a_server_refuses_unseen_is_sent_again_once() {
     }
 }
 
+#[test]
+fn a_connection_whose_server_has_gone_mute_gets_no_more_requests() {
+    for mix in TO_H2 {
+        let (address, connections) = scripted(|_, mut respond, connection, number| async move {
+            if connection == 1 && number > 1 {
+                std::future::pending::<()>().await;
+            }
+            drop(respond.send_response(Response::new(()), true));
+        });
+        let gateway = Gateway::start(&mix.rules(address, "timeout = \"300ms\"\n", ""));
+        let mut asker = mix.asker(&gateway);
+        for status in [200, 504, 200, 200] {
+            assert_eq!(asker.ask(&Ask::get("/")).status(), status);
+        }
+        assert_eq!(connections.load(Ordering::SeqCst), 2);
+    }
+}
+
 /// What a client of HTTP/2 sends, frame by frame, and what is written to it.
 struct Frames<'w>(&'w mut Wire);
 

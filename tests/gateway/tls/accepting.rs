@@ -224,6 +224,13 @@ fn handshakes_at_once_are_bounded() {
     // A connection that has shaken hands takes no place.
     let mut early = Tls::open(gateway.address(), &config);
     assert_eq!(early.get("/").text(), "local\n");
+    // Nor does one that says nothing.
+    let silent: Vec<_> = (0..3).map(|_| TcpStream::connect(gateway.address()).unwrap()).collect();
+    gateway.wait_metric("sluicegate_client_connections", &[], 4.0);
+    assert_eq!(Tls::open(gateway.address(), &config).get("/").text(), "local\n");
+    drop(silent);
+    wait_handshakes(&gateway, "client-gone", 3);
+    gateway.wait_metric("sluicegate_client_connections", &[], 1.0);
     let mut slow = TcpStream::connect(gateway.address()).unwrap();
     let hello = hello(&authority);
     slow.write_all(&hello[..10]).unwrap();
@@ -234,7 +241,7 @@ fn handshakes_at_once_are_bounded() {
     }
     assert_eq!(early.get("/").text(), "local\n");
     drop(slow);
-    wait_handshakes(&gateway, "client-gone", 1);
+    wait_handshakes(&gateway, "client-gone", 4);
     assert_eq!(Tls::open(gateway.address(), &config).get("/").text(), "local\n");
 }
 
