@@ -143,8 +143,10 @@ async fn serve_stream(worker: &Rc<Worker>, incoming: Incoming, connection: &Rc<C
         Some(fault) => Err(fault),
         None => write_head(worker, &incoming, &mut scratch),
     };
-    let mut client = Client::new(Stream::FromClient(Box::new(incoming.into_stream(waker))));
-    if head.is_ok() {
+    let stream = incoming.into_stream(waker);
+    let reads_ahead = head.is_ok() && stream.has_body();
+    let mut client = Client::new(Stream::FromClient(Box::new(stream)));
+    if reads_ahead {
         read_ahead(&mut client, &mut scratch).await;
     }
     let now = worker.clock.now();

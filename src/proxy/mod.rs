@@ -14,9 +14,9 @@
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
-//! in `respond` only; once a worker is warm, nothing is allocated for a request of HTTP/1 that is refused or goes at once over a
-//! kept connection, but one box for each of its limits that counts later, corrects, or counts what is in flight. Caller:
-//! `gateway`, which builds snapshots and starts the workers.
+//! in `respond` only; once a worker is warm, nothing is allocated for a request of HTTP/1 that is refused or goes at once
+//! over a kept connection, but one box for each of its limits that counts later, corrects, or counts what is in flight.
+//! Caller: `gateway`, which builds snapshots and starts the workers.
 
 mod alarm;
 mod broken;

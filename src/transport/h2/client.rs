@@ -64,9 +64,9 @@ impl Drop for Place {
     }
 }
 
-/// Begins HTTP/2 over `stream`, by prior knowledge or because ALPN has said so, and waits until the server has said what it
-/// allows: how many streams, and tunnels or not. Until it allows one
-/// stream, there is no connection. Frames move in a task of the runtime's own.
+/// Begins HTTP/2 over `stream`, by prior knowledge or because ALPN has said so, and waits until the server has said what
+/// it allows: how many streams, and tunnels or not. Until it allows one stream, there is no connection. Frames move in a
+/// task of the runtime's own.
 pub async fn open_channel(stream: Stream, is_tls: bool) -> io::Result<Channel> {
     let guard = Guard::of_server(stream);
     let state = Rc::new(ChannelState { heard: guard.heard(), ..ChannelState::default() });
@@ -97,7 +97,7 @@ pub async fn open_channel(stream: Stream, is_tls: bool) -> io::Result<Channel> {
 }
 
 impl Channel {
-    /// Whether it has ended, or the server has said that it takes no more.
+    /// Whether no more streams are to be opened on it: it has ended, the server takes no more, or it is not trusted.
     pub fn is_closed(&self) -> bool {
         self.state.is_closed.get()
     }

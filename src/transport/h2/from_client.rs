@@ -56,6 +56,11 @@ impl FromClient {
         Self { respond, inlet, outlet: None, body, kind, is_tunnel: false, flood, waker }
     }
 
+    /// Whether there is a body to read.
+    pub fn has_body(&self) -> bool {
+        self.inlet.is_some()
+    }
+
     pub(in crate::transport) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
         if let Some(inlet) = &mut self.inlet {
             match inlet.poll_read(cx, room) {
@@ -107,9 +112,7 @@ impl FromClient {
             } else {
                 outlet.put(Piece::read(&mut self.body, first, second)?);
             }
-            if let Poll::Ready(flushed) = outlet.poll_flush(cx) {
-                flushed?;
-            }
+            outlet.begin_flush(cx)?;
             return Poll::Ready(Ok(taken));
         }
         let head = OwnHead::read(first)?;
@@ -133,9 +136,7 @@ impl FromClient {
         let send = self.respond.send_response(response(status, head), is_all).map_err(io_error)?;
         let outlet = self.outlet.insert(Outlet::new(send, is_all, Some(Rc::clone(&self.flood))));
         outlet.put(piece);
-        if let Poll::Ready(flushed) = outlet.poll_flush(cx) {
-            flushed?;
-        }
+        outlet.begin_flush(cx)?;
         Poll::Ready(Ok(taken))
     }
 

@@ -148,6 +148,14 @@ impl Outlet {
         Poll::Ready(Ok(()))
     }
 
+    /// Hands over what there is a window for; what is left waits for the next flush.
+    pub(super) fn begin_flush(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.poll_flush(cx) {
+            Poll::Ready(flushed) => flushed,
+            Poll::Pending => Ok(()),
+        }
+    }
+
     /// Ready when the peer has reset the stream, or the connection has ended.
     pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.send.poll_reset(cx).map(drop)

@@ -84,7 +84,7 @@ impl ToServer {
         } else {
             outlet.put(Piece::read(&mut self.body, first, second)?);
         }
-        begin_flush(outlet, cx)?;
+        outlet.begin_flush(cx)?;
         Poll::Ready(Ok(first.len() + second.len()))
     }
 
@@ -102,7 +102,7 @@ impl ToServer {
         if self.websocket_key.is_none() {
             outlet.put(piece);
         }
-        Poll::Ready(begin_flush(outlet, cx))
+        Poll::Ready(outlet.begin_flush(cx))
     }
 
     fn request_of(&mut self, mut head: OwnHead) -> io::Result<Request<()>> {
@@ -239,14 +239,6 @@ impl Drop for ToServer {
         if let Some(outlet) = &mut self.outlet {
             outlet.reset(Reason::CANCEL);
         }
-    }
-}
-
-/// Hands over what there is a window for; what is left waits for the next flush.
-fn begin_flush(outlet: &mut Outlet, cx: &mut Context<'_>) -> io::Result<()> {
-    match outlet.poll_flush(cx) {
-        Poll::Ready(flushed) => flushed,
-        Poll::Pending => Ok(()),
     }
 }
 
