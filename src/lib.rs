@@ -3,7 +3,7 @@
 //! # The walk of one request
 //!
 //! 1. [`proxy`] accepts a connection on one worker; while nothing comes it holds no buffer. [`transport`] shakes hands if
-//!    it is one of TLS, and gives each stream of HTTP/2 as a connection of HTTP/1 that carries one request. [`http1`] finds
+//!    it is one of TLS, and gives each stream of [`http2`] as a connection of HTTP/1 that carries one request. [`http1`] finds
 //!    the end of the request's head. The clock and the current snapshot are read once, and [`http1`] reads the head where it lies.
 //!    What it refuses is answered, and the connection closes.
 //! 2. [`admission`] runs client → route → key → [`limiter`]: one synchronous call, no I/O, no await. It says `Refused`,
@@ -24,8 +24,8 @@
 //!
 //! | rank | rooms |
 //! |---|---|
-//! | 0 | [`time`]: ticks, spans, the timer wheel, the only clock |
-//! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`http1`]: the codec, without I/O · [`tls`]: certificates and settings |
+//! | 0 | [`time`]: ticks, spans, the timer wheel, the only clock · [`http1`]: the codec, without I/O |
+//! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 |
 //! | 3 | [`config`]: text to model · [`dead_letter`]: the log of refusals · [`upstream`]: connections, echo servers |
 //! | 4 | [`proxy`]: the data plane |
@@ -46,6 +46,7 @@ pub mod config;
 pub mod dead_letter;
 pub mod gateway;
 pub mod http1;
+pub mod http2;
 pub mod limiter;
 pub mod proxy;
 pub mod telemetry;

@@ -69,11 +69,16 @@ pub enum Fault {
     Trailer,
     /// The connection was closed before the message was complete.
     Truncated,
+    /// A pseudo-header field of HTTP/2 is missing, repeated, unknown, not what it may be, or out of place (RFC 9113,
+    /// 8.3).
+    PseudoField,
+    /// A field of HTTP/2 that speaks of a connection (RFC 9113, 8.2.2).
+    ConnectionField,
 }
 
 impl Fault {
     /// Every fault, in the order of declaration.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::RequestLine,
         Self::TargetForm,
         Self::TargetByte,
@@ -105,6 +110,8 @@ impl Fault {
         Self::ChunkEnd,
         Self::Trailer,
         Self::Truncated,
+        Self::PseudoField,
+        Self::ConnectionField,
     ];
 
     /// A short name for metrics and logs: lower case, words joined with `-`.
@@ -141,6 +148,8 @@ impl Fault {
             Self::ChunkEnd => "chunk-end",
             Self::Trailer => "trailer",
             Self::Truncated => "truncated",
+            Self::PseudoField => "pseudo-field",
+            Self::ConnectionField => "connection-field",
         }
     }
 }
@@ -179,6 +188,8 @@ impl fmt::Display for Fault {
             Self::ChunkEnd => "The data of a chunk is not followed by a line end.",
             Self::Trailer => "The trailer section is malformed or too long.",
             Self::Truncated => "The message ends before it is complete.",
+            Self::PseudoField => "A pseudo-header field is missing, repeated, unknown, malformed or out of place.",
+            Self::ConnectionField => "A field speaks of a connection, which HTTP/2 has no place for.",
         })
     }
 }
@@ -211,6 +222,6 @@ mod tests {
         for (index, fault) in Fault::ALL.iter().enumerate() {
             assert_eq!(*fault as usize, index);
         }
-        assert_eq!(Fault::Truncated as usize, Fault::ALL.len() - 1);
+        assert_eq!(Fault::ConnectionField as usize, Fault::ALL.len() - 1);
     }
 }

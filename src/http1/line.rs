@@ -112,8 +112,20 @@ pub(super) fn find_line_end(head: &[u8], from: usize) -> Option<usize> {
 /// How long a line's end is.
 pub(super) const CRLF_LENGTH: u32 = 2;
 
+/// Whether a field value or a target holds a control byte that it may not: any but a tab.
+pub fn has_control(bytes: &[u8]) -> bool {
+    let mut from = 0;
+    while let Some(at) = scan::find::<Control>(bytes, from) {
+        if bytes.get(at) != Some(&b'\t') {
+            return true;
+        }
+        from = at + 1;
+    }
+    false
+}
+
 /// Whether a byte may be in a token (RFC 9110, 5.6.2).
-pub(super) fn is_token_byte(byte: u8) -> bool {
+pub fn is_token_byte(byte: u8) -> bool {
     TOKEN_BYTES[usize::from(byte)]
 }
 

@@ -20,8 +20,9 @@ use super::relay::{Afterwards, MAX_DISCARD};
 use super::scratch::{Lent, Scratch};
 use super::worker::Worker;
 use crate::http1::{Fault, Form, Known, Request, Response, Side};
+use crate::http2::PREFACE;
 use crate::time::{Span, Tick};
-use crate::transport::{PREFACE, Stream};
+use crate::transport::Stream;
 
 /// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
 /// take to come.

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::client::Client;
 use super::connection::Connection;
@@ -16,8 +16,9 @@ use super::h1;
 use super::scratch::Scratch;
 use super::worker::Worker;
 use crate::http1::{Fault, MAX_FIELDS};
+use crate::http2::Limits;
 use crate::time::{Span, Tick};
-use crate::transport::{Accepting, Bounds, Incoming, Stream, websocket_key};
+use crate::transport::{Accepting, Incoming, Stream, websocket_key};
 
 /// How long a connection that was told that it ends may take to do so, beyond its requests.
 const LAST_WORDS: Span = Span::from_secs(2);
@@ -40,77 +41,104 @@ enum Phase {
 /// Serves one connection until it ends. `ahead`: what was read of it already.
 pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connection: &Rc<Connection>) {
     let limits = worker.head_limits();
-    // More than is allowed, so that what is too much is refused here and told as in HTTP/1, and not by `h2` in silence.
+    // More than is allowed, so that what is too much is refused here and told as in HTTP/1, with its reason.
     let list = limits.max_bytes.saturating_mul(2).saturating_add(FIELD_OVERHEAD * MAX_FIELDS);
-    let bounds = Bounds { max_streams: worker.max_streams(), max_header_list: u32::try_from(list).unwrap_or(u32::MAX) };
-    let mut accepting = Accepting::new(stream, ahead, bounds);
+    let limits = Limits { max_streams: worker.max_streams(), max_header_list: u32::try_from(list).unwrap_or(u32::MAX) };
     let now = worker.clock.now();
-    let streams = Rc::new(Streams { open: Cell::new(0), idle_since: Cell::new(now) });
-    let mut phase = Phase::Open;
-    let opened_at = now;
-    poll_fn(|cx| {
+    let mut serving = Serving {
+        worker,
+        connection,
+        accepting: Accepting::new(stream, &ahead, limits),
+        streams: Rc::new(Streams { open: Cell::new(0), idle_since: Cell::new(now) }),
+        phase: Phase::Open,
+        opened_at: now,
+    };
+    drop(ahead);
+    poll_fn(|cx| serving.poll(cx)).await;
+    if let (Some(ended), None) = (serving.accepting.ended(), serving.accepting.flooded()) {
+        worker.connections.h2_ended(&ended);
+        tracing::debug!(peer = %connection.peer, error = %ended, "an HTTP/2 connection ended");
+    }
+}
+
+/// A connection that is served.
+struct Serving<'w> {
+    worker: &'w Rc<Worker>,
+    connection: &'w Rc<Connection>,
+    accepting: Accepting,
+    streams: Rc<Streams>,
+    phase: Phase,
+    opened_at: Tick,
+}
+
+impl Serving<'_> {
+    /// Ready when it has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (worker, connection) = (self.worker, self.connection);
         connection.alarm.wakes(cx);
         let rung = connection.alarm.has_rung();
-        accepting.flood().fill(worker.alarms.recently());
+        self.accepting.note_time(worker.alarms.recently());
         let mut is_denied = rung && worker.denies(connection.peer.ip());
-        loop {
-            match accepting.poll_accept(cx) {
-                Poll::Ready(Some(Ok(incoming))) if worker.denies(connection.peer.ip()) => {
-                    is_denied = true;
-                    incoming.refuse();
-                }
-                Poll::Ready(Some(Ok(incoming))) => open(worker, connection, &streams, incoming),
-                Poll::Ready(Some(Err(ended))) => {
-                    worker.connections.h2_ended(&ended);
-                    tracing::debug!(peer = %connection.peer, error = %ended, "an HTTP/2 connection ended");
-                    return Poll::Ready(());
-                }
-                Poll::Ready(None) => return Poll::Ready(()),
-                Poll::Pending => break,
-            }
-        }
+        let accepted = self.poll_accept(cx, &mut is_denied);
         let now = worker.alarms.recently();
-        if let (Some(what), Phase::Open) = (accepting.flood().spent(), &phase) {
+        if let (Some(what), Phase::Open) = (self.accepting.flooded(), &self.phase) {
             worker.connections.h2_flood(what);
             tracing::debug!(peer = %connection.peer, what, "an HTTP/2 connection was ended for too many frames");
-            phase = Phase::Ending(now + LAST_WORDS);
+            self.phase = Phase::Ending(now + LAST_WORDS);
         }
-        if accepting.is_shut() && matches!(phase, Phase::Open) {
+        if accepted.is_ready() {
+            return Poll::Ready(());
+        }
+        if self.accepting.is_shut() && matches!(self.phase, Phase::Open) {
             // It was ended for an error. The peer may read why, and then it is closed.
-            phase = Phase::Ending(now + LAST_WORDS);
+            self.phase = Phase::Ending(now + LAST_WORDS);
         }
-        let idle_until = streams.idle_since.get() + worker.keep_alive_timeout();
-        let is_idle = streams.open.get() == 0 && rung && now >= idle_until;
-        if matches!(phase, Phase::Open) && (is_idle || is_denied || connection.is_closing()) {
+        let is_unused = self.streams.open.get() == 0;
+        let idle_until = self.streams.idle_since.get() + worker.keep_alive_timeout();
+        let is_idle = is_unused && rung && now >= idle_until;
+        if matches!(self.phase, Phase::Open) && (is_idle || is_denied || connection.is_closing()) {
             if is_denied {
                 worker.connections.denied.inc();
             }
-            if !accepting.end_gracefully() && (!connection.is_closing() || now >= opened_at + LAST_WORDS) {
+            let has_begun = self.accepting.end_gracefully();
+            if !has_begun && (!connection.is_closing() || now >= self.opened_at + LAST_WORDS) {
                 return Poll::Ready(());
             }
-            phase = Phase::Ending(now + LAST_WORDS);
+            self.phase = Phase::Ending(now + LAST_WORDS);
             // What it says at its end is written in the next turn.
             cx.waker().wake_by_ref();
         }
-        let due = match phase {
-            Phase::Ending(until) if streams.open.get() == 0 => {
-                let until = until.max(streams.idle_since.get() + LAST_WORDS);
+        let due = match self.phase {
+            Phase::Ending(until) if is_unused => {
+                let until = until.max(self.streams.idle_since.get() + LAST_WORDS);
                 if rung && now >= until {
-                    if let Some(ended) = accepting.cut(cx) {
-                        worker.connections.h2_ended(&ended);
-                    }
                     return Poll::Ready(());
                 }
                 until
             }
             Phase::Ending(_) => now + LAST_WORDS,
-            Phase::Open if streams.open.get() == 0 => idle_until,
+            Phase::Open if is_unused => idle_until,
             Phase::Open => now + worker.keep_alive_timeout(),
         };
         worker.alarms.set(&connection.alarm, due);
         Poll::Pending
-    })
-    .await;
+    }
+
+    /// Begins the exchange of each stream that came. Ready when the connection is over.
+    fn poll_accept(&mut self, cx: &mut Context<'_>, is_denied: &mut bool) -> Poll<()> {
+        let (worker, connection) = (self.worker, self.connection);
+        let mut room = worker.h2_room.borrow_mut();
+        loop {
+            match ready!(self.accepting.poll_accept(cx, &mut room)) {
+                Some(incoming) if worker.denies(connection.peer.ip()) => {
+                    *is_denied = true;
+                    incoming.refuse();
+                }
+                Some(incoming) => open(worker, connection, &self.streams, incoming),
+                None => return Poll::Ready(()),
+            }
+        }
+    }
 }
 
 /// Begins the exchange of a stream.

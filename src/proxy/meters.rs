@@ -9,7 +9,8 @@ use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
 use super::snapshot::Snapshot;
 use crate::admission::Malformed;
 use crate::http1::Fault;
-use crate::transport::{Ended, Flood};
+use crate::http2::Flood;
+use crate::transport::Ended;
 
 static REQUESTS: Family = Family {
     name: "sluicegate_requests_total",

@@ -20,6 +20,9 @@ use crate::upstream::{Endpoint, Server};
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// Two records of TLS, or what some dozens of small requests are.
+const H2_ROOM: usize = 32 * 1024;
+
 /// A worker's servers by upstream and endpoint: what identifies them across reloads.
 type Servers = HashMap<(Arc<str>, Endpoint), Rc<Server>>;
 
@@ -33,6 +36,8 @@ pub struct Worker {
     pub alarms: Alarms,
     /// What its exchanges work with.
     pub pool: Rc<Pool>,
+    /// Where connections of HTTP/2 read what comes, one after the other: they take what they want of it at once.
+    pub h2_room: RefCell<Box<[u8]>>,
     /// The date of responses.
     pub date: DateCell,
     /// Counters that no configuration changes.
@@ -91,6 +96,7 @@ impl Worker {
             index,
             alarms: Alarms::new(clock.now()),
             pool: Rc::default(),
+            h2_room: RefCell::new(vec![0; H2_ROOM].into()),
             date: DateCell::default(),
             in_flight: Cell::new(0),
             handshakes: Cell::new(0),

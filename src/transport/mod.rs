@@ -5,10 +5,10 @@
 //! and is read by the same strict codec as any other, so nothing passes into HTTP/1 that HTTP/1 could not have said.
 //!
 //! - `socket`: a TCP socket that counts. `handshake`: TLS over it, both sides.
-//! - `h2`: connections of HTTP/2, both sides, and their streams; what may flood them.
+//! - `h2`: connections of HTTP/2, both sides, and their streams.
 //!
 //! Invariants: nothing here is retried, chosen or answered; what a peer sends is bounded by windows, by the size of a
-//! head and by what is counted in `h2::flood`. It reads no clock: waiting is bounded by its callers. Callers: `upstream`
+//! head and by what is counted in `http2::Flood`. It reads no clock: waiting is bounded by its callers. Callers: `upstream`
 //! (servers), `proxy` (clients).
 
 mod h2;
@@ -25,8 +25,7 @@ use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
 
 pub use h2::{
-    Accepting, Bounds, Channel, Ended, Flood, FromClient, Incoming, PREFACE, STREAM_RESET, ToServer, UNPROCESSED,
-    open_channel, websocket_key,
+    Accepting, Channel, Ended, FromClient, Incoming, STREAM_RESET, ToServer, UNPROCESSED, open_channel, websocket_key,
 };
 pub use handshake::{Accepted, HandshakeError, NOT_TLS, accept, connect};
 pub use socket::Socket;
@@ -54,7 +53,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => ready!(Pin::new(socket).poll_read(cx, &mut buffer))?,
             Self::Tls(tls) => ready!(Pin::new(&mut **tls).poll_read(cx, &mut buffer))?,
-            Self::FromClient(stream) => return stream.poll_read(cx, room),
+            Self::FromClient(stream) => return stream.poll_read(room),
             Self::ToServer(stream) => return stream.poll_read(cx, room),
         }
         Poll::Ready(Ok(buffer.filled().len()))
@@ -65,7 +64,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.poll_read_ready(cx).map(drop),
             Self::Tls(tls) => Pin::new(&mut **tls).poll_fill_buf(cx).map(drop),
-            Self::FromClient(stream) => stream.poll_read_ready(cx),
+            Self::FromClient(stream) => stream.poll_read_ready(),
             Self::ToServer(stream) => stream.poll_read_ready(cx),
         }
     }
@@ -95,7 +94,7 @@ impl Stream {
             Self::Tls(tls) => {
                 Pin::new(&mut **tls).poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)])
             }
-            Self::FromClient(stream) => stream.poll_write(cx, first, second),
+            Self::FromClient(stream) => stream.poll_write(first, second),
             Self::ToServer(stream) => stream.poll_write(cx, first, second),
         }
     }
@@ -110,7 +109,7 @@ impl Stream {
         match self {
             Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
-            Self::FromClient(stream) => stream.poll_flush(cx),
+            Self::FromClient(stream) => stream.poll_flush(),
             Self::ToServer(stream) => stream.poll_flush(cx),
         }
     }
@@ -130,7 +129,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
-            Self::FromClient(stream) => stream.poll_shutdown(cx),
+            Self::FromClient(stream) => stream.poll_shutdown(),
             Self::ToServer(stream) => stream.poll_shutdown(cx),
         }
     }

@@ -68,7 +68,7 @@ impl Drop for Place {
 /// it allows: how many streams, and tunnels or not. Until it allows one stream, there is no connection. Frames move in a
 /// task of the runtime's own.
 pub async fn open_channel(stream: Stream, is_tls: bool) -> io::Result<Channel> {
-    let guard = Guard::of_server(stream);
+    let guard = Guard::new(stream);
     let state = Rc::new(ChannelState { heard: guard.heard(), ..ChannelState::default() });
     let (request, mut connection) = Builder::new()
         .initial_window_size(STREAM_WINDOW)

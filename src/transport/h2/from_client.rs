@@ -1,196 +1,288 @@
 //! A stream that a client opened, as a connection of HTTP/1.1 that carries one exchange.
 
+use std::cell::{Ref, RefMut};
 use std::io;
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::Poll;
 
-use bytes::Bytes;
-use h2::Reason;
-use h2::server::SendResponse;
-use http::{Response, StatusCode};
+use super::server::Held;
+use crate::http1::{Body, CHUNK_ROOM, Form, Framing, write_chunk_head};
+use crate::http2::{Coming, Connection, Kind, Reason, ResponseHead, Sending, StreamKey};
 
-use super::flood::Flood;
-use super::inlet::Inlet;
-use super::io_error;
-use super::outlet::{Outlet, Piece, body_of};
-use super::own_head::OwnHead;
-use crate::http1::{Body, Framing};
+/// The smallest room that a chunk is written into: its head, a byte, its end.
+const LEAST_ROOM: usize = CHUNK_ROOM + 3;
 
 /// A client's stream.
 ///
 /// Reading gives the request's body, in the form that its head has told, and then nothing until the client goes away.
-/// Writing takes interim responses and one final one.
+/// Writing takes interim responses and one final one. Whoever waits is woken by the waker that it was made with.
 #[derive(Debug)]
 pub struct FromClient {
-    respond: SendResponse<Bytes>,
-    inlet: Option<Inlet>,
-    outlet: Option<Outlet>,
-    body: Body,
+    held: Held,
     kind: Kind,
-    is_tunnel: bool,
-    flood: Rc<Flood>,
-    /// Of the task that serves it.
-    waker: Waker,
+    is_chunked: bool,
+    incoming: Reading,
+    outgoing: Writing,
 }
 
-/// What was asked, as far as the answer depends on it.
+/// How far the request was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// HEAD: no body follows.
+enum Reading {
+    Body,
+    /// So much of what ends a chunked body was read.
+    Tail(usize),
+    /// All.
+    Done,
+}
+
+/// What is to be written next.
+#[derive(Debug)]
+enum Writing {
     Head,
-    /// Extended CONNECT: a tunnel may follow (RFC 8441).
-    Connect,
-    /// Any other.
-    Other,
+    /// Content, of which so much is to come.
+    Length(u64),
+    Chunks(Box<Body>),
+    Tunnel,
 }
 
 impl FromClient {
-    pub(super) fn new(
-        respond: SendResponse<Bytes>,
-        inlet: Option<Inlet>,
-        kind: Kind,
-        flood: Rc<Flood>,
-        waker: Waker,
-    ) -> Self {
-        let body = body_of(Framing::None);
-        Self { respond, inlet, outlet: None, body, kind, is_tunnel: false, flood, waker }
+    pub(super) fn new(held: Held, kind: Kind) -> Self {
+        let is_chunked = held.connection.borrow().is_chunked(held.key);
+        let mut stream = Self { held, kind, is_chunked, incoming: Reading::Body, outgoing: Writing::Head };
+        let has_ended = matches!(stream.connection().coming(stream.held.key), Coming::End(_));
+        if has_ended && !is_chunked {
+            stream.incoming = Reading::Done;
+        }
+        stream
+    }
+
+    fn connection(&self) -> Ref<'_, Connection> {
+        self.held.connection.borrow()
+    }
+
+    fn connection_mut(&self) -> RefMut<'_, Connection> {
+        self.held.connection.borrow_mut()
     }
 
     /// Whether there is a body to read.
     pub fn has_body(&self) -> bool {
-        self.inlet.is_some()
+        self.incoming != Reading::Done
     }
 
-    pub(in crate::transport) fn poll_read(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
-        if let Some(inlet) = &mut self.inlet {
-            match inlet.poll_read(cx, room) {
-                Poll::Ready(Ok(0)) => self.inlet = None,
-                Poll::Pending if !inlet.is_waiting() => {}
-                other => return other,
+    pub(in crate::transport) fn poll_read(&mut self, room: &mut [u8]) -> Poll<io::Result<usize>> {
+        let key = self.held.key;
+        let mut connection = self.held.connection.borrow_mut();
+        let (taken, size) = match connection.coming(key) {
+            Coming::Failed => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            // The end of a request is not the end of its client: that is a reset, and nothing else comes.
+            _ if self.incoming == Reading::Done && !self.is_tunnel() => return Poll::Pending,
+            Coming::Nothing => return Poll::Pending,
+            Coming::Data(data) if self.is_chunked => {
+                let Some(content) = room.len().checked_sub(LEAST_ROOM).map(|more| data.len().min(more + 1)) else {
+                    return Poll::Pending;
+                };
+                (content, put_chunk(room, &data[..content]))
             }
-            if self.is_tunnel {
-                return Poll::Ready(Ok(0));
+            Coming::Data(data) => {
+                let size = data.len().min(room.len());
+                room[..size].copy_from_slice(&data[..size]);
+                (size, size)
             }
-        }
-        // The end of a request is not the end of its client: that is a reset, and nothing else comes.
-        self.poll_reset(cx).map(|()| Err(io::ErrorKind::ConnectionReset.into()))
+            Coming::End(lines) => {
+                let size = match self.incoming {
+                    Reading::Tail(at) => read_tail(lines, at, room),
+                    Reading::Body if self.is_chunked => read_tail(lines, 0, room),
+                    Reading::Body | Reading::Done => 0,
+                };
+                let at = if let Reading::Tail(at) = self.incoming { at } else { 0 } + size;
+                let is_all = !self.is_chunked || at == tail_length(lines);
+                self.incoming = if is_all { Reading::Done } else { Reading::Tail(at) };
+                if size == 0 && !self.is_tunnel() {
+                    return Poll::Pending;
+                }
+                return Poll::Ready(Ok(size));
+            }
+        };
+        connection.consume(key, taken);
+        Poll::Ready(Ok(size))
     }
 
-    fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.outlet {
-            Some(outlet) => outlet.poll_reset(cx),
-            None => self.respond.poll_reset(cx).map(drop),
-        }
+    fn is_tunnel(&self) -> bool {
+        matches!(self.outgoing, Writing::Tunnel)
     }
 
     /// Whether its client has reset it, asked by whoever does not read.
-    pub(in crate::transport) fn was_reset(&mut self) -> bool {
-        // A stream has one waker for all that is sent on it: another one would take its place.
-        let waker = self.waker.clone();
-        self.poll_reset(&mut Context::from_waker(&waker)).is_ready()
+    pub(in crate::transport) fn was_reset(&self) -> bool {
+        self.connection().has_failed(self.held.key)
     }
 
-    pub(in crate::transport) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.inlet {
-            Some(inlet) => inlet.poll_ready(cx).map(drop),
-            None if self.is_tunnel => Poll::Ready(()),
-            None => Poll::Pending,
+    pub(in crate::transport) fn poll_read_ready(&self) -> Poll<()> {
+        let is_ready = match self.connection().coming(self.held.key) {
+            Coming::Nothing => false,
+            Coming::End(_) => self.incoming != Reading::Done || self.is_tunnel(),
+            Coming::Data(_) | Coming::Failed => true,
+        };
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    pub(in crate::transport) fn poll_write(&mut self, first: &[u8], second: &[u8]) -> Poll<io::Result<usize>> {
+        let key = self.held.key;
+        let mut connection = self.held.connection.borrow_mut();
+        if connection.has_failed(key) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-    }
-
-    pub(in crate::transport) fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        first: &[u8],
-        second: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let taken = first.len() + second.len();
-        if let Some(outlet) = &mut self.outlet {
-            ready!(outlet.poll_flush(cx))?;
-            if self.is_tunnel {
-                outlet.put_raw(first, second);
-            } else {
-                outlet.put(Piece::read(&mut self.body, first, second)?);
+        if !connection.is_flushed(key) {
+            return Poll::Pending;
+        }
+        let Writing::Head = self.outgoing else {
+            return Poll::Ready(self.outgoing.put(&mut connection, key, first, second));
+        };
+        let head = ResponseHead::read(first)?;
+        let after = &first[head.length..];
+        match head.status {
+            101 => {
+                connection.respond(key, 200, &head, false);
+                self.outgoing = Writing::Tunnel;
+                self.outgoing.put(&mut connection, key, after, second)?;
             }
-            outlet.begin_flush(cx)?;
-            return Poll::Ready(Ok(taken));
+            interim @ ..200 => {
+                connection.respond(key, interim, &head, false);
+                return Poll::Ready(Ok(head.length));
+            }
+            _ => self.outgoing.begin(&mut connection, (key, self.kind), &head, (after, second))?,
         }
-        let head = OwnHead::read(first)?;
-        let mut status = head.status()?;
-        let length = head.length;
-        if status == StatusCode::SWITCHING_PROTOCOLS {
-            return Poll::Ready(self.begin_tunnel(head, &first[length..], second).map(|()| taken));
-        }
-        if status.is_informational() {
-            self.respond.send_informational(response(status, head)).map_err(io_error)?;
-            return Poll::Ready(Ok(length));
-        }
-        if self.kind == Kind::Connect && status.is_success() {
-            // It has not switched, and to a client who asked for a tunnel any 2xx would be one (RFC 8441, 5).
-            status = StatusCode::BAD_GATEWAY;
-        }
-        let is_bodiless = self.kind == Kind::Head || matches!(status.as_u16(), 204 | 304);
-        self.body = body_of(if is_bodiless { Framing::None } else { head.framing });
-        let piece = Piece::read(&mut self.body, &first[length..], second)?;
-        let is_all = piece.is_nothing_more();
-        let send = self.respond.send_response(response(status, head), is_all).map_err(io_error)?;
-        let outlet = self.outlet.insert(Outlet::new(send, is_all, Some(Rc::clone(&self.flood))));
-        outlet.put(piece);
-        outlet.begin_flush(cx)?;
-        Poll::Ready(Ok(taken))
+        Poll::Ready(Ok(first.len() + second.len()))
     }
 
-    /// What switches protocols in HTTP/1 is a 200 here (RFC 8441, 5).
-    fn begin_tunnel(&mut self, head: OwnHead, first: &[u8], second: &[u8]) -> io::Result<()> {
-        let mut head = head;
-        head.fields.remove("sec-websocket-accept");
-        let send = self.respond.send_response(response(StatusCode::OK, head), false).map_err(io_error)?;
-        let outlet = self.outlet.insert(Outlet::new(send, false, Some(Rc::clone(&self.flood))));
-        self.is_tunnel = true;
-        if !first.is_empty() || !second.is_empty() {
-            outlet.put_raw(first, second);
+    pub(in crate::transport) fn poll_flush(&mut self) -> Poll<io::Result<()>> {
+        let connection = self.connection();
+        if connection.has_failed(self.held.key) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        Ok(())
+        if connection.is_flushed(self.held.key) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    pub(in crate::transport) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.outlet {
-            Some(outlet) => outlet.poll_flush(cx),
-            None => Poll::Ready(Ok(())),
-        }
-    }
-
-    pub(in crate::transport) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.is_tunnel
-            && let Some(outlet) = &mut self.outlet
-        {
-            outlet.finish();
-            return outlet.poll_flush(cx);
+    pub(in crate::transport) fn poll_shutdown(&mut self) -> Poll<io::Result<()>> {
+        if self.is_tunnel() {
+            self.connection_mut().finish(self.held.key);
+            return self.poll_flush();
         }
         Poll::Ready(Ok(()))
     }
 
     pub(in crate::transport) fn progress(&self) -> u64 {
-        self.outlet.as_ref().map_or(0, Outlet::sent)
+        self.connection().sent(self.held.key)
     }
 
-    /// Ends the stream: what is left of it is reset. Where the response is complete and the request is not, its sender
-    /// is told to stop (RFC 9113, 8.1); where the response is not complete, nobody shall take it for all of it.
-    pub fn end(mut self) {
-        match &mut self.outlet {
-            // `h2` says NO_ERROR by itself once the stream is dropped and the response is written. To say it here would
-            // take back what of the response waits to be written.
-            Some(outlet) if outlet.has_ended() => self.flood.note_answered(),
-            Some(outlet) => outlet.reset(Reason::INTERNAL_ERROR),
-            None => self.respond.send_reset(Reason::CANCEL),
-        }
+    /// Ends the stream: what is left of it is reset.
+    pub fn end(self) {
+        let unanswered = if let Writing::Head = self.outgoing { Reason::Cancel } else { Reason::Internal };
+        self.connection_mut().release(self.held.key, unanswered);
     }
 }
 
-/// The head of a response.
-fn response(status: StatusCode, head: OwnHead) -> Response<()> {
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    *response.headers_mut() = head.fields;
-    response
+impl Writing {
+    /// Sends the final head, and what of the body came with it.
+    fn begin(
+        &mut self,
+        connection: &mut Connection,
+        (key, kind): (StreamKey, Kind),
+        head: &ResponseHead<'_>,
+        (first, second): (&[u8], &[u8]),
+    ) -> io::Result<()> {
+        let mut status = head.status;
+        if kind == Kind::Connect && (200..300).contains(&status) {
+            // It has not switched, and to a client who asked for a tunnel any 2xx would be one (RFC 8441, 5).
+            status = 502;
+        }
+        let is_bodiless = kind == Kind::Head || matches!(status, 204 | 304);
+        match head.framing {
+            Framing::Chunked if !is_bodiless => {
+                let mut body = Box::new(Body::new(Framing::Chunked, Form::Content));
+                let mut bytes = [first, second].concat();
+                let kept = body.accept(&mut bytes).map_err(|_| io::ErrorKind::InvalidData)?.kept;
+                let is_empty = kept == 0 && sending(&body) == Sending::End;
+                connection.respond(key, status, head, is_empty);
+                connection.send(key, &bytes[..kept], &[], sending(&body));
+                *self = Self::Chunks(body);
+            }
+            Framing::Length(length @ 1..) if !is_bodiless => {
+                connection.respond(key, status, head, false);
+                *self = Self::Length(length);
+                self.put(connection, key, first, second)?;
+            }
+            _ => {
+                connection.respond(key, status, head, true);
+                *self = Self::Length(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what comes next; how many bytes that were. What is more than a length says is dropped.
+    fn put(&mut self, connection: &mut Connection, key: StreamKey, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tunnel => connection.send(key, first, second, Sending::More),
+            Self::Length(left) => {
+                let most = usize::try_from(*left).unwrap_or(usize::MAX);
+                let first = &first[..first.len().min(most)];
+                let second = &second[..second.len().min(most - first.len())];
+                *left -= (first.len() + second.len()) as u64;
+                let end = if *left == 0 { Sending::End } else { Sending::More };
+                connection.send(key, first, second, end);
+            }
+            Self::Chunks(body) => {
+                let mut bytes = [first, second].concat();
+                let kept = body.accept(&mut bytes).map_err(|_| io::ErrorKind::InvalidData)?.kept;
+                connection.send(key, &bytes[..kept], &[], sending(body));
+            }
+            Self::Head => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+        Ok(first.len() + second.len())
+    }
+}
+
+/// What comes behind the content of a chunked body.
+fn sending(body: &Body) -> Sending<'_> {
+    match body.trailer_lines() {
+        _ if !body.is_complete() => Sending::More,
+        [] => Sending::End,
+        lines => Sending::Trailers(lines),
+    }
+}
+
+/// Writes one chunk; how long it is.
+fn put_chunk(room: &mut [u8], content: &[u8]) -> usize {
+    let mut head = [0; CHUNK_ROOM];
+    // It fits into `room`, which is never as large as that.
+    let used = write_chunk_head(&mut head, u32::try_from(content.len()).unwrap_or(u32::MAX));
+    let end = used + content.len();
+    room[..used].copy_from_slice(&head[CHUNK_ROOM - used..]);
+    room[used..end].copy_from_slice(content);
+    room[end..end + 2].copy_from_slice(b"\r\n");
+    end + 2
+}
+
+/// The last chunk and the empty line stand around the trailers.
+const BEFORE_TRAILERS: &[u8] = b"0\r\n";
+const AFTER_TRAILERS: &[u8] = b"\r\n";
+
+/// How long the end of a chunked body is.
+fn tail_length(lines: &[u8]) -> usize {
+    BEFORE_TRAILERS.len() + lines.len() + AFTER_TRAILERS.len()
+}
+
+/// Copies of the end of a chunked body what lies from `at` on; how much.
+fn read_tail(lines: &[u8], at: usize, room: &mut [u8]) -> usize {
+    let (mut skipped, mut used) = (at, 0);
+    for part in [BEFORE_TRAILERS, lines, AFTER_TRAILERS] {
+        let rest = &part[skipped.min(part.len())..];
+        skipped = skipped.saturating_sub(part.len());
+        let size = rest.len().min(room.len() - used);
+        room[used..used + size].copy_from_slice(&rest[..size]);
+        used += size;
+        if size < rest.len() {
+            break;
+        }
+    }
+    used
 }

@@ -1,9 +1,8 @@
 //! HTTP/2 (RFC 9113) as HTTP/1.1 that is spoken over many streams at once.
 //!
-//! The frames, windows and header compression are those of the `h2` crate, the one that hyper is made of. It is used
-//! itself and not through hyper's server, which hides what a front door needs: ending a connection with a reason of our
-//! own choice, asking for a stream's reset, writing when there is a window and not before, and passing interim answers
-//! and trailers on.
+//! Clients are spoken to by the codec of this house ([`crate::http2`]), servers by the `h2` crate, the one that hyper is
+//! made of. It is used itself and not through hyper's client, which hides what a proxy needs: whether a server has looked
+//! at a request, writing when there is a window and not before, and passing interim answers and trailers on.
 //!
 //! A stream is spoken to in HTTP/1.1, see [`super::Stream`]: a request comes as a head that [`Incoming::write_head`]
 //! writes and a body that is a length or chunks; what is written to it is a response of HTTP/1.1, which becomes HEADERS,
@@ -12,11 +11,11 @@
 //! refused and not rewritten.
 //!
 //! - `from_client`: a stream that a client opened. `to_server`: one that was opened to a server. `server`, `client`: the
-//!   connections. `inlet`, `outlet`: bodies in either direction. `own_head`: reading the heads that we wrote.
-//! - `guard`, `flood`: what a peer may do that costs it nothing and us something.
+//!   connections.
+//! - `guard`: the transport of a connection to a server. `inlet`, `outlet`: its bodies in either direction. `own_head`:
+//!   reading the heads that we wrote for it.
 
 mod client;
-mod flood;
 mod from_client;
 mod guard;
 mod inlet;
@@ -33,9 +32,8 @@ use base64ct::{Base64, Encoding};
 use sha1::{Digest, Sha1};
 
 pub use client::{Channel, open_channel};
-pub use flood::Flood;
 pub use from_client::FromClient;
-pub use server::{Accepting, Bounds, Ended, Incoming, PREFACE};
+pub use server::{Accepting, Ended, Incoming};
 pub use to_server::ToServer;
 
 /// The kind of error by which a reader learns that the server has not looked at the request, so that it may be sent
@@ -46,10 +44,8 @@ pub const UNPROCESSED: io::ErrorKind = io::ErrorKind::ConnectionRefused;
 /// a connection that ends, that is an answer of a kind.
 pub const STREAM_RESET: io::ErrorKind = io::ErrorKind::ConnectionAborted;
 
-/// Room for a stream's data in each direction, in bytes: what is under way to us of a request's body.
+/// Room for a stream's data in each direction, in bytes: what is under way to us of a response's body.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same for all streams of a client's connection together. A few stalled ones leave room for the others.
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// What of a stream may lie ready to be written.
 const SEND_BUFFER: usize = 64 * 1024;
 

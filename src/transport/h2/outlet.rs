@@ -1,20 +1,14 @@
 //! A body that goes out in DATA frames, read from a body of HTTP/1.1.
 
 use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use h2::SendStream;
 use http::HeaderMap;
 
-use super::flood::Flood;
 use super::{io_error, own_head};
 use crate::http1::{Body, Form, Framing};
-
-/// Bytes of data that are worth window updates although there was no window for more: what a hundred streams have each of
-/// a small window that they share.
-const LEAST_CREDITED: usize = 128;
 
 /// How a stream is to end, as far as that is known.
 #[derive(Debug)]
@@ -36,7 +30,6 @@ pub(super) struct Outlet {
     held: Bytes,
     end: End,
     sent: u64,
-    flood: Option<Rc<Flood>>,
 }
 
 /// What a piece of a body of HTTP/1.1 is in HTTP/2.
@@ -72,8 +65,8 @@ impl Piece {
 
 impl Outlet {
     /// The stream of a head that has gone out; `ended` with it.
-    pub(super) fn new(send: SendStream<Bytes>, ended: bool, flood: Option<Rc<Flood>>) -> Self {
-        Self { send, held: Bytes::new(), end: if ended { End::Done } else { End::Open }, sent: 0, flood }
+    pub(super) fn new(send: SendStream<Bytes>, ended: bool) -> Self {
+        Self { send, held: Bytes::new(), end: if ended { End::Done } else { End::Open }, sent: 0 }
     }
 
     /// Bytes that were handed to the connection.
@@ -126,15 +119,8 @@ impl Outlet {
             }
             let data = self.held.split_to(room.min(self.held.len()));
             let is_last = self.held.is_empty() && matches!(self.end, End::WithData);
-            let size = data.len();
-            self.sent += size as u64;
+            self.sent += data.len() as u64;
             self.send.send_data(data, is_last).map_err(io_error)?;
-            // What a small window has cut is the peer's doing: it shall not pay for the next update.
-            if let Some(flood) = &self.flood
-                && (self.held.is_empty() || size >= LEAST_CREDITED)
-            {
-                flood.note_data_sent();
-            }
             if is_last {
                 self.end = End::Done;
             }
@@ -154,11 +140,6 @@ impl Outlet {
             Poll::Ready(flushed) => flushed,
             Poll::Pending => Ok(()),
         }
-    }
-
-    /// Ready when the peer has reset the stream, or the connection has ended.
-    pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.send.poll_reset(cx).map(drop)
     }
 
     /// Ends the stream without its end.
@@ -201,7 +182,7 @@ mod tests {
             let send = ends.respond.send_response(Response::new(()), false).unwrap();
             let writing = async move {
                 let mut body = body_of(framing);
-                let mut outlet = Outlet::new(send, false, None);
+                let mut outlet = Outlet::new(send, false);
                 for (first, second) in pieces {
                     outlet.put(Piece::read(&mut body, first, second)?);
                     poll_fn(|cx| outlet.poll_flush(cx)).await?;

@@ -98,7 +98,7 @@ impl ToServer {
         let is_all = piece.is_nothing_more() && self.websocket_key.is_none();
         let (response, send) = self.request.send_request(request, is_all).map_err(io_error)?;
         self.response = Some(response);
-        let outlet = self.outlet.insert(Outlet::new(send, is_all, None));
+        let outlet = self.outlet.insert(Outlet::new(send, is_all));
         if self.websocket_key.is_none() {
             outlet.put(piece);
         }

@@ -11,6 +11,7 @@ pub const HEADERS: u8 = 1;
 pub const PRIORITY: u8 = 2;
 pub const RESET: u8 = 3;
 pub const SETTINGS: u8 = 4;
+pub const PUSH: u8 = 5;
 pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
 pub const WINDOW: u8 = 8;
@@ -25,11 +26,14 @@ pub const WHOLE: u8 = END_STREAM | END_HEADERS;
 pub const NO_ERROR: u32 = 0;
 pub const PROTOCOL_ERROR: u32 = 1;
 pub const FLOW_CONTROL_ERROR: u32 = 3;
+pub const STREAM_CLOSED: u32 = 5;
+pub const FRAME_SIZE_ERROR: u32 = 6;
 pub const REFUSED_STREAM: u32 = 7;
 pub const CANCEL: u32 = 8;
+pub const COMPRESSION_ERROR: u32 = 9;
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Fields as they are sent.
 pub type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -176,33 +180,43 @@ impl Raw {
     /// `None` for the answer to a PING.
     fn try_read(&mut self) -> io::Result<Option<Frame>> {
         loop {
-            let mut head = [0; 9];
-            self.reader.read_exact(&mut head)?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            let stream = u32::from_be_bytes(head[5..].try_into().unwrap()) & 0x7FFF_FFFF;
-            let mut payload = vec![0; length];
-            self.reader.read_exact(&mut payload)?;
-            let frame = Frame { kind: head[3], flags: head[4], stream, payload };
+            let frame = self.event()?;
             match (frame.kind, frame.flags & END_STREAM) {
-                (PING, END_STREAM) => {
-                    self.is_ponged = true;
-                    return Ok(None);
-                }
-                (SETTINGS, END_STREAM) => continue,
-                (SETTINGS, _) => drop(self.send(SETTINGS, END_STREAM, 0, &[])),
-                (PING, _) => drop(self.send(PING, END_STREAM, 0, &frame.payload.clone())),
-                (DATA, ended) if self.credits && length > 0 => {
-                    let more = u32::try_from(length).unwrap();
-                    self.window(0, more);
-                    if ended == 0 {
-                        self.window(stream, more);
-                    }
-                }
-                _ => {}
+                (PING, END_STREAM) => return Ok(None),
+                (SETTINGS, END_STREAM) => {}
+                _ => return Ok(Some(frame)),
             }
-            self.seen.push(frame.clone());
-            return Ok(Some(frame));
         }
+    }
+
+    /// The next frame, an acknowledgement too.
+    pub fn event(&mut self) -> io::Result<Frame> {
+        let mut head = [0; 9];
+        self.reader.read_exact(&mut head)?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let stream = u32::from_be_bytes(head[5..].try_into().unwrap()) & 0x7FFF_FFFF;
+        let mut payload = vec![0; length];
+        self.reader.read_exact(&mut payload)?;
+        let frame = Frame { kind: head[3], flags: head[4], stream, payload };
+        match (frame.kind, frame.flags & END_STREAM) {
+            (PING, END_STREAM) => {
+                self.is_ponged = true;
+                return Ok(frame);
+            }
+            (SETTINGS, END_STREAM) => return Ok(frame),
+            (SETTINGS, _) => drop(self.send(SETTINGS, END_STREAM, 0, &[])),
+            (PING, _) => drop(self.send(PING, END_STREAM, 0, &frame.payload.clone())),
+            (DATA, ended) if self.credits && length > 0 => {
+                let more = u32::try_from(length).unwrap();
+                self.window(0, more);
+                if ended == 0 {
+                    self.window(stream, more);
+                }
+            }
+            _ => {}
+        }
+        self.seen.push(frame.clone());
+        Ok(frame)
     }
 
     /// Reads until a frame is such, which may have come already.

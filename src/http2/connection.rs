@@ -1,0 +1,413 @@
+//! A client's connection: what comes, frame by frame.
+
+use std::collections::VecDeque;
+use std::task::{Context, Waker};
+
+use super::flood::Flood;
+use super::frame::{
+    FrameHead, HEAD, MAX_PAYLOAD, MAX_STREAM, Reason, flag, kind, put_goaway, put_ping, put_reset, put_window_update,
+};
+use super::hpack::{Decoder, Encoder};
+use super::request::Reader;
+use super::settings;
+use super::stream::{Failure, Place, StreamKey, Streams};
+
+/// What a client sends first (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Room for a stream's body on its way in, in bytes.
+pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
+/// The same for all streams of a connection together. A few stalled ones leave room for the others.
+pub(super) const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The window of a connection and of each stream before anybody has said another (RFC 9113, 6.9.2).
+const FIRST_WINDOW: u32 = 65_535;
+/// `SETTINGS_HEADER_TABLE_SIZE`, which we leave as it is.
+const HEADER_TABLE: usize = 4_096;
+/// Bytes that may wait to be written before nothing more is read, and no more data is put behind them.
+pub(super) const MAX_OUT: usize = 64 * 1024;
+/// Room for what is written that an idle connection keeps none of.
+const OUT_ROOM: usize = 4 * 1024;
+/// What our first GOAWAY sends with it, to hear when its receipt is known.
+pub(super) const LAST_PING: &[u8; 8] = b"sluice\x02\x07";
+
+/// What a client's connection may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests at once.
+    pub max_streams: u32,
+    /// Bytes of a request's fields, each with 32 more (RFC 9113, 6.5.2).
+    pub max_header_list: u32,
+}
+
+/// Why a connection was ended by us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// What the client was told.
+    pub reason: Reason,
+    /// What it has done.
+    pub what: &'static str,
+}
+
+/// A client's connection without its I/O: [`feed`](Self::feed) takes what comes, [`unwritten`](Self::unwritten) is what
+/// goes out.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) limits: Limits,
+    pub(super) streams: Streams,
+    pub(super) flood: Flood,
+    reading: Reading,
+    /// Of a frame that did not come whole.
+    rest: Vec<u8>,
+    pub(super) decoder: Decoder,
+    pub(super) encoder: Encoder,
+    pub(super) reader: Reader,
+    /// A header block that goes on.
+    pub(super) block: Option<Block>,
+    /// Requests that nobody has taken yet.
+    pub(super) incoming: VecDeque<StreamKey>,
+    /// What the client may send of data still.
+    pub(super) recv_window: i64,
+    /// What was read and was not yet given back to it.
+    pub(super) owed: u32,
+    /// What we may send of data.
+    pub(super) send_window: i64,
+    /// The same for a new stream.
+    pub(super) stream_window: i64,
+    /// Streams that wait for a window or for room, the longest first.
+    pub(super) queue: VecDeque<StreamKey>,
+    pub(super) out: Vec<u8>,
+    written: usize,
+    waker: Option<Waker>,
+    is_woken: bool,
+    pub(super) going: Going,
+    pub(super) has_client_gone_away: bool,
+    failed: Option<Failed>,
+    is_cut: bool,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum Reading {
+    /// So many bytes of the preface have come.
+    Preface(usize),
+    /// SETTINGS, which have to be the first frame.
+    Settings,
+    Frame,
+    Data(Data),
+}
+
+/// A frame of data whose content is coming.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Data {
+    /// The stream, if anybody wants it.
+    pub(super) key: Option<StreamKey>,
+    /// Content to come.
+    pub(super) left: usize,
+    /// Padding behind it; `None` before its length has come.
+    pub(super) padding: Option<usize>,
+    pub(super) ends: bool,
+}
+
+/// A header block that has begun.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) stream: u32,
+    pub(super) ends: bool,
+    pub(super) depends_on_itself: bool,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// How far its end has come (RFC 9113, 6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Going {
+    No,
+    /// Told that it will end; what was sent before that is known still counts.
+    Warned,
+    /// Told which stream was the last.
+    Last,
+}
+
+impl Connection {
+    /// One that has begun; our settings wait to be written.
+    pub fn new(limits: Limits) -> Self {
+        let mut out = Vec::with_capacity(OUT_ROOM);
+        settings::put(&mut out, limits.max_streams, STREAM_WINDOW, limits.max_header_list);
+        put_window_update(&mut out, 0, CONNECTION_WINDOW - FIRST_WINDOW);
+        Self {
+            limits,
+            streams: Streams::default(),
+            flood: Flood::new(),
+            reading: Reading::Preface(0),
+            rest: Vec::new(),
+            decoder: Decoder::new(HEADER_TABLE),
+            encoder: Encoder::new(),
+            reader: Reader::new(limits.max_header_list as usize),
+            block: None,
+            incoming: VecDeque::new(),
+            recv_window: i64::from(CONNECTION_WINDOW),
+            owed: 0,
+            send_window: i64::from(FIRST_WINDOW),
+            stream_window: i64::from(FIRST_WINDOW),
+            queue: VecDeque::new(),
+            out,
+            written: 0,
+            waker: None,
+            is_woken: false,
+            going: Going::No,
+            has_client_gone_away: false,
+            failed: None,
+            is_cut: false,
+        }
+    }
+
+    /// What the client may still send that is neither request nor data.
+    pub fn flood(&mut self) -> &mut Flood {
+        &mut self.flood
+    }
+
+    /// Whom to wake when there is something to write: the task that polls with this context.
+    pub fn wakes(&mut self, cx: &Context<'_>) {
+        self.is_woken = false;
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+        }
+    }
+
+    /// Wakes whoever writes, once.
+    pub(super) fn wake(&mut self) {
+        if !self.is_woken {
+            self.is_woken = true;
+            if let Some(waker) = &self.waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// The next request.
+    pub fn next_incoming(&mut self) -> Option<StreamKey> {
+        self.incoming.pop_front()
+    }
+
+    /// What is to be written.
+    pub fn unwritten(&self) -> &[u8] {
+        self.out.get(self.written..).unwrap_or_default()
+    }
+
+    /// Takes note that so much of it was.
+    pub fn advance(&mut self, count: usize) {
+        self.written = (self.written + count).min(self.out.len());
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+            self.out.shrink_to(if self.streams.len() == 0 { 0 } else { MAX_OUT });
+        } else if self.written > MAX_OUT {
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
+        self.pump();
+    }
+
+    /// Whether so much waits to be written that nothing is to be read.
+    pub fn is_clogged(&self) -> bool {
+        self.out.len() - self.written >= MAX_OUT
+    }
+
+    /// Whether the client has begun to speak HTTP/2.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self.reading, Reading::Preface(_))
+    }
+
+    /// Whether it has nothing more to do but to be closed once all is written: its end was told and its streams are
+    /// over, or it has failed.
+    pub fn is_over(&self) -> bool {
+        let is_told = self.going == Going::Last || self.has_client_gone_away;
+        self.failed.is_some() || self.is_cut || (is_told && self.streams.len() == 0 && self.incoming.is_empty())
+    }
+
+    /// Why it was ended, if that was for an error.
+    pub fn failed(&self) -> Option<Failed> {
+        self.failed
+    }
+
+    /// Tells the client that no more requests are taken, and is over when those that are here are (RFC 9113, 6.8).
+    pub fn go_away(&mut self) {
+        if self.going == Going::No && self.failed.is_none() {
+            self.going = Going::Warned;
+            put_goaway(&mut self.out, MAX_STREAM, Reason::NoError);
+            put_ping(&mut self.out, 0, LAST_PING);
+            self.wake();
+        }
+    }
+
+    /// The client's end: nothing can be written to it any more, and nobody waits for the answers.
+    pub fn cut(&mut self) {
+        self.is_cut = true;
+        self.fail_streams();
+    }
+
+    /// Ends the connection for an error (RFC 9113, 5.4.1).
+    pub fn fail(&mut self, reason: Reason, what: &'static str) {
+        if self.failed.is_none() {
+            self.failed = Some(Failed { reason, what });
+            put_goaway(&mut self.out, self.streams.last(), reason);
+            self.fail_streams();
+            self.wake();
+        }
+    }
+
+    fn fail_streams(&mut self) {
+        self.queue.clear();
+        let keys: Vec<StreamKey> = self.streams.keys().collect();
+        for key in keys {
+            self.streams.fail(key, Failure::Connection);
+        }
+    }
+
+    /// Takes bytes that came.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.failed.is_none() {
+            let taken = match self.reading {
+                Reading::Preface(have) => self.read_preface(have, bytes),
+                Reading::Data(data) => {
+                    let (taken, more) = self.read_data(data, bytes);
+                    self.reading = more.map_or(Reading::Frame, Reading::Data);
+                    taken
+                }
+                Reading::Settings | Reading::Frame if self.rest.is_empty() => self.read_frame(bytes),
+                Reading::Settings | Reading::Frame => self.read_rest(bytes),
+            };
+            bytes = bytes.get(taken..).unwrap_or_default();
+        }
+    }
+
+    fn read_preface(&mut self, have: usize, bytes: &[u8]) -> usize {
+        let expected = &PREFACE[have..];
+        let taken = expected.len().min(bytes.len());
+        if expected[..taken] != bytes[..taken] {
+            self.fail(Reason::Protocol, "a preface of another protocol");
+        }
+        self.reading = if taken == expected.len() { Reading::Settings } else { Reading::Preface(have + taken) };
+        taken
+    }
+
+    /// Reads the frame that `bytes` begin with, or keeps them until the rest has come.
+    fn read_frame(&mut self, bytes: &[u8]) -> usize {
+        let Some((head, after)) = bytes.split_first_chunk::<HEAD>() else {
+            self.rest.extend_from_slice(bytes);
+            return bytes.len();
+        };
+        let head = FrameHead::read(*head);
+        if self.is_bad_head(head) {
+            return bytes.len();
+        }
+        if head.kind == kind::DATA {
+            self.begin_data(head);
+            return HEAD;
+        }
+        let Some(payload) = after.get(..head.length) else {
+            self.rest.extend_from_slice(bytes);
+            return bytes.len();
+        };
+        self.read_payload(head, payload);
+        HEAD + head.length
+    }
+
+    /// Completes the frame that has begun to come.
+    fn read_rest(&mut self, bytes: &[u8]) -> usize {
+        // Data is not kept here, and what is too long is refused by its head.
+        let length = match self.rest.first_chunk().map(|head| FrameHead::read(*head)) {
+            Some(head) if head.kind != kind::DATA && head.length <= MAX_PAYLOAD => head.length,
+            _ => 0,
+        };
+        let wanted = HEAD + length;
+        let missing = wanted.saturating_sub(self.rest.len()).min(bytes.len());
+        self.rest.extend_from_slice(&bytes[..missing]);
+        if self.rest.len() < wanted {
+            return missing;
+        }
+        let whole = std::mem::take(&mut self.rest);
+        // A head alone may be all there is of its frame, or it is read once more with its payload.
+        let taken = self.read_frame(&whole);
+        debug_assert_eq!(taken, whole.len());
+        missing
+    }
+
+    /// Ends the connection for a frame whose head alone is wrong.
+    fn is_bad_head(&mut self, head: FrameHead) -> bool {
+        if head.length > MAX_PAYLOAD {
+            self.fail(Reason::FrameSize, "a frame above 16,384 bytes");
+        } else if self
+            .block
+            .as_ref()
+            .is_some_and(|block| head.kind != kind::CONTINUATION || head.stream != block.stream)
+        {
+            self.fail(Reason::Protocol, "another frame within a header block");
+        } else if matches!(self.reading, Reading::Settings) && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+            self.fail(Reason::Protocol, "a first frame that is not SETTINGS");
+        }
+        self.failed.is_some()
+    }
+
+    fn read_payload(&mut self, head: FrameHead, payload: &[u8]) {
+        self.reading = Reading::Frame;
+        self.flood.note(head.kind, head.flags, payload.len());
+        if self.flood.spent().is_some() {
+            return self.fail(Reason::EnhanceYourCalm, "too many frames that carry nothing");
+        }
+        match head.kind {
+            kind::HEADERS => self.read_headers(head, payload),
+            kind::CONTINUATION => self.read_continuation(head, payload),
+            kind::PRIORITY => self.read_priority(head, payload),
+            kind::RST_STREAM => self.read_reset(head, payload),
+            kind::SETTINGS => self.read_settings(head, payload),
+            kind::PUSH_PROMISE => self.fail(Reason::Protocol, "PUSH_PROMISE from a client"),
+            kind::PING => self.read_ping(head, payload),
+            kind::GOAWAY => self.read_goaway(head, payload),
+            kind::WINDOW_UPDATE => self.read_window_update(head, payload),
+            // Unknown types are ignored (RFC 9113, 5.5).
+            _ => {}
+        }
+    }
+
+    fn begin_data(&mut self, head: FrameHead) {
+        let data = self.data(head);
+        self.reading =
+            data.filter(|data| data.left > 0 || data.padding.is_none()).map_or(Reading::Frame, Reading::Data);
+    }
+
+    /// Ends a stream for an error of its client (RFC 9113, 5.4.2). Where there is none to reset, the connection ends.
+    ///
+    /// It is charged as if the client had reset it: it could make us do nothing else (CVE-2025-8671).
+    pub(super) fn fail_stream(&mut self, id: u32, reason: Reason, what: &'static str) {
+        match self.streams.place(id) {
+            Place::Idle => return self.fail(reason, what),
+            Place::Reset => return,
+            Place::Here(key) => {
+                if self.streams.get(key).is_some_and(|stream| stream.failure == Some(Failure::ByUs)) {
+                    return;
+                }
+                self.streams.fail(key, Failure::ByUs);
+            }
+            Place::Ended | Place::Forgotten => {}
+        }
+        self.flood.note_forced_reset();
+        if self.flood.spent().is_some() {
+            return self.fail(Reason::EnhanceYourCalm, "too many streams that had to be reset");
+        }
+        self.reset(id, reason);
+    }
+
+    /// Writes a reset, and remembers it.
+    pub(super) fn reset(&mut self, id: u32, reason: Reason) {
+        if self.failed.is_none() {
+            put_reset(&mut self.out, id, reason);
+            self.streams.remember_reset(id);
+            self.wake();
+        }
+    }
+
+    /// Whether a request of this number comes too late to be looked at.
+    pub(super) fn takes_no_more(&self) -> bool {
+        self.going == Going::Last
+    }
+}

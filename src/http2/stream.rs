@@ -1,0 +1,357 @@
+//! The streams of a connection.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use super::request::Meaning;
+
+/// How many streams that we have reset are remembered. What still comes on one is nobody's fault: a client whose uploads
+/// are refused has sent it before it knew.
+const RESET_KNOWN: usize = 1_024;
+/// How many streams that have ended otherwise are remembered, so that what comes on one is told from what comes on one
+/// that was never opened.
+const ENDED_KNOWN: usize = 64;
+/// Room that an ended stream leaves to the next one, in bytes each of its buffers.
+const KEPT_ROOM: usize = 1_024;
+/// Ended streams whose room is kept while there is none.
+const KEPT_SLOTS: usize = 16;
+
+/// A stream, named for as long as somebody holds it. The number of a stream is never used again in a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamKey {
+    pub(super) slot: usize,
+    pub(super) id: u32,
+}
+
+/// How the sending side ends, as far as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// More may come.
+    #[default]
+    Open,
+    /// With the last byte.
+    WithData,
+    /// With trailers.
+    Trailers,
+    /// It has.
+    Done,
+}
+
+/// Why nothing more comes or goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The client has reset it.
+    ByClient,
+    /// We have.
+    ByUs,
+    /// The connection has ended.
+    Connection,
+}
+
+/// One stream.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    pub(super) id: u32,
+    /// Of the task that serves it.
+    pub(super) waker: Option<Waker>,
+    pub(super) failure: Option<Failure>,
+    pub(super) meaning: Meaning,
+    /// The request's head, without its end.
+    pub(super) head: Vec<u8>,
+    /// What came of the body and was not read, from `data_at` on.
+    pub(super) data: Vec<u8>,
+    pub(super) data_at: usize,
+    /// Field lines.
+    pub(super) trailers: Vec<u8>,
+    /// Whether the request is complete.
+    pub(super) has_ended: bool,
+    /// What is to come by `content-length`.
+    pub(super) length_left: Option<u64>,
+    /// What the client may send still.
+    pub(super) recv_window: i64,
+    /// What was read and was not yet given back to it.
+    pub(super) owed: u32,
+    /// What we may send.
+    pub(super) send_window: i64,
+    /// What there was no window for, from `held_at` on.
+    pub(super) held: Vec<u8>,
+    pub(super) held_at: usize,
+    pub(super) end: End,
+    /// The block of the trailers that go behind it.
+    pub(super) last_block: Vec<u8>,
+    /// Whether it is in the queue of those that wait to send.
+    pub(super) is_queued: bool,
+    /// Bytes of data that have gone out.
+    pub(super) sent: u64,
+}
+
+impl Stream {
+    pub(super) fn unread(&self) -> &[u8] {
+        self.data.get(self.data_at..).unwrap_or_default()
+    }
+
+    pub(super) fn unsent(&self) -> &[u8] {
+        self.held.get(self.held_at..).unwrap_or_default()
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Takes content that came. What was read makes room.
+    pub(super) fn put_data(&mut self, content: &[u8]) {
+        if self.data_at > 0 && self.data.len() + content.len() > self.data.capacity() {
+            self.data.drain(..self.data_at);
+            self.data_at = 0;
+        }
+        self.data.extend_from_slice(content);
+    }
+
+    /// Takes note that so much of the content was read.
+    pub(super) fn take_data(&mut self, count: usize) {
+        self.data_at = (self.data_at + count).min(self.data.len());
+        if self.data_at == self.data.len() {
+            self.data.clear();
+            self.data_at = 0;
+        }
+    }
+
+    /// As new, with the room that the one before has left.
+    fn reuse(&mut self) {
+        let kept = |mut buffer: Vec<u8>| {
+            buffer.clear();
+            buffer.shrink_to(KEPT_ROOM);
+            buffer
+        };
+        let head = kept(std::mem::take(&mut self.head));
+        let data = kept(std::mem::take(&mut self.data));
+        *self = Self { head, data, ..Self::default() };
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    slots: Vec<Stream>,
+    free: Vec<usize>,
+    /// Number and slot, in the order of numbers.
+    open: Vec<(u32, usize)>,
+    /// How many of them have failed.
+    failed: usize,
+    /// The highest number that the client has used.
+    last: u32,
+    reset: VecDeque<u32>,
+    ended: VecDeque<u32>,
+}
+
+/// What is known of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is here.
+    Here(StreamKey),
+    /// Nobody has used it, nor a higher one.
+    Idle,
+    /// We have reset it.
+    Reset,
+    /// It has ended.
+    Ended,
+    /// It has ended so long ago that nobody knows, or was never used although a higher one was.
+    Forgotten,
+}
+
+impl Streams {
+    /// Where the stream of a number is.
+    pub(super) fn place(&self, id: u32) -> Place {
+        // The last one is what most frames are about.
+        if let Some((last, slot)) = self.open.last()
+            && *last == id
+        {
+            return Place::Here(StreamKey { slot: *slot, id });
+        }
+        // Servers open none, so an even one is idle for ever.
+        if id > self.last || id.is_multiple_of(2) {
+            return Place::Idle;
+        }
+        if let Ok(found) = self.open.binary_search_by_key(&id, |(id, _)| *id) {
+            return Place::Here(StreamKey { slot: self.open[found].1, id });
+        }
+        match () {
+            () if self.reset.contains(&id) => Place::Reset,
+            () if self.ended.contains(&id) => Place::Ended,
+            () => Place::Forgotten,
+        }
+    }
+
+    /// Opens the stream of a number above all others.
+    pub(super) fn open(&mut self, id: u32) -> StreamKey {
+        debug_assert!(self.open.last().is_none_or(|(last, _)| *last < id));
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Stream::default());
+            self.slots.len() - 1
+        });
+        self.slots[slot].id = id;
+        self.open.push((id, slot));
+        StreamKey { slot, id }
+    }
+
+    /// Takes note of the highest number.
+    pub(super) fn note_last(&mut self, id: u32) {
+        self.last = self.last.max(id);
+    }
+
+    /// The highest number that the client has used.
+    pub(super) fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// How many are here.
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// How many of them have not failed.
+    pub(super) fn count_open(&self) -> usize {
+        self.open.len() - self.failed
+    }
+
+    /// Lets nothing more come or go, and tells whoever serves it. Gives the stream if it had not failed before.
+    pub(super) fn fail(&mut self, key: StreamKey, failure: Failure) -> Option<&mut Stream> {
+        let stream = self.slots.get_mut(key.slot).filter(|stream| stream.id == key.id && stream.failure.is_none())?;
+        self.failed += 1;
+        stream.failure = Some(failure);
+        stream.held = Vec::new();
+        stream.held_at = 0;
+        stream.wake();
+        Some(stream)
+    }
+
+    /// The stream, as long as it is here.
+    pub(super) fn get(&self, key: StreamKey) -> Option<&Stream> {
+        self.slots.get(key.slot).filter(|stream| stream.id == key.id)
+    }
+
+    /// The stream, as long as it is here.
+    pub(super) fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
+        self.slots.get_mut(key.slot).filter(|stream| stream.id == key.id)
+    }
+
+    /// Every one that is here.
+    pub(super) fn keys(&self) -> impl Iterator<Item = StreamKey> {
+        self.open.iter().map(|(id, slot)| StreamKey { slot: *slot, id: *id })
+    }
+
+    /// Remembers one that we have reset and on which more may come.
+    pub(super) fn remember_reset(&mut self, id: u32) {
+        remember(&mut self.reset, RESET_KNOWN, id);
+    }
+
+    /// Takes one away.
+    pub(super) fn remove(&mut self, key: StreamKey) {
+        let Some(stream) = self.slots.get_mut(key.slot).filter(|stream| stream.id == key.id) else { return };
+        self.failed -= usize::from(stream.failure.is_some());
+        stream.reuse();
+        self.free.push(key.slot);
+        if let Ok(found) = self.open.binary_search_by_key(&key.id, |(id, _)| *id) {
+            self.open.remove(found);
+        }
+        remember(&mut self.ended, ENDED_KNOWN, key.id);
+        if self.open.is_empty() && self.slots.len() > KEPT_SLOTS {
+            self.slots = Vec::new();
+            self.free = Vec::new();
+        }
+    }
+}
+
+fn remember(known: &mut VecDeque<u32>, most: usize, id: u32) {
+    if known.len() >= most {
+        known.pop_front();
+    }
+    known.push_back(id);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_idle_then_here_then_ended_then_forgotten() {
+        let mut streams = Streams::default();
+        assert_eq!((streams.place(1), streams.place(2)), (Place::Idle, Place::Idle));
+        streams.note_last(5);
+        let key = streams.open(5);
+        assert_eq!(
+            (streams.place(5), streams.place(3), streams.place(4), streams.place(7)),
+            (Place::Here(key), Place::Forgotten, Place::Idle, Place::Idle)
+        );
+        streams.remove(key);
+        assert_eq!((streams.place(5), streams.get(key).is_none(), streams.len()), (Place::Ended, true, 0));
+        for id in (7..).step_by(2).take(ENDED_KNOWN) {
+            streams.note_last(id);
+            let key = streams.open(id);
+            streams.remove(key);
+        }
+        assert_eq!((streams.place(5), streams.place(7)), (Place::Forgotten, Place::Ended));
+    }
+
+    #[test]
+    fn resets_are_remembered_up_to_a_number() {
+        let mut streams = Streams::default();
+        let id = |number: usize| u32::try_from(number * 2 + 1).unwrap();
+        streams.note_last(id(5000));
+        for number in 0..=RESET_KNOWN {
+            streams.remember_reset(id(number));
+        }
+        assert_eq!((streams.place(id(0)), streams.place(id(1))), (Place::Forgotten, Place::Reset));
+        assert_eq!(streams.place(id(RESET_KNOWN)), Place::Reset);
+        assert_eq!(streams.reset.len(), RESET_KNOWN);
+    }
+
+    #[test]
+    fn a_slot_is_used_again_and_its_old_key_names_nothing() {
+        let mut streams = Streams::default();
+        let old = streams.open(1);
+        streams.get_mut(old).unwrap().head.resize(100_000, b'x');
+        streams.get_mut(old).unwrap().sent = 7;
+        streams.remove(old);
+        let new = streams.open(3);
+        assert_eq!(new.slot, old.slot);
+        assert!(streams.get(old).is_none());
+        streams.remove(old);
+        let stream = streams.get(new).unwrap();
+        assert_eq!((stream.sent, stream.head.len()), (0, 0));
+        assert!(stream.head.capacity() <= 2 * KEPT_ROOM);
+    }
+
+    #[test]
+    fn many_that_were_here_at_once_leave_no_room_behind() {
+        let mut streams = Streams::default();
+        let keys: Vec<_> = (0..100).map(|number| streams.open(number * 2 + 1)).collect();
+        assert_eq!(streams.count_open(), 100);
+        assert!(streams.fail(keys[3], Failure::ByClient).is_some());
+        assert!(streams.fail(keys[3], Failure::ByUs).is_none());
+        assert_eq!((streams.count_open(), streams.len()), (99, 100));
+        for key in keys {
+            streams.remove(key);
+        }
+        assert_eq!((streams.count_open(), streams.failed), (0, 0));
+        assert_eq!((streams.slots.capacity(), streams.free.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn content_is_read_in_order_and_what_was_read_makes_room() {
+        let mut stream = Stream::default();
+        let mut expected = VecDeque::new();
+        for round in 0..1000_u32 {
+            let content: Vec<u8> = (0..round % 300).map(|n| (n + round) as u8).collect();
+            stream.put_data(&content);
+            expected.extend(content);
+            let taken = (round as usize % 299).min(expected.len());
+            assert_eq!(&stream.unread()[..taken], expected.drain(..taken).collect::<Vec<_>>());
+            stream.take_data(taken);
+        }
+        assert_eq!(stream.unread().len(), expected.len());
+        assert!(stream.data.capacity() < 8192, "{}", stream.data.capacity());
+    }
+}
