@@ -2,6 +2,7 @@
 //!
 //! `frames` is a client that sends whatever it is told and tells what came; `peer` is one that keeps the rules.
 
+mod conformance;
 mod flood;
 mod flow;
 mod frames;
