@@ -5,7 +5,7 @@
 
 use std::io;
 
-use memchr::{memchr, memmem};
+use memchr::memchr;
 
 use super::frame::{HEAD, MAX_PAYLOAD, flag, kind, put_head_at};
 use super::hpack::Encoder;
@@ -37,17 +37,16 @@ pub struct ResponseHead<'h> {
 impl<'h> ResponseHead<'h> {
     /// Reads the head that `bytes` begin with.
     pub fn read(bytes: &'h [u8]) -> Result<Self, Unreadable> {
-        let end = memmem::find(bytes, b"\r\n\r\n").ok_or(Unreadable)? + 2;
-        let first_end = memchr(b'\n', bytes).ok_or(Unreadable)? + 1;
+        let lines_at = memchr(b'\n', bytes).ok_or(Unreadable)? + 1;
         let status = match bytes.get(9..12) {
             Some([a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9']) => {
                 u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0')
             }
             _ => return Err(Unreadable),
         };
-        let lines = bytes.get(first_end..end).unwrap_or_default();
         let mut framing = Framing::None;
-        for line in Lines(lines) {
+        let mut lines = Lines(bytes.get(lines_at..).unwrap_or_default());
+        for line in &mut lines {
             let (name, value) = line?;
             match Known::of(name) {
                 Known::TransferEncoding => framing = Framing::Chunked,
@@ -58,7 +57,11 @@ impl<'h> ResponseHead<'h> {
                 _ => {}
             }
         }
-        Ok(Self { status, length: end + 2, framing, lines })
+        if !lines.0.starts_with(b"\r\n") {
+            return Err(Unreadable);
+        }
+        let end = bytes.len() - lines.0.len();
+        Ok(Self { status, length: end + 2, framing, lines: bytes.get(lines_at..end).unwrap_or_default() })
     }
 }
 

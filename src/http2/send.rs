@@ -13,6 +13,9 @@ use crate::http1::Fault;
 /// Bytes of data that are worth window updates although there was no window for more: what a hundred streams have each of
 /// a small window that they share.
 const LEAST_CREDITED: usize = 128;
+/// What a stream may send in its turn, in bytes, although more of them wait than there is room for: smaller frames would
+/// cost more than they are worth.
+const LEAST_TURN: usize = 4_096;
 
 /// Whether more can be read of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +211,8 @@ impl Connection {
         }
     }
 
-    /// Sends what there is a window and room for: a frame of each stream that waits, in turn.
+    /// Sends what there is a window and room for: a frame of each stream that waits, in turn, so that none starves while
+    /// the others share a small window.
     pub(super) fn pump(&mut self) {
         while !self.queue.is_empty() {
             let room = self.room();
@@ -222,7 +226,9 @@ impl Connection {
                 continue;
             }
             let waiting = stream.unsent();
-            let size = usize::try_from(stream.send_window).unwrap_or(0).min(room).min(waiting.len()).min(MAX_PAYLOAD);
+            // All that wait share what there is.
+            let share = (room / (self.queue.len() + 1)).clamp(LEAST_TURN, MAX_PAYLOAD).min(room);
+            let size = usize::try_from(stream.send_window).unwrap_or(0).min(share).min(waiting.len());
             let is_all = size == waiting.len();
             let ends = is_all && stream.end == End::WithData;
             if size > 0 {

@@ -73,6 +73,40 @@ fn a_download_that_is_not_read_stalls_no_other() {
 }
 
 #[test]
+fn a_hundred_downloads_that_share_a_small_window_are_served_in_turn() {
+    const WINDOW: usize = 65_535;
+    let backend = sizes();
+    let gateway = Gateway::start(&rules(&backend, "body_timeout = \"3s\"", ""));
+    let mut raw = Raw::with_settings(gateway.address(), &[(4, 1 << 24)]);
+    raw.credits = false;
+    let ids: Vec<u32> = (0..100).map(|_| raw.get("/large")).collect();
+    let mut came = vec![0; ids.len()];
+    let mut heads = 0;
+    let mut read = |raw: &mut Raw, came: &mut Vec<usize>, until: &dyn Fn(usize, usize) -> bool| {
+        while !until(heads, came.iter().sum()) {
+            let frame = raw.read().expect("it goes on");
+            heads += usize::from(frame.kind == HEADERS);
+            if frame.kind == DATA {
+                came[ids.iter().position(|id| *id == frame.stream).unwrap()] += frame.payload.len();
+            }
+        }
+    };
+    // Those that come first have the first window. From then on all wait.
+    read(&mut raw, &mut came, &|heads, all| heads == 100 && all == WINDOW);
+    came.fill(0);
+    for round in 1..=60 {
+        raw.window(0, u32::try_from(WINDOW).unwrap());
+        read(&mut raw, &mut came, &|_, all| all == round * WINDOW);
+        raw.seen.clear();
+        // Slower than the window is small: in all it takes longer than a body may stop.
+        std::thread::sleep(Duration::from_millis(80));
+    }
+    let (least, most) = (*came.iter().min().unwrap(), *came.iter().max().unwrap());
+    assert!(least * 2 > most, "{least} to {most} bytes a stream");
+    wait_outcome(&gateway, "body-timeout", 0);
+}
+
+#[test]
 fn an_upload_that_is_not_taken_stalls_no_other() {
     let backend = sizes();
     let gateway = front(&backend);
