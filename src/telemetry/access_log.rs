@@ -170,14 +170,20 @@ impl Writer {
             if !self.shared.closed.load(Ordering::Acquire) {
                 thread::sleep(GATHER);
             }
-            // Read before the queue is seen empty, so that nothing offered before the close is left behind.
-            let closed = self.shared.closed.load(Ordering::Acquire);
-            while let Ok(message) = entries.try_recv() {
-                self.take(message);
-            }
-            self.flush();
-            if closed {
-                return;
+            loop {
+                // Read before the queue is seen empty, so that nothing offered before the close is left behind.
+                let closed = self.shared.closed.load(Ordering::Acquire);
+                while let Ok(message) = entries.try_recv() {
+                    self.take(message);
+                }
+                self.flush();
+                if closed {
+                    return;
+                }
+                // A close that came meanwhile has spent its wake-up on what was just taken: none other comes.
+                if !self.shared.closed.load(Ordering::Acquire) {
+                    break;
+                }
             }
         }
     }
@@ -236,6 +242,7 @@ mod tests {
 
     use super::super::access_text::tests::entry;
     use super::*;
+    use crate::time::Clock;
 
     /// An output that a test can read and break.
     #[derive(Clone, Default)]
@@ -301,6 +308,21 @@ mod tests {
         assert_eq!(pipe.lines().len(), 5_000);
         let state = pipe.0.lock().unwrap();
         assert_eq!((log.dropped(), state.flushed), (0, state.bytes.len()));
+    }
+
+    /// The writer wakes some 10 ms after the first entry: the close comes before, while and after it takes what is there.
+    #[test]
+    fn a_close_is_not_missed_whenever_it_comes() {
+        for round in 0..100_u64 {
+            let log = AccessLog::start(AccessLogFormat::Json, Box::new(Pipe::default()));
+            let clock = Clock::system();
+            let close_at =
+                clock.now() + Span::from(GATHER - Duration::from_micros(300)) + Span::from_nanos(12_000 * round);
+            while clock.now() < close_at {
+                log.offer(entry());
+            }
+            assert_eq!(log.close(), Closed::Drained, "round {round}");
+        }
     }
 
     #[test]
