@@ -10,7 +10,7 @@ use super::frame::{
 use super::hpack::{Decoder, Encoder};
 use super::request::Reader;
 use super::settings;
-use super::stream::{Failure, Place, StreamKey, Streams};
+use super::stream::{Failure, Place, Stream, StreamKey, Streams};
 
 /// What a client sends first (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -77,6 +77,10 @@ pub struct Connection {
     pub(super) queue: VecDeque<StreamKey>,
     pub(super) out: Vec<u8>,
     written: usize,
+    /// Whether some stream waits for room behind what is to be written.
+    is_room_wanted: bool,
+    /// Requests that were refused because there were too many.
+    pub(super) refused: u64,
     waker: Option<Waker>,
     is_woken: bool,
     pub(super) going: Going,
@@ -123,8 +127,8 @@ pub(super) enum Going {
     No,
     /// Told that it will end; what was sent before that is known still counts.
     Warned,
-    /// Told which stream was the last.
-    Last,
+    /// Told that this stream was the last.
+    Last(u32),
 }
 
 impl Connection {
@@ -151,6 +155,8 @@ impl Connection {
             queue: VecDeque::new(),
             out,
             written: 0,
+            is_room_wanted: false,
+            refused: 0,
             waker: None,
             is_woken: false,
             going: Going::No,
@@ -205,6 +211,22 @@ impl Connection {
             self.written = 0;
         }
         self.pump();
+        if self.is_room_wanted && !self.is_clogged() {
+            self.is_room_wanted = false;
+            for key in self.streams.keys() {
+                self.streams.get(key).into_iter().for_each(Stream::wake);
+            }
+        }
+    }
+
+    /// Wakes all streams when it [is clogged](Self::is_clogged) no more.
+    pub fn want_room(&mut self) {
+        self.is_room_wanted = true;
+    }
+
+    /// How many requests were refused since the last call because there were too many.
+    pub fn take_refused(&mut self) -> u64 {
+        std::mem::take(&mut self.refused)
     }
 
     /// Whether so much waits to be written that nothing is to be read.
@@ -220,8 +242,13 @@ impl Connection {
     /// Whether it has nothing more to do but to be closed once all is written: its end was told and its streams are
     /// over, or it has failed.
     pub fn is_over(&self) -> bool {
-        let is_told = self.going == Going::Last || self.has_client_gone_away;
+        let is_told = matches!(self.going, Going::Last(_)) || self.has_client_gone_away;
         self.failed.is_some() || self.is_cut || (is_told && self.streams.len() == 0 && self.incoming.is_empty())
+    }
+
+    /// Whether it takes no more requests.
+    pub fn is_ending(&self) -> bool {
+        self.failed.is_some() || self.takes_no_more()
     }
 
     /// Why it was ended, if that was for an error.
@@ -239,6 +266,16 @@ impl Connection {
         }
     }
 
+    /// Takes no more requests from now on, once it [goes away](Self::go_away): who does not answer our ping cannot hold
+    /// the connection open.
+    pub fn take_no_more(&mut self) {
+        if self.going == Going::Warned && self.failed.is_none() {
+            self.going = Going::Last(self.streams.last());
+            put_goaway(&mut self.out, self.streams.last(), Reason::NoError);
+            self.wake();
+        }
+    }
+
     /// The client's end: nothing can be written to it any more, and nobody waits for the answers.
     pub fn cut(&mut self) {
         self.is_cut = true;
@@ -249,7 +286,9 @@ impl Connection {
     pub fn fail(&mut self, reason: Reason, what: &'static str) {
         if self.failed.is_none() {
             self.failed = Some(Failed { reason, what });
-            put_goaway(&mut self.out, self.streams.last(), reason);
+            // What was said to be the last cannot become a later one (RFC 9113, 6.8).
+            let last = if let Going::Last(last) = self.going { last } else { self.streams.last() };
+            put_goaway(&mut self.out, last, reason);
             self.fail_streams();
             self.wake();
         }
@@ -408,6 +447,6 @@ impl Connection {
 
     /// Whether a request of this number comes too late to be looked at.
     pub(super) fn takes_no_more(&self) -> bool {
-        self.going == Going::Last
+        matches!(self.going, Going::Last(_))
     }
 }

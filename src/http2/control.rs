@@ -1,7 +1,7 @@
 //! Frames that speak of the connection or of a stream and carry nothing of a message.
 
-use super::connection::{Connection, Going, LAST_PING};
-use super::frame::{FrameHead, MAX_STREAM, MAX_WINDOW, Reason, flag, kind, put_goaway, put_head, put_ping};
+use super::connection::{Connection, LAST_PING};
+use super::frame::{FrameHead, MAX_STREAM, MAX_WINDOW, Reason, flag, kind, put_head, put_ping};
 use super::settings;
 use super::stream::{Failure, Place, StreamKey};
 
@@ -59,10 +59,8 @@ impl Connection {
         if !head.has(flag::ACK) {
             put_ping(&mut self.out, flag::ACK, payload);
             self.wake();
-        } else if payload == LAST_PING && self.going == Going::Warned {
-            self.going = Going::Last;
-            put_goaway(&mut self.out, self.streams.last(), Reason::NoError);
-            self.wake();
+        } else if payload == LAST_PING {
+            self.take_no_more();
         }
     }
 

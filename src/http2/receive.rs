@@ -4,6 +4,7 @@ use super::connection::{Block, CONNECTION_WINDOW, Connection, Data, STREAM_WINDO
 use super::frame::{FrameHead, MAX_STREAM, Reason, flag, kind, put_window_update};
 use super::request::TrailerReader;
 use super::stream::{Failure, Place, StreamKey};
+use crate::http1::Fault;
 
 impl Connection {
     pub(super) fn read_headers(&mut self, head: FrameHead, payload: &[u8]) {
@@ -64,17 +65,19 @@ impl Connection {
     fn read_request(&mut self, block: &Block, bytes: &[u8]) {
         let id = block.stream;
         let is_late = self.takes_no_more();
-        if !is_late {
-            self.streams.note_last(id);
-        }
+        self.streams.note_last(id);
         // Streams that have failed and are still served count too, so that giving up requests pays for none.
         let most = self.limits.max_streams as usize;
         let is_full = self.streams.count_open() >= most || self.streams.len() >= most.saturating_mul(2);
         if is_late || is_full || block.depends_on_itself {
             self.skip_block(bytes);
             match () {
-                () if is_late => {}
-                () if is_full => self.reset(id, Reason::RefusedStream),
+                // Its client has been told that nobody will look at it. What follows on it is no fault either.
+                () if is_late => self.streams.remember_reset(id),
+                () if is_full => {
+                    self.refused += 1;
+                    self.reset(id, Reason::RefusedStream);
+                }
                 () => self.fail_stream(id, Reason::Protocol, "a stream that depends on itself"),
             }
             return;
@@ -122,7 +125,7 @@ impl Connection {
         } else if !block.ends {
             self.fail_stream(key.id, Reason::Protocol, "trailers that are not the end");
         } else if is_malformed {
-            self.fail_stream(key.id, Reason::Protocol, "trailers that are malformed");
+            self.fail_request(key, Fault::Trailer, "trailers that are malformed");
         } else {
             self.end_request(key);
         }
@@ -238,10 +241,11 @@ impl Connection {
         };
         if let Some(left) = &mut stream.length_left {
             let Some(less) = left.checked_sub(content.len() as u64) else {
-                let id = stream.id;
-                data.key = None;
                 self.give_back(content.len());
-                return self.fail_stream(id, Reason::Protocol, "more data than content-length says");
+                if let Some(key) = data.key.take() {
+                    self.fail_request(key, Fault::ContentLength, "more data than content-length says");
+                }
+                return;
             };
             *left = less;
         }
@@ -258,10 +262,18 @@ impl Connection {
     fn end_request(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.length_left.is_some_and(|left| left > 0) {
-            return self.fail_stream(key.id, Reason::Protocol, "less data than content-length says");
+            return self.fail_request(key, Fault::ContentLength, "less data than content-length says");
         }
         stream.has_ended = true;
         stream.wake();
+    }
+
+    /// Ends a stream whose request turns out to be malformed, and keeps why for whoever serves it.
+    fn fail_request(&mut self, key: StreamKey, fault: Fault, what: &'static str) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.meaning.fault = Some(fault);
+        }
+        self.fail_stream(key.id, Reason::Protocol, what);
     }
 
     /// Lets the client send so much more for what was read, in all. Small amounts are put together.

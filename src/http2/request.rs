@@ -193,6 +193,8 @@ impl Reader {
                 // One that is no number, and a second one, are for the codec of HTTP/1 to refuse.
                 self.length = std::str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
             }
+            // There is none in HTTP/2 (RFC 8441, 5), and the tunnel gets one of ours.
+            _ if self.protocol.is_some() && is_name(name, b"sec-websocket-key") => return Ok(()),
             _ if is_name(name, b"cookie") => {
                 // What was cut for compression is one field again (RFC 9113, 8.2.3).
                 if !self.cookie.is_empty() {
@@ -346,6 +348,7 @@ mod tests {
             (":scheme", "https"),
             (":path", "/chat"),
             (":authority", "h"),
+            ("sec-websocket-key", "x"),
         ];
         let (head, meaning) = read(&tunnel, false);
         assert_eq!(head, "GET /chat HTTP/1.1\r\nhost: h\r\n");

@@ -101,11 +101,6 @@ impl Connection {
         })
     }
 
-    /// Whether all of the response has gone out.
-    pub fn has_ended(&self, key: StreamKey) -> bool {
-        self.streams.get(key).is_some_and(|stream| stream.end == End::Done)
-    }
-
     /// Bytes of data that have gone out.
     pub fn sent(&self, key: StreamKey) -> u64 {
         self.streams.get(key).map_or(0, |stream| stream.sent)
@@ -175,6 +170,9 @@ impl Connection {
         let Some(stream) = self.streams.get(key) else { return };
         let unread = stream.unread().len();
         let is_complete = stream.end == End::Done;
+        if stream.is_queued {
+            self.queue.retain(|waiting| *waiting != key);
+        }
         if is_complete && stream.failure.is_none() {
             self.flood.note_answered();
         }

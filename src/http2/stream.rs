@@ -13,6 +13,8 @@ const RESET_KNOWN: usize = 1_024;
 const ENDED_KNOWN: usize = 64;
 /// Room that an ended stream leaves to the next one, in bytes each of its buffers.
 const KEPT_ROOM: usize = 1_024;
+/// Room that a body keeps between two reads: what was needed once, while nobody read, is not kept for all streams.
+const DATA_ROOM: usize = 16 * 1_024;
 /// Ended streams whose room is kept while there is none.
 const KEPT_SLOTS: usize = 16;
 
@@ -114,6 +116,7 @@ impl Stream {
         self.data_at = (self.data_at + count).min(self.data.len());
         if self.data_at == self.data.len() {
             self.data.clear();
+            self.data.shrink_to(DATA_ROOM);
             self.data_at = 0;
         }
     }

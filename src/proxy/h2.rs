@@ -20,7 +20,9 @@ use crate::http2::Limits;
 use crate::time::{Span, Tick};
 use crate::transport::{Accepting, Incoming, Stream, websocket_key};
 
-/// How long a connection that was told that it ends may take to do so, beyond its requests.
+/// How long a connection that was told that it will end may open streams still, if its client does not say that it knows.
+const WARNED: Span = Span::from_secs(1);
+/// How long one that has ended may take to do so, beyond its requests.
 const LAST_WORDS: Span = Span::from_secs(2);
 /// What each field counts beside its name and value (RFC 9113, 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
@@ -34,7 +36,9 @@ struct Streams {
 /// Where the connection is.
 enum Phase {
     Open,
-    /// It was told that it ends; when it has to have ended.
+    /// It was told that it will end; when it takes no more streams.
+    Warned(Tick),
+    /// It takes no more; when it has to have ended.
     Ending(Tick),
 }
 
@@ -51,6 +55,7 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
         accepting: Accepting::new(stream, &ahead, limits),
         streams: Rc::new(Streams { open: Cell::new(0), idle_since: Cell::new(now) }),
         phase: Phase::Open,
+        is_flooded: false,
         opened_at: now,
     };
     drop(ahead);
@@ -68,6 +73,8 @@ struct Serving<'w> {
     accepting: Accepting,
     streams: Rc<Streams>,
     phase: Phase,
+    /// Whether it was counted as a flood.
+    is_flooded: bool,
     opened_at: Tick,
 }
 
@@ -80,17 +87,18 @@ impl Serving<'_> {
         self.accepting.note_time(worker.alarms.recently());
         let mut is_denied = rung && worker.denies(connection.peer.ip());
         let accepted = self.poll_accept(cx, &mut is_denied);
+        worker.connections.streams_refused.add(self.accepting.take_refused());
         let now = worker.alarms.recently();
-        if let (Some(what), Phase::Open) = (self.accepting.flooded(), &self.phase) {
+        if let (Some(what), false) = (self.accepting.flooded(), self.is_flooded) {
             worker.connections.h2_flood(what);
             tracing::debug!(peer = %connection.peer, what, "an HTTP/2 connection was ended for too many frames");
-            self.phase = Phase::Ending(now + LAST_WORDS);
+            self.is_flooded = true;
         }
         if accepted.is_ready() {
             return Poll::Ready(());
         }
-        if self.accepting.is_shut() && matches!(self.phase, Phase::Open) {
-            // It was ended for an error. The peer may read why, and then it is closed.
+        if self.accepting.is_ending() && !matches!(self.phase, Phase::Ending(_)) {
+            // By an error, or because its client has said that it knows. It may read why, and then it is closed.
             self.phase = Phase::Ending(now + LAST_WORDS);
         }
         let is_unused = self.streams.open.get() == 0;
@@ -104,11 +112,18 @@ impl Serving<'_> {
             if !has_begun && (!connection.is_closing() || now >= self.opened_at + LAST_WORDS) {
                 return Poll::Ready(());
             }
-            self.phase = Phase::Ending(now + LAST_WORDS);
-            // What it says at its end is written in the next turn.
-            cx.waker().wake_by_ref();
+            self.phase = Phase::Warned(now + WARNED);
+        }
+        if let Phase::Warned(until) = self.phase {
+            // It may have begun only now.
+            self.accepting.end_gracefully();
+            if rung && now >= until {
+                self.accepting.take_no_more();
+                self.phase = Phase::Ending(now + LAST_WORDS);
+            }
         }
         let due = match self.phase {
+            Phase::Warned(until) => until,
             Phase::Ending(until) if is_unused => {
                 let until = until.max(self.streams.idle_since.get() + LAST_WORDS);
                 if rung && now >= until {

@@ -6,6 +6,7 @@
 //! written on was understood by the codec; a message that it refuses ends the exchange, and then neither connection is
 //! used again.
 
+use std::io;
 use std::task::{Context, Poll};
 
 use super::broken::{Broken, Late};
@@ -13,7 +14,7 @@ use super::client::{Client, PROBE};
 use super::exchange::Exchange;
 use super::relay_head;
 use super::scratch::Scratch;
-use crate::http1::{Form, Framing, HeadLimits, Side, Version};
+use crate::http1::{Fault, Form, Framing, HeadLimits, Side, Version};
 use crate::time::{Span, Tick};
 use crate::transport::{STREAM_RESET, UNPROCESSED};
 use crate::upstream::Leased;
@@ -208,8 +209,9 @@ impl<'r> Relay<'r> {
                 self.keep = false;
                 return Ok(false);
             }
+            Err(error) => return Err(fault_in(&error).map_or(Broken::ClientGone, Broken::Request)),
             // A request that is not complete has nobody who waits for its answer.
-            Ok(0) | Err(_) => return Err(Broken::ClientGone),
+            Ok(0) => return Err(Broken::ClientGone),
         }
         let rest = inbound.filled_mut().get_mut(base..).unwrap_or_default();
         let accepted = upload.accept(rest).map_err(Broken::Request)?;
@@ -271,7 +273,7 @@ impl<'r> Relay<'r> {
         }
         self.stray = true;
         if self.phase == Phase::Head {
-            return Err(Broken::Response(crate::http1::Fault::Truncated));
+            return Err(Broken::Response(Fault::Truncated));
         }
         let Scratch { to_client, download, .. } = &mut *self.exchange.scratch;
         download.end().map_err(Broken::Response)?;
@@ -436,4 +438,9 @@ pub(super) fn begin_download(relay: &mut Relay<'_>) {
     let form = if is_old { Form::Content } else { Form::AsIs };
     scratch.download.reset(framing, form);
     relay.chunks = framing == Framing::UntilClose && !is_old;
+}
+
+/// What is wrong with a request, where its stream of HTTP/2 has found that out.
+fn fault_in(error: &io::Error) -> Option<Fault> {
+    error.get_ref()?.downcast_ref().copied()
 }

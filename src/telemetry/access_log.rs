@@ -316,8 +316,7 @@ mod tests {
         for round in 0..100_u64 {
             let log = AccessLog::start(AccessLogFormat::Json, Box::new(Pipe::default()));
             let clock = Clock::system();
-            let close_at =
-                clock.now() + Span::from(GATHER - Duration::from_micros(300)) + Span::from_nanos(12_000 * round);
+            let close_at = clock.now() + Span::from_nanos(9_700_000 + 12_000 * round);
             while clock.now() < close_at {
                 log.offer(entry());
             }

@@ -72,7 +72,12 @@ impl FromClient {
         let key = self.held.key;
         let mut connection = self.held.connection.borrow_mut();
         let (taken, size) = match connection.coming(key) {
-            Coming::Failed => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            Coming::Failed => {
+                return Poll::Ready(Err(match connection.fault(key) {
+                    Some(fault) => io::Error::new(io::ErrorKind::InvalidData, fault),
+                    None => io::ErrorKind::ConnectionReset.into(),
+                }));
+            }
             // The end of a request is not the end of its client: that is a reset, and nothing else comes.
             _ if self.incoming == Reading::Done && !self.is_tunnel() => return Poll::Pending,
             Coming::Nothing => return Poll::Pending,
@@ -143,6 +148,11 @@ impl FromClient {
                 connection.respond(key, 200, &head, false);
                 self.outgoing = Writing::Tunnel;
                 self.outgoing.put(&mut connection, key, after, second)?;
+            }
+            // They are as many as the server likes, so they wait where a body would have to.
+            ..200 if connection.is_clogged() => {
+                connection.want_room();
+                return Poll::Pending;
             }
             interim @ ..200 => {
                 connection.respond(key, interim, &head, false);

@@ -21,6 +21,8 @@ pub struct Accepting {
     stream: Stream,
     connection: Rc<RefCell<Connection>>,
     phase: Phase,
+    /// Reads of this turn.
+    reads: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,20 +45,17 @@ pub struct Ended(Failed);
 impl Ended {
     /// In a word or two for metrics.
     pub fn reason(&self) -> &'static str {
-        let word = self.0.reason.word();
-        if Self::REASONS.contains(&word) { word } else { "other" }
+        self.0.reason.word()
     }
 
     /// Every word that [`reason`](Self::reason) gives.
-    pub const REASONS: [&'static str; 8] = [
-        "no-error",
+    pub const REASONS: [&'static str; 6] = [
         "protocol-error",
         "flow-control-error",
         "stream-closed",
         "frame-size-error",
         "compression-error",
         "enhance-your-calm",
-        "other",
     ];
 }
 
@@ -71,7 +70,7 @@ impl Accepting {
     pub fn new(stream: Stream, ahead: &[u8], limits: Limits) -> Self {
         let mut connection = Connection::new(limits);
         connection.feed(ahead);
-        Self { stream, connection: Rc::new(RefCell::new(connection)), phase: Phase::Open }
+        Self { stream, connection: Rc::new(RefCell::new(connection)), phase: Phase::Open, reads: 0 }
     }
 
     /// Takes note that it is `now`: for what it may send that is neither request nor data.
@@ -84,9 +83,19 @@ impl Accepting {
         self.connection.borrow_mut().flood().spent()
     }
 
-    /// Whether all that it had to say has been said, and only the peer's end is waited for.
-    pub fn is_shut(&self) -> bool {
-        self.phase != Phase::Open
+    /// How many requests were refused since the last call because its client had too many.
+    pub fn take_refused(&self) -> u64 {
+        self.connection.borrow_mut().take_refused()
+    }
+
+    /// Takes no more requests from now on, once it [ends gracefully](Self::end_gracefully).
+    pub fn take_no_more(&self) {
+        self.connection.borrow_mut().take_no_more();
+    }
+
+    /// Whether it takes no more requests: it has failed, or its client knows that it ends.
+    pub fn is_ending(&self) -> bool {
+        self.phase != Phase::Open || self.connection.borrow().is_ending()
     }
 
     /// Why it was ended, if that was for an error of its peer.
@@ -97,8 +106,15 @@ impl Accepting {
     /// The next request, `None` at the end. It also carries everything that its streams read and write, so it has to be
     /// polled as long as there are any. `room`: where it reads; nothing is left there.
     pub fn poll_accept(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<Option<Incoming>> {
+        let polled = self.poll_turn(cx, room);
+        if polled.is_pending() {
+            self.reads = 0;
+        }
+        polled
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<Option<Incoming>> {
         self.connection.borrow_mut().wakes(cx);
-        let mut reads = 0;
         while self.phase == Phase::Open {
             if let Some(key) = self.connection.borrow_mut().next_incoming() {
                 return Poll::Ready(Some(Incoming { stream: Held { connection: Rc::clone(&self.connection), key } }));
@@ -117,11 +133,11 @@ impl Accepting {
             if self.connection.borrow().is_clogged() {
                 return Poll::Pending;
             }
-            if reads == MAX_READS {
+            if self.reads == MAX_READS {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            reads += 1;
+            self.reads += 1;
             match ready!(self.stream.poll_read(cx, room)) {
                 Ok(size @ 1..) => self.connection.borrow_mut().feed(&room[..size]),
                 Ok(0) | Err(_) => self.cut(),

@@ -327,6 +327,56 @@ fn a_slower_reset_of_requests_that_are_under_way_is_stopped_too() {
 }
 
 #[test]
+fn interim_responses_wait_for_a_client_that_does_not_read() {
+    let backend = Backend::scripted(|wire, _| {
+        if wire.request().is_ok() {
+            let interim = format!("HTTP/1.1 103 Early Hints\r\nx-a: {}\r\n\r\n", "v".repeat(1000)).repeat(100);
+            while wire.send(&interim) {}
+        }
+    });
+    let gateway = front(&backend);
+    let before = before(&gateway);
+    let mut raw = Raw::open(gateway.address());
+    for _ in 0..4 {
+        raw.get("/hints");
+    }
+    // As much as it could have sent in that time, were it let.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_unharmed(&gateway, &before, "interim responses");
+    // And they go on where they are read.
+    let mut heads = 0;
+    while heads < 20_000 {
+        heads += usize::from(raw.read().unwrap().kind == HEADERS);
+        raw.seen.clear();
+    }
+    raw.close();
+    backend.wait_closed();
+    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+}
+
+#[test]
+fn uploads_that_nobody_read_leave_no_room_behind() {
+    let backend = Backend::scripted(|wire, _| while wire.request().is_ok() && wire.send(ok("taken")) {});
+    let gateway = Gateway::start(&rules(&backend, "", "max_body_size = \"1MiB\""));
+    let before = before(&gateway);
+    let mut raws: Vec<Raw> = (0..3).map(|_| Raw::open(gateway.address())).collect();
+    for raw in &mut raws {
+        let ids: Vec<u32> = (0..100).map(|_| raw.headers(END_HEADERS, &request("POST", "/up"))).collect();
+        for id in &ids {
+            for _ in 0..15 {
+                raw.send(DATA, 0, *id, &[b'x'; 16_000]);
+            }
+            raw.send(DATA, END_STREAM, *id, b"");
+        }
+        for id in ids {
+            assert!(matches!(raw.ending(id), Ending::Answered(200, _)));
+        }
+    }
+    assert_unharmed(&gateway, &before, "uploads");
+    assert!(raws.iter_mut().all(|raw| raw.ask("/local").0 == 200));
+}
+
+#[test]
 fn who_gives_up_one_request_in_three_is_no_flood() {
     let (backend, _) = silent();
     let gateway = front(&backend);
@@ -450,6 +500,7 @@ fn streams_above_the_number_that_was_said_are_refused() {
     }
     assert!(eventually(|| heads.load(Ordering::SeqCst) == most as usize));
     assert!(raw.is_open(ids[0]));
+    gateway.wait_metric("sluicegate_http2_streams_refused_total", &[], 5.0);
     // One that ends makes room for one.
     raw.reset(ids[0], 8);
     backend.wait_closed();

@@ -73,6 +73,8 @@ pub struct Raw {
     reader: BufReader<TcpStream>,
     /// Whether windows are opened again for data that came.
     pub credits: bool,
+    /// Whether PING is answered.
+    pub pongs: bool,
     /// Everything that came but acknowledgements.
     pub seen: Vec<Frame>,
     next: u32,
@@ -103,6 +105,7 @@ impl Raw {
         Self {
             reader: BufReader::with_capacity(64 << 10, stream),
             credits: true,
+            pongs: true,
             seen: Vec::new(),
             next: 1,
             is_ponged: false,
@@ -205,7 +208,7 @@ impl Raw {
             }
             (SETTINGS, END_STREAM) => return Ok(frame),
             (SETTINGS, _) => drop(self.send(SETTINGS, END_STREAM, 0, &[])),
-            (PING, _) => drop(self.send(PING, END_STREAM, 0, &frame.payload.clone())),
+            (PING, _) if self.pongs => drop(self.send(PING, END_STREAM, 0, &frame.payload.clone())),
             (DATA, ended) if self.credits && length > 0 => {
                 let more = u32::try_from(length).unwrap();
                 self.window(0, more);

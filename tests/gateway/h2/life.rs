@@ -315,6 +315,43 @@ fn a_listener_that_a_reload_removes_says_goaway() {
 }
 
 #[test]
+fn a_client_that_does_not_say_that_it_knows_cannot_put_the_end_off() {
+    let _alone = alone();
+    let backend = Backend::scripted(|wire, _| {
+        while let Ok(request) = wire.request() {
+            thread::sleep(Duration::from_millis(if request.target() == "/slow" { 3000 } else { 0 }));
+            wire.send(ok(request.target()));
+        }
+    });
+    let rest = rules(&backend, "", "");
+    let gateway = Gateway::start(&format!("[[listener]]\naddress = \"127.0.0.2:0\"\n{rest}"));
+    let mut raw = Raw::open(gateway.addresses[1]);
+    raw.pongs = false;
+    let slow = raw.get("/slow");
+    assert!(eventually(|| backend.requests() == 1));
+    assert_eq!(gateway.reload(&rest).status, 200);
+    let started = Instant::now();
+    // Until it is told which one is the last, its requests are answered.
+    raw.wait(|frame| frame.kind == GOAWAY);
+    let early = raw.get("/early");
+    assert_eq!(raw.ending(early), Ending::Answered(200, b"/early".to_vec()));
+    let is_last = |frame: &Frame| frame.kind == GOAWAY && frame.payload[..4] != [0x7F, 0xFF, 0xFF, 0xFF];
+    let last = raw.wait(is_last);
+    assert_took(started, 900..2500);
+    assert_eq!((&last.payload[..4], last.code()), (&early.to_be_bytes()[..], NO_ERROR));
+    // What it sends behind that is not looked at, and no fault.
+    let late = raw.headers(END_HEADERS, &request("POST", "/late"));
+    raw.send(DATA, 0, late, b"a body");
+    raw.window(late, 1);
+    raw.send(DATA, END_STREAM, late, b" and its end");
+    raw.reset(late, CANCEL);
+    assert_eq!(raw.ending(slow), Ending::Answered(200, b"/slow".to_vec()));
+    assert_eq!(raw.goaway(), Some(NO_ERROR));
+    assert_eq!(backend.requests(), 2);
+    gateway.wait_metric("sluicegate_http2_connection_errors_total", &[], 0.0);
+}
+
+#[test]
 fn http_1_and_http_2_share_a_listener() {
     let backend = telling();
     let gateway = front(&backend);

@@ -6,10 +6,10 @@ use std::io::Read;
 use std::sync::{Arc, Mutex};
 
 use crate::support::{Backend, Gateway, eventually};
-use crate::wire::{front, ok, telling};
+use crate::wire::{front, ok, rules, telling};
 
 use super::frames::{
-    DATA, END_HEADERS, END_STREAM, Ending, Fields, HEADERS, PROTOCOL_ERROR, Raw, WHOLE, block, pairs, request,
+    DATA, END_HEADERS, END_STREAM, Ending, Fields, HEADERS, PROTOCOL_ERROR, RESET, Raw, WHOLE, block, pairs, request,
     request_with,
 };
 
@@ -407,6 +407,33 @@ fn a_body_of_another_length_than_the_head_says_is_never_a_whole_request() {
             vec![data(END_STREAM, b"hello")],
         ),
     ]);
+}
+
+#[test]
+fn a_request_that_turns_out_malformed_is_so_in_the_log_and_no_client_that_went_away() {
+    let backend = Backend::scripted(|wire, _| while wire.request().is_ok() {});
+    let gateway = Gateway::start(&format!("[log]\naccess = \"json\"\n{}", rules(&backend, "", "")));
+    let mut raw = Raw::open(gateway.address());
+    let long = raw.headers(END_HEADERS, &request_with("POST", "/long", &[("content-length", "4")]));
+    raw.send(DATA, 0, long, b"hello");
+    assert_eq!(raw.ending(long), Ending::Reset(PROTOCOL_ERROR));
+    let trailed = raw.headers(END_HEADERS, &request("POST", "/trailed"));
+    raw.send(DATA, 0, trailed, b"hello");
+    raw.send(HEADERS, WHOLE, trailed, &block(&pairs(&[("connection", "close")])));
+    assert_eq!(raw.ending(trailed), Ending::Reset(PROTOCOL_ERROR));
+    let mut upper = request("GET", "/upper");
+    upper.push((b"X-A".to_vec(), b"1".to_vec()));
+    let upper = raw.headers(WHOLE, &upper);
+    assert!(matches!(raw.ending(upper), Ending::Answered(400, _)));
+    raw.wait(|frame| frame.kind == RESET && frame.stream == upper && frame.code() == PROTOCOL_ERROR);
+    for reason in ["content-length", "trailer", "field-name"] {
+        let labels = ["side=\"client\"", &format!("reason=\"{reason}\"")];
+        gateway.wait_metric("sluicegate_http1_faults_total", &labels, 1.0);
+    }
+    assert!(eventually(|| gateway.access_log().len() == 3));
+    for line in gateway.access_log() {
+        assert_eq!((&line["status"], &line["outcome"]), (&400.into(), &"malformed".into()), "{line}");
+    }
 }
 
 #[test]
