@@ -25,6 +25,9 @@ const FIRST_WINDOW: u32 = 65_535;
 const HEADER_TABLE: usize = 4_096;
 /// Bytes that may wait to be written before nothing more is read, and no more data is put behind them.
 pub(super) const MAX_OUT: usize = 64 * 1024;
+/// Bytes of the heads of requests that are here, beyond which no more are taken: a few bytes can stand for a long field
+/// over and over, and a head is held in several forms while it is served.
+pub(super) const MAX_HEADS: usize = 2 * 1024 * 1024;
 /// Room for what is written that an idle connection keeps none of.
 const OUT_ROOM: usize = 4 * 1024;
 /// What our first GOAWAY sends with it, to hear when its receipt is known.
@@ -63,6 +66,8 @@ pub struct Connection {
     pub(super) reader: Reader,
     /// A header block that goes on.
     pub(super) block: Option<Block>,
+    /// Bytes of the heads of requests that are here.
+    pub(super) heads: usize,
     /// Requests that nobody has taken yet.
     pub(super) incoming: VecDeque<StreamKey>,
     /// What the client may send of data still.
@@ -127,8 +132,8 @@ pub(super) enum Going {
     No,
     /// Told that it will end; what was sent before that is known still counts.
     Warned,
-    /// Told that this stream was the last.
-    Last(u32),
+    /// Told which stream was the last. No higher one is looked at.
+    Last,
 }
 
 impl Connection {
@@ -147,6 +152,7 @@ impl Connection {
             encoder: Encoder::new(),
             reader: Reader::new(limits.max_header_list as usize),
             block: None,
+            heads: 0,
             incoming: VecDeque::new(),
             recv_window: i64::from(CONNECTION_WINDOW),
             owed: 0,
@@ -242,7 +248,7 @@ impl Connection {
     /// Whether it has nothing more to do but to be closed once all is written: its end was told and its streams are
     /// over, or it has failed.
     pub fn is_over(&self) -> bool {
-        let is_told = matches!(self.going, Going::Last(_)) || self.has_client_gone_away;
+        let is_told = self.going == Going::Last || self.has_client_gone_away;
         self.failed.is_some() || self.is_cut || (is_told && self.streams.len() == 0 && self.incoming.is_empty())
     }
 
@@ -270,7 +276,7 @@ impl Connection {
     /// the connection open.
     pub fn take_no_more(&mut self) {
         if self.going == Going::Warned && self.failed.is_none() {
-            self.going = Going::Last(self.streams.last());
+            self.going = Going::Last;
             put_goaway(&mut self.out, self.streams.last(), Reason::NoError);
             self.wake();
         }
@@ -286,9 +292,7 @@ impl Connection {
     pub fn fail(&mut self, reason: Reason, what: &'static str) {
         if self.failed.is_none() {
             self.failed = Some(Failed { reason, what });
-            // What was said to be the last cannot become a later one (RFC 9113, 6.8).
-            let last = if let Going::Last(last) = self.going { last } else { self.streams.last() };
-            put_goaway(&mut self.out, last, reason);
+            put_goaway(&mut self.out, self.streams.last(), reason);
             self.fail_streams();
             self.wake();
         }
@@ -447,6 +451,26 @@ impl Connection {
 
     /// Whether a request of this number comes too late to be looked at.
     pub(super) fn takes_no_more(&self) -> bool {
-        matches!(self.going, Going::Last(_))
+        self.going == Going::Last
+    }
+}
+
+#[cfg(test)]
+impl Connection {
+    /// Room that it holds, in bytes, without the decoder's, which bounds itself.
+    pub(super) fn memory(&self) -> usize {
+        let block = self.block.as_ref().map_or(0, |block| block.bytes.capacity());
+        let keys = self.incoming.capacity() + self.queue.capacity();
+        self.streams.memory() + self.rest.capacity() + block + keys * size_of::<StreamKey>() + self.out.capacity()
+    }
+
+    /// Whether all of a response has gone out.
+    pub(super) fn has_ended(&self, key: StreamKey) -> bool {
+        self.streams.get(key).is_some_and(|stream| stream.end == super::stream::End::Done)
+    }
+
+    /// What of a frame of data is still to come and was not given back to the client.
+    pub(super) fn left_of_data(&self) -> usize {
+        if let Reading::Data(data) = self.reading { data.left } else { 0 }
     }
 }

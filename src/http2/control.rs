@@ -3,7 +3,7 @@
 use super::connection::{Connection, LAST_PING};
 use super::frame::{FrameHead, MAX_STREAM, MAX_WINDOW, Reason, flag, kind, put_head, put_ping};
 use super::settings;
-use super::stream::{Failure, Place, StreamKey};
+use super::stream::{End, Failure, Place, StreamKey};
 
 impl Connection {
     pub(super) fn read_settings(&mut self, head: FrameHead, payload: &[u8]) {
@@ -40,6 +40,10 @@ impl Connection {
         let keys: Vec<StreamKey> = self.streams.keys().collect();
         for key in keys {
             let Some(stream) = self.streams.get_mut(key) else { continue };
+            // One that is over has no window that could be too large.
+            if stream.failure.is_some() || stream.end == End::Done {
+                continue;
+            }
             stream.send_window += by;
             if stream.send_window > MAX_WINDOW {
                 return self.fail(Reason::FlowControl, "a window above 2^31 - 1");
@@ -91,7 +95,14 @@ impl Connection {
         if payload.len() != 4 {
             return self.fail(Reason::FrameSize, "RST_STREAM that is not of four bytes");
         }
-        match self.streams.place(head.stream) {
+        let place = self.streams.place(head.stream);
+        let stream = if let Place::Here(key) = place { self.streams.get(key) } else { None };
+        let cancels = stream.is_some_and(|stream| stream.failure.is_none() && stream.end != End::Done);
+        self.flood.note_reset(cancels);
+        if self.flood.spent().is_some() {
+            return self.fail(Reason::EnhanceYourCalm, "too many resets");
+        }
+        match place {
             Place::Idle => self.fail(Reason::Protocol, "RST_STREAM on a stream that is idle"),
             Place::Here(key) => {
                 let unread = self.streams.fail(key, Failure::ByClient).map_or(0, |stream| {

@@ -9,13 +9,13 @@ use super::frame::{flag, kind};
 use crate::time::{Span, Tick};
 
 /// Frames that ask for an answer or for attention and carry nothing: PING, SETTINGS, PRIORITY, empty DATA, CONTINUATION,
-/// frames of unknown types.
+/// resets of what has ended, frames of unknown types.
 const CONTROL: Store = Store { most: 1_000, per_second: 100 };
 /// `WINDOW_UPDATE` frames that no data of ours has caused.
 const WINDOWS: Store = Store { most: 2_000, per_second: 100 };
 /// What a frame of data that we send lets the peer say about windows.
 const WINDOWS_PER_DATA: i64 = 4;
-/// Requests that were reset by whoever had sent them, above one in two.
+/// Requests that were reset by whoever had sent them, above one for every two that were answered.
 const RESETS: Store = Store { most: 1_000, per_second: 50 };
 const RESET_COST: i64 = 2;
 /// What a new request lets its sender say besides.
@@ -91,6 +91,16 @@ impl Flood {
         self.take(RESET_COST, "resets");
     }
 
+    /// Notes a reset that came. One that cancels nothing, as its stream was answered or reset before, is an empty frame:
+    /// clients reset what we have refused, and the two resets cross.
+    pub(super) fn note_reset(&mut self, cancels: bool) {
+        if cancels {
+            self.take(RESET_COST, "resets");
+        } else {
+            self.take(1, "empty-frames");
+        }
+    }
+
     /// Notes a frame that came, by its type and flags (RFC 9113, 6) and the length of what it carries.
     pub(super) fn note(&mut self, kind: u8, flags: u8, length: usize) {
         match kind {
@@ -98,7 +108,8 @@ impl Flood {
             kind::DATA => self.take(1, "empty-frames"),
             kind::HEADERS => self.control = (self.control + CONTROL_PER_REQUEST).min(CONTROL.most),
             kind::PRIORITY => self.take(1, "priorities"),
-            kind::RST_STREAM => self.take(RESET_COST, "resets"),
+            // See `note_reset`.
+            kind::RST_STREAM => {}
             kind::SETTINGS => self.take(1, "settings"),
             kind::PING => self.take(1, "pings"),
             kind::WINDOW_UPDATE => self.take(1, "window-updates"),
@@ -140,7 +151,6 @@ mod tests {
         for (kind, what) in [
             (0, "empty-frames"),
             (2, "priorities"),
-            (3, "resets"),
             (4, "settings"),
             (6, "pings"),
             (8, "window-updates"),
@@ -158,12 +168,19 @@ mod tests {
             assert_eq!(
                 most,
                 Some(match what {
-                    "resets" => 501,
                     "window-updates" => 2001,
                     _ => 1001,
                 }),
                 "{what}"
             );
+        }
+        for (cancels, what, expected) in [(true, "resets", 501), (false, "empty-frames", 1001)] {
+            let mut flood = Flood::new();
+            let most = (1..=3000).find(|_| {
+                flood.note_reset(cancels);
+                flood.spent().is_some()
+            });
+            assert_eq!((flood.spent(), most), (Some(what), Some(expected)));
         }
         // What we are made to do is charged as what is done.
         let mut flood = Flood::new();
@@ -198,7 +215,7 @@ mod tests {
         let second = Span::from_secs(1);
         flood.fill(Tick::ZERO);
         for _ in 0..500 {
-            flood.note(3, 0, 4);
+            flood.note_reset(true);
             flood.note(6, 0, 8);
         }
         assert_eq!((flood.resets, flood.control, flood.spent()), (0, 500, None));
@@ -210,16 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn resets_of_half_of_all_requests_are_borne_for_ever() {
+    fn one_reset_for_two_answers_is_borne_for_ever() {
         let mut flood = Flood::new();
         for _ in 0..100_000 {
-            flood.note(3, 0, 4);
+            flood.note_reset(true);
             flood.note_answered();
             flood.note_answered();
         }
         assert_eq!(flood.spent(), None);
         for _ in 0..501 {
-            flood.note(3, 0, 4);
+            flood.note_reset(true);
         }
         assert_eq!(flood.spent(), Some("resets"));
     }

@@ -42,7 +42,7 @@ mod stream;
 pub use connection::{Connection, Failed, Limits, PREFACE};
 pub use flood::Flood;
 pub use frame::Reason;
-pub use request::Kind;
+pub use request::{FIELD_OVERHEAD, Kind};
 pub use response::{ResponseHead, Unreadable};
 pub use send::{Coming, Sending};
 pub use stream::StreamKey;

@@ -1,8 +1,8 @@
 //! Requests on their way in: header blocks, bodies, and the windows that they come through.
 
-use super::connection::{Block, CONNECTION_WINDOW, Connection, Data, STREAM_WINDOW};
+use super::connection::{Block, CONNECTION_WINDOW, Connection, Data, MAX_HEADS, STREAM_WINDOW};
 use super::frame::{FrameHead, MAX_STREAM, Reason, flag, kind, put_window_update};
-use super::request::TrailerReader;
+use super::request::{Kind, TrailerReader};
 use super::stream::{Failure, Place, StreamKey};
 use crate::http1::Fault;
 
@@ -65,15 +65,20 @@ impl Connection {
     fn read_request(&mut self, block: &Block, bytes: &[u8]) {
         let id = block.stream;
         let is_late = self.takes_no_more();
-        self.streams.note_last(id);
-        // Streams that have failed and are still served count too, so that giving up requests pays for none.
+        if is_late {
+            self.streams.note_late(id);
+        } else {
+            self.streams.note_last(id);
+        }
+        // Streams that are over and still served count too, so that giving up requests pays for none.
         let most = self.limits.max_streams as usize;
-        let is_full = self.streams.count_open() >= most || self.streams.len() >= most.saturating_mul(2);
+        let is_full =
+            self.streams.has_open(most) || self.streams.len() >= most.saturating_mul(2) || self.heads >= MAX_HEADS;
         if is_late || is_full || block.depends_on_itself {
             self.skip_block(bytes);
             match () {
-                // Its client has been told that nobody will look at it. What follows on it is no fault either.
-                () if is_late => self.streams.remember_reset(id),
+                // Its client has been told that nobody will look at it.
+                () if is_late => {}
                 () if is_full => {
                     self.refused += 1;
                     self.reset(id, Reason::RefusedStream);
@@ -89,6 +94,8 @@ impl Connection {
         reader.reset();
         let decoded = self.decoder.decode(bytes, |name, value| reader.field(name, value, head));
         stream.meaning = reader.end(block.ends, head);
+        stream.head_size = head.len();
+        self.heads += stream.head_size;
         stream.length_left = stream.meaning.length;
         stream.has_ended = block.ends;
         stream.recv_window = i64::from(STREAM_WINDOW);
@@ -96,7 +103,7 @@ impl Connection {
         match decoded {
             Ok(()) => self.incoming.push_back(key),
             Err(error) => {
-                self.streams.remove(key);
+                // The connection is over: what it holds goes with it.
                 self.fail(Reason::Compression, error.what());
             }
         }
@@ -110,6 +117,7 @@ impl Connection {
             return self.fail(Reason::Compression, error.what());
         }
         let is_malformed = reader.is_malformed();
+        let is_tunnel = stream.meaning.kind == Kind::Connect;
         match stream.failure {
             Some(Failure::ByUs | Failure::Connection) => return,
             Some(Failure::ByClient) => {
@@ -122,6 +130,9 @@ impl Connection {
         }
         if block.depends_on_itself {
             self.fail_stream(key.id, Reason::Protocol, "a stream that depends on itself");
+        } else if is_tunnel {
+            // RFC 9113, 8.5.
+            self.fail_stream(key.id, Reason::Protocol, "HEADERS in a tunnel");
         } else if !block.ends {
             self.fail_stream(key.id, Reason::Protocol, "trailers that are not the end");
         } else if is_malformed {

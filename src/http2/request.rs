@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::http1::{Fault, Known, has_control, is_name, is_token_byte};
 
 /// What each field counts beside its name and value, in bytes (RFC 9113, 6.5.2).
-const FIELD_OVERHEAD: usize = 32;
+pub const FIELD_OVERHEAD: usize = 32;
 
 /// What was asked, as far as the answer depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,7 +197,7 @@ impl Reader {
             _ if self.protocol.is_some() && is_name(name, b"sec-websocket-key") => return Ok(()),
             _ if is_name(name, b"cookie") => {
                 // What was cut for compression is one field again (RFC 9113, 8.2.3).
-                if !self.cookie.is_empty() {
+                if !self.cookie.is_empty() && !value.is_empty() {
                     self.cookie.extend_from_slice(b"; ");
                 }
                 self.cookie.extend_from_slice(value);

@@ -65,6 +65,14 @@ impl<'h> ResponseHead<'h> {
     }
 }
 
+impl ResponseHead<'_> {
+    /// The same for a response without a body, whatever its fields say of one (RFC 9112, 6.3).
+    #[must_use]
+    pub fn without_body(self) -> Self {
+        Self { framing: Framing::None, ..self }
+    }
+}
+
 /// Writes the frames of a response's head. A head with 101 is one with 200 (RFC 8441, 5), which accepts no nonce.
 pub(super) fn put_response(
     out: &mut Vec<u8>,

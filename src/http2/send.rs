@@ -38,6 +38,13 @@ impl Connection {
         self.streams.get(key).map_or(&[], |stream| &stream.head)
     }
 
+    /// Lets the head go, once whoever serves the stream has it.
+    pub fn drop_head(&mut self, key: StreamKey) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.drop_head();
+        }
+    }
+
     /// What was asked.
     pub fn kind(&self, key: StreamKey) -> Kind {
         self.streams.get(key).map_or(Kind::Other, |stream| stream.meaning.kind)
@@ -79,6 +86,7 @@ impl Connection {
     /// Takes note that so much of it was read: the client may send more.
     pub fn consume(&mut self, key: StreamKey, count: usize) {
         if let Some(stream) = self.streams.get_mut(key) {
+            let count = count.min(stream.unread().len());
             stream.take_data(count);
             self.give_back_of(Some(key), count);
         }
@@ -141,7 +149,7 @@ impl Connection {
             window -= size;
             note_sent(&mut self.send_window, &mut self.flood, stream, size, is_all);
         }
-        if first.is_empty() && second.is_empty() {
+        if first.is_empty() && second.is_empty() && stream.unsent().is_empty() {
             self.put_end(key);
         } else {
             stream.held.extend_from_slice(first);
@@ -169,8 +177,10 @@ impl Connection {
     pub fn release(&mut self, key: StreamKey, unanswered: Reason) {
         let Some(stream) = self.streams.get(key) else { return };
         let unread = stream.unread().len();
+        self.heads = self.heads.saturating_sub(stream.head_size);
         let is_complete = stream.end == End::Done;
         if stream.is_queued {
+            // Its place would be kept for as long as the client opens no window.
             self.queue.retain(|waiting| *waiting != key);
         }
         if is_complete && stream.failure.is_none() {

@@ -58,8 +58,10 @@ pub(super) struct Stream {
     pub(super) waker: Option<Waker>,
     pub(super) failure: Option<Failure>,
     pub(super) meaning: Meaning,
-    /// The request's head, without its end.
+    /// The request's head, without its end, until it is taken.
     pub(super) head: Vec<u8>,
+    /// How long it was, in bytes.
+    pub(super) head_size: usize,
     /// What came of the body and was not read, from `data_at` on.
     pub(super) data: Vec<u8>,
     pub(super) data_at: usize,
@@ -121,6 +123,12 @@ impl Stream {
         }
     }
 
+    /// Lets the head go, which whoever serves the stream has.
+    pub(super) fn drop_head(&mut self) {
+        self.head.clear();
+        self.head.shrink_to(KEPT_ROOM);
+    }
+
     /// As new, with the room that the one before has left.
     fn reuse(&mut self) {
         let kept = |mut buffer: Vec<u8>| {
@@ -145,6 +153,8 @@ pub(super) struct Streams {
     failed: usize,
     /// The highest number that the client has used.
     last: u32,
+    /// The highest number that came too late to be looked at.
+    late: u32,
     reset: VecDeque<u32>,
     ended: VecDeque<u32>,
 }
@@ -156,7 +166,7 @@ pub(super) enum Place {
     Here(StreamKey),
     /// Nobody has used it, nor a higher one.
     Idle,
-    /// We have reset it.
+    /// We have reset it, or it came behind the last one that we have named.
     Reset,
     /// It has ended.
     Ended,
@@ -174,8 +184,11 @@ impl Streams {
             return Place::Here(StreamKey { slot: *slot, id });
         }
         // Servers open none, so an even one is idle for ever.
-        if id > self.last || id.is_multiple_of(2) {
+        if id > self.last.max(self.late) || id.is_multiple_of(2) {
             return Place::Idle;
+        }
+        if id > self.last {
+            return Place::Reset;
         }
         if let Ok(found) = self.open.binary_search_by_key(&id, |(id, _)| *id) {
             return Place::Here(StreamKey { slot: self.open[found].1, id });
@@ -204,6 +217,11 @@ impl Streams {
         self.last = self.last.max(id);
     }
 
+    /// Takes note of one that came behind the last one that we have named. It does not change what that was.
+    pub(super) fn note_late(&mut self, id: u32) {
+        self.late = self.late.max(id);
+    }
+
     /// The highest number that the client has used.
     pub(super) fn last(&self) -> u32 {
         self.last
@@ -214,9 +232,15 @@ impl Streams {
         self.open.len()
     }
 
-    /// How many of them have not failed.
-    pub(super) fn count_open(&self) -> usize {
-        self.open.len() - self.failed
+    /// Whether the client has so many open, or more. One that is complete in both directions is closed, though whoever
+    /// serves it has not let it go yet (RFC 9113, 5.1).
+    pub(super) fn has_open(&self, most: usize) -> bool {
+        self.open.len() - self.failed >= most && self.count_open() >= most
+    }
+
+    fn count_open(&self) -> usize {
+        let streams = self.open.iter().filter_map(|(_, slot)| self.slots.get(*slot));
+        streams.filter(|stream| stream.failure.is_none() && !(stream.has_ended && stream.end == End::Done)).count()
     }
 
     /// Lets nothing more come or go, and tells whoever serves it. Gives the stream if it had not failed before.
@@ -264,6 +288,22 @@ impl Streams {
             self.slots = Vec::new();
             self.free = Vec::new();
         }
+    }
+}
+
+#[cfg(test)]
+impl Streams {
+    /// Room that all of them hold, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let slots = self.slots.iter().map(|stream| {
+            let buffers = [&stream.head, &stream.data, &stream.trailers, &stream.held, &stream.last_block];
+            buffers.into_iter().map(Vec::capacity).sum::<usize>()
+        });
+        slots.sum::<usize>()
+            + self.slots.capacity() * size_of::<Stream>()
+            + self.free.capacity() * size_of::<usize>()
+            + self.open.capacity() * size_of::<(u32, usize)>()
+            + (self.reset.capacity() + self.ended.capacity()) * size_of::<u32>()
     }
 }
 

@@ -13,10 +13,10 @@ use super::client::Client;
 use super::connection::Connection;
 use super::exchange::Exchange;
 use super::h1;
-use super::scratch::Scratch;
+use super::scratch::{BUFFER_BYTES, Scratch};
 use super::worker::Worker;
 use crate::http1::{Fault, MAX_FIELDS};
-use crate::http2::Limits;
+use crate::http2::{FIELD_OVERHEAD, Limits};
 use crate::time::{Span, Tick};
 use crate::transport::{Accepting, Incoming, Stream, websocket_key};
 
@@ -24,8 +24,6 @@ use crate::transport::{Accepting, Incoming, Stream, websocket_key};
 const WARNED: Span = Span::from_secs(1);
 /// How long one that has ended may take to do so, beyond its requests.
 const LAST_WORDS: Span = Span::from_secs(2);
-/// What each field counts beside its name and value (RFC 9113, 6.5.2).
-const FIELD_OVERHEAD: usize = 32;
 
 /// Streams of one connection that are open, and since when there is none.
 struct Streams {
@@ -175,7 +173,7 @@ fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>,
 }
 
 /// One exchange.
-async fn serve_stream(worker: &Rc<Worker>, incoming: Incoming, connection: &Rc<Connection>) {
+async fn serve_stream(worker: &Rc<Worker>, mut incoming: Incoming, connection: &Rc<Connection>) {
     let waker = poll_fn(|cx: &mut Context<'_>| {
         connection.alarm.wakes(cx);
         Poll::Ready(cx.waker().clone())
@@ -184,7 +182,7 @@ async fn serve_stream(worker: &Rc<Worker>, incoming: Incoming, connection: &Rc<C
     let mut scratch = worker.pool.lend();
     let head = match incoming.fault() {
         Some(fault) => Err(fault),
-        None => write_head(worker, &incoming, &mut scratch),
+        None => write_head(worker, &mut incoming, &mut scratch),
     };
     let stream = incoming.into_stream(waker);
     let reads_ahead = head.is_ok() && stream.has_body();
@@ -199,6 +197,11 @@ async fn serve_stream(worker: &Rc<Worker>, incoming: Incoming, connection: &Rc<C
     match begun {
         Ok(()) => drop(super::answer(&mut exchange, &mut client).await),
         Err(fault) => drop(super::answer_fault(&mut exchange, &mut client, fault).await),
+    }
+    if let Stream::FromClient(stream) = &client.stream
+        && let Some(status) = stream.status_instead()
+    {
+        exchange.story.status = Some(status);
     }
     drop(exchange.end());
     if let Stream::FromClient(stream) = client.stream {
@@ -224,7 +227,7 @@ async fn read_ahead(client: &mut Client, scratch: &mut Scratch) {
 }
 
 /// Puts the head that the request would have in HTTP/1.1 where a head of HTTP/1.1 would be; how long it is.
-fn write_head(worker: &Worker, incoming: &Incoming, scratch: &mut Scratch) -> Result<usize, Fault> {
+fn write_head(worker: &Worker, incoming: &mut Incoming, scratch: &mut Scratch) -> Result<usize, Fault> {
     let Scratch { inbound, text, .. } = scratch;
     text.clear();
     incoming.write_head(text, || websocket_key([worker.random(), worker.random()]));
@@ -232,10 +235,13 @@ fn write_head(worker: &Worker, incoming: &Incoming, scratch: &mut Scratch) -> Re
     if length > worker.head_limits().max_bytes {
         return Err(Fault::HeadTooLarge);
     }
-    if inbound.capacity() < length * 2 {
-        inbound.grow(length * 2);
+    if inbound.capacity() < length + BUFFER_BYTES / 2 {
+        inbound.grow(length + BUFFER_BYTES);
     }
     inbound.room()[..length].copy_from_slice(text);
     inbound.advance(length);
+    // A head that is long by its fields costs its sender little. It is not kept twice.
+    text.clear();
+    text.shrink_to(BUFFER_BYTES);
     Ok(length)
 }

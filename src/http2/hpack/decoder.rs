@@ -34,12 +34,12 @@ impl HpackError {
     /// In words.
     pub fn what(self) -> &'static str {
         match self {
-            Self::Truncated => "The header block ends within a field.",
-            Self::Integer => "An integer of the header block is too large.",
-            Self::Index => "An index of the header block is in neither table.",
-            Self::Huffman => "A string of the header block is not Huffman-coded as it says.",
-            Self::TableSize => "The header block makes the dynamic table larger than was announced.",
-            Self::TableSizeLate => "The header block changes the size of the dynamic table behind its beginning.",
+            Self::Truncated => "a header block that ends within a field",
+            Self::Integer => "an integer of a header block that is too large",
+            Self::Index => "an index of a header block that is in neither table",
+            Self::Huffman => "a string of a header block that is not Huffman-coded as it says",
+            Self::TableSize => "a header block that makes the dynamic table larger than was announced",
+            Self::TableSizeLate => "a header block that changes the size of the dynamic table behind its beginning",
         }
     }
 }

@@ -20,17 +20,19 @@ pub struct FromClient {
     held: Held,
     kind: Kind,
     is_chunked: bool,
-    incoming: Reading,
+    /// The status that the client was told in place of another one.
+    status_instead: Option<u16>,
+    incoming: Unread,
     outgoing: Writing,
 }
 
-/// How far the request was read.
+/// What of the request is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum Unread {
     Body,
-    /// So much of what ends a chunked body was read.
+    /// What ends a chunked body, of which so much was read.
     Tail(usize),
-    /// All.
+    /// Nothing.
     Done,
 }
 
@@ -47,10 +49,11 @@ enum Writing {
 impl FromClient {
     pub(super) fn new(held: Held, kind: Kind) -> Self {
         let is_chunked = held.connection.borrow().is_chunked(held.key);
-        let mut stream = Self { held, kind, is_chunked, incoming: Reading::Body, outgoing: Writing::Head };
+        let mut stream =
+            Self { held, kind, is_chunked, status_instead: None, incoming: Unread::Body, outgoing: Writing::Head };
         let has_ended = matches!(stream.connection().coming(stream.held.key), Coming::End(_));
         if has_ended && !is_chunked {
-            stream.incoming = Reading::Done;
+            stream.incoming = Unread::Done;
         }
         stream
     }
@@ -63,9 +66,14 @@ impl FromClient {
         self.held.connection.borrow_mut()
     }
 
+    /// The status that the client was told in place of the one that was written.
+    pub fn status_instead(&self) -> Option<u16> {
+        self.status_instead
+    }
+
     /// Whether there is a body to read.
     pub fn has_body(&self) -> bool {
-        self.incoming != Reading::Done
+        self.incoming != Unread::Done
     }
 
     pub(in crate::transport) fn poll_read(&mut self, room: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -79,7 +87,7 @@ impl FromClient {
                 }));
             }
             // The end of a request is not the end of its client: that is a reset, and nothing else comes.
-            _ if self.incoming == Reading::Done && !self.is_tunnel() => return Poll::Pending,
+            _ if self.incoming == Unread::Done && !self.is_tunnel() => return Poll::Pending,
             Coming::Nothing => return Poll::Pending,
             Coming::Data(data) if self.is_chunked => {
                 let Some(content) = room.len().checked_sub(LEAST_ROOM).map(|more| data.len().min(more + 1)) else {
@@ -94,13 +102,13 @@ impl FromClient {
             }
             Coming::End(lines) => {
                 let size = match self.incoming {
-                    Reading::Tail(at) => read_tail(lines, at, room),
-                    Reading::Body if self.is_chunked => read_tail(lines, 0, room),
-                    Reading::Body | Reading::Done => 0,
+                    Unread::Tail(at) => read_tail(lines, at, room),
+                    Unread::Body if self.is_chunked => read_tail(lines, 0, room),
+                    Unread::Body | Unread::Done => 0,
                 };
-                let at = if let Reading::Tail(at) = self.incoming { at } else { 0 } + size;
+                let at = if let Unread::Tail(at) = self.incoming { at } else { 0 } + size;
                 let is_all = !self.is_chunked || at == tail_length(lines);
-                self.incoming = if is_all { Reading::Done } else { Reading::Tail(at) };
+                self.incoming = if is_all { Unread::Done } else { Unread::Tail(at) };
                 if size == 0 && !self.is_tunnel() {
                     return Poll::Pending;
                 }
@@ -123,7 +131,7 @@ impl FromClient {
     pub(in crate::transport) fn poll_read_ready(&self) -> Poll<()> {
         let is_ready = match self.connection().coming(self.held.key) {
             Coming::Nothing => false,
-            Coming::End(_) => self.incoming != Reading::Done || self.is_tunnel(),
+            Coming::End(_) => self.incoming != Unread::Done || self.is_tunnel(),
             Coming::Data(_) | Coming::Failed => true,
         };
         if is_ready { Poll::Ready(()) } else { Poll::Pending }
@@ -158,7 +166,16 @@ impl FromClient {
                 connection.respond(key, interim, &head, false);
                 return Poll::Ready(Ok(head.length));
             }
-            _ => self.outgoing.begin(&mut connection, (key, self.kind), &head, (after, second))?,
+            // It has not switched, and to a client who asked for a tunnel any 2xx would be one (RFC 8441, 5).
+            200..300 if self.kind == Kind::Connect => {
+                self.status_instead = Some(502);
+                self.outgoing.begin(&mut connection, key, (502, &head), (after, second))?;
+            }
+            status => {
+                let is_bodiless = self.kind == Kind::Head || matches!(status, 204 | 304);
+                let head = if is_bodiless { head.without_body() } else { head };
+                self.outgoing.begin(&mut connection, key, (status, &head), (after, second))?;
+            }
         }
         Poll::Ready(Ok(first.len() + second.len()))
     }
@@ -195,18 +212,12 @@ impl Writing {
     fn begin(
         &mut self,
         connection: &mut Connection,
-        (key, kind): (StreamKey, Kind),
-        head: &ResponseHead<'_>,
+        key: StreamKey,
+        (status, head): (u16, &ResponseHead<'_>),
         (first, second): (&[u8], &[u8]),
     ) -> io::Result<()> {
-        let mut status = head.status;
-        if kind == Kind::Connect && (200..300).contains(&status) {
-            // It has not switched, and to a client who asked for a tunnel any 2xx would be one (RFC 8441, 5).
-            status = 502;
-        }
-        let is_bodiless = kind == Kind::Head || matches!(status, 204 | 304);
         match head.framing {
-            Framing::Chunked if !is_bodiless => {
+            Framing::Chunked => {
                 let mut body = Box::new(Body::new(Framing::Chunked, Form::Content));
                 let mut bytes = [first, second].concat();
                 let kept = body.accept(&mut bytes).map_err(|_| io::ErrorKind::InvalidData)?.kept;
@@ -215,7 +226,7 @@ impl Writing {
                 connection.send(key, &bytes[..kept], &[], sending(&body));
                 *self = Self::Chunks(body);
             }
-            Framing::Length(length @ 1..) if !is_bodiless => {
+            Framing::Length(length @ 1..) => {
                 connection.respond(key, status, head, false);
                 *self = Self::Length(length);
                 self.put(connection, key, first, second)?;

@@ -5,6 +5,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
+use socket2::SockRef;
+
 use super::super::Stream;
 use super::from_client::FromClient;
 use crate::http1::Fault;
@@ -13,6 +15,8 @@ use crate::time::Tick;
 
 /// Reads of one turn, after which others have theirs: a client that sends without pause is not the only one.
 const MAX_READS: usize = 8;
+/// What the kernel may hold that it has not sent, in bytes: enough for a sender that never has to wait for us.
+const MAX_UNSENT: u32 = 128 * 1024;
 /// The most that is read and dropped after the end, so that the peer reads why before its kernel is told of a reset.
 const MAX_LINGER: usize = 1024 * 1024;
 
@@ -68,6 +72,11 @@ impl fmt::Display for Ended {
 impl Accepting {
     /// A connection over `stream`, of which `ahead` was read already.
     pub fn new(stream: Stream, ahead: &[u8], limits: Limits) -> Self {
+        if let Some(socket) = stream.socket() {
+            // What the kernel has taken cannot be overtaken: a small answer would wait behind all of a large one. Without
+            // the bound it only waits longer.
+            let _ = SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT);
+        }
         let mut connection = Connection::new(limits);
         connection.feed(ahead);
         Self { stream, connection: Rc::new(RefCell::new(connection)), phase: Phase::Open, reads: 0 }
@@ -235,13 +244,14 @@ impl Drop for Held {
 }
 
 impl Incoming {
-    /// Writes the head of HTTP/1.1 that means the same. It may be one that HTTP/1 does not allow: then it is refused by
+    /// Writes the head of HTTP/1.1 that means the same, once. It may be one that HTTP/1 does not allow: then it is refused by
     /// whoever reads it, and with it the request. `websocket_key` makes the nonce of a tunnel (RFC 8441), whose head has
     /// none.
-    pub fn write_head(&self, out: &mut Vec<u8>, websocket_key: impl FnOnce() -> String) {
-        let connection = self.stream.connection.borrow();
+    pub fn write_head(&mut self, out: &mut Vec<u8>, websocket_key: impl FnOnce() -> String) {
+        let mut connection = self.stream.connection.borrow_mut();
         let key = self.stream.key;
         out.extend_from_slice(connection.head(key));
+        connection.drop_head(key);
         if connection.kind(key) == Kind::Connect && connection.fault(key).is_none() {
             out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: ");
             out.extend_from_slice(websocket_key().as_bytes());

@@ -95,7 +95,7 @@ fn a_hundred_downloads_that_share_a_small_window_are_served_in_turn() {
     let mut came = vec![0; ids.len()];
     let mut given = 0;
     while given < ids.len() * SIZE {
-        let more = 10_000.min(ids.len() * SIZE - given);
+        let more = (2 * TURN).min(ids.len() * SIZE - given);
         given += more;
         raw.window(0, u32::try_from(more).unwrap());
         while came.iter().sum::<usize>() < given {

@@ -1,0 +1,158 @@
+//! The end of a connection: ours in two steps, and the client's.
+
+use std::task::Context;
+
+use super::*;
+
+const LAST_PING: &[u8; 8] = b"sluice\x02\x07";
+
+fn warned() -> Vec<u8> {
+    [goaway(0x7FFF_FFFF, Reason::NoError), frame(kind::PING, 0, 0, LAST_PING)].concat()
+}
+
+fn ack() -> Vec<u8> {
+    frame(kind::PING, flag::ACK, 0, LAST_PING)
+}
+
+#[test]
+fn what_was_sent_before_the_client_knew_is_served() {
+    let mut connection = begun();
+    let first = taken(&mut connection, &asks(1));
+    connection.go_away();
+    connection.go_away();
+    assert_eq!(written(&mut connection), warned());
+    assert!(!connection.is_over());
+    let second = taken(&mut connection, &uploads(3));
+    answer(&mut connection, first);
+    written(&mut connection);
+    connection.feed(&ack());
+    connection.feed(&ack());
+    assert_eq!(written(&mut connection), goaway(3, Reason::NoError));
+    connection.go_away();
+    assert_eq!(written(&mut connection), b"");
+    // The one that goes on does so in both directions.
+    assert!(!connection.is_over());
+    connection.feed(&last_data(3, b"abc"));
+    assert_eq!(connection.coming(second), Coming::Data(b"abc"));
+    connection.consume(second, 3);
+    assert_eq!(connection.coming(second), Coming::End(b""));
+    respond(&mut connection, second, 200, false);
+    connection.send(second, b"xyz", b"", Sending::End);
+    assert!(!connection.is_over());
+    connection.release(second, Reason::Internal);
+    assert!(connection.is_over());
+    assert_eq!(connection.failed(), None);
+}
+
+#[test]
+fn without_the_answer_to_its_ping_it_goes_on() {
+    let mut connection = begun();
+    connection.go_away();
+    written(&mut connection);
+    connection.feed(&frame(kind::PING, flag::ACK, 0, b"12345678"));
+    connection.feed(&frame(kind::PING, 0, 0, LAST_PING));
+    assert_eq!(written(&mut connection), frame(kind::PING, flag::ACK, 0, LAST_PING));
+    let key = taken(&mut connection, &asks(1));
+    answer(&mut connection, key);
+    assert!(!connection.is_over());
+    connection.feed(&ack());
+    assert!(connection.is_over());
+}
+
+#[test]
+fn an_idle_one_is_over_as_soon_as_its_client_knows() {
+    let mut connection = begun();
+    connection.go_away();
+    assert!(!connection.is_over());
+    connection.feed(&ack());
+    assert_eq!(written(&mut connection), [warned(), goaway(0, Reason::NoError)].concat());
+    assert!(connection.is_over());
+}
+
+#[test]
+fn what_comes_too_late_is_passed_over_with_all_that_belongs_to_it() {
+    // RFC 9113, 6.8: its fields change the table, its data counts in the window, and nothing is an error.
+    let indexed = [&get("/")[..], &[0x40, 3, b'x', b'-', b'a', 1, b'1']].concat();
+    let mut connection = begun();
+    let key = taken(&mut connection, &uploads(1));
+    connection.go_away();
+    connection.feed(&ack());
+    written(&mut connection);
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 3, &indexed));
+    assert_eq!(connection.next_incoming(), None);
+    for bytes in [
+        data(3, b"abc"),
+        padded(3, b"abc", 5),
+        update(3, 100),
+        frame(kind::PRIORITY, 0, 3, &[0, 0, 0, 1, 1]),
+        frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 3, &block(&[("x-b", "1")])),
+        reset(3, Reason::Cancel),
+    ] {
+        connection.feed(&bytes);
+        assert_eq!((connection.failed(), written(&mut connection)), (None, Vec::new()), "{bytes:?}");
+    }
+    assert_eq!((connection.recv_window, connection.owed), (4 * 1024 * 1024 - 12, 12));
+    // The one that goes on sends trailers with what the late one has put into the table.
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &[0xBE]));
+    assert_eq!(connection.coming(key), Coming::End(b"x-a: 1\r\n"));
+    // Above the late one, streams are idle still; and what it was told was the last one stays so.
+    connection.feed(&data(5, b"x"));
+    assert_eq!(written(&mut connection), goaway(1, Reason::Protocol));
+}
+
+#[test]
+fn a_client_that_goes_away_is_waited_for() {
+    let mut connection = begun();
+    let key = taken(&mut connection, &asks(1));
+    connection.feed(&goaway(0, Reason::NoError));
+    assert!(!connection.is_over());
+    connection.feed(&asks(3));
+    answer(&mut connection, key);
+    assert!(!connection.is_over(), "one is here that nobody has taken");
+    let key = connection.next_incoming().unwrap();
+    assert!(!connection.is_over());
+    answer(&mut connection, key);
+    assert!(connection.is_over());
+    assert_eq!(connection.failed(), None);
+    let mut idle = begun();
+    idle.feed(&goaway(0, Reason::EnhanceYourCalm));
+    assert!(idle.is_over());
+}
+
+#[test]
+fn one_that_is_cut_is_over_and_its_streams_have_failed() {
+    let mut connection = begun();
+    let key = taken(&mut connection, &uploads(1));
+    connection.feed(&data(1, b"abc"));
+    connection.cut();
+    assert!(connection.is_over());
+    assert_eq!((connection.coming(key), connection.failed()), (Coming::Failed, None));
+    connection.send(key, b"x", b"", Sending::End);
+    connection.release(key, Reason::Internal);
+    assert_eq!(connection.unwritten(), b"");
+}
+
+#[test]
+fn whoever_writes_is_woken_when_there_is_something_to_write_and_when_it_may_be_over() {
+    let count = Arc::new(Count::default());
+    let waker = Waker::from(Arc::clone(&count));
+    let mut connection = begun();
+    let key = taken(&mut connection, &asks(1));
+    let upload = taken(&mut connection, &uploads(3));
+    let woken = |connection: &mut Connection, act: &dyn Fn(&mut Connection)| {
+        connection.wakes(&Context::from_waker(&waker));
+        let before = count.0.load(Ordering::Relaxed);
+        act(connection);
+        act(connection);
+        count.0.load(Ordering::Relaxed) - before
+    };
+    // Once, however much there is.
+    assert_eq!(woken(&mut connection, &|connection| connection.feed(&frame(kind::PING, 0, 0, &[0; 8]))), 1);
+    assert_eq!(woken(&mut connection, &|connection| connection.feed(&frame(kind::PING, flag::ACK, 0, &[0; 8]))), 0);
+    assert_eq!(woken(&mut connection, &|connection| respond(connection, key, 200, false)), 1);
+    assert_eq!(woken(&mut connection, &|connection| connection.send(key, b"x", b"", Sending::More)), 1);
+    assert_eq!(woken(&mut connection, &|connection| connection.finish(key)), 1);
+    assert_eq!(woken(&mut connection, &|connection| connection.release(upload, Reason::Cancel)), 1);
+    assert_eq!(woken(&mut connection, &|connection| connection.release(key, Reason::Cancel)), 1);
+    assert_eq!(woken(&mut connection, &Connection::go_away), 1);
+}

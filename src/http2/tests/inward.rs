@@ -1,0 +1,307 @@
+//! Windows of what comes: nothing of them is lost.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::client::Client;
+use super::*;
+
+const CONNECTION_WINDOW: i64 = 4 * 1024 * 1024;
+const STREAM_WINDOW: i64 = 256 * 1024;
+
+/// What either side does next. Streams are chosen among those that there are.
+#[derive(Clone, Debug)]
+enum Step {
+    Open {
+        length: Option<u32>,
+    },
+    Data {
+        of: usize,
+        size: usize,
+        padding: Option<u8>,
+        ends: bool,
+        times: u8,
+    },
+    Trailers {
+        of: usize,
+    },
+    ResetByClient {
+        of: usize,
+    },
+    Wrong {
+        of: usize,
+    },
+    /// So much of what was sent arrives.
+    Arrive {
+        bytes: usize,
+    },
+    Read {
+        of: usize,
+        most: usize,
+    },
+    Answer {
+        of: usize,
+    },
+    Release {
+        of: usize,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let of = 0..8_usize;
+    let size = prop_oneof![Just(0), 0..50_usize, Just(16_384)];
+    let sent =
+        (of.clone(), size, proptest::option::weighted(0.3, any::<u8>()), proptest::bool::weighted(0.1), 1..12_u8);
+    let step = prop_oneof![
+        2 => proptest::option::weighted(0.2, 0..60_000_u32).prop_map(|length| Step::Open { length }),
+        8 => sent.prop_map(|(of, size, padding, ends, times)| Step::Data { of, size, padding, ends, times }),
+        1 => of.clone().prop_map(|of| Step::Trailers { of }),
+        1 => of.clone().prop_map(|of| Step::ResetByClient { of }),
+        1 => of.clone().prop_map(|of| Step::Wrong { of }),
+        6 => prop_oneof![0..40_usize, 0..200_000_usize].prop_map(|bytes| Step::Arrive { bytes }),
+        6 => (of.clone(), prop_oneof![0..100_usize, Just(usize::MAX)]).prop_map(|(of, most)| Step::Read { of, most }),
+        1 => of.clone().prop_map(|of| Step::Answer { of }),
+        1 => of.prop_map(|of| Step::Release { of }),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+struct World {
+    connection: Connection,
+    client: Client,
+    on_the_way: Vec<u8>,
+    sent: i64,
+    /// What was sent on each stream that the client has not ended.
+    open: BTreeMap<u32, i64>,
+    held: Vec<StreamKey>,
+    next: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut client = Client::new();
+        client.granted = CONNECTION_WINDOW;
+        let (on_the_way, open, held) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Self { connection: begun(), client, on_the_way, sent: 0, open, held, next: 1 }
+    }
+
+    fn stream(&self, of: usize) -> Option<u32> {
+        self.open.keys().nth(of % self.open.len().max(1)).copied()
+    }
+
+    fn key(&self, of: usize) -> Option<StreamKey> {
+        self.held.get(of % self.held.len().max(1)).copied()
+    }
+
+    fn sends(&mut self, stream: u32, size: usize, padding: Option<u8>, ends: bool) {
+        let content = vec![stream as u8; size.min(16_384 - padding.map_or(0, |padding| usize::from(padding) + 1))];
+        let mut bytes = padding.map_or_else(|| data(stream, &content), |padding| padded(stream, &content, padding));
+        bytes[4] |= if ends { flag::END_STREAM } else { 0 };
+        let length = i64::try_from(bytes.len() - HEAD).unwrap();
+        let sent = self.open[&stream] + length;
+        // It keeps to its windows, as far as it has heard of them.
+        if self.sent + length > self.client.granted
+            || sent > STREAM_WINDOW + self.client.streams[&stream].granted
+            || (length == 0 && !ends)
+        {
+            return;
+        }
+        self.sent += length;
+        self.open.insert(stream, sent);
+        self.on_the_way.extend_from_slice(&bytes);
+        if ends {
+            self.open.remove(&stream);
+        }
+    }
+
+    fn act(&mut self, step: &Step) {
+        match *step {
+            Step::Open { length } if self.open.len() < 8 => {
+                let stream = self.next;
+                self.next += 2;
+                self.client.opens(stream);
+                self.open.insert(stream, 0);
+                let head = length.map_or_else(|| uploads(stream), |length| uploads_of(stream, &length.to_string()));
+                self.on_the_way.extend_from_slice(&head);
+            }
+            Step::Open { .. } => {}
+            Step::Data { of, size, padding, ends, times } => {
+                for _ in 0..times {
+                    let Some(stream) = self.stream(of).filter(|stream| self.open.contains_key(stream)) else { return };
+                    self.sends(stream, size, padding, ends);
+                }
+            }
+            Step::Trailers { of } => {
+                let Some(stream) = self.stream(of) else { return };
+                self.open.remove(&stream);
+                let head = block(&[("x-a", "1")]);
+                self.on_the_way.extend(frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, stream, &head));
+            }
+            Step::ResetByClient { of } => {
+                let Some(stream) = self.stream(of) else { return };
+                self.open.remove(&stream);
+                self.on_the_way.extend(reset(stream, Reason::Cancel));
+            }
+            Step::Wrong { of } => {
+                let Some(stream) = self.stream(of) else { return };
+                self.on_the_way.extend(update(stream, 0));
+            }
+            Step::Arrive { bytes } => {
+                let rest = self.on_the_way.split_off(bytes.min(self.on_the_way.len()));
+                self.connection.feed(&std::mem::replace(&mut self.on_the_way, rest));
+                while let Some(key) = self.connection.next_incoming() {
+                    self.held.push(key);
+                }
+            }
+            Step::Read { of, most } => {
+                let Some(key) = self.key(of) else { return };
+                if let Coming::Data(content) = self.connection.coming(key) {
+                    assert!(content.iter().all(|byte| *byte == key.id as u8));
+                    let count = content.len().min(most);
+                    self.connection.consume(key, count);
+                }
+            }
+            Step::Answer { of } => {
+                let Some(key) = self.key(of).filter(|key| !self.connection.has_ended(*key)) else { return };
+                respond(&mut self.connection, key, 200, true);
+            }
+            Step::Release { of } => {
+                let Some(key) = self.key(of) else { return };
+                self.held.retain(|held| *held != key);
+                self.connection.release(key, Reason::Cancel);
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        self.client.reads_all(&mut self.connection);
+        let connection = &self.connection;
+        assert_eq!(connection.failed(), None);
+        let unread = |key| connection.streams.get(key).map_or(0, |stream| stream.unread().len());
+        let all: usize = connection.streams.keys().map(unread).sum();
+        let left = i64::try_from(connection.left_of_data() + all).unwrap();
+        assert_eq!(connection.recv_window + i64::from(connection.owed) + left, CONNECTION_WINDOW);
+        assert!(connection.owed < CONNECTION_WINDOW as u32 / 2);
+        for key in connection.streams.keys() {
+            let Some(stream) = connection.streams.get(key).filter(|stream| stream.failure.is_none()) else { continue };
+            let unread = i64::try_from(stream.unread().len()).unwrap();
+            let rest = STREAM_WINDOW - stream.recv_window - i64::from(stream.owed) - unread;
+            // What of it is still to come is known only while its own frame does.
+            assert!(rest == 0 || rest == left - i64::try_from(all).unwrap(), "{rest}");
+            assert!(stream.has_ended || stream.owed < STREAM_WINDOW as u32 / 2);
+        }
+        if self.on_the_way.is_empty() {
+            assert_eq!(self.client.granted - self.sent, connection.recv_window);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_came_is_in_the_window_or_owed_or_unread_or_on_its_way(steps in steps()) {
+        let mut world = World::new();
+        for step in &steps {
+            world.act(step);
+            world.check();
+            // What this is not about.
+            world.connection.flood = Flood::new();
+        }
+        // Once all is read, the client may send again: half of each window, or more.
+        world.act(&Step::Arrive { bytes: usize::MAX });
+        world.check();
+        let keys = world.held.clone();
+        for (of, key) in keys.into_iter().enumerate() {
+            world.act(&Step::Read { of, most: usize::MAX });
+            let stream = world.connection.streams.get(key).unwrap();
+            prop_assert!(stream.failure.is_some() || stream.has_ended || stream.recv_window > STREAM_WINDOW / 2);
+        }
+        while !world.held.is_empty() {
+            world.act(&Step::Release { of: 0 });
+        }
+        world.check();
+        prop_assert!(world.client.granted - world.sent > CONNECTION_WINDOW / 2);
+        prop_assert_eq!(world.connection.recv_window + i64::from(world.connection.owed), CONNECTION_WINDOW);
+        // And more than a whole window goes through a new stream.
+        world.open.clear();
+        world.act(&Step::Open { length: None });
+        for _ in 0..600 {
+            world.act(&Step::Data { of: 0, size: 16_000, padding: Some(200), ends: false, times: 1 });
+            world.act(&Step::Arrive { bytes: usize::MAX });
+            world.act(&Step::Read { of: 0, most: usize::MAX });
+            world.client.reads_all(&mut world.connection);
+        }
+        let stream = world.next - 2;
+        prop_assert_eq!(world.open[&stream], 600 * 16_201);
+    }
+}
+
+#[test]
+fn half_a_window_is_given_back_at_once() {
+    let mut connection = begun();
+    let key = taken(&mut connection, &uploads(1));
+    (0..8).for_each(|_| connection.feed(&data(1, &vec![0; 16_384])));
+    connection.consume(key, 131_071);
+    assert_eq!(connection.unwritten(), b"");
+    connection.consume(key, 1);
+    assert_eq!(written(&mut connection), update(1, 131_072));
+    for _ in 1..16 {
+        (0..8).for_each(|_| connection.feed(&data(1, &vec![0; 16_384])));
+        connection.consume(key, 131_072);
+    }
+    let out = frames(&written(&mut connection));
+    let expected = [vec![update(1, 131_072); 14].concat(), update(0, 2 * 1024 * 1024), update(1, 131_072)].concat();
+    assert_eq!(out, frames(&expected));
+}
+
+#[test]
+fn padding_is_given_back_when_its_length_is_known() {
+    let mut connection = begun();
+    let key = taken(&mut connection, &uploads(1));
+    let bytes = padded(1, b"abc", 200);
+    connection.feed(&bytes[..HEAD]);
+    assert_eq!((connection.recv_window, connection.owed), (CONNECTION_WINDOW - 204, 0));
+    connection.feed(&bytes[HEAD..=HEAD]);
+    assert_eq!((connection.recv_window, connection.owed), (CONNECTION_WINDOW - 204, 201));
+    connection.feed(&bytes[HEAD + 1..]);
+    assert_eq!(connection.coming(key), Coming::Data(b"abc"));
+    connection.consume(key, 3);
+    assert_eq!((connection.owed, connection.streams.get(key).unwrap().owed), (204, 204));
+}
+
+#[test]
+fn reading_more_than_there_is_gives_back_what_there_is() {
+    let mut connection = begun();
+    let key = taken(&mut connection, &uploads(1));
+    connection.feed(&data(1, b"abc"));
+    connection.consume(key, 100);
+    assert_eq!((connection.owed, connection.coming(key)), (3, Coming::Nothing));
+}
+
+#[test]
+fn nobody_may_send_more_than_the_windows() {
+    let fills =
+        |connection: &mut Connection, stream| (0..16).for_each(|_| connection.feed(&data(stream, &vec![0; 16_384])));
+    let mut connection = begun_with(Limits { max_streams: 100, max_header_list: 4096 });
+    connection.feed(&uploads(1));
+    fills(&mut connection, 1);
+    connection.feed(&last_data(1, b""));
+    assert_eq!(written(&mut connection), b"");
+    connection.feed(&uploads(3));
+    fills(&mut connection, 3);
+    connection.feed(&data(3, b"x"));
+    assert_eq!(written(&mut connection), reset(3, Reason::FlowControl));
+    (2..15).for_each(|number| {
+        connection.feed(&uploads(2 * number + 1));
+        fills(&mut connection, 2 * number + 1);
+    });
+    connection.feed(&uploads(31));
+    (0..15).for_each(|_| connection.feed(&data(31, &vec![0; 16_384])));
+    connection.feed(&data(31, &[0; 16_383]));
+    // The byte that was too much for the stream has been given back, and not yet to the client.
+    assert_eq!((connection.recv_window, connection.owed, connection.failed()), (0, 1, None));
+    connection.feed(&data(31, b"x"));
+    assert_eq!(failed(&connection), Some(Reason::FlowControl));
+}

@@ -1,0 +1,159 @@
+//! What a connection holds when its client means ill.
+
+use super::*;
+
+const MIB: usize = 1024 * 1024;
+
+/// Serves as whoever is out of luck does: takes every request and gives it up.
+fn gives_up(connection: &mut Connection) {
+    while let Some(key) = connection.next_incoming() {
+        connection.release(key, Reason::Cancel);
+    }
+}
+
+#[test]
+fn requests_and_resets_leave_nothing() {
+    let mut connection = begun();
+    for number in 0..10_000 {
+        connection.feed(&uploads(2 * number + 1));
+        connection.feed(&data(2 * number + 1, &[0; 1000]));
+        gives_up(&mut connection);
+        connection.feed(&reset(2 * number + 1, Reason::Cancel));
+        connection.advance(connection.unwritten().len());
+        connection.flood.note_answered();
+        connection.flood.note_answered();
+    }
+    assert_eq!(connection.failed(), None);
+    assert!(connection.memory() < 64 * 1024, "{}", connection.memory());
+}
+
+#[test]
+fn streams_that_wait_in_vain_leave_nothing_in_the_queue() {
+    // The client opens no window, gives up every response, and pays for it with others that have no body.
+    let mut connection = begun();
+    let first = taken(&mut connection, &asks(1));
+    respond(&mut connection, first, 200, false);
+    connection.send(first, &vec![0; 65_535], b"", Sending::End);
+    connection.release(first, Reason::Internal);
+    for number in 1..10_000 {
+        let stream = 6 * number + 1;
+        let key = taken(&mut connection, &asks(stream));
+        respond(&mut connection, key, 200, false);
+        connection.send(key, b"x", b"", Sending::End);
+        connection.feed(&reset(stream, Reason::Cancel));
+        connection.release(key, Reason::Internal);
+        for stream in [stream + 2, stream + 4] {
+            let key = taken(&mut connection, &asks(stream));
+            answer(&mut connection, key);
+        }
+        written(&mut connection);
+        assert_eq!(connection.failed(), None);
+    }
+    assert_eq!(connection.queue.len(), 0);
+    assert!(connection.memory() < 64 * 1024, "{}", connection.memory());
+}
+
+#[test]
+fn header_blocks_up_to_the_limit_are_kept_once_and_let_go() {
+    let mut connection = begun();
+    let value = "v".repeat(3_500);
+    for number in 0..1_000 {
+        let stream = 2 * number + 1;
+        let head = [&get("/")[..], &block(&[("cookie", &value), ("x-a", "1")])].concat();
+        connection.feed(&frame(kind::HEADERS, 0, stream, &head[..100]));
+        connection.feed(&frame(kind::CONTINUATION, 0, stream, &head[100..2000]));
+        connection.feed(&frame(kind::CONTINUATION, flag::END_HEADERS, stream, &head[2000..]));
+        connection.feed(&frame(
+            kind::HEADERS,
+            flag::END_HEADERS | flag::END_STREAM,
+            stream,
+            &block(&[("x-a", &value)]),
+        ));
+        if number % 8 == 7 {
+            assert!(connection.memory() < 256 * 1024, "{}", connection.memory());
+            while let Some(key) = connection.next_incoming() {
+                assert!(connection.fault(key).is_none());
+                answer(&mut connection, key);
+            }
+            written(&mut connection);
+        }
+        assert_eq!(connection.failed(), None);
+    }
+    assert!(connection.memory() < 64 * 1024, "{}", connection.memory());
+    // One that never ends.
+    let mut endless = begun();
+    endless.feed(&frame(kind::HEADERS, 0, 1, &[0; 4_000]));
+    while endless.failed().is_none() {
+        endless.feed(&frame(kind::CONTINUATION, 0, 1, &[0; 50]));
+        assert!(endless.memory() < 64 * 1024);
+    }
+}
+
+#[test]
+fn data_that_nobody_reads_is_bounded_by_the_windows() {
+    let mut connection = begun_with(Limits { max_streams: 100, max_header_list: 4096 });
+    for number in 0..100 {
+        connection.feed(&uploads(2 * number + 1));
+    }
+    // In bytes one by one, round and round, and then as much as the window takes.
+    for number in 0..200_000_u32 {
+        connection.feed(&data(2 * (number % 100) + 1, b"x"));
+    }
+    let mut stream = 0;
+    while connection.recv_window >= 16_384 {
+        connection.feed(&data(2 * (stream % 100) + 1, &vec![0; 16_384]));
+        stream += 1;
+    }
+    assert_eq!(connection.failed(), None);
+    assert!(connection.memory() < 9 * MIB, "{}", connection.memory());
+    gives_up(&mut connection);
+    written(&mut connection);
+    assert!(connection.memory() < 64 * 1024, "{}", connection.memory());
+    assert_eq!(connection.recv_window + i64::from(connection.owed), 4 * 1024 * 1024);
+}
+
+#[test]
+fn a_frame_is_not_kept_beyond_its_end_nor_data_at_all() {
+    let mut connection = begun();
+    connection.feed(&uploads(1));
+    for byte in data(1, &[0; 10]) {
+        connection.feed(&[byte]);
+    }
+    let frame = frame(kind::PING, flag::ACK, 0, &[0; 8]);
+    for byte in &frame {
+        connection.feed(&[*byte]);
+    }
+    assert!(connection.memory() < 16 * 1024, "{}", connection.memory());
+    let mut unknown = super::frame(0xEE, 0, 0, &vec![0; 16_384]);
+    unknown.pop();
+    for byte in &unknown {
+        connection.feed(&[*byte]);
+    }
+    assert!(connection.memory() < 64 * 1024, "{}", connection.memory());
+    connection.feed(&[0]);
+    assert!(connection.memory() < 16 * 1024, "{}", connection.memory());
+}
+
+#[test]
+fn whoever_waits_for_room_is_woken_when_there_is_some() {
+    let mut connection = begun();
+    let key = taken(&mut connection, &asks(1));
+    let count = Arc::new(Count::default());
+    connection.set_waker(key, Waker::from(Arc::clone(&count)));
+    let head = format!("HTTP/1.1 103 Early Hints\r\nlink: {}\r\n\r\n", "l".repeat(1000));
+    let head = ResponseHead::read(head.as_bytes()).unwrap();
+    let mut sent = 0;
+    while !connection.is_clogged() {
+        connection.respond(key, 103, &head, false);
+        sent += 1;
+    }
+    assert_eq!(sent, 65);
+    connection.want_room();
+    connection.advance(1);
+    assert_eq!((connection.is_clogged(), count.0.load(Ordering::Relaxed)), (true, 0));
+    connection.advance(5_000);
+    assert_eq!((connection.is_clogged(), count.0.load(Ordering::Relaxed)), (false, 1));
+    connection.advance(5_000);
+    assert_eq!(count.0.load(Ordering::Relaxed), 1, "once");
+    assert!(connection.memory() < 2 * 128 * 1024, "{}", connection.memory());
+}
