@@ -1,7 +1,16 @@
-//! The room `http1` and its properties, alone: the gateway's other rooms need not be instrumented.
+//! The rooms `http1` and `http2` and their properties, alone: the gateway's other rooms need not be instrumented.
 
 #[path = "../src/http1/mod.rs"]
 pub mod http1;
 
 #[path = "../tests/http1/properties.rs"]
 pub mod properties;
+
+#[path = "../src/http2/mod.rs"]
+pub mod http2;
+
+#[path = "../tests/http2/properties.rs"]
+pub mod http2_properties;
+
+#[path = "../src/time/mod.rs"]
+pub mod time;

@@ -63,9 +63,7 @@ impl<'h> ResponseHead<'h> {
         let end = bytes.len() - lines.0.len();
         Ok(Self { status, length: end + 2, framing, lines: bytes.get(lines_at..end).unwrap_or_default() })
     }
-}
 
-impl ResponseHead<'_> {
     /// The same for a response without a body, whatever its fields say of one (RFC 9112, 6.3).
     #[must_use]
     pub fn without_body(self) -> Self {

@@ -282,3 +282,13 @@ fn a_tunnel_has_no_trailers() {
     assert_eq!(written(&mut connection), reset(1, Reason::Protocol));
     assert_eq!(connection.coming(key), Coming::Failed);
 }
+
+#[test]
+fn what_a_tunnel_says_of_a_length_is_not_counted() {
+    let mut fields = vec![(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http")];
+    fields.extend([(":path", "/"), (":authority", "h"), ("content-length", "2")]);
+    let mut connection = begun();
+    let key = taken(&mut connection, &frame(kind::HEADERS, flag::END_HEADERS, 1, &block(&fields)));
+    connection.feed(&data(1, b"abc"));
+    assert_eq!(connection.coming(key), Coming::Data(b"abc"));
+}

@@ -257,6 +257,17 @@ fn half_a_window_is_given_back_at_once() {
 }
 
 #[test]
+fn a_stream_whose_request_has_ended_is_given_no_window() {
+    let mut connection = begun();
+    let key = taken(&mut connection, &uploads(1));
+    (0..15).for_each(|_| connection.feed(&data(1, &[0; 16_384])));
+    connection.feed(&last_data(1, &[0; 16_384]));
+    connection.consume(key, 262_144);
+    assert_eq!((connection.unwritten(), connection.owed), (&b""[..], 262_144));
+    assert_eq!(connection.coming(key), Coming::End(b""));
+}
+
+#[test]
 fn padding_is_given_back_when_its_length_is_known() {
     let mut connection = begun();
     let key = taken(&mut connection, &uploads(1));

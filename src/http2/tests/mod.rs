@@ -9,6 +9,7 @@ mod inward;
 mod memory;
 mod outward;
 mod splits;
+mod states;
 mod uploads;
 
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::time::{Span, Tick};
 
-/// The windows of a client that plays by the rules, in data sent and granted.
+/// An upload that is answered early and reset, while what is `behind` it is on its way.
 fn refuses(connection: &mut Connection, stream: u32, behind: &dyn Fn(u32) -> Vec<Vec<u8>>) {
     let key = taken(connection, &uploads(stream));
     connection.feed(&data(stream, &[7; 100]));
@@ -142,5 +142,23 @@ fn every_way_to_make_us_reset_is_charged_as_a_reset() {
         assert_eq!(most, Some(500), "{what}");
         let spent = connection.flood().spent();
         assert_eq!((failed(&connection), spent), (Some(Reason::EnhanceYourCalm), Some("resets")), "{what}");
+    }
+}
+
+#[test]
+fn a_window_of_a_byte_at_a_time_is_paid_for_and_one_that_all_goes_through_is_not() {
+    // One update has opened the window of the connection.
+    for (each, expected) in [(1, Some(1_999)), (127, Some(1_999)), (128, None)] {
+        let mut connection = begun_wide();
+        connection.feed(&window(0));
+        let key = taken(&mut connection, &asks(1));
+        respond(&mut connection, key, 200, false);
+        connection.send(key, &vec![0; 1_000_000], b"", Sending::End);
+        let most = (0..5_000).find(|_| {
+            connection.feed(&update(1, each));
+            connection.advance(connection.unwritten().len());
+            connection.failed().is_some()
+        });
+        assert_eq!(most, expected, "{each}");
     }
 }

@@ -307,3 +307,6 @@ fn read_tail(lines: &[u8], at: usize, room: &mut [u8]) -> usize {
     }
     used
 }
+
+#[cfg(test)]
+mod tests;
