@@ -23,8 +23,11 @@ pub(super) const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 const FIRST_WINDOW: u32 = 65_535;
 /// `SETTINGS_HEADER_TABLE_SIZE`, which we leave as it is.
 const HEADER_TABLE: usize = 4_096;
-/// Bytes that may wait to be written before nothing more is read, and no more data is put behind them.
+/// Bytes that may wait to be written before no more data is put behind them.
 pub(super) const MAX_OUT: usize = 64 * 1024;
+/// The same before nothing more is read. What is answered to what is read comes on top of data: a client that downloads as
+/// fast as it can has to be heard all the same.
+const MAX_OUT_IN_ALL: usize = 2 * MAX_OUT;
 /// Bytes of the heads of requests that are here, beyond which no more are taken: a few bytes can stand for a long field
 /// over and over, and a head is held in several forms while it is served.
 pub(super) const MAX_HEADS: usize = 2 * 1024 * 1024;
@@ -237,7 +240,7 @@ impl Connection {
 
     /// Whether so much waits to be written that nothing is to be read.
     pub fn is_clogged(&self) -> bool {
-        self.out.len() - self.written >= MAX_OUT
+        self.out.len() - self.written >= MAX_OUT_IN_ALL
     }
 
     /// Whether the client has begun to speak HTTP/2.
