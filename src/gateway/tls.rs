@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::build::BuildError;
 use crate::config::Model;
-use crate::tls::{self, ServerSettings, Tickets, UpstreamSettings, UpstreamTls};
+use crate::tls::{self, ServerSettings, ServerTls, Tickets, UpstreamSettings, UpstreamTls};
 
 /// What was built, with the settings that it was built from.
 ///
@@ -14,7 +14,7 @@ use crate::tls::{self, ServerSettings, Tickets, UpstreamSettings, UpstreamTls};
 /// something in it has changed.
 #[derive(Default)]
 pub struct Secured {
-    listeners: HashMap<SocketAddr, (ServerSettings, Arc<rustls::ServerConfig>)>,
+    listeners: HashMap<SocketAddr, (ServerSettings, Arc<ServerTls>)>,
     upstreams: HashMap<Arc<str>, (UpstreamSettings, Arc<UpstreamTls>)>,
 }
 
@@ -47,7 +47,7 @@ impl Secured {
     }
 
     /// Of the listener with this address in the file.
-    pub fn listener(&self, address: &SocketAddr) -> Option<Arc<rustls::ServerConfig>> {
+    pub fn listener(&self, address: &SocketAddr) -> Option<Arc<ServerTls>> {
         self.listeners.get(address).map(|(_, config)| Arc::clone(config))
     }
 

@@ -21,6 +21,7 @@ use super::throttle::Throttle;
 use super::worker::{ConnectionGuard, Worker};
 use super::{h1, h2};
 use crate::time::Tick;
+use crate::tls::ServerTls;
 use crate::transport::{self, Accepted, HandshakeError, Stream};
 
 /// Length of the kernel's queue of connections that nobody has accepted yet.
@@ -142,7 +143,7 @@ fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc
 async fn serve_tls(
     worker: Rc<Worker>,
     stream: TcpStream,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Arc<ServerTls>,
     peer: SocketAddr,
     listening: Rc<Listening>,
     guard: ConnectionGuard,
@@ -166,7 +167,7 @@ async fn serve_tls(
 async fn shake_hands(
     worker: &Rc<Worker>,
     stream: TcpStream,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Arc<ServerTls>,
     peer: SocketAddr,
 ) -> Option<Accepted> {
     let alarm = Rc::<Alarm>::default();
@@ -182,7 +183,7 @@ async fn shake_hands(
             drop(stream.set_zero_linger());
             return None;
         }
-        Some(place) => (place, in_time(worker, &alarm, due, transport::accept(stream, tls)).await),
+        Some(place) => (place, in_time(worker, &alarm, due, transport::accept(stream, &tls)).await),
     };
     drop(place);
     worker.alarms.cancel(&alarm);

@@ -11,6 +11,7 @@ use crate::http1::HeadLimits;
 use crate::limiter::KeyHasher;
 use crate::telemetry::AccessLog;
 use crate::time::Span;
+use crate::tls::ServerTls;
 use crate::upstream::{Endpoint, Link, Load};
 
 /// One generation of the configuration, built whole before any request sees it.
@@ -82,7 +83,7 @@ pub struct HandshakePlan {
 #[derive(Clone, Debug, Default)]
 pub struct ListenerPlan {
     /// Its clients speak TLS, so.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: Option<Arc<ServerTls>>,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{CipherSuite, ServerConfig, SupportedProtocolVersion};
 
 use super::identity::Identity;
 use super::roots::Roots;
@@ -47,8 +47,44 @@ pub enum ClientCertificates {
     Required(Roots),
 }
 
-/// What is needed to shake hands with clients. Sessions resume by tickets alone: nothing is kept for a client that left.
-pub fn server(settings: &ServerSettings, tickets: &Tickets) -> Result<Arc<ServerConfig>, TlsError> {
+/// What is needed to shake hands with clients.
+#[derive(Debug)]
+pub struct ServerTls {
+    /// Takes the cipher suite that we prefer.
+    ours: Arc<ServerConfig>,
+    /// Takes the one that the client prefers.
+    theirs: Arc<ServerConfig>,
+}
+
+impl ServerTls {
+    /// What to shake hands with, once the client has told what it can. We choose the cipher suite, unless the client
+    /// would have `ChaCha20` before AES: then it has no instructions for AES, and would pay for our choice (the rule is
+    /// that of Go's `crypto/tls`).
+    pub fn for_client(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
+        let known = hello.cipher_suites().iter().find_map(|suite| is_chacha(*suite));
+        Arc::clone(if known == Some(true) { &self.theirs } else { &self.ours })
+    }
+}
+
+/// Whether a suite is one of `ChaCha20`; `None` if it is neither that nor AES-GCM.
+fn is_chacha(suite: CipherSuite) -> Option<bool> {
+    use CipherSuite as Suite;
+    match suite {
+        Suite::TLS13_CHACHA20_POLY1305_SHA256
+        | Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        | Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => Some(true),
+        Suite::TLS13_AES_128_GCM_SHA256
+        | Suite::TLS13_AES_256_GCM_SHA384
+        | Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+        | Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+        | Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+        | Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => Some(false),
+        _ => None,
+    }
+}
+
+/// Sets up TLS with clients. Sessions resume by tickets alone: nothing is kept for a client that left.
+pub fn server(settings: &ServerSettings, tickets: &Tickets) -> Result<Arc<ServerTls>, TlsError> {
     let versions: &[&SupportedProtocolVersion] = match settings.min_version {
         MinVersion::Tls12 => &[&TLS13, &TLS12],
         MinVersion::Tls13 => &[&TLS13],
@@ -72,7 +108,9 @@ pub fn server(settings: &ServerSettings, tickets: &Tickets) -> Result<Arc<Server
     config.ticketer = tickets.for_clients(&settings.clients)?;
     // One resumes a session; each further one costs an encryption and a record.
     config.send_tls13_tickets = 1;
-    Ok(Arc::new(config))
+    let theirs = config.clone();
+    config.ignore_client_order = true;
+    Ok(Arc::new(ServerTls { ours: Arc::new(config), theirs: Arc::new(theirs) }))
 }
 
 /// Chooses a certificate by the name that the client sends: the exact name, then a wildcard for its first label, then

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::server::Acceptor;
+use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore, ServerConfig};
 use rustls::{ServerConnection, SupportedProtocolVersion};
 
@@ -236,17 +238,39 @@ fn client(authority: &Authority, own: Option<&Made>, version: &'static Supported
     }
 }
 
+/// What a handshake begins with.
+trait Serves {
+    /// Of a client that begins like this.
+    fn config(&self, hello: &[u8]) -> Arc<ServerConfig>;
+}
+
+impl Serves for Arc<ServerConfig> {
+    fn config(&self, _: &[u8]) -> Arc<ServerConfig> {
+        Arc::clone(self)
+    }
+}
+
+impl Serves for Arc<ServerTls> {
+    fn config(&self, mut hello: &[u8]) -> Arc<ServerConfig> {
+        let mut acceptor = Acceptor::default();
+        acceptor.read_tls(&mut hello).unwrap();
+        let accepted = acceptor.accept().ok().flatten().expect("a whole hello");
+        self.for_client(&accepted.client_hello())
+    }
+}
+
 /// A whole handshake in memory, and what follows it. The first error of either side is the result.
 fn shake(
     client: &Arc<ClientConfig>,
-    server: &Arc<ServerConfig>,
+    server: &impl Serves,
     name: &str,
 ) -> Result<(ClientConnection, ServerConnection), rustls::Error> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
-    let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+    let mut wire = Vec::new();
+    client.write_tls(&mut wire).unwrap();
+    let mut server = ServerConnection::new(server.config(&wire)).unwrap();
     for _ in 0..8 {
-        let mut wire = Vec::new();
         client.write_tls(&mut wire).unwrap();
         let mut rest = &wire[..];
         while !rest.is_empty() {
@@ -262,9 +286,41 @@ fn shake(
             client.read_tls(&mut rest).unwrap();
             client.process_new_packets()?;
         }
+        wire.clear();
     }
     assert!(!client.is_handshaking() && !server.is_handshaking());
     Ok((client, server))
+}
+
+#[test]
+fn the_cipher_suite_is_ours_unless_the_client_would_rather_have_chacha() {
+    use rustls::CipherSuite as Suite;
+    let (files, authority) = (Files::new(), Authority::new("ca"));
+    let server = server(&settings(vec![files.identity(&authority.server(&["a.example"]))]), &Tickets::new()).unwrap();
+    let chosen = |first: &[Suite], version: &'static SupportedProtocolVersion| {
+        let mut provider = (*provider()).clone();
+        provider.cipher_suites.sort_by_key(|suite| first.iter().position(|one| *one == suite.suite()).unwrap_or(9));
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[version]);
+        let mut roots = RootCertStore::empty();
+        roots.roots.extend(files.roots(&authority).store().roots.iter().cloned());
+        let client = Arc::new(builder.unwrap().with_root_certificates(roots).with_no_client_auth());
+        shake(&client, &server, "a.example").unwrap().0.negotiated_cipher_suite().unwrap().suite()
+    };
+    let (small, large) = (Suite::TLS13_AES_128_GCM_SHA256, Suite::TLS13_AES_256_GCM_SHA384);
+    let chacha = Suite::TLS13_CHACHA20_POLY1305_SHA256;
+    for (first, expected) in [
+        // As OpenSSL has them, as browsers do, and as a phone without instructions for AES does.
+        ([large, chacha, small], small),
+        ([small, large, chacha], small),
+        ([chacha, small, large], chacha),
+    ] {
+        assert_eq!(chosen(&first, &TLS13), expected, "{first:?}");
+    }
+    let (small, large) =
+        (Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384);
+    let chacha = Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+    assert_eq!(chosen(&[large, chacha, small], &TLS12), small);
+    assert_eq!(chosen(&[chacha, large, small], &TLS12), chacha);
 }
 
 #[test]

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
+use rustls::server::Acceptor;
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
 use super::{Socket, Stream};
-use crate::tls::{PeerCertificate, Rejection, UpstreamTls};
+use crate::tls::{PeerCertificate, Rejection, ServerTls, UpstreamTls};
 
 /// The type of a TLS record that tells of an error (RFC 8446, 5.1).
 const ALERT_RECORD: u8 = 21;
@@ -86,8 +87,17 @@ impl From<io::Error> for HandshakeError {
 }
 
 /// Shakes hands with a client. How long that may take is the caller's patience.
-pub async fn accept(socket: TcpStream, config: Arc<rustls::ServerConfig>) -> Result<Accepted, HandshakeError> {
-    match TlsAcceptor::from(config).accept(Socket::new(socket)).into_fallible().await {
+pub async fn accept(socket: TcpStream, server: &ServerTls) -> Result<Accepted, HandshakeError> {
+    let mut hello = LazyConfigAcceptor::new(Acceptor::default(), Socket::new(socket));
+    let ended = match (&mut hello).await {
+        Ok(start) => {
+            let config = server.for_client(&start.client_hello());
+            start.into_stream(config).into_fallible().await
+        }
+        // It gives the socket back, unless it has ended before.
+        Err(error) => Err((error, hello.take_io().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?)),
+    };
+    match ended {
         Ok(tls) => {
             let (_, session) = tls.get_ref();
             let is_h2 = session.alpn_protocol() == Some(H2);
