@@ -157,3 +157,31 @@ fn whoever_waits_for_room_is_woken_when_there_is_some() {
     assert_eq!(count.0.load(Ordering::Relaxed), 1, "once");
     assert!(connection.memory() < 3 * 128 * 1024, "{}", connection.memory());
 }
+
+#[test]
+fn heads_of_one_connection_are_bounded_together_however_short_they_came() {
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024 });
+    // An entry of 4,000 bytes into the table, and fifteen references to it in each request.
+    let mut first = get("/");
+    first.extend([&[0x40, 1, b'a', 0x7F, 0xA1, 0x1E][..], &vec![b'v'; 4_000], &[0xBE; 14]].concat());
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &first));
+    let mut next = get("/");
+    next.extend([0xBE; 15]);
+    for number in 1..100 {
+        connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 2 * number + 1, &next));
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| connection.next_incoming()).collect();
+    // Each is 60,104 bytes long, and two MiB are reached with the 35th.
+    assert_eq!((taken.len(), connection.take_refused()), (35, 65));
+    let refused = frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM).count();
+    assert_eq!(refused, 65);
+    // Whoever serves one lets go of it, and one that is over makes room.
+    for key in &taken {
+        assert!(connection.head(*key).len() > 60_000);
+        connection.drop_head(*key);
+    }
+    assert!(connection.memory() < MIB, "{}", connection.memory());
+    connection.release(taken[0], Reason::Cancel);
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 201, &next));
+    assert!(connection.next_incoming().is_some());
+}

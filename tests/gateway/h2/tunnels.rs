@@ -7,7 +7,7 @@ use base64ct::{Base64, Encoding};
 use sha1::{Digest, Sha1};
 
 use crate::support::{Backend, Gateway, alone, eventually};
-use crate::wire::{Wire, assert_took, front, wait_outcome};
+use crate::wire::{Wire, assert_took, front, rules, wait_outcome};
 
 use super::frames::{CANCEL, DATA, END_HEADERS, END_STREAM, Ending, Fields, HEADERS, Raw, SETTINGS, pairs, status_of};
 
@@ -193,4 +193,15 @@ fn a_101_to_who_has_not_asked_is_a_502() {
     let mut raw = Raw::open(gateway.address());
     assert_eq!(raw.ask("/chat").0, 502);
     assert!(eventually(|| gateway.metric("sluicegate_tunnels_open", &[]) < 0.5));
+}
+
+#[test]
+fn an_answer_that_would_pass_for_a_tunnel_is_a_502_for_the_client_and_in_the_log() {
+    let backend = echoing();
+    let gateway = Gateway::start(&format!("[log]\naccess = \"json\"\n{}", rules(&backend, "", "")));
+    let mut raw = Raw::open(gateway.address());
+    let id = raw.headers(END_HEADERS, &ask("/local"));
+    assert!(matches!(raw.ending(id), Ending::Answered(502, _)));
+    assert!(eventually(|| gateway.access_log().len() == 1));
+    assert_eq!(gateway.access_log()[0]["status"], 502);
 }
