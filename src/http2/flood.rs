@@ -15,6 +15,8 @@ const CONTROL: Store = Store { most: 1_000, per_second: 100 };
 const WINDOWS: Store = Store { most: 2_000, per_second: 100 };
 /// What a frame of data that we send lets the peer say about windows.
 const WINDOWS_PER_DATA: i64 = 4;
+/// The most of that which is kept. A client that is slow has a whole window of frames before it: 65,535 of a byte each.
+const MOST_EARNED: i64 = 65_536 * WINDOWS_PER_DATA;
 /// Requests that were reset by whoever had sent them, above one for every two that were answered.
 const RESETS: Store = Store { most: 1_000, per_second: 50 };
 const RESET_COST: i64 = 2;
@@ -31,6 +33,8 @@ struct Store {
 pub struct Flood {
     control: i64,
     windows: i64,
+    /// Of these, what data of ours has earned.
+    earned: i64,
     resets: i64,
     filled_at: Option<Tick>,
     spent: Option<&'static str>,
@@ -51,7 +55,14 @@ impl Flood {
 
     /// Full stores.
     pub(super) fn new() -> Self {
-        Self { control: CONTROL.most, windows: WINDOWS.most, resets: RESETS.most, filled_at: None, spent: None }
+        Self {
+            control: CONTROL.most,
+            windows: WINDOWS.most,
+            earned: 0,
+            resets: RESETS.most,
+            filled_at: None,
+            spent: None,
+        }
     }
 
     /// What there was too much of, in a word or two; `None` as long as nothing is.
@@ -78,7 +89,7 @@ impl Flood {
 
     /// Notes a frame of data that goes out.
     pub(super) fn note_data_sent(&mut self) {
-        self.windows = (self.windows + WINDOWS_PER_DATA).min(WINDOWS.most);
+        self.earned = (self.earned + WINDOWS_PER_DATA).min(MOST_EARNED);
     }
 
     /// Notes a request that was answered and not reset before.
@@ -112,6 +123,7 @@ impl Flood {
             kind::RST_STREAM => {}
             kind::SETTINGS => self.take(1, "settings"),
             kind::PING => self.take(1, "pings"),
+            kind::WINDOW_UPDATE if self.earned > 0 => self.earned -= 1,
             kind::WINDOW_UPDATE => self.take(1, "window-updates"),
             kind::CONTINUATION => self.take(1, "continuations"),
             _ => self.take(1, "unknown-frames"),
@@ -239,6 +251,20 @@ mod tests {
             flood.note_reset(true);
         }
         assert_eq!(flood.spent(), Some("resets"));
+    }
+
+    #[test]
+    fn who_opens_windows_late_for_much_that_came_is_no_flood() {
+        let mut flood = Flood::new();
+        for _ in 0..65_536 {
+            flood.note_data_sent();
+        }
+        for _ in 0..4 * 65_536 + 2_000 {
+            flood.note(8, 0, 4);
+        }
+        assert_eq!(flood.spent(), None);
+        flood.note(8, 0, 4);
+        assert_eq!(flood.spent(), Some("window-updates"));
     }
 
     #[test]
