@@ -33,7 +33,7 @@ struct Store {
 pub struct Flood {
     control: i64,
     windows: i64,
-    /// Of these, what data of ours has earned.
+    /// What data of ours has earned besides.
     earned: i64,
     resets: i64,
     filled_at: Option<Tick>,
