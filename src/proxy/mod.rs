@@ -6,7 +6,7 @@
 //!
 //! - `listener`, `h1`, `h2`, `client`, `connection`: sockets that listen, and the connections that they accept; `seen`: a
 //!   request of one, as admission sees it.
-//! - `policy`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`: what messages say.
+//! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`: what messages say.
 //! - `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
 //!   wrong with it. `waiting`, `watch`: before it goes.
 //! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
@@ -33,6 +33,7 @@ mod meters;
 mod outgoing;
 mod policy;
 mod rate_headers;
+mod refuse;
 mod relay;
 mod relay_head;
 mod respond;
@@ -72,7 +73,7 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
         // Boxed, since it is rare and large.
         next = match Box::pin(waiting::wait(exchange, client, waiting)).await {
             Waited::Admitted(admitted) => policy::admit(exchange, admitted),
-            Waited::InVain(arrival, refusal) => policy::refuse(exchange, &arrival, &refusal),
+            Waited::InVain(arrival, refusal) => refuse::refuse(exchange, &arrival, &refusal),
             Waited::ClientGone => return Afterwards::Cut,
         };
     }

@@ -1,0 +1,125 @@
+//! What a limit's refusal says, and what is recorded of it.
+
+use std::rc::Rc;
+
+use super::exchange::Exchange;
+use super::meters::{Decision, Outcome};
+use super::policy::{Next, fail, write_problem, write_rate_fields};
+use super::rate_headers::RefusedBy;
+use super::respond::Problem;
+use super::scratch::Scratch;
+use super::snapshot::LimitPlan;
+use super::worker::View;
+use crate::admission::Arrival;
+use crate::config::OnLimit;
+use crate::dead_letter::Reason;
+use crate::limiter::{Refusal, Why};
+use crate::time::Span;
+
+/// What logs show where a connection was closed without an answer, as nginx has it. It is never sent.
+const NO_RESPONSE: u16 = 444;
+
+/// What the client is told when a limit says no.
+pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
+    let (outcome, decision, reason) = match refusal.why {
+        Why::Rate => (Outcome::Refused, Decision::Refused, Reason::RateLimited),
+        Why::QueueFull => (Outcome::Refused, Decision::QueueFull, Reason::QueueFull),
+        Why::WaitTimeout => (Outcome::WaitTimeout, Decision::WaitTimeout, Reason::WaitTimeout),
+        Why::TooCostly => (Outcome::Refused, Decision::TooCostly, Reason::RateLimited),
+        Why::TableFull => (Outcome::Refused, Decision::TableFull, Reason::Overload),
+    };
+    let view = Rc::clone(&exchange.view);
+    let Some(limit) = count_refused(exchange, &view, arrival, refusal.limit, decision) else {
+        fail(exchange, outcome, 429, "Over the limit.");
+        return Next::Reply;
+    };
+    let extra = match limit.retry_after_jitter.as_nanos() {
+        0 => Span::ZERO,
+        most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
+    };
+    let now = if refusal.why == Why::WaitTimeout { exchange.ended() } else { exchange.arrived };
+    let retry_after_secs = refusal.retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
+    let drops = finish_refused(exchange, outcome, limit.status);
+    if refusal.why != Why::WaitTimeout {
+        exchange.ended_at(now);
+    }
+    exchange.write_dead_letter(reason, arrival.key, Some(refusal));
+    if drops {
+        return Next::Drop;
+    }
+    let mut detail = std::mem::take(&mut exchange.scratch.detail);
+    describe(refusal.why, &limit.name, retry_after_secs, &mut detail);
+    let problem = Problem { status: limit.status, detail: &detail, violated: &[&limit.name], retry_after_secs };
+    write_problem(exchange, &problem);
+    exchange.scratch.detail = detail;
+    let by = RefusedBy { limit: refusal.limit, retry_after_secs };
+    let Exchange { scratch, story, .. } = &mut *exchange;
+    let Scratch { reply, report, text, .. } = &mut **scratch;
+    write_rate_fields(&view, story, report, Some(by), text, reply);
+    Next::Reply
+}
+
+/// What the client is told when it lacks the key of a limit that refuses such requests.
+pub fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) -> Next {
+    let view = Rc::clone(&exchange.view);
+    let Some(limit) = count_refused(exchange, &view, arrival, place, Decision::MissingKey) else {
+        fail(exchange, Outcome::Refused, 429, "The request lacks the key of a limit.");
+        return Next::Reply;
+    };
+    let drops = finish_refused(exchange, Outcome::Refused, limit.status);
+    exchange.write_dead_letter(Reason::RateLimited, arrival.key, None);
+    if drops {
+        return Next::Drop;
+    }
+    let detail = format!("The request lacks what the limit {:?} tells clients apart by.", limit.name);
+    let problem = Problem { status: limit.status, detail: &detail, violated: &[&limit.name], retry_after_secs: None };
+    write_problem(exchange, &problem);
+    Next::Reply
+}
+
+/// In words. Put together by hand, since every refusal of a flood is told so.
+fn describe(why: Why, name: &str, retry_after_secs: Option<u64>, detail: &mut String) {
+    let before = match why {
+        Why::TooCostly | Why::Rate | Why::QueueFull => "Over the limit \"",
+        Why::WaitTimeout => "Waited for the limit \"",
+        Why::TableFull => "The limit \"",
+    };
+    let after = match why {
+        Why::TooCostly => "\"; this request can never fit in it.",
+        Why::WaitTimeout => "\" in vain; ",
+        Why::TableFull => "\" counts as many clients as it can; ",
+        Why::Rate | Why::QueueFull => "\"; ",
+    };
+    detail.clear();
+    detail.extend([before, name, after]);
+    match (why, retry_after_secs) {
+        (Why::TooCostly, _) => {}
+        (_, Some(secs)) => detail.extend(["try again in ", itoa::Buffer::new().format(secs), " s."]),
+        (_, None) => detail.push_str("try again later."),
+    }
+}
+
+/// Says how a refused request ends: with the limit's status, or, if that is true, dropped.
+fn finish_refused(exchange: &mut Exchange, outcome: Outcome, status: u16) -> bool {
+    let plan = exchange.story.route.and_then(|route| exchange.view.snapshot.routes.get(route));
+    let drops = plan.is_some_and(|plan| plan.on_limit == OnLimit::Drop);
+    let (outcome, status) = if drops { (Outcome::Dropped, NO_RESPONSE) } else { (outcome, status) };
+    exchange.finish(outcome);
+    exchange.story.status = Some(status);
+    drops
+}
+
+/// Counts a refusal and gives the limit.
+fn count_refused<'v>(
+    exchange: &mut Exchange,
+    view: &'v View,
+    arrival: &Arrival,
+    place: usize,
+    decision: Decision,
+) -> Option<&'v LimitPlan> {
+    exchange.story.limit = Some(place);
+    let limit = *view.snapshot.routes.get(arrival.route?)?.limits.get(place)?;
+    // The limit in whose queue it waited counts its end, whichever it was refused by then.
+    view.meters.decided(exchange.story.queued_in.unwrap_or(limit), decision);
+    view.snapshot.limits.get(limit)
+}
