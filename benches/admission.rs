@@ -53,6 +53,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         hash_key: None,
         timeout: Some(Span::from_secs(60)),
         count_preflight: true,
+        takes_preflights: false,
     }
 }
 

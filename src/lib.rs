@@ -25,7 +25,7 @@
 //! | rank | rooms |
 //! |---|---|
 //! | 0 | [`time`]: ticks, spans, the timer wheel, the only clock · [`http1`]: the codec, without I/O |
-//! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
+//! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`edit`]: texts with variables, what routes change · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 |
 //! | 3 | [`config`]: text to model · [`dead_letter`]: the log of refusals · [`upstream`]: connections, echo servers |
 //! | 4 | [`proxy`]: the data plane |
@@ -44,6 +44,7 @@ pub mod balance;
 pub mod cli;
 pub mod config;
 pub mod dead_letter;
+pub mod edit;
 pub mod gateway;
 pub mod http1;
 pub mod http2;

@@ -10,7 +10,7 @@ use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
 use super::route::{RouteRules, RouteTable};
 use super::spelling::Missing;
-use super::view::RequestView;
+use super::view::{RequestView, is_preflight};
 use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Permit, Refusal, Report, Ticket, Verdict};
 use crate::time::{Span, Tick};
 
@@ -379,12 +379,6 @@ fn read_target<'v, V: RequestView + ?Sized>(
     Ok((path, host))
 }
 
-/// The question that a browser asks before a request to another origin (Fetch standard, 3.3).
-fn is_preflight<V: RequestView + ?Sized>(view: &V) -> bool {
-    let has = |name| view.header(name).is_some();
-    view.method() == "OPTIONS" && has("origin") && has("access-control-request-method")
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -439,6 +433,7 @@ mod tests {
             hash_key: None,
             timeout: None,
             count_preflight: true,
+            takes_preflights: false,
         }
     }
 

@@ -45,6 +45,7 @@ pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};
 pub use malformed::Malformed;
 pub use networks::{Networks, canonical};
+pub use path::normal_path;
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
 pub use route::{LimitUse, RouteRules};
-pub use view::{PlainRequest, RequestView};
+pub use view::{PlainRequest, RequestView, is_preflight};

@@ -31,6 +31,11 @@ impl NormalPath<'_> {
     }
 }
 
+/// The one spelling of a path that may not be a client's own, such as one that was rewritten.
+pub fn normal_path(path: &str) -> Result<Cow<'_, str>, Malformed> {
+    normalise(path).map(|path| path.text)
+}
+
 /// The one spelling of the target of a request with this method.
 pub(super) fn normalise_target<'p>(method: &str, path: &'p str) -> Result<NormalPath<'p>, Malformed> {
     if path == "*" && method == "OPTIONS" {

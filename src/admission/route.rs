@@ -9,7 +9,7 @@ use super::cost::Cost;
 use super::exempt::Exempt;
 use super::key::{KeyExpr, OnMissingKey};
 use super::pattern::{PathPattern, RoutePattern};
-use super::view::RequestView;
+use super::view::{RequestView, is_preflight};
 use crate::balance::stable_hash;
 use crate::limiter::{Counting, Policy};
 use crate::time::Span;
@@ -33,6 +33,8 @@ pub struct RouteRules {
     /// Whether CORS preflights are counted like any request. If not, whoever can write an OPTIONS request gets past the
     /// limits with it.
     pub count_preflight: bool,
+    /// Whether a CORS preflight is for this route if the method that it asks for is.
+    pub takes_preflights: bool,
 }
 
 /// How a route uses a limit.
@@ -117,7 +119,7 @@ impl RouteTable {
         path: &str,
         view: &V,
     ) -> Option<usize> {
-        let accepts = |route: &usize| routes.get(*route).is_some_and(|route| accepts(&route.pattern, view));
+        let accepts = |route: &usize| routes.get(*route).is_some_and(|route| accepts(route, view));
         let matches = |route: &usize| match routes.get(*route).map(|route| &route.pattern.path) {
             Some(PathPattern::Regex(regex)) => regex.is_match(path),
             _ => false,
@@ -169,13 +171,19 @@ impl PathTable {
     }
 }
 
-/// Whether method and header fields are what the route asks for.
-fn accepts<V: RequestView + ?Sized>(pattern: &RoutePattern, view: &V) -> bool {
-    let method = view.method();
+/// Whether method and header fields are what the route asks for. A preflight comes without the fields of the request that
+/// it is about, so that method alone decides.
+fn accepts<V: RequestView + ?Sized>(route: &RouteRules, view: &V) -> bool {
+    let pattern = &route.pattern;
+    let takes =
+        |method: &[u8]| pattern.methods.is_empty() || pattern.methods.iter().any(|own| own.as_bytes() == method);
+    if route.takes_preflights && view.method() == "OPTIONS" && is_preflight(view) {
+        return takes(b"OPTIONS") || takes(view.header("access-control-request-method").unwrap_or_default());
+    }
     let has = |(name, value): &(String, String)| {
         view.header(name).is_some_and(|own| own.trim_ascii() == value.as_bytes().trim_ascii())
     };
-    (pattern.methods.is_empty() || pattern.methods.iter().any(|own| own == method)) && pattern.headers.iter().all(has)
+    takes(view.method().as_bytes()) && pattern.headers.iter().all(has)
 }
 
 /// The lengths of the keys, longest first, each once.
@@ -229,6 +237,7 @@ mod tests {
             hash_key: None,
             timeout: None,
             count_preflight: true,
+            takes_preflights: false,
         }
     }
 

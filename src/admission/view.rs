@@ -28,6 +28,12 @@ pub trait RequestView {
     }
 }
 
+/// Whether it is the question that a browser asks before a request to another origin (Fetch standard, 3.3).
+pub fn is_preflight<V: RequestView + ?Sized>(view: &V) -> bool {
+    let has = |name| view.header(name).is_some();
+    view.method() == "OPTIONS" && has("origin") && has("access-control-request-method")
+}
+
 /// A request made of owned parts, for what is not traffic: explaining a decision, simulating a log, tests, benches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainRequest {

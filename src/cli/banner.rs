@@ -104,6 +104,7 @@ fn describe(route: &Route, model: &Model) -> String {
     let target = match &route.action {
         Action::Forward(upstream) => model.upstreams.get(*upstream).map_or("?", |upstream| &upstream.name).to_owned(),
         Action::Respond { status, .. } => format!("answer {status}"),
+        Action::Redirect { status, target } => format!("redirect {status} to {}", target.to().source()),
     };
     let _ = write!(text, " -> {target}");
     for rule in route.limits.iter().filter_map(|limit| model.limits.get(*limit)) {

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
+use super::describe_edits;
 use super::describe_tls;
 use super::diff::Change;
 use super::model::{
-    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, OnLimit, RateHeaders,
-    Route, Server, ServerSpec, Upstream,
+    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, OnLimit, Preflight,
+    RateHeaders, Route, Server, ServerSpec, Upstream,
 };
 use super::size::show_size;
 use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
@@ -246,6 +247,7 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
     });
     exempt(&mut changes, &old.exempt, &new.exempt);
     changes.value("retry_after_jitter", &old.retry_after_jitter, &new.retry_after_jitter, Span::to_string);
+    describe_edits::refusal(&mut changes, old.refusal.as_deref(), new.refusal.as_deref());
     changes
 }
 
@@ -340,6 +342,7 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
         changes.value("max_body_size", &old.max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
     }
     changes.value("cors", &old.cors, &new.cors, |rules| cors(rules.as_ref()));
+    describe_edits::route(&mut changes, old, new);
     changes
 }
 
@@ -356,7 +359,12 @@ fn action(model: &Model, route: &Route) -> (String, String) {
             (format!("upstream {name}"), format!("upstream {name}"))
         }
         Action::Respond { status, body } => {
-            (format!("respond {status} {body}"), format!("respond {status} ({} bytes)", body.len()))
+            let (kind, bytes) = (&body.content_type, &*body.bytes);
+            (format!("respond {status} {kind} {bytes:?}"), format!("respond {status} ({} bytes)", bytes.len()))
+        }
+        Action::Redirect { status, target } => {
+            let text = format!("redirect {status} {}", describe_edits::target(target));
+            (text.clone(), text)
         }
     }
 }
@@ -376,10 +384,21 @@ fn without_anchors(regex: &str) -> &str {
 }
 
 fn cors(cors: Option<&Cors>) -> String {
-    let Some(Cors { allow_origins, allow_credentials, count_preflight }) = cors else { return "none".to_owned() };
-    let credentials = if *allow_credentials { " with credentials" } else { "" };
-    let counted = if *count_preflight { ", preflights counted" } else { "" };
-    format!("[{}]{credentials}{counted}", allow_origins.join(", "))
+    let Some(cors) = cors else { return "none".to_owned() };
+    let credentials = if cors.allow_credentials { " with credentials" } else { "" };
+    let counted = if cors.count_preflight { ", preflights counted" } else { "" };
+    let answer = match cors.preflight {
+        Preflight::Forward => ", preflights forwarded".to_owned(),
+        Preflight::Answer => {
+            let (methods, headers) = (cors.allow_methods.join(" "), cors.allow_headers.join(" "));
+            format!(", methods {methods}, headers {headers}, for {}", cors.max_age)
+        }
+    };
+    let exposed = match cors.expose_headers.join(" ") {
+        names if names.is_empty() => String::new(),
+        names => format!(", exposed {names}"),
+    };
+    format!("[{}]{credentials}{counted}{answer}{exposed}", cors.allow_origins.join(", "))
 }
 
 fn server_spec(ServerSpec { address, weight }: &ServerSpec) -> String {

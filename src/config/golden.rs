@@ -768,7 +768,7 @@ error: the file has no [[listener]]
 
 error: the file has no [[route]]
  --> gateway.toml
-  = help: add [[route]] with name = "all" and what it does: upstream or respond
+  = help: add [[route]] with name = "all" and what it does: upstream, respond or redirect
 
 gateway.toml: 5 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
@@ -805,8 +805,8 @@ error: `upstream` and `respond` in one route
 13 | respond = { status = 200 }
    | ^^^^^^^
    |
-   = note: `upstream` is at gateway.toml:12:1
-   = help: remove one: a route either forwards a request or answers it
+   = note: the first is at gateway.toml:12:1
+   = help: remove one: a route forwards a request, answers it, or sends the client elsewhere
 
 gateway.toml: 2 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);

@@ -16,6 +16,7 @@
 
 mod certificates;
 mod describe;
+mod describe_edits;
 mod describe_tls;
 mod diff;
 mod findings;
@@ -52,8 +53,8 @@ pub use self::certificates::Certificates;
 
 pub use self::diff::{Change, Fate, Item, Part, Plan, diff};
 pub use self::model::{
-    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Listener, Log, LogFormat, Model, OnLimit,
-    RateHeaders, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
+    AccessFormat, Action, Admin, Body, Cors, DeadLetter, Fsync, LimitRule, Listener, Log, LogFormat, Model, OnLimit,
+    Preflight, RateHeaders, Refusal, RefusalBody, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::statuses::StatusSet;
@@ -172,7 +173,22 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
     }
     let roots = model.upstreams.iter().filter_map(|upstream| upstream.tls.as_ref()?.roots.as_ref());
     roots.for_each(|roots| hash.update(roots.digest()));
+    for bytes in bodies(model) {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    }
     hash.finalize().into()
+}
+
+/// Everything that answers say, from whichever file.
+fn bodies(model: &Model) -> impl Iterator<Item = &[u8]> {
+    let responses = model.routes.iter().filter_map(|route| match &route.action {
+        Action::Respond { body, .. } => Some(&*body.bytes),
+        Action::Forward(_) | Action::Redirect { .. } => None,
+    });
+    let of_limits = model.limits.iter().filter_map(|limit| limit.refusal.as_ref());
+    let refusals = of_limits.chain(model.routes.iter().filter_map(|route| route.refusal.as_ref()));
+    responses.chain(refusals.filter_map(|refusal| Some(refusal.body.as_ref()?.text.source().as_bytes())))
 }
 
 impl fmt::Display for LoadError {

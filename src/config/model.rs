@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use super::statuses::StatusSet;
 use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use crate::balance::Strategy;
+use crate::edit::{FieldEdits, Rewrite, Target, Template};
 use crate::limiter::LimitSpec;
 use crate::time::Span;
 use crate::tls::{ServerSettings, UpstreamSettings};
@@ -218,6 +219,8 @@ pub struct LimitRule {
     pub exempt: ExemptRules,
     /// A random extra of at most this, added to `Retry-After`.
     pub retry_after_jitter: Span,
+    /// What its refusals look like; `None`: as the route says.
+    pub refusal: Option<Arc<Refusal>>,
 }
 
 /// `[[route]]`
@@ -241,11 +244,21 @@ pub struct Route {
     pub max_body_size: Option<u64>,
     /// `cors`, if the route has it.
     pub cors: Option<Cors>,
+    /// What is changed in a request's fields on their way to the server.
+    pub request_headers: FieldEdits,
+    /// What is changed in the fields of every answer, the gateway's own too.
+    pub response_headers: FieldEdits,
+    /// Another path for the server.
+    pub rewrite: Option<Rewrite>,
+    /// The `Host` that the server gets; `None`: the client's.
+    pub host: Option<Arc<str>>,
+    /// What refusals look like where the limit does not say.
+    pub refusal: Option<Arc<Refusal>>,
 }
 
-/// `cors` of a route: what a browser's script needs to read a refusal made by the gateway. Preflights of such a
-/// route are forwarded without being counted; on other routes a preflight counts like any request, because whoever
-/// can write an `OPTIONS` request could otherwise get past every limit.
+/// `cors` of a route (Fetch standard, 3.3): which scripts of other origins may call it and read its answers, refusals
+/// too. Preflights of such a route are answered by the gateway, and not counted; on other routes a preflight counts like
+/// any request, because whoever can write an `OPTIONS` request could otherwise get past every limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     /// Origins that may read; `["*"]` is any.
@@ -254,6 +267,45 @@ pub struct Cors {
     pub allow_credentials: bool,
     /// Whether preflights are counted all the same.
     pub count_preflight: bool,
+    /// Who answers preflights.
+    pub preflight: Preflight,
+    /// Methods that may be used, upper case.
+    pub allow_methods: Vec<String>,
+    /// Fields that may be sent, lower case; `["*"]` is any.
+    pub allow_headers: Vec<String>,
+    /// Fields of answers that may be read beside those that always may and the rate fields; lower case.
+    pub expose_headers: Vec<String>,
+    /// How long a browser may keep the answer to a preflight, up to 24 h.
+    pub max_age: Span,
+}
+
+/// Who answers the preflights of a route with `cors`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preflight {
+    /// The gateway, which then says all about it: what the upstream says of origins and credentials is replaced.
+    Answer,
+    /// The upstream, whose own fields are left alone.
+    Forward,
+}
+
+/// `refusal` of a limit or a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// 400 to 599; `None`: the limit's `status`.
+    pub status: Option<u16>,
+    /// In place of the gateway's own words.
+    pub body: Option<RefusalBody>,
+    /// Fields that are set.
+    pub headers: FieldEdits,
+}
+
+/// What a refusal says in place of the gateway's own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusalBody {
+    /// At most 1 MiB.
+    pub text: Template,
+    /// Of the text, such as `text/html; charset=utf-8`.
+    pub content_type: Arc<str>,
 }
 
 /// What a route does with a request that a limit refuses.
@@ -274,9 +326,25 @@ pub enum Action {
     Respond {
         /// 200 to 599.
         status: u16,
-        /// Sent as text/plain.
-        body: Arc<str>,
+        /// What it says.
+        body: Body,
     },
+    /// Send the client elsewhere.
+    Redirect {
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+        /// Where to.
+        target: Target,
+    },
+}
+
+/// What the gateway answers with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// At most 1 MiB.
+    pub bytes: Arc<[u8]>,
+    /// Of the bytes, such as `text/plain; charset=utf-8`.
+    pub content_type: Arc<str>,
 }
 
 /// `[dead_letter]`

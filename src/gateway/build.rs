@@ -9,12 +9,15 @@ use std::sync::Arc;
 use super::tls::Secured;
 use crate::admission::{Cost, Exempt, KeyExpr, LimitUse, Networks, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
-use crate::config::{Action, LimitRule, Listener, Model, Route, Server, ServerAddress, Upstream, UpstreamProtocol};
+use crate::config::{
+    Action, LimitRule, Listener, Model, Preflight, Route, Server, ServerAddress, Upstream, UpstreamProtocol,
+};
 use crate::dead_letter::{DeadLetters, Redactor, Settings};
 use crate::http1::HeadLimits;
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, Mode, Policy, PolicyError};
 use crate::proxy::{
-    HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan,
+    HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePlan, Snapshot,
+    UpstreamPlan,
 };
 use crate::telemetry::AccessLog;
 use crate::time::Span;
@@ -273,7 +276,7 @@ fn route_rules(
             .get(upstream)
             .filter(|upstream| upstream.balance == Strategy::Hash && upstream.servers.len() > 1)
             .map(|upstream| upstream.hash_key.clone()),
-        Action::Respond { .. } => None,
+        Action::Respond { .. } | Action::Redirect { .. } => None,
     };
     Ok(RouteRules {
         name: Arc::clone(&route.name),
@@ -294,6 +297,7 @@ fn route_rules(
         hash_key,
         timeout: shortest_timeout(route, &rules),
         count_preflight: route.cors.as_ref().is_none_or(|cors| cors.count_preflight),
+        takes_preflights: route.cors.as_ref().is_some_and(|cors| cors.preflight == Preflight::Answer),
     })
 }
 
@@ -336,14 +340,27 @@ fn route_plan(route: &Route) -> RoutePlan {
         name: Arc::clone(&route.name),
         action: match &route.action {
             Action::Forward(upstream) => RouteAction::Forward(*upstream),
-            Action::Respond { status, body } => RouteAction::Respond { status: *status, body: Arc::clone(body) },
+            Action::Respond { status, body } => RouteAction::Respond { status: *status, body: body.clone() },
+            Action::Redirect { status, target } => RouteAction::Redirect { status: *status, target: target.clone() },
         },
         on_limit: route.on_limit,
         cors: route.cors.clone(),
         limits: route.limits.clone(),
         timeout: route.timeout,
         max_body_size: route.max_body_size,
+        edits: route_edits(route),
+        refusal: route.refusal.clone(),
     }
+}
+
+fn route_edits(route: &Route) -> Option<Box<RouteEdits>> {
+    let edits = RouteEdits {
+        request: route.request_headers.clone(),
+        response: route.response_headers.clone(),
+        rewrite: route.rewrite.clone(),
+        host: route.host.clone(),
+    };
+    (!edits.is_empty()).then(|| Box::new(edits))
 }
 
 fn http1_plan(server: &Server) -> Http1Plan {
@@ -364,6 +381,7 @@ fn limit_plan(rule: &LimitRule) -> LimitPlan {
         timeout: enforced_timeout(rule),
         count_when: rule.count_when.clone(),
         cost_from_response: rule.cost_from_response.clone(),
+        refusal: rule.refusal.clone(),
     }
 }
 

@@ -64,6 +64,8 @@ pub struct Story {
     pub client: Option<ClientIp>,
     /// The upstream that it went to, and the server there, by their places.
     pub upstream: Option<(usize, usize)>,
+    /// The path in its one spelling; `None` if it came so.
+    pub path: Option<Box<str>>,
     /// How often it was sent.
     pub attempts: u32,
     /// The status that went out, or will.
@@ -261,6 +263,7 @@ impl Exchange {
         self.view.meters.finished(self.story.route, self.outcome, self.story.status);
         self.log();
         self.scratch.request_id.clear();
+        self.scratch.target.clear();
     }
 
     fn route_name(&self) -> Option<&Arc<str>> {

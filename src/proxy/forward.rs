@@ -7,11 +7,14 @@ use std::task::Poll;
 
 use super::broken::{Broken, Late};
 use super::client::Client;
+use super::edited::{Edited, write_edits};
 use super::exchange::Exchange;
 use super::headers::{self, Forwarding};
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::scratch::Scratch;
+use super::snapshot::RouteEdits;
+use super::variables::Known;
 use super::watch::poll_gone;
 use super::worker::View;
 use crate::admission::Admitted;
@@ -49,11 +52,12 @@ pub async fn forward(
         // For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier
         // attempt parts may be gone.
         let to_h2 = lease.stream().is_single_use();
-        if to_h2 && exchange.request().authority().is_none_or(str::is_empty) {
+        let is_hostless = exchange.request().authority().is_none_or(str::is_empty);
+        if to_h2 && is_hostless && edits(&view, admitted).is_none_or(|edits| edits.host.is_none()) {
             // It has nothing to say it by (RFC 9113, 8.3.1).
             return Err(Broken::Request(Fault::HostMissing));
         }
-        write_request(exchange, admitted, to_h2);
+        write_request(exchange, &view, admitted, to_h2);
         let is_whole = exchange.scratch.upload.is_complete();
         exchange.story.attempts += 1;
         let is_at_once = lease.is_reused() && !admitted.waited() && pick.excluded.is_empty();
@@ -103,20 +107,29 @@ fn bounds(exchange: &Exchange, admitted: &Admitted) -> Bounds {
     }
 }
 
-/// The request as the server gets it: the normalised path, the client's Host, our forwarding fields; and behind it what
-/// is here of its body.
+/// What the route of a request changes in messages, if anything.
+fn edits<'v>(view: &'v View, admitted: &Admitted) -> Option<&'v RouteEdits> {
+    view.snapshot.routes.get(admitted.route())?.edits.as_deref()
+}
+
+/// The request as the server gets it: the normalised path, the client's Host, our forwarding fields, or what the route
+/// has in their places; and behind it what is here of its body.
 ///
 /// `to_h2`: it goes into HTTP/2, where a client's wish for trailers may be told (RFC 9113, 8.2.2), as gRPC asks for.
-fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
+fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h2: bool) {
     let new_traceparent = exchange.identify();
-    let Exchange { connection, scratch, head_bytes, body_here, .. } = &mut *exchange;
-    let Scratch { inbound, request, to_upstream, request_id, .. } = &mut **scratch;
+    let edits = edits(view, admitted);
+    let Exchange { connection, scratch, story, head_bytes, body_here, .. } = &mut *exchange;
+    let Scratch { inbound, request, to_upstream, request_id, report, text, target, .. } = &mut **scratch;
     let head = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    let authority = head.authority_bytes().unwrap_or_default();
+    let host = edits.and_then(|edits| edits.host.as_deref());
     let facts = Forwarding {
         peer: connection.peer_text.as_bytes(),
         trusted_peer: admitted.arrival().trusted_peer,
         scheme: connection.scheme().as_bytes(),
-        authority: head.authority_bytes().unwrap_or_default(),
+        authority,
+        host: host.map_or(authority, str::as_bytes),
         request_id,
         new_traceparent: &new_traceparent,
         via: match request.version() {
@@ -128,9 +141,18 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
         expects_continue: request.expects_continue(),
     };
     let path = admitted.arrival().path.as_deref().map_or_else(|| head.path_bytes(), str::as_bytes);
+    let (path, query) = if target.is_empty() { (path, head.query_bytes()) } else { (target.as_slice(), None) };
     to_upstream.clear();
-    let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, head.query_bytes());
-    headers::forward_request(&head, &facts, &mut writer);
+    let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, query);
+    match edits.map(|edits| &edits.request).filter(|edits| !edits.is_empty()) {
+        None => headers::forward_request(&head, &facts, &mut writer),
+        Some(edits) => {
+            headers::forward_request(&head, &facts, &mut Edited::new(&mut writer, edits, &[]));
+            let (status, retry_after_secs) = (0, None);
+            let known = Known { request: head, connection, view, story, report, request_id, status, retry_after_secs };
+            write_edits(edits, &known, text, &mut writer);
+        }
+    }
     if to_h2 && head.field(b"te").is_some_and(|te| te.eq_ignore_ascii_case(b"trailers")) {
         writer.field(b"te", b"trailers");
     }

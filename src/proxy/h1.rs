@@ -351,8 +351,10 @@ pub async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
 }
 
 fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-    let Scratch { outbound, to_client, .. } = &mut *exchange.scratch;
-    to_client.poll_write(cx, &mut client.stream, outbound.filled())
+    let Exchange { view, scratch, story, .. } = exchange;
+    let Scratch { outbound, to_client, reply, .. } = &mut **scratch;
+    let buffer = if reply.has_route_body { view.snapshot.body_of(story.route) } else { outbound.filled() };
+    to_client.poll_write(cx, &mut client.stream, buffer)
 }
 
 impl Fields for Request<'_> {

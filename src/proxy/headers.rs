@@ -59,6 +59,8 @@ pub struct Forwarding<'a> {
     pub scheme: &'a [u8],
     /// The authority that the client asked for.
     pub authority: &'a [u8],
+    /// The `Host` that the upstream gets.
+    pub host: &'a [u8],
     /// The id of this request: ours, or a trusted peer's that was adopted.
     pub request_id: &'a [u8],
     /// A trace that starts here, used if the request carries no valid one.
@@ -83,7 +85,7 @@ pub struct Passed {
 pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut impl Sink) {
     let nominated = Nominated::of(fields);
     let mut kept = Kept::default();
-    sink.put(b"host", facts.authority);
+    sink.put(b"host", facts.host);
     fields.copy(sink, |known, name, value| {
         if nominated.contains(name) {
             return false;
@@ -406,6 +408,7 @@ mod tests {
             trusted_peer,
             scheme: b"http",
             authority: b"example.org",
+            host: b"example.org",
             request_id: b"id-1",
             new_traceparent: TRACE.as_bytes(),
             via: b"1.1 sluicegate",

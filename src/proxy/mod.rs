@@ -6,7 +6,8 @@
 //!
 //! - `listener`, `h1`, `h2`, `client`, `connection`: sockets that listen, and the connections that they accept; `seen`: a
 //!   request of one, as admission sees it.
-//! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`: what messages say.
+//! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`, `cors`: what messages
+//!   say; `edited`, `variables`: what a route changes in that.
 //! - `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
 //!   wrong with it. `waiting`, `watch`: before it goes.
 //! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
@@ -22,7 +23,9 @@ mod alarm;
 mod broken;
 mod client;
 mod connection;
+mod cors;
 mod date;
+mod edited;
 mod exchange;
 mod forward;
 mod h1;
@@ -42,24 +45,32 @@ mod seen;
 mod snapshot;
 mod throttle;
 mod tunnel;
+mod variables;
 mod waiting;
 mod watch;
 mod worker;
+
+use std::rc::Rc;
 
 use crate::dead_letter::Reason;
 use crate::http1::{Fault, HeadWriter, Version};
 use broken::{Broken, Late};
 use client::Client;
+use edited::{Changes, Whose};
 use exchange::Exchange;
+use headers::Sink;
 use meters::Outcome;
 use policy::{Next, write_rate_fields};
 use relay::{Afterwards, End};
+use respond::Reply;
 use scratch::Scratch;
+use variables::Known;
 use waiting::Waited;
 
 pub use listener::{accept, bind};
 pub use snapshot::{
-    Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RoutePlan, Snapshot, UpstreamPlan,
+    Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePlan, Snapshot,
+    UpstreamPlan,
 };
 pub use worker::{Worker, WorkerGauges};
 
@@ -140,24 +151,60 @@ async fn reply(exchange: &mut Exchange, client: &mut Client, may_keep: bool) -> 
 
 fn write_reply(exchange: &mut Exchange, keep: bool) {
     exchange.settle(exchange.scratch.reply.status, None, exchange.worker.alarms.recently());
-    let Exchange { worker, scratch, story, bytes_sent, .. } = &mut *exchange;
-    let Scratch { request, reply, to_client, .. } = &mut **scratch;
-    story.status = Some(reply.status);
-    let mut writer = HeadWriter::response(to_client.made(), reply.status, b"");
-    for (name, value) in reply.fields() {
-        writer.field(name, value);
+    let view = Rc::clone(&exchange.view);
+    let changes = Changes::of(&view, &exchange.story);
+    if changes.is_some_and(|changes| changes.has_edits()) {
+        exchange.identify();
     }
-    worker.date.write(worker.alarms.recently(), &mut writer);
+    let Exchange { worker, connection, scratch, head_bytes, story, bytes_sent, .. } = &mut *exchange;
+    let Scratch { inbound, request, reply, report, request_id, text, to_client, .. } = &mut **scratch;
+    story.status = Some(reply.status);
+    let now = worker.alarms.recently();
+    let mut writer = HeadWriter::response(to_client.made(), reply.status, b"");
+    match changes {
+        None => {
+            write_fields(reply, &mut writer);
+            worker.date.write(now, &mut writer);
+        }
+        Some(changes) => {
+            let mut sink = changes.sink(&mut writer, Whose::Own);
+            write_fields(reply, &mut sink);
+            worker.date.write(now, &mut sink);
+            let known = Known {
+                request: request.on(inbound.filled().get(..*head_bytes).unwrap_or_default()),
+                connection,
+                view: &view,
+                story,
+                report,
+                request_id,
+                status: reply.status,
+                retry_after_secs: None,
+            };
+            let changes = if reply.has_cors { changes.without_cors() } else { changes };
+            changes.write(&known, Whose::Own, text, &mut writer);
+        }
+    }
     let version = request.version();
     let is_bodiless = matches!(reply.status, 204 | 304);
+    let body: &[u8] = if reply.has_route_body { view.snapshot.body_of(story.route) } else { &reply.body };
     if !is_bodiless {
-        writer.number(b"content-length", reply.body.len() as u64);
+        writer.number(b"content-length", body.len() as u64);
     }
     relay_head::write_connection(keep, version, &mut writer);
     writer.end();
     if !is_bodiless && !request.is_head() {
-        to_client.made().extend_from_slice(&reply.body);
-        *bytes_sent = reply.body.len() as u64;
+        *bytes_sent = body.len() as u64;
+        if reply.has_route_body {
+            to_client.add(body, 0..body.len());
+        } else {
+            to_client.made().extend_from_slice(body);
+        }
+    }
+}
+
+fn write_fields(reply: &Reply, sink: &mut impl Sink) {
+    for (name, value) in reply.fields() {
+        sink.put(name, value);
     }
 }
 

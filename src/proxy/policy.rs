@@ -1,6 +1,9 @@
 //! What is done about a request, whatever the protocols on either side.
 
+use std::rc::Rc;
+
 use super::broken::{Broken, Late};
+use super::cors::{self, Asked};
 use super::exchange::{Exchange, Story};
 use super::headers::Sink;
 use super::meters::{Decision, Outcome};
@@ -10,10 +13,13 @@ use super::respond::{self, Problem, Wants};
 use super::scratch::Scratch;
 use super::seen::Seen;
 use super::snapshot::RouteAction;
+use super::variables::Known;
 use super::waiting;
 use super::worker::View;
-use crate::admission::{Admission, Admitted, Arrival, Refused, Waiting};
+use crate::admission::{Admission, Admitted, Arrival, Malformed, Refused, Waiting, is_preflight, normal_path};
+use crate::config::Cors;
 use crate::dead_letter::Reason;
+use crate::edit::{Rewrite, Rewritten, Variable};
 use crate::http1::Framing;
 use crate::limiter::Report;
 
@@ -109,6 +115,7 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
 fn note(exchange: &mut Exchange, arrival: &Arrival) {
     exchange.story.route = arrival.route;
     exchange.story.client = Some(arrival.client.clone());
+    exchange.story.path.clone_from(&arrival.path);
     if arrival.trusted_peer {
         exchange.adopt_request_id();
     }
@@ -129,34 +136,126 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
     exchange.permit = admitted.take_permit();
     let route = admitted.route();
     count_admitted(&exchange.view, &exchange.story, &exchange.scratch.report, route);
-    let Exchange { view, scratch, story, .. } = &mut *exchange;
+    let view = Rc::clone(&exchange.view);
     let Some(plan) = view.snapshot.routes.get(route) else {
         // Routes and plans are built side by side; a hole would be our fault, not the client's.
         fail(exchange, Outcome::UpstreamError, 500, "The route has no plan.");
         return Next::Reply;
     };
+    if let Some(cors) = plan.cors.as_ref().filter(|cors| cors::is_owned(cors))
+        && answer_preflight(exchange, cors)
+    {
+        return responded(exchange, &view);
+    }
     match &plan.action {
         RouteAction::Respond { status, body } => {
-            let Scratch { reply, report, text, .. } = &mut **scratch;
-            respond::text(*status, body, reply);
-            write_rate_fields(view, story, report, None, text, reply);
-            exchange.story.status = Some(*status);
-            exchange.finish(Outcome::Responded);
-            Next::Reply
+            respond::of_route(*status, &body.content_type, &mut exchange.scratch.reply);
+            responded(exchange, &view)
+        }
+        RouteAction::Redirect { status, target } => {
+            lead_to(exchange, &view, |path, known, text| target.render(path, known, text));
+            let Scratch { reply, target, .. } = &mut *exchange.scratch;
+            respond::text(*status, "This is elsewhere: see the location of this answer.\n", reply);
+            reply.put(b"location", target);
+            responded(exchange, &view)
         }
         RouteAction::Forward(upstream) => {
-            let upstream = *upstream;
-            let length = match scratch.request.framing() {
+            let Scratch { request, upload, .. } = &*exchange.scratch;
+            let length = match request.framing() {
                 Framing::Length(length) => length,
-                _ => scratch.upload.content(),
+                _ => upload.content(),
             };
             if plan.max_body_size.is_some_and(|most| length > most) {
                 give_up(exchange, &Broken::TooLarge, false);
                 return Next::ReplyAndClose;
             }
-            Next::Forward(admitted, upstream)
+            match plan.edits.as_ref().and_then(|edits| edits.rewrite.as_ref()) {
+                Some(rewrite) => match rewrite_target(exchange, &view, rewrite) {
+                    Ok(()) => Next::Forward(admitted, *upstream),
+                    Err(fault) => {
+                        fail(exchange, Outcome::Malformed, 400, &format!("Rewritten for the server, {fault}"));
+                        Next::Reply
+                    }
+                },
+                None => Next::Forward(admitted, *upstream),
+            }
         }
     }
+}
+
+/// The gateway's own answer lies ready but for how the limits stand.
+fn responded(exchange: &mut Exchange, view: &View) -> Next {
+    let Exchange { scratch, story, .. } = &mut *exchange;
+    let Scratch { reply, report, text, .. } = &mut **scratch;
+    write_rate_fields(view, story, report, None, text, reply);
+    story.status = Some(reply.status);
+    exchange.finish(Outcome::Responded);
+    Next::Reply
+}
+
+/// Makes the answer if the request is a preflight.
+fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
+    let Exchange { connection, scratch, head_bytes, .. } = &mut *exchange;
+    let Scratch { inbound, request, reply, .. } = &mut **scratch;
+    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    let Some(origin) = request.field(b"origin") else { return false };
+    if !is_preflight(&Seen { request, connection }) {
+        return false;
+    }
+    cors::answer(cors, Asked { origin, headers: request.field(b"access-control-request-headers") }, reply);
+    true
+}
+
+/// Makes the path and the query that the server gets, in their one spelling: what a regex has put together may be a way
+/// up.
+fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Result<(), Malformed> {
+    if lead_to(exchange, view, |path, known, text| rewrite.apply(path, known, text)) == Rewritten::Same {
+        exchange.scratch.target.clear();
+        return Ok(());
+    }
+    let has_query = match rewrite {
+        Rewrite::Whole(target) => {
+            target.to().variables().any(|variable| matches!(variable, Variable::Query | Variable::Uri))
+        }
+        Rewrite::Prefix { .. } => false,
+    };
+    let Exchange { scratch, head_bytes, .. } = &mut *exchange;
+    let Scratch { inbound, request, target, text, .. } = &mut **scratch;
+    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    // Everything that is put there is escaped to ASCII.
+    let made = str::from_utf8(target).map_err(|_| Malformed::PathByte)?;
+    let (path, query) = made.split_once('?').map_or((made, None), |(path, query)| (path, Some(query)));
+    let path = normal_path(path)?;
+    text.clear();
+    text.extend_from_slice(path.as_bytes());
+    let own = request.query_bytes().filter(|_| !has_query);
+    for (mark, query) in
+        [b'?', if query.is_some() { b'&' } else { b'?' }].into_iter().zip([query.map(str::as_bytes), own])
+    {
+        if let Some(query) = query {
+            text.push(mark);
+            text.extend_from_slice(query);
+        }
+    }
+    std::mem::swap(text, target);
+    Ok(())
+}
+
+/// Has `write` fill in where a request for its path is sent.
+fn lead_to(
+    exchange: &mut Exchange,
+    view: &View,
+    write: impl FnOnce(&str, &Known<'_>, &mut Vec<u8>) -> Rewritten,
+) -> Rewritten {
+    exchange.identify();
+    let Exchange { connection, scratch, story, head_bytes, .. } = &mut *exchange;
+    let Scratch { inbound, request, report, request_id, target, .. } = &mut **scratch;
+    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    target.clear();
+    let (status, retry_after_secs) = (0, None);
+    let known = Known { request, connection, view, story, report, request_id, status, retry_after_secs };
+    let path = story.path.as_deref().unwrap_or(request.path());
+    write(path, &known, target)
 }
 
 /// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued
@@ -285,14 +384,9 @@ pub fn fail(exchange: &mut Exchange, outcome: Outcome, status: u16, detail: &str
 }
 
 pub fn write_problem(exchange: &mut Exchange, problem: &Problem<'_>) {
-    let Exchange { view, scratch, story, head_bytes, .. } = &mut *exchange;
+    let Exchange { scratch, head_bytes, .. } = &mut *exchange;
     let Scratch { inbound, request, reply, .. } = &mut **scratch;
     let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-    let plan = story.route.and_then(|route| view.snapshot.routes.get(route));
-    let wants = Wants {
-        accept: request.field(b"accept"),
-        content_type: request.field(b"content-type"),
-        origin: request.field(b"origin"),
-    };
-    respond::problem(problem, wants, plan.and_then(|plan| plan.cors.as_ref()), reply);
+    let wants = Wants { accept: request.field(b"accept"), content_type: request.field(b"content-type") };
+    respond::problem(problem, wants, reply);
 }

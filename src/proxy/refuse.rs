@@ -2,17 +2,20 @@
 
 use std::rc::Rc;
 
+use super::edited::write_edits;
 use super::exchange::Exchange;
 use super::meters::{Decision, Outcome};
 use super::policy::{Next, fail, write_problem, write_rate_fields};
 use super::rate_headers::RefusedBy;
-use super::respond::Problem;
+use super::respond::{self, Problem, Reply, Wants};
 use super::scratch::Scratch;
 use super::snapshot::LimitPlan;
+use super::variables::Known;
 use super::worker::View;
 use crate::admission::Arrival;
-use crate::config::OnLimit;
+use crate::config::{OnLimit, Refusal as Own};
 use crate::dead_letter::Reason;
+use crate::edit::Escape;
 use crate::limiter::{Refusal, Why};
 use crate::time::Span;
 
@@ -39,7 +42,9 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     };
     let now = if refusal.why == Why::WaitTimeout { exchange.ended() } else { exchange.arrived };
     let retry_after_secs = refusal.retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
-    let drops = finish_refused(exchange, outcome, limit.status);
+    let own = own_refusal(&view, exchange, limit);
+    let status = own.and_then(|own| own.status).unwrap_or(limit.status);
+    let drops = finish_refused(exchange, outcome, status);
     if refusal.why != Why::WaitTimeout {
         exchange.ended_at(now);
     }
@@ -49,13 +54,14 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     }
     let mut detail = std::mem::take(&mut exchange.scratch.detail);
     describe(refusal.why, &limit.name, retry_after_secs, &mut detail);
-    let problem = Problem { status: limit.status, detail: &detail, violated: &[&limit.name], retry_after_secs };
-    write_problem(exchange, &problem);
-    exchange.scratch.detail = detail;
+    let problem = Problem { status, detail: &detail, violated: &[&limit.name], retry_after_secs };
+    write_refusal(exchange, &view, &problem, own);
     let by = RefusedBy { limit: refusal.limit, retry_after_secs };
     let Exchange { scratch, story, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
     write_rate_fields(&view, story, report, Some(by), text, reply);
+    write_headers(exchange, &view, &problem, own);
+    exchange.scratch.detail = detail;
     Next::Reply
 }
 
@@ -66,15 +72,82 @@ pub fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) 
         fail(exchange, Outcome::Refused, 429, "The request lacks the key of a limit.");
         return Next::Reply;
     };
-    let drops = finish_refused(exchange, Outcome::Refused, limit.status);
+    let own = own_refusal(&view, exchange, limit);
+    let status = own.and_then(|own| own.status).unwrap_or(limit.status);
+    let drops = finish_refused(exchange, Outcome::Refused, status);
     exchange.write_dead_letter(Reason::RateLimited, arrival.key, None);
     if drops {
         return Next::Drop;
     }
     let detail = format!("The request lacks what the limit {:?} tells clients apart by.", limit.name);
-    let problem = Problem { status: limit.status, detail: &detail, violated: &[&limit.name], retry_after_secs: None };
-    write_problem(exchange, &problem);
+    let problem = Problem { status, detail: &detail, violated: &[&limit.name], retry_after_secs: None };
+    write_refusal(exchange, &view, &problem, own);
+    write_headers(exchange, &view, &problem, own);
     Next::Reply
+}
+
+/// What the refusal looks like by the file: the limit's word, else the route's.
+fn own_refusal<'v>(view: &'v View, exchange: &Exchange, limit: &'v LimitPlan) -> Option<&'v Own> {
+    let of_route = || view.snapshot.routes.get(exchange.story.route?)?.refusal.as_deref();
+    limit.refusal.as_deref().or_else(of_route)
+}
+
+/// Makes the answer: in the operator's words where there are some that the client can read, else in the gateway's.
+fn write_refusal(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, own: Option<&Own>) {
+    let Some(body) = own.and_then(|own| own.body.as_ref()) else { return write_problem(exchange, problem) };
+    let request = exchange.request();
+    let wants = Wants { accept: request.field(b"accept"), content_type: request.field(b"content-type") };
+    if wants.grpc() || !wants.takes(&body.content_type) {
+        return write_problem(exchange, problem);
+    }
+    let escape = escape_for(&body.content_type);
+    respond::own_words(problem.status, problem.retry_after_secs, &body.content_type, &mut exchange.scratch.reply);
+    let mut text = std::mem::take(&mut exchange.scratch.reply.body);
+    with_known(exchange, view, problem, |known, _, _| body.text.render(known, escape, &mut text));
+    exchange.scratch.reply.body = text;
+}
+
+/// Sets the fields of the refusal.
+fn write_headers(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, own: Option<&Own>) {
+    let Some(edits) = own.map(|own| &own.headers).filter(|edits| !edits.is_empty()) else { return };
+    with_known(exchange, view, problem, |known, reply, text| {
+        reply.cut(|name| edits.cuts(name));
+        write_edits(edits, known, text, reply);
+    });
+}
+
+/// Gives `write` what is known, the reply, and a text to work with.
+fn with_known(
+    exchange: &mut Exchange,
+    view: &View,
+    problem: &Problem<'_>,
+    write: impl FnOnce(&Known<'_>, &mut Reply, &mut Vec<u8>),
+) {
+    exchange.identify();
+    let Exchange { connection, scratch, story, head_bytes, .. } = &mut *exchange;
+    let Scratch { inbound, request, report, request_id, reply, text, .. } = &mut **scratch;
+    let known = Known {
+        request: request.on(inbound.filled().get(..*head_bytes).unwrap_or_default()),
+        connection,
+        view,
+        story,
+        report,
+        request_id,
+        status: problem.status,
+        retry_after_secs: problem.retry_after_secs,
+    };
+    write(&known, reply, text);
+}
+
+/// What a client's words must not be taken for in a text of this type.
+fn escape_for(content_type: &str) -> Escape {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        json if json.ends_with("/json") || json.ends_with("+json") => Escape::Json,
+        "text/plain" => Escape::None,
+        // Whatever a browser may take for markup.
+        _ => Escape::Html,
+    }
 }
 
 /// In words. Put together by hand, since every refusal of a flood is told so.

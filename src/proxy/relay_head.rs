@@ -1,10 +1,14 @@
 //! The head of a response on its way to the client.
 
+use std::rc::Rc;
+
 use super::broken::Broken;
+use super::edited::{Changes, Whose};
 use super::exchange::Exchange;
 use super::headers::{self, Sink};
 use super::relay::{MAX_DISCARD, Relay, begin_download};
 use super::scratch::Scratch;
+use super::variables::Known;
 use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Piece, Request, Version, write_chunk_head};
 
 /// Passes an interim response on (RFC 9110, 15.2).
@@ -58,18 +62,36 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     relay.exchange.settle(relay.exchange.scratch.response.status(), Some(length), now);
     begin_download(relay);
     let keep = can_keep(relay.exchange);
-    let Exchange { worker, view, scratch, story, .. } = &mut *relay.exchange;
-    let Scratch { outbound, response, request, to_client, report, text, .. } = &mut **scratch;
+    let view = Rc::clone(&relay.exchange.view);
+    let Exchange { worker, connection, scratch, head_bytes, story, .. } = &mut *relay.exchange;
+    let Scratch { inbound, outbound, response, request, request_id, to_client, report, text, .. } = &mut **scratch;
     let version = request.version();
     let framing = response.framing();
     let content_length = response.content_length();
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     story.status = Some(response.status());
     let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
-    let passed = headers::forward_response(&response, None, &mut writer);
-    super::write_rate_fields(view, story, report, None, text, &mut writer);
-    if !passed.date {
-        worker.date.write(now, &mut writer);
+    match Changes::of(&view, story) {
+        None => {
+            let passed = headers::forward_response(&response, None, &mut writer);
+            super::write_rate_fields(&view, story, report, None, text, &mut writer);
+            if !passed.date {
+                worker.date.write(now, &mut writer);
+            }
+        }
+        Some(changes) => {
+            let mut sink = changes.sink(&mut writer, Whose::Servers);
+            let passed = headers::forward_response(&response, None, &mut sink);
+            super::write_rate_fields(&view, story, report, None, text, &mut sink);
+            if !passed.date {
+                worker.date.write(now, &mut sink);
+            }
+            let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+            let (status, retry_after_secs) = (response.status(), None);
+            let view = &*view;
+            let known = Known { request, connection, view, story, report, request_id, status, retry_after_secs };
+            changes.write(&known, Whose::Servers, text, &mut writer);
+        }
     }
     let is_delimited = match (framing, version) {
         (Framing::None | Framing::Length(_), _) => {

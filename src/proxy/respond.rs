@@ -3,7 +3,6 @@
 use std::io::Write as _;
 
 use super::headers::Sink;
-use crate::config::Cors;
 use crate::http1::Fault;
 
 /// An answer made by the gateway, whatever the protocol that carries it. Meant to be kept and filled anew: once it is
@@ -14,14 +13,19 @@ pub struct Reply {
     pub status: u16,
     /// Its body.
     pub body: Vec<u8>,
+    /// Whether its body is the one that its route answers with, in place of `body`.
+    pub has_route_body: bool,
+    /// Whether it says what browsers are told about other origins.
+    pub has_cors: bool,
     /// The names, in lower case, and the values of all fields, one after the other.
     text: Vec<u8>,
     lines: Vec<Line>,
 }
 
-/// Where a field ends in the text; it begins where the one before it ends.
+/// Where a field is in the text.
 #[derive(Clone, Copy, Debug)]
 struct Line {
+    start: usize,
     name_end: usize,
     end: usize,
 }
@@ -31,18 +35,24 @@ impl Reply {
     pub fn clear(&mut self) {
         self.status = 0;
         self.body.clear();
+        self.has_route_body = false;
+        self.has_cors = false;
         self.text.clear();
         self.lines.clear();
     }
 
     /// Its fields in order: names in lower case, values.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut start = 0;
-        self.lines.iter().map(move |line| {
-            let name = self.text.get(start..line.name_end).unwrap_or_default();
-            start = line.end;
+        self.lines.iter().map(|line| {
+            let name = self.text.get(line.start..line.name_end).unwrap_or_default();
             (name, self.text.get(line.name_end..line.end).unwrap_or_default())
         })
+    }
+
+    /// Leaves out the fields whose names `cut` wants out.
+    pub fn cut(&mut self, cut: impl Fn(&[u8]) -> bool) {
+        let text = &self.text;
+        self.lines.retain(|line| !cut(text.get(line.start..line.name_end).unwrap_or_default()));
     }
 
     fn put_number(&mut self, name: &[u8], number: u64) {
@@ -51,10 +61,11 @@ impl Reply {
 
     /// Adds a field whose value is what `write` appends.
     fn put_written(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.text.len();
         self.text.extend_from_slice(name);
         let name_end = self.text.len();
         write(&mut self.text);
-        self.lines.push(Line { name_end, end: self.text.len() });
+        self.lines.push(Line { start, name_end, end: self.text.len() });
     }
 }
 
@@ -92,14 +103,42 @@ pub struct Wants<'a> {
     pub accept: Option<&'a [u8]>,
     /// Its `Content-Type`, if any: gRPC is recognised by it.
     pub content_type: Option<&'a [u8]>,
-    /// Its `Origin`, if any.
-    pub origin: Option<&'a [u8]>,
 }
 
+impl Wants<'_> {
+    /// Whether it is a call of gRPC.
+    pub fn grpc(&self) -> bool {
+        self.content_type.is_some_and(|kind| starts_with(kind, b"application/grpc"))
+    }
+
+    /// Whether an answer of this type is of use to the client: it names the type, or any, or does not say.
+    pub fn takes(&self, content_type: &str) -> bool {
+        let kind = content_type.split(';').next().unwrap_or_default().trim();
+        let family = kind.split('/').next().unwrap_or_default();
+        let mut best = None;
+        for range in self.accept.unwrap_or(b"*/*").split(|byte| *byte == b',').take(MAX_RANGES) {
+            let (range, quality) = quality_of(range);
+            let is_family = range.strip_suffix(b"/*").is_some_and(|own| own.eq_ignore_ascii_case(family.as_bytes()));
+            // The most specific range decides, whatever its place.
+            let specific = match range {
+                b"*/*" => 0,
+                _ if is_family => 1,
+                range if range.eq_ignore_ascii_case(kind.as_bytes()) => 2,
+                _ => continue,
+            };
+            best = best.max(Some((specific, quality)));
+        }
+        best.is_some_and(|(_, quality)| quality > 0)
+    }
+}
+
+/// Ranges of an `Accept` that are looked at.
+const MAX_RANGES: usize = 32;
+
 /// Makes `reply` the answer for a problem, in the form that the client wants.
-pub fn problem(problem: &Problem<'_>, wants: Wants<'_>, cors: Option<&Cors>, reply: &mut Reply) {
+pub fn problem(problem: &Problem<'_>, wants: Wants<'_>, reply: &mut Reply) {
     reply.clear();
-    if wants.content_type.is_some_and(|kind| starts_with(kind, b"application/grpc")) {
+    if wants.grpc() {
         grpc(problem, reply);
     } else {
         in_words(problem, Form::accepted(wants.accept), reply);
@@ -107,12 +146,29 @@ pub fn problem(problem: &Problem<'_>, wants: Wants<'_>, cors: Option<&Cors>, rep
     if let Some(secs) = problem.retry_after_secs {
         reply.put_number(b"retry-after", secs.max(1));
     }
-    if let (Some(cors), Some(origin)) = (cors, wants.origin) {
-        add_cors(cors, origin, reply);
+}
+
+/// Begins the answer for a problem in words of the operator's own, whose body is still to be written.
+pub fn own_words(status: u16, retry_after_secs: Option<u64>, content_type: &str, reply: &mut Reply) {
+    reply.clear();
+    reply.status = status;
+    put_type(content_type, reply);
+    if let Some(secs) = retry_after_secs {
+        reply.put_number(b"retry-after", secs.max(1));
     }
 }
 
-/// Makes `reply` a fixed answer of a route.
+/// Makes `reply` the answer that a route has for everybody.
+pub fn of_route(status: u16, content_type: &str, reply: &mut Reply) {
+    reply.clear();
+    reply.status = status;
+    reply.has_route_body = true;
+    if !matches!(status, 204 | 304) {
+        reply.put(b"content-type", content_type.as_bytes());
+    }
+}
+
+/// Makes `reply` a short answer.
 pub fn text(status: u16, body: &str, reply: &mut Reply) {
     reply.clear();
     reply.status = status;
@@ -177,19 +233,24 @@ impl Form {
     fn accepted(accept: Option<&[u8]>) -> Self {
         // Whoever takes none of our forms can read plain text best.
         let mut best = (0, 0, Self::Text);
-        for range in accept.unwrap_or(b"*/*").split(|byte| *byte == b',').take(32) {
-            let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-            let kind = parts.next().unwrap_or_default();
+        for range in accept.unwrap_or(b"*/*").split(|byte| *byte == b',').take(MAX_RANGES) {
+            let (kind, quality) = quality_of(range);
             let is = |known: &&[u8]| kind.eq_ignore_ascii_case(known);
             let Some((_, specific, form)) = RANGES.iter().find(|(kinds, ..)| kinds.iter().any(is)) else { continue };
-            let quality = parts.find_map(|part| part.strip_prefix(b"q=").or(part.strip_prefix(b"Q=")));
-            let quality = quality.map_or(1000, thousandths);
             if (quality, *specific) > (best.0, best.1) {
                 best = (quality, *specific, *form);
             }
         }
         best.2
     }
+}
+
+/// A media range and how much it is wanted, in thousandths.
+fn quality_of(range: &[u8]) -> (&[u8], u32) {
+    let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let kind = parts.next().unwrap_or_default();
+    let quality = parts.find_map(|part| part.strip_prefix(b"q=").or(part.strip_prefix(b"Q=")));
+    (kind, quality.map_or(1000, thousandths))
 }
 
 /// `0.8` as 800 (RFC 9110, 12.4.2); what is no quality counts as 0.
@@ -215,14 +276,18 @@ fn in_words(problem: &Problem<'_>, form: Form, reply: &mut Reply) {
         Form::Html => "text/html; charset=utf-8",
         Form::Text => "text/plain; charset=utf-8",
     };
-    reply.put(b"content-type", kind.as_bytes());
-    reply.put(b"cache-control", b"no-store");
-    reply.put(b"x-content-type-options", b"nosniff");
+    put_type(kind, reply);
     match form {
         Form::Problem => write_json(problem, title, &mut reply.body),
         Form::Html => write_html(problem, title, &mut reply.body),
         Form::Text => write_text(problem, title, &mut reply.body),
     }
+}
+
+fn put_type(kind: &str, reply: &mut Reply) {
+    reply.put(b"content-type", kind.as_bytes());
+    reply.put(b"cache-control", b"no-store");
+    reply.put(b"x-content-type-options", b"nosniff");
 }
 
 /// RFC 9457. The type of a refusal by quota is registered by draft-ietf-httpapi-ratelimit-headers. By hand, since a
@@ -294,17 +359,39 @@ fn write_text(problem: &Problem<'_>, title: &str, body: &mut Vec<u8>) {
     let _ = writeln!(body, "{} {title}: {}", problem.status, problem.detail);
 }
 
+/// A page of its own: no script, nothing from elsewhere, light or dark as the reader has it.
 fn write_html(problem: &Problem<'_>, title: &str, body: &mut Vec<u8>) {
     let _ = write!(
         body,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>{} {title}</title>\
-         <style>body{{font:1.1rem/1.5 system-ui,sans-serif;margin:15vh auto;max-width:34rem;padding:0 1rem}}</style>\
-         </head><body><h1>{title}</h1><p>",
-        problem.status
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{status} {title}</title><style>\
+         :root{{color-scheme:light dark}}\
+         body{{font:1.05rem/1.6 system-ui,sans-serif;margin:0;min-height:100vh;display:grid;place-items:center}}\
+         main{{max-width:32rem;padding:2rem}}h1{{font-size:1.6rem;line-height:1.3;margin:0 0 1rem}}p{{margin:0 0 1rem}}\
+         strong{{white-space:nowrap}}small{{opacity:.7}}\
+         </style></head><body><main><h1>{title}</h1>",
+        status = problem.status
     );
+    // What a visitor has to know comes first; what whoever helps has to know is in small print.
+    if let Some(secs) = problem.retry_after_secs {
+        body.extend_from_slice(b"<p>Please come back in <strong>");
+        write_time(secs.max(1), body);
+        body.extend_from_slice(b"</strong> and load this page again.</p>");
+    }
+    let _ = write!(body, "<p><small>{}: ", problem.status);
     escape_html(problem.detail, body);
-    body.extend_from_slice(b"</p></body></html>\n");
+    body.extend_from_slice(b"</small></p></main></body></html>\n");
+}
+
+/// Seconds as people say it, rounded up.
+fn write_time(secs: u64, body: &mut Vec<u8>) {
+    let (count, unit) = match secs {
+        0..=119 => (secs, "second"),
+        120..=7_199 => (secs.div_ceil(60), "minute"),
+        7_200..=172_799 => (secs.div_ceil(3_600), "hour"),
+        _ => (secs.div_ceil(86_400), "day"),
+    };
+    let _ = write!(body, "{count} {unit}{}", if count == 1 { "" } else { "s" });
 }
 
 fn escape_html(text: &str, body: &mut Vec<u8>) {
@@ -351,29 +438,6 @@ fn percent_encode(message: &str, text: &mut Vec<u8>) {
     }
 }
 
-/// Lets a browser's script read the refusal: without these it sees a network error and no Retry-After.
-fn add_cors(cors: &Cors, origin: &[u8], reply: &mut Reply) {
-    let any = cors.allow_origins.iter().any(|allowed| allowed == "*");
-    let listed = cors.allow_origins.iter().any(|allowed| allowed.as_bytes().eq_ignore_ascii_case(origin));
-    if !any && !listed {
-        return;
-    }
-    if any && !cors.allow_credentials {
-        reply.put(b"access-control-allow-origin", b"*");
-    } else {
-        reply.put(b"access-control-allow-origin", origin);
-        reply.put(b"vary", b"origin");
-    }
-    if cors.allow_credentials {
-        reply.put(b"access-control-allow-credentials", b"true");
-    }
-    reply.put(
-        b"access-control-expose-headers",
-        b"retry-after, ratelimit, ratelimit-policy, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset, \
-          x-ratelimit-retry-after",
-    );
-}
-
 fn starts_with(value: &[u8], prefix: &[u8]) -> bool {
     value.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
@@ -396,9 +460,9 @@ mod tests {
         reply.fields().find(|(own, _)| *own == name.as_bytes()).map(|(_, value)| std::str::from_utf8(value).unwrap())
     }
 
-    fn reply_to(problem: &Problem<'_>, wants: Wants<'_>, cors: Option<&Cors>) -> Reply {
+    fn reply_to(problem: &Problem<'_>, wants: Wants<'_>) -> Reply {
         let mut reply = Reply::default();
-        super::problem(problem, wants, cors, &mut reply);
+        super::problem(problem, wants, &mut reply);
         reply
     }
 
@@ -417,17 +481,14 @@ mod tests {
             ("text/plain;q=0.2, application/problem+json;q=0.2", "application/problem+json"),
             ("text/*, text/html;q=0", "text/plain; charset=utf-8"),
         ] {
-            assert_eq!(field(&reply_to(&REFUSED, accept(text), None), "content-type"), Some(kind), "{text}");
+            assert_eq!(field(&reply_to(&REFUSED, accept(text)), "content-type"), Some(kind), "{text}");
         }
-        assert_eq!(
-            field(&reply_to(&REFUSED, Wants::default(), None), "content-type"),
-            Some("application/problem+json")
-        );
+        assert_eq!(field(&reply_to(&REFUSED, Wants::default()), "content-type"), Some("application/problem+json"));
     }
 
     #[test]
     fn a_refusal_names_the_violated_policies() {
-        let reply = reply_to(&REFUSED, Wants::default(), None);
+        let reply = reply_to(&REFUSED, Wants::default());
         assert_eq!(
             std::str::from_utf8(&reply.body).unwrap(),
             "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
@@ -458,7 +519,7 @@ mod tests {
 
     #[test]
     fn a_fixed_answer_is_its_text() {
-        let mut reply = reply_to(&REFUSED, Wants::default(), None);
+        let mut reply = reply_to(&REFUSED, Wants::default());
         text(503, "Back at noon.\n", &mut reply);
         assert_eq!((reply.status, reply.body.as_slice()), (503, b"Back at noon.\n".as_slice()));
         assert_eq!(reply.fields().collect::<Vec<_>>(), [(&b"content-type"[..], &b"text/plain; charset=utf-8"[..])]);
@@ -466,7 +527,7 @@ mod tests {
 
     #[test]
     fn an_emptied_reply_keeps_its_room() {
-        let mut reply = reply_to(&REFUSED, Wants::default(), None);
+        let mut reply = reply_to(&REFUSED, Wants::default());
         let room = |reply: &Reply| (reply.body.capacity(), reply.text.capacity(), reply.lines.capacity());
         let before = room(&reply);
         reply.clear();
@@ -489,7 +550,7 @@ mod tests {
     #[test]
     fn every_ascii_character_survives_json() {
         let all: String = (0..0x80_u8).map(char::from).collect();
-        let reply = reply_to(&Problem { detail: &all, ..REFUSED }, Wants::default(), None);
+        let reply = reply_to(&Problem { detail: &all, ..REFUSED }, Wants::default());
         assert!(reply.body.iter().filter(|byte| byte.is_ascii_control()).eq(b"\x7f\n"), "DEL may stand for itself");
         let read: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(read["detail"], all);
@@ -497,13 +558,13 @@ mod tests {
 
     #[test]
     fn a_retry_is_never_at_once() {
-        let reply = reply_to(&Problem { retry_after_secs: Some(0), ..REFUSED }, Wants::default(), None);
+        let reply = reply_to(&Problem { retry_after_secs: Some(0), ..REFUSED }, Wants::default());
         assert_eq!(field(&reply, "retry-after"), Some("1"));
     }
 
     #[test]
     fn html_is_escaped() {
-        let reply = reply_to(&REFUSED, accept("text/html"), None);
+        let reply = reply_to(&REFUSED, accept("text/html"));
         let page = std::str::from_utf8(&reply.body).unwrap();
         assert!(page.contains("Over &lt;the&gt; limit."), "{page}");
         assert!(page.contains("<title>429 Too Many Requests</title>"), "{page}");
@@ -514,7 +575,7 @@ mod tests {
         fn json_says_what_was_meant(detail in ".*", violated in vec(".*", 0..3), status in 400_u16..600) {
             let violated: Vec<_> = violated.iter().map(String::as_str).collect();
             let problem = Problem { status, detail: &detail, violated: &violated, retry_after_secs: None };
-            let reply = reply_to(&problem, Wants::default(), None);
+            let reply = reply_to(&problem, Wants::default());
             let read: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
             let mut meant = serde_json::json!({
                 "type": "about:blank", "title": title(status), "status": status, "detail": detail,
@@ -528,9 +589,9 @@ mod tests {
 
         #[test]
         fn html_holds_no_markup_of_others(detail in "[a-c<>&\"';üß]*") {
-            let reply = reply_to(&Problem { detail: &detail, ..REFUSED }, accept("text/html"), None);
+            let reply = reply_to(&Problem { detail: &detail, ..REFUSED }, accept("text/html"));
             let page = String::from_utf8(reply.body).unwrap();
-            let escaped = page.split("<p>").nth(1).unwrap().split("</p>").next().unwrap();
+            let escaped = page.split("<small>429: ").nth(1).unwrap().split("</small>").next().unwrap();
             prop_assert!(!escaped.contains(['<', '>', '"']));
             prop_assert_eq!(escaped.matches("&amp;").count(), detail.matches('&').count());
             let plain = escaped.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
@@ -547,8 +608,8 @@ mod tests {
                     accept("text/plain"),
                     Wants { content_type: Some(b"application/grpc"), ..Wants::default() },
                 ][form];
-                super::problem(&REFUSED, wants, None, &mut kept);
-                let fresh = reply_to(&REFUSED, wants, None);
+                super::problem(&REFUSED, wants, &mut kept);
+                let fresh = reply_to(&REFUSED, wants);
                 prop_assert_eq!((kept.status, &kept.body), (fresh.status, &fresh.body));
                 prop_assert!(kept.fields().eq(fresh.fields()));
             }
@@ -558,7 +619,7 @@ mod tests {
     #[test]
     fn grpc_gets_a_trailers_only_answer() {
         let wants = Wants { content_type: Some(b"application/grpc+proto"), ..Wants::default() };
-        let reply = reply_to(&Problem { detail: "100% über", ..REFUSED }, wants, None);
+        let reply = reply_to(&Problem { detail: "100% über", ..REFUSED }, wants);
         assert_eq!(reply.status, 200);
         assert_eq!(field(&reply, "grpc-status"), Some("8"));
         assert_eq!(field(&reply, "grpc-message"), Some("100%25 %C3%BCber"));
@@ -572,26 +633,57 @@ mod tests {
         for (status, violated, code) in
             [(429, &[][..], "8"), (404, &[], "12"), (504, &[], "4"), (503, &[], "14"), (503, &["per-client"], "8")]
         {
-            let reply = reply_to(&Problem { status, violated, ..REFUSED }, wants, None);
+            let reply = reply_to(&Problem { status, violated, ..REFUSED }, wants);
             assert_eq!(field(&reply, "grpc-status"), Some(code), "{status} {violated:?}");
         }
     }
 
     #[test]
-    fn cors_lets_listed_origins_read_a_refusal() {
-        let cors = |origins: &[&str], allow_credentials| Cors {
-            allow_origins: origins.iter().map(ToString::to_string).collect(),
-            allow_credentials,
-            count_preflight: false,
-        };
-        let wants = Wants { origin: Some(b"https://app.example"), ..Wants::default() };
-        let name = "access-control-allow-origin";
-        assert_eq!(field(&reply_to(&REFUSED, wants, Some(&cors(&["*"], false))), name), Some("*"));
-        let listed = reply_to(&REFUSED, wants, Some(&cors(&["https://app.example"], true)));
-        assert_eq!(field(&listed, name), Some("https://app.example"));
-        assert_eq!(field(&listed, "vary"), Some("origin"));
-        assert_eq!(field(&listed, "access-control-allow-credentials"), Some("true"));
-        assert_eq!(field(&reply_to(&REFUSED, wants, Some(&cors(&["https://other"], false))), name), None);
-        assert_eq!(field(&reply_to(&REFUSED, wants, None), name), None);
+    fn a_page_says_when_to_come_back() {
+        for (secs, words) in [
+            (0, "1 second"),
+            (3, "3 seconds"),
+            (119, "119 seconds"),
+            (121, "3 minutes"),
+            (7_200, "2 hours"),
+            (172_800, "2 days"),
+            (u64::MAX, "213503982334602 days"),
+        ] {
+            let reply = reply_to(&Problem { retry_after_secs: Some(secs), ..REFUSED }, accept("text/html"));
+            let page = String::from_utf8(reply.body).unwrap();
+            assert!(page.contains(&format!("come back in <strong>{words}</strong>")), "{secs}: {page}");
+        }
+        let page = reply_to(&Problem { retry_after_secs: None, ..REFUSED }, accept("text/html")).body;
+        assert!(!String::from_utf8(page).unwrap().contains("come back"));
+    }
+
+    #[test]
+    fn a_type_is_taken_by_its_most_specific_range() {
+        for (text, takes) in [
+            ("*/*", true),
+            ("text/html", true),
+            ("TEXT/*;q=0.1", true),
+            ("application/json", false),
+            ("text/html;q=0, */*", false),
+            ("text/*;q=0, text/html", true),
+            ("*/*;q=0", false),
+            ("", false),
+            ("text/htmlx", false),
+        ] {
+            assert_eq!(accept(text).takes("text/html; charset=utf-8"), takes, "{text}");
+        }
+        assert!(Wants::default().takes("text/html"));
+    }
+
+    #[test]
+    fn fields_that_are_cut_leave_the_others_as_they_are() {
+        let mut reply = Reply::default();
+        for (name, value) in [("a", "1"), ("bc", "23"), ("a", ""), ("d", "4")] {
+            reply.put(name.as_bytes(), value.as_bytes());
+        }
+        reply.cut(|name| name == b"a");
+        reply.put(b"e", b"5");
+        let left: Vec<_> = reply.fields().collect();
+        assert_eq!(left, [(&b"bc"[..], &b"23"[..]), (b"d", b"4"), (b"e", b"5")]);
     }
 }

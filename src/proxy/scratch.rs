@@ -46,6 +46,8 @@ pub struct Scratch {
     pub text: Vec<u8>,
     /// What a problem is, in words.
     pub detail: String,
+    /// The path and the query that the server gets, if they are not the client's; else empty.
+    pub target: Vec<u8>,
     /// The id of the request, once it has one.
     pub request_id: Vec<u8>,
 }
@@ -67,6 +69,7 @@ impl Scratch {
             report: Report::default(),
             text: Vec::new(),
             detail: String::new(),
+            target: Vec::new(),
             request_id: Vec::new(),
         })
     }
@@ -82,7 +85,7 @@ impl Scratch {
         self.to_client.clear();
         let buffers = self.inbound.capacity().max(self.outbound.capacity());
         let made = self.to_upstream.capacity().max(self.to_client.capacity()).max(self.reply.body.capacity());
-        let made = made.max(self.text.capacity()).max(self.detail.capacity());
+        let made = made.max(self.text.capacity()).max(self.detail.capacity()).max(self.target.capacity());
         let smallest = self.inbound.capacity().min(self.outbound.capacity());
         smallest == BUFFER_BYTES && buffers == BUFFER_BYTES && made <= MAX_KEPT_BYTES
     }

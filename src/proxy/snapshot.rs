@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::admission::{Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
-use crate::config::{Cors, OnLimit, RateHeaders, StatusSet};
+use crate::config::{Body, Cors, OnLimit, RateHeaders, Refusal, StatusSet};
 use crate::dead_letter::{DeadLetters, Redactor};
+use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
 use crate::limiter::KeyHasher;
 use crate::telemetry::AccessLog;
@@ -104,6 +105,29 @@ pub struct RoutePlan {
     pub timeout: Option<Span>,
     /// Bytes that a request's body may have; `None`: any.
     pub max_body_size: Option<u64>,
+    /// What it changes in messages; `None`: nothing.
+    pub edits: Option<Box<RouteEdits>>,
+    /// What refusals look like where the limit does not say.
+    pub refusal: Option<Arc<Refusal>>,
+}
+
+/// What a route changes in messages.
+pub struct RouteEdits {
+    /// In a request's fields.
+    pub request: FieldEdits,
+    /// In an answer's fields.
+    pub response: FieldEdits,
+    /// Another path for the server.
+    pub rewrite: Option<Rewrite>,
+    /// Another `Host` for the server.
+    pub host: Option<Arc<str>>,
+}
+
+impl RouteEdits {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.request.is_empty() && self.response.is_empty() && self.rewrite.is_none() && self.host.is_none()
+    }
 }
 
 /// Forward or answer.
@@ -114,8 +138,15 @@ pub enum RouteAction {
     Respond {
         /// Its status.
         status: u16,
-        /// Its body, text.
-        body: Arc<str>,
+        /// What it says.
+        body: Body,
+    },
+    /// The client is sent elsewhere.
+    Redirect {
+        /// Its status.
+        status: u16,
+        /// Where to.
+        target: Target,
     },
 }
 
@@ -133,6 +164,8 @@ pub struct LimitPlan {
     pub count_when: Option<StatusSet>,
     /// Where the upstream's response says what its request has cost; `None`: nowhere.
     pub cost_from_response: Option<ResponseCost>,
+    /// What its refusals look like; `None`: as the route says.
+    pub refusal: Option<Arc<Refusal>>,
 }
 
 /// Where requests of an upstream go.
@@ -152,6 +185,14 @@ pub struct UpstreamPlan {
 }
 
 impl Snapshot {
+    /// What a route answers by itself.
+    pub fn body_of(&self, route: Option<usize>) -> &[u8] {
+        match route.and_then(|route| self.routes.get(route)).map(|route| &route.action) {
+            Some(RouteAction::Respond { body, .. }) => &body.bytes,
+            _ => b"",
+        }
+    }
+
     /// The plan of a limit, by a route and the limit's place in the route.
     pub fn limit_of(&self, route: usize, place: usize) -> Option<&LimitPlan> {
         self.limits.get(*self.routes.get(route)?.limits.get(place)?)

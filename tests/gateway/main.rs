@@ -14,6 +14,7 @@ mod desync;
 mod draining;
 mod dropping;
 mod early;
+mod edits;
 mod exempt;
 mod grpc;
 mod h2;

@@ -8,9 +8,11 @@ use super::count_when;
 use super::doubts;
 use super::exempt;
 use super::names::{Name, name};
+use super::refusal;
 use super::sections::TIMEOUTS;
 use super::with_causes;
 use crate::admission::{KeyError, KeyExpr, OnMissingKey};
+use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::LimitRule;
 use crate::config::reader::{Node, Reader};
@@ -19,9 +21,6 @@ use crate::time::Span;
 
 const STATUS: u16 = 429;
 const MAX_KEYS: u64 = 1_000_000;
-
-/// A refusal is the client's or the server's error, never a success.
-const STATUSES: RangeInclusive<u64> = 400..=599;
 
 /// A request that waits longer than this has no client any more.
 pub(super) const WAITS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
@@ -43,10 +42,14 @@ pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, \
      tls:fingerprint and global";
 
-const LATER: [&str; 4] = ["active", "bandwidth", "plans", "refusal"];
+const LATER: [&str; 3] = ["active", "bandwidth", "plans"];
 
 /// Lowers one; its name also where the rest is wrong.
-pub(super) fn lower(mut reader: Reader<'_>, asks_for_clients: bool) -> (Option<Name>, Option<LimitRule>) {
+pub(super) fn lower(
+    mut reader: Reader<'_>,
+    asks_for_clients: bool,
+    files: &CertificateFiles,
+) -> (Option<Name>, Option<LimitRule>) {
     let name = name(&mut reader, "per-client");
     let key = match reader.optional("key") {
         Some(node) => key(node, asks_for_clients),
@@ -70,7 +73,8 @@ pub(super) fn lower(mut reader: Reader<'_>, asks_for_clients: bool) -> (Option<N
     let (max_wait, max_queue) = waiting(&mut reader, wait_node.as_ref(), algorithm.as_ref(), place.as_ref());
     let timeout_node = reader.optional("timeout");
     let timeout = timeout_node.as_ref().map_or(Some(None), |node| node.duration_or_none(&TIMEOUTS));
-    let status = reader.optional("status").map_or(Some(u64::from(STATUS)), |node| node.integer(STATUSES));
+    let status_node = reader.optional("status");
+    let status = status_node.as_ref().map_or(Some(u64::from(STATUS)), |node| node.integer(refusal::STATUSES));
     let retry_after_jitter =
         reader.optional("retry_after_jitter").map_or(Some(Span::ZERO), |node| node.duration(&JITTERS));
     let penalty = reader.optional("penalty").map_or(Some(None), |node| penalty(&node).map(Some));
@@ -95,6 +99,12 @@ pub(super) fn lower(mut reader: Reader<'_>, asks_for_clients: bool) -> (Option<N
         }
     }
     let exempt = exempt::lower(&mut reader, key.as_ref());
+    let refusal = refusal::lower(&mut reader, files);
+    if let (Some(node), Some(Some(refusal))) = (&status_node, &refusal)
+        && refusal.status.is_some()
+    {
+        node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
+    }
     reader.done(&LATER);
     let limit = (|| {
         Some(LimitRule {
@@ -117,6 +127,7 @@ pub(super) fn lower(mut reader: Reader<'_>, asks_for_clients: bool) -> (Option<N
             cost_from_response: cost_from_response?,
             exempt: exempt?,
             retry_after_jitter: retry_after_jitter?,
+            refusal: refusal?,
         })
     })();
     (name, limit)

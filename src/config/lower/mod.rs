@@ -2,20 +2,27 @@
 //!
 //! The rule: `None` is returned only after a finding was reported, so a file without errors always has a model.
 
+mod action;
 mod address;
 mod algorithm;
+mod cors;
 mod cost;
 mod count_when;
 mod dead_letter;
 mod doubts;
+mod edits;
 mod exempt;
+mod file;
 mod limit;
 mod listener;
 mod names;
 mod networks;
 mod path;
+mod refusal;
+mod rewrite;
 mod route;
 mod sections;
+mod template;
 mod tls;
 mod upstream;
 
@@ -56,13 +63,13 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     }
     let mut limits = Declared::new("limit", findings);
     for reader in tables(&mut root, "limit", "") {
-        let (name, limit) = limit::lower(reader, asks_for_clients);
+        let (name, limit) = limit::lower(reader, asks_for_clients, files);
         limits.add(name, limit);
     }
     let mut routes = Declared::new("route", findings);
     let mut claims = route::Claims::default();
-    for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream or respond") {
-        let (name, route) = route::lower(reader, &upstreams, &limits, &server);
+    for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream, respond or redirect") {
+        let (name, route) = route::lower(reader, &upstreams, &limits, &server, files);
         if let (Some(name), Some(route)) = (&name, &route) {
             claims.claim(name, route, findings);
         }

@@ -63,7 +63,7 @@ fn percent_encoded(text: &str) -> String {
 }
 
 /// A regex over the whole normalised path: `/v[0-9]+/.*` matches `/v1/x` and neither `/api/v1/x` nor `/v1`.
-fn regex_of(node: &Node<'_>) -> Option<PathPattern> {
+pub(super) fn regex_of(node: &Node<'_>) -> Option<PathPattern> {
     let text = node.text("a regex in quotes", "'/v[0-9]+/.*'")?;
     match PathPattern::regex(text) {
         Ok(pattern) => Some(pattern),

@@ -1,26 +1,23 @@
 //! `[[route]]`
 
 use std::collections::HashMap;
-use std::ops::{Range, RangeInclusive};
-use std::sync::Arc;
+use std::ops::Range;
 
 use super::names::{Declared, Name, name};
 use super::sections::{BODY_SIZES, TIMEOUTS};
-use super::{cost, header_name, is_token, path};
+use super::{action, cors, cost, edits, header_name, is_token, path, refusal, rewrite};
 use crate::admission::{Cost, HostPattern, RoutePattern};
+use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, Findings, quoted, ticked};
-use crate::config::model::{Action, Cors, LimitRule, OnLimit, Route, Server, Upstream};
+use crate::config::model::{Action, LimitRule, OnLimit, Route, Server, Upstream};
 use crate::config::reader::{Node, Reader};
+use crate::edit::Scope;
 use crate::limiter::{MAX_LIMITS, Mode};
 
 /// Hosts, methods or headers of one route; each may be compared with each request.
-const MAX_CONDITIONS: usize = 256;
+pub(super) const MAX_CONDITIONS: usize = 256;
 
-/// A response of the gateway is a final one.
-const STATUSES: RangeInclusive<u64> = 200..=599;
-
-const LATER: [&str; 9] =
-    ["active", "bandwidth", "host", "plans", "redirect", "refusal", "request_headers", "response_headers", "rewrite"];
+const LATER: [&str; 3] = ["active", "bandwidth", "plans"];
 
 /// Lowers one; its name also where the rest is wrong. `server` has the defaults.
 pub(super) fn lower(
@@ -28,6 +25,7 @@ pub(super) fn lower(
     upstreams: &Declared<'_, Upstream>,
     limits: &Declared<'_, LimitRule>,
     server: &Server,
+    files: &CertificateFiles,
 ) -> (Option<Name>, Option<Route>) {
     let name = name(&mut reader, "api");
     let pattern = pattern(&mut reader);
@@ -42,7 +40,7 @@ pub(super) fn lower(
             cost.check_fits(Some(&rule.spec.algorithm), Some(limits.name(*index)));
         }
     }
-    let action = action(&mut reader, upstreams);
+    let action = action::lower(&mut reader, pattern.as_ref().map(|pattern| &pattern.path), upstreams, files);
     let timeout = reader.optional("timeout").map_or(Some(server.timeout), |node| node.duration_or_none(&TIMEOUTS));
     let max_body_size =
         reader.optional("max_body_size").map_or(Some(server.max_body_size), |node| node.size_or_none(&BODY_SIZES));
@@ -50,7 +48,15 @@ pub(super) fn lower(
         Some(node) => on_limit(&node, used.as_deref()),
         None => Some(OnLimit::Refuse),
     };
-    let cors = reader.optional("cors").map_or(Some(None), |node| cors(&node).map(Some));
+    let cors = reader.optional("cors").map_or(Some(None), |node| cors::lower(&node).map(Some));
+    let rewrite = rewrite::lower(&mut reader, pattern.as_ref().map(|pattern| &pattern.path));
+    let host = rewrite::host(&mut reader);
+    if let Some(Action::Respond { .. } | Action::Redirect { .. }) = action {
+        rewrite::warn_unused(&mut reader);
+    }
+    let request_headers = edits::lower(&mut reader, "request_headers", Scope::Request);
+    let response_headers = edits::lower(&mut reader, "response_headers", Scope::Response);
+    let refusal = refusal::lower(&mut reader, files);
     reader.done(&LATER);
     let route = (|| {
         Some(Route {
@@ -63,6 +69,11 @@ pub(super) fn lower(
             timeout: timeout?,
             max_body_size: max_body_size?,
             cors: cors?,
+            request_headers: request_headers?,
+            response_headers: response_headers?,
+            rewrite: rewrite?,
+            host: host?,
+            refusal: refusal?,
         })
     })();
     (name, route)
@@ -196,86 +207,6 @@ fn used_limits(node: &Node<'_>, limits: &Declared<'_, LimitRule>) -> Option<Vec<
         seen.push((index, item.span()));
         Some(index)
     })
-}
-
-/// `upstream` or `respond`, exactly one.
-fn action(reader: &mut Reader<'_>, upstreams: &Declared<'_, Upstream>) -> Option<Action> {
-    match (reader.optional("upstream"), reader.optional("respond")) {
-        (Some(upstream), Some(respond)) => {
-            upstreams.refer(&upstream);
-            let message = "`upstream` and `respond` in one route";
-            let finding = Finding::error(respond.key_span(), message).related("`upstream` is at", upstream.key_span());
-            respond.push(finding.help("remove one: a route either forwards a request or answers it"));
-            None
-        }
-        (Some(node), None) => upstreams.refer(&node).map(Action::Forward),
-        (None, Some(node)) => respond(&node),
-        (None, None) => {
-            let said = ["upstream", "respond"].into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
-            if !said && !reader.has("redirect") {
-                let help = "add upstream = \"...\", or respond = { status = 200, body = \"hello\\n\" }";
-                reader.absent("[[route]] does nothing: it has neither `upstream` nor `respond`", help);
-            }
-            None
-        }
-    }
-}
-
-fn respond(node: &Node<'_>) -> Option<Action> {
-    let mut reader = node.table("`respond`", "{ status = 200, body = \"hello\\n\" }")?;
-    let status = reader.optional("status").map_or(Some(200), |node| node.integer(STATUSES));
-    let body_node = reader.optional("body");
-    let body = body_node.as_ref().map_or(Some(""), |node| node.text("a text in quotes", "\"hello\\n\""));
-    if let (Some(node), Some(status @ (204 | 205 | 304)), Some(1..)) = (&body_node, status, body.map(str::len)) {
-        node.error(format!("a response of status {status} has no body"), "remove the body, or use status 200");
-    }
-    reader.done(&["file"]);
-    Some(Action::Respond { status: u16::try_from(status?).ok()?, body: Arc::from(body?) })
-}
-
-fn cors(node: &Node<'_>) -> Option<Cors> {
-    let mut reader = node.table("`cors`", "{ allow_origins = [\"https://app.example.com\"] }")?;
-    let origins_node = reader.required("allow_origins", "[\"https://app.example.com\"]");
-    let allow_credentials = reader.optional("allow_credentials").map_or(Some(false), |node| node.boolean());
-    let count_preflight = reader.optional("count_preflight").map_or(Some(false), |node| node.boolean());
-    reader.done(&[]);
-    let node = origins_node?;
-    let items = node.items("[\"https://app.example.com\"]")?;
-    let any = items.iter().any(|item| item.as_text() == Some("*"));
-    if items.is_empty() || items.len() > MAX_CONDITIONS {
-        node.error(
-            format!("`allow_origins` has {} origins", items.len()),
-            format!("give 1 to {MAX_CONDITIONS}, or [\"*\"]"),
-        );
-        return None;
-    }
-    if any && items.len() > 1 {
-        node.error("\"*\" beside other origins", "\"*\" is any origin already: write [\"*\"]");
-    }
-    if any && allow_credentials == Some(true) {
-        let help = "name the origins, or leave allow_credentials out: browsers refuse the two together";
-        node.error("any origin with credentials", help);
-    }
-    let allow_origins = super::each(&items, origin)?;
-    Some(Cors { allow_origins, allow_credentials: allow_credentials?, count_preflight: count_preflight? })
-}
-
-/// An origin as browsers send it (RFC 6454 section 6.2): scheme, host and no default port, in lower case.
-fn origin(item: &Node<'_>) -> Option<String> {
-    let text = item.text("an origin in quotes", "\"https://app.example.com\"")?;
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", ""));
-    let host_ok =
-        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte));
-    let default_port = matches!(scheme, "http") && rest.ends_with(":80") || scheme == "https" && rest.ends_with(":443");
-    if text == "*"
-        || matches!(scheme, "http" | "https") && host_ok && !default_port && text == text.to_ascii_lowercase()
-    {
-        return Some(text.to_owned());
-    }
-    let help = "write it as browsers do: scheme and host in lower case, no path, no default port, like \
-                \"https://app.example.com\"";
-    item.error(format!("{} is no origin", quoted(text)), help);
-    None
 }
 
 /// What earlier routes match, to find routes that can never match.

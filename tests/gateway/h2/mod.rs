@@ -9,6 +9,6 @@ mod frames;
 mod life;
 mod malformed;
 mod messages;
-mod peer;
+pub mod peer;
 mod policy;
 mod tunnels;

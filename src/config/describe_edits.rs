@@ -1,0 +1,48 @@
+//! What routes change in messages, and what refusals look like, in words.
+
+use super::describe::Changes;
+use super::model::{Refusal, Route};
+use crate::edit::{FieldEdits, Rewrite, Target, Template};
+
+pub(super) fn route(changes: &mut Changes, old: &Route, new: &Route) {
+    changes.list("request_headers", &fields(&old.request_headers), &fields(&new.request_headers));
+    changes.list("response_headers", &fields(&old.response_headers), &fields(&new.response_headers));
+    changes.value("rewrite", &old.rewrite, &new.rewrite, |rewrite| match rewrite {
+        None => "none".to_owned(),
+        Some(Rewrite::Prefix { to, .. }) => format!("prefix {to}/"),
+        Some(Rewrite::Whole(to)) => target(to),
+    });
+    changes.value("host", &old.host, &new.host, |host| host.as_deref().unwrap_or("the client's").to_owned());
+    refusal(changes, old.refusal.as_deref(), new.refusal.as_deref());
+}
+
+/// `refusal` of a limit or a route.
+pub(super) fn refusal(changes: &mut Changes, old: Option<&Refusal>, new: Option<&Refusal>) {
+    let (Some(old), Some(new)) = (old, new) else {
+        changes.value("refusal", &old.is_some(), &new.is_some(), |is_own| if *is_own { "its own" } else { "none" });
+        return;
+    };
+    changes.value("refusal status", &old.status, &new.status, |status| {
+        status.map_or_else(|| "the limit's".to_owned(), |status| status.to_string())
+    });
+    changes.value("refusal body", &old.body, &new.body, |body| match body {
+        None => "the gateway's".to_owned(),
+        Some(body) => format!("{} ({} bytes)", body.content_type, body.text.source().len()),
+    });
+    changes.list("refusal headers", &fields(&old.headers), &fields(&new.headers));
+}
+
+/// Where a route's path or address leads.
+pub(super) fn target(target: &Target) -> String {
+    match target.regex() {
+        Some(regex) => format!("{} to {}", regex.as_str(), target.to().source()),
+        None => target.to().source().to_owned(),
+    }
+}
+
+fn fields(edits: &FieldEdits) -> Vec<String> {
+    let one =
+        |mark: &'static str| move |(name, value): &(Box<str>, Template)| format!("{name}{mark}{:?}", value.source());
+    let removed = edits.removed().iter().map(|name| format!("no {name}"));
+    edits.set().iter().map(one("=")).chain(edits.add().iter().map(one("+="))).chain(removed).collect()
+}

@@ -1,0 +1,116 @@
+//! What a route does: `upstream`, `respond` or `redirect`.
+
+use std::ops::RangeInclusive;
+
+use super::names::Declared;
+use super::{file, template};
+use crate::admission::PathPattern;
+use crate::config::certificates::CertificateFiles;
+use crate::config::findings::{Finding, quoted};
+use crate::config::model::{Action, Body, Upstream};
+use crate::config::reader::{Node, Reader};
+use crate::edit::{Scope, Target};
+
+/// A response of the gateway is a final one.
+const STATUSES: RangeInclusive<u64> = 200..=599;
+
+/// What sends clients elsewhere (RFC 9110, 15.4).
+const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];
+
+/// For a while, and with the method and the body that it has: what can be taken back, and changes least.
+const REDIRECT: u64 = 307;
+
+const KEYS: [&str; 3] = ["upstream", "respond", "redirect"];
+
+/// Exactly one of them. `path` is what the route matches, whose groups a redirect may name.
+pub(super) fn lower(
+    reader: &mut Reader<'_>,
+    path: Option<&PathPattern>,
+    upstreams: &Declared<'_, Upstream>,
+    files: &CertificateFiles,
+) -> Option<Action> {
+    let nodes = KEYS.map(|key| reader.optional(key));
+    let mut given = nodes.iter().flatten();
+    if let (Some(first), Some(second)) = (given.next(), given.next()) {
+        if let Some(upstream) = &nodes[0] {
+            upstreams.refer(upstream);
+        }
+        let message = format!("{} and {} in one route", first.label(), second.label());
+        let finding = Finding::error(second.key_span(), message).related("the first is at", first.key_span());
+        second.push(finding.help("remove one: a route forwards a request, answers it, or sends the client elsewhere"));
+        return None;
+    }
+    match nodes {
+        [Some(node), ..] => upstreams.refer(&node).map(Action::Forward),
+        [_, Some(node), _] => respond(&node, files),
+        [.., Some(node)] => redirect(&node, path),
+        [None, None, None] => {
+            let said = KEYS.into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
+            if !said {
+                let help = "add upstream = \"...\", or respond = { status = 200, body = \"hello\\n\" }";
+                reader.absent("[[route]] does nothing: it has neither `upstream` nor `respond` nor `redirect`", help);
+            }
+            None
+        }
+    }
+}
+
+fn respond(node: &Node<'_>, files: &CertificateFiles) -> Option<Action> {
+    let mut reader = node.table("`respond`", "{ status = 200, body = \"hello\\n\" }")?;
+    let status = reader.optional("status").map_or(Some(200), |node| node.integer(STATUSES));
+    let body_node = reader.optional("body");
+    let file_node = reader.optional("file");
+    let type_node = reader.optional("content_type");
+    reader.done(&[]);
+    if let (Some(body), Some(file)) = (&body_node, &file_node) {
+        let finding = Finding::error(file.key_span(), "`body` and `file` in one response");
+        file.push(finding.related("`body` is at", body.key_span()).help("remove one of the two"));
+        return None;
+    }
+    let bytes = match (&body_node, &file_node) {
+        (_, Some(node)) => file::read(node, files),
+        (Some(node), None) => node.text("a text in quotes", "\"hello\\n\"").map(|text| text.as_bytes().to_vec()),
+        (None, None) => Some(Vec::new()),
+    };
+    let content_type = file::content_type(type_node.as_ref(), file_node.as_ref());
+    let is_empty = bytes.as_ref().is_none_or(Vec::is_empty) && file_node.is_none();
+    if let (Some(node), Some(status @ (204 | 205 | 304)), false) = (body_node.or(file_node), status, is_empty) {
+        node.error(format!("a response of status {status} has no body"), "remove the body, or use status 200");
+    }
+    let body = Body { bytes: bytes?.into(), content_type: content_type? };
+    Some(Action::Respond { status: u16::try_from(status?).ok()?, body })
+}
+
+fn redirect(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Action> {
+    let example = "{ to = \"https://www.example.com{uri}\", status = 308 }";
+    let mut reader = node.table("`redirect`", example)?;
+    let to_node = reader.required("to", "\"https://www.example.com{uri}\"");
+    let status_node = reader.optional("status");
+    reader.done(&[]);
+    let status = match &status_node {
+        None => Some(REDIRECT),
+        Some(node) => node.integer(300..=399).filter(|status| {
+            let is_one = REDIRECTS.contains(status);
+            if !is_one {
+                let help = "use 307 or 302 for a while, 308 or 301 for good, 303 to GET something else";
+                node.error(format!("{status} sends nobody elsewhere"), help);
+            }
+            is_one
+        }),
+    };
+    let to_node = to_node?;
+    let text = to_node.text("an address in quotes", "\"https://www.example.com{uri}\"")?;
+    let regex = match path {
+        Some(PathPattern::Regex(regex)) => Some(regex),
+        _ => None,
+    };
+    let is_path = text.starts_with('/') && !text.starts_with("//") || text.starts_with("{path}") || text == "{uri}";
+    let is_address = ["http://", "https://", "{scheme}://"].iter().any(|begin| text.starts_with(begin));
+    if !is_path && !is_address {
+        let help = "write an address, \"https://www.example.com{uri}\", or a path of this host, \"/new{path}\"";
+        to_node.error(format!("{} is nowhere to go", quoted(text)), help);
+        return None;
+    }
+    let to = template::target(&to_node, text, Scope::Target(regex))?;
+    Some(Action::Redirect { status: u16::try_from(status?).ok()?, target: Target::new(regex.cloned(), to) })
+}

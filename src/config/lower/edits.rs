@@ -1,0 +1,107 @@
+//! `request_headers` and `response_headers` of a route, and the headers of a refusal.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::{header_name, template};
+use crate::config::findings::{Finding, ticked};
+use crate::config::reader::{Node, Reader};
+use crate::edit::{FieldEdits, Scope, Template};
+
+/// Fields that are set, added or removed by one route; each costs every request.
+const MAX_EDITS: usize = 64;
+
+/// What frames a message, or is about one connection only: whoever writes the message sees to it.
+const FRAMING: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
+];
+
+/// `{ set = { NAME = "VALUE" }, add = { NAME = "VALUE" }, remove = ["NAME"] }`, or nothing.
+pub(super) fn lower(reader: &mut Reader<'_>, key: &'static str, scope: Scope<'_>) -> Option<FieldEdits> {
+    let Some(node) = reader.optional(key) else { return Some(FieldEdits::default()) };
+    let mut table =
+        node.table(format!("`{key}`"), "{ set = { x-served-by = \"{server}\" }, remove = [\"x-debug\"] }")?;
+    let set_node = table.optional("set");
+    let add_node = table.optional("add");
+    let remove_node = table.optional("remove");
+    table.done(&[]);
+    let mut places = HashMap::new();
+    let set = set_node.map_or(Some(Vec::new()), |node| fields(&node, scope, &mut places));
+    let add = add_node.map_or(Some(Vec::new()), |node| fields(&node, scope, &mut HashMap::new()));
+    let remove = remove_node.map_or(Some(Vec::new()), |node| names(&node, scope, &places));
+    let (set, add, remove) = (set?, add?, remove?);
+    let edits = set.len() + add.len() + remove.len();
+    if edits > MAX_EDITS {
+        node.error(format!("`{key}` has {edits} edits"), format!("it takes at most {MAX_EDITS}"));
+        return None;
+    }
+    Some(FieldEdits::new(set, add, remove))
+}
+
+/// `{ NAME = "VALUE" }`; several values of one name are an array. `places` is where each name stands.
+pub(super) fn fields(
+    node: &Node<'_>,
+    scope: Scope<'_>,
+    places: &mut HashMap<String, Range<usize>>,
+) -> Option<Vec<(Box<str>, Template)>> {
+    let reader = node.table(node.label(), "{ x-served-by = \"gateway\" }")?;
+    let entries: Vec<_> = reader.entries().collect();
+    let mut all = Vec::new();
+    let mut is_whole = true;
+    for entry in entries {
+        let name = field_name(&entry.on_key(), entry.label(), scope);
+        if let Some(name) = &name
+            && let Some(first) = places.insert(name.clone(), entry.key_span())
+        {
+            let finding = Finding::error(entry.key_span(), format!("the header {} is there twice", ticked(name)));
+            let help = "header names are the same in upper and lower case";
+            entry.push(finding.related("the other is at", first).help(help));
+            is_whole = false;
+        }
+        for value in entry.one_or_many() {
+            match (&name, template::field_value(&value, scope)) {
+                (Some(name), Some(value)) => all.push((name.as_str().into(), value)),
+                _ => is_whole = false,
+            }
+        }
+    }
+    is_whole.then_some(all)
+}
+
+fn names(node: &Node<'_>, scope: Scope<'_>, set: &HashMap<String, Range<usize>>) -> Option<Vec<Box<str>>> {
+    super::each(&node.items("[\"x-debug\"]")?, |item| {
+        let text = item.text("a header name in quotes", "\"x-debug\"")?;
+        let name = field_name(item, text, scope)?;
+        if let Some(first) = set.get(&name) {
+            let finding = Finding::error(item.span(), format!("the header {} is set and removed", ticked(&name)));
+            let help = "to set a header replaces what there is of it: take it out of `remove`";
+            item.push(finding.related("it is set at", first.clone()).help(help));
+            return None;
+        }
+        Some(name.into())
+    })
+}
+
+/// The name of a field that may be changed.
+fn field_name(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<String> {
+    let name = header_name(node, text)?;
+    if name == "host" && matches!(scope, Scope::Request) {
+        node.error("`host` is not changed here", "the route's own `host` says which Host the server gets");
+        return None;
+    }
+    if FRAMING.contains(&name.as_str()) {
+        let help = "it is about one connection or the message's length, and the gateway writes it";
+        node.error(format!("the header {} cannot be changed", ticked(&name)), help);
+        return None;
+    }
+    Some(name)
+}

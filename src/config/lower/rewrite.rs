@@ -1,0 +1,103 @@
+//! What a server gets in place of the path and the host that the client asked for.
+
+use std::sync::Arc;
+
+use super::template;
+use crate::admission::{HostPattern, PathPattern};
+use crate::config::findings::{Finding, quoted};
+use crate::config::reader::{Node, Reader};
+use crate::edit::{Rewrite, Scope, Target};
+
+const EXAMPLE: &str = "{ prefix = \"/v2\" } or { regex = '/users/([0-9]+)', to = \"/u?id={1}\" }";
+
+/// `{ prefix = "/v2" }`, `{ regex = '...', to = "..." }` or `{ to = "..." }`, if it is there. `path` is what the route
+/// matches.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+pub(super) fn lower(reader: &mut Reader<'_>, path: Option<&PathPattern>) -> Option<Option<Rewrite>> {
+    let Some(node) = reader.optional("rewrite") else { return Some(None) };
+    let mut table = node.table("`rewrite`", EXAMPLE)?;
+    let prefix = table.optional("prefix");
+    let regex = table.optional("regex");
+    let to = table.optional("to");
+    table.done(&[]);
+    match (prefix, regex, to) {
+        (Some(prefix), None, None) => self::prefix(&prefix, path).map(Some),
+        (None, regex, Some(to)) => whole(regex.as_ref(), &to, path).map(Some),
+        (Some(prefix), ..) => {
+            let message = "`prefix` beside `regex` or `to`";
+            prefix.on_key().error(message, "replace either the route's prefix or the whole path");
+            None
+        }
+        (None, Some(regex), None) => {
+            regex.on_key().error("`regex` without `to`", "say what becomes of such a path: to = \"/u?id={1}\"");
+            None
+        }
+        (None, None, None) => {
+            node.error("`rewrite` says nothing", format!("write rewrite = {EXAMPLE}"));
+            None
+        }
+    }
+}
+
+fn prefix(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
+    let text = node.text("a path in quotes", "\"/v2\"")?;
+    let Ok(PathPattern::Prefix(to)) = PathPattern::prefix(text) else {
+        node.error(format!("{} is no path", quoted(text)), "a path begins with a slash and has no query: \"/v2\"");
+        return None;
+    };
+    match path? {
+        PathPattern::Prefix(from) => Some(Rewrite::prefix(from, &to)),
+        PathPattern::Exact(_) | PathPattern::Regex(_) => {
+            let message = "`prefix` replaces the route's `path`, and this route has none";
+            node.on_key().error(message, format!("write rewrite = {{ to = {} }}", quoted(text)));
+            None
+        }
+    }
+}
+
+fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
+    let regex = match (regex, path) {
+        (Some(node), _) => match super::path::regex_of(node)? {
+            PathPattern::Regex(regex) => Some(regex),
+            PathPattern::Prefix(_) | PathPattern::Exact(_) => None,
+        },
+        (None, Some(PathPattern::Regex(regex))) => Some(regex.clone()),
+        (None, _) => None,
+    };
+    let text = to.text("a path in quotes", "\"/u?id={1}\"")?;
+    if !(text.starts_with('/') || text.starts_with("{path}") || text.starts_with("{uri}")) || text.contains('#') {
+        let help = "write a path, with a query if it has one: \"/u?id={1}\"";
+        to.error(format!("{} is no path for a server", quoted(text)), help);
+        return None;
+    }
+    let template = template::target(to, text, Scope::Target(regex.as_ref()))?;
+    Some(Rewrite::Whole(Target::new(regex, template)))
+}
+
+/// The `Host` that the server gets, if it is another than the client's.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+pub(super) fn host(reader: &mut Reader<'_>) -> Option<Option<Arc<str>>> {
+    let Some(node) = reader.optional("host") else { return Some(None) };
+    let text = node.text("a host in quotes", "\"app.internal\" or \"app.internal:8080\"")?;
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') && !name.ends_with(':') => (name, port),
+        _ => (text, "1"),
+    };
+    let is_host = HostPattern::parse(name).is_ok() && !name.starts_with('*') && !name.contains("::")
+        || name.starts_with('[') && HostPattern::parse(name).is_ok();
+    if !is_host || port.parse::<u16>().is_err() || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        node.error(format!("{} is no host", quoted(text)), "write \"app.internal\" or \"app.internal:8080\"");
+        return None;
+    }
+    Some(Some(text.into()))
+}
+
+/// Warns of what has no effect on a route that forwards nothing.
+pub(super) fn warn_unused(reader: &mut Reader<'_>) {
+    for key in ["rewrite", "host", "request_headers"] {
+        if let Some(node) = reader.optional(key) {
+            let message = format!("{} has no effect: the route forwards nothing", node.label());
+            node.push(Finding::warning(node.key_span(), message).help("remove it, or give the route an upstream"));
+        }
+    }
+}

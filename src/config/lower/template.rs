@@ -1,0 +1,66 @@
+//! Texts with variables, and what is wrong with them.
+
+use crate::config::findings::quoted;
+use crate::config::nearest::nearest;
+use crate::config::reader::Node;
+use crate::edit::{Scope, Template, TemplateError, TemplateFault, Variable};
+
+/// The template that a value is.
+pub(super) fn template(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<Template> {
+    match Template::parse(text, scope) {
+        Ok(template) => Some(template),
+        Err(error) => {
+            node.error(format!("{error} in {}", quoted(text)), remedy(&error, scope));
+            None
+        }
+    }
+}
+
+/// A template as the value of a field.
+pub(super) fn field_value(node: &Node<'_>, scope: Scope<'_>) -> Option<Template> {
+    let text = node.text("a text in quotes", "\"value\" or \"{client_ip}\"")?;
+    if text.trim() != text || text.chars().any(|character| character.is_control() && character != '\t') {
+        let help = "a value has no control characters, and no blanks at its ends";
+        node.error(format!("{} is no value of a header", quoted(text)), help);
+        return None;
+    }
+    template(node, text, scope)
+}
+
+/// What to write in the place of what is no variable.
+pub(super) fn remedy(error: &TemplateError, scope: Scope<'_>) -> String {
+    let name = &error.name;
+    let near = nearest(name, Variable::names(scope));
+    match (error.fault, near) {
+        (TemplateFault::Unknown, Some(near)) => {
+            format!("did you mean {{{near}}}? As text it is written {{{{{name}}}}}")
+        }
+        (TemplateFault::Unknown | TemplateFault::NotHere, _) => {
+            format!(
+                "here there are {}; as text it is written {{{{{name}}}}}",
+                Variable::names(scope).collect::<Vec<_>>().join(", ")
+            )
+        }
+        (TemplateFault::NoGroup, _) => match scope {
+            Scope::Target(Some(regex)) => match regex.captures_len() - 1 {
+                0 => "the regex has no groups: put in parentheses what you mean".to_owned(),
+                groups => format!("the regex has the groups {{1}} to {{{groups}}}"),
+            },
+            Scope::Target(None) => "groups are those of a regex: give one".to_owned(),
+            Scope::Request | Scope::Response | Scope::Refusal => {
+                format!("groups of a regex are for rewrite and redirect; as text it is written {{{{{name}}}}}")
+            }
+        },
+        (TemplateFault::Name, _) => "write {header:x-api-key} or {cookie:NAME}".to_owned(),
+    }
+}
+
+/// A template as a path or an address to go to.
+pub(super) fn target(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<Template> {
+    if let Some(character) = text.chars().find(|character| !character.is_ascii_graphic()) {
+        let help = "escape what no address can hold: a space is %20";
+        node.error(format!("{} holds {character:?}", quoted(text)), help);
+        return None;
+    }
+    template(node, text, scope)
+}

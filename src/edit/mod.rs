@@ -1,0 +1,19 @@
+//! What an operator has changed in messages on their way: fields, paths, answers. Plain data, and what it does to bytes.
+//!
+//! What it is: [`Template`], a text with variables; [`FieldEdits`], which fields are set, added and removed; [`Rewrite`],
+//! another path for the server. What it is not: it knows no request, only [`Values`], which says what a variable stands
+//! for; it reads no file and writes no message.
+//!
+//! Invariants: a template that exists names variables that exist where it is used; what a variable stands for is escaped
+//! for the place where it goes, so no client writes markup, fields or path segments by it. Callers: `config` makes these,
+//! `proxy` uses them.
+
+mod fields;
+mod rewrite;
+mod template;
+mod variable;
+
+pub use fields::FieldEdits;
+pub use rewrite::{Rewrite, Rewritten, Target};
+pub use template::{Escape, Template, TemplateError, TemplateFault, Values};
+pub use variable::{Scope, Variable};

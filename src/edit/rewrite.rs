@@ -1,0 +1,169 @@
+use regex::{Captures, Regex};
+
+use super::template::{Escape, Template, Values};
+use super::variable::Variable;
+
+/// Another path for the server than the one that the client asked for. Limits and routes go by the latter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rewrite {
+    /// What stands in the place of the route's prefix.
+    Prefix {
+        /// The prefix: whole segments, without a slash at its end; empty for `/`.
+        from: Box<str>,
+        /// Its replacement, without a slash at its end.
+        to: Box<str>,
+    },
+    /// What stands in the place of the whole path: a path, and a query, if it has a `?`.
+    Whole(Target),
+}
+
+/// Where a request is sent, by the groups of a regex over its path.
+#[derive(Clone, Debug)]
+pub struct Target {
+    regex: Option<Regex>,
+    to: Template,
+}
+
+/// What became of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rewritten {
+    /// It stays: the regex does not match it.
+    Same,
+    /// A new one was appended; it may have a query. Whether it is in its one spelling has to be seen to.
+    Other,
+}
+
+impl Rewrite {
+    /// Replaces the route's `prefix` by `to`, each a path with or without a slash at its end.
+    pub fn prefix(prefix: &str, to: &str) -> Self {
+        Self::Prefix { from: prefix.trim_end_matches('/').into(), to: to.trim_end_matches('/').into() }
+    }
+
+    /// Appends to `out` what becomes of `path`, which is in its one spelling.
+    pub fn apply(&self, path: &str, values: &impl Values, out: &mut Vec<u8>) -> Rewritten {
+        let (from, to) = match self {
+            Self::Whole(target) => return target.render(path, values, out),
+            Self::Prefix { from, to } => (from, to),
+        };
+        let Some(rest) = path.strip_prefix(&**from).filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
+            return Rewritten::Same;
+        };
+        out.extend_from_slice(to.as_bytes());
+        out.extend_from_slice(rest.as_bytes());
+        if to.is_empty() && rest.is_empty() {
+            out.push(b'/');
+        }
+        Rewritten::Other
+    }
+}
+
+impl Target {
+    /// Sends to `to` what `regex` matches, whose groups `to` may name; without a regex, everything.
+    pub fn new(regex: Option<Regex>, to: Template) -> Self {
+        Self { regex, to }
+    }
+
+    /// The regex, if there is one.
+    pub fn regex(&self) -> Option<&Regex> {
+        self.regex.as_ref()
+    }
+
+    /// Where to.
+    pub fn to(&self) -> &Template {
+        &self.to
+    }
+
+    /// Appends to `out` where a request for `path` is sent.
+    pub fn render(&self, path: &str, values: &impl Values, out: &mut Vec<u8>) -> Rewritten {
+        let captures = match self.regex.as_ref().map(|regex| regex.captures(path)) {
+            Some(None) => return Rewritten::Same,
+            Some(captures) => captures,
+            None => None,
+        };
+        self.to.render(&WithGroups { values, captures: captures.as_ref() }, Escape::Target, out);
+        Rewritten::Other
+    }
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        let regex = |target: &Self| target.regex.as_ref().map(|regex| regex.as_str().to_owned());
+        self.to == other.to && regex(self) == regex(other)
+    }
+}
+
+impl Eq for Target {}
+
+/// Values, and the groups of a regex that has matched.
+struct WithGroups<'v, 'c, V> {
+    values: &'v V,
+    captures: Option<&'c Captures<'c>>,
+}
+
+impl<V: Values> Values for WithGroups<'_, '_, V> {
+    fn write(&self, variable: &Variable, out: &mut Vec<u8>) {
+        match variable {
+            Variable::Capture(group) => {
+                let text = self.captures.and_then(|captures| captures.get(*group)).map_or("", |group| group.as_str());
+                out.extend_from_slice(text.as_bytes());
+            }
+            other => self.values.write(other, out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edit::Scope;
+
+    struct Host;
+
+    impl Values for Host {
+        fn write(&self, variable: &Variable, out: &mut Vec<u8>) {
+            assert_eq!(*variable, Variable::Host);
+            out.extend_from_slice(b"a.example");
+        }
+    }
+
+    fn apply(rewrite: &Rewrite, path: &str) -> Option<String> {
+        let mut out = Vec::new();
+        let rewritten = rewrite.apply(path, &Host, &mut out);
+        assert_eq!(rewritten == Rewritten::Same, out.is_empty());
+        (rewritten == Rewritten::Other).then(|| String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn a_prefix_is_replaced_by_whole_segments() {
+        for (from, to, path, result) in [
+            ("/api", "/v2", "/api", Some("/v2")),
+            ("/api", "/v2", "/api/x/", Some("/v2/x/")),
+            ("/api/", "/v2/", "/api/x", Some("/v2/x")),
+            ("/api", "/", "/api", Some("/")),
+            ("/api", "/", "/api/", Some("/")),
+            ("/api", "/", "/api/x", Some("/x")),
+            ("/", "/v2", "/", Some("/v2/")),
+            ("/", "/v2", "/x", Some("/v2/x")),
+            ("/", "/", "/x", Some("/x")),
+            ("/api", "/v2", "/apis", None),
+            ("/api", "/v2", "/x/api", None),
+        ] {
+            assert_eq!(apply(&Rewrite::prefix(from, to), path).as_deref(), result, "{from} {to} {path}");
+        }
+    }
+
+    #[test]
+    fn a_regex_has_groups_and_variables() {
+        let regex = Regex::new("\\A(?:/users/(?<id>[^/]+)(/.*)?)\\z").unwrap();
+        let to = Template::parse("/{host}/u{2}?id={id}", Scope::Target(Some(&regex))).unwrap();
+        let rewrite = Rewrite::Whole(Target::new(Some(regex), to));
+        for (path, result) in [
+            ("/users/7", Some("/a.example/u?id=7")),
+            ("/users/a%2Fb/x", Some("/a.example/u/x?id=a%2Fb")),
+            ("/users/", None),
+            ("/x/users/7", None),
+        ] {
+            assert_eq!(apply(&rewrite, path).as_deref(), result, "{path}");
+        }
+    }
+}

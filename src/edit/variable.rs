@@ -1,0 +1,176 @@
+use std::fmt;
+
+use regex::Regex;
+
+/// Something of a request, its answer or its limits that a [`Template`](super::Template) may name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// `client_ip`: the client's address, as limits see it.
+    ClientIp,
+    /// `peer_ip`: the other end of the connection, which may be a proxy.
+    PeerIp,
+    /// `request_id`: the id of the request, as the upstream gets it.
+    RequestId,
+    /// `method`
+    Method,
+    /// `scheme`: `http` or `https`, as the client spoke to the gateway.
+    Scheme,
+    /// `host`: the host that was asked for, in lower case, without its port.
+    Host,
+    /// `authority`: the host that was asked for as it was sent, with its port.
+    Authority,
+    /// `path`: the path in its one spelling, before it is rewritten.
+    Path,
+    /// `query`: what follows the first `?`, or nothing.
+    Query,
+    /// `uri`: the path, and the query with its `?` if there is one.
+    Uri,
+    /// `route`: the name of the route.
+    Route,
+    /// `header:NAME`: the first field of that name, in lower case here.
+    Header(Box<str>),
+    /// `cookie:NAME`: the first cookie of that name.
+    Cookie(Box<str>),
+    /// `tls_subject`: the subject of the certificate that the client has shown.
+    TlsSubject,
+    /// `tls_fingerprint`: the SHA-256 fingerprint of that certificate, in lower case hex.
+    TlsFingerprint,
+    /// `limit`: the limit that refused, else the one of which the least remains.
+    Limit,
+    /// `quota`: how many requests that limit admits.
+    Quota,
+    /// `remaining`: how many more it would admit now.
+    Remaining,
+    /// `retry_after`: seconds until a refused request can succeed.
+    RetryAfter,
+    /// `status`: the status of the answer.
+    Status,
+    /// `upstream`: the name of the upstream that answered.
+    Upstream,
+    /// `server`: the server that answered, as the file spells it.
+    Server,
+    /// `1`, or a name: a group of the regex, by its number.
+    Capture(usize),
+}
+
+/// Where a template is used: what can be known there.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'r> {
+    /// Fields of a request on its way to a server.
+    Request,
+    /// Fields of an answer on its way to the client.
+    Response,
+    /// What a limit's refusal says.
+    Refusal,
+    /// A path or an address to go to, with the groups of a regex, if there is one.
+    Target(Option<&'r Regex>),
+}
+
+/// Variables without a parameter, where they can be used.
+const WORDS: [(&str, Variable, Known); 20] = [
+    ("client_ip", Variable::ClientIp, Known::Always),
+    ("peer_ip", Variable::PeerIp, Known::Always),
+    ("request_id", Variable::RequestId, Known::Always),
+    ("method", Variable::Method, Known::Always),
+    ("scheme", Variable::Scheme, Known::Always),
+    ("host", Variable::Host, Known::Always),
+    ("authority", Variable::Authority, Known::Always),
+    ("path", Variable::Path, Known::Always),
+    ("query", Variable::Query, Known::Always),
+    ("uri", Variable::Uri, Known::Always),
+    ("route", Variable::Route, Known::Always),
+    ("tls_subject", Variable::TlsSubject, Known::Always),
+    ("tls_fingerprint", Variable::TlsFingerprint, Known::Always),
+    ("limit", Variable::Limit, Known::Always),
+    ("quota", Variable::Quota, Known::Always),
+    ("remaining", Variable::Remaining, Known::Always),
+    ("upstream", Variable::Upstream, Known::WithServer),
+    ("server", Variable::Server, Known::WithServer),
+    ("status", Variable::Status, Known::WithAnswer),
+    ("retry_after", Variable::RetryAfter, Known::WithRefusal),
+];
+
+/// From when on something is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Always,
+    WithServer,
+    WithAnswer,
+    WithRefusal,
+}
+
+impl Known {
+    fn is_in(self, scope: Scope<'_>) -> bool {
+        match (self, scope) {
+            (Self::Always, _)
+            | (Self::WithServer, Scope::Request | Scope::Response)
+            | (Self::WithAnswer, Scope::Response | Scope::Refusal)
+            | (Self::WithRefusal, Scope::Refusal) => true,
+            (Self::WithServer | Self::WithAnswer | Self::WithRefusal, _) => false,
+        }
+    }
+}
+
+/// Why a name in braces is no variable here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoVariable {
+    /// There is none of that name.
+    Unknown,
+    /// There is, but not here.
+    NotHere,
+    /// The regex has no such group, or there is no regex.
+    NoGroup,
+    /// What follows `header:` or `cookie:` is no name.
+    Name,
+}
+
+impl Variable {
+    /// The variable that is called `name`, if it can be known there.
+    pub(super) fn parse(name: &str, scope: Scope<'_>) -> Result<Self, NoVariable> {
+        if let Scope::Target(regex) = scope
+            && let Some(group) = regex.and_then(|regex| group(regex, name))
+        {
+            return Ok(Self::Capture(group));
+        }
+        if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(NoVariable::NoGroup);
+        }
+        if let Some((source, inner)) = name.split_once(':') {
+            let variable = match source {
+                "header" => Self::Header(inner.to_ascii_lowercase().into()),
+                "cookie" => Self::Cookie(inner.into()),
+                _ => return Err(NoVariable::Unknown),
+            };
+            return if inner.is_empty() { Err(NoVariable::Name) } else { Ok(variable) };
+        }
+        match WORDS.iter().find(|(word, ..)| *word == name) {
+            Some((_, variable, known)) if known.is_in(scope) => Ok(variable.clone()),
+            Some(_) => Err(NoVariable::NotHere),
+            None => Err(NoVariable::Unknown),
+        }
+    }
+
+    /// The names of all that can be known there.
+    pub fn names(scope: Scope<'_>) -> impl Iterator<Item = &'static str> {
+        let words = WORDS.iter().filter(move |(.., known)| known.is_in(scope)).map(|(word, ..)| *word);
+        words.chain(["header:NAME", "cookie:NAME"])
+    }
+}
+
+/// The number of a group of a regex: by its number or its name.
+fn group(regex: &Regex, name: &str) -> Option<usize> {
+    let by_name = || regex.capture_names().position(|group| group == Some(name));
+    let by_number = name.parse::<usize>().ok().filter(|number| (1..regex.captures_len()).contains(number));
+    by_number.or_else(by_name)
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Capture(group) => write!(f, "{group}"),
+            word => f.write_str(WORDS.iter().find(|(_, other, _)| other == word).map_or("", |(word, ..)| word)),
+        }
+    }
+}
