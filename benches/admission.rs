@@ -38,6 +38,8 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         counting: Counting::AtOnce,
         exempt: None,
         enforced: true,
+        active: None,
+        timeout_while_active: None,
     };
     RouteRules {
         name: "route".into(),
@@ -48,6 +50,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
             headers: Vec::new(),
             allow_encoded_slash: false,
         },
+        active: None,
         policy: Policy::new(key.iter().map(|_| limit()).collect()).expect("a policy"),
         limits: key.map(usage).into_iter().collect(),
         hash_key: None,

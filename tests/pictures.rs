@@ -125,10 +125,11 @@ const SETTINGS: [Setting; 15] = [
     ),
     (
         "fixed-window",
-        "| `align` | `\"epoch\"` | `\"epoch\"`, `\"first\"` |",
+        "| `align` | `\"epoch\"` | `\"epoch\"`, `\"first\"`, `\"calendar\"` |",
         Some("\"epoch\""),
         &["\"first\""],
-        &["\"last\""],
+        // No calendar has windows of a second.
+        &["\"last\"", "\"calendar\""],
     ),
     (
         "sliding-window",

@@ -156,7 +156,7 @@ impl Rules {
             Ok(target) => target,
             Err(malformed) => return Admission::Malformed(malformed),
         };
-        let found = self.table.find(&self.routes, host, &path.text, view);
+        let found = self.table.find(&self.routes, host, &path.text, view, now);
         let route = found.and_then(|index| Some((index, self.routes.get(index)?)));
         if path.encoded_slash && !route.is_some_and(|(_, route)| route.pattern.allow_encoded_slash) {
             return Admission::Malformed(Malformed::EncodedSlash);
@@ -181,11 +181,12 @@ impl Rules {
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let mut asks = [Ask::default(); MAX_LIMITS];
         let mut invalid_costs = Places::default();
-        let asked = self.ask(route, &sources, &mut asks, &mut invalid_costs);
+        let asked = self.ask(route, &sources, now, &mut asks, &mut invalid_costs);
+        let timeout = route.timeout_at(now);
         arrival.invalid_costs = invalid_costs;
         let verdict = match asked {
             Ok([]) => Verdict::Admitted(Permit::default()),
-            Ok(asks) => route.policy.check(asks, route.timeout.unwrap_or(Span::MAX), now, report),
+            Ok(asks) => route.policy.check(asks, timeout.unwrap_or(Span::MAX), now, report),
             Err(LacksKey { limit }) => {
                 arrival.key = Some(fingerprint_in_place(&arrival.client, &self.hasher));
                 arrival.path = path.into_changed();
@@ -200,7 +201,7 @@ impl Rules {
         let facts = Facts {
             route: index,
             sticky_hash: route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&sources)),
-            deadline: route.timeout.map(|timeout| now + timeout),
+            deadline: timeout.map(|timeout| now + timeout),
             arrived: now,
         };
         arrival.path = path.into_changed();
@@ -240,6 +241,7 @@ impl Rules {
         &self,
         route: &RouteRules,
         sources: &KeyFacts<'_, V>,
+        now: Tick,
         asks: &'a mut [Ask; MAX_LIMITS],
         invalid_costs: &mut Places,
     ) -> Result<&'a [Ask], LacksKey> {
@@ -248,7 +250,7 @@ impl Rules {
         }
         for (limit, (ask, rule)) in asks.iter_mut().zip(&route.limits).enumerate() {
             let exempt = rule.exempt.as_deref();
-            if exempt.is_some_and(|exempt| exempt.has_client(sources.client)) {
+            if !rule.is_active(now) || exempt.is_some_and(|exempt| exempt.has_client(sources.client)) {
                 continue;
             }
             let key = match (rule.key.fingerprint(sources, &self.hasher), rule.on_missing) {
@@ -388,6 +390,7 @@ mod tests {
         AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, LimitUse, PathPattern, PlainRequest, RoutePattern,
     };
     use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
+    use crate::time::{Schedule, ScheduleRules, Zone};
 
     const PEER: &str = "192.0.2.1";
 
@@ -413,6 +416,8 @@ mod tests {
                 counting: Counting::AtOnce,
                 exempt: None,
                 enforced: true,
+                active: None,
+                timeout_while_active: None,
             },
         )
     }
@@ -428,6 +433,7 @@ mod tests {
                 headers: Vec::new(),
                 allow_encoded_slash: false,
             },
+            active: None,
             policy: Policy::new(limits).unwrap(),
             limits: uses,
             hash_key: None,
@@ -760,6 +766,119 @@ mod tests {
         assert!(is_over_limit(&admit_from(&rules, "198.51.100.1", &lead)));
         let keyless = admit_from(&rules, "198.51.100.1", &get("/"));
         assert!(matches!(keyless, Admission::Refused(_, Refused::MissingKey { limit: 0 })));
+    }
+
+    /// From 18:00 of the 24th of December 2026 until 18:00 of the 26th, in UTC.
+    fn holidays() -> Arc<Schedule> {
+        let local = |text: &str| text.parse().ok();
+        let rules = ScheduleRules::once(local("2026-12-24T18:00"), local("2026-12-26T18:00"), Zone::utc()).unwrap();
+        Arc::new(Schedule::new(rules))
+    }
+
+    const CHRISTMAS_EVE: Tick = Tick::from_nanos(1_798_135_200_000_000_000);
+    const TWO_DAYS: Span = Span::from_secs(2 * 86_400);
+    const INSTANT: Span = Span::from_nanos(1);
+
+    #[test]
+    fn a_limit_that_is_not_active_is_as_if_the_route_did_not_name_it() {
+        let (limit, usage) = limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO);
+        let usage = LimitUse {
+            active: Some(holidays()),
+            cost: Cost::Header { name: "x-cost".into(), max: 1 },
+            timeout_while_active: Some(Span::from_secs(3)),
+            ..usage
+        };
+        let scheduled = (Arc::clone(&limit), usage);
+        let all = || {
+            rules(vec![RouteRules {
+                timeout: Some(Span::from_secs(9)),
+                ..route("/", vec![scheduled.clone(), limited(&["global"], OnMissingKey::Skip, Span::ZERO)])
+            }])
+        };
+        let ask = |now: Tick, view: &PlainRequest| {
+            let mut report = Report::default();
+            let admission = all().admit(view, PEER.parse().unwrap(), now, &mut report);
+            (admission, report.lines().iter().map(|line| line.limit).collect::<Vec<_>>())
+        };
+        let keyless = get("/").with("x-cost", "?");
+        let second = Span::from_secs(1);
+        for (now, is_active) in [
+            (CHRISTMAS_EVE - INSTANT, false),
+            (CHRISTMAS_EVE + second, true),
+            (CHRISTMAS_EVE + TWO_DAYS - INSTANT, true),
+            (CHRISTMAS_EVE + TWO_DAYS + second, false),
+            (CHRISTMAS_EVE + TWO_DAYS + TWO_DAYS, false),
+        ] {
+            match ask(now, &keyless) {
+                (Admission::Refused(_, Refused::MissingKey { limit: 0 }), _) => assert!(is_active, "{now:?}"),
+                (Admission::Admitted(admitted), lines) => {
+                    assert!(!is_active, "{now:?}");
+                    assert_eq!(lines, [1], "it is not in the rate headers");
+                    assert!(admitted.arrival().invalid_costs.is_empty(), "nor is its cost looked at");
+                    assert_eq!(admitted.deadline(), Some(now + Span::from_secs(9)), "nor does its timeout hold");
+                }
+                (other, _) => panic!("{other:?} at {now:?}"),
+            }
+        }
+        assert_eq!(limit.stats().keys, 0);
+        let now = CHRISTMAS_EVE + Span::from_secs(60);
+        let (Admission::Admitted(admitted), lines) = ask(now, &get("/").with("k", "v")) else { panic!("the first") };
+        assert_eq!((lines, admitted.deadline()), (vec![0, 1], Some(now + Span::from_secs(3))));
+        assert_eq!(limit.stats().keys, 1);
+    }
+
+    #[test]
+    fn the_shortest_timeout_of_those_that_hold_is_the_requests() {
+        let with = |timeout: Option<u64>, active: bool| {
+            let (limit, usage) = limited(&["global"], OnMissingKey::Skip, Span::ZERO);
+            let active = active.then(holidays);
+            (limit, LimitUse { active, timeout_while_active: timeout.map(Span::from_secs), ..usage })
+        };
+        let limits = vec![with(Some(5), true), with(None, true), with(Some(7), true)];
+        let of =
+            |timeout: Option<u64>| RouteRules { timeout: timeout.map(Span::from_secs), ..route("/", limits.clone()) };
+        for (own, then, else_) in [(None, Some(5), None), (Some(3), Some(3), Some(3)), (Some(6), Some(5), Some(6))] {
+            let seconds = |span: Option<u64>| span.map(Span::from_secs);
+            assert_eq!(of(own).timeout_at(CHRISTMAS_EVE), seconds(then), "{own:?}");
+            assert_eq!(of(own).timeout_at(CHRISTMAS_EVE - INSTANT), seconds(else_), "{own:?}");
+        }
+    }
+
+    #[test]
+    fn who_waits_when_a_limit_ends_keeps_its_place() {
+        let (limit, usage) = limited(&["global"], OnMissingKey::Skip, Span::from_secs(5));
+        let usage = LimitUse { active: Some(holidays()), ..usage };
+        let rules = rules(vec![route("/", vec![(Arc::clone(&limit), usage)])]);
+        let ends = CHRISTMAS_EVE + TWO_DAYS;
+        let before = ends - Span::from_millis(100);
+        let ask = |now| rules.admit(&get("/"), PEER.parse().unwrap(), now, &mut Report::default());
+        assert!(is_admitted(&ask(before)));
+        let Admission::Waiting(mut waiting) = ask(before) else { panic!("it may wait") };
+        let Progress::Pending { wake_at } = attempt(&mut waiting, before) else { panic!("no room yet") };
+        assert!(wake_at > ends, "its room comes as if the limit went on");
+        assert!(is_admitted(&ask(ends)), "others pass it meanwhile");
+        let Progress::Pending { .. } = attempt(&mut waiting, ends) else { panic!("no room yet") };
+        let Progress::Admitted(_) = attempt(&mut waiting, wake_at) else { panic!("there is room") };
+        assert_eq!(limit.stats().waiting, 0);
+    }
+
+    #[test]
+    fn a_route_that_is_not_active_leaves_its_requests_to_the_next() {
+        let maintenance = RouteRules { active: Some(holidays()), ..route("/api", Vec::new()) };
+        let rules = rules(vec![maintenance, route("/api", Vec::new()), route("/", Vec::new())]);
+        let taken = |path: &str, now| match rules.admit(&get(path), PEER.parse().unwrap(), now, &mut Report::default())
+        {
+            Admission::Admitted(admitted) => admitted.route(),
+            other => panic!("nothing stands in its way: {other:?}"),
+        };
+        let ends = CHRISTMAS_EVE + TWO_DAYS;
+        for (now, route) in [(CHRISTMAS_EVE - INSTANT, 1), (CHRISTMAS_EVE, 0), (ends - INSTANT, 0), (ends, 1)] {
+            assert_eq!(taken("/api/x", now), route, "{now:?}");
+            assert_eq!(taken("/x", now), 2, "{now:?}");
+        }
+        let alone = self::rules(vec![RouteRules { active: Some(holidays()), ..route("/", Vec::new()) }]);
+        let ask = |now| alone.admit(&get("/"), PEER.parse().unwrap(), now, &mut Report::default());
+        assert!(matches!(ask(ends), Admission::NoRoute(_)) && is_admitted(&ask(CHRISTMAS_EVE)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Who may pass: client, route, key, limiter, in one synchronous call.
 //!
 //! [`Rules::admit`] reads a request through [`RequestView`] and says what becomes of it. It is pure: no I/O, no clock, no
-//! await; what was read is not changed, and the only state it touches is the tables of the limiter. It does not know
-//! HTTP's framing, does not choose a server and writes no answer.
+//! await; what was read is not changed, and the only state it touches is the tables of the limiter, and what schedules
+//! remember of the time. It does not know HTTP's framing, does not choose a server and writes no answer.
 //!
 //! - `client`, `hops`, `networks`: who asks. Forwarding fields count only if the peer is trusted.
 //! - `path`, `host`: the one spelling in which paths and hosts are matched, keyed and forwarded.

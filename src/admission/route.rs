@@ -12,7 +12,7 @@ use super::pattern::{PathPattern, RoutePattern};
 use super::view::{RequestView, is_preflight};
 use crate::balance::stable_hash;
 use crate::limiter::{Counting, Policy};
-use crate::time::Span;
+use crate::time::{Schedule, Span, Tick};
 
 /// One route: what it matches and which limits hold there.
 #[derive(Clone, Debug)]
@@ -21,14 +21,16 @@ pub struct RouteRules {
     pub name: Arc<str>,
     /// What it matches.
     pub pattern: RoutePattern,
+    /// When it matches anything at all; `None`: always.
+    pub active: Option<Arc<Schedule>>,
     /// Its limits.
     pub policy: Arc<Policy>,
     /// How each limit is used, in the order of the policy. A limit of the policy that has no entry here does not apply.
     pub limits: Vec<LimitUse>,
     /// What requests stick together by; `None` where nothing asks for it.
     pub hash_key: Option<KeyExpr>,
-    /// From arrival to the last byte of the response: the smallest of the route's and its enforced limits'; `None` is
-    /// without end.
+    /// From arrival to the last byte of the response: the smallest of the route's and of those of its enforced limits
+    /// that always hold; `None` is without end.
     pub timeout: Option<Span>,
     /// Whether CORS preflights are counted like any request. If not, whoever can write an OPTIONS request gets past the
     /// limits with it.
@@ -52,6 +54,28 @@ pub struct LimitUse {
     pub exempt: Option<Arc<Exempt>>,
     /// Whether the limit refuses anybody: one in shadow mode does not, not even who lacks its key.
     pub enforced: bool,
+    /// When it is asked at all; `None`: always.
+    pub active: Option<Arc<Schedule>>,
+    /// Its timeout, where that too holds only while it is active.
+    pub timeout_while_active: Option<Span>,
+}
+
+impl RouteRules {
+    /// From arrival to the last byte of the response, for a request that arrives now: the smallest of the timeouts that
+    /// hold now; `None` is without end.
+    pub fn timeout_at(&self, now: Tick) -> Option<Span> {
+        let of_limits =
+            self.limits.iter().filter_map(|usage| usage.timeout_while_active.filter(|_| usage.is_active(now)));
+        of_limits.chain(self.timeout).min()
+    }
+}
+
+impl LimitUse {
+    /// Whether it holds for a request that arrives now.
+    #[inline]
+    pub fn is_active(&self, now: Tick) -> bool {
+        holds(self.active.as_deref(), now)
+    }
 }
 
 /// The routes, laid out for lookup.
@@ -59,7 +83,8 @@ pub struct LimitUse {
 /// A request takes the first route that matches it in this order: the most specific host (exact, then the longest
 /// wildcard, then routes without hosts), then the exact path, the longest prefix, an expression; then a route that
 /// names methods before one that does not, then the one that names more header fields, then the one that stands first in
-/// the file. A host whose routes do not match the request does not hide those of less specific hosts.
+/// the file. A host whose routes do not match the request does not hide those of less specific hosts. A route that is not
+/// active matches nothing.
 ///
 /// A lookup costs one hash per prefix of the path at which some prefix of a route could end, however many routes there
 /// are. Linear are only expressions (each tried in turn), and routes of the same host and path, told apart by method and
@@ -118,8 +143,12 @@ impl RouteTable {
         host: Option<&str>,
         path: &str,
         view: &V,
+        now: Tick,
     ) -> Option<usize> {
-        let accepts = |route: &usize| routes.get(*route).is_some_and(|route| accepts(route, view));
+        let accepts = |route: &usize| {
+            let is_active = |route: &&RouteRules| holds(route.active.as_deref(), now);
+            routes.get(*route).filter(is_active).is_some_and(|route| accepts(route, view))
+        };
         let matches = |route: &usize| match routes.get(*route).map(|route| &route.pattern.path) {
             Some(PathPattern::Regex(regex)) => regex.is_match(path),
             _ => false,
@@ -169,6 +198,12 @@ impl PathTable {
             is_whole.then(|| self.prefixes.get(prefix)).flatten()
         })
     }
+}
+
+/// Whether what has this schedule, if any, holds now.
+#[inline]
+fn holds(schedule: Option<&Schedule>, now: Tick) -> bool {
+    schedule.is_none_or(|schedule| schedule.is_active(now))
 }
 
 /// Whether method and header fields are what the route asks for. A preflight comes without the fields of the request that
@@ -221,6 +256,7 @@ mod tests {
     use super::super::pattern::HostPattern;
     use super::*;
     use crate::admission::view::PlainRequest;
+    use crate::time::{ScheduleRules, Zone};
 
     fn route(hosts: &[&str], path: PathPattern, methods: &[&str], headers: &[&str]) -> RouteRules {
         RouteRules {
@@ -232,6 +268,7 @@ mod tests {
                 headers: headers.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect(),
                 allow_encoded_slash: false,
             },
+            active: None,
             policy: Policy::new(Vec::new()).unwrap(),
             limits: Vec::new(),
             hash_key: None,
@@ -254,7 +291,7 @@ mod tests {
     }
 
     fn found(routes: &[RouteRules], host: &str, path: &str) -> Option<usize> {
-        RouteTable::new(routes).find(routes, Some(host), path, &PlainRequest::new("GET", path))
+        RouteTable::new(routes).find(routes, Some(host), path, &PlainRequest::new("GET", path), Tick::ZERO)
     }
 
     #[test]
@@ -329,7 +366,7 @@ mod tests {
             assert_eq!(found(&routes, host, path), expected, "{host}{path}");
         }
         let table = RouteTable::new(&routes);
-        assert_eq!(table.find(&routes, None, "/x", &PlainRequest::new("GET", "/x")), Some(0));
+        assert_eq!(table.find(&routes, None, "/x", &PlainRequest::new("GET", "/x"), Tick::ZERO), Some(0));
     }
 
     #[test]
@@ -353,12 +390,18 @@ mod tests {
         ] {
             let request =
                 fields.iter().fold(PlainRequest::new(method, "/"), |view, (name, value)| view.with(name, value));
-            assert_eq!(table.find(&routes, None, "/", &request), Some(expected), "{method} {fields:?}");
+            assert_eq!(table.find(&routes, None, "/", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
         }
     }
 
     /// Every route is looked at, and the best of those that match is taken.
-    fn by_looking_at_all(routes: &[RouteRules], host: Option<&str>, path: &str, view: &PlainRequest) -> Option<usize> {
+    fn by_looking_at_all(
+        routes: &[RouteRules],
+        host: Option<&str>,
+        path: &str,
+        view: &PlainRequest,
+        now: Tick,
+    ) -> Option<usize> {
         let rank = |(index, route): (usize, &RouteRules)| {
             let pattern = &route.pattern;
             let host_rank = if pattern.hosts.is_empty() {
@@ -378,9 +421,10 @@ mod tests {
                 }
                 PathPattern::Regex(regex) => regex.is_match(path).then_some(0)?,
             };
+            let is_active = route.active.as_ref().is_none_or(|_| now >= OPENS);
             let method = pattern.methods.is_empty() || pattern.methods.contains(&view.method().to_owned());
             let headers = pattern.headers.iter().all(|(name, _)| view.header(name).is_some());
-            (method && headers).then_some((
+            (is_active && method && headers).then_some((
                 (host_rank, path_rank, !pattern.methods.is_empty(), pattern.headers.len(), Reverse(index)),
                 index,
             ))
@@ -404,9 +448,17 @@ mod tests {
             path().prop_map(|path| exact(&path)),
             prop::sample::select(vec!["/a.*", ".*b", ".*"]).prop_map(expression),
         ];
-        (hosts, pattern, some_of(&["GET", "PUT"], 1), some_of(&["x", "y"], 2))
-            .prop_map(|(hosts, path, methods, headers)| route(&hosts, path, &methods, &headers))
+        (hosts, pattern, some_of(&["GET", "PUT"], 1), some_of(&["x", "y"], 2), prop::bool::weighted(0.3)).prop_map(
+            |(hosts, path, methods, headers, scheduled)| {
+                let rules = ScheduleRules::once("1970-01-01T00:01".parse().ok(), None, Zone::utc()).unwrap();
+                let active = scheduled.then(|| Arc::new(Schedule::new(rules)));
+                RouteRules { active, ..route(&hosts, path, &methods, &headers) }
+            },
+        )
     }
+
+    /// When routes that have a schedule begin to match.
+    const OPENS: Tick = Tick::from_nanos(60_000_000_000);
 
     proptest! {
         #[test]
@@ -418,15 +470,16 @@ mod tests {
                     path(),
                     prop::sample::select(vec!["GET", "PUT"]),
                     some_of(&["x", "y"], 2),
+                    prop::sample::select(vec![Tick::ZERO, OPENS]),
                 ),
                 8,
             ),
         ) {
             let table = RouteTable::new(&routes);
-            for (host, path, method, headers) in requests {
+            for (host, path, method, headers, now) in requests {
                 let view = headers.iter().fold(PlainRequest::new(method, &path), |view, name| view.with(name, "1"));
-                let expected = by_looking_at_all(&routes, host, &path, &view);
-                prop_assert_eq!(table.find(&routes, host, &path, &view), expected);
+                let expected = by_looking_at_all(&routes, host, &path, &view, now);
+                prop_assert_eq!(table.find(&routes, host, &path, &view, now), expected);
             }
         }
     }

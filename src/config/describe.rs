@@ -14,7 +14,7 @@ use super::size::show_size;
 use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
 use crate::balance::Strategy;
 use crate::limiter::{Algorithm, Align, Bound, Mode, OnFull, Refill};
-use crate::time::Span;
+use crate::time::{ScheduleRules, Span};
 
 /// Items of a list that a line names one by one.
 const MAX_NAMED: usize = 5;
@@ -248,12 +248,14 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
     exempt(&mut changes, &old.exempt, &new.exempt);
     changes.value("retry_after_jitter", &old.retry_after_jitter, &new.retry_after_jitter, Span::to_string);
     describe_edits::refusal(&mut changes, old.refusal.as_deref(), new.refusal.as_deref());
+    changes.value("active", &old.active, &new.active, |active| or_always(active.as_ref()));
     changes
 }
 
 fn algorithm(changes: &mut Changes, old: &Algorithm, new: &Algorithm) {
     changes.value("algorithm", &old.name(), &new.name(), |name| *name);
-    changes.value("rate", &old.rates(), &new.rates(), |rates| texts(rates).join(" and "));
+    let rates = |of: &Algorithm| (0..of.rates().len()).map(|rate| of.rate_text(rate)).collect::<Vec<_>>().join(" and ");
+    changes.value("rate", &rates(old), &rates(new), Clone::clone);
     let before = settings(old);
     for (what, is) in settings(new) {
         if let Some((_, was)) = before.iter().find(|(key, _)| *key == what) {
@@ -288,10 +290,12 @@ fn settings(algorithm: &Algorithm) -> Vec<(&'static str, String)> {
         Algorithm::Gcra(gcra) => vec![("burst", gcra.burst().to_string())],
         Algorithm::FixedWindow(window) => {
             let align = match window.align() {
-                Align::Epoch => "epoch",
-                Align::First => "first",
+                Some(Align::Epoch) => "epoch",
+                Some(Align::First) => "first",
+                None => "calendar",
             };
-            vec![("align", align.to_owned())]
+            let zone = window.zone().map(|zone| ("zone", zone.to_string()));
+            [("align", align.to_owned())].into_iter().chain(zone).collect()
         }
         Algorithm::SlidingWindow(window) => {
             let slots = each(&|index| window.slots_of(index).map(|slots| slots.to_string()));
@@ -324,6 +328,7 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     };
     changes.list("headers", &headers(old), &headers(new));
     changes.value("allow_encoded_slash", &was.allow_encoded_slash, &is.allow_encoded_slash, bool::to_string);
+    changes.value("active", &old.active, &new.active, |active| or_always(active.as_ref()));
     changes.list("limits", &limit_names(old_model, old), &limit_names(new_model, new));
     changes.value("cost", &old.cost, &new.cost, Cost::to_string);
     changes.value("on_limit", &old.on_limit, &new.on_limit, |choice| match choice {
@@ -407,6 +412,10 @@ fn server_spec(ServerSpec { address, weight }: &ServerSpec) -> String {
 
 fn or_none(timeout: Option<Span>) -> String {
     timeout.map_or_else(|| "none".to_owned(), |timeout| timeout.to_string())
+}
+
+fn or_always(active: Option<&ScheduleRules>) -> String {
+    active.map_or_else(|| "always".to_owned(), ScheduleRules::to_string)
 }
 
 fn size_or_none(bytes: Option<u64>) -> String {

@@ -25,6 +25,8 @@ mod golden;
 #[cfg(test)]
 mod golden_admission;
 #[cfg(test)]
+mod golden_schedule;
+#[cfg(test)]
 mod golden_tls;
 mod lower;
 mod model;

@@ -13,7 +13,7 @@ use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, Re
 use crate::balance::Strategy;
 use crate::edit::{FieldEdits, Rewrite, Target, Template};
 use crate::limiter::LimitSpec;
-use crate::time::Span;
+use crate::time::{ScheduleRules, Span};
 use crate::tls::{ServerSettings, UpstreamSettings};
 
 /// A whole configuration.
@@ -221,6 +221,8 @@ pub struct LimitRule {
     pub retry_after_jitter: Span,
     /// What its refusals look like; `None`: as the route says.
     pub refusal: Option<Arc<Refusal>>,
+    /// When it holds; `None`: always.
+    pub active: Option<ScheduleRules>,
 }
 
 /// `[[route]]`
@@ -230,6 +232,8 @@ pub struct Route {
     pub name: Arc<str>,
     /// What it matches.
     pub pattern: RoutePattern,
+    /// When it matches anything; `None`: always.
+    pub active: Option<ScheduleRules>,
     /// Indexes into [`Model::limits`], file order, none twice.
     pub limits: Vec<usize>,
     /// What one request costs, where the limit does not say.

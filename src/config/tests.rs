@@ -327,8 +327,8 @@ fn none_is_no_bound_at_all() {
 /// Keys and values that the specification has and this version has not: each by its name, none as unknown.
 #[test]
 fn what_comes_later_is_called_by_its_name() {
-    let limit = ["active = {}", "bandwidth = \"1MiB/s\"", "plans = {}", "key = [\"jwt:sub\"]"];
-    let route = ["active = {}", "bandwidth = \"1MiB/s\"", "plans = {}", "on_limit = \"defer\""];
+    let limit = ["bandwidth = \"1MiB/s\"", "plans = {}", "key = [\"jwt:sub\"]"];
+    let route = ["bandwidth = \"1MiB/s\"", "plans = {}", "on_limit = \"defer\""];
     let listener = ["proxy_protocol = \"required\""];
     let mut texts: Vec<String> = route.iter().map(|line| format!("{LEAST}{line}\n")).collect();
     texts.extend(

@@ -357,8 +357,8 @@ mod tests {
 
         #[test]
         fn doubled_braces_undo_themselves(words in proptest::collection::vec("[a-z]{1,6}", 0..6)) {
-            let source: String = words.iter().map(|word| format!("-{{{{{word}}}}}")).collect();
-            let plain: String = words.iter().map(|word| format!("-{{{word}}}")).collect();
+            let source: String = words.iter().map(|word| ["-{{", word, "}}"].concat()).collect();
+            let plain: String = words.iter().map(|word| ["-{", word, "}"].concat()).collect();
             prop_assert_eq!(render(&source, Scope::Request), plain);
         }
     }

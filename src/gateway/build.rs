@@ -20,7 +20,7 @@ use crate::proxy::{
     UpstreamPlan,
 };
 use crate::telemetry::AccessLog;
-use crate::time::Span;
+use crate::time::{Schedule, Span};
 use crate::tls::{Tickets, TlsError};
 use crate::upstream::{EchoServers, Endpoint, Link, Load, Protocol};
 
@@ -157,6 +157,8 @@ pub struct Built {
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
     /// What shakes hands from now on.
     pub tls: Secured,
+    /// When limits hold that do not always, from now on.
+    pub schedules: HashMap<Arc<str>, Arc<Schedule>>,
 }
 
 /// Builds the snapshot of a model. Limits that stay are taken over, not yet reconfigured.
@@ -176,9 +178,10 @@ pub fn build(
         upstreams.push(upstream_plan(upstream, lasting, &mut loads, &tls)?);
     }
     let exempt: Vec<_> = model.limits.iter().map(|rule| exempt(rule, model, lasting)).collect();
+    let schedules = schedules(model);
     let mut rules = Vec::with_capacity(model.routes.len());
     for route in &model.routes {
-        rules.push(route_rules(route, model, &limits, &exempt)?);
+        rules.push(route_rules(route, model, &limits, &exempt, &schedules)?);
     }
     let mut redactor = lasting.redactor.clone();
     redactor.set_names(model.dead_letter.as_ref().map(|section| &*section.redact).unwrap_or_default());
@@ -199,7 +202,7 @@ pub fn build(
         hasher: lasting.hasher.clone(),
         redactor,
     };
-    Ok(Built { snapshot, limits, loads, tls })
+    Ok(Built { snapshot, limits, loads, tls, schedules })
 }
 
 /// Whether a live limit's counts still mean the same under this rule: the algorithm and the key are what they were.
@@ -265,6 +268,7 @@ fn route_rules(
     model: &Model,
     live: &HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
     exempt: &[Option<Arc<Exempt>>],
+    schedules: &HashMap<Arc<str>, Arc<Schedule>>,
 ) -> Result<RouteRules, BuildError> {
     let rules: Vec<&LimitRule> = route.limits.iter().filter_map(|limit| model.limits.get(*limit)).collect();
     let limits = rules.iter().filter_map(|rule| live.get(&rule.spec.name)).map(|(limit, _)| Arc::clone(limit));
@@ -281,6 +285,7 @@ fn route_rules(
     Ok(RouteRules {
         name: Arc::clone(&route.name),
         pattern: route.pattern.clone(),
+        active: route.active.clone().map(|rules| Arc::new(Schedule::new(rules))),
         policy,
         limits: rules
             .iter()
@@ -292,6 +297,8 @@ fn route_rules(
                 counting: counting(rule),
                 exempt: exempt.get(*limit).cloned().flatten(),
                 enforced: rule.spec.mode == Mode::Enforce,
+                active: schedules.get(&rule.spec.name).cloned(),
+                timeout_while_active: enforced_timeout(rule).filter(|_| rule.active.is_some()),
             })
             .collect(),
         hash_key,
@@ -307,6 +314,13 @@ fn exempt(rule: &LimitRule, model: &Model, lasting: &Lasting) -> Option<Arc<Exem
         Mode::Off => None,
         Mode::Enforce | Mode::Shadow => Exempt::new(&rule.exempt, &rule.key, model.client.ipv6_prefix, &lasting.hasher),
     }
+}
+
+/// When limits hold that do not always: one for all routes that use such a limit.
+fn schedules(model: &Model) -> HashMap<Arc<str>, Arc<Schedule>> {
+    let schedule =
+        |rule: &LimitRule| Some((Arc::clone(&rule.spec.name), Arc::new(Schedule::new(rule.active.clone()?))));
+    model.limits.iter().filter_map(schedule).collect()
 }
 
 /// The limit's cost wins. One that is off looks at nothing.
@@ -326,9 +340,10 @@ fn counting(rule: &LimitRule) -> Counting {
     }
 }
 
-/// The smallest of the route's timeout and every enforced limit's.
+/// The smallest of the route's timeout and every enforced limit's that always holds.
 fn shortest_timeout(route: &Route, rules: &[&LimitRule]) -> Option<Span> {
-    rules.iter().filter_map(|rule| enforced_timeout(rule)).chain(route.timeout).min()
+    let always = rules.iter().filter(|rule| rule.active.is_none());
+    always.filter_map(|rule| enforced_timeout(rule)).chain(route.timeout).min()
 }
 
 fn enforced_timeout(rule: &LimitRule) -> Option<Span> {

@@ -121,7 +121,7 @@ impl Control {
         let counts = Arc::new(ControlCounts::default());
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
         let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), access_log.as_ref());
-        let limit_gauges = LimitGauges::of(&registry, &lasting.limits);
+        let limit_gauges = LimitGauges::of(&registry, &lasting.limits, built.schedules, &clock);
         let mut state = State {
             model,
             digest,
@@ -276,7 +276,7 @@ impl Control {
     /// The rest, which cannot.
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
         let Prepared { sockets, admin, dead_letters, access_log, built } = prepared;
-        let Built { snapshot, limits, loads, tls } = built;
+        let Built { snapshot, limits, loads, tls, schedules } = built;
         for rule in &model.limits {
             if let Some((limit, _)) = limits.get(&rule.spec.name) {
                 limit.reconfigure(rule.spec.clone());
@@ -296,7 +296,7 @@ impl Control {
         }
         state.lasting.loads = loads;
         state.lasting.tls = tls;
-        state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting.limits);
+        state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting.limits, schedules, &self.clock);
         state.stop_listening(model);
         state.listen(sockets);
         if admin.is_some() || model.admin.is_none() {

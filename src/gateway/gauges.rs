@@ -10,6 +10,7 @@ use crate::dead_letter::{DeadLetters, Stats};
 use crate::limiter::{Limit, LimitStats};
 use crate::proxy::Feed;
 use crate::telemetry::{AccessLog, Family, Kind, Registration, Registry};
+use crate::time::{Clock, Schedule};
 
 macro_rules! family {
     ($id:ident, $kind:ident, $name:literal, $help:literal, [$($label:literal),*]) => {
@@ -33,6 +34,7 @@ family!(WAITING, Gauge, "sluicegate_limit_waiting", "Requests in the queues of a
 family!(EVICTED, Counter, "sluicegate_limit_evicted_total", "Keys evicted from a limit's table.", ["limit", "state"]);
 family!(FULL, Counter, "sluicegate_limit_table_full_total", "Requests that met a full table.", ["limit", "answer"]);
 family!(BLOCKS, Counter, "sluicegate_limit_blocks_total", "Blocks of keys that a penalty has begun.", ["limit"]);
+family!(ACTIVE, Gauge, "sluicegate_limit_active", "Whether a limit with a schedule holds now: 1 or 0.", ["limit"]);
 family!(
     LETTERS,
     Counter,
@@ -117,8 +119,17 @@ pub struct LimitGauges(#[allow(dead_code, reason = "dropping them unregisters")]
 
 impl LimitGauges {
     /// Registers the limits' figures.
-    pub fn of(registry: &Arc<Registry>, limits: &HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>) -> Self {
+    pub fn of(
+        registry: &Arc<Registry>,
+        limits: &HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
+        schedules: HashMap<Arc<str>, Arc<Schedule>>,
+        clock: &Clock,
+    ) -> Self {
         let mut all = Vec::new();
+        for (name, schedule) in schedules {
+            let clock = clock.clone();
+            all.push(registry.observe_with(&ACTIVE, &[&name], move || u64::from(schedule.is_active(clock.now()))));
+        }
         for (name, (limit, _)) in limits {
             let mut figure = |family, labels: &[&str], read: fn(&LimitStats) -> u64| {
                 let limit = Arc::clone(limit);

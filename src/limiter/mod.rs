@@ -78,6 +78,7 @@
 //! ```
 
 mod algorithm;
+mod calendar_rate;
 mod decision;
 mod key;
 mod limit;
@@ -98,6 +99,7 @@ pub use algorithm::{
     MAX_LOG, MAX_SLOTS, Penalty, PenaltyError, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty,
     TimerWheel, TimerWheelError, TokenBucket, WarmUp,
 };
+pub use calendar_rate::{CalendarRate, CalendarRateError};
 pub use key::{Fingerprint, KeyBuilder, KeyHasher};
 pub use limit::{Limit, LimitSpec, LimitStats, MAX_DEFAULT_QUEUE, Mode, OnFull, Reconfigured};
 pub use permit::Permit;

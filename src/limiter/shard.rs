@@ -262,7 +262,7 @@ impl Shard {
                 rule.advance(state, self.latest);
                 // When nothing is owed any more: room for a cost of its own may be further away than a window.
                 if let Room::At { at, rate } = rule.room(state, 0, self.latest)
-                    && at.since(self.latest) > rule.quota(rate).1
+                    && at.since(self.latest) > rule.longest(rate)
                 {
                     return Wakers::default();
                 }

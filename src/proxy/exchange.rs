@@ -189,11 +189,16 @@ impl Exchange {
     /// Finds the limit whose timeout was the one that ended the request; none if it was the route's own.
     pub fn blame_timeout(&mut self) {
         let snapshot = &self.view.snapshot;
-        let Some(route) = self.story.route.and_then(|route| snapshot.routes.get(route)) else { return };
+        let Some(index) = self.story.route else { return };
+        let (Some(route), Some(rules)) = (snapshot.routes.get(index), snapshot.rules.routes().get(index)) else {
+            return;
+        };
+        let held = |place: usize| rules.limits.get(place).is_some_and(|usage| usage.is_active(self.arrived));
         let shortest = route
             .limits
             .iter()
             .enumerate()
+            .filter(|(place, _)| held(*place))
             .filter_map(|(place, limit)| Some((snapshot.limits.get(*limit)?.timeout?, place)))
             .min();
         self.story.limit = match (shortest, route.timeout) {

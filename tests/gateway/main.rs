@@ -34,6 +34,7 @@ mod request_faults;
 mod response_costs;
 mod response_faults;
 mod retries;
+mod schedules;
 mod size_limits;
 mod slow;
 mod sticky;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sluicegate::limiter::{Limit, LimitSpec, Mode, Penalty, Policy, Report, Verdict};
 use sluicegate::time::{Span, Tick};
 
-use super::oracle::{ALL, Shape, shapes};
+use super::oracle::{ALL, IN_FLIGHT, Shape, shapes};
 use super::promises::Promise;
 use super::workers::Workers;
 use super::{MS, asks, one, runs, spec};
@@ -38,7 +38,7 @@ fn setting(most_rates: usize) -> impl Strategy<Value = Setting> {
     let mode = prop_oneof![6 => Just(Mode::Enforce), 1 => Just(Mode::Shadow), 1 => Just(Mode::Off)];
     let wait = prop_oneof![2 => Just(0u64), 1 => (1u64..2_000).prop_map(|millis| millis * MS)];
     let penalty = prop::bool::weighted(0.1);
-    let shape = prop_oneof![4 => shapes(ALL, most_rates), 1 => shapes(15..16, most_rates)];
+    let shape = prop_oneof![4 => shapes(ALL, most_rates), 1 => shapes(IN_FLIGHT, most_rates)];
     (shape, mode, wait, 0u64..4, 2u64..60, penalty).prop_map(|(shape, mode, max_wait, max_queue, max_keys, penalty)| {
         Setting { shape, mode, max_wait, max_queue, max_keys, penalty }
     })
@@ -232,7 +232,8 @@ impl Gate {
 }
 
 fn play(mut gate: Gate, steps: &[Step]) -> Result<(), TestCaseError> {
-    for (id, step) in steps.iter().chain([&Step::Pause(100_000 * MS)]).enumerate() {
+    // Longer than a month.
+    for (id, step) in steps.iter().chain([&Step::Pause(40 * 86_400_000 * MS)]).enumerate() {
         gate.step(id, step)?;
     }
     // FIFO: those who got in did so in the order in which they came.

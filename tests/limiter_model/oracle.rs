@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use jiff::Timestamp;
+use jiff::tz::Offset;
 use proptest::prelude::*;
 use sluicegate::limiter::{
-    Algorithm, Align, Bound, Concurrency, FixedWindow, Gcra, LeakyBucket, Rate, Refill, SlidingCounter, SlidingLog,
-    SlidingWindow, SmoothBursty, TimerWheel, TokenBucket, WarmUp,
+    Algorithm, Align, Bound, CalendarRate, Concurrency, FixedWindow, Gcra, LeakyBucket, Rate, Refill, SlidingCounter,
+    SlidingLog, SlidingWindow, SmoothBursty, TimerWheel, TokenBucket, WarmUp,
 };
-use sluicegate::time::Span;
+use sluicegate::time::{CalendarUnit, Span, Zone};
 
 use super::MS;
 use super::naive::NaiveRate;
@@ -26,6 +28,8 @@ pub enum Oracle {
     Periods { limit: u64, window: u64, burst: u64 },
     /// A window opens with the first request after the one before.
     Opened { limit: u64, window: u64 },
+    /// Windows are what clocks and calendars show that are so many seconds behind UTC.
+    OfCalendar { limit: u64, unit: CalendarUnit, behind: i32 },
     /// The window before counts as far as a window that ends now covers it.
     Counter { limit: u64, window: u64 },
     /// Everybody has a turn, and the next one pays; rest of at most `saved` is saved up.
@@ -80,6 +84,10 @@ impl Oracle {
                     };
                 }
                 open.filter(|(from, _)| now < from + window).map_or(0, |(_, count)| count) + cost <= limit
+            }
+            Self::OfCalendar { limit, unit, behind } => {
+                let this = shown(unit, behind, now);
+                sum(&|at| shown(unit, behind, at) == this) + cost <= limit
             }
             Self::Counter { limit, window } => {
                 let this = now / window;
@@ -172,6 +180,18 @@ impl Oracle {
     }
 }
 
+/// What clocks and calendars show of the unit that an instant is in.
+pub fn shown(unit: CalendarUnit, behind: i32, nanos: u64) -> (i16, i8, i8, i8) {
+    let now = Timestamp::from_nanosecond(i128::from(nanos)).expect("before 9999");
+    let now = Offset::from_seconds(-behind).expect("less than a day").to_datetime(now);
+    match unit {
+        CalendarUnit::Hour => (now.year(), now.month(), now.day(), now.hour()),
+        CalendarUnit::Day => (now.year(), now.month(), now.day(), 0),
+        CalendarUnit::Week => (now.date().iso_week_date().year(), 0, now.date().iso_week_date().week(), 0),
+        CalendarUnit::Month => (now.year(), now.month(), 0, 0),
+    }
+}
+
 fn wide(a: u64, b: u64) -> u128 {
     u128::from(a) * u128::from(b)
 }
@@ -228,7 +248,7 @@ fn slots(rates: &[Rate], bound: Bound, cap: Option<u64>) -> Vec<Oracle> {
 /// A case, made of numbers: a reload changes one into another.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// One of the sixteen kinds of the eleven algorithms, in the order of [`case`](Self::case).
+    /// One of the seventeen kinds of the eleven algorithms, in the order of [`case`](Self::case).
     pub kind: u8,
     pub rates: Vec<Rate>,
     /// A burst, a number that may wait, or a time in some unit.
@@ -236,11 +256,13 @@ pub struct Shape {
 }
 
 /// Every kind.
-pub const ALL: Range<u8> = 0..16;
+pub const ALL: Range<u8> = 0..17;
 /// Those whose room comes with time: none that counts what is in flight.
-pub const TIMED: Range<u8> = 0..15;
+pub const TIMED: Range<u8> = 0..16;
 /// Those among them of which every instant is known to the nanosecond.
-pub const EXACT: Range<u8> = 0..14;
+pub const EXACT: Range<u8> = 0..15;
+/// That which counts what is in flight.
+pub const IN_FLIGHT: Range<u8> = 16..17;
 
 impl Shape {
     /// Whether windows begin at the multiples of their length.
@@ -253,7 +275,7 @@ impl Shape {
         match self.kind {
             0..=2 => any % 3,
             3..=4 => 3 + any % 2,
-            6..=7 => 6 + any % 2,
+            6..=7 | 14 => [6, 7, 14][usize::from(any % 3)],
             11..=12 => 11 + any % 2,
             alone => alone,
         }
@@ -267,6 +289,13 @@ impl Shape {
         let wheel = |bound| Algorithm::TimerWheel(TimerWheel::new(rates, Some(10), bound).expect("a wheel"));
         let bucket = |refill| Algorithm::TokenBucket(TokenBucket::new(rates, Some(number), refill).expect("a bucket"));
         let fixed = |align| Algorithm::FixedWindow(FixedWindow::new(rates, align).expect("windows"));
+        // A new year begins everywhere a few seconds after the test does: hour, day and month.
+        let behind = (number as i32 + 1) / 2;
+        let unit = |rate: &Rate| match rate.window().as_nanos() / MS {
+            0..200 => CalendarUnit::Hour,
+            200..500 => CalendarUnit::Day,
+            _ => CalendarUnit::Month,
+        };
         let smooth = |saved| Algorithm::SmoothBursty(SmoothBursty::new(rates, Some(saved)).expect("a limiter"));
         let log = |apart| Algorithm::SlidingLog(SlidingLog::new(rates, apart, false).expect("a log"));
         let turns = |saved| each(rates, |limit, window| Oracle::Turns { limit, window, saved });
@@ -293,6 +322,14 @@ impl Shape {
             12 => (smooth(Span::from_nanos(saved)), turns(saved)),
             13 => (log(Span::from_nanos(nanos)), stamps(nanos)),
             14 => {
+                let rate = |rate: &Rate| CalendarRate::new(rate.limit(), unit(rate)).expect("a rate");
+                let of_calendar: Vec<CalendarRate> = rates.iter().map(rate).collect();
+                let zone = Zone::fixed(-behind).expect("less than a day");
+                let window = FixedWindow::of_calendar(&of_calendar, &zone).expect("windows");
+                let oracle = |rate: &Rate| Oracle::OfCalendar { limit: rate.limit(), unit: unit(rate), behind };
+                (Algorithm::FixedWindow(window), rates.iter().map(oracle).collect())
+            }
+            15 => {
                 let warm = WarmUp::new(rates, Span::from_nanos(period), Some(3)).expect("a warm-up");
                 let oracle = |limit, window| Oracle::Warm {
                     interval: window as f64 / limit as f64,

@@ -4,7 +4,7 @@
 use sluicegate::time::Span;
 
 use super::naive::NaiveRate;
-use super::oracle::{BLUR, Oracle, Shape};
+use super::oracle::{BLUR, Oracle, Shape, shown};
 
 /// One key of a limit of one rate, whose parameters change. Counts are kept, or turned into what is nearest and never
 /// less strict; what a rule in force had let go may stay forgotten; another algorithm starts afresh.
@@ -122,7 +122,10 @@ impl Promise {
         let turn = |limit: u64, window: Span| u128::from(window.as_nanos()) * u128::from(limit);
         let (was, is) = (old.shape.rates[0], shape.rates[0]);
         let same_pace = turn(is.limit(), was.window()) == turn(was.limit(), is.window()) && !is_rewritten;
-        let is_same = old.shape.case().algorithm.name() == shape.case().algorithm.name();
+        let calendar =
+            |rate| if let Oracle::OfCalendar { unit, behind, .. } = rate { Some((unit, behind)) } else { None };
+        let is_same =
+            old.shape.case().algorithm.name() == shape.case().algorithm.name() && calendar(old.rate) == calendar(rate);
         (self.shape, self.rate) = (shape, rate);
         self.is_known = !is_same || old.is_known;
         self.past = match (old.past.clone(), fresh) {
@@ -197,7 +200,11 @@ impl Promise {
     fn window(&self, now: u64) -> (u64, u64) {
         let Past::Window { from, count } = self.past else { return (now, 0) };
         let opens = if self.shape.is_aligned() { now / self.span() * self.span() } else { now };
-        if count > 0 && now < from + self.span() { (from, count) } else { (opens, 0) }
+        let is_open = match self.rate {
+            Oracle::OfCalendar { unit, behind, .. } => shown(unit, behind, from) == shown(unit, behind, now),
+            _ => now < from + self.span(),
+        };
+        if count > 0 && is_open { (from, count) } else { (opens, 0) }
     }
 
     fn level(&self, now: u64) -> f64 {

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::calendar;
 use super::limit::{choice, rates};
 use crate::config::findings::Finding;
 use crate::config::reader::{Node, Reader};
@@ -46,7 +47,7 @@ const KINDS: [(&str, Kind, &[&str]); 11] = [
     ("token-bucket", Kind::TokenBucket, &["rate", "burst", "refill", "max_queue"]),
     ("gcra", Kind::Gcra, &["rate", "burst", "max_queue"]),
     ("leaky-bucket", Kind::LeakyBucket, &["rate", "max_waiting"]),
-    ("fixed-window", Kind::FixedWindow, &["rate", "align", "max_queue"]),
+    ("fixed-window", Kind::FixedWindow, &["rate", "align", "zone", "max_queue"]),
     ("sliding-window", Kind::SlidingWindow, &["rate", "slots", "slot_limit", "max_queue"]),
     ("sliding-counter", Kind::SlidingCounter, &["rate", "max_queue"]),
     ("sliding-log", Kind::SlidingLog, &["rate", "min_difference", "count_refused", "max_queue"]),
@@ -75,6 +76,9 @@ pub(super) fn lower<'t>(reader: &mut Reader<'t>) -> Lowered<'t> {
     let Some(kind) = kind else { return Lowered { algorithm: None, place: None } };
     if kind == Kind::Concurrency {
         return concurrency(reader);
+    }
+    if kind == Kind::FixedWindow && calendar::is_asked(reader) {
+        return calendar::lower(reader);
     }
     let Some(rate_node) = reader.required("rate", "\"100/s\"") else {
         let _ = build(reader, kind, None);
@@ -146,8 +150,11 @@ fn build<'t>(reader: &mut Reader<'t>, kind: Kind, rates: Option<(&[Rate], &Node<
             (LeakyBucket::new(rates?.0, max_waiting?).map(Algorithm::LeakyBucket), node)
         }
         Kind::FixedWindow => {
-            let align = choice(reader, "align", &[("epoch", Align::Epoch), ("first", Align::First)]);
-            (FixedWindow::new(rates?.0, align?).map(Algorithm::FixedWindow), None)
+            // A calendar has been read before.
+            let words = [("epoch", Some(Align::Epoch)), ("first", Some(Align::First)), ("calendar", None)];
+            let align = choice(reader, "align", &words);
+            calendar::refuse_zone(reader);
+            (FixedWindow::new(rates?.0, align??).map(Algorithm::FixedWindow), None)
         }
         Kind::SlidingWindow => {
             let (slots, node) = slots(reader);
@@ -260,6 +267,11 @@ mod tests {
             ("algorithm = \"leaky-bucket\"\nrate = \"9/s\"\nmax_waiting = 20000", "rates 9/s waiting 20000"),
             ("algorithm = \"fixed-window\"\nrate = \"9/s\"", "rates 9/s Epoch"),
             ("algorithm = \"fixed-window\"\nrate = \"9/s\"\nalign = \"first\"", "rates 9/s First"),
+            ("algorithm = \"fixed-window\"\nrate = \"9/d\"\nalign = \"calendar\"", "rates 9/d Zone(UTC) Day"),
+            (
+                "algorithm = \"fixed-window\"\nrate = \"9/7d\"\nalign = \"calendar\"\nzone = \"europe/berlin\"",
+                "rates 9/7d Zone(Europe/Berlin) Week",
+            ),
             ("algorithm = \"sliding-window\"\nrate = \"20/5s\"", "rates 20/5s slots Some(10) cap Some(4)"),
             (
                 "algorithm = \"sliding-window\"\nrate = \"20/5s\"\nslots = 5\nslot_limit = 9",
@@ -284,7 +296,10 @@ mod tests {
                 Algorithm::TokenBucket(bucket) => format!(" burst {:?} {:?}", bucket.burst(), bucket.refill()),
                 Algorithm::Gcra(gcra) => format!(" burst {}", gcra.burst()),
                 Algorithm::LeakyBucket(bucket) => format!(" waiting {}", bucket.max_waiting()),
-                Algorithm::FixedWindow(window) => format!(" {:?}", window.align()),
+                Algorithm::FixedWindow(window) => match window.align() {
+                    Some(align) => format!(" {align:?}"),
+                    None => format!(" {:?} {:?}", window.zone().unwrap(), window.unit_of(0).unwrap()),
+                },
                 Algorithm::SlidingWindow(window) => {
                     format!(" slots {:?} cap {:?}", window.slots_of(0), window.slot_limit_of(0))
                 }

@@ -86,7 +86,8 @@ pub(super) fn check_rates(rate_node: &Node<'_>, algorithm: &Algorithm) {
             // Of two that are the same the later one is too many.
             *other_index != index && (!is_twin || *other_index < index) && covers(*other_index, index)
         });
-        if let Some((_, stricter)) = stricter {
+        if let Some((stricter, _)) = stricter {
+            let (rate, stricter) = (algorithm.rate_text(index), algorithm.rate_text(stricter));
             let message = format!("the rate {rate} never refuses anything: {stricter} is stricter over every span");
             rate_node.warning(message, format!("remove \"{rate}\", or give it a smaller count"));
         }

@@ -9,6 +9,7 @@ use super::doubts;
 use super::exempt;
 use super::names::{Name, name};
 use super::refusal;
+use super::schedule;
 use super::sections::TIMEOUTS;
 use super::with_causes;
 use crate::admission::{KeyError, KeyExpr, OnMissingKey};
@@ -16,7 +17,7 @@ use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::LimitRule;
 use crate::config::reader::{Node, Reader};
-use crate::limiter::{Algorithm, LimitSpec, MAX_COUNT, MAX_RATES, Mode, OnFull, Penalty, Rate};
+use crate::limiter::{Algorithm, CalendarRate, LimitSpec, MAX_COUNT, MAX_RATES, Mode, OnFull, Penalty, Rate};
 use crate::time::Span;
 
 const STATUS: u16 = 429;
@@ -42,7 +43,7 @@ pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, \
      tls:fingerprint and global";
 
-const LATER: [&str; 3] = ["active", "bandwidth", "plans"];
+const LATER: [&str; 2] = ["bandwidth", "plans"];
 
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(
@@ -105,6 +106,7 @@ pub(super) fn lower(
     {
         node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
     }
+    let active = schedule::lower(&mut reader);
     reader.done(&LATER);
     let limit = (|| {
         Some(LimitRule {
@@ -128,6 +130,7 @@ pub(super) fn lower(
             exempt: exempt?,
             retry_after_jitter: retry_after_jitter?,
             refusal: refusal?,
+            active: active?,
         })
     })();
     (name, limit)
@@ -224,7 +227,10 @@ pub(super) struct Largest {
 /// All rates must hold, so the smallest decides.
 pub(super) fn largest(algorithm: &Algorithm) -> Largest {
     let cost = algorithm.largest_cost();
-    let tightest = || algorithm.rates().iter().min_by_key(|rate| rate.limit()).map(ToString::to_string);
+    let tightest = || {
+        let rates = algorithm.rates().iter().enumerate();
+        rates.min_by_key(|(_, rate)| rate.limit()).map(|(index, _)| algorithm.rate_text(index))
+    };
     let (what, raise) = match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => (format!("a burst of {cost}"), "the burst"),
         Algorithm::Concurrency(_) => (format!("a max_in_flight of {cost}"), "max_in_flight"),
@@ -247,6 +253,26 @@ pub(super) fn choice<T: Copy>(reader: &mut Reader<'_>, key: &'static str, words:
 
 /// The rates of `rate`, one or an array.
 pub(super) fn rates(node: Node<'_>) -> Option<Vec<Rate>> {
+    listed_rates(node, "\"100/s\" or [\"100/s\", \"20/100ms\"]", |node, text| match text.parse::<Rate>() {
+        Ok(rate) => Some(rate),
+        Err(error) => {
+            let help = if CalendarRate::is_per_month(text) {
+                "months are windows of a calendar: algorithm = \"fixed-window\" with align = \"calendar\"".to_owned()
+            } else {
+                with_causes(&error)
+            };
+            node.error(format!("{} is no rate", quoted(text)), help);
+            None
+        }
+    })
+}
+
+/// The rates of `rate`, one or an array, each as `read` has it.
+pub(super) fn listed_rates<T>(
+    node: Node<'_>,
+    example: &str,
+    read: impl Fn(&Node<'_>, &str) -> Option<T>,
+) -> Option<Vec<T>> {
     let place = node.place();
     let nodes = node.one_or_many();
     if nodes.is_empty() || nodes.len() > MAX_RATES {
@@ -254,14 +280,8 @@ pub(super) fn rates(node: Node<'_>) -> Option<Vec<Rate>> {
         return None;
     }
     super::each(&nodes, |node| {
-        let text = node.text("a rate in quotes", "\"100/s\" or [\"100/s\", \"20/100ms\"]")?;
-        match text.parse::<Rate>() {
-            Ok(rate) => Some(rate),
-            Err(error) => {
-                node.error(format!("{} is no rate", quoted(text)), with_causes(&error));
-                None
-            }
-        }
+        let text = node.text("a rate in quotes", example)?;
+        read(node, text)
     })
 }
 

@@ -5,6 +5,7 @@
 mod action;
 mod address;
 mod algorithm;
+mod calendar;
 mod cors;
 mod cost;
 mod count_when;
@@ -21,6 +22,7 @@ mod path;
 mod refusal;
 mod rewrite;
 mod route;
+mod schedule;
 mod sections;
 mod template;
 mod tls;

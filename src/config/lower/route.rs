@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::names::{Declared, Name, name};
+use super::schedule;
 use super::sections::{BODY_SIZES, TIMEOUTS};
 use super::{action, cors, cost, edits, header_name, is_token, path, refusal, rewrite};
 use crate::admission::{Cost, HostPattern, RoutePattern};
@@ -17,7 +18,7 @@ use crate::limiter::{MAX_LIMITS, Mode};
 /// Hosts, methods or headers of one route; each may be compared with each request.
 pub(super) const MAX_CONDITIONS: usize = 256;
 
-const LATER: [&str; 3] = ["active", "bandwidth", "plans"];
+const LATER: [&str; 2] = ["bandwidth", "plans"];
 
 /// Lowers one; its name also where the rest is wrong. `server` has the defaults.
 pub(super) fn lower(
@@ -29,6 +30,7 @@ pub(super) fn lower(
 ) -> (Option<Name>, Option<Route>) {
     let name = name(&mut reader, "api");
     let pattern = pattern(&mut reader);
+    let active = schedule::lower(&mut reader);
     let cost = cost::lower(&mut reader);
     let used = match reader.optional("limits") {
         Some(node) => used_limits(&node, limits),
@@ -62,6 +64,7 @@ pub(super) fn lower(
         Some(Route {
             name: name.as_ref()?.text.clone(),
             pattern: pattern?,
+            active: active?,
             limits: used?,
             cost: cost.cost()?.unwrap_or(Cost::ONE),
             action: action?,
@@ -212,14 +215,24 @@ fn used_limits(node: &Node<'_>, limits: &Declared<'_, LimitRule>) -> Option<Vec<
 /// What earlier routes match, to find routes that can never match.
 #[derive(Default)]
 pub(super) struct Claims {
+    /// Of those that always match, by what they match, and of those that have a schedule, by both.
     by_condition: HashMap<String, Range<usize>>,
 }
 
 impl Claims {
-    /// Notes what the route `name` matches; warns if earlier ones take all of it by the very same conditions.
+    /// Notes what the route `name` matches; warns if earlier ones take all of it by the very same conditions, always or
+    /// by the very same schedule.
     pub(super) fn claim(&mut self, name: &Name, route: &Route, findings: &Findings) {
         let conditions = conditions(&route.pattern);
-        let firsts: Vec<_> = conditions.iter().map(|condition| self.by_condition.get(condition).cloned()).collect();
+        let scheduled = |condition: &String| match &route.active {
+            Some(active) => format!("{condition} {active}"),
+            None => condition.clone(),
+        };
+        let taken = |condition: &String| {
+            let first = self.by_condition.get(condition).or_else(|| self.by_condition.get(&scheduled(condition)));
+            first.cloned()
+        };
+        let firsts: Vec<_> = conditions.iter().map(taken).collect();
         if let Some(Some(first)) = firsts.first()
             && firsts.iter().all(Option::is_some)
         {
@@ -231,8 +244,8 @@ impl Claims {
                 ),
             );
         }
-        for condition in conditions {
-            self.by_condition.entry(condition).or_insert_with(|| name.span.clone());
+        for condition in &conditions {
+            self.by_condition.entry(scheduled(condition)).or_insert_with(|| name.span.clone());
         }
     }
 }

@@ -1,11 +1,15 @@
+use std::sync::Arc;
+
+use super::calendar_window::OfCalendar;
 use super::pace::checked;
 use super::ring::Ring;
-use super::several::Meter;
+use super::several::{Meter, likeliest};
 use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
+use crate::limiter::calendar_rate::CalendarRate;
 use crate::limiter::quota::Rate;
-use crate::time::{Span, Tick};
+use crate::time::{Calendar, CalendarUnit, Span, Tick, Zone};
 
-/// Where the windows of a [`FixedWindow`] begin.
+/// Where the windows of a [`FixedWindow`] begin, if not by a calendar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Align {
     /// At the multiples of the window since tick 0, for all keys at once: a window of `1m` is a minute of the clock.
@@ -18,39 +22,79 @@ pub enum Align {
 /// The fixed window: so many in a window, and then a new one.
 ///
 /// **Promises** never more than `L` in one window, so up to `2 L` across an edge; a window ends when it was to end, it
-/// is not renewed by who comes. **Costs** two words a key, 24 bytes with its fingerprint. **Choose it** for quotas that
+/// is not renewed by who comes. Windows are of one length, or those of a [`Calendar`]. **Costs** two words a key, 24 bytes with its fingerprint. **Choose it** for quotas that
 /// people know by the calendar ("3000 an hour"), and, with `max_wait`, for the limiters that refill a semaphore every
 /// period. **Source**: Redis, `INCR` pattern "rate limiter"; done right, since there a renewed `EXPIRE` keeps a busy
 /// key shut for ever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
+    /// Of a calendar those of its units' usual lengths.
     rates: Vec<Rate>,
-    align: Align,
+    begins: Begins,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Begins {
+    Aligned(Align),
+    /// Of each rate. One for all that the limit is made into, so that it is looked up once.
+    OfCalendar(Zone, Vec<Arc<Calendar>>),
 }
 
 impl FixedWindow {
     /// Every one of `rates` (1 to [`MAX_RATES`](crate::limiter::MAX_RATES)) holds, each in its own windows of at most
     /// a hundred years.
     pub fn new(rates: &[Rate], align: Align) -> Result<Self, AlgorithmError> {
-        Ok(Self { rates: checked(rates)?, align })
+        Ok(Self { rates: checked(rates)?, begins: Begins::Aligned(align) })
     }
 
-    /// Its rates.
+    /// Every one of `rates` (1 to [`MAX_RATES`](crate::limiter::MAX_RATES)) holds, each in the windows of the calendar of
+    /// `zone`.
+    pub fn of_calendar(rates: &[CalendarRate], zone: &Zone) -> Result<Self, AlgorithmError> {
+        let calendar = |rate: &CalendarRate| Arc::new(Calendar::new(rate.unit(), zone.clone()));
+        let calendars = rates.iter().map(calendar).collect();
+        let usual: Vec<Rate> = rates.iter().map(|rate| rate.usual()).collect();
+        Ok(Self { rates: checked(&usual)?, begins: Begins::OfCalendar(zone.clone(), calendars) })
+    }
+
+    /// Its rates; those of a calendar in the usual lengths of its units.
     pub fn rates(&self) -> &[Rate] {
         &self.rates
     }
 
-    /// Where windows begin.
-    pub fn align(&self) -> Align {
-        self.align
+    /// Where windows begin; `None`: by a calendar.
+    pub fn align(&self) -> Option<Align> {
+        match self.begins {
+            Begins::Aligned(align) => Some(align),
+            Begins::OfCalendar(..) => None,
+        }
+    }
+
+    /// By whose calendar they begin, if by one.
+    pub fn zone(&self) -> Option<&Zone> {
+        match &self.begins {
+            Begins::Aligned(_) => None,
+            Begins::OfCalendar(zone, _) => Some(zone),
+        }
+    }
+
+    /// What the windows of a rate are, if by a calendar.
+    pub fn unit_of(&self, rate: usize) -> Option<CalendarUnit> {
+        match &self.begins {
+            Begins::Aligned(_) => None,
+            Begins::OfCalendar(_, calendars) => calendars.get(rate).map(|calendar| calendar.unit()),
+        }
     }
 
     pub(super) fn meters(&self) -> Vec<Window> {
-        let window = |rate: &Rate| match self.align {
-            Align::Epoch => Window::Aligned(Ring::new(rate.limit(), rate.window(), 1, 1, 0)),
-            Align::First => Window::Opened { limit: rate.limit(), window: rate.window() },
-        };
-        self.rates.iter().map(window).collect()
+        match &self.begins {
+            Begins::Aligned(align) => self.rates.iter().map(|rate| Window::aligned(*rate, *align)).collect(),
+            Begins::OfCalendar(_, calendars) => {
+                let window = |(rate, calendar): (&Rate, &Arc<Calendar>)| {
+                    Window::OfCalendar(OfCalendar::new(rate.limit(), Arc::clone(calendar)))
+                };
+                self.rates.iter().zip(calendars).map(window).collect()
+            }
+        }
     }
 }
 
@@ -61,9 +105,18 @@ pub(in crate::limiter) enum Window {
     Aligned(Ring),
     /// Two words: when it opened, and the count; no count, no window.
     Opened { limit: u64, window: Span },
+    /// Two words: when that of the count began, and the count.
+    OfCalendar(OfCalendar),
 }
 
 impl Window {
+    fn aligned(rate: Rate, align: Align) -> Self {
+        match align {
+            Align::Epoch => Self::Aligned(Ring::new(rate.limit(), rate.window(), 1, 1, 0)),
+            Align::First => Self::Opened { limit: rate.limit(), window: rate.window() },
+        }
+    }
+
     /// When the window at `now` ends and what it counts.
     fn count(&self, chunk: &[u64], now: Tick) -> (Tick, u64) {
         match self {
@@ -74,6 +127,7 @@ impl Window {
                 }
                 _ => (now, 0),
             },
+            Self::OfCalendar(window) => window.count(chunk, now),
         }
     }
 
@@ -86,7 +140,7 @@ impl Meter for Window {
     fn words(&self) -> usize {
         match self {
             Self::Aligned(ring) => ring.words(),
-            Self::Opened { .. } => 2,
+            Self::Opened { .. } | Self::OfCalendar(_) => 2,
         }
     }
 
@@ -94,6 +148,14 @@ impl Meter for Window {
         match self {
             Self::Aligned(ring) => (ring.limit, ring.window),
             Self::Opened { limit, window } => (*limit, *window),
+            Self::OfCalendar(window) => (window.limit, window.calendar.unit().usual()),
+        }
+    }
+
+    fn longest(&self) -> Span {
+        match self {
+            Self::OfCalendar(window) => window.longest(),
+            _ => self.quota().1,
         }
     }
 
@@ -124,8 +186,10 @@ impl Meter for Window {
 
     #[inline]
     fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment) {
-        if let Self::Aligned(ring) = self {
-            return ring.commit(chunk, cost);
+        match self {
+            Self::Aligned(ring) => return ring.commit(chunk, cost),
+            Self::OfCalendar(window) => return window.commit(chunk, cost, moment.now),
+            Self::Opened { .. } => {}
         }
         let (_, before) = self.count(chunk, moment.now);
         if let [opened, count, ..] = chunk {
@@ -141,8 +205,10 @@ impl Meter for Window {
 
     /// The window that it opened stays as it is while anything counts in it.
     fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
-        if let Self::Aligned(ring) = self {
-            return ring.take_out(chunk, cost, taken.at);
+        match self {
+            Self::Aligned(ring) => return ring.take_out(chunk, cost, taken.at),
+            Self::OfCalendar(_) => return OfCalendar::give_back(chunk, cost, taken),
+            Self::Opened { .. } => {}
         }
         let (_, current) = self.count(chunk, now);
         // A window that is over still says when it was: it keeps its count.
@@ -162,7 +228,7 @@ impl Meter for Window {
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
         match self {
             Self::Aligned(ring) => ring.is_empty_at(chunk, now),
-            Self::Opened { .. } => self.count(chunk, now).1 == 0,
+            Self::Opened { .. } | Self::OfCalendar(_) => self.count(chunk, now).1 == 0,
         }
     }
 
@@ -170,6 +236,7 @@ impl Meter for Window {
         match self {
             Self::Aligned(ring) => ring.slot_at(a) == ring.slot_at(b),
             Self::Opened { .. } => in_time(a, b),
+            Self::OfCalendar(window) => window.calendar.window(a) == window.calendar.window(b),
         }
     }
 
@@ -177,8 +244,20 @@ impl Meter for Window {
         match (self, old) {
             (Self::Aligned(new), Self::Aligned(old)) => new.layout_since(old),
             (Self::Opened { window, .. }, Self::Opened { window: old, .. }) if window == old => Layout::Kept,
+            (Self::OfCalendar(new), Self::OfCalendar(old)) if new.calendar == old.calendar => Layout::Kept,
             _ => Layout::Rescaled,
         }
+    }
+
+    /// Of another calendar, or of none, there is nothing to count on with: its windows are others.
+    fn source(&self, index: usize, olds: &[Self]) -> Option<usize> {
+        if let Self::OfCalendar(new) = self {
+            let same =
+                |at: &usize| matches!(olds.get(*at), Some(Self::OfCalendar(old)) if old.calendar == new.calendar);
+            return Some(index).filter(same).or_else(|| (0..olds.len()).find(same));
+        }
+        let found = likeliest(self, index, olds)?;
+        Some(found).filter(|at| !matches!(olds.get(*at), Some(Self::OfCalendar(_))))
     }
 
     fn remembering(&self, old: &Self) -> Self {
@@ -187,7 +266,7 @@ impl Meter for Window {
             (Self::Aligned(new), Self::Opened { limit, .. }) => {
                 Self::Aligned(Ring::new(new.limit, new.window, 1, 1, *limit))
             }
-            (Self::Opened { .. }, _) => self.clone(),
+            _ => self.clone(),
         }
     }
 
@@ -199,10 +278,17 @@ impl Meter for Window {
                 new.advance(to, latest);
                 new.commit(to, old.count(from, latest).1);
             }
+            (Self::OfCalendar(_), _) => {
+                for (to, from) in to.iter_mut().zip(from) {
+                    *to = *from;
+                }
+            }
+            // Never so: it is no source.
+            (_, Self::OfCalendar(_)) => {}
             (Self::Opened { .. }, _) => {
                 let opened = match old {
                     Self::Aligned(ring) => ring.newest_from(from).as_nanos(),
-                    Self::Opened { .. } => from.first().copied().unwrap_or(0),
+                    _ => from.first().copied().unwrap_or(0),
                 };
                 if let [began, count, ..] = to {
                     (*began, *count) = (opened, old.count(from, latest).1);

@@ -13,6 +13,7 @@
 //! - what is [given back](Rule::give_back) is at most what was taken, and leaves the bound that the algorithm promises
 //!   kept, counted with what requests have cost in the end.
 
+mod calendar_window;
 mod concurrency;
 mod divisor;
 mod error;
@@ -51,6 +52,7 @@ pub use warm_up::{MAX_COLD_FACTOR, WarmUp};
 pub(super) use rule::Rule;
 pub(super) use several::Answer;
 
+use super::calendar_rate::CalendarRate;
 use super::limit::MAX_DEFAULT_QUEUE;
 use super::quota::Rate;
 use crate::time::{Span, Tick};
@@ -202,6 +204,14 @@ impl Algorithm {
             Self::WarmUp(warm) => warm.rates(),
             Self::Concurrency(_) => &[],
         }
+    }
+
+    /// One of them as it is written: of a month its unit, which has no length.
+    pub fn rate_text(&self, rate: usize) -> String {
+        let unit = if let Self::FixedWindow(window) = self { window.unit_of(rate) } else { None };
+        let rate = self.rates().get(rate);
+        let of_calendar = rate.zip(unit).and_then(|(rate, unit)| CalendarRate::new(rate.limit(), unit).ok());
+        of_calendar.map(|rate| rate.to_string()).or_else(|| rate.map(ToString::to_string)).unwrap_or_default()
     }
 
     /// The largest cost that it ever admits: a request that costs more is refused without a time to come back.

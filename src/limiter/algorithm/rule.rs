@@ -101,6 +101,11 @@ impl Rule {
         with_rates!(self, rates => rates.quota(rate))
     }
 
+    /// No window of one rate is longer.
+    pub(in crate::limiter) fn longest(&self, rate: usize) -> Span {
+        with_rates!(self, rates => rates.longest(rate))
+    }
+
     pub(in crate::limiter) fn rates(&self) -> usize {
         with_rates!(self, rates => rates.rates())
     }

@@ -15,6 +15,11 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// The quota and window that the rate headers show.
     fn quota(&self) -> (u64, Span);
 
+    /// No window is longer.
+    fn longest(&self) -> Span {
+        self.quota().1
+    }
+
     /// The largest cost that is ever admitted.
     fn largest(&self) -> u64;
 
@@ -72,15 +77,7 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
 
     /// Which of the `olds` this rate, the `index`-th, takes over from.
     fn source(&self, index: usize, olds: &[Self]) -> Option<usize> {
-        let (limit, window) = self.quota();
-        let find = |same: &dyn Fn((u64, Span)) -> bool| {
-            let at = |at: &usize| olds.get(*at).is_some_and(|old| same(old.quota()));
-            Some(index).filter(at).or_else(|| (0..olds.len()).find(at))
-        };
-        find(&|old| old == (limit, window))
-            .or_else(|| find(&|(_, old)| old == window))
-            .or_else(|| (index < olds.len()).then_some(index))
-            .or_else(|| (0..olds.len()).max_by_key(|at| olds.get(*at).map(|old| old.quota().1)))
+        likeliest(self, index, olds)
     }
 
     /// This rate with room for what `old` may have written.
@@ -109,6 +106,19 @@ pub(super) fn take_by_steps<M: Meter>(rate: &M, chunk: &mut [u64], cost: u64, mo
         rate.commit(chunk, cost, moment);
     }
     Answer { room, standing: rate.standing(chunk, moment.now) }
+}
+
+/// [`Meter::source`]: the same rate, else one of the same window, else the one in its place, else the longest.
+pub(super) fn likeliest<M: Meter>(rate: &M, index: usize, olds: &[M]) -> Option<usize> {
+    let (limit, window) = rate.quota();
+    let find = |same: &dyn Fn((u64, Span)) -> bool| {
+        let at = |at: &usize| olds.get(*at).is_some_and(|old| same(old.quota()));
+        Some(index).filter(at).or_else(|| (0..olds.len()).find(at))
+    };
+    find(&|old| old == (limit, window))
+        .or_else(|| find(&|(_, old)| old == window))
+        .or_else(|| (index < olds.len()).then_some(index))
+        .or_else(|| (0..olds.len()).max_by_key(|at| olds.get(*at).map(|old| old.quota().1)))
 }
 
 /// What became of a cost that was to be taken at once.
@@ -146,6 +156,10 @@ impl<M: Meter> Several<M> {
 
     pub(super) fn quota(&self, rate: usize) -> (u64, Span) {
         self.0.get(rate).map_or((0, Span::ZERO), Meter::quota)
+    }
+
+    pub(super) fn longest(&self, rate: usize) -> Span {
+        self.0.get(rate).map_or(Span::ZERO, Meter::longest)
     }
 
     pub(super) fn fresh(&self, rate: usize) -> u64 {
@@ -278,6 +292,9 @@ impl<M: Meter> Several<M> {
     }
 
     pub(super) fn layout_since(&self, old: &Self) -> Layout {
+        if self.0.iter().enumerate().all(|(index, rate)| old.source_of(rate, index).is_none()) {
+            return Layout::Reset;
+        }
         if self.0.len() != old.0.len() {
             return Layout::Rescaled;
         }

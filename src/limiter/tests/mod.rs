@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod alone;
+mod calendar;
 mod concurrency;
 mod corrections;
 mod goldens;

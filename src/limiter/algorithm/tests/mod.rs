@@ -151,6 +151,12 @@ proptest! {
     }
 }
 
+/// In UTC.
+fn of_calendar(rate: &str) -> Algorithm {
+    let rates = [rate.parse().unwrap()];
+    Algorithm::FixedWindow(FixedWindow::of_calendar(&rates, &crate::time::Zone::utc()).unwrap())
+}
+
 #[test]
 fn a_window_does_not_open_before_the_one_before_it_is_over() {
     let window = FixedWindow::new(&["1/s".parse().unwrap()], Align::First).unwrap();
@@ -216,6 +222,9 @@ fn a_key_is_idle_from_the_instant_at_which_nothing_counts_any_more() {
         (Algorithm::LeakyBucket(LeakyBucket::new(&rates, None).unwrap()), 250),
         (Algorithm::FixedWindow(FixedWindow::new(&rates, Align::Epoch).unwrap()), 1_000),
         (Algorithm::FixedWindow(FixedWindow::new(&rates, Align::First).unwrap()), 1_000),
+        // At 10,000 s it is 02:46:40 of the clock.
+        (of_calendar("4/h"), 800_000),
+        (of_calendar("4/d"), 76_400_000),
         (Algorithm::SlidingWindow(SlidingWindow::new(&rates, None, None).unwrap()), 1_000),
         (Algorithm::SlidingCounter(SlidingCounter::new(&rates).unwrap()), 2_000),
         (Algorithm::SlidingLog(apart(0)), 1_000),
@@ -270,6 +279,8 @@ fn a_moment_is_a_slot_or_what_a_timer_may_be_late() {
         (wheel(&rates), 0, second, false),
         (fixed(Align::Epoch), second, second + 999_999, true),
         (fixed(Align::Epoch), second, 2 * second, false),
+        (of_calendar("4/h"), second, 3_599 * second, true),
+        (of_calendar("4/h"), second, 3_600 * second, false),
         (fixed(Align::First), second, second + slack, true),
         (fixed(Align::First), second, second + slack + 1, false),
         (fixed(Align::First), second, second - 1, false),
@@ -292,6 +303,7 @@ fn the_largest_cost_fits_a_new_key_and_one_more_never_does() {
         Algorithm::Gcra(Gcra::new(&rates, Some(3)).unwrap()),
         Algorithm::LeakyBucket(LeakyBucket::new(&rates, None).unwrap()),
         Algorithm::FixedWindow(FixedWindow::new(&rates, Align::First).unwrap()),
+        of_calendar("40/month"),
         Algorithm::SlidingWindow(SlidingWindow::new(&rates, None, None).unwrap()),
         Algorithm::SlidingCounter(SlidingCounter::new(&rates).unwrap()),
         Algorithm::SlidingLog(SlidingLog::new(&rates, Span::ZERO, false).unwrap()),

@@ -1,7 +1,11 @@
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use proptest::prelude::*;
 
 use super::super::*;
+use crate::limiter::CalendarRate;
 use crate::limiter::MAX_COUNT;
+use crate::time::{CalendarUnit, Zone};
 
 /// What was admitted: when, and at what cost.
 pub(super) type Log = Vec<(u64, u64)>;
@@ -37,6 +41,12 @@ pub(super) enum Oracle {
     Opened {
         limit: u64,
         window: u64,
+    },
+    /// Windows are what clocks and calendars on the wall show.
+    OfCalendar {
+        limit: u64,
+        unit: CalendarUnit,
+        zone: &'static str,
     },
     Slots {
         limit: u64,
@@ -132,10 +142,28 @@ impl Case {
         let exact = |oracle: &Oracle| {
             matches!(
                 oracle,
-                Oracle::Aligned { .. } | Oracle::Slots { .. } | Oracle::Counter { .. } | Oracle::Stamps { .. }
+                Oracle::Aligned { .. }
+                    | Oracle::OfCalendar { .. }
+                    | Oracle::Slots { .. }
+                    | Oracle::Counter { .. }
+                    | Oracle::Stamps { .. }
             )
         };
         self.oracles.iter().all(exact)
+    }
+
+    /// Whether a rate of this one, which takes the place of `old`, goes on with what was counted there.
+    pub(super) fn carries(&self, old: &Self) -> bool {
+        let calendars = |case: &Self| {
+            let calendar = |oracle: &Oracle| match *oracle {
+                Oracle::OfCalendar { unit, zone, .. } => Some((unit, zone)),
+                _ => None,
+            };
+            case.oracles.iter().filter_map(calendar).collect::<Vec<_>>()
+        };
+        let (is, was) = (calendars(self), calendars(old));
+        let same_kind = self.algorithm.name() == old.algorithm.name() && is.is_empty() == was.is_empty();
+        same_kind && (is.is_empty() || is.iter().any(|calendar| was.contains(calendar)))
     }
 
     /// A forgotten key comes back poorer.
@@ -150,6 +178,7 @@ impl Oracle {
             Self::Curve { burst, .. } | Self::Periods { burst, .. } => Some(burst),
             Self::Aligned { limit, .. }
             | Self::Opened { limit, .. }
+            | Self::OfCalendar { limit, .. }
             | Self::Counter { limit, .. }
             | Self::Stamps { limit, .. } => Some(limit),
             Self::Slots { cap, .. } => Some(cap),
@@ -206,6 +235,10 @@ impl Oracle {
                 let count = opened.filter(|(from, _)| now < from + window).map_or(0, |(_, count)| count);
                 count + cost <= limit
             }
+            Self::OfCalendar { limit, unit, zone } => {
+                let shown = shown(unit, zone, now);
+                sum(&|at| self::shown(unit, zone, at) == shown) + cost <= limit
+            }
             Self::Slots { limit, slot, slots, cap } => {
                 let this = now / slot;
                 sum(&|at| at / slot + slots > this) + cost <= limit && sum(&|at| at / slot == this) + cost <= cap
@@ -238,6 +271,21 @@ impl Oracle {
                 apart && sum(&|at| at + window > now) + cost <= limit
             }
         }
+    }
+}
+
+/// What clocks and calendars show of a unit that an instant is in. An hour that comes twice has two offsets from UTC.
+fn shown(unit: CalendarUnit, zone: &str, nanos: u64) -> (i32, i8, i8, i32) {
+    let now = Timestamp::from_nanosecond(i128::from(nanos)).unwrap().to_zoned(TimeZone::get(zone).unwrap());
+    let (year, month, day) = (i32::from(now.year()), now.month(), now.day());
+    match unit {
+        CalendarUnit::Hour => (year, month, day, i32::from(now.hour()) * 1_000_000 + now.offset().seconds()),
+        CalendarUnit::Day => (year, month, day, 0),
+        CalendarUnit::Week => {
+            let week = now.date().iso_week_date();
+            (i32::from(week.year()), 0, week.week(), 0)
+        }
+        CalendarUnit::Month => (year, month, 0, 0),
     }
 }
 
@@ -276,6 +324,24 @@ fn fixed(rates: &[Rate], align: Align) -> Case {
         Align::First => Oracle::Opened { limit, window },
     });
     Case { algorithm: Algorithm::FixedWindow(FixedWindow::new(rates, align).unwrap()), oracles, scale: 1 }
+}
+
+/// In minutes, so that hours, days and weeks pass.
+fn of_calendar(rates: &[Rate], zone: &'static str) -> Case {
+    let unit = |rate: &Rate| match rate.window().as_nanos() {
+        0..10 => CalendarUnit::Hour,
+        10..100 => CalendarUnit::Day,
+        100..1_000 => CalendarUnit::Week,
+        _ => CalendarUnit::Month,
+    };
+    let oracle = |rate: &Rate| Oracle::OfCalendar { limit: rate.limit(), unit: unit(rate), zone };
+    let of_calendar: Vec<_> = rates.iter().map(|rate| CalendarRate::new(rate.limit(), unit(rate)).unwrap()).collect();
+    let window = FixedWindow::of_calendar(&of_calendar, &Zone::named(zone).unwrap()).unwrap();
+    Case {
+        algorithm: Algorithm::FixedWindow(window),
+        oracles: rates.iter().map(oracle).collect(),
+        scale: 60_000_000_000,
+    }
 }
 
 fn counter(rates: &[Rate]) -> Case {
@@ -317,7 +383,9 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
     let align = prop_oneof![Just(Align::Epoch), Just(Align::First)];
     let some = || prop::option::of(1u64..20);
     let span = prop_oneof![Just(0u64), 0u64..500];
-    (rates(), some(), refill, align, span, 0..8).prop_map(|(rates, some, refill, align, span, which)| match which {
+    let zones = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"];
+    (rates(), some(), refill, align, span, 0..10).prop_map(move |(rates, some, refill, align, span, which)| match which
+    {
         0 => bucket(&rates, some, refill),
         1 => gcra(&rates, some),
         2 => fixed(&rates, align),
@@ -325,6 +393,7 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
         4 => smooth(&rates, span),
         5 => leaky(&rates),
         6 => log(&rates, span),
+        7 | 8 => of_calendar(&rates, zones[span as usize % zones.len()]),
         _ => window(&slotted(&rates), some),
     })
 }
@@ -355,7 +424,7 @@ pub(super) fn extreme() -> impl Strategy<Value = Algorithm> {
     let limit = prop_oneof![Just(1), Just(MAX_COUNT), Just(999_999_999_989), 1..MAX_COUNT];
     let window = prop_oneof![Just(1), Just(36_500 * 86_400_000_000_000), 1u64..36_500 * 86_400_000_000_000];
     let rate = (limit, window).prop_map(|(limit, window)| Rate::new(limit, Span::from_nanos(window)).unwrap());
-    (prop::collection::vec(rate, 1..3), any_number(), 0..11).prop_map(|(rates, number, which)| {
+    (prop::collection::vec(rate, 1..3), any_number(), 0..12).prop_map(|(rates, number, which)| {
         let bucket = |refill| {
             let bucket = TokenBucket::new(&rates, Some(number), refill);
             bucket.or_else(|_| TokenBucket::new(&rates, None, refill)).unwrap()
@@ -379,6 +448,12 @@ pub(super) fn extreme() -> impl Strategy<Value = Algorithm> {
             9 => {
                 let warm_up = Span::from_nanos(number.clamp(1_000_000, 3_600_000_000_000));
                 Algorithm::WarmUp(WarmUp::new(&rates, warm_up, Some((number % 99) as u32 + 2)).unwrap())
+            }
+            10 => {
+                let rate = |rate: &Rate| CalendarRate::new(rate.limit(), CalendarUnit::Month).unwrap();
+                let rates: Vec<_> = rates.iter().map(rate).collect();
+                let zone = Zone::fixed((number % 86_400) as i32).unwrap();
+                Algorithm::FixedWindow(FixedWindow::of_calendar(&rates, &zone).unwrap())
             }
             _ => match SlidingWindow::new(&rates, None, Some(number.max(1))) {
                 Ok(window) => Algorithm::SlidingWindow(window),

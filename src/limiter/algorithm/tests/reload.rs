@@ -28,13 +28,13 @@ proptest! {
         }
         let latest = Tick::from_nanos(now);
         let layout = new_rule.layout_since(&old_rule);
-        prop_assert_eq!(layout == Layout::Reset, old.algorithm.name() != new.algorithm.name());
+        prop_assert_eq!(layout == Layout::Reset, !new.carries(&old));
         let mut state = match layout {
             Layout::Kept => from.clone(),
             _ => vec![0; new_rule.words()],
         };
         prop_assert_eq!(state.len(), new_rule.words());
-        if layout != Layout::Kept && !old_rule.is_idle(&from, latest) {
+        if layout != Layout::Kept && layout != Layout::Reset && !old_rule.is_idle(&from, latest) {
             new_rule.take_over(&old_rule, &from, &mut state, latest);
         }
         new_rule.advance(&mut state, latest);
@@ -78,9 +78,13 @@ fn remains_of_each(old: &Algorithm, taken: &[(u64, u64)], new: &Algorithm, at: u
     }
     let rule = Rule::new(new, None, Some(&old_rule));
     let mut state = from.clone();
-    if rule.layout_since(&old_rule) != Layout::Kept {
-        state = vec![0; rule.words()];
-        rule.take_over(&old_rule, &from, &mut state, tick(at));
+    match rule.layout_since(&old_rule) {
+        Layout::Kept => {}
+        Layout::Reset => state = vec![0; rule.words()],
+        _ => {
+            state = vec![0; rule.words()];
+            rule.take_over(&old_rule, &from, &mut state, tick(at));
+        }
     }
     rule.advance(&mut state, tick(at));
     (0..rule.rates()).map(|rate| rule.standing(&state, rate, tick(at)).remaining).collect()
@@ -136,6 +140,39 @@ fn counts_of_a_window_stay_in_one() {
     let window = |text, cap| Algorithm::SlidingWindow(SlidingWindow::new(&rate(text), None, cap).unwrap());
     assert_eq!(remains(&window("10/s", Some(9)), &[(100, 6), (150, 3)], &window("10/s", Some(9)), 199), 0);
     assert_eq!(remains(&window("10/s", Some(9)), &[(100, 6), (150, 3)], &window("20/2s", Some(20)), 199), 11);
+}
+
+#[test]
+fn counts_of_a_calendar_go_on_in_the_same_windows_and_nowhere_else() {
+    use crate::limiter::CalendarRate;
+    use crate::time::Zone;
+    let calendar = |rates: &[&str], zone: &str| {
+        let rates: Vec<CalendarRate> = rates.iter().map(|text| text.parse().unwrap()).collect();
+        Algorithm::FixedWindow(FixedWindow::of_calendar(&rates, &Zone::named(zone).unwrap()).unwrap())
+    };
+    let plain = |align| Algorithm::FixedWindow(FixedWindow::new(&rate("10/d"), align).unwrap());
+    let berlin = "Europe/Berlin";
+    let (kept, rescaled, reset) = (Layout::Kept, Layout::Rescaled, Layout::Reset);
+    for (old, new, layout, remaining) in [
+        (calendar(&["10/d"], berlin), calendar(&["10/d"], berlin), kept, vec![3]),
+        (calendar(&["10/d"], berlin), calendar(&["12/d"], berlin), kept, vec![5]),
+        (calendar(&["10/d"], berlin), calendar(&["5/d"], berlin), kept, vec![0]),
+        (calendar(&["10/d"], berlin), calendar(&["10/d"], "UTC"), reset, vec![10]),
+        (calendar(&["10/d"], berlin), calendar(&["10/month"], berlin), reset, vec![10]),
+        (calendar(&["10/d"], "UTC"), plain(Align::Epoch), reset, vec![10]),
+        (plain(Align::Epoch), calendar(&["10/d"], "UTC"), reset, vec![10]),
+        (plain(Align::First), calendar(&["10/d"], "UTC"), reset, vec![10]),
+        (calendar(&["10/d", "30/7d"], berlin), calendar(&["30/7d", "10/d"], berlin), rescaled, vec![23, 3]),
+        (calendar(&["10/d"], berlin), calendar(&["30/month", "10/d"], berlin), rescaled, vec![30, 3]),
+        (calendar(&["10/d", "30/7d"], berlin), calendar(&["10/d", "30/month"], berlin), rescaled, vec![3, 30]),
+        (calendar(&["10/d", "30/7d"], berlin), calendar(&["20/7d"], berlin), rescaled, vec![13]),
+        (calendar(&["10/d", "30/7d"], berlin), calendar(&["20/month"], berlin), reset, vec![20]),
+    ] {
+        let old_rule = Rule::new(&old, None, None);
+        let new_rule = Rule::new(&new, None, Some(&old_rule));
+        assert_eq!(new_rule.layout_since(&old_rule), layout, "{old:?} {new:?}");
+        assert_eq!(remains_of_each(&old, &[(1_200, 7)], &new, 1_900), remaining, "{old:?} {new:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,169 @@
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::ToSpan;
+use jiff::civil::Date;
+
+use super::stretch::Stretch;
+use super::zone::Zone;
+use super::{Span, Tick};
+
+/// What a window of a calendar is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CalendarUnit {
+    /// An hour of the clock, 60 minutes. One that comes twice, when clocks go back, is two.
+    Hour,
+    /// From midnight to midnight: 23 or 25 hours when clocks are changed.
+    Day,
+    /// From Monday on (ISO 8601).
+    Week,
+    /// From the first on.
+    Month,
+}
+
+/// A window of a [`Calendar`], the first instant in it and the first after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalendarWindow {
+    /// Its first instant.
+    pub from: Tick,
+    /// The first instant after it.
+    pub until: Tick,
+}
+
+/// The hours, days, weeks or months of one time zone. Two are equal if they cut time at the same places.
+///
+/// The last two windows that somebody asked for are remembered for all threads, each in one word: the one of now, and one
+/// that was looked ahead to, or that a worker is still in. Whatever was remembered, the answer is the same.
+pub struct Calendar {
+    unit: CalendarUnit,
+    zone: Zone,
+    known: [AtomicU64; 2],
+}
+
+impl CalendarUnit {
+    /// How long one usually is; a month is 30 days.
+    pub const fn usual(self) -> Span {
+        Span::from_secs(match self {
+            Self::Hour => 3_600,
+            Self::Day => 86_400,
+            Self::Week => 7 * 86_400,
+            Self::Month => 30 * 86_400,
+        })
+    }
+}
+
+impl Calendar {
+    /// The calendar of a zone, cut into units.
+    pub fn new(unit: CalendarUnit, zone: Zone) -> Self {
+        Self { unit, zone, known: [AtomicU64::new(0), AtomicU64::new(0)] }
+    }
+
+    /// What its windows are.
+    pub fn unit(&self) -> CalendarUnit {
+        self.unit
+    }
+
+    /// Whose clocks it goes by.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// The window of an instant.
+    #[inline]
+    pub fn window(&self, now: Tick) -> CalendarWindow {
+        let second = Stretch::second(now);
+        for known in &self.known {
+            let known = Stretch::from_bits(known.load(Ordering::Relaxed));
+            if known.contains(second) {
+                return CalendarWindow { from: known.from(), until: known.until() };
+            }
+        }
+        self.look_up(second)
+    }
+
+    /// A newer window takes the place of the older one; any other that of the newer, which was looked ahead to.
+    #[cold]
+    fn look_up(&self, second: u64) -> CalendarWindow {
+        let found = self.find(second);
+        let [a, b] = self.known.each_ref().map(|known| known.load(Ordering::Relaxed));
+        let [first, second] = &self.known;
+        let (older, newer) = if a <= b { (first, second) } else { (second, first) };
+        let place = if found.bits() > a.max(b) { older } else { newer };
+        place.store(found.bits(), Ordering::Relaxed);
+        CalendarWindow { from: found.from(), until: found.until() }
+    }
+
+    fn find(&self, second: u64) -> Stretch {
+        // A tick ends in 2554.
+        let now = i64::try_from(second).unwrap_or(i64::MAX);
+        let (from, until) = match self.unit {
+            CalendarUnit::Hour => self.hour(now),
+            _ => self.days(now),
+        };
+        // Wherever the rules of a zone put its days, this one is in its window.
+        Stretch::new(from.min(now), until.max(now.saturating_add(1)), false, second)
+    }
+
+    /// Hours begin anew wherever clocks are changed by no whole hour.
+    fn hour(&self, now: i64) -> (i64, i64) {
+        let local = self.zone.local(now);
+        let into = i64::from(local.minute()) * 60 + i64::from(local.second());
+        let begun = now - into;
+        (begun.max(self.zone.changed_before(now)), (begun + 3_600).min(self.zone.changes_after(now)))
+    }
+
+    /// Where clocks go back over midnight it is the date before once more: a date begins when it is shown first.
+    fn days(&self, now: i64) -> (i64, i64) {
+        let mut first = self.first_date(self.zone.local(now).date());
+        let mut next = self.after(first);
+        if self.zone.begins(next) <= now {
+            (first, next) = (next, self.after(next));
+        }
+        (self.zone.begins(first), self.zone.begins(next))
+    }
+
+    /// The first date of the unit that a date is in.
+    fn first_date(&self, date: Date) -> Date {
+        match self.unit {
+            CalendarUnit::Hour | CalendarUnit::Day => date,
+            CalendarUnit::Week => {
+                date.checked_sub(i64::from(date.weekday().to_monday_zero_offset()).days()).unwrap_or(date)
+            }
+            CalendarUnit::Month => date.first_of_month(),
+        }
+    }
+
+    /// The first date of the next unit.
+    fn after(&self, first: Date) -> Date {
+        let next = match self.unit {
+            CalendarUnit::Hour | CalendarUnit::Day => first.checked_add(1.day()),
+            CalendarUnit::Week => first.checked_add(7.days()),
+            CalendarUnit::Month => first.checked_add(1.month()),
+        };
+        next.unwrap_or(first)
+    }
+}
+
+impl Clone for Calendar {
+    /// The copy remembers for itself.
+    fn clone(&self) -> Self {
+        Self::new(self.unit, self.zone.clone())
+    }
+}
+
+impl PartialEq for Calendar {
+    fn eq(&self, other: &Self) -> bool {
+        self.unit == other.unit && self.zone == other.zone
+    }
+}
+
+impl Eq for Calendar {}
+
+impl fmt::Debug for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Calendar({:?}, {})", self.unit, self.zone)
+    }
+}
+
+#[cfg(test)]
+mod tests;
