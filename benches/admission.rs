@@ -1,14 +1,16 @@
-//! What admission costs per request: plain, limited by 10,000 keys, among 1,000 routes; and the spelling of paths.
+//! What admission costs per request: plain, limited by 10,000 keys, by a million with plans and without, among 1,000
+//! routes; and the spelling of paths.
 //!
 //! `cargo bench --bench admission`
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use sluicegate::admission::{
     AddressHeader, Admission, ClientRules, Cost, HostPattern, KeyExpr, LimitUse, OnMissingKey, PathPattern,
-    PlainRequest, RoutePattern, RouteRules, Rules,
+    PlainRequest, PlanKeys, PlanTerms, RoutePattern, RoutePlans, RouteRules, Rules,
 };
 use sluicegate::limiter::{
     Algorithm, Bound, Counting, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Report, TimerWheel,
@@ -57,6 +59,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         timeout: Some(Span::from_secs(60)),
         count_preflight: true,
         takes_preflights: false,
+        plans: None,
     }
 }
 
@@ -117,6 +120,37 @@ fn admission(c: &mut Criterion) {
     admits(c, "admit/1000 routes, wildcard host", &many, &[request("/x").host("a.b.w99.example.com")]);
 }
 
+/// A million keys that a limit knows, each with a plan or without plans: of the keys every tenth is asked for, each
+/// elsewhere in memory than the one before.
+fn plans(c: &mut Criterion) {
+    const KEYS: usize = 1_000_000;
+    const ASKED: usize = 100_000;
+    let name = |at: usize| format!("key-{at:08}");
+    let by_key = |at: usize| request("/api/v1/users").with("x-api-key", name(at));
+    let without = route(&[], prefix("/"), Some("header:x-api-key"));
+    let own = |name: &str| {
+        let RouteRules { policy, limits, timeout, .. } = route(&[], prefix("/"), Some("header:x-api-key"));
+        PlanTerms { name: name.into(), policy, limits, timeout }
+    };
+    let key = KeyExpr::parse(&["header:x-api-key"]).expect("a key");
+    let mut keys = PlanKeys::with_room(KEYS, key.clone(), KeyHasher::random());
+    for at in 0..KEYS {
+        let print = key.fingerprint_of_value(&name(at), 64, keys.hasher()).expect("a value");
+        keys.insert(print, (at % 3) as u16).expect("each once");
+    }
+    let plans = RoutePlans { keys: Arc::new(keys), default: 0, terms: vec![own("free"), own("pro"), own("team")] };
+    let with = RouteRules { plans: Some(Box::new(plans)), ..without.clone() };
+    let asked: Vec<_> = (0..ASKED).map(|at| by_key(at * (KEYS / ASKED))).collect();
+    for (what, route) in [("admit/limit by header, 1M keys", without), ("admit/the same with plans, 1M keys", with)] {
+        let rules = rules(vec![route]);
+        let mut report = Report::default();
+        for at in 0..KEYS {
+            drop(black_box(rules.admit(&by_key(at), PEER, Tick::ZERO, &mut report)));
+        }
+        admits(c, what, &rules, &asked);
+    }
+}
+
 /// By way of a whole admission, since the spelling is no business of other rooms: subtract the plain route.
 fn spelling(c: &mut Criterion) {
     let plain = rules(vec![route(&[], prefix("/"), None)]);
@@ -130,5 +164,5 @@ fn spelling(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, admission, spelling);
+criterion_group!(benches, admission, plans, spelling);
 criterion_main!(benches);

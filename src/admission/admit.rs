@@ -1,4 +1,5 @@
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::task::Waker;
 
 use super::client::{ClientIp, ClientRules, Clients, Identity};
@@ -8,10 +9,13 @@ use super::identity::{KeyFacts, describe_in_place, fingerprint_in_place};
 use super::key::{KeyPart, OnMissingKey};
 use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
-use super::route::{RouteRules, RouteTable};
+use super::plans::{PlanPlace, PlanTerms};
+use super::route::{LimitUse, RouteRules, RouteTable, timeout_at};
 use super::spelling::Missing;
 use super::view::{RequestView, is_preflight};
-use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Permit, Refusal, Report, Ticket, Verdict};
+use crate::limiter::{
+    Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Permit, Policy, Refusal, Report, Ticket, Verdict,
+};
 use crate::time::{Span, Tick};
 
 /// What admission says to a request.
@@ -45,6 +49,8 @@ pub struct Arrival {
     pub key: Option<Fingerprint>,
     /// The limits for which the request named a cost that is no number, and which count it as 1.
     pub invalid_costs: Places,
+    /// The plan that it is of, if its route has plans.
+    pub plan: Option<PlanPlace>,
 }
 
 /// Limits of a route, by their places in it.
@@ -179,14 +185,16 @@ impl Rules {
     ) -> Admission {
         let mut arrival = Arrival::new(identity, Some(index));
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
+        let terms = Terms::of(route, &sources);
         let mut asks = [Ask::default(); MAX_LIMITS];
         let mut invalid_costs = Places::default();
-        let asked = self.ask(route, &sources, now, &mut asks, &mut invalid_costs);
-        let timeout = route.timeout_at(now);
+        let asked = self.ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
+        let timeout = timeout_at(terms.limits, terms.timeout, now);
         arrival.invalid_costs = invalid_costs;
+        arrival.plan = terms.plan;
         let verdict = match asked {
             Ok([]) => Verdict::Admitted(Permit::default()),
-            Ok(asks) => route.policy.check(asks, timeout.unwrap_or(Span::MAX), now, report),
+            Ok(asks) => terms.policy.check(asks, timeout.unwrap_or(Span::MAX), now, report),
             Err(LacksKey { limit }) => {
                 arrival.key = Some(fingerprint_in_place(&arrival.client, &self.hasher));
                 arrival.path = path.into_changed();
@@ -240,15 +248,16 @@ impl Rules {
     fn ask<'a, V: RequestView + ?Sized>(
         &self,
         route: &RouteRules,
+        limits: &[LimitUse],
         sources: &KeyFacts<'_, V>,
         now: Tick,
         asks: &'a mut [Ask; MAX_LIMITS],
         invalid_costs: &mut Places,
     ) -> Result<&'a [Ask], LacksKey> {
-        if route.limits.is_empty() || !route.count_preflight && is_preflight(sources.view) {
+        if limits.is_empty() || !route.count_preflight && is_preflight(sources.view) {
             return Ok(&[]);
         }
-        for (limit, (ask, rule)) in asks.iter_mut().zip(&route.limits).enumerate() {
+        for (limit, (ask, rule)) in asks.iter_mut().zip(limits).enumerate() {
             let exempt = rule.exempt.as_deref();
             if !rule.is_active(now) || exempt.is_some_and(|exempt| exempt.has_client(sources.client)) {
                 continue;
@@ -271,7 +280,28 @@ impl Rules {
                 }
             }
         }
-        Ok(asks.get(..route.limits.len()).unwrap_or(asks))
+        Ok(asks.get(..limits.len()).unwrap_or(asks))
+    }
+}
+
+/// What holds for one request.
+struct Terms<'r> {
+    policy: &'r Arc<Policy>,
+    limits: &'r [LimitUse],
+    timeout: Option<Span>,
+    plan: Option<PlanPlace>,
+}
+
+impl<'r> Terms<'r> {
+    #[inline]
+    fn of<V: RequestView + ?Sized>(route: &'r RouteRules, sources: &KeyFacts<'_, V>) -> Self {
+        if let Some(plans) = route.plans.as_deref() {
+            let plan = plans.plan_of(sources);
+            if let Some(PlanTerms { policy, limits, timeout, .. }) = plan.and_then(|plan| plans.terms_of(plan)) {
+                return Self { policy, limits, timeout: *timeout, plan };
+            }
+        }
+        Self { policy: &route.policy, limits: &route.limits, timeout: route.timeout, plan: None }
     }
 }
 
@@ -284,7 +314,7 @@ impl Arrival {
     #[inline]
     fn new(identity: Identity, route: Option<usize>) -> Self {
         let Identity { client, trusted_peer } = identity;
-        Self { client, trusted_peer, route, path: None, key: None, invalid_costs: Places::default() }
+        Self { client, trusted_peer, route, path: None, key: None, invalid_costs: Places::default(), plan: None }
     }
 }
 
@@ -383,13 +413,11 @@ fn read_target<'v, V: RequestView + ?Sized>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::admission::{
-        AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, LimitUse, PathPattern, PlainRequest, RoutePattern,
+        AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, PathPattern, PlainRequest, RoutePattern,
     };
-    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
+    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, TimerWheel, Why};
     use crate::time::{Schedule, ScheduleRules, Zone};
 
     const PEER: &str = "192.0.2.1";
@@ -440,6 +468,7 @@ mod tests {
             timeout: None,
             count_preflight: true,
             takes_preflights: false,
+            plans: None,
         }
     }
 
@@ -839,8 +868,12 @@ mod tests {
             |timeout: Option<u64>| RouteRules { timeout: timeout.map(Span::from_secs), ..route("/", limits.clone()) };
         for (own, then, else_) in [(None, Some(5), None), (Some(3), Some(3), Some(3)), (Some(6), Some(5), Some(6))] {
             let seconds = |span: Option<u64>| span.map(Span::from_secs);
-            assert_eq!(of(own).timeout_at(CHRISTMAS_EVE), seconds(then), "{own:?}");
-            assert_eq!(of(own).timeout_at(CHRISTMAS_EVE - INSTANT), seconds(else_), "{own:?}");
+            assert_eq!(timeout_at(&of(own).limits, of(own).timeout, CHRISTMAS_EVE), seconds(then), "{own:?}");
+            assert_eq!(
+                timeout_at(&of(own).limits, of(own).timeout, CHRISTMAS_EVE - INSTANT),
+                seconds(else_),
+                "{own:?}"
+            );
         }
     }
 

@@ -102,6 +102,18 @@ impl KeyExpr {
     fn read_value(&self, text: &str, ipv6_prefix: u8, sink: &mut impl Sink) -> Result<(), KeyValueError> {
         match self.parts() {
             [Part::ClientIp] => Err(KeyValueError::ClientIp),
+            _ => self.read_any_value(text, ipv6_prefix, sink),
+        }
+    }
+
+    /// The same, where an address alone is a value too.
+    pub(super) fn read_any_value(
+        &self,
+        text: &str,
+        ipv6_prefix: u8,
+        sink: &mut impl Sink,
+    ) -> Result<(), KeyValueError> {
+        match self.parts() {
             [part] => part.read_value(text, ipv6_prefix, sink),
             parts => {
                 let given = text.split(JOINT).count();

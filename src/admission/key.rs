@@ -131,6 +131,11 @@ impl KeyExpr {
         self.0.iter().any(|part| matches!(part, Part::TlsSubject | Part::TlsFingerprint))
     }
 
+    /// Whether it tells nobody apart by one of its parts.
+    pub fn has_global(&self) -> bool {
+        self.0.contains(&Part::Global)
+    }
+
     pub(super) fn parts(&self) -> &[Part] {
         &self.0
     }

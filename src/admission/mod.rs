@@ -9,6 +9,7 @@
 //! - `pattern`, `route`: which route it takes.
 //! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
 //! - `cost`: how much it takes of a limit, and has taken in the end; `exempt`: who takes nothing.
+//! - `plans`: which of several sets of numbers a request is held to.
 //! - `admit`: the walk through all of them, and what it ends in.
 //!
 //! Invariants:
@@ -34,6 +35,7 @@ mod malformed;
 mod networks;
 mod path;
 mod pattern;
+mod plans;
 mod route;
 mod spelling;
 mod view;
@@ -47,5 +49,6 @@ pub use malformed::Malformed;
 pub use networks::{Networks, canonical};
 pub use path::normal_path;
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
+pub use plans::{KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans, Taken};
 pub use route::{LimitUse, RouteRules};
 pub use view::{PlainRequest, RequestView, is_preflight};

@@ -9,6 +9,7 @@ use super::cost::Cost;
 use super::exempt::Exempt;
 use super::key::{KeyExpr, OnMissingKey};
 use super::pattern::{PathPattern, RoutePattern};
+use super::plans::RoutePlans;
 use super::view::{RequestView, is_preflight};
 use crate::balance::stable_hash;
 use crate::limiter::{Counting, Policy};
@@ -37,6 +38,8 @@ pub struct RouteRules {
     pub count_preflight: bool,
     /// Whether a CORS preflight is for this route if the method that it asks for is.
     pub takes_preflights: bool,
+    /// What holds for whom in place of `policy`, `limits` and `timeout`; `None`: these, for everybody.
+    pub plans: Option<Box<RoutePlans>>,
 }
 
 /// How a route uses a limit.
@@ -60,14 +63,11 @@ pub struct LimitUse {
     pub timeout_while_active: Option<Span>,
 }
 
-impl RouteRules {
-    /// From arrival to the last byte of the response, for a request that arrives now: the smallest of the timeouts that
-    /// hold now; `None` is without end.
-    pub fn timeout_at(&self, now: Tick) -> Option<Span> {
-        let of_limits =
-            self.limits.iter().filter_map(|usage| usage.timeout_while_active.filter(|_| usage.is_active(now)));
-        of_limits.chain(self.timeout).min()
-    }
+/// From arrival to the last byte of the response, for a request that arrives now: the smallest of the timeouts that hold
+/// now, where `timeout` always does; `None` is without end.
+pub(super) fn timeout_at(limits: &[LimitUse], timeout: Option<Span>, now: Tick) -> Option<Span> {
+    let of_limits = limits.iter().filter_map(|usage| usage.timeout_while_active.filter(|_| usage.is_active(now)));
+    of_limits.chain(timeout).min()
 }
 
 impl LimitUse {
@@ -275,6 +275,7 @@ mod tests {
             timeout: None,
             count_preflight: true,
             takes_preflights: false,
+            plans: None,
         }
     }
 

@@ -454,6 +454,7 @@ mod tests {
             reason: Reason::RateLimited,
             limit: Some("per-client".into()),
             route: Some("api".into()),
+            plan: None,
             upstream: None,
             client_ip: "192.0.2.7".parse().ok(),
             key: vec![KeyPart { source: "client-ip".into(), value: "192.0.2.7".into() }],

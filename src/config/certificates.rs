@@ -1,9 +1,10 @@
-//! The files of certificates and keys that a configuration names: where they are, and how they are looked at.
+//! The files that a configuration names, of certificates, keys and plans: where they are, and how they are looked at.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::plans::KnownPlans;
 use crate::time::Tick;
 use crate::tls::Roots;
 
@@ -21,6 +22,9 @@ pub enum Certificates {
 /// What is known of the files while one configuration is lowered.
 pub(super) struct CertificateFiles {
     directory: PathBuf,
+    /// The same as the configuration's own path has it.
+    shown: PathBuf,
+    plans: KnownPlans,
     certificates: Certificates,
     paths: RefCell<BTreeSet<PathBuf>>,
     /// Every upstream without a CA of its own has them, and to read them takes long.
@@ -29,11 +33,12 @@ pub(super) struct CertificateFiles {
 
 impl CertificateFiles {
     /// None yet; relative paths start from the directory of `file`.
-    pub(super) fn new(file: &Path, certificates: Certificates) -> Self {
+    pub(super) fn new(file: &Path, certificates: Certificates, plans: KnownPlans) -> Self {
+        let shown = file.parent().unwrap_or(Path::new("")).to_owned();
         // `absolute` fails only where there is no working directory; the path is then as good as it can be.
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let directory = file.parent().unwrap_or(Path::new("")).to_owned();
-        Self { directory, certificates, paths: RefCell::default(), system_roots: OnceCell::new() }
+        Self { directory, shown, plans, certificates, paths: RefCell::default(), system_roots: OnceCell::new() }
     }
 
     /// Where a file is that the configuration names. It is remembered, whether it can be read or not.
@@ -41,6 +46,16 @@ impl CertificateFiles {
         let path = self.directory.join(path);
         self.paths.borrow_mut().insert(path.clone());
         path
+    }
+
+    /// The same as messages name it.
+    pub(super) fn shown(&self, path: &str) -> PathBuf {
+        self.shown.join(path)
+    }
+
+    /// The plans files that were read before.
+    pub(super) fn plans(&self) -> &KnownPlans {
+        &self.plans
     }
 
     /// How they are looked at.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 
 use super::describe_edits;
+use super::describe_plans;
 use super::describe_tls;
 use super::diff::Change;
 use super::model::{
@@ -329,6 +330,7 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     changes.list("headers", &headers(old), &headers(new));
     changes.value("allow_encoded_slash", &was.allow_encoded_slash, &is.allow_encoded_slash, bool::to_string);
     changes.value("active", &old.active, &new.active, |active| or_always(active.as_ref()));
+    describe_plans::route(&mut changes, old, new);
     changes.list("limits", &limit_names(old_model, old), &limit_names(new_model, new));
     changes.value("cost", &old.cost, &new.cost, Cost::to_string);
     changes.value("on_limit", &old.on_limit, &new.on_limit, |choice| match choice {

@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
 use super::describe::{self, Changes};
+use super::describe_plans;
 use super::describe_tls;
-use super::model::{LimitRule, Model};
+use super::model::{LimitRule, Model, PlanLimit};
 use crate::limiter::Carry;
 
 /// Lines of a printed plan; what is beyond is counted.
 const MAX_LINES: usize = 100;
 
-/// What a reload does, in the order: sections, listeners, upstreams, limits, routes.
+/// What a reload does, in the order: sections, listeners, upstreams, limits, plans, routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     items: Vec<Item>,
@@ -40,6 +41,10 @@ pub enum Part {
     Upstream,
     /// `[[limit]]`
     Limit,
+    /// A plans file, with the key that its keys are values of.
+    Plans,
+    /// A limit whose numbers a plan overrides.
+    PlanLimit,
     /// `[[route]]`
     Route,
 }
@@ -90,6 +95,16 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         |old, new| changed(describe::upstream(old, new)),
     ));
     items.extend(pair(Part::Limit, &old.limits, &new.limits, |limit| limit.spec.name.to_string(), limit));
+    let books = (describe_plans::books(old), describe_plans::books(new));
+    items.extend(pair(Part::Plans, &books.0, &books.1, describe_plans::name, |old, new| {
+        changed(describe_plans::book(old, new))
+    }));
+    let of_plans = |was: &PlanLimit, is: &PlanLimit| {
+        let rules =
+            (describe_plans::limit_rule(was, old, new, is.limit), describe_plans::limit_rule(is, new, new, is.limit));
+        if let (Some(was), Some(is)) = rules { limit(&was, &is) } else { Fate::Kept }
+    };
+    items.extend(pair(Part::PlanLimit, &old.plan_limits, &new.plan_limits, describe_plans::limit_name, of_plans));
     items.extend(pair(
         Part::Route,
         &old.routes,
@@ -168,7 +183,8 @@ impl fmt::Display for Part {
             Self::Section => "section",
             Self::Listener => "listener",
             Self::Upstream => "upstream",
-            Self::Limit => "limit",
+            Self::Limit | Self::PlanLimit => "limit",
+            Self::Plans => "plans",
             Self::Route => "route",
         })
     }

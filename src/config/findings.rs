@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use super::outline::Outline;
-use super::report::Severity;
+use super::report::{Diagnostic, Severity};
 
 /// Findings kept of one file; those beyond are only counted. A file of nothing but mistakes must not fill the memory.
 const MAX_KEPT: usize = 1_000;
@@ -99,6 +99,8 @@ pub(super) struct Findings {
     errors_beyond: Cell<usize>,
     warnings: RefCell<Vec<Finding>>,
     warnings_beyond: Cell<usize>,
+    /// What was found in other files.
+    elsewhere: RefCell<Vec<Diagnostic>>,
     /// The places about which nothing can be said, in order.
     broken: Vec<Range<usize>>,
     outline: Outline,
@@ -152,6 +154,17 @@ impl Findings {
         }
     }
 
+    /// Keeps what was found in another file.
+    pub(super) fn push_elsewhere(&self, found: Vec<Diagnostic>) {
+        self.elsewhere.borrow_mut().extend(found);
+    }
+
+    /// What was found in other files: the errors; without one anywhere, the warnings.
+    pub(super) fn elsewhere(&self) -> Vec<Diagnostic> {
+        let severity = if self.has_error() { Severity::Error } else { Severity::Warning };
+        self.elsewhere.borrow().iter().filter(|found| found.severity == severity).cloned().collect()
+    }
+
     /// Whether a value at `span` was damaged by a syntax error, so that nothing can be said about it.
     pub(super) fn is_damaged(&self, span: &Range<usize>) -> bool {
         let next = self.broken.partition_point(|region| region.end <= span.start);
@@ -165,7 +178,8 @@ impl Findings {
 
     /// Whether the file cannot be used.
     pub(super) fn has_error(&self) -> bool {
-        !self.errors.borrow().is_empty()
+        let elsewhere = self.elsewhere.borrow();
+        !self.errors.borrow().is_empty() || elsewhere.iter().any(|found| found.severity == Severity::Error)
     }
 
     /// What is to be told, and how many more there were: the errors; without one, the warnings. With an error in the

@@ -2,7 +2,7 @@
 //!
 //! What it is: [`parse`] and [`load`], which report every error of a file in one run, each with its line, a caret and
 //! the remedy; and [`diff`], which says what a new model changes. What it is not: it opens no sockets, resolves no
-//! names and builds nothing that runs; it reads one file, and the certificates and keys that this file names.
+//! names and builds nothing that runs; it reads one file, and the certificates, keys and plans that this file names.
 //!
 //! Invariants:
 //! - a [`Model`] can be built: every name refers to something, every number is in its range;
@@ -12,11 +12,13 @@
 //! Caller: gateway, at start and at each reload; cli, for `check`.
 //!
 //! Inside: the TOML parser gives tables with the place of every key and value and goes on after a syntax error;
-//! `reader` reads such a table key by key; `lower` has a function per section; `findings` collects, `report` prints.
+//! `reader` reads such a table key by key; `lower` has a function per section; `plans` reads files of plans, whose keys are
+//! too many for such tables; `findings` collects, `report` prints.
 
 mod certificates;
 mod describe;
 mod describe_edits;
+mod describe_plans;
 mod describe_tls;
 mod diff;
 mod findings;
@@ -25,6 +27,8 @@ mod golden;
 #[cfg(test)]
 mod golden_admission;
 #[cfg(test)]
+mod golden_plans;
+#[cfg(test)]
 mod golden_schedule;
 #[cfg(test)]
 mod golden_tls;
@@ -32,6 +36,7 @@ mod lower;
 mod model;
 mod nearest;
 mod outline;
+mod plans;
 mod reader;
 mod report;
 mod size;
@@ -52,12 +57,13 @@ use self::certificates::CertificateFiles;
 use self::findings::{Finding, Findings};
 
 pub use self::certificates::Certificates;
-
 pub use self::diff::{Change, Fate, Item, Part, Plan, diff};
 pub use self::model::{
-    AccessFormat, Action, Admin, Body, Cors, DeadLetter, Fsync, LimitRule, Listener, Log, LogFormat, Model, OnLimit,
-    Preflight, RateHeaders, Refusal, RefusalBody, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
+    AccessFormat, Action, Admin, Body, Cors, DeadLetter, Fsync, LimitId, LimitRule, Listener, Log, LogFormat, Model,
+    OnLimit, PlanLimit, Preflight, RateHeaders, Refusal, RefusalBody, Route, Server, ServerAddress, ServerSpec,
+    Upstream, UpstreamProtocol,
 };
+pub use self::plans::{KnownPlans, PlanBook};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::statuses::StatusSet;
 
@@ -84,7 +90,7 @@ pub struct Loaded {
     pub warnings: Warnings,
     /// SHA-256 over the text and what was read from the files that it names, to see whether a later one differs.
     pub digest: [u8; 32],
-    /// The files of certificates and keys that it names, sorted; absolute, as it spells them.
+    /// The files of certificates, keys and plans that it names, sorted; absolute, as it spells them.
     pub files: Vec<PathBuf>,
 }
 
@@ -102,7 +108,7 @@ pub enum LoadError {
     Invalid {
         /// What.
         errors: Errors,
-        /// The files of certificates and keys that it names, as far as it could be read: one of them may be what is
+        /// The files of certificates, keys and plans that it names, as far as it could be read: one of them may be what is
         /// wrong.
         files: Vec<PathBuf>,
     },
@@ -111,7 +117,7 @@ pub enum LoadError {
 /// Parses the text of `file`. The file itself is not touched: its name is for the report, its directory for the
 /// relative paths in it. The files that it names are read as `certificates` says.
 pub fn parse(text: &str, file: &Path, certificates: Certificates) -> Result<Parsed, Errors> {
-    parse_with(text, file, &CertificateFiles::new(file, certificates))
+    parse_with(text, file, &CertificateFiles::new(file, certificates, KnownPlans::default()))
 }
 
 fn parse_with(text: &str, file: &Path, files: &CertificateFiles) -> Result<Parsed, Errors> {
@@ -136,6 +142,11 @@ fn parse_with(text: &str, file: &Path, files: &CertificateFiles) -> Result<Parse
 
 /// Reads and parses the file at `path`, and the files that it names as `certificates` says.
 pub fn load(path: &Path, certificates: Certificates) -> Result<Loaded, LoadError> {
+    load_again(path, certificates, KnownPlans::default())
+}
+
+/// The same. What is `known` of plans files and has not changed is not built again.
+pub fn load_again(path: &Path, certificates: Certificates, known: KnownPlans) -> Result<Loaded, LoadError> {
     let read = || {
         let mut bytes = Vec::new();
         // Opening a pipe would wait for whoever writes to it.
@@ -153,7 +164,7 @@ pub fn load(path: &Path, certificates: Certificates) -> Result<Loaded, LoadError
         return Err(invalid(errors, Vec::new()));
     }
     let text = String::from_utf8(bytes).map_err(|error| invalid(not_utf8(path, &error), Vec::new()))?;
-    let files = CertificateFiles::new(path, certificates);
+    let files = CertificateFiles::new(path, certificates, known);
     let parsed = parse_with(&text, path, &files);
     let files = files.into_paths();
     match parsed {
@@ -179,6 +190,7 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     }
+    model.routes.iter().filter_map(|route| route.plans.as_ref()).for_each(|book| hash.update(book.digest()));
     hash.finalize().into()
 }
 

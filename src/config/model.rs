@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::plans::PlanBook;
 use super::statuses::StatusSet;
 use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use crate::balance::Strategy;
@@ -33,6 +34,8 @@ pub struct Model {
     pub upstreams: Vec<Upstream>,
     /// `[[limit]]`, names are unique.
     pub limits: Vec<LimitRule>,
+    /// Limits whose numbers a plan overrides, each plan's once.
+    pub plan_limits: Vec<PlanLimit>,
     /// `[[route]]`, names are unique.
     pub routes: Vec<Route>,
     /// `[dead_letter]`, if there is such a section.
@@ -258,6 +261,40 @@ pub struct Route {
     pub host: Option<Arc<str>>,
     /// What refusals look like where the limit does not say.
     pub refusal: Option<Arc<Refusal>>,
+    /// `plans`, if the route has them and files are read.
+    pub plans: Option<Arc<PlanBook>>,
+}
+
+/// A limit as a plan has it. It counts by itself, apart from the limit of `[[limit]]` and from other plans.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanLimit {
+    /// The limit, as an index into [`Model::limits`].
+    pub limit: usize,
+    /// The plan's name.
+    pub plan: Arc<str>,
+    /// The limit's own parameters, with the plan's numbers.
+    pub spec: LimitSpec,
+}
+
+/// What counts by itself, as it is known across reloads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LimitId {
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// The plan that overrides its numbers; `None`: the limit of `[[limit]]`.
+    pub plan: Option<Arc<str>>,
+}
+
+impl Model {
+    /// Everything that counts by itself: whose it is, with which parameters and by which key.
+    pub fn counted(&self) -> impl Iterator<Item = (LimitId, &LimitSpec, &KeyExpr)> {
+        let own = self.limits.iter().map(|rule| (None, &rule.spec, &rule.key));
+        let of_plans = self.plan_limits.iter().filter_map(|own| {
+            let rule = self.limits.get(own.limit)?;
+            Some((Some(Arc::clone(&own.plan)), &own.spec, &rule.key))
+        });
+        own.chain(of_plans).map(|(plan, spec, key)| (LimitId { limit: Arc::clone(&spec.name), plan }, spec, key))
+    }
 }
 
 /// `cors` of a route (Fetch standard, 3.3): which scripts of other origins may call it and read its answers, refusals

@@ -47,6 +47,11 @@ impl<'t> Reader<'t> {
         Self::new(ROOT, table, 0..0, findings)
     }
 
+    /// The table itself.
+    pub(super) fn written(&self) -> &'t DeTable<'t> {
+        self.table
+    }
+
     /// Where the findings go.
     pub(super) fn findings(&self) -> &'t Findings {
         self.findings

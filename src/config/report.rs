@@ -34,6 +34,8 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// What is wrong.
     pub message: String,
+    /// The file, if it is another one than the report's.
+    pub file: Option<PathBuf>,
     /// Where; `None` is the file as a whole.
     pub place: Option<Place>,
     /// Another place that belongs to it: what it is, and its place.
@@ -131,31 +133,71 @@ pub(super) fn failure(file: &Path, text: &str, findings: Findings) -> Errors {
     Errors(Report::new(file, text, findings))
 }
 
+/// What was found in `text`, which is another `file` than the report's.
+pub(super) fn elsewhere(file: &Path, text: &str, findings: Findings) -> Vec<Diagnostic> {
+    let mut found = Report::new(file, text, findings).printed;
+    for diagnostic in &mut found {
+        diagnostic.file = Some(file.to_owned());
+    }
+    found
+}
+
+/// What was found in one line of such a file, which is its line `number`, counted from 1. A line that may hold a secret
+/// is not shown: `shows` says whether it is.
+pub(super) fn in_line(file: &Path, (number, text): (usize, &str), shows: bool, finding: &Finding) -> Diagnostic {
+    let mut found = Lines::new(text).diagnose(finding);
+    if let Some(place) = &mut found.place {
+        place.line = number;
+    }
+    if !shows {
+        found.excerpt = None;
+    }
+    found.file = Some(file.to_owned());
+    found
+}
+
 impl Report {
     fn new(file: &Path, text: &str, findings: Findings) -> Self {
+        let elsewhere = findings.elsewhere();
         let (mut kept, more) = findings.into_parts();
         // Stable: findings of one place stay in the order in which they were made.
         kept.sort_by_key(|finding| finding.span.as_ref().map_or(usize::MAX, |span| span.start));
         let lines = Lines::new(text);
-        let printed = kept.iter().take(MAX_PRINTED).map(|finding| lines.diagnose(finding)).collect();
-        Self { file: file.to_owned(), printed, total: kept.len().saturating_add(more) }
+        let total = kept.len().saturating_add(more).saturating_add(elsewhere.len());
+        let printed = kept.iter().map(|finding| lines.diagnose(finding)).chain(elsewhere).take(MAX_PRINTED).collect();
+        Self { file: file.to_owned(), printed, total }
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
         let file = printable(&self.file.display().to_string());
         for diagnostic in &self.printed {
-            diagnostic.write(f, &file)?;
+            match &diagnostic.file {
+                Some(other) => diagnostic.write(f, &printable(&other.display().to_string()))?,
+                None => diagnostic.write(f, &file)?,
+            }
             f.write_char('\n')?;
         }
         let more = self.total.saturating_sub(self.printed.len());
         if more > 0 {
             writeln!(f, "... and {more} more")?;
         }
+        let file = match self.only_file() {
+            Some(other) => printable(&other.display().to_string()),
+            None => file,
+        };
         match self.total {
             0 => Ok(()),
             1 => write!(f, "{file}: 1 {what}"),
             total => write!(f, "{file}: {total} {what}s"),
         }
+    }
+}
+
+impl Report {
+    /// The other file in which everything was found, if there is one.
+    fn only_file(&self) -> Option<&Path> {
+        let first = self.printed.first()?.file.as_deref()?;
+        self.printed.iter().all(|found| found.file.as_deref() == Some(first)).then_some(first)
     }
 }
 
@@ -207,6 +249,7 @@ impl<'t> Lines<'t> {
         Diagnostic {
             severity: finding.severity,
             message: printable(&finding.message),
+            file: None,
             place: finding.span.as_ref().map(|span| self.place(span.start)),
             related: finding.related.as_ref().map(|(what, span)| (*what, self.place(span.start))),
             help: finding.help.as_deref().map(printable),

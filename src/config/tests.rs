@@ -42,7 +42,9 @@ fn messages(text: &str) -> Vec<String> {
 
 #[test]
 fn a_file_that_says_nothing_has_every_default() {
-    let Model { server, log, client, deny, listeners, upstreams, limits, routes, dead_letter, admin } = model(LEAST);
+    let Model { server, log, client, deny, listeners, upstreams, limits, plan_limits, routes, dead_letter, admin } =
+        model(LEAST);
+    assert!(plan_limits.is_empty());
     assert_eq!(
         server,
         Server {
@@ -327,8 +329,8 @@ fn none_is_no_bound_at_all() {
 /// Keys and values that the specification has and this version has not: each by its name, none as unknown.
 #[test]
 fn what_comes_later_is_called_by_its_name() {
-    let limit = ["bandwidth = \"1MiB/s\"", "plans = {}", "key = [\"jwt:sub\"]"];
-    let route = ["bandwidth = \"1MiB/s\"", "plans = {}", "on_limit = \"defer\""];
+    let limit = ["bandwidth = \"1MiB/s\"", "key = [\"jwt:sub\"]"];
+    let route = ["bandwidth = \"1MiB/s\"", "on_limit = \"defer\""];
     let listener = ["proxy_protocol = \"required\""];
     let mut texts: Vec<String> = route.iter().map(|line| format!("{LEAST}{line}\n")).collect();
     texts.extend(
@@ -396,7 +398,7 @@ fn the_tour_shows_a_good_https_listener() {
     let text = format!("{TOUR}\n[[listener]]\n{}\n", lines.join("\n"));
     let model = parse(&text, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model;
     assert!(model.listeners[1].tls.is_some() && model.listeners[1].address.port() == 8443);
-    let files = CertificateFiles::new(Path::new("/etc/gateway.toml"), Certificates::Unread);
+    let files = CertificateFiles::new(Path::new("/etc/gateway.toml"), Certificates::Unread, KnownPlans::default());
     parse_with(&text, file(), &files).unwrap();
     assert_eq!(files.into_paths(), [Path::new("/etc/fullchain.pem"), Path::new("/etc/privkey.pem")]);
 }

@@ -32,6 +32,8 @@ pub struct Record {
     pub limit: Option<String>,
     /// The route that it matched.
     pub route: Option<String>,
+    /// Its plan, if its route had plans; records of earlier versions have none.
+    pub plan: Option<String>,
     /// The upstream that it was meant for.
     pub upstream: Option<String>,
     /// The gateway that wrote it.

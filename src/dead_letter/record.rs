@@ -120,6 +120,8 @@ pub struct Draft {
     pub limit: Option<Arc<str>>,
     /// The route that it matched.
     pub route: Option<Arc<str>>,
+    /// Its plan, if the route has plans.
+    pub plan: Option<Arc<str>>,
     /// The upstream that it was meant for.
     pub upstream: Option<Arc<str>>,
     /// Who sent it.
@@ -180,6 +182,9 @@ impl Draft {
         line.text("reason", Some(self.reason.as_str()), MAX_NAME);
         line.text("limit", self.limit.as_deref(), MAX_NAME);
         line.text("route", self.route.as_deref(), MAX_NAME);
+        if let Some(plan) = &self.plan {
+            line.text("plan", Some(plan), MAX_NAME);
+        }
         line.text("upstream", self.upstream.as_deref(), MAX_NAME);
         line.text("node", Some(node), MAX_NAME);
         line.text("client_ip", self.client_ip.map(|ip| ip.to_string()).as_deref(), MAX_NAME);
@@ -316,6 +321,7 @@ pub(super) mod tests {
             reason: Reason::RateLimited,
             limit: Some("per-client".into()),
             route: Some("api".into()),
+            plan: None,
             upstream: Some("app".into()),
             client_ip: Some("192.0.2.7".parse().unwrap()),
             key: vec![KeyPart { source: "client-ip".into(), value: "192.0.2.7".into() }],
@@ -385,6 +391,8 @@ pub(super) mod tests {
         assert_eq!(value["status"], 429);
         assert_eq!(value["trace_id"], serde_json::Value::Null);
         assert!(line.ends_with("\"}\n") && is_sound(line.trim_end().as_bytes()));
+        let of_a_plan = line_of(&Draft { plan: Some("pro".into()), ..draft() });
+        assert!(of_a_plan.contains("\"route\":\"api\",\"plan\":\"pro\",\"upstream\":"), "{of_a_plan}");
     }
 
     #[test]
@@ -438,7 +446,7 @@ pub(super) mod tests {
         for text in [&mut huge.query, &mut huge.trace_id, &mut huge.request_id] {
             *text = Some(bad.clone());
         }
-        for name in [&mut huge.limit, &mut huge.route, &mut huge.upstream] {
+        for name in [&mut huge.limit, &mut huge.route, &mut huge.plan, &mut huge.upstream] {
             *name = Some(bad.as_str().into());
         }
         let line = line_of(&huge);

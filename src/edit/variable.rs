@@ -35,6 +35,8 @@ pub enum Variable {
     TlsSubject,
     /// `tls_fingerprint`: the SHA-256 fingerprint of that certificate, in lower case hex.
     TlsFingerprint,
+    /// `plan`: the plan of who asks, where the route has plans.
+    Plan,
     /// `limit`: the limit that refused, else the one of which the least remains.
     Limit,
     /// `quota`: how many requests that limit admits.
@@ -67,7 +69,7 @@ pub enum Scope<'r> {
 }
 
 /// Variables without a parameter, where they can be used.
-const WORDS: [(&str, Variable, Known); 20] = [
+const WORDS: [(&str, Variable, Known); 21] = [
     ("client_ip", Variable::ClientIp, Known::Always),
     ("peer_ip", Variable::PeerIp, Known::Always),
     ("request_id", Variable::RequestId, Known::Always),
@@ -81,6 +83,7 @@ const WORDS: [(&str, Variable, Known); 20] = [
     ("route", Variable::Route, Known::Always),
     ("tls_subject", Variable::TlsSubject, Known::Always),
     ("tls_fingerprint", Variable::TlsFingerprint, Known::Always),
+    ("plan", Variable::Plan, Known::Always),
     ("limit", Variable::Limit, Known::Always),
     ("quota", Variable::Quota, Known::Always),
     ("remaining", Variable::Remaining, Known::Always),

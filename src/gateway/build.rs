@@ -6,21 +6,22 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::terms::{self, Limits, LiveLimits};
 use super::tls::Secured;
-use crate::admission::{Cost, Exempt, KeyExpr, LimitUse, Networks, RouteRules, Rules};
+use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
 use crate::config::{
     Action, LimitRule, Listener, Model, Preflight, Route, Server, ServerAddress, Upstream, UpstreamProtocol,
 };
 use crate::dead_letter::{DeadLetters, Redactor, Settings};
 use crate::http1::HeadLimits;
-use crate::limiter::{Carry, Counting, KeyHasher, Limit, Mode, Policy, PolicyError};
+use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{
     HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePlan, Snapshot,
     UpstreamPlan,
 };
 use crate::telemetry::AccessLog;
-use crate::time::{Schedule, Span};
+use crate::time::Schedule;
 use crate::tls::{Tickets, TlsError};
 use crate::upstream::{EchoServers, Endpoint, Link, Load, Protocol};
 
@@ -130,7 +131,7 @@ impl std::error::Error for BuildError {
 /// What outlives a snapshot, by the names that identify it across reloads.
 pub struct Lasting {
     /// Live limits, with the key that they count by.
-    pub limits: HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
+    pub limits: LiveLimits,
     /// In-flight cells of each upstream's servers.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
     /// What shakes hands.
@@ -152,7 +153,7 @@ pub struct Built {
     /// To be published.
     pub snapshot: Snapshot,
     /// Live limits from now on.
-    pub limits: HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
+    pub limits: LiveLimits,
     /// In-flight cells from now on.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
     /// What shakes hands from now on.
@@ -169,19 +170,18 @@ pub fn build(
     dead_letters: Option<DeadLetters>,
     access_log: Option<AccessLog>,
 ) -> Result<Built, BuildError> {
-    let limits: HashMap<_, _> =
-        model.limits.iter().map(|rule| (Arc::clone(&rule.spec.name), live_limit(rule, lasting))).collect();
+    let live = terms::live(model, lasting);
     let tls = lasting.tls.renew(model, &lasting.tickets)?;
     let mut loads = HashMap::new();
     let mut upstreams = Vec::with_capacity(model.upstreams.len());
     for upstream in &model.upstreams {
         upstreams.push(upstream_plan(upstream, lasting, &mut loads, &tls)?);
     }
-    let exempt: Vec<_> = model.limits.iter().map(|rule| exempt(rule, model, lasting)).collect();
     let schedules = schedules(model);
+    let limits = Limits::new(model, &live, &schedules, lasting);
     let mut rules = Vec::with_capacity(model.routes.len());
     for route in &model.routes {
-        rules.push(route_rules(route, model, &limits, &exempt, &schedules)?);
+        rules.push(route_rules(route, model, &limits)?);
     }
     let mut redactor = lasting.redactor.clone();
     redactor.set_names(model.dead_letter.as_ref().map(|section| &*section.redact).unwrap_or_default());
@@ -202,19 +202,7 @@ pub fn build(
         hasher: lasting.hasher.clone(),
         redactor,
     };
-    Ok(Built { snapshot, limits, loads, tls, schedules })
-}
-
-/// Whether a live limit's counts still mean the same under this rule: the algorithm and the key are what they were.
-fn keeps_counts(limit: &Limit, key: &KeyExpr, rule: &LimitRule) -> bool {
-    rule.spec.algorithm.carries(&limit.spec().algorithm) != Carry::Nothing && *key == rule.key
-}
-
-fn live_limit(rule: &LimitRule, lasting: &Lasting) -> (Arc<Limit>, KeyExpr) {
-    match lasting.limits.get(&rule.spec.name) {
-        Some((limit, key)) if keeps_counts(limit, key, rule) => (Arc::clone(limit), key.clone()),
-        _ => (Limit::new(rule.spec.clone()), rule.key.clone()),
-    }
+    Ok(Built { snapshot, limits: live, loads, tls, schedules })
 }
 
 fn upstream_plan(
@@ -263,17 +251,7 @@ fn listener_plan(listener: &Listener, tls: &Secured) -> ListenerPlan {
     ListenerPlan { tls: tls.listener(&listener.address), redirect_to_https: listener.redirect_to_https }
 }
 
-fn route_rules(
-    route: &Route,
-    model: &Model,
-    live: &HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
-    exempt: &[Option<Arc<Exempt>>],
-    schedules: &HashMap<Arc<str>, Arc<Schedule>>,
-) -> Result<RouteRules, BuildError> {
-    let rules: Vec<&LimitRule> = route.limits.iter().filter_map(|limit| model.limits.get(*limit)).collect();
-    let limits = rules.iter().filter_map(|rule| live.get(&rule.spec.name)).map(|(limit, _)| Arc::clone(limit));
-    let policy = Policy::new(limits.collect())
-        .map_err(|source| BuildError::Limits { route: Arc::clone(&route.name), source })?;
+fn route_rules(route: &Route, model: &Model, limits: &Limits<'_>) -> Result<RouteRules, BuildError> {
     let hash_key = match route.action {
         Action::Forward(upstream) => model
             .upstreams
@@ -282,38 +260,21 @@ fn route_rules(
             .map(|upstream| upstream.hash_key.clone()),
         Action::Respond { .. } | Action::Redirect { .. } => None,
     };
+    let terms = limits.terms(route)?;
+    let plans = limits.plans(route, &terms)?;
+    let PlanTerms { policy, limits, timeout, .. } = terms;
     Ok(RouteRules {
         name: Arc::clone(&route.name),
         pattern: route.pattern.clone(),
         active: route.active.clone().map(|rules| Arc::new(Schedule::new(rules))),
         policy,
-        limits: rules
-            .iter()
-            .zip(&route.limits)
-            .map(|(rule, limit)| LimitUse {
-                key: rule.key.clone(),
-                on_missing: rule.on_missing_key,
-                cost: cost_of(rule, route),
-                counting: counting(rule),
-                exempt: exempt.get(*limit).cloned().flatten(),
-                enforced: rule.spec.mode == Mode::Enforce,
-                active: schedules.get(&rule.spec.name).cloned(),
-                timeout_while_active: enforced_timeout(rule).filter(|_| rule.active.is_some()),
-            })
-            .collect(),
+        limits,
         hash_key,
-        timeout: shortest_timeout(route, &rules),
+        timeout,
         count_preflight: route.cors.as_ref().is_none_or(|cors| cors.count_preflight),
         takes_preflights: route.cors.as_ref().is_some_and(|cors| cors.preflight == Preflight::Answer),
+        plans,
     })
-}
-
-/// Who is exempt from a limit, for all routes that use it. One that is off concerns nobody.
-fn exempt(rule: &LimitRule, model: &Model, lasting: &Lasting) -> Option<Arc<Exempt>> {
-    match rule.spec.mode {
-        Mode::Off => None,
-        Mode::Enforce | Mode::Shadow => Exempt::new(&rule.exempt, &rule.key, model.client.ipv6_prefix, &lasting.hasher),
-    }
 }
 
 /// When limits hold that do not always: one for all routes that use such a limit.
@@ -321,33 +282,6 @@ fn schedules(model: &Model) -> HashMap<Arc<str>, Arc<Schedule>> {
     let schedule =
         |rule: &LimitRule| Some((Arc::clone(&rule.spec.name), Arc::new(Schedule::new(rule.active.clone()?))));
     model.limits.iter().filter_map(schedule).collect()
-}
-
-/// The limit's cost wins. One that is off looks at nothing.
-fn cost_of(rule: &LimitRule, route: &Route) -> Cost {
-    match rule.spec.mode {
-        Mode::Off => Cost::ONE,
-        Mode::Enforce | Mode::Shadow => rule.cost.as_ref().unwrap_or(&route.cost).clone(),
-    }
-}
-
-/// What counts only with certain answers is not reserved before.
-fn counting(rule: &LimitRule) -> Counting {
-    match (&rule.count_when, &rule.cost_from_response) {
-        (Some(_), _) => Counting::Later,
-        (None, Some(_)) => Counting::Corrected,
-        (None, None) => Counting::AtOnce,
-    }
-}
-
-/// The smallest of the route's timeout and every enforced limit's that always holds.
-fn shortest_timeout(route: &Route, rules: &[&LimitRule]) -> Option<Span> {
-    let always = rules.iter().filter(|rule| rule.active.is_none());
-    always.filter_map(|rule| enforced_timeout(rule)).chain(route.timeout).min()
-}
-
-fn enforced_timeout(rule: &LimitRule) -> Option<Span> {
-    rule.timeout.filter(|_| rule.spec.mode == Mode::Enforce)
 }
 
 fn route_plan(route: &Route) -> RoutePlan {
@@ -393,7 +327,7 @@ fn limit_plan(rule: &LimitRule) -> LimitPlan {
         name: Arc::clone(&rule.spec.name),
         status: rule.status,
         retry_after_jitter: rule.retry_after_jitter,
-        timeout: enforced_timeout(rule),
+        timeout: rule.timeout,
         count_when: rule.count_when.clone(),
         cost_from_response: rule.cost_from_response.clone(),
         refusal: rule.refusal.clone(),

@@ -41,7 +41,7 @@ struct State {
     digest: [u8; 32],
     /// What was right the last time and yet could not be built, so that the watcher does not try it again and again.
     refused: Option<[u8; 32]>,
-    /// The files of certificates and keys that the running text names.
+    /// The files of certificates, keys and plans that the running text names.
     files: Vec<PathBuf>,
     /// Those that the text names that was read last: where it was refused, one of them may be mended.
     files_tried: Vec<PathBuf>,
@@ -175,7 +175,7 @@ impl Control {
         self.state().admin.as_ref().map(|admin| admin.bound)
     }
 
-    /// The files whose changes matter: the configuration first, then the certificates and keys that it names.
+    /// The files whose changes matter: the configuration first, then the certificates, keys and plans that it names.
     pub fn watched(&self) -> Vec<PathBuf> {
         let state = self.state();
         let mut files: Vec<PathBuf> = state.files.iter().chain(&state.files_tried).cloned().collect();
@@ -194,7 +194,8 @@ impl Control {
         }
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         // Reading may take as long as a file system likes: not under the lock that others look through.
-        let loaded = config::load(&self.path, Certificates::Lenient(self.clock.now()));
+        let known = config::KnownPlans::of(&self.state().model);
+        let loaded = config::load_again(&self.path, Certificates::Lenient(self.clock.now()), known);
         let mut state = self.state();
         state.note_files(&loaded);
         if !asked && state.has_seen(&loaded) {
@@ -277,9 +278,9 @@ impl Control {
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
         let Prepared { sockets, admin, dead_letters, access_log, built } = prepared;
         let Built { snapshot, limits, loads, tls, schedules } = built;
-        for rule in &model.limits {
-            if let Some((limit, _)) = limits.get(&rule.spec.name) {
-                limit.reconfigure(rule.spec.clone());
+        for (id, spec, _) in model.counted() {
+            if let Some((limit, _)) = limits.get(&id) {
+                limit.reconfigure(spec.clone());
             }
         }
         state.feed.publish(Arc::new(snapshot));
@@ -287,8 +288,8 @@ impl Control {
             worker.tell(Command::Refresh);
         }
         let old_limits = std::mem::replace(&mut state.lasting.limits, limits);
-        for (name, (limit, _)) in old_limits {
-            match state.lasting.limits.get(&name) {
+        for (id, (limit, _)) in old_limits {
+            match state.lasting.limits.get(&id) {
                 Some((kept, _)) if Arc::ptr_eq(kept, &limit) => {}
                 Some(_) => limit.close(),
                 None => limit.release(),

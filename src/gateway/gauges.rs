@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::terms::LiveLimits;
 use super::worker::WorkerThread;
-use crate::admission::KeyExpr;
 use crate::dead_letter::{DeadLetters, Stats};
 use crate::limiter::{Limit, LimitStats};
 use crate::proxy::Feed;
@@ -121,7 +121,7 @@ impl LimitGauges {
     /// Registers the limits' figures.
     pub fn of(
         registry: &Arc<Registry>,
-        limits: &HashMap<Arc<str>, (Arc<Limit>, KeyExpr)>,
+        limits: &LiveLimits,
         schedules: HashMap<Arc<str>, Arc<Schedule>>,
         clock: &Clock,
     ) -> Self {
@@ -130,10 +130,16 @@ impl LimitGauges {
             let clock = clock.clone();
             all.push(registry.observe_with(&ACTIVE, &[&name], move || u64::from(schedule.is_active(clock.now()))));
         }
-        for (name, (limit, _)) in limits {
+        // A limit and what plans make of it are told as one.
+        let mut by_name: HashMap<&Arc<str>, Vec<Arc<Limit>>> = HashMap::new();
+        for (id, (limit, _)) in limits {
+            by_name.entry(&id.limit).or_default().push(Arc::clone(limit));
+        }
+        for (name, limits) in by_name {
             let mut figure = |family, labels: &[&str], read: fn(&LimitStats) -> u64| {
-                let limit = Arc::clone(limit);
-                all.push(registry.observe_with(family, labels, move || read(&limit.stats())));
+                let limits = limits.clone();
+                let sum = move || limits.iter().map(|limit| read(&limit.stats())).sum();
+                all.push(registry.observe_with(family, labels, sum));
             };
             figure(&KEYS, &[name], |stats| stats.keys);
             figure(&WAITING, &[name], |stats| stats.waiting);

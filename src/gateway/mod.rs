@@ -7,6 +7,7 @@ mod build;
 mod control;
 mod drain;
 mod gauges;
+mod terms;
 mod tls;
 mod watch;
 mod worker;

@@ -1,4 +1,4 @@
-//! Sees that the configuration file has changed, or a certificate or key that it names, however it was changed.
+//! Sees that the configuration file has changed, or a file of certificates, keys or plans that it names, however it was changed.
 //!
 //! The directory is watched, not the file: editors and `mv` put a new file in its place, Kubernetes and certbot swap a
 //! symbolic link. So the target's directory is watched too. Events are hints only; the content decides.

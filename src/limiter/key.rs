@@ -15,6 +15,14 @@ impl Fingerprint {
         self.0.get()
     }
 
+    /// The fingerprint with these 64 bits, as [`bits`](Self::bits) gave them; `None` for zero, which is none.
+    pub const fn known(bits: u64) -> Option<Self> {
+        match NonZeroU64::new(bits) {
+            Some(bits) => Some(Self(bits)),
+            None => None,
+        }
+    }
+
     /// Zero marks an empty place in the table, so it shares the fingerprint 1.
     pub(super) const fn from_bits(bits: u64) -> Self {
         match NonZeroU64::new(bits) {

@@ -9,7 +9,7 @@ use super::meters::Outcome;
 use super::scratch::{Lent, Scratch};
 use super::seen::Seen;
 use super::worker::{View, Worker};
-use crate::admission::{ClientIp, KeyPart, Stated};
+use crate::admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
 use crate::dead_letter::{Draft, Event, Quota, Reason};
 use crate::http1::{Request, Response, Version};
 use crate::limiter::{Fingerprint, Permit, Refusal, Spent};
@@ -60,6 +60,8 @@ pub struct Exchange {
 pub struct Story {
     /// The route that matched.
     pub route: Option<usize>,
+    /// The plan that it is of.
+    pub plan: Option<PlanPlace>,
     /// Who asked.
     pub client: Option<ClientIp>,
     /// The upstream that it went to, and the server there, by their places.
@@ -189,16 +191,12 @@ impl Exchange {
     /// Finds the limit whose timeout was the one that ended the request; none if it was the route's own.
     pub fn blame_timeout(&mut self) {
         let snapshot = &self.view.snapshot;
-        let Some(index) = self.story.route else { return };
-        let (Some(route), Some(rules)) = (snapshot.routes.get(index), snapshot.rules.routes().get(index)) else {
-            return;
-        };
-        let held = |place: usize| rules.limits.get(place).is_some_and(|usage| usage.is_active(self.arrived));
+        let Some(route) = self.story.route.and_then(|route| snapshot.routes.get(route)) else { return };
         let shortest = route
             .limits
             .iter()
             .enumerate()
-            .filter(|(place, _)| held(*place))
+            .filter(|(place, _)| self.is_enforced(*place))
             .filter_map(|(place, limit)| Some((snapshot.limits.get(*limit)?.timeout?, place)))
             .min();
         self.story.limit = match (shortest, route.timeout) {
@@ -206,6 +204,27 @@ impl Exchange {
             (Some((_, place)), _) => Some(place),
             (None, _) => None,
         };
+    }
+
+    /// Whether the limit at this place of the route refuses anybody of the request's plan, when the request arrived.
+    fn is_enforced(&self, place: usize) -> bool {
+        let rules = self.story.route.and_then(|route| self.view.snapshot.rules.routes().get(route));
+        let limits = rules.map(|rules| match self.plan_terms() {
+            Some(terms) => &terms.limits,
+            None => &rules.limits,
+        });
+        limits.and_then(|limits| limits.get(place)).is_some_and(|limit| limit.enforced && limit.is_active(self.arrived))
+    }
+
+    /// What holds in the request's plan, if it has one.
+    fn plan_terms(&self) -> Option<&PlanTerms> {
+        let rules = self.view.snapshot.rules.routes().get(self.story.route?)?;
+        rules.plans.as_ref()?.terms_of(self.story.plan?)
+    }
+
+    /// The name of the request's plan.
+    pub fn plan_name(&self) -> Option<&Arc<str>> {
+        self.plan_terms().map(|terms| &terms.name)
     }
 
     /// Whom records that no limit caused are counted by, so that one client cannot use all of the log's rate up.
@@ -241,6 +260,7 @@ impl Exchange {
             reason,
             limit: self.limit_name().cloned(),
             route: self.route_name().cloned(),
+            plan: self.plan_name().cloned(),
             upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
             client_ip: Some(self.client_address()),
             key: self.key_parts(),
@@ -345,6 +365,7 @@ impl Exchange {
             server: self.upstream_names().map(|(_, server)| Arc::clone(server)),
             outcome: self.outcome.text(),
             limit: self.limit_name().cloned(),
+            plan: self.plan_name().cloned(),
             request_id: self.request_id(),
             user_agent: text("user-agent"),
             referer: text("referer"),

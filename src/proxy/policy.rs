@@ -114,6 +114,7 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
 /// Keeps what admission found out, for logs and dead letters.
 fn note(exchange: &mut Exchange, arrival: &Arrival) {
     exchange.story.route = arrival.route;
+    exchange.story.plan = arrival.plan;
     exchange.story.client = Some(arrival.client.clone());
     exchange.story.path.clone_from(&arrival.path);
     if arrival.trusted_peer {

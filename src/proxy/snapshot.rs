@@ -158,7 +158,7 @@ pub struct LimitPlan {
     pub status: u16,
     /// Largest random extra of Retry-After.
     pub retry_after_jitter: Span,
-    /// The limit's timeout while it is enforced.
+    /// The limit's timeout, which holds where it is enforced.
     pub timeout: Option<Span>,
     /// Which answers count; `None`: every request, at its arrival.
     pub count_when: Option<StatusSet>,

@@ -51,6 +51,11 @@ impl Known<'_> {
         refusing.map(|plan| &*plan.name).or_else(|| self.limit().map(|(name, _)| name))
     }
 
+    fn plan(&self) -> Option<&str> {
+        let plans = self.view.snapshot.rules.routes().get(self.story.route?)?.plans.as_ref()?;
+        Some(&plans.terms_of(self.story.plan?)?.name)
+    }
+
     fn upstream(&self) -> Option<(&str, &str)> {
         let (upstream, server) = self.story.upstream?;
         let plan = self.view.snapshot.upstreams.get(upstream)?;
@@ -101,6 +106,7 @@ impl Values for Known<'_> {
             Variable::Cookie(name) => self.cookie(name).unwrap_or_default(),
             Variable::TlsSubject => certificate().and_then(|one| one.subject.as_deref()).unwrap_or_default().as_bytes(),
             Variable::TlsFingerprint => certificate().map_or(b"", |one| one.fingerprint.as_bytes()),
+            Variable::Plan => self.plan().unwrap_or_default().as_bytes(),
             Variable::Limit => self.limit_name().unwrap_or_default().as_bytes(),
             Variable::Quota => self.limit().map_or("", |(_, line)| number.format(line.quota)).as_bytes(),
             Variable::Remaining => self.limit().map_or("", |(_, line)| number.format(line.remaining)).as_bytes(),

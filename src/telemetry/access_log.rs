@@ -63,6 +63,8 @@ pub struct AccessEntry {
     pub outcome: &'static str,
     /// The limit that refused it.
     pub limit: Option<Arc<str>>,
+    /// Its plan, if its route has plans.
+    pub plan: Option<Arc<str>>,
     /// Its `X-Request-Id`.
     pub request_id: String,
     /// Its `User-Agent`.

@@ -39,6 +39,8 @@ struct JsonLine<'a> {
     outcome: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a str>,
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     user_agent: Option<&'a str>,
@@ -63,6 +65,7 @@ fn write_json(entry: &AccessEntry, out: &mut Vec<u8>) {
         server: entry.server.as_deref(),
         outcome: entry.outcome,
         limit: entry.limit.as_deref(),
+        plan: entry.plan.as_deref(),
         request_id: &entry.request_id,
         user_agent: entry.user_agent.as_deref(),
         referer: entry.referer.as_deref(),
@@ -132,6 +135,7 @@ pub(super) mod tests {
             server: None,
             outcome: "rate-limited",
             limit: Some("per-client".into()),
+            plan: None,
             request_id: "r-1".into(),
             user_agent: Some("curl/8".into()),
             referer: None,

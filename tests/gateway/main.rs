@@ -26,6 +26,7 @@ mod mixes;
 mod observing;
 mod penalty;
 mod pipelining;
+mod plans;
 mod poison;
 mod proxying;
 mod refusals;

@@ -132,6 +132,7 @@ pub(super) fn write_details(out: &mut dyn Write, style: Style, entry: &Entry) ->
     for (name, value) in [
         ("limit", &record.limit),
         ("route", &record.route),
+        ("plan", &record.plan),
         ("upstream", &record.upstream),
         ("client", &record.client_ip),
         ("trace id", &record.trace_id),

@@ -56,6 +56,11 @@ const KINDS: [(&str, Kind, &[&str]); 11] = [
     ("concurrency", Kind::Concurrency, &["max_in_flight", "max_queue"]),
 ];
 
+/// Every setting that some algorithm has and others do not.
+pub(super) fn settings() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().flat_map(|(_, _, keys)| *keys).copied()
+}
+
 /// What was read of the algorithm.
 pub(super) struct Lowered<'t> {
     pub(super) algorithm: Option<Algorithm>,
@@ -102,9 +107,8 @@ fn concurrency<'t>(reader: &mut Reader<'t>) -> Lowered<'t> {
 
 /// Reports the settings of other algorithms; of an unknown one they are passed over.
 fn refuse_foreign(reader: &mut Reader<'_>, kind: Option<Kind>) {
-    let all = KINDS.iter().flat_map(|(_, _, keys)| *keys).copied();
     let chosen = KINDS.iter().find(|(_, other, _)| Some(*other) == kind);
-    for key in all {
+    for key in settings() {
         let owned = chosen.is_some_and(|(_, _, keys)| keys.contains(&key));
         if owned || reader.was_asked(key) || !reader.has(key) {
             continue;

@@ -43,7 +43,7 @@ pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, \
      tls:fingerprint and global";
 
-const LATER: [&str; 2] = ["bandwidth", "plans"];
+const LATER: [&str; 1] = ["bandwidth"];
 
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(
@@ -61,8 +61,7 @@ pub(super) fn lower(
         "on_missing_key",
         &[("client-ip", OnMissingKey::ClientIp), ("skip", OnMissingKey::Skip), ("refuse", OnMissingKey::Refuse)],
     );
-    let Lowered { algorithm, place } = algorithm::lower(&mut reader);
-    let mode = choice(&mut reader, "mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
+    let Numbers { algorithm, place, mode, wait_node, max_wait, max_queue } = numbers(&mut reader);
     let on_full = choice(
         &mut reader,
         "on_full",
@@ -70,8 +69,6 @@ pub(super) fn lower(
     );
     let keys_node = reader.optional("max_keys");
     let max_keys = keys_node.as_ref().map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
-    let wait_node = reader.optional("max_wait");
-    let (max_wait, max_queue) = waiting(&mut reader, wait_node.as_ref(), algorithm.as_ref(), place.as_ref());
     let timeout_node = reader.optional("timeout");
     let timeout = timeout_node.as_ref().map_or(Some(None), |node| node.duration_or_none(&TIMEOUTS));
     let status_node = reader.optional("status");
@@ -86,7 +83,6 @@ pub(super) fn lower(
     }
     if mode.is_some_and(|mode| mode != Mode::Off) {
         if let (Some(algorithm), Some(place)) = (&algorithm, &place) {
-            doubts::check_rates(place, algorithm);
             doubts::check_table(keys_node.as_ref().unwrap_or(place), algorithm, max_keys.unwrap_or(0));
             if let (Some(max_wait), Some(cost)) = (max_wait, cost.fixed()) {
                 doubts::check_turns(wait_node.as_ref().unwrap_or(place), algorithm, max_wait, cost);
@@ -134,6 +130,30 @@ pub(super) fn lower(
         })
     })();
     (name, limit)
+}
+
+/// What of a limit a plan may have otherwise.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+pub(super) struct Numbers<'t> {
+    pub(super) algorithm: Option<Algorithm>,
+    /// Where most that can be said of the algorithm is said.
+    pub(super) place: Option<Node<'t>>,
+    pub(super) mode: Option<Mode>,
+    pub(super) wait_node: Option<Node<'t>>,
+    pub(super) max_wait: Option<Span>,
+    pub(super) max_queue: Option<Option<u64>>,
+}
+
+/// Reads them.
+pub(super) fn numbers<'t>(reader: &mut Reader<'t>) -> Numbers<'t> {
+    let Lowered { algorithm, place } = algorithm::lower(reader);
+    let mode = choice(reader, "mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
+    let wait_node = reader.optional("max_wait");
+    let (max_wait, max_queue) = waiting(reader, wait_node.as_ref(), algorithm.as_ref(), place.as_ref());
+    if let (Some(algorithm), Some(place), Some(Mode::Enforce | Mode::Shadow)) = (&algorithm, &place, mode) {
+        doubts::check_rates(place, algorithm);
+    }
+    Numbers { algorithm, place, mode, wait_node, max_wait, max_queue }
 }
 
 /// The key expression of `key` or `hash_key`: a part, or an array of parts. `asks_for_clients`: whether a listener asks

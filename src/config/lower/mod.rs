@@ -19,6 +19,7 @@ mod listener;
 mod names;
 mod networks;
 mod path;
+mod plans;
 mod refusal;
 mod rewrite;
 mod route;
@@ -64,14 +65,17 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
         upstreams.add(name, upstream);
     }
     let mut limits = Declared::new("limit", findings);
+    let mut written_limits = Vec::new();
     for reader in tables(&mut root, "limit", "") {
+        written_limits.push(reader.written());
         let (name, limit) = limit::lower(reader, asks_for_clients, files);
         limits.add(name, limit);
     }
     let mut routes = Declared::new("route", findings);
     let mut claims = route::Claims::default();
+    let mut plans = plans::Asked::new(files, asks_for_clients);
     for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream, respond or redirect") {
-        let (name, route) = route::lower(reader, &upstreams, &limits, &server, files);
+        let (name, route) = route::lower(reader, &upstreams, &limits, &mut plans, &server, files);
         if let (Some(name), Some(route)) = (&name, &route) {
             claims.claim(name, route, findings);
         }
@@ -79,8 +83,11 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     }
     upstreams.warn_unused();
     limits.warn_unused();
+    let plans = plans.lower(&limits, &written_limits, client.ipv6_prefix, findings);
     root.done(&LATER_SECTIONS);
 
+    let mut routes = routes.into_items();
+    plans.give_to(routes.as_deref_mut().unwrap_or_default());
     Some(Model {
         server,
         log,
@@ -89,7 +96,8 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
         listeners: listeners?,
         upstreams: upstreams.into_items()?,
         limits: limits.into_items()?,
-        routes: routes.into_items()?,
+        plan_limits: plans.limits,
+        routes: routes?,
         dead_letter,
         admin: match admin {
             Some(admin) => Some(admin?),

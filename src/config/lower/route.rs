@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::names::{Declared, Name, name};
+use super::plans::Asked;
 use super::schedule;
 use super::sections::{BODY_SIZES, TIMEOUTS};
 use super::{action, cors, cost, edits, header_name, is_token, path, refusal, rewrite};
@@ -18,13 +19,14 @@ use crate::limiter::{MAX_LIMITS, Mode};
 /// Hosts, methods or headers of one route; each may be compared with each request.
 pub(super) const MAX_CONDITIONS: usize = 256;
 
-const LATER: [&str; 2] = ["bandwidth", "plans"];
+const LATER: [&str; 1] = ["bandwidth"];
 
 /// Lowers one; its name also where the rest is wrong. `server` has the defaults.
-pub(super) fn lower(
-    mut reader: Reader<'_>,
+pub(super) fn lower<'t>(
+    mut reader: Reader<'t>,
     upstreams: &Declared<'_, Upstream>,
     limits: &Declared<'_, LimitRule>,
+    plans: &mut Asked<'t>,
     server: &Server,
     files: &CertificateFiles,
 ) -> (Option<Name>, Option<Route>) {
@@ -42,6 +44,7 @@ pub(super) fn lower(
             cost.check_fits(Some(&rule.spec.algorithm), Some(limits.name(*index)));
         }
     }
+    plans.note(&mut reader, used.as_deref(), cost.fixed());
     let action = action::lower(&mut reader, pattern.as_ref().map(|pattern| &pattern.path), upstreams, files);
     let timeout = reader.optional("timeout").map_or(Some(server.timeout), |node| node.duration_or_none(&TIMEOUTS));
     let max_body_size =
@@ -77,6 +80,7 @@ pub(super) fn lower(
             rewrite: rewrite?,
             host: host?,
             refusal: refusal?,
+            plans: None,
         })
     })();
     (name, route)

@@ -1,0 +1,396 @@
+//! `plans` of routes, and the heads of the files that they name: what the plans are called, and which numbers of which
+//! limits each of them overrides.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::names::{Declared, is_name};
+use super::{algorithm, limit};
+use crate::admission::{Cost, KeyExpr};
+use crate::config::certificates::{CertificateFiles, Certificates};
+use crate::config::findings::{Finding, Findings, quoted, ticked};
+use crate::config::model::{LimitRule, PlanLimit, Route};
+use crate::config::nearest::nearest;
+use crate::config::plans::{Fault, PlanBook, Reading, Wanted, nearest_plan};
+use crate::config::reader::{Node, Reader};
+use crate::config::report::{self, Severity};
+use crate::limiter::{LimitSpec, Mode};
+
+/// Plans of one file. Each has a policy on each of its routes.
+const MAX_PLANS: usize = 1_000;
+
+/// What a plan overrides: numbers, and whether they hold.
+const NUMBERS: [&str; 13] = [
+    "burst",
+    "cold_factor",
+    "max_burst_seconds",
+    "max_in_flight",
+    "max_queue",
+    "max_wait",
+    "max_waiting",
+    "min_difference",
+    "mode",
+    "rate",
+    "slot_limit",
+    "slots",
+    "warm_up",
+];
+
+/// Other settings of a limit.
+const SAME_IN_ALL: [&str; 19] = [
+    "algorithm",
+    "align",
+    "bound",
+    "cost",
+    "cost_from_response",
+    "count_refused",
+    "count_when",
+    "exempt",
+    "key",
+    "max_cost",
+    "max_keys",
+    "name",
+    "on_full",
+    "on_missing_key",
+    "penalty",
+    "refill",
+    "retry_after_jitter",
+    "status",
+    "timeout",
+];
+
+const EXAMPLE: &str = "{ file = \"plans.toml\", key = \"header:x-api-key\" }";
+
+/// Which routes have plans, while routes are lowered.
+pub(super) struct Asked<'t> {
+    files: &'t CertificateFiles,
+    asks_for_clients: bool,
+    routes: usize,
+    uses: Vec<Use<'t>>,
+}
+
+/// A route that has plans.
+struct Use<'t> {
+    route: usize,
+    file: Node<'t>,
+    path: PathBuf,
+    shown: PathBuf,
+    key: Option<KeyExpr>,
+    /// The route's limits, where they could be read.
+    limits: Option<Vec<usize>>,
+    /// What each of its requests costs, where that is fixed.
+    cost: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Default)]
+pub(super) struct Plans {
+    books: Vec<(usize, Arc<PlanBook>)>,
+    pub(super) limits: Vec<PlanLimit>,
+}
+
+/// The limits of a file's routes.
+struct Limits<'t, 'd> {
+    declared: &'d Declared<'t, LimitRule>,
+    /// Their tables in the configuration, by place.
+    written: &'d [&'t DeTable<'t>],
+    /// Those of the routes that have the file.
+    used: BTreeSet<usize>,
+    /// Whether these are all.
+    is_whole: bool,
+}
+
+impl<'t> Asked<'t> {
+    /// None yet.
+    pub(super) fn new(files: &'t CertificateFiles, asks_for_clients: bool) -> Self {
+        Self { files, asks_for_clients, routes: 0, uses: Vec::new() }
+    }
+
+    /// Reads `plans` of the next route. `limits` are the route's, `cost` is what each of its requests costs.
+    pub(super) fn note(&mut self, reader: &mut Reader<'t>, limits: Option<&[usize]>, cost: Option<u64>) {
+        let route = self.routes;
+        self.routes += 1;
+        let Some(node) = reader.optional("plans") else { return };
+        let Some(mut table) = node.table("`plans`", EXAMPLE) else { return };
+        let file = table.required("file", "\"plans.toml\"");
+        let key = table.required("key", "\"header:x-api-key\"");
+        table.done(&[]);
+        let key = key.and_then(|node| {
+            let place = node.place();
+            let key = limit::key(node, self.asks_for_clients)?;
+            if key.has_global() {
+                place.error(
+                    "`key` = global is the same for everybody",
+                    "name what tells clients apart, such as \"header:x-api-key\"",
+                );
+                return None;
+            }
+            Some(key)
+        });
+        if let Some([]) = limits {
+            node.warning("`plans` has no effect: the route has no limits", "name them in `limits`, or remove plans");
+        }
+        let Some(file) = file else { return };
+        let Some(text) = file.text("a path in quotes", "\"plans.toml\"") else { return };
+        if text.is_empty() || text.contains('\0') {
+            file.error(format!("{} is no file", quoted(text)), "name a plans file, such as \"plans.toml\"");
+            return;
+        }
+        let (path, shown) = (self.files.locate(text), self.files.shown(text));
+        self.uses.push(Use { route, file, path, shown, key, limits: limits.map(<[_]>::to_vec), cost });
+    }
+
+    /// Reads the files, once all routes are known.
+    pub(super) fn lower(
+        self,
+        declared: &Declared<'t, LimitRule>,
+        written: &[&'t DeTable<'t>],
+        ipv6_prefix: u8,
+        findings: &Findings,
+    ) -> Plans {
+        let mut plans = Plans::default();
+        let reading = match self.files.certificates() {
+            Certificates::Unread => return plans,
+            Certificates::Strict(now) => Reading { shows_keys: true, now },
+            Certificates::Lenient(now) => Reading { shows_keys: false, now },
+        };
+        let paths: BTreeSet<&PathBuf> = self.uses.iter().map(|own| &own.path).collect();
+        for path in paths {
+            let uses: Vec<&Use<'_>> = self.uses.iter().filter(|own| own.path == *path).collect();
+            let books = self.books(&uses, ipv6_prefix, reading, findings);
+            if let Some((_, book)) = books.first() {
+                let limits = Limits {
+                    declared,
+                    written,
+                    used: uses.iter().filter_map(|own| own.limits.as_ref()).flatten().copied().collect(),
+                    is_whole: uses.iter().all(|own| own.limits.is_some()),
+                };
+                plans.add_head(book, &limits, &uses, findings);
+            }
+            plans.books.extend(books);
+        }
+        plans
+    }
+
+    /// The books of one file's routes, each key's once.
+    fn books(
+        &self,
+        uses: &[&Use<'t>],
+        ipv6_prefix: u8,
+        reading: Reading,
+        findings: &Findings,
+    ) -> Vec<(usize, Arc<PlanBook>)> {
+        let mut books: Vec<(usize, Arc<PlanBook>)> = Vec::new();
+        for own in uses {
+            let Some(key) = &own.key else { continue };
+            if let Some((_, book)) = books.iter().find(|(_, book)| book.keys().key() == key) {
+                books.push((own.route, Arc::clone(book)));
+                continue;
+            }
+            let wanted = Wanted { path: &own.path, shown: &own.shown, key, ipv6_prefix };
+            match self.files.plans().read(&wanted, reading) {
+                Ok(book) => books.push((own.route, book)),
+                Err(fault) => {
+                    // What is wrong with the file is told once.
+                    report_fault(own, fault, findings);
+                    break;
+                }
+            }
+        }
+        books
+    }
+}
+
+fn report_fault(own: &Use<'_>, fault: Fault, findings: &Findings) {
+    match fault {
+        Fault::Read(reason) => {
+            let written = quoted(own.file.as_text().unwrap_or_default());
+            let message = format!("{} = {written} cannot be used: {reason}", own.file.label());
+            own.file.error(message, "name a plans file; a relative path starts from the directory of this file");
+        }
+        Fault::Says(found) => findings.push_elsewhere(found),
+    }
+}
+
+impl Plans {
+    /// Gives each route its book.
+    pub(super) fn give_to(&self, routes: &mut [Route]) {
+        for (route, book) in &self.books {
+            if let Some(route) = routes.get_mut(*route) {
+                route.plans = Some(Arc::clone(book));
+            }
+        }
+    }
+
+    /// Lowers what stands before the keys.
+    fn add_head(&mut self, book: &PlanBook, limits: &Limits<'_, '_>, uses: &[&Use<'_>], findings: &Findings) {
+        let own = Findings::default();
+        let (root, _) = DeTable::parse_recoverable(book.head());
+        let mut reader = Reader::new("the plans file", root.get_ref(), 0..0, &own);
+        if let Some(node) = reader.required("default", "\"free\"") {
+            default_plan(&node, book);
+        }
+        if let Some(node) = reader.optional("keys") {
+            node.on_key()
+                .error("`keys` is a table of its own", "write it last: a line [keys], then a line for each key");
+        } else if !book.has_keys() {
+            reader.absent("the plans file has no [keys]", "add a line [keys] at its end, even if no key follows");
+        }
+        let plans = reader.optional("plan").and_then(|node| node.table("`plan`", "[plan.free]"));
+        if book.names().is_empty() {
+            reader.absent("the plans file has no plan", "add [plan.free], and what it overrides");
+        }
+        if book.names().len() > MAX_PLANS {
+            reader.absent(
+                format!("the plans file has {} plans", book.names().len()),
+                format!("it takes at most {MAX_PLANS}"),
+            );
+        }
+        for node in plans.iter().take(MAX_PLANS).flat_map(Reader::entries) {
+            self.add_plan(&node, limits, uses, findings);
+        }
+        reader.done(&[]);
+        findings.push_elsewhere(report::elsewhere(book.shown(), book.head(), own));
+    }
+
+    fn add_plan(&mut self, node: &Node<'_>, limits: &Limits<'_, '_>, uses: &[&Use<'_>], findings: &Findings) {
+        let plan = node.label();
+        if !is_name(plan) {
+            let help = "a name is 1 to 64 letters, digits, dots, dashes or underscores (A-Z a-z 0-9 . _ -)";
+            node.on_key().error(format!("{} cannot be a name", quoted(plan)), help);
+        }
+        let what = format!("the plan {}", quoted(plan));
+        let Some(table) = node.as_table(what.as_str()) else {
+            node.error(format!("{what} is no table"), "write it as [plan.free]");
+            return;
+        };
+        for entry in table.entries() {
+            let Some(index) = limits.find(&entry) else { continue };
+            let Some(spec) = limits.overridden(&entry, index, &what, uses) else { continue };
+            if self.limits.iter().any(|other| other.limit == index && *other.plan == *plan) {
+                let message = format!("{what} overrides the limit {} in another plans file too", quoted(entry.label()));
+                if let Some(first) = uses.first() {
+                    let finding = Finding::error(first.file.span(), message);
+                    findings.push(finding.help("give the plan of one of the files another name"));
+                }
+                continue;
+            }
+            self.limits.push(PlanLimit { limit: index, plan: plan.into(), spec });
+        }
+    }
+}
+
+fn default_plan(node: &Node<'_>, book: &PlanBook) {
+    let Some(name) = node.text("the name of a plan in quotes", "\"free\"") else { return };
+    if !book.names().is_empty() && !book.names().iter().any(|own| **own == *name) {
+        node.error(format!("there is no plan {}", quoted(name)), nearest_plan(name, book.names()));
+    }
+}
+
+impl Limits<'_, '_> {
+    /// The limit that an entry of a plan names.
+    fn find(&self, entry: &Node<'_>) -> Option<usize> {
+        let found = self.used.iter().copied().find(|index| self.declared.name(*index) == entry.label());
+        if found.is_none() && self.is_whole {
+            let names = || self.used.iter().map(|index| self.declared.name(*index));
+            let help = match nearest(entry.label(), names()) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("limits of these routes: {}", names().take(8).collect::<Vec<_>>().join(", ")),
+            };
+            let message = format!("no route with these plans has a limit {}", quoted(entry.label()));
+            entry.on_key().error(message, help);
+        }
+        found
+    }
+
+    /// The parameters of a limit with a plan's numbers; `None` if there are none, or they cannot be read.
+    fn overridden(&self, entry: &Node<'_>, index: usize, what: &str, uses: &[&Use<'_>]) -> Option<LimitSpec> {
+        let own = entry.as_table(what);
+        let Some(own) = own else {
+            entry.error(format!("{} of {what} is no table", ticked(entry.label())), "write it as { rate = \"100/s\" }");
+            return None;
+        };
+        for node in own.entries().filter(|node| !NUMBERS.contains(&node.label())) {
+            refuse_setting(&node);
+        }
+        if own.written().is_empty() {
+            let message = format!("{what} overrides nothing of the limit {}", quoted(entry.label()));
+            entry.warning(message, "write what is another there, such as { rate = \"100/s\" }, or remove it");
+            return None;
+        }
+        let (rule, base) = (self.declared.item(index)?, self.written.get(index)?);
+        let at = entry.key_span();
+        let mut merged = DeTable::new();
+        // What the plan does not say is as the configuration has it, and is spoken of where the plan names the limit.
+        let inherited = algorithm::settings().chain(["algorithm", "mode", "max_wait", "max_queue"]);
+        for key in inherited.filter(|key| !own.has(key)) {
+            if let Some(value) = base.get(key) {
+                merged.insert(Spanned::new(at.clone(), key.into()), Spanned::new(at.clone(), value.get_ref().clone()));
+            }
+        }
+        for (key, value) in own.written() {
+            merged.insert(key.clone(), value.clone());
+        }
+        let findings = Findings::default();
+        let spec = numbers(&merged, entry, rule, uses_of(uses, index), &findings);
+        let (found, _) = findings.into_parts();
+        for finding in found {
+            // A warning about what is inherited has been given where it is written.
+            let is_echo = finding.severity == Severity::Warning && finding.span == Some(at.clone());
+            if !is_echo {
+                entry.push(finding);
+            }
+        }
+        spec
+    }
+}
+
+/// What each request costs on each of the routes that use a limit and do not leave it to the limit.
+fn uses_of(uses: &[&Use<'_>], limit: usize) -> Vec<u64> {
+    let has_it = |own: &&&Use<'_>| own.limits.as_ref().is_some_and(|limits| limits.contains(&limit));
+    uses.iter().filter(has_it).filter_map(|own| own.cost).collect()
+}
+
+fn numbers(
+    merged: &DeTable<'_>,
+    entry: &Node<'_>,
+    rule: &LimitRule,
+    costs: Vec<u64>,
+    findings: &Findings,
+) -> Option<LimitSpec> {
+    let mut reader = Reader::new(format!("`{}`", entry.label()), merged, entry.key_span(), findings);
+    let limit::Numbers { algorithm, place, mode, wait_node, max_wait, max_queue } = limit::numbers(&mut reader);
+    let costs = match &rule.cost {
+        None => costs,
+        Some(Cost::Fixed(cost)) => vec![*cost],
+        Some(_) => Vec::new(),
+    };
+    if let (Some(place), Some(Mode::Enforce | Mode::Shadow), Some(cost)) = (&place, mode, costs.iter().max()) {
+        limit::check_fits(place, *cost, algorithm.as_ref(), None);
+        if let (Some(algorithm), Some(max_wait)) = (&algorithm, max_wait) {
+            super::doubts::check_turns(wait_node.as_ref().unwrap_or(place), algorithm, max_wait, *cost);
+        }
+    }
+    Some(LimitSpec {
+        algorithm: algorithm?,
+        mode: mode?,
+        max_wait: max_wait?,
+        max_queue: max_queue?,
+        ..rule.spec.clone()
+    })
+}
+
+fn refuse_setting(node: &Node<'_>) {
+    let name = ticked(node.label());
+    let numbers = || format!("a plan may have another {}", NUMBERS.join(", "));
+    if SAME_IN_ALL.contains(&node.label()) {
+        node.on_key().error(format!("{name} of a limit is the same in every plan"), numbers());
+        return;
+    }
+    let help = nearest(node.label(), NUMBERS).map_or_else(numbers, |near| format!("did you mean `{near}`?"));
+    node.on_key().error(format!("unknown key {name} of a limit in a plan"), help);
+}

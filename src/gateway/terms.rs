@@ -1,0 +1,146 @@
+//! What holds on a route, and what holds there in each of its plans: policies over live limits, and how they are used.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::build::{BuildError, Lasting};
+use crate::admission::{Cost, Exempt, KeyExpr, LimitUse, PlanTerms, RoutePlans};
+use crate::config::{LimitId, LimitRule, Model, PlanLimit, Route};
+use crate::limiter::{Carry, Counting, Limit, LimitSpec, Mode, Policy};
+use crate::time::{Schedule, Span};
+
+/// Live limits, with the key that they count by.
+pub type LiveLimits = HashMap<LimitId, (Arc<Limit>, KeyExpr)>;
+
+/// What holds of one model, as far as routes share it.
+pub(super) struct Limits<'m> {
+    model: &'m Model,
+    live: &'m LiveLimits,
+    /// Who is exempt, for all routes that use the limit.
+    exempt: Vec<Option<Arc<Exempt>>>,
+    /// When those hold that do not always, by their names.
+    schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
+    /// What plans override, by the limit's place and the plan.
+    overrides: HashMap<(usize, &'m str), &'m PlanLimit>,
+}
+
+/// The live limits of a model: those that stay are taken over, not yet reconfigured.
+pub(super) fn live(model: &Model, lasting: &Lasting) -> LiveLimits {
+    let live = |id: &LimitId, spec: &LimitSpec, key: &KeyExpr| match lasting.limits.get(id) {
+        Some((limit, own)) if keeps_counts(limit, own, spec, key) => Arc::clone(limit),
+        _ => Limit::new(spec.clone()),
+    };
+    model.counted().map(|(id, spec, key)| (id.clone(), (live(&id, spec, key), key.clone()))).collect()
+}
+
+/// Whether a live limit's counts still mean the same: the algorithm and the key are what they were.
+fn keeps_counts(limit: &Limit, own: &KeyExpr, spec: &LimitSpec, key: &KeyExpr) -> bool {
+    spec.algorithm.carries(&limit.spec().algorithm) != Carry::Nothing && own == key
+}
+
+impl<'m> Limits<'m> {
+    pub(super) fn new(
+        model: &'m Model,
+        live: &'m LiveLimits,
+        schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
+        lasting: &Lasting,
+    ) -> Self {
+        let exempt = |rule: &LimitRule| Exempt::new(&rule.exempt, &rule.key, model.client.ipv6_prefix, &lasting.hasher);
+        let overrides = model.plan_limits.iter().map(|limit| ((limit.limit, &*limit.plan), limit));
+        Self {
+            model,
+            live,
+            exempt: model.limits.iter().map(exempt).collect(),
+            schedules,
+            overrides: overrides.collect(),
+        }
+    }
+
+    /// What holds on a route for who is of no plan.
+    pub(super) fn terms(&self, route: &Route) -> Result<PlanTerms, BuildError> {
+        self.terms_of(route, &route.name, None)
+    }
+
+    /// The route's plans.
+    pub(super) fn plans(&self, route: &Route, own: &PlanTerms) -> Result<Option<Box<RoutePlans>>, BuildError> {
+        let Some(book) = &route.plans else { return Ok(None) };
+        let overrides = |plan: &str| route.limits.iter().any(|limit| self.overrides.contains_key(&(*limit, plan)));
+        let terms = book.names().iter().map(|plan| {
+            if overrides(plan) {
+                self.terms_of(route, plan, Some(plan))
+            } else {
+                Ok(PlanTerms { name: Arc::clone(plan), ..own.clone() })
+            }
+        });
+        let terms = terms.collect::<Result<_, _>>()?;
+        Ok(Some(Box::new(RoutePlans { keys: Arc::clone(book.keys()), default: book.default(), terms })))
+    }
+
+    fn terms_of(&self, route: &Route, name: &Arc<str>, plan: Option<&str>) -> Result<PlanTerms, BuildError> {
+        let used: Vec<Used<'_>> = route.limits.iter().filter_map(|limit| self.used(*limit, plan)).collect();
+        let policy = Policy::new(used.iter().map(|used| Arc::clone(used.live)).collect())
+            .map_err(|source| BuildError::Limits { route: Arc::clone(&route.name), source })?;
+        Ok(PlanTerms {
+            name: Arc::clone(name),
+            policy,
+            limits: used.iter().map(|used| used.on(route)).collect(),
+            timeout: used
+                .iter()
+                .filter(|used| used.active.is_none())
+                .filter_map(Used::timeout)
+                .chain(route.timeout)
+                .min(),
+        })
+    }
+
+    /// A limit as it is in a plan.
+    fn used(&self, index: usize, plan: Option<&str>) -> Option<Used<'_>> {
+        let rule = self.model.limits.get(index)?;
+        let own = plan.and_then(|plan| self.overrides.get(&(index, plan)));
+        let id = LimitId { limit: Arc::clone(&rule.spec.name), plan: own.map(|own| Arc::clone(&own.plan)) };
+        let (live, _) = self.live.get(&id)?;
+        let mode = own.map_or(rule.spec.mode, |own| own.spec.mode);
+        let active = self.schedules.get(&rule.spec.name);
+        Some(Used { rule, mode, live, exempt: self.exempt.get(index)?.as_ref(), active })
+    }
+}
+
+/// A limit of a route.
+struct Used<'m> {
+    rule: &'m LimitRule,
+    /// That of the plan.
+    mode: Mode,
+    live: &'m Arc<Limit>,
+    exempt: Option<&'m Arc<Exempt>>,
+    active: Option<&'m Arc<Schedule>>,
+}
+
+impl Used<'_> {
+    /// One that is off concerns nobody and looks at nothing.
+    fn on(&self, route: &Route) -> LimitUse {
+        LimitUse {
+            key: self.rule.key.clone(),
+            on_missing: self.rule.on_missing_key,
+            // The limit's cost wins.
+            cost: match self.mode {
+                Mode::Off => Cost::ONE,
+                Mode::Enforce | Mode::Shadow => self.rule.cost.as_ref().unwrap_or(&route.cost).clone(),
+            },
+            // What counts only with certain answers is not reserved before.
+            counting: match (&self.rule.count_when, &self.rule.cost_from_response) {
+                (Some(_), _) => Counting::Later,
+                (None, Some(_)) => Counting::Corrected,
+                (None, None) => Counting::AtOnce,
+            },
+            exempt: self.exempt.filter(|_| self.mode != Mode::Off).cloned(),
+            enforced: self.mode == Mode::Enforce,
+            active: self.active.cloned(),
+            timeout_while_active: self.timeout().filter(|_| self.active.is_some()),
+        }
+    }
+
+    /// The limit's timeout, if it is enforced.
+    fn timeout(&self) -> Option<Span> {
+        self.rule.timeout.filter(|_| self.mode == Mode::Enforce)
+    }
+}
