@@ -325,6 +325,8 @@ mod tests {
             counting: Counting::AtOnce,
             exempt: None,
             enforced: true,
+            active: None,
+            timeout_while_active: None,
         };
         PlanTerms { name: name.into(), policy: Policy::new(vec![limit]).unwrap(), limits: vec![usage], timeout }
     }
@@ -359,6 +361,8 @@ mod tests {
             timeout,
             count_preflight: true,
             plans: Some(Box::new(plans)),
+            active: None,
+            takes_preflights: false,
         };
         let clients =
             ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };

@@ -27,6 +27,8 @@ mod golden;
 #[cfg(test)]
 mod golden_admission;
 #[cfg(test)]
+mod golden_edits;
+#[cfg(test)]
 mod golden_plans;
 #[cfg(test)]
 mod golden_schedule;

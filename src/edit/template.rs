@@ -8,7 +8,7 @@ use super::variable::{NoVariable, Scope, Variable};
 /// In double braces, `{{path}}`, a name stands for itself in single ones. Braces around anything that cannot be a name,
 /// as in a style sheet or in JSON, stand for themselves. A name is made of lower case letters, digits and `_`, begins with
 /// a letter, and may have a parameter of letters, digits, `-`, `_` and `.` after a colon. Where there are groups of a
-/// regex, their numbers and names are variables too.
+/// regex, their numbers and names are variables too; in a page, numbers and styles such as `{color:red}` are none.
 #[derive(Clone, Debug)]
 pub struct Template {
     source: Box<str>,
@@ -156,14 +156,16 @@ impl Eq for Template {}
 fn name_before<'t>(text: &'t str, end: &str, scope: Scope<'_>) -> Option<&'t str> {
     let length = text.bytes().take(MAX_NAME + 1).position(|byte| byte == b'}')?;
     let (name, after) = text.split_at(length);
-    let (word, parameter) = name.split_once(':').unwrap_or((name, "x"));
+    let (word, parameter) = name.split_once(':').map_or((name, None), |(word, parameter)| (word, Some(parameter)));
+    // In a page `{color:red}` is a style.
+    let is_source = !matches!(scope, Scope::Refusal) || parameter.is_none() || matches!(word, "header" | "cookie");
     let is_word = word.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
         && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        && parameter.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        && parameter.unwrap_or_default().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     // A refusal's page may hold a regex of a script, with its repetitions.
     let is_number =
         !matches!(scope, Scope::Refusal) && !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-    (after.starts_with(end) && (is_word || is_number)).then_some(name)
+    (after.starts_with(end) && (is_word && is_source || is_number)).then_some(name)
 }
 
 impl Escape {
@@ -291,7 +293,10 @@ mod tests {
         ] {
             assert_eq!(render(source, Scope::Request), text, "{source}");
         }
-        assert_eq!(render("\\d{2}", Scope::Refusal), "\\d{2}", "repetitions of a page's script are no groups");
+        for source in ["\\d{2}", "p{color:red}", "{margin:0}"] {
+            assert_eq!(render(source, Scope::Refusal), source, "it is of a page's script or style");
+        }
+        assert_eq!(render("{header:a}{cookie:b}{limit}", Scope::Refusal), "/pCOOKIE:BLIMIT");
     }
 
     #[test]

@@ -136,9 +136,9 @@ fn a_server_gets_another_path_and_another_host() {
     let gateway = Gateway::start(&format!(
         "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\
          [[route]]\nname = \"prefix\"\npath = \"/api\"\nupstream = \"app\"\nrewrite = {{ prefix = \"/v2\" }}\nhost = \"app.internal:8080\"\n\
-         [[route]]\nname = \"own\"\npath_regex = '/old/(.*)'\nupstream = \"app\"\nrewrite = {{ to = \"/new/{{1}}?from={{host}}\" }}\n\
+         [[route]]\nname = \"own\"\nhosts = [\"h\"]\npath_regex = '/old/(.*)'\nupstream = \"app\"\nrewrite = {{ to = \"/new/{{1}}?from={{host}}\" }}\n\
          [[route]]\nname = \"regex\"\nupstream = \"app\"\nrewrite = {{ regex = '/users/(?<id>[^/]*)(/.*)?', to = \"/u{{2}}?id={{id}}\" }}\n\
-         [[route]]\nname = \"up\"\npath_regex = '/x(.*)'\nupstream = \"app\"\nrewrite = {{ to = \"/a/{{1}}/admin\" }}\n",
+         [[route]]\nname = \"up\"\nhosts = [\"h\"]\npath_regex = '/x(.*)'\nupstream = \"app\"\nrewrite = {{ to = \"/a/{{1}}/admin\" }}\n",
         backend.address
     ));
     for protocol in BOTH {
@@ -168,13 +168,13 @@ fn a_server_gets_another_path_and_another_host() {
 #[test]
 fn a_redirect_leads_elsewhere() {
     let gateway = Gateway::start(
-        "[[route]]\nname = \"host\"\nhosts = [\"h\"]\nredirect = { to = \"https://www.example.com{uri}\", status = 308 }\n\
+        "[[route]]\nname = \"host\"\nredirect = { to = \"https://www.example.com{uri}\", status = 308 }\n\
          [[route]]\nname = \"old\"\npath_regex = '/old/(.+)'\nhosts = [\"h\"]\nredirect = { to = \"/new/{1}?by={header:x-by}\" }\n",
     );
     for protocol in BOTH {
         for (target, status, location) in [
             ("/", 308, "https://www.example.com/"),
-            ("/a%2fb/%7e?q=%20\"", 400, ""),
+            ("/a%2fb/%7e?q=%20", 400, ""),
             ("/a/%7e//?q=%201", 308, "https://www.example.com/a/~/?q=%201"),
             ("//evil.example/x", 308, "https://www.example.com/evil.example/x"),
         ] {
@@ -236,7 +236,6 @@ fn a_client_that_reads_slowly_gets_all_of_a_large_page() {
          [[route]]\nname = \"page\"\nrespond = { file = \"page.txt\" }\n";
     let gateway = Gateway::start_in(directory, rules);
     let wires: Vec<_> = (0..20).map(|_| Wire::with(gateway.address(), crate::wire::get("/"))).collect();
-    wait_outcome(&gateway, "responded", 0);
     for mut wire in wires {
         assert!(wire.answer().body == page.as_bytes());
     }
@@ -340,16 +339,10 @@ fn a_change_of_the_file_is_a_change_of_what_is_changed() {
     let backend = telling();
     let gateway = Gateway::start(&front(&backend, "response_headers = { set = { x-v = \"1\" } }"));
     assert_eq!(get_with(gateway.address(), "/", &[]).header("x-v"), Some("1"));
-    let answer = gateway.reload(&format!(
-        "{}{}",
-        crate::support::FRAME,
-        front(
-            &backend,
-            "response_headers = { set = { x-v = \"2\" }, remove = [\"x-w\"] }\nrewrite = { prefix = \"/z\" }"
-        )
-    ));
+    let route = "response_headers = { set = { x-v = \"2\" }, remove = [\"x-w\"] }\nrewrite = { prefix = \"/z\" }";
+    let answer = gateway.reload(&front(&backend, route));
     assert_eq!(answer.status, 200, "{}", answer.text());
-    assert!(answer.text().contains("x-v=\\\"2\\\"") && answer.text().contains("rewrite"), "{}", answer.text());
+    assert!(answer.text().contains("+x-v=\"2\"") && answer.text().contains("rewrite"), "{}", answer.text());
     let answer = get_with(gateway.address(), "/a", &[]);
     assert_eq!((answer.header("x-v"), answer.text().ends_with("/z/a")), (Some("2"), true), "{}", answer.text());
 }

@@ -94,7 +94,11 @@ fn a_browser_can_read_a_refusal_and_preflights_are_not_counted() {
     assert!(answer.header("access-control-expose-headers").unwrap().contains("retry-after"));
     let mut client = Client::connect(gateway.address());
     let preflight = [("Origin", "https://app.example"), ("Access-Control-Request-Method", "PUT")];
-    assert_eq!(client.request("OPTIONS", "/", &preflight, b"").status, 200);
+    let answer = client.request("OPTIONS", "/", &preflight, b"");
+    assert_eq!((answer.status, answer.header("access-control-allow-origin")), (204, Some("https://app.example")));
+    let gateway = refusing("cors = { allow_origins = [\"https://app.example\"], preflight = \"forward\" }\n", "");
+    let mut client = Client::connect(gateway.address());
+    assert_eq!(client.request("OPTIONS", "/", &preflight, b"").status, 200, "the upstream answers it");
     let plain = refusing("", "");
     let mut client = Client::connect(plain.address());
     assert_eq!(client.request("OPTIONS", "/", &preflight, b"").status, 429, "without cors it counts like any other");
