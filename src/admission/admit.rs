@@ -144,6 +144,12 @@ impl Rules {
         Self { clients: Clients::new(clients), routes, table, hasher }
     }
 
+    /// What tells a peer from others by its address; `None` of a trusted proxy, which stands for many.
+    pub fn key_of_peer(&self, peer: IpAddr) -> Option<Fingerprint> {
+        let client = self.clients.of_peer(peer)?;
+        Some(fingerprint_in_place(&client, &self.hasher))
+    }
+
     /// The routes, in the order in which they were given.
     pub fn routes(&self) -> &[RouteRules] {
         &self.routes

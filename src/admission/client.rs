@@ -114,6 +114,12 @@ impl Clients {
         }
     }
 
+    /// The client that a peer is, unless it is a trusted proxy.
+    pub(super) fn of_peer(&self, peer: IpAddr) -> Option<ClientIp> {
+        let addr = peer.to_canonical();
+        (!self.trusted.contains(addr)).then_some(ClientIp { addr, ipv6_prefix: self.ipv6_prefix })
+    }
+
     pub(super) fn identify<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr) -> Identity {
         let peer = peer.to_canonical();
         let trusted_peer = self.trusted.contains(peer);

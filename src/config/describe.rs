@@ -103,6 +103,8 @@ pub(super) fn server(old: &Server, new: &Server) -> Changes {
     changes.value("handshake_timeout", &old.handshake_timeout, &new.handshake_timeout, Span::to_string);
     changes.value("max_handshakes", &old.max_handshakes, &new.max_handshakes, usize::to_string);
     changes.value("max_streams", &old.max_streams, &new.max_streams, u32::to_string);
+    changes.value("max_connections", &old.max_connections, &new.max_connections, |count| count_or(*count, "auto"));
+    changes.value("max_requests", &old.max_requests, &new.max_requests, |count| count_or(count.map(u64::from), "none"));
     changes
 }
 
@@ -148,6 +150,12 @@ pub(super) fn client(old_model: &Model, new_model: &Model) -> Changes {
     });
     changes.value("ipv6_prefix", &old.ipv6_prefix, &new.ipv6_prefix, u8::to_string);
     changes.list("deny", &texts(&old_model.deny), &texts(&new_model.deny));
+    let (old, new) = (&old_model.accepting, &new_model.accepting);
+    changes.list("allow", &texts(&old.allow), &texts(&new.allow));
+    changes.value("max_connections", &old.max_connections, &new.max_connections, |count| count_or(*count, "none"));
+    changes.value("connection_rate", &old.connection_rate, &new.connection_rate, |rate| {
+        rate.map_or_else(|| "none".to_owned(), |rate| rate.to_string())
+    });
     changes
 }
 
@@ -418,6 +426,11 @@ fn or_none(timeout: Option<Span>) -> String {
 
 fn or_always(active: Option<&ScheduleRules>) -> String {
     active.map_or_else(|| "always".to_owned(), ScheduleRules::to_string)
+}
+
+/// A number, or the word for none.
+pub(super) fn count_or(count: Option<u64>, word: &str) -> String {
+    count.map_or_else(|| word.to_owned(), |count| count.to_string())
 }
 
 fn size_or_none(bytes: Option<u64>) -> String {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::describe::Changes;
+use super::describe::{Changes, count_or};
 use super::model::{Listener, Upstream, UpstreamProtocol};
 use crate::tls::{ClientCertificates, Identity, MinVersion, Roots, ServerSettings, UpstreamSettings};
 
@@ -17,6 +17,7 @@ pub(super) fn listener(old: &Listener, new: &Listener) -> Changes {
     changes.value("redirect_to_https", &old.redirect_to_https, &new.redirect_to_https, |port| {
         port.map_or_else(|| "off".to_owned(), |port| port.to_string())
     });
+    changes.value("max_connections", &old.max_connections, &new.max_connections, |count| count_or(*count, "none"));
     changes
 }
 

@@ -119,7 +119,7 @@ error: unknown key `backlog` in [[listener]]
 3 | backlog = 100
   | ^^^^^^^
   |
-  = help: keys of [[listener]]: address, protocol, proxy_protocol, redirect_to_https, reject_unknown_sni, tls
+  = help: keys of [[listener]]: address, max_connections, protocol, proxy_protocol, redirect_to_https, reject_unknown_sni, tls
 
 error: unknown key `respnd` in [[route]]
  --> gateway.toml:7:1

@@ -8,7 +8,7 @@ use crate::time::Tick;
 
 #[test]
 fn what_cannot_be_changed_or_said() {
-    let text = r##"[[listener]]
+    let text = r#"[[listener]]
 address = "127.0.0.1:8080"
 
 [[upstream]]
@@ -77,8 +77,8 @@ name = "i"
 upstream = "app"
 rewrite = { to = "x#y" }
 redirect = { to = "/x" }
-"##;
-    let report = r##"
+"#;
+    let report = r#"
 error: `content_type` without `body_file`
   --> gateway.toml:12:27
    |
@@ -299,7 +299,7 @@ error: `upstream` and `redirect` in one route
    = note: the first is at gateway.toml:67:1
    = help: remove one: a route forwards a request, answers it, or sends the client elsewhere
 
-gateway.toml: 27 errors"##;
+gateway.toml: 27 errors"#;
     let errors = parse(text, Path::new("gateway.toml"), Certificates::Unread).unwrap_err().to_string();
     assert_eq!(format!("\n{errors}"), report);
 }
@@ -326,11 +326,11 @@ fn files_are_read_and_bounded() {
     let none: &[String] = &[];
     for route in [respond, refusal] {
         assert_eq!(messages(route, &[("page.html", b"{limit} {{other}}")]), none, "{route}");
-        assert_eq!(messages(route, &[("page.html", &vec![b'x'; 1 << 20])]), none, "{route}");
-        for (files, why) in [
-            (&[][..], "there is no such file"),
-            (&[("page.html", &[b'x'; (1 << 20) + 1][..])], "it is larger than 1 MiB"),
-        ] {
+        let large = vec![b'x'; (1 << 20) + 1];
+        assert_eq!(messages(route, &[("page.html", &large[1..])]), none, "{route}");
+        for (files, why) in
+            [(&[][..], "there is no such file"), (&[("page.html", large.as_slice())], "it is larger than 1 MiB")]
+        {
             let said = messages(route, files);
             assert!(said.len() == 1 && said[0].ends_with(why), "{route}: {said:?}");
         }
@@ -341,4 +341,42 @@ fn files_are_read_and_bounded() {
         ["line 2 of \"page.html\": there is no variable {nothing}"]
     );
     assert_eq!(messages(refusal, &[("page.html", b"\xff")]), ["`body_file` = \"page.html\" is not UTF-8"]);
+}
+
+#[test]
+fn what_bounds_no_connections() {
+    let text = r#"[server]
+max_connections = "many"
+max_requests = 0
+
+[client]
+allow = []
+max_connections = "auto"
+connection_rate = "20"
+
+[[listener]]
+address = "127.0.0.1:8080"
+max_connections = 10000001
+
+[[route]]
+name = "all"
+respond = {}
+"#;
+    let parsed = parse(text, Path::new("gateway.toml"), Certificates::Unread);
+    let messages: Vec<_> = parsed
+        .unwrap_err()
+        .diagnostics()
+        .iter()
+        .map(|one| format!("{}: {}", one.message, one.help.as_deref().unwrap_or_default()))
+        .collect();
+    let expected = [
+        "`max_connections` takes \"auto\" or a number, not a string: \
+         write it as max_connections = \"auto\" or max_connections = 10000",
+        "`max_requests` is out of range: `0`: it goes from 1 to 4000000000",
+        "`max_connections` takes a number or \"none\", not a string: write it as 100 or \"none\"",
+        "\"20\" is no rate of connections: \
+         a rate is a whole number, a slash and a time, like \"100/s\" or \"20/100ms\"; or \"none\"",
+        "`max_connections` is out of range: `10000001`: it goes from 1 to 10000000",
+    ];
+    assert_eq!(messages, expected);
 }

@@ -61,9 +61,9 @@ use self::findings::{Finding, Findings};
 pub use self::certificates::Certificates;
 pub use self::diff::{Change, Fate, Item, Part, Plan, diff};
 pub use self::model::{
-    AccessFormat, Action, Admin, Body, Cors, DeadLetter, Fsync, LimitId, LimitRule, Listener, Log, LogFormat, Model,
-    OnLimit, PlanLimit, Preflight, RateHeaders, Refusal, RefusalBody, Route, Server, ServerAddress, ServerSpec,
-    Upstream, UpstreamProtocol,
+    Accepting, AccessFormat, Action, Admin, Body, Cors, DeadLetter, Fsync, LimitId, LimitRule, Listener, Log,
+    LogFormat, Model, OnLimit, PlanLimit, Preflight, RateHeaders, Refusal, RefusalBody, Route, Server, ServerAddress,
+    ServerSpec, Upstream, UpstreamProtocol,
 };
 pub use self::plans::{KnownPlans, PlanBook};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};

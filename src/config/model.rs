@@ -13,7 +13,7 @@ use super::statuses::StatusSet;
 use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use crate::balance::Strategy;
 use crate::edit::{FieldEdits, Rewrite, Target, Template};
-use crate::limiter::LimitSpec;
+use crate::limiter::{LimitSpec, Rate};
 use crate::time::{ScheduleRules, Span};
 use crate::tls::{ServerSettings, UpstreamSettings};
 
@@ -28,6 +28,8 @@ pub struct Model {
     pub client: ClientRules,
     /// `deny` of `[client]`: whose connections are closed.
     pub deny: Vec<IpNet>,
+    /// `allow`, `max_connections` and `connection_rate` of `[client]`.
+    pub accepting: Accepting,
     /// `[[listener]]`, at least one, no address twice.
     pub listeners: Vec<Listener>,
     /// `[[upstream]]`, names are unique.
@@ -42,6 +44,17 @@ pub struct Model {
     pub dead_letter: Option<DeadLetter>,
     /// `[admin]`, if there is such a section.
     pub admin: Option<Admin>,
+}
+
+/// What bounds the connections of clients, by the peer; one that is a trusted proxy is no client.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Accepting {
+    /// Whose connections are taken; empty: everybody's.
+    pub allow: Vec<IpNet>,
+    /// Open at once, of one client; `None` is "none".
+    pub max_connections: Option<u64>,
+    /// New ones, of one client; `None` is "none".
+    pub connection_rate: Option<Rate>,
 }
 
 /// `[server]`
@@ -75,6 +88,10 @@ pub struct Server {
     pub max_handshakes: usize,
     /// Requests that one HTTP/2 connection may have in flight, 1 to 1000.
     pub max_streams: u32,
+    /// Client connections that one worker keeps at once; `None` is "auto", by the limit on open files.
+    pub max_connections: Option<u64>,
+    /// Requests of one client's connection, 1 to 4 000 000 000; `None` is "none".
+    pub max_requests: Option<u32>,
 }
 
 /// `rate_headers` of `[server]`.
@@ -134,6 +151,8 @@ pub struct Listener {
     pub tls: Option<ServerSettings>,
     /// Every request is answered with a redirect to `https` on this port. Never together with `tls`.
     pub redirect_to_https: Option<u16>,
+    /// Connections at once, of all workers; `None` is "none".
+    pub max_connections: Option<u64>,
 }
 
 /// `[[upstream]]`

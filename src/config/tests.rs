@@ -42,8 +42,20 @@ fn messages(text: &str) -> Vec<String> {
 
 #[test]
 fn a_file_that_says_nothing_has_every_default() {
-    let Model { server, log, client, deny, listeners, upstreams, limits, plan_limits, routes, dead_letter, admin } =
-        model(LEAST);
+    let Model {
+        server,
+        log,
+        client,
+        deny,
+        accepting,
+        listeners,
+        upstreams,
+        limits,
+        plan_limits,
+        routes,
+        dead_letter,
+        admin,
+    } = model(LEAST);
     assert!(plan_limits.is_empty());
     assert_eq!(
         server,
@@ -62,14 +74,21 @@ fn a_file_that_says_nothing_has_every_default() {
             handshake_timeout: Span::from_secs(10),
             max_handshakes: 1_024,
             max_streams: 128,
+            max_connections: None,
+            max_requests: None,
         }
     );
     assert_eq!(log, Log { level: "info".into(), format: LogFormat::Auto, access: AccessFormat::Off });
-    assert!(client.trusted_proxies.is_empty() && deny.is_empty());
+    assert!(client.trusted_proxies.is_empty() && deny.is_empty() && accepting == Accepting::default());
     assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));
     assert_eq!(
         listeners,
-        [Listener { address: "127.0.0.1:8080".parse().unwrap(), tls: None, redirect_to_https: None }]
+        [Listener {
+            address: "127.0.0.1:8080".parse().unwrap(),
+            tls: None,
+            redirect_to_https: None,
+            max_connections: None
+        }]
     );
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
     let route = &routes[0];
@@ -139,6 +158,8 @@ max_body_size = "7MB"
 handshake_timeout = "5s"
 max_handshakes = 6
 max_streams = 7
+max_connections = 1
+max_requests = 4000000000
 [log]
 level = "warn,sluicegate::proxy=debug"
 format = "json"
@@ -148,6 +169,9 @@ trusted_proxies = ["10.0.0.0/8", "192.0.2.7", "fd00::/8"]
 address_header = "forwarded"
 ipv6_prefix = 56
 deny = ["198.51.100.0/24", "2001:db8::7"]
+allow = ["198.51.0.0/16"]
+max_connections = 10000000
+connection_rate = "20/s"
 [[listener]]
 address = "0.0.0.0:8080"
 protocol = "http"
@@ -234,6 +258,8 @@ address = "127.0.0.1:9900"
             handshake_timeout: Span::from_secs(5),
             max_handshakes: 6,
             max_streams: 7,
+            max_connections: Some(1),
+            max_requests: Some(4_000_000_000),
         }
     );
     assert_eq!(model.log.level, "warn,sluicegate::proxy=debug");
@@ -262,6 +288,9 @@ address = "127.0.0.1:9900"
     assert_eq!((wheel.slots_of(0), wheel.slots_of(1), wheel.bound()), (Some(20), Some(20), Bound::Strict));
     let denied: Vec<String> = model.deny.iter().map(ToString::to_string).collect();
     assert_eq!(denied, ["198.51.100.0/24", "2001:db8::7/128"]);
+    let Accepting { allow, max_connections, connection_rate } = &model.accepting;
+    assert_eq!((allow[0].to_string().as_str(), *max_connections), ("198.51.0.0/16", Some(10_000_000)));
+    assert_eq!(connection_rate.map(|rate| rate.to_string()).as_deref(), Some("20/s"));
     let route = &model.routes[0];
     assert_eq!(route.on_limit, OnLimit::Drop);
     assert_eq!(
@@ -337,7 +366,7 @@ fn what_comes_later_is_called_by_its_name() {
         limit.iter().map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n")),
     );
     texts.extend(listener.iter().map(|line| LEAST.replace("[[route]]", &format!("{line}\n[[route]]"))));
-    texts.extend(["[client]\nallow = []", "[fleet]\nmode = \"redis\""].map(|text| format!("{LEAST}{text}\n")));
+    texts.push(format!("{LEAST}[fleet]\nmode = \"redis\"\n"));
     for text in texts {
         let messages = messages(&text);
         assert_eq!(messages.len(), 1, "{messages:?} of\n{text}");

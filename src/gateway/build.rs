@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::accepting::Counts;
 use super::terms::{self, Limits, LiveLimits};
 use super::tls::Secured;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
@@ -136,6 +137,8 @@ pub struct Lasting {
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
     /// What shakes hands.
     pub tls: Secured,
+    /// What is counted of connections.
+    pub accepting: Counts,
     /// The keys of session tickets.
     pub tickets: Tickets,
     /// The servers inside this process.
@@ -158,6 +161,8 @@ pub struct Built {
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
     /// What shakes hands from now on.
     pub tls: Secured,
+    /// What is counted of connections from now on.
+    pub accepting: Counts,
     /// When limits hold that do not always, from now on.
     pub schedules: HashMap<Arc<str>, Arc<Schedule>>,
 }
@@ -172,6 +177,7 @@ pub fn build(
 ) -> Result<Built, BuildError> {
     let live = terms::live(model, lasting);
     let tls = lasting.tls.renew(model, &lasting.tickets)?;
+    let accepting = lasting.accepting.renew(model);
     let mut loads = HashMap::new();
     let mut upstreams = Vec::with_capacity(model.upstreams.len());
     for upstream in &model.upstreams {
@@ -189,10 +195,15 @@ pub fn build(
         generation,
         rules: Rules::new(model.client.clone(), rules, lasting.hasher.clone()),
         deny: Networks::new(model.deny.iter().copied()),
+        accept: accepting.plan(model)?,
         routes: model.routes.iter().map(route_plan).collect(),
         limits: model.limits.iter().map(limit_plan).collect(),
         upstreams,
-        listeners: model.listeners.iter().map(|listener| (listener.address, listener_plan(listener, &tls))).collect(),
+        listeners: model
+            .listeners
+            .iter()
+            .map(|listener| (listener.address, listener_plan(listener, &tls, &accepting)))
+            .collect(),
         http1: http1_plan(&model.server),
         http2: Http2Plan { max_streams: model.server.max_streams },
         handshake: HandshakePlan { timeout: model.server.handshake_timeout, max: model.server.max_handshakes },
@@ -202,7 +213,7 @@ pub fn build(
         hasher: lasting.hasher.clone(),
         redactor,
     };
-    Ok(Built { snapshot, limits: live, loads, tls, schedules })
+    Ok(Built { snapshot, limits: live, loads, tls, accepting, schedules })
 }
 
 fn upstream_plan(
@@ -247,8 +258,12 @@ fn protocol_of(upstream: &Upstream) -> Protocol {
     }
 }
 
-fn listener_plan(listener: &Listener, tls: &Secured) -> ListenerPlan {
-    ListenerPlan { tls: tls.listener(&listener.address), redirect_to_https: listener.redirect_to_https }
+fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> ListenerPlan {
+    ListenerPlan {
+        places: accepting.places(listener),
+        tls: tls.listener(&listener.address),
+        redirect_to_https: listener.redirect_to_https,
+    }
 }
 
 fn route_rules(route: &Route, model: &Model, limits: &Limits<'_>) -> Result<RouteRules, BuildError> {

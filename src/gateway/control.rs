@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::tls::Secured;
@@ -98,6 +99,7 @@ impl Control {
             limits: HashMap::new(),
             loads: HashMap::new(),
             tls: Secured::default(),
+            accepting: accepting::Counts::default(),
             tickets: Tickets::new(),
             echo: EchoServers::new(),
             hasher: KeyHasher::random(),
@@ -112,6 +114,7 @@ impl Control {
         lasting.limits = built.limits;
         lasting.loads = built.loads;
         lasting.tls = built.tls;
+        lasting.accepting = built.accepting;
         let feed = Feed::new(Arc::new(built.snapshot));
         let share = max_connections(workers);
         let workers = (0..workers)
@@ -277,7 +280,8 @@ impl Control {
     /// The rest, which cannot.
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
         let Prepared { sockets, admin, dead_letters, access_log, built } = prepared;
-        let Built { snapshot, limits, loads, tls, schedules } = built;
+        let Built { snapshot, limits, loads, tls, accepting, schedules } = built;
+        accepting.reconfigure();
         for (id, spec, _) in model.counted() {
             if let Some((limit, _)) = limits.get(&id) {
                 limit.reconfigure(spec.clone());
@@ -297,6 +301,7 @@ impl Control {
         }
         state.lasting.loads = loads;
         state.lasting.tls = tls;
+        state.lasting.accepting = accepting;
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting.limits, schedules, &self.clock);
         state.stop_listening(model);
         state.listen(sockets);

@@ -3,6 +3,7 @@
 //! Everything that can fail is built first and swapped last, so that a failed start or reload has touched nothing.
 //! It decides nothing about traffic. Caller: `cli`.
 
+mod accepting;
 mod build;
 mod control;
 mod drain;

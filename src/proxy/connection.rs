@@ -53,23 +53,26 @@ pub struct Facts {
 
 /// A connection that is open. Dropping it takes it off the worker's wheel and out of its count.
 pub struct Open {
-    /// Who serves it.
-    pub worker: Rc<Worker>,
     /// What is known of it.
     pub connection: Rc<Connection>,
-    _guard: ConnectionGuard,
+    guard: ConnectionGuard,
 }
 
 impl Open {
-    /// One that `worker` serves and `guard` counts.
-    pub fn new(worker: Rc<Worker>, connection: Rc<Connection>, guard: ConnectionGuard) -> Self {
-        Self { worker, connection, _guard: guard }
+    /// One that `guard` counts.
+    pub fn new(connection: Rc<Connection>, guard: ConnectionGuard) -> Self {
+        Self { connection, guard }
+    }
+
+    /// Who serves it.
+    pub fn worker(&self) -> &Rc<Worker> {
+        self.guard.worker()
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.worker.alarms.cancel(&self.connection.alarm);
+        self.worker().alarms.cancel(&self.connection.alarm);
     }
 }
 
@@ -86,14 +89,24 @@ pub struct Connection {
     pub alarm: Rc<Alarm>,
     /// Since when it has waited for a request.
     pub idle_since: Cell<Tick>,
+    /// How many requests it may still carry.
+    left: Cell<u32>,
     listening: Rc<Listening>,
 }
 
 impl Connection {
     /// A connection from `peer`.
-    pub fn new(peer: SocketAddr, facts: Facts, listening: Rc<Listening>, now: Tick) -> Rc<Self> {
+    pub fn new(peer: SocketAddr, facts: Facts, listening: Rc<Listening>, max_requests: u32, now: Tick) -> Rc<Self> {
         let peer_text = peer.ip().to_canonical().to_string().into();
-        Rc::new(Self { peer, peer_text, facts, alarm: Rc::default(), idle_since: Cell::new(now), listening })
+        Rc::new(Self {
+            peer,
+            peer_text,
+            facts,
+            alarm: Rc::default(),
+            idle_since: Cell::new(now),
+            left: Cell::new(max_requests),
+            listening,
+        })
     }
 
     /// One stream of it, with an alarm of its own.
@@ -116,13 +129,23 @@ impl Connection {
             facts: self.facts.clone(),
             alarm: Rc::default(),
             idle_since: self.idle_since.clone(),
+            left: self.left.clone(),
             listening: Rc::clone(&self.listening),
         }
     }
 
-    /// Whether the listener is gone, so that each answer is the last one of its connection.
+    /// Counts a request. Whether it is the last one that the connection may carry.
+    pub fn count_request(&self) -> bool {
+        let left = self.left.get();
+        if left < u32::MAX {
+            self.left.set(left.saturating_sub(1));
+        }
+        left == 1
+    }
+
+    /// Whether the listener is gone or the connection has carried all that it may, so that each answer is the last one.
     pub fn is_closing(&self) -> bool {
-        self.listening.is_closing()
+        self.listening.is_closing() || self.left.get() == 0
     }
 
     /// The scheme of what it asks for.

@@ -52,7 +52,7 @@ enum Arrived {
 #[allow(clippy::manual_async_fn, reason = "see above: every idle connection is one of these")]
 pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
     async move {
-        let Open { worker, connection, .. } = &open;
+        let (worker, connection) = (open.worker(), &open.connection);
         let mut kept = None;
         let mut is_first = !connection.facts.is_tls;
         poll_fn(|cx| {
@@ -76,7 +76,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 Arrived::Head(_) if is_first && is_preface(&scratch) => {
                     let ahead = scratch.inbound.filled().to_vec();
                     drop(scratch);
-                    return Box::pin(h2::serve(&open.worker, client.stream, ahead, &open.connection.as_h2())).await;
+                    return Box::pin(h2::serve(open.worker(), client.stream, ahead, &open.connection.as_h2())).await;
                 }
                 Arrived::Head(head_bytes) => head_bytes,
                 Arrived::NotYet => continue,
@@ -90,6 +90,9 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 // Answers of before may be on their way: an end does not spoil them, as a reset might.
                 worker.connections.denied.inc();
                 return;
+            }
+            if connection.count_request() {
+                worker.connections.used_up.inc();
             }
             let mut exchange = Exchange::new(worker, connection, scratch, head_bytes, now);
             let fault = match arrived {
@@ -316,7 +319,7 @@ async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connecti
 
 /// The same for a socket of which nothing was understood.
 pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream) {
-    let connection = Connection::new(peer, Facts::default(), Listening::new(peer), worker.clock.now());
+    let connection = Connection::new(peer, Facts::default(), Listening::new(peer), u32::MAX, worker.clock.now());
     poll_fn(|cx| {
         connection.alarm.wakes(cx);
         Poll::Ready(())

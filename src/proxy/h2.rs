@@ -147,7 +147,12 @@ impl Serving<'_> {
                     *is_denied = true;
                     incoming.refuse();
                 }
-                Some(incoming) => open(worker, connection, &self.streams, incoming),
+                Some(incoming) => {
+                    if connection.count_request() {
+                        worker.connections.used_up.inc();
+                    }
+                    open(worker, connection, &self.streams, incoming);
+                }
                 None => return Poll::Ready(()),
             }
         }

@@ -121,22 +121,26 @@ fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc
         drop(stream.set_zero_linger());
         return;
     }
-    let Some(guard) = worker.connection_opened() else { return };
+    let plan = worker.listener(listening.address());
+    let Some(guard) = worker.connection_opened(peer.ip(), &plan) else {
+        // Whoever comes too often learns it at once, and the kernel keeps nothing of it.
+        drop(stream.set_zero_linger());
+        return;
+    };
     // Without it the kernel may hold the end of a response back for 40 ms.
     drop(stream.set_nodelay(true));
     let worker = Rc::clone(worker);
     let now = worker.clock.now();
     worker.alarms.note(now);
     let listening = Rc::clone(listening);
-    let plan = worker.listener(listening.address());
     // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
     if let Some(tls) = plan.tls {
         tokio::task::spawn_local(serve_tls(worker, stream, tls, peer, listening, guard));
         return;
     }
     let facts = Facts { redirect_to_https: plan.redirect_to_https, ..Facts::default() };
-    let connection = Connection::new(peer, facts, listening, now);
-    tokio::task::spawn_local(h1::serve(Open::new(worker, connection, guard), Client::new(Stream::Plain(stream))));
+    let connection = Connection::new(peer, facts, listening, worker.max_requests(), now);
+    tokio::task::spawn_local(h1::serve(Open::new(connection, guard), Client::new(Stream::Plain(stream))));
 }
 
 /// Shakes hands, then serves what ALPN has chosen.
@@ -153,13 +157,13 @@ async fn serve_tls(
     let facts = Facts { is_tls: true, is_h2, certificate: certificate.map(Rc::new), redirect_to_https: None };
     let now = worker.clock.now();
     worker.alarms.note(now);
-    let connection = Connection::new(peer, facts, listening, now);
+    let connection = Connection::new(peer, facts, listening, worker.max_requests(), now);
     if is_h2 {
         Box::pin(h2::serve(&worker, stream, Vec::new(), &connection)).await;
         worker.alarms.cancel(&connection.alarm);
         drop(guard);
     } else {
-        h1::serve(Open::new(worker, connection, guard), Client::new(stream)).await;
+        h1::serve(Open::new(connection, guard), Client::new(stream)).await;
     }
 }
 

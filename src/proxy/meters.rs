@@ -64,13 +64,21 @@ static ACCEPT_ERRORS: Family = Family {
 };
 static CONNECTIONS_REFUSED: Family = Family {
     name: "sluicegate_client_connections_refused_total",
-    help: "Client connections closed at once because too many were open for the limit on open files.",
+    help: "Client connections closed at once, by the bound that they were over: max_connections of a worker or the limit \
+           on open files (worker), of a listener (listener), of a client (client), or connection_rate (client-rate).",
+    kind: Kind::Counter,
+    labels: &["reason"],
+};
+static CONNECTIONS_USED_UP: Family = Family {
+    name: "sluicegate_client_connections_used_up_total",
+    help: "Client connections closed because they had carried max_requests.",
     kind: Kind::Counter,
     labels: &[],
 };
 static CONNECTIONS_DENIED: Family = Family {
     name: "sluicegate_client_connections_denied_total",
-    help: "Client connections closed because [client] deny names their peer: at once, or at their next request.",
+    help: "Client connections closed because [client] deny names their peer, or allow does not: at once, or at their \
+           next request.",
     kind: Kind::Counter,
     labels: &[],
 };
@@ -218,6 +226,28 @@ impl Decision {
     ];
 }
 
+/// By which bound a connection was closed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// Those of a worker.
+    Worker,
+    /// Those of a listener.
+    Listener,
+    /// Those of a client.
+    Client,
+    /// New ones of a client.
+    ClientRate,
+}
+
+impl Turned {
+    const ALL: [(Self, &str); 4] = [
+        (Self::Worker, "worker"),
+        (Self::Listener, "listener"),
+        (Self::Client, "client"),
+        (Self::ClientRate, "client-rate"),
+    ];
+}
+
 /// How a TLS handshake with a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -302,8 +332,9 @@ pub struct UpstreamMeters {
 pub struct ConnectionMeters {
     /// Accepted connections.
     pub accepted: Counter,
-    /// Connections closed at once for want of file descriptors.
-    pub refused: Counter,
+    turned: [Counter; Turned::ALL.len()],
+    /// Connections that have carried all the requests that they may.
+    pub used_up: Counter,
     /// Connections closed because their peer is denied.
     pub denied: Counter,
     /// Failed accepts.
@@ -340,7 +371,8 @@ impl ConnectionMeters {
         let faults = |side| Fault::ALL.iter().map(|fault| registry.counter(&FAULTS, &[side, fault.reason()])).collect();
         Self {
             accepted: registry.counter(&CONNECTIONS, &[]),
-            refused: registry.counter(&CONNECTIONS_REFUSED, &[]),
+            turned: Turned::ALL.map(|(_, text)| registry.counter(&CONNECTIONS_REFUSED, &[text])),
+            used_up: registry.counter(&CONNECTIONS_USED_UP, &[]),
             denied: registry.counter(&CONNECTIONS_DENIED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
             tunnels: registry.counter(&TUNNELS, &[]),
@@ -358,6 +390,13 @@ impl ConnectionMeters {
             malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.reason()])).into(),
             client_faults: faults("client"),
             upstream_faults: faults("upstream"),
+        }
+    }
+
+    /// Counts a connection that was closed at once.
+    pub fn turned_away(&self, by: Turned) {
+        if let Some(counter) = self.turned.get(by as usize) {
+            counter.inc();
         }
     }
 

@@ -68,9 +68,10 @@ use variables::Known;
 use waiting::Waited;
 
 pub use listener::{accept, bind};
+pub use meters::Turned;
 pub use snapshot::{
-    Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePlan, Snapshot,
-    UpstreamPlan,
+    AcceptPlan, ClientBounds, Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, Places, RouteAction,
+    RouteEdits, RoutePlan, Snapshot, UpstreamPlan,
 };
 pub use worker::{Worker, WorkerGauges};
 

@@ -3,13 +3,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::meters::Turned;
 use crate::admission::{Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
 use crate::config::{Body, Cors, OnLimit, RateHeaders, Refusal, StatusSet};
 use crate::dead_letter::{DeadLetters, Redactor};
 use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
-use crate::limiter::KeyHasher;
+use crate::limiter::{KeyHasher, Policy};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::tls::ServerTls;
@@ -23,6 +24,8 @@ pub struct Snapshot {
     pub rules: Rules,
     /// Whose connections are closed.
     pub deny: Networks,
+    /// Which others are taken.
+    pub accept: AcceptPlan,
     /// What a route does, in the order of [`Rules::routes`].
     pub routes: Vec<RoutePlan>,
     /// What a limit's refusal looks like, in the file's order.
@@ -83,10 +86,64 @@ pub struct HandshakePlan {
 /// What is special about a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerPlan {
+    /// Connections at once, of all workers; `None`: any number.
+    pub places: Option<Arc<Places>>,
     /// Its clients speak TLS, so.
     pub tls: Option<Arc<ServerTls>>,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
+}
+
+/// Which connections are taken.
+#[derive(Default)]
+pub struct AcceptPlan {
+    /// Whose; `None`: everybody's.
+    pub allow: Option<Networks>,
+    /// How many, and how often, of one client.
+    pub clients: Option<ClientBounds>,
+    /// How many of a worker; `None`: by the limit on open files.
+    pub max_connections: Option<u64>,
+    /// Requests of one connection; `None`: any number.
+    pub max_requests: Option<u32>,
+}
+
+/// What bounds the connections of one client.
+pub struct ClientBounds {
+    /// One limit or two.
+    pub policy: Arc<Policy>,
+    /// What a refusal by each is counted as, in the policy's order.
+    pub reasons: Vec<Turned>,
+}
+
+/// Places for connections, of all workers.
+#[derive(Debug)]
+pub struct Places {
+    taken: Arc<AtomicU64>,
+    max: u64,
+}
+
+impl Places {
+    /// `max` places; those that are `taken` are counted on.
+    pub fn new(taken: Arc<AtomicU64>, max: u64) -> Arc<Self> {
+        Arc::new(Self { taken, max })
+    }
+
+    /// A place, if one is free.
+    pub fn take(&self) -> Option<Place> {
+        let free = |taken: u64| (taken < self.max).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
+        Some(Place(Arc::clone(&self.taken)))
+    }
+}
+
+/// A place that is taken until this is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<AtomicU64>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What is done with an admitted request of a route.

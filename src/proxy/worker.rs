@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::alarm::{Alarms, SWEEP_EVERY};
 use super::date::DateCell;
-use super::meters::{ConnectionMeters, Meters};
+use super::meters::{ConnectionMeters, Meters, Turned};
 use super::scratch::Pool;
-use super::snapshot::{Feed, ListenerPlan, Snapshot};
+use super::snapshot::{ClientBounds, Feed, ListenerPlan, Place, Snapshot};
 use super::throttle::Throttle;
+use crate::admission::Rules;
 use crate::http1::HeadLimits;
+use crate::limiter::{Ask, Counting, Permit, Report, Verdict};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span};
 use crate::upstream::{Endpoint, Server};
@@ -132,7 +134,8 @@ impl Worker {
     /// Whether connections from `peer` are to be closed, by the current view.
     pub fn denies(&self, peer: IpAddr) -> bool {
         self.follow();
-        self.view.borrow().snapshot.deny.contains(peer)
+        let snapshot = &self.view.borrow().snapshot;
+        snapshot.deny.contains(peer) || snapshot.accept.allow.as_ref().is_some_and(|allow| !allow.contains(peer))
     }
 
     /// Takes the latest snapshot over: servers that stay keep their connections, those that went close theirs.
@@ -148,15 +151,49 @@ impl Worker {
         drop(old);
     }
 
-    /// Counts a connection for as long as the guard lives; `None`, and counted as refused, if there are too many.
-    pub fn connection_opened(self: &Rc<Self>) -> Option<ConnectionGuard> {
-        if self.open_connections() >= self.max_connections {
-            self.connections.refused.inc();
-            return None;
-        }
+    /// Counts a connection for as long as the guard lives; `None`, and counted by its reason, if there are too many.
+    pub fn connection_opened(self: &Rc<Self>, peer: IpAddr, listener: &ListenerPlan) -> Option<ConnectionGuard> {
+        let taken = self.take_places(peer, listener);
+        let held = taken.inspect_err(|by| self.connections.turned_away(*by)).ok()?;
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        Some(ConnectionGuard(Rc::clone(self)))
+        Some(ConnectionGuard { worker: Rc::clone(self), _held: held })
+    }
+
+    fn take_places(&self, peer: IpAddr, listener: &ListenerPlan) -> Result<Option<Box<Held>>, Turned> {
+        let snapshot = Arc::clone(&self.view.borrow().snapshot);
+        let max = snapshot.accept.max_connections.map_or(self.max_connections, |own| own.min(self.max_connections));
+        if self.open_connections() >= max {
+            return Err(Turned::Worker);
+        }
+        let place = match &listener.places {
+            Some(places) => Some(places.take().ok_or(Turned::Listener)?),
+            None => None,
+        };
+        let permit = match &snapshot.accept.clients {
+            Some(bounds) => self.take_clients_place(&snapshot.rules, bounds, peer)?,
+            None => Permit::default(),
+        };
+        let is_bounded = place.is_some() || !permit.is_empty();
+        Ok(is_bounded.then(|| Box::new(Held { _permit: permit, _place: place })))
+    }
+
+    /// A place among the connections of this client. A trusted proxy stands for many, and is none.
+    fn take_clients_place(&self, rules: &Rules, bounds: &ClientBounds, peer: IpAddr) -> Result<Permit, Turned> {
+        let Some(key) = rules.key_of_peer(peer) else { return Ok(Permit::default()) };
+        let asks = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }; 2];
+        let mut report = Report::default();
+        match bounds.policy.check(&asks[..bounds.reasons.len().min(2)], Span::ZERO, self.clock.now(), &mut report) {
+            Verdict::Admitted(permit) => Ok(permit),
+            Verdict::Refused(refusal) => Err(*bounds.reasons.get(refusal.limit).unwrap_or(&Turned::Client)),
+            // Neither limit lets anybody wait.
+            Verdict::Queued(_) => Err(Turned::ClientRate),
+        }
+    }
+
+    /// Requests that a connection may carry, by the view that the worker has.
+    pub fn max_requests(&self) -> u32 {
+        self.view.borrow().snapshot.accept.max_requests.unwrap_or(u32::MAX)
     }
 
     /// Counts a request as in flight for as long as the guard lives.
@@ -303,11 +340,27 @@ impl Drop for Tunnel {
 }
 
 /// An open connection of a worker.
-pub struct ConnectionGuard(Rc<Worker>);
+pub struct ConnectionGuard {
+    worker: Rc<Worker>,
+    _held: Option<Box<Held>>,
+}
+
+/// What a connection has of bounded things, given back when it ends.
+struct Held {
+    _permit: Permit,
+    _place: Option<Place>,
+}
+
+impl ConnectionGuard {
+    /// Whose it is.
+    pub fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+}
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.0.gauges.connections.fetch_sub(1, Ordering::Relaxed);
+        self.worker.gauges.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -214,11 +214,8 @@ fn a_file_is_sent_as_what_it_is_and_a_change_of_it_is_taken_over() {
     }
     // Twice over one connection: nothing of the one is left for the other.
     let mut client = Client::connect(gateway.address());
-    for target in ["/", "/logo", "/", "/json", "/"] {
-        assert_eq!(
-            client.get(target).body.len(),
-            if target == "/" { page.len() } else { client.get(target).body.len() }
-        );
+    for (target, bytes) in [("/", page.len()), ("/logo", 6), ("/", page.len()), ("/json", 10), ("/", page.len())] {
+        assert_eq!(client.get(target).body.len(), bytes, "{target}");
     }
     fs::write(gateway.directory.path().join("page.html"), "short").unwrap();
     assert!(eventually(|| get_with(gateway.address(), "/", &[]).text() == "short"));
@@ -285,6 +282,7 @@ fn a_refusal_says_what_the_operator_wrote() {
         assert_eq!(answer.json()["limit"], "plain", "{protocol:?}");
     }
     wait_outcome(&gateway, "refused", 6);
+    assert!(eventually(|| gateway.dead_letters().len() == 6));
     let mut statuses: Vec<_> = gateway.dead_letters().iter().map(|letter| letter["status"].as_u64().unwrap()).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [420, 420, 503, 503, 503, 503], "what went out is what is recorded");

@@ -6,6 +6,7 @@ mod aborts;
 mod certificates;
 mod command_line;
 mod concurrency;
+mod connections;
 mod costs;
 mod count_when;
 mod dead_letters;

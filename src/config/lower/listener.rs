@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
 
+use super::sections::{CONNECTIONS, or_none};
 use super::{address, tls};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, Findings};
@@ -36,6 +37,7 @@ struct Draft {
     tls: Option<Option<ServerSettings>>,
     #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
     redirect: Option<Option<Redirect>>,
+    max_connections: Option<u64>,
 }
 
 /// Every `[[listener]]`.
@@ -114,8 +116,9 @@ fn draft(
         // Where it would lead is no matter then.
         redirect = Some(None);
     }
+    let max_connections = reader.optional("max_connections").and_then(|node| or_none(&node, CONNECTIONS));
     reader.done(&[]);
-    Draft { address, protocol, tls, redirect: reject.and(redirect) }
+    Draft { max_connections, address, protocol, tls, redirect: reject.and(redirect) }
 }
 
 impl Draft {
@@ -126,7 +129,8 @@ impl Draft {
             Some(Redirect::Only(span)) => target.port(span, findings)?,
         };
         self.protocol?;
-        Some(Listener { address: self.address?, tls: self.tls?, redirect_to_https })
+        let max_connections = self.max_connections;
+        Some(Listener { address: self.address?, tls: self.tls?, redirect_to_https, max_connections })
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
     let server = sections::server(settings("server"));
     let log = sections::log(settings("log"));
-    let (client, deny) = sections::client(settings("client"));
+    let (client, deny, accepting) = sections::client(settings("client"));
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::lower(reader, file));
     let admin = section(&mut root, "admin").map(sections::admin);
     let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
@@ -93,6 +93,7 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
         log,
         client,
         deny,
+        accepting,
         listeners: listeners?,
         upstreams: upstreams.into_items()?,
         limits: limits.into_items()?,

@@ -7,9 +7,10 @@ use ipnet::IpNet;
 use super::{address, networks};
 use crate::admission::{AddressHeader, ClientRules};
 use crate::config::findings::quoted;
-use crate::config::model::{AccessFormat, Admin, Log, LogFormat, RateHeaders, Server};
+use crate::config::model::{Accepting, AccessFormat, Admin, Log, LogFormat, RateHeaders, Server};
 use crate::config::nearest::nearest;
 use crate::config::reader::{Node, Reader};
+use crate::limiter::{Bound, Rate, TimerWheel};
 use crate::time::Span;
 
 /// Default of `shutdown_grace`.
@@ -52,6 +53,12 @@ const HANDSHAKES: RangeInclusive<u64> = 1..=1_000_000;
 /// Requests of one HTTP/2 connection, each of which may hold buffers.
 const STREAMS: RangeInclusive<u64> = 1..=1_000;
 
+/// Connections at once. Each has its sockets and some buffers.
+pub(super) const CONNECTIONS: RangeInclusive<u64> = 1..=10_000_000;
+
+/// Requests of one connection.
+const REQUESTS: RangeInclusive<u64> = 1..=4_000_000_000;
+
 /// From no body at all; what must be larger says "none".
 pub(super) const BODY_SIZES: RangeInclusive<u64> = 0..=1 << 40;
 
@@ -91,6 +98,15 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
     let handshake_timeout = reader.optional("handshake_timeout").and_then(|node| node.duration(&HANDSHAKE_TIMEOUTS));
     let max_handshakes = reader.optional("max_handshakes").and_then(|node| node.integer(HANDSHAKES));
     let max_streams = reader.optional("max_streams").and_then(|node| node.integer(STREAMS));
+    let max_connections = reader.optional("max_connections").and_then(|node| match node.as_text() {
+        Some("auto") => None,
+        Some(_) => {
+            node.wrong_type("\"auto\" or a number", "max_connections = \"auto\" or max_connections = 10000");
+            None
+        }
+        None => node.integer(CONNECTIONS),
+    });
+    let max_requests = reader.optional("max_requests").and_then(|node| or_none(&node, REQUESTS));
     reader.done(&[]);
     let count = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
     Server {
@@ -108,6 +124,8 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
         handshake_timeout: handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT),
         max_handshakes: count(max_handshakes).unwrap_or(MAX_HANDSHAKES),
         max_streams: max_streams.and_then(|streams| u32::try_from(streams).ok()).unwrap_or(MAX_STREAMS),
+        max_connections,
+        max_requests: max_requests.and_then(|requests| u32::try_from(requests).ok()),
     }
 }
 
@@ -165,7 +183,7 @@ fn level(node: &Node<'_>) -> Option<String> {
 }
 
 /// `[client]`: how clients are found, and whose connections are closed.
-pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>) {
+pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>, Accepting) {
     let trusted_proxies = reader
         .optional("trusted_proxies")
         .and_then(|node| node.items("[\"10.0.0.0/8\"]"))
@@ -181,13 +199,49 @@ pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>) {
         node.choice(&words, &[])
     });
     let ipv6_prefix = reader.optional("ipv6_prefix").and_then(|node| node.integer(IPV6_PREFIXES));
-    reader.done(&["allow"]);
+    let allow_node = reader.optional("allow");
+    let allow = allow_node.as_ref().and_then(networks::list).unwrap_or_default();
+    if let (Some(node), true) = (&allow_node, allow.is_empty()) {
+        node.warning("`allow` names nobody, and so everybody is", "name networks, or remove it");
+    }
+    let max_connections = reader.optional("max_connections").and_then(|node| or_none(&node, CONNECTIONS));
+    let connection_rate = reader.optional("connection_rate").and_then(|node| connection_rate(&node));
+    reader.done(&[]);
     let rules = ClientRules {
         trusted_proxies,
         address_header: address_header.unwrap_or(AddressHeader::XForwardedFor),
         ipv6_prefix: ipv6_prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(IPV6_PREFIX),
     };
-    (rules, deny)
+    (rules, deny, Accepting { allow, max_connections, connection_rate })
+}
+
+/// A number within a range, or `"none"`.
+pub(super) fn or_none(node: &Node<'_>, range: RangeInclusive<u64>) -> Option<u64> {
+    match node.as_text() {
+        Some("none") => None,
+        Some(_) => {
+            node.wrong_type("a number or \"none\"", "100 or \"none\"");
+            None
+        }
+        None => node.integer(range),
+    }
+}
+
+fn connection_rate(node: &Node<'_>) -> Option<Rate> {
+    let text = node.text("a rate in quotes", "\"20/s\"")?;
+    if text == "none" {
+        return None;
+    }
+    let rate = text.parse::<Rate>();
+    let fits = rate.as_ref().ok().filter(|rate| TimerWheel::new(&[**rate], None, Bound::Sliding).is_ok());
+    if fits.is_none() {
+        let help = match &rate {
+            Err(error) => super::with_causes(error),
+            Ok(_) => "write a rate such as \"20/s\" or \"600/m\"".to_owned(),
+        };
+        node.error(format!("{} is no rate of connections", quoted(text)), format!("{help}; or \"none\""));
+    }
+    fits.copied()
 }
 
 /// `[admin]`

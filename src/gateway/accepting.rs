@@ -1,0 +1,86 @@
+//! What bounds connections, across reloads: counts go on under new numbers.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::build::BuildError;
+use crate::admission::Networks;
+use crate::config::{Accepting, Listener, Model};
+use crate::limiter::{Algorithm, Bound, Carry, Concurrency, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel};
+use crate::proxy::{AcceptPlan, ClientBounds, Places, Turned};
+use crate::time::Span;
+
+/// Clients whose connections are counted at once.
+const MAX_CLIENTS: u64 = 1_000_000;
+
+/// What is counted of connections.
+#[derive(Clone, Default)]
+pub struct Counts {
+    /// Those that a client has open, and its new ones.
+    clients: Vec<(Turned, Arc<Limit>, LimitSpec)>,
+    /// Those of each listener that bounds them.
+    listeners: HashMap<SocketAddr, Arc<AtomicU64>>,
+}
+
+impl Counts {
+    /// What a model counts. What it counts already goes on.
+    pub(super) fn renew(&self, model: &Model) -> Self {
+        let clients = specs(&model.accepting).into_iter().map(|(by, spec)| {
+            let mut known = self.clients.iter().filter(|(own, ..)| *own == by).map(|(_, limit, _)| limit);
+            let kept = known.find(|limit| spec.algorithm.carries(&limit.spec().algorithm) != Carry::Nothing);
+            (by, kept.map_or_else(|| Limit::new(spec.clone()), Arc::clone), spec)
+        });
+        let clients = clients.collect();
+        let bounded = model.listeners.iter().filter(|listener| listener.max_connections.is_some());
+        let listeners = bounded
+            .map(|listener| (listener.address, self.listeners.get(&listener.address).cloned().unwrap_or_default()));
+        Self { clients, listeners: listeners.collect() }
+    }
+
+    /// Lets the new numbers hold.
+    pub(super) fn reconfigure(&self) {
+        for (_, limit, spec) in &self.clients {
+            limit.reconfigure(spec.clone());
+        }
+    }
+
+    /// Which connections are taken.
+    pub(super) fn plan(&self, model: &Model) -> Result<AcceptPlan, BuildError> {
+        let limits: Vec<_> = self.clients.iter().map(|(_, limit, _)| Arc::clone(limit)).collect();
+        let policy = Policy::new(limits).map_err(|source| BuildError::Limits { route: "[client]".into(), source })?;
+        let reasons: Vec<_> = self.clients.iter().map(|(by, ..)| *by).collect();
+        let allow = &model.accepting.allow;
+        Ok(AcceptPlan {
+            allow: (!allow.is_empty()).then(|| Networks::new(allow.iter().copied())),
+            clients: (!reasons.is_empty()).then_some(ClientBounds { policy, reasons }),
+            max_connections: model.server.max_connections,
+            max_requests: model.server.max_requests,
+        })
+    }
+
+    /// The places of a listener, if it bounds them.
+    pub(super) fn places(&self, listener: &Listener) -> Option<Arc<Places>> {
+        Some(Places::new(Arc::clone(self.listeners.get(&listener.address)?), listener.max_connections?))
+    }
+}
+
+fn specs(accepting: &Accepting) -> Vec<(Turned, LimitSpec)> {
+    let open = accepting.max_connections.and_then(|most| Concurrency::new(most).ok()).map(Algorithm::Concurrency);
+    let new = accepting.connection_rate.and_then(|rate| TimerWheel::new(&[rate], None, Bound::Sliding).ok());
+    let spec = |name: &str, algorithm| LimitSpec {
+        name: name.into(),
+        algorithm,
+        mode: Mode::Enforce,
+        max_wait: Span::ZERO,
+        max_queue: None,
+        max_keys: MAX_CLIENTS,
+        // Whoever can come from so many networks is not stopped by forgetting the others.
+        on_full: OnFull::EvictOldest,
+        penalty: None,
+    };
+    let open = open.map(|algorithm| (Turned::Client, spec("max_connections", algorithm)));
+    let new = new.map(|wheel| (Turned::ClientRate, spec("connection_rate", Algorithm::TimerWheel(wheel))));
+    open.into_iter().chain(new).collect()
+}
