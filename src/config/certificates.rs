@@ -1,8 +1,9 @@
 //! The files that a configuration names, of certificates, keys and plans: where they are, and how they are looked at.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::plans::KnownPlans;
 use crate::time::Tick;
@@ -29,6 +30,8 @@ pub(super) struct CertificateFiles {
     paths: RefCell<BTreeSet<PathBuf>>,
     /// Every upstream without a CA of its own has them, and to read them takes long.
     system_roots: OnceCell<Option<Roots>>,
+    /// Bodies that were read.
+    bodies: RefCell<HashMap<PathBuf, Arc<[u8]>>>,
 }
 
 impl CertificateFiles {
@@ -38,7 +41,8 @@ impl CertificateFiles {
         // `absolute` fails only where there is no working directory; the path is then as good as it can be.
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let directory = file.parent().unwrap_or(Path::new("")).to_owned();
-        Self { directory, shown, plans, certificates, paths: RefCell::default(), system_roots: OnceCell::new() }
+        let (paths, bodies) = (RefCell::default(), RefCell::default());
+        Self { directory, shown, plans, certificates, paths, system_roots: OnceCell::new(), bodies }
     }
 
     /// Where a file is that the configuration names. It is remembered, whether it can be read or not.
@@ -61,6 +65,18 @@ impl CertificateFiles {
     /// How they are looked at.
     pub(super) fn certificates(&self) -> Certificates {
         self.certificates
+    }
+
+    /// What was read of a file before.
+    pub(super) fn kept(&self, path: &Path) -> Option<Arc<[u8]>> {
+        self.bodies.borrow().get(path).cloned()
+    }
+
+    /// Keeps what was read of a file, for whoever else names it.
+    pub(super) fn keep(&self, path: PathBuf, bytes: Vec<u8>) -> Arc<[u8]> {
+        let bytes: Arc<[u8]> = bytes.into();
+        self.bodies.borrow_mut().insert(path, Arc::clone(&bytes));
+        bytes
     }
 
     /// The machine's roots, read once.

@@ -345,7 +345,15 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
         OnLimit::Refuse => "refuse",
         OnLimit::Drop => "drop",
     });
-    changes.value("action", &action(old_model, old), &action(new_model, new), |(_, text)| text.clone());
+    let (was, is) = (action(old_model, old), action(new_model, new));
+    // Bytes are compared as they are: a file may have a million of them, and a route each.
+    let is_other = match (&old.action, &new.action) {
+        (Action::Respond { .. }, Action::Respond { .. }) => old.action != new.action,
+        _ => was != is,
+    };
+    if is_other {
+        changes.note("action", format!("{was} -> {is}"));
+    }
     // A route that follows the server's default is told of once, there.
     let follows = old.timeout == old_model.server.timeout && new.timeout == new_model.server.timeout;
     if !follows {
@@ -366,21 +374,15 @@ fn limit_names(model: &Model, route: &Route) -> Vec<String> {
     route.limits.iter().filter_map(name).collect()
 }
 
-/// What a route does: the whole of it to compare, and the words to print.
-fn action(model: &Model, route: &Route) -> (String, String) {
+/// What a route does.
+fn action(model: &Model, route: &Route) -> String {
     match &route.action {
         Action::Forward(index) => {
             let name = model.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-            (format!("upstream {name}"), format!("upstream {name}"))
+            format!("upstream {name}")
         }
-        Action::Respond { status, body } => {
-            let (kind, bytes) = (&body.content_type, &*body.bytes);
-            (format!("respond {status} {kind} {bytes:?}"), format!("respond {status} ({} bytes)", bytes.len()))
-        }
-        Action::Redirect { status, target } => {
-            let text = format!("redirect {status} {}", describe_edits::target(target));
-            (text.clone(), text)
-        }
+        Action::Respond { status, body } => format!("respond {status} ({} bytes)", body.bytes.len()),
+        Action::Redirect { status, target } => format!("redirect {status} {}", describe_edits::target(target)),
     }
 }
 

@@ -27,8 +27,7 @@ impl FieldEdits {
     /// Whether a field that is there is left out. `name` in any case, and with `_` for `-`: servers that put fields into
     /// variables, as CGI does, would take one for the other, and what a client wrote for what is set here.
     pub fn cuts(&self, name: &[u8]) -> bool {
-        let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
-        let is_it = |own: &str| own.len() == name.len() && own.bytes().zip(name).all(|(a, b)| fold(a) == fold(*b));
+        let is_it = |own: &str| is_same_field(own, name);
         self.remove.iter().any(|own| is_it(own)) || self.set.iter().any(|(own, _)| is_it(own))
     }
 
@@ -51,4 +50,11 @@ impl FieldEdits {
     pub fn removed(&self) -> &[Box<str>] {
         &self.remove
     }
+}
+
+/// Whether two names are one to a server that puts fields into variables, as CGI does: whatever their case, and with `_`
+/// for `-`.
+pub fn is_same_field(own: &str, name: &[u8]) -> bool {
+    let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    own.len() == name.len() && own.bytes().zip(name).all(|(a, b)| fold(a) == fold(*b))
 }

@@ -13,7 +13,7 @@ mod rewrite;
 mod template;
 mod variable;
 
-pub use fields::FieldEdits;
+pub use fields::{FieldEdits, is_same_field};
 pub use rewrite::{Rewrite, Rewritten, Target};
 pub use template::{Escape, Template, TemplateError, TemplateFault, Values};
 pub use variable::{Scope, Variable};

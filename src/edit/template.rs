@@ -5,10 +5,11 @@ use super::variable::{NoVariable, Scope, Variable};
 
 /// A text in which names of variables in braces are replaced by their values: `req-{request_id}`.
 ///
-/// In double braces, `{{path}}`, a name stands for itself in single ones. Braces around anything that cannot be a name,
-/// as in a style sheet or in JSON, stand for themselves. A name is made of lower case letters, digits and `_`, begins with
-/// a letter, and may have a parameter of letters, digits, `-`, `_` and `.` after a colon. Where there are groups of a
-/// regex, their numbers and names are variables too; in a page, numbers and styles such as `{color:red}` are none.
+/// In double braces, `{{path}}`, a name stands for itself in single ones. Braces around what cannot be a name, as in JSON,
+/// stand for themselves. A name is made of lower case letters, digits and `_`, and may have a parameter after a colon; what
+/// merely looks like one, such as `{client-ip}`, is an error and not a text. In a page for refusals, which may hold styles
+/// and scripts, that is so only of what could be one of ours. Where there are groups of a regex, their numbers and names are
+/// variables too.
 #[derive(Clone, Debug)]
 pub struct Template {
     source: Box<str>,
@@ -152,20 +153,26 @@ impl PartialEq for Template {
 
 impl Eq for Template {}
 
-/// The name that stands before `end`, if there is what can be one. Digits are one only where groups can be meant.
+/// The name that stands before `end`, if there is what can be one, or what is surely meant to be: in a value everything
+/// that looks like a name, in a page, which may be full of braces, only what looks like ours.
 fn name_before<'t>(text: &'t str, end: &str, scope: Scope<'_>) -> Option<&'t str> {
     let length = text.bytes().take(MAX_NAME + 1).position(|byte| byte == b'}')?;
     let (name, after) = text.split_at(length);
-    let (word, parameter) = name.split_once(':').map_or((name, None), |(word, parameter)| (word, Some(parameter)));
-    // In a page `{color:red}` is a style.
-    let is_source = !matches!(scope, Scope::Refusal) || parameter.is_none() || matches!(word, "header" | "cookie");
-    let is_word = word.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
-        && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        && parameter.unwrap_or_default().bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    // A refusal's page may hold a regex of a script, with its repetitions.
-    let is_number =
-        !matches!(scope, Scope::Refusal) && !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-    (after.starts_with(end) && (is_word && is_source || is_number)).then_some(name)
+    let is_made_of =
+        |text: &str, others: &[u8]| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || others.contains(&byte));
+    let is_name = match (scope, name.split_once(':')) {
+        _ if name.is_empty() => false,
+        (Scope::Request | Scope::Response | Scope::Target(_), _) => is_made_of(name, b"_-:. "),
+        (Scope::Refusal, Some((source, parameter))) => {
+            matches!(source, "header" | "cookie") && is_made_of(parameter, b"_-.")
+        }
+        (Scope::Refusal, None) => {
+            let word = name.to_ascii_lowercase().replace('-', "_");
+            let is_word = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+            is_word && name.as_bytes()[0].is_ascii_lowercase() || Variable::names(scope).any(|known| known == word)
+        }
+    };
+    (is_name && after.starts_with(end)).then_some(name)
 }
 
 impl Escape {
@@ -184,19 +191,20 @@ impl Escape {
         let is_special = |byte: u8| match self {
             Self::None => false,
             Self::Field => byte < 0x20 && byte != b'\t' || byte == 0x7f,
-            Self::Html => matches!(byte, b'&' | b'<' | b'>' | b'"' | b'\''),
+            Self::Html => matches!(byte, b'&' | b'<' | b'>' | b'"' | b'\'' | b'`' | b'\\'),
             Self::Json => byte < 0x20 || matches!(byte, b'"' | b'\\'),
             Self::Target if is_uri => !(0x21..0x7f).contains(&byte),
             Self::Target => !(byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)),
         };
         let value = &out[start..];
         let is_plain = !value.iter().any(|byte| is_special(*byte));
-        if is_plain && (self != Self::Json || str::from_utf8(value).is_ok()) {
+        let is_text = matches!(self, Self::Json | Self::Html);
+        if is_plain && (!is_text || str::from_utf8(value).is_ok()) {
             return;
         }
         let value = out.split_off(start);
-        // JSON is text: what is none of a client's bytes is replaced.
-        let value = if self == Self::Json { String::from_utf8_lossy(&value).into_owned().into_bytes() } else { value };
+        // What is no text of a client's bytes is replaced.
+        let value = if is_text { String::from_utf8_lossy(&value).into_owned().into_bytes() } else { value };
         for byte in value {
             match (self, byte) {
                 (_, byte) if !is_special(byte) => out.push(byte),
@@ -216,6 +224,8 @@ fn html(byte: u8) -> &'static [u8] {
         b'<' => b"&lt;",
         b'>' => b"&gt;",
         b'"' => b"&quot;",
+        b'`' => b"&#96;",
+        b'\\' => b"&#92;",
         _ => b"&#39;",
     }
 }
@@ -280,20 +290,19 @@ mod tests {
             ("{method}{method}", "METHODMETHOD"),
             ("{{method}}", "{method}"),
             ("{{{method}}}", "{{method}}"),
-            ("{ method }", "{ method }"),
+            ("{\"method\"}", "{\"method\"}"),
             ("{}", "{}"),
             ("{", "{"),
             ("}{", "}{"),
             ("{\"a\":{\"b\":1}}", "{\"a\":{\"b\":1}}"),
-            ("body{margin:0 1px}", "body{margin:0 1px}"),
-            ("{Method}", "{Method}"),
+            ("a{b;c}", "a{b;c}"),
             ("{header:X-Api-Key}", "/p"),
             ("{cookie:Sid}", "COOKIE:SID"),
             ("é{method}é", "éMETHODé"),
         ] {
             assert_eq!(render(source, Scope::Request), text, "{source}");
         }
-        for source in ["\\d{2}", "p{color:red}", "{margin:0}"] {
+        for source in ["\\d{2}", "p{color:red}", "body{margin:0 1px}", "{margin:0}", "{Foo}", "{a-b}"] {
             assert_eq!(render(source, Scope::Refusal), source, "it is of a page's script or style");
         }
         assert_eq!(render("{header:a}{cookie:b}{limit}", Scope::Refusal), "/pCOOKIE:BLIMIT");
@@ -314,6 +323,11 @@ mod tests {
             ("{1}{3}", target, 3..6, TemplateFault::NoGroup),
             ("{0}", target, 0..3, TemplateFault::NoGroup),
             ("{name}", target, 0..6, TemplateFault::Unknown),
+            ("{client-ip}", Scope::Request, 0..11, TemplateFault::Unknown),
+            ("{Host}", Scope::Response, 0..6, TemplateFault::Unknown),
+            ("{ method }", Scope::Request, 0..10, TemplateFault::Unknown),
+            ("{Client-IP}", Scope::Refusal, 0..11, TemplateFault::Unknown),
+            ("{header:a b}", Scope::Request, 0..12, TemplateFault::Name),
             ("{header:}", Scope::Request, 0..9, TemplateFault::Name),
             ("{jwt:sub}", Scope::Request, 0..9, TemplateFault::Unknown),
             ("ü{{ok}}{no}", Scope::Request, 8..12, TemplateFault::Unknown),
@@ -336,8 +350,8 @@ mod tests {
             (Escape::Field, "a/b?c d\"<>&'\\\u{fffd}%", "a/b?c d\"<>&'\\\u{fffd}%"),
             (
                 Escape::Html,
-                "a/b?c d&quot;&lt;&gt;&amp;&#39;\\\x01\u{fffd}%",
-                "a/b?c d&quot;&lt;&gt;&amp;&#39;\\\x01\u{fffd}%",
+                "a/b?c d&quot;&lt;&gt;&amp;&#39;&#92;\x01\u{fffd}%",
+                "a/b?c d&quot;&lt;&gt;&amp;&#39;&#92;\x01\u{fffd}%",
             ),
             (Escape::Json, "a/b?c d\\\"<>&'\\\\\\u0001\u{fffd}%", "a/b?c d\\\"<>&'\\\\\\u0001\u{fffd}%"),
             (Escape::Target, "a/b?c%20d\"<>&'\\%01%FF%", "a%2Fb%3Fc%20d%22%3C%3E%26%27%5C%01%FF%25"),

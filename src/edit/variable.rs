@@ -135,7 +135,7 @@ impl Variable {
         {
             return Ok(Self::Capture(group));
         }
-        if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(NoVariable::NoGroup);
         }
         if let Some((source, inner)) = name.split_once(':') {
@@ -144,7 +144,8 @@ impl Variable {
                 "cookie" => Self::Cookie(inner.into()),
                 _ => return Err(NoVariable::Unknown),
             };
-            return if inner.is_empty() { Err(NoVariable::Name) } else { Ok(variable) };
+            let is_name = !inner.is_empty() && !inner.bytes().any(|byte| byte == b' ' || byte == b':');
+            return if is_name { Ok(variable) } else { Err(NoVariable::Name) };
         }
         match WORDS.iter().find(|(word, ..)| *word == name) {
             Some((_, variable, known)) if known.is_in(scope) => Ok(variable.clone()),

@@ -6,7 +6,7 @@ use super::headers::Sink;
 use super::variables::Known;
 use super::worker::View;
 use crate::config::Cors;
-use crate::edit::{Escape, FieldEdits};
+use crate::edit::{Escape, FieldEdits, is_same_field};
 use crate::http1::Piece;
 
 /// A sink that leaves out what is removed or set.
@@ -15,6 +15,8 @@ pub struct Edited<'e, S> {
     edits: &'e FieldEdits,
     /// Fields that are left out beside those of the edits, in lower case.
     also: &'static [&'static str],
+    /// Whose fields they are.
+    whose: Whose,
 }
 
 /// Whose answer it is that a route changes.
@@ -31,6 +33,13 @@ pub enum Whose {
 pub struct Changes<'v> {
     edits: &'v FieldEdits,
     cors: Option<&'v Cors>,
+}
+
+impl Whose {
+    /// What the gateway answers is what it says that it is: a page is escaped for its type, and a call of gRPC has its own.
+    fn may_change(self, name: &[u8]) -> bool {
+        self == Self::Servers || !is_same_field("content-type", name)
+    }
 }
 
 static NO_EDITS: FieldEdits = FieldEdits::none();
@@ -57,27 +66,28 @@ impl<'v> Changes<'v> {
     /// Where the fields of the answer go before [`write`](Self::write) is called.
     pub fn sink<'s, S: Sink>(&'s self, sink: &'s mut S, whose: Whose) -> Edited<'s, S> {
         let owned = whose == Whose::Servers && self.cors.is_some_and(cors::is_owned);
-        Edited::new(sink, self.edits, if owned { cors::OWNED } else { &[] })
+        Edited { sink, edits: self.edits, also: if owned { cors::OWNED } else { &[] }, whose }
     }
 
     /// Adds the fields of the route. `text` is overwritten.
     pub fn write(&self, known: &Known<'_>, whose: Whose, text: &mut Vec<u8>, sink: &mut impl Sink) {
-        // Of an upstream that answers preflights itself, all that is about other origins is its own.
+        write_edits(self.edits, whose, known, text, sink);
+        // Of an upstream that answers preflights itself, all that is about other origins is its own. Edits do not reach
+        // this: caches would take the answer to one origin for everybody's.
         if let Some(rules) = self.cors.filter(|rules| whose == Whose::Own || cors::is_owned(rules)) {
-            cors::write(rules, known.request.field(b"origin"), &mut Edited::new(sink, self.edits, &[]));
+            cors::write(rules, known.request.field(b"origin"), sink);
         }
-        write_edits(self.edits, known, text, sink);
     }
 }
 
 impl<'e, S: Sink> Edited<'e, S> {
-    /// What `edits` leave of what comes, and nothing of the names in `also`.
-    pub fn new(sink: &'e mut S, edits: &'e FieldEdits, also: &'static [&'static str]) -> Self {
-        Self { sink, edits, also }
+    /// What `edits` leave of what comes of another.
+    pub fn new(sink: &'e mut S, edits: &'e FieldEdits) -> Self {
+        Self { sink, edits, also: &[], whose: Whose::Servers }
     }
 
     fn cuts(&self, name: &[u8]) -> bool {
-        self.edits.cuts(name) || self.also.iter().any(|also| also.as_bytes().eq_ignore_ascii_case(name))
+        self.whose.may_change(name) && self.edits.cuts(name) || self.also.iter().any(|also| is_same_field(also, name))
     }
 }
 
@@ -113,13 +123,40 @@ impl<S: Sink> Sink for Edited<'_, S> {
 }
 
 /// Adds what is set and added. A field whose value comes out empty is none. `text` is overwritten.
-pub fn write_edits(edits: &FieldEdits, known: &Known<'_>, text: &mut Vec<u8>, sink: &mut impl Sink) {
-    for (name, value) in edits.written() {
+pub fn write_edits(edits: &FieldEdits, whose: Whose, known: &Known<'_>, text: &mut Vec<u8>, sink: &mut impl Sink) {
+    for (name, value) in edits.written().filter(|(name, _)| whose.may_change(name.as_bytes())) {
         text.clear();
         value.render(known, Escape::Field, text);
         let value = text.trim_ascii();
         if !value.is_empty() {
             sink.put(name.as_bytes(), value);
         }
+    }
+}
+
+/// Adds the trailers of a request or an answer and the line that ends them, but for those that its route leaves out of
+/// the head: who merges trailers into the head would take them for what was removed or set there.
+pub fn write_trailers(tail: &[u8], whose: Option<Whose>, view: &View, story: &Story, made: &mut Vec<u8>) {
+    let edits = story.route.and_then(|route| view.snapshot.routes.get(route)?.edits.as_deref());
+    let cuts = |name: &[u8]| match whose {
+        None => edits.is_some_and(|edits| edits.request.cuts(name)),
+        Some(whose) => Changes::of(view, story).is_some_and(|changes| changes.sink(&mut Nowhere, whose).cuts(name)),
+    };
+    for line in tail.split_inclusive(|byte| *byte == b'\n') {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        if !cuts(name) {
+            made.extend_from_slice(line);
+        }
+    }
+}
+
+/// A sink of which only is asked what it leaves out.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn put(&mut self, _: &[u8], _: &[u8]) {}
+
+    fn has(&self, _: &[u8]) -> bool {
+        false
     }
 }

@@ -329,7 +329,7 @@ pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream)
     worker.alarms.cancel(&connection.alarm);
 }
 
-/// Writes what lies ready for the client. Whether all of it was written.
+/// Writes the reply that lies ready for the client. Whether all of it was written.
 pub async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
     let idle = exchange.view.snapshot.http1.body_timeout;
     let mut moved_at = exchange.worker.alarms.recently();
@@ -355,9 +355,9 @@ pub async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
 
 fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
     let Exchange { view, scratch, story, .. } = exchange;
-    let Scratch { outbound, to_client, reply, .. } = &mut **scratch;
-    let buffer = if reply.has_route_body { view.snapshot.body_of(story.route) } else { outbound.filled() };
-    to_client.poll_write(cx, &mut client.stream, buffer)
+    let Scratch { to_client, reply, .. } = &mut **scratch;
+    let body = if reply.has_route_body { view.snapshot.body_of(story.route) } else { &reply.body };
+    to_client.poll_write(cx, &mut client.stream, body)
 }
 
 impl Fields for Request<'_> {

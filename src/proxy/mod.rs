@@ -195,11 +195,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     writer.end();
     if !is_bodiless && !request.is_head() {
         *bytes_sent = body.len() as u64;
-        if reply.has_route_body {
-            to_client.add(body, 0..body.len());
-        } else {
-            to_client.made().extend_from_slice(body);
-        }
+        to_client.add(body, 0..body.len());
     }
 }
 

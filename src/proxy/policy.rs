@@ -154,8 +154,16 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             responded(exchange, &view)
         }
         RouteAction::Redirect { status, target } => {
-            lead_to(exchange, &view, |path, known, text| target.render(path, known, text));
+            let led = lead_to(exchange, &view, |path, known, text| target.render(path, known, text));
+            let is_hostless = exchange.request().authority().is_none_or(str::is_empty);
+            let names_host =
+                || target.to().variables().any(|variable| matches!(variable, Variable::Host | Variable::Authority));
+            if led == Rewritten::Same || is_hostless && names_host() {
+                fail(exchange, Outcome::Malformed, 400, "The request does not say which host it is for.");
+                return Next::Reply;
+            }
             let Scratch { reply, target, .. } = &mut *exchange.scratch;
+            keep_on_this_host(target);
             respond::text(*status, "This is elsewhere: see the location of this answer.\n", reply);
             reply.put(b"location", target);
             responded(exchange, &view)
@@ -207,6 +215,14 @@ fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
     true
 }
 
+/// A path that begins with two slashes would be the name of another host, and browsers read backslashes as slashes.
+fn keep_on_this_host(target: &mut Vec<u8>) {
+    let slashes = target.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
+    if slashes > 1 {
+        target.drain(1..slashes);
+    }
+}
+
 /// Makes the path and the query that the server gets, in their one spelling: what a regex has put together may be a way
 /// up.
 fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Result<(), Malformed> {
@@ -256,7 +272,8 @@ fn lead_to(
     let (status, retry_after_secs) = (0, None);
     let known = Known { request, connection, view, story, report, request_id, status, retry_after_secs };
     let path = story.path.as_deref().unwrap_or(request.path());
-    write(path, &known, target)
+    // What is about the server as a whole has no path.
+    if path == "*" { Rewritten::Same } else { write(path, &known, target) }
 }
 
 /// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued

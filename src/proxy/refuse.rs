@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::edited::write_edits;
+use super::edited::{Whose, write_edits};
 use super::exchange::Exchange;
 use super::meters::{Decision, Outcome};
 use super::policy::{Next, fail, write_problem, write_rate_fields};
@@ -21,6 +21,9 @@ use crate::time::Span;
 
 /// What logs show where a connection was closed without an answer, as nginx has it. It is never sent.
 const NO_RESPONSE: u16 = 444;
+
+/// How much longer a page may become by what is filled in, in bytes; else the gateway's own words are sent.
+const MAX_GROWTH: usize = 64 * 1024;
 
 /// What the client is told when a limit says no.
 pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
@@ -104,6 +107,10 @@ fn write_refusal(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, ow
     respond::own_words(problem.status, problem.retry_after_secs, &body.content_type, &mut exchange.scratch.reply);
     let mut text = std::mem::take(&mut exchange.scratch.reply.body);
     with_known(exchange, view, problem, |known, _, _| body.text.render(known, escape, &mut text));
+    // What a client has sent may be long, and be named often.
+    if text.len() > body.text.source().len() + MAX_GROWTH {
+        return write_problem(exchange, problem);
+    }
     exchange.scratch.reply.body = text;
 }
 
@@ -112,7 +119,7 @@ fn write_headers(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, ow
     let Some(edits) = own.map(|own| &own.headers).filter(|edits| !edits.is_empty()) else { return };
     with_known(exchange, view, problem, |known, reply, text| {
         reply.cut(|name| edits.cuts(name));
-        write_edits(edits, known, text, reply);
+        write_edits(edits, Whose::Own, known, text, reply);
     });
 }
 

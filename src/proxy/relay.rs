@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 use super::broken::{Broken, Late};
 use super::client::{Client, PROBE};
+use super::edited::{Whose, write_trailers};
 use super::exchange::Exchange;
 use super::relay_head;
 use super::scratch::Scratch;
@@ -165,11 +166,12 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_upstream(&mut self, cx: &mut Context<'_>) -> bool {
-        let Scratch { inbound, to_upstream, upload, .. } = &mut *self.exchange.scratch;
+        let Exchange { view, scratch, story, .. } = &mut *self.exchange;
+        let Scratch { inbound, to_upstream, upload, .. } = &mut **scratch;
         let is_tail_due = to_upstream.is_empty() && upload.is_complete() && !self.upload_tail_added;
         if is_tail_due && !upload.tail().is_empty() {
             self.upload_tail_added = true;
-            to_upstream.made().extend_from_slice(upload.tail());
+            write_trailers(upload.tail(), None, view, story, to_upstream.made());
         }
         if self.upload_failed || to_upstream.is_empty() {
             return false;
@@ -344,7 +346,7 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        let Exchange { scratch, begun, .. } = &mut *self.exchange;
+        let Exchange { view, scratch, story, begun, .. } = &mut *self.exchange;
         let Scratch { outbound, to_client, download, .. } = &mut **scratch;
         let mut moved = false;
         loop {
@@ -354,7 +356,7 @@ impl<'r> Relay<'r> {
                     return Ok(moved);
                 }
                 self.download_tail_added = true;
-                to_client.made().extend_from_slice(download.tail());
+                write_trailers(download.tail(), Some(Whose::Servers), view, story, to_client.made());
                 continue;
             }
             match to_client.poll_write(cx, &mut self.client.stream, outbound.filled()) {

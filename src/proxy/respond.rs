@@ -410,12 +410,13 @@ fn escape_html(text: &str, body: &mut Vec<u8>) {
 fn grpc(problem: &Problem<'_>, reply: &mut Reply) {
     let code = match problem.status {
         429 => 8,
+        // Whatever status the operator chose for it.
+        _ if !problem.violated.is_empty() => 8,
         401 => 16,
         403 => 7,
         404 | 501 => 12,
         504 => 4,
         400 | 413 => 3,
-        _ if !problem.violated.is_empty() => 8,
         _ => 14,
     };
     reply.status = 200;

@@ -266,7 +266,8 @@ fn a_refusal_says_what_the_operator_wrote() {
         }
         let answer = protocol.ask(&gateway, method, "/", &[name]);
         let waits: u32 = answer.text().split(' ').nth(2).unwrap().parse().unwrap();
-        let page = format!("<style>p{{color:red}}</style><p>own 503 {waits} {method} &lt;b&gt;&quot;\\ {{limit}}</p>");
+        let page =
+            format!("<style>p{{color:red}}</style><p>own 503 {waits} {method} &lt;b&gt;&quot;&#92; {{limit}}</p>");
         assert_eq!((answer.status, answer.text()), (503, page), "{protocol:?}");
         assert!((3500..=3600).contains(&waits), "{waits}");
         assert_eq!(all(&answer, "content-type"), ["text/html; charset=utf-8"], "{protocol:?}");
@@ -343,4 +344,106 @@ fn a_change_of_the_file_is_a_change_of_what_is_changed() {
     assert!(answer.text().contains("+x-v=\"2\"") && answer.text().contains("rewrite"), "{}", answer.text());
     let answer = get_with(gateway.address(), "/a", &[]);
     assert_eq!((answer.header("x-v"), answer.text().ends_with("/z/a")), (Some("2"), true), "{}", answer.text());
+}
+
+#[test]
+fn nobody_is_led_to_another_host_by_what_a_client_wrote() {
+    let gateway = Gateway::start(
+        "[[route]]\nname = \"one\"\npath_regex = '/one(.*)'\nredirect = { to = \"/{1}\" }\n\
+         [[route]]\nname = \"two\"\npath = \"/two\"\nredirect = { to = \"/{query}\" }\n\
+         [[route]]\nname = \"host\"\npath = \"/host\"\nredirect = { to = \"https://{host}{path}\" }\n",
+    );
+    for protocol in BOTH {
+        for (target, location) in [
+            ("/one/evil.example/x", "/evil.example/x"),
+            ("/one", "/"),
+            ("/two?/evil.example/", "/evil.example/"),
+            ("/host/x", "https://h/host/x"),
+        ] {
+            let answer = protocol.ask(&gateway, "GET", target, &[]);
+            assert_eq!(answer.header("location"), Some(location), "{protocol:?} {target}");
+        }
+    }
+    let mut wire = Wire::with(gateway.address(), "GET /host HTTP/1.0\r\n\r\n");
+    assert_eq!(wire.answer().status(), 400, "it does not say which host it is for");
+}
+
+#[test]
+fn what_is_removed_comes_by_no_other_way() {
+    let backend = Backend::scripted(|wire: &mut Wire, _| {
+        while let Ok(request) = wire.request() {
+            let names: Vec<_> =
+                request.headers.iter().chain(&request.trailers).map(|(name, _)| name.to_ascii_lowercase()).collect();
+            let forged = names.iter().filter(|name| matches!(name.as_str(), "x-user" | "x_admin" | "x-admin")).count();
+            let kept = names.iter().filter(|name| *name == "x-kept").count();
+            let answer = format!(
+                "HTTP/1.1 103 Early Hints\r\nx-secret: 1\r\nx-hint: 1\r\n\r\n\
+                 HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-secret: 1\r\n\r\n\
+                 3\r\n{forged} {kept}\r\n0\r\nx-secret: 1\r\nx-told: 1\r\n\r\n"
+            );
+            if !wire.send(answer) {
+                return;
+            }
+        }
+    });
+    let gateway = Gateway::start(&front(
+        &backend,
+        "request_headers = { set = { x-user = \"{tls_subject}\" }, remove = [\"x-admin\"] }\n\
+         response_headers = { remove = [\"x-secret\"] }",
+    ));
+    let mut wire = Wire::with(
+        gateway.address(),
+        "POST / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\nx-user: root\r\n\r\n\
+         1\r\nx\r\n0\r\nx-user: root\r\nx_admin: 1\r\nx-kept: 1\r\n\r\n",
+    );
+    let hint = wire.head().unwrap();
+    assert_eq!((hint.status(), hint.header("x-secret"), hint.header("x-hint")), (103, None, Some("1")));
+    let answer = wire.answer_to("POST");
+    assert_eq!((answer.text().as_str(), answer.header("x-secret")), ("0 1", None));
+    assert_eq!(answer.trailers, [("x-told".to_owned(), "1".to_owned())]);
+    peer::run(async {
+        let sender = peer::connect(gateway.address()).await;
+        let mut trailers = http::HeaderMap::new();
+        for name in ["x-user", "x-admin", "x-kept"] {
+            trailers.insert(http::HeaderName::from_static(name), http::HeaderValue::from_static("1"));
+        }
+        let request = peer::request("POST", "/", &[("x-admin", "1")]);
+        let whole = peer::post(&sender, request, "x".into(), Some(trailers)).await.unwrap();
+        assert_eq!(whole.text(), "0 1");
+        let trailers = whole.trailers.unwrap();
+        assert!(trailers.get("x-secret").is_none() && trailers.get("x-told").is_some(), "{trailers:?}");
+        assert!(whole.interims.iter().all(|(_, fields)| fields.get("x-secret").is_none()), "{:?}", whole.interims);
+    });
+}
+
+#[test]
+fn a_page_that_nobody_reads_is_held_once() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("page.html"), "x".repeat(1 << 20)).unwrap();
+    let rules = format!(
+        "{}[server]\nworkers = 1\n[[limit]]\nname = \"l\"\nrate = \"1/1h\"\nkey = \"global\"\n\
+         refusal = {{ body_file = \"page.html\" }}\n\
+         [[route]]\nname = \"page\"\nrespond = {{ file = \"page.html\" }}\n\
+         [[route]]\nname = \"refused\"\npath = \"/refused\"\nrespond = {{ status = 204 }}\nlimits = [\"l\"]\n",
+        crate::support::FRAME
+    );
+    let gateway = Gateway::start_in(directory, &rules);
+    assert_eq!(get_with(gateway.address(), "/refused", &[]).status, 204);
+    for (target, most) in [("/", 16 << 20), ("/refused", 160 << 20)] {
+        let before = gateway.resident();
+        peer::run(async {
+            let sender = peer::connect(gateway.address()).await;
+            let mut held = Vec::new();
+            for _ in 0..100 {
+                held.push(peer::open(&sender, peer::request("GET", target, &[]), true).await);
+            }
+            // Their heads are here, and of their bodies what the window holds.
+            for (response, _) in &mut held {
+                let status = response.await.unwrap().status().as_u16();
+                assert!(matches!(status, 200 | 429), "{status}");
+            }
+            let grown = gateway.resident().saturating_sub(before);
+            assert!(grown < most, "{target}: grown by {} MiB", grown >> 20);
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! What a route does: `upstream`, `respond` or `redirect`.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use super::names::Declared;
 use super::{file, template};
@@ -69,15 +70,15 @@ fn respond(node: &Node<'_>, files: &CertificateFiles) -> Option<Action> {
     }
     let bytes = match (&body_node, &file_node) {
         (_, Some(node)) => file::read(node, files),
-        (Some(node), None) => node.text("a text in quotes", "\"hello\\n\"").map(|text| text.as_bytes().to_vec()),
-        (None, None) => Some(Vec::new()),
+        (Some(node), None) => node.text("a text in quotes", "\"hello\\n\"").map(|text| text.as_bytes().into()),
+        (None, None) => Some([].into()),
     };
     let content_type = file::content_type(type_node.as_ref(), file_node.as_ref());
-    let is_empty = bytes.as_ref().is_none_or(Vec::is_empty) && file_node.is_none();
+    let is_empty = bytes.as_ref().is_none_or(|bytes: &Arc<[u8]>| bytes.is_empty()) && file_node.is_none();
     if let (Some(node), Some(status @ (204 | 205 | 304)), false) = (body_node.or(file_node), status, is_empty) {
         node.error(format!("a response of status {status} has no body"), "remove the body, or use status 200");
     }
-    let body = Body { bytes: bytes?.into(), content_type: content_type? };
+    let body = Body { bytes: bytes?, content_type: content_type? };
     Some(Action::Respond { status: u16::try_from(status?).ok()?, body })
 }
 
@@ -111,6 +112,21 @@ fn redirect(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Action> {
         to_node.error(format!("{} is nowhere to go", quoted(text)), help);
         return None;
     }
+    if is_address && !ends_its_host(text) {
+        let help = "put a slash behind the host: what a client wrote could make it another one";
+        to_node.error(format!("{} lets clients choose where they are sent", quoted(text)), help);
+        return None;
+    }
     let to = template::target(&to_node, text, Scope::Target(regex))?;
     Some(Action::Redirect { status: u16::try_from(status?).ok()?, target: Target::new(regex.cloned(), to) })
+}
+
+/// Whether what stands between `://` and the first slash is the operator's own word, or the host that was asked for.
+fn ends_its_host(text: &str) -> bool {
+    let after = text.split_once("://").map_or(text, |(_, after)| after);
+    let host = after.split('/').next().unwrap_or(after);
+    // Both begin with a slash.
+    let host = host.strip_suffix("{path}").or(host.strip_suffix("{uri}")).unwrap_or(host);
+    let host = host.replace("{host}", "h").replace("{authority}", "h");
+    !host.is_empty() && !host.contains('{') && !host.contains('@')
 }

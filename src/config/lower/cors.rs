@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::route::MAX_CONDITIONS;
 use super::{header_name, is_token};
+use crate::admission::RoutePattern;
 use crate::config::findings::quoted;
 use crate::config::model::{Cors, Preflight};
 use crate::config::reader::{Node, Reader};
@@ -20,13 +21,15 @@ const MAX_AGES: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(86_400);
 
 const EXAMPLE: &str = "[\"https://app.example.com\"]";
 
-pub(super) fn lower(node: &Node<'_>) -> Option<Cors> {
+/// `pattern` is what the route matches: scripts may use none but its methods.
+pub(super) fn lower(node: &Node<'_>, pattern: Option<&RoutePattern>) -> Option<Cors> {
     let mut reader = node.table("`cors`", "{ allow_origins = [\"https://app.example.com\"] }")?;
     let origins_node = reader.required("allow_origins", EXAMPLE);
     let allow_credentials = reader.optional("allow_credentials").map_or(Some(false), |node| node.boolean());
     let count_preflight = reader.optional("count_preflight").map_or(Some(false), |node| node.boolean());
     let words = [("answer", Preflight::Answer), ("forward", Preflight::Forward)];
     let preflight = reader.optional("preflight").map_or(Some(Preflight::Answer), |node| node.choice(&words, &[]));
+    let of_route = pattern.map(|pattern| &*pattern.methods).filter(|methods| !methods.is_empty());
     let methods = || METHODS.iter().map(ToString::to_string).collect();
     let allow_methods = list(&mut reader, "allow_methods", "[\"GET\", \"POST\"]", methods, method);
     let allow_headers = list(
@@ -55,7 +58,11 @@ pub(super) fn lower(node: &Node<'_>) -> Option<Cors> {
         allow_credentials: allow_credentials?,
         count_preflight: count_preflight?,
         preflight: preflight?,
-        allow_methods: allow_methods?,
+        allow_methods: {
+            let mut methods = allow_methods?;
+            methods.retain(|method| of_route.is_none_or(|own| own.contains(method)));
+            methods
+        },
         allow_headers: allow_headers?,
         expose_headers: expose_headers?,
         max_age: max_age?,

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::{header_name, template};
 use crate::config::findings::{Finding, ticked};
+use crate::config::model::{Cors, Preflight};
 use crate::config::reader::{Node, Reader};
-use crate::edit::{FieldEdits, Scope, Template};
+use crate::edit::{FieldEdits, Scope, Template, is_same_field};
 
 /// Fields that are set, added or removed by one route; each costs every request.
 const MAX_EDITS: usize = 64;
@@ -98,10 +99,25 @@ fn field_name(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<String> {
         node.error("`host` is not changed here", "the route's own `host` says which Host the server gets");
         return None;
     }
-    if FRAMING.contains(&name.as_str()) {
+    if FRAMING.iter().any(|framing| is_same_field(framing, name.as_bytes())) {
         let help = "it is about one connection or the message's length, and the gateway writes it";
         node.error(format!("the header {} cannot be changed", ticked(&name)), help);
         return None;
     }
+    if name == "content-type" && matches!(scope, Scope::Refusal) {
+        node.error("`content-type` is not set here", "say it by `content_type`: the text is escaped for it");
+        return None;
+    }
     Some(name)
+}
+
+/// Reports edits of what `cors` says.
+pub(super) fn check_beside_cors(reader: &mut Reader<'_>, edits: Option<&FieldEdits>, cors: Option<&Cors>) {
+    let (Some(edits), Some(Cors { preflight: Preflight::Answer, .. })) = (edits, cors) else { return };
+    let names = ["access-control-allow-origin", "access-control-allow-credentials", "access-control-expose-headers"];
+    let changed = |name: &&str| edits.cuts(name.as_bytes()) || edits.add().iter().any(|(own, _)| **own == **name);
+    if let (Some(name), Some(node)) = (names.iter().find(|name| changed(name)), reader.optional("response_headers")) {
+        let help = "say it by `cors`, or let preflight = \"forward\" leave it to the upstream";
+        node.on_key().error(format!("the header {} beside `cors`, which writes it", ticked(name)), help);
+    }
 }

@@ -34,8 +34,8 @@ const TYPES: [(&str, &str); 18] = [
     ("wasm", "application/wasm"),
 ];
 
-/// All of the file that a value names; nothing of it where files are not read.
-pub(super) fn read(node: &Node<'_>, files: &CertificateFiles) -> Option<Vec<u8>> {
+/// All of the file that a value names; nothing of it where files are not read. What several name is read and kept once.
+pub(super) fn read(node: &Node<'_>, files: &CertificateFiles) -> Option<Arc<[u8]>> {
     let text = node.text("a path in quotes", "\"sorry.html\"")?;
     if text.is_empty() || text.contains('\0') {
         node.error(format!("{} is no file", quoted(text)), "name a file, such as \"sorry.html\"");
@@ -43,10 +43,13 @@ pub(super) fn read(node: &Node<'_>, files: &CertificateFiles) -> Option<Vec<u8>>
     }
     let path = files.locate(text);
     if files.certificates() == Certificates::Unread {
-        return Some(Vec::new());
+        return Some([].into());
+    }
+    if let Some(bytes) = files.kept(&path) {
+        return Some(bytes);
     }
     let (reason, help) = match bytes(&path) {
-        Ok(Some(bytes)) if bytes.len() as u64 <= MAX_FILE_BYTES => return Some(bytes),
+        Ok(Some(bytes)) if bytes.len() as u64 <= MAX_FILE_BYTES => return Some(files.keep(path, bytes)),
         Ok(Some(_)) => ("it is larger than 1 MiB".to_owned(), "let an upstream serve what is larger".to_owned()),
         Ok(None) => ("it is not a regular file".to_owned(), "name a regular file".to_owned()),
         Err(error) => match error.kind() {

@@ -14,6 +14,9 @@ use crate::edit::{FieldEdits, Scope, Template};
 /// A refusal is the client's or the server's error, never a success.
 pub(super) const STATUSES: RangeInclusive<u64> = 400..=599;
 
+/// Variables in one page.
+const MAX_VARIABLES: usize = 256;
+
 const EXAMPLE: &str = "{ body_file = \"sorry.html\" }";
 
 /// `{ status, body_file, content_type, headers }`, if it is there.
@@ -44,11 +47,17 @@ fn body(node: &Node<'_>, kind: Option<&Node<'_>>, files: &CertificateFiles) -> O
     let bytes = file::read(node, files);
     let content_type = file::content_type(kind, Some(node));
     let name = quoted(node.as_text().unwrap_or_default());
-    let Ok(text) = String::from_utf8(bytes?) else {
+    let bytes = bytes?;
+    let Ok(text) = str::from_utf8(&bytes) else {
         node.error(format!("{} = {name} is not UTF-8", node.label()), "save it as UTF-8");
         return None;
     };
-    match Template::parse(&text, Scope::Refusal) {
+    match Template::parse(text, Scope::Refusal) {
+        Ok(template) if template.variables().count() > MAX_VARIABLES => {
+            let message = format!("{name} names {} variables", template.variables().count());
+            node.error(message, format!("it may name {MAX_VARIABLES}: each is filled in for every refusal"));
+            None
+        }
         Ok(template) => Some(RefusalBody { text: template, content_type: content_type? }),
         Err(error) => {
             debug_assert!(files.certificates() != Certificates::Unread);

@@ -53,7 +53,7 @@ pub(super) fn lower<'t>(
         Some(node) => on_limit(&node, used.as_deref()),
         None => Some(OnLimit::Refuse),
     };
-    let cors = reader.optional("cors").map_or(Some(None), |node| cors::lower(&node).map(Some));
+    let cors = reader.optional("cors").map_or(Some(None), |node| cors::lower(&node, pattern.as_ref()).map(Some));
     let rewrite = rewrite::lower(&mut reader, pattern.as_ref().map(|pattern| &pattern.path));
     let host = rewrite::host(&mut reader);
     if let Some(Action::Respond { .. } | Action::Redirect { .. }) = action {
@@ -61,6 +61,7 @@ pub(super) fn lower<'t>(
     }
     let request_headers = edits::lower(&mut reader, "request_headers", Scope::Request);
     let response_headers = edits::lower(&mut reader, "response_headers", Scope::Response);
+    edits::check_beside_cors(&mut reader, response_headers.as_ref(), cors.as_ref().and_then(Option::as_ref));
     let refusal = refusal::lower(&mut reader, files);
     reader.done(&LATER);
     let route = (|| {

@@ -5,9 +5,17 @@ use crate::config::nearest::nearest;
 use crate::config::reader::Node;
 use crate::edit::{Scope, Template, TemplateError, TemplateFault, Variable};
 
+/// Variables in one value.
+const MAX_VARIABLES: usize = 16;
+
 /// The template that a value is.
 pub(super) fn template(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<Template> {
     match Template::parse(text, scope) {
+        Ok(template) if template.variables().count() > MAX_VARIABLES => {
+            let message = format!("{} names {} variables", quoted(text), template.variables().count());
+            node.error(message, format!("it may name {MAX_VARIABLES}"));
+            None
+        }
         Ok(template) => Some(template),
         Err(error) => {
             node.error(format!("{error} in {}", quoted(text)), remedy(&error, scope));
@@ -57,7 +65,7 @@ pub(super) fn remedy(error: &TemplateError, scope: Scope<'_>) -> String {
 
 /// A template as a path or an address to go to.
 pub(super) fn target(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<Template> {
-    if let Some(character) = text.chars().find(|character| !character.is_ascii_graphic()) {
+    if let Some(character) = text.chars().find(|character| !character.is_ascii_graphic() || *character == '\\') {
         let help = "escape what no address can hold: a space is %20";
         node.error(format!("{} holds {character:?}", quoted(text)), help);
         return None;

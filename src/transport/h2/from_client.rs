@@ -11,6 +11,9 @@ use crate::http2::{Coming, Connection, Kind, Reason, ResponseHead, Sending, Stre
 /// The smallest room that a chunk is written into: its head, a byte, its end.
 const LEAST_ROOM: usize = CHUNK_ROOM + 3;
 
+/// The most of a body that is taken at once.
+const MAX_TAKEN: usize = 16 * 1024;
+
 /// A client's stream.
 ///
 /// Reading gives the request's body, in the form that its head has told, and then nothing until the client goes away.
@@ -138,6 +141,8 @@ impl FromClient {
     }
 
     pub(in crate::transport) fn poll_write(&mut self, first: &[u8], second: &[u8]) -> Poll<io::Result<usize>> {
+        // What is taken is kept as long as the client opens no window: of what lies elsewhere no more than is of use.
+        let second = &second[..second.len().min(MAX_TAKEN)];
         let key = self.held.key;
         let mut connection = self.held.connection.borrow_mut();
         if connection.has_failed(key) {
