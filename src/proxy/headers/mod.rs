@@ -1,0 +1,317 @@
+//! What the gateway does to the fields of a message, written once for every protocol pair.
+//!
+//! A [`Fields`] is read, a [`Sink`] is written. Hop-by-hop fields and those that `Connection` nominates are cut first
+//! (RFC 9110, 7.6.1), then what an untrusted peer may not say, then ours are added. `Content-Length` and
+//! `Transfer-Encoding` are cut too: whoever writes the message frames it anew. Each field costs the same few steps,
+//! whatever its name, and nothing is allocated but for what few messages hold.
+
+#[cfg(test)]
+mod tests;
+mod trace;
+
+use crate::http1::{Known, Piece, is_name};
+
+pub use self::trace::is_traceparent;
+
+/// The fields of a message, in order, as they were received.
+pub trait Fields {
+    /// Adds those field lines to `sink` that `keep` wants, in order.
+    fn copy<'f>(&'f self, sink: &mut impl Sink, keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool);
+
+    /// The options of `Connection` but for `close`, `keep-alive` and `upgrade`: names of fields that it nominates.
+    fn nominated(&self) -> impl Iterator<Item = &[u8]>;
+}
+
+/// Where the fields of the outgoing message go.
+pub trait Sink {
+    /// Adds a field line. The value holds no CR, LF or NUL: it came from a parsed message or was made by us.
+    fn put(&mut self, name: &[u8], value: &[u8]);
+
+    /// Adds a field line whose value is these parts, one after the other.
+    fn put_joined(&mut self, name: &[u8], parts: &[&[u8]]) {
+        self.put(name, &parts.concat());
+    }
+
+    /// Adds a piece of an HTTP/1 head: field lines as they stand there, or a field.
+    fn put_piece(&mut self, piece: Piece<'_>) {
+        let lines = match piece {
+            Piece::Field(name, value) => return self.put(name, value),
+            Piece::Lines(lines) => lines,
+        };
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.trim_ascii_end();
+            let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+            self.put(&line[..colon], line.get(colon + 2..).unwrap_or_default());
+        }
+    }
+
+    /// Whether a field of this name, in lower case, is there already.
+    fn has(&self, lower_name: &[u8]) -> bool;
+}
+
+/// Fields that `Connection` may not nominate: cutting them would change what the message is or whom it is for.
+/// `Host` and the framing are no matter of copying, so they need no mention.
+const NEVER_NOMINATED: [&[u8]; 4] = [b"content-type", b"content-encoding", b"authorization", b"cookie"];
+
+/// What forwarding adds to a request.
+#[derive(Debug)]
+pub struct Forwarding<'a> {
+    /// The address at the other end of the connection, as [`IpAddr::to_canonical`](std::net::IpAddr::to_canonical)
+    /// has it, in words.
+    pub peer: &'a [u8],
+    /// Whether forwarding fields from that peer are believed.
+    pub trusted_peer: bool,
+    /// `http` or `https`, as the client spoke to us.
+    pub scheme: &'a [u8],
+    /// The authority that the client asked for.
+    pub authority: &'a [u8],
+    /// The `Host` that the upstream gets.
+    pub host: &'a [u8],
+    /// The id of this request: ours, or a trusted peer's that was adopted.
+    pub request_id: &'a [u8],
+    /// A trace that starts here, used if the request carries no valid one.
+    pub new_traceparent: &'a [u8],
+    /// What the client spoke and our name, as `Via` has them: `1.1 sluicegate`.
+    pub via: &'a [u8],
+    /// The protocols to offer the upstream, as the client offered them to us; `None` where none is to be.
+    pub upgrade: Option<&'a [u8]>,
+    /// Whether the upstream is asked to say `100 Continue` before it gets the body.
+    pub expects_continue: bool,
+}
+
+/// What a response brought along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Passed {
+    /// A `Date`: none needs to be added (RFC 9110, 6.6.1).
+    pub date: bool,
+}
+
+/// Writes the upstream request's fields, all but the framing.
+pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut impl Sink) {
+    let nominated = Nominated::of(fields);
+    let mut kept = Kept::default();
+    sink.put(b"host", facts.host);
+    fields.copy(sink, |known, name, value| {
+        if nominated.contains(name) {
+            return false;
+        }
+        let kind = Kind::of(known, name);
+        kind == Kind::Plain || kept.passes(kind, value, facts.trusted_peer)
+    });
+    add_forwarding(facts, &kept, sink);
+    add_upgrade(facts.upgrade, sink);
+    if facts.expects_continue {
+        sink.put(b"expect", b"100-continue");
+    }
+}
+
+/// Writes the client response's fields, all but the framing. `upgrade` is the protocol that a 101 switches to.
+pub fn forward_response(fields: &impl Fields, upgrade: Option<&[u8]>, sink: &mut impl Sink) -> Passed {
+    let nominated = Nominated::of(fields);
+    let mut passed = Passed { date: false };
+    fields.copy(sink, |known, name, _| {
+        let is_cut = known.is_hop_by_hop() || known == Known::ContentLength || nominated.contains(name);
+        passed.date |= !is_cut && is_name(name, b"date");
+        !is_cut
+    });
+    add_upgrade(upgrade, sink);
+    passed
+}
+
+/// What a field is to a proxy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing: it is for others.
+    Plain,
+    /// For this connection only, nominated or not (RFC 9110, 7.6.1).
+    HopByHop,
+    /// For whoever writes the message.
+    Framing,
+    Host,
+    Expect,
+    RequestId,
+    Traceparent,
+    /// By such a field a proxy in front tells who the client is; so are ours. Believed from trusted peers only.
+    Claim,
+    ForwardedFor,
+    ForwardedProto,
+    ForwardedHost,
+}
+
+impl Kind {
+    /// What is not `known` is told by its length, which leaves one or two names to compare with. A name with `_` where
+    /// one of these has `-` is cut like a field of one connection: servers that put fields into variables, as CGI does,
+    /// would take it for the same.
+    #[inline]
+    fn of(known: Known, name: &[u8]) -> Self {
+        match known {
+            Known::Other => {}
+            Known::Trailer => return Self::Plain,
+            Known::Host => return Self::Host,
+            Known::Expect => return Self::Expect,
+            Known::ContentLength | Known::TransferEncoding => return Self::Framing,
+            Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyAuthenticate
+            | Known::ProxyConnection
+            | Known::Te
+            | Known::Upgrade => return Self::HopByHop,
+        }
+        match name.len() {
+            9 if is_name(name, b"forwarded") => Self::Claim,
+            9 if is_name(name, b"x-real-ip") => Self::Claim,
+            11 if is_name(name, b"traceparent") => Self::Traceparent,
+            12 if is_name(name, b"x-request-id") => Self::RequestId,
+            15 if is_name(name, b"x-forwarded-for") => Self::ForwardedFor,
+            16 if is_name(name, b"x-forwarded-host") => Self::ForwardedHost,
+            17 if is_name(name, b"x-forwarded-proto") => Self::ForwardedProto,
+            9.. if name.contains(&b'_') && passes_for_another(name) => Self::HopByHop,
+            12.. if is_claim(name) => Self::Claim,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// Whether a name is one of those that are looked at, if each `_` is read as `-`.
+fn passes_for_another(name: &[u8]) -> bool {
+    let mut room = [0; 32];
+    // Those that are longer than the longest are claims by how they begin.
+    let length = name.len().min(room.len());
+    let respelled = &mut room[..length];
+    for (to, from) in respelled.iter_mut().zip(name) {
+        *to = if *from == b'_' { b'-' } else { *from };
+    }
+    let known = if length == name.len() { Known::of(respelled) } else { Known::Other };
+    Kind::of(known, respelled) != Kind::Plain
+}
+
+/// Whether a name begins like those by which a proxy in front tells who the client is, or like our own.
+fn is_claim(name: &[u8]) -> bool {
+    matches!(name, [b'x' | b'X', b'-', ..])
+        && (starts_with(name, b"x-forwarded-") || starts_with(name, b"x-sluicegate-"))
+}
+
+/// What was found so far among the fields of a request, for those that are added or completed at the end.
+#[derive(Default)]
+struct Kept<'f> {
+    hops: Hops<'f>,
+    proto: bool,
+    host: bool,
+    traceparent: bool,
+}
+
+impl<'f> Kept<'f> {
+    /// Whether a field is copied as it is; takes a note of it where something is added for want of it.
+    fn passes(&mut self, kind: Kind, value: &'f [u8], trusted_peer: bool) -> bool {
+        match kind {
+            Kind::Plain => true,
+            // The host is the one that was asked for; a trusted peer's id was adopted if it was acceptable; whether the
+            // upstream is asked to say `100 Continue` is not the client's to decide.
+            Kind::HopByHop | Kind::Framing | Kind::Host | Kind::RequestId | Kind::Expect => false,
+            Kind::Claim => trusted_peer,
+            Kind::ForwardedFor => {
+                if trusted_peer {
+                    self.hops.add(value);
+                }
+                false
+            }
+            Kind::ForwardedProto => {
+                self.proto |= trusted_peer;
+                trusted_peer
+            }
+            Kind::ForwardedHost => {
+                self.host |= trusted_peer;
+                trusted_peer
+            }
+            Kind::Traceparent => {
+                let is_first = !self.traceparent && is_traceparent(value);
+                self.traceparent |= is_first;
+                is_first
+            }
+        }
+    }
+}
+
+/// The lists of hops that a trusted peer sent: nearly always one.
+#[derive(Default)]
+struct Hops<'f> {
+    first: Option<&'f [u8]>,
+    /// Those after the first, each with a comma before it.
+    others: Vec<&'f [u8]>,
+}
+
+impl<'f> Hops<'f> {
+    fn add(&mut self, value: &'f [u8]) {
+        if self.first.is_some() {
+            self.others.extend([b", ", value]);
+        } else if !value.is_empty() {
+            self.first = Some(value);
+        }
+    }
+
+    /// Writes them with `peer` as the last one.
+    fn put(&self, peer: &[u8], sink: &mut impl Sink) {
+        match self.first {
+            None => sink.put(FORWARDED_FOR, peer),
+            Some(first) if self.others.is_empty() => sink.put_joined(FORWARDED_FOR, &[first, b", ", peer]),
+            Some(first) => {
+                let parts = [&[first], self.others.as_slice(), &[b", ", peer]].concat();
+                sink.put_joined(FORWARDED_FOR, &parts);
+            }
+        }
+    }
+}
+
+const FORWARDED_FOR: &[u8] = b"x-forwarded-for";
+
+fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept<'_>, sink: &mut impl Sink) {
+    kept.hops.put(facts.peer, sink);
+    if !kept.proto {
+        sink.put(b"x-forwarded-proto", facts.scheme);
+    }
+    if !kept.host {
+        sink.put(b"x-forwarded-host", facts.authority);
+    }
+    sink.put(b"x-request-id", facts.request_id);
+    if !kept.traceparent {
+        sink.put(b"traceparent", facts.new_traceparent);
+    }
+    sink.put(b"via", facts.via);
+}
+
+fn add_upgrade(upgrade: Option<&[u8]>, sink: &mut impl Sink) {
+    if let Some(protocols) = upgrade {
+        sink.put(b"connection", b"upgrade");
+        sink.put(b"upgrade", protocols);
+    }
+}
+
+/// The names that the `Connection` fields nominate and that would pass if they did not.
+struct Nominated<'f> {
+    names: Vec<&'f [u8]>,
+}
+
+impl<'f> Nominated<'f> {
+    fn of(fields: &'f impl Fields) -> Self {
+        Self { names: fields.nominated().filter(|option| is_nomination(option)).collect() }
+    }
+
+    #[inline]
+    fn contains(&self, name: &[u8]) -> bool {
+        !self.names.is_empty() && self.names.iter().any(|nominated| name.eq_ignore_ascii_case(nominated))
+    }
+}
+
+/// Whether a nominated name has to be kept: some fields are cut anyway, and some never are.
+fn is_nomination(name: &[u8]) -> bool {
+    let known = Known::of(name);
+    !known.is_hop_by_hop()
+        && !matches!(known, Known::ContentLength | Known::Host)
+        && !NEVER_NOMINATED.iter().any(|never| name.eq_ignore_ascii_case(never))
+}
+
+#[inline]
+fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
