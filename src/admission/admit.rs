@@ -2,7 +2,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::client::{ClientIp, ClientRules, Clients, Identity};
+use super::client::{AddressHeader, ClientIp, ClientRules, Clients, Identity};
 use super::cost::NoNumber;
 use super::host::{self, HostRoom};
 use super::identity::{KeyFacts, describe_in_place, fingerprint_in_place};
@@ -142,6 +142,11 @@ impl Rules {
         }
         let table = RouteTable::new(&routes);
         Self { clients: Clients::new(clients), routes, table, hasher }
+    }
+
+    /// The field by which trusted proxies say who the client is.
+    pub fn address_header(&self) -> AddressHeader {
+        self.clients.header()
     }
 
     /// What tells a peer from others by its address; `None` of a trusted proxy, which stands for many.

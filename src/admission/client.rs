@@ -114,6 +114,11 @@ impl Clients {
         }
     }
 
+    /// The field that carries the client's address.
+    pub(super) fn header(&self) -> AddressHeader {
+        self.header
+    }
+
     /// The client that a peer is, unless it is a trusted proxy.
     pub(super) fn of_peer(&self, peer: IpAddr) -> Option<ClientIp> {
         let addr = peer.to_canonical();

@@ -9,7 +9,7 @@ use super::broken::{Broken, Late};
 use super::client::Client;
 use super::edited::{Edited, Whose, write_edits};
 use super::exchange::Exchange;
-use super::headers::{self, Forwarding};
+use super::headers::{self, Also, Forwarding};
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::scratch::Scratch;
@@ -17,7 +17,7 @@ use super::snapshot::RouteEdits;
 use super::variables::Known;
 use super::watch::poll_gone;
 use super::worker::View;
-use crate::admission::Admitted;
+use crate::admission::{AddressHeader, Admitted};
 use crate::balance::Facts;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
@@ -127,6 +127,8 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
     let head = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
     let authority = head.authority_bytes().unwrap_or_default();
     let host = edits.and_then(|edits| edits.host.as_deref());
+    let real_ip = (view.snapshot.rules.address_header() == AddressHeader::XRealIp)
+        .then(|| admitted.arrival().client.addr().to_string());
     let facts = Forwarding {
         peer: connection.peer_text.as_bytes(),
         trusted_peer: admitted.arrival().trusted_peer,
@@ -139,6 +141,11 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
             _ if connection.facts.is_h2 => b"2.0 sluicegate",
             Version::Http10 => b"1.0 sluicegate",
             Version::Http11 => b"1.1 sluicegate",
+        },
+        also: match (view.snapshot.rules.address_header(), &real_ip) {
+            (AddressHeader::Forwarded, _) => Also::Forwarded,
+            (_, Some(client)) => Also::RealIp(client.as_bytes()),
+            _ => Also::Nothing,
         },
         upgrade: offered_protocols(&head),
         expects_continue: request.expects_continue(),

@@ -5,11 +5,15 @@
 //! `Transfer-Encoding` are cut too: whoever writes the message frames it anew. Each field costs the same few steps,
 //! whatever its name, and nothing is allocated but for what few messages hold.
 
+mod lines;
 #[cfg(test)]
 mod tests;
 mod trace;
 
 use crate::http1::{Known, Piece, is_name};
+
+use self::lines::Lines;
+use self::trace::is_tracestate;
 
 pub use self::trace::is_traceparent;
 
@@ -73,10 +77,23 @@ pub struct Forwarding<'a> {
     pub new_traceparent: &'a [u8],
     /// What the client spoke and our name, as `Via` has them: `1.1 sluicegate`.
     pub via: &'a [u8],
+    /// How the server is told who the client is, beside `X-Forwarded-For`: as `address_header` says that we are.
+    pub also: Also<'a>,
     /// The protocols to offer the upstream, as the client offered them to us; `None` where none is to be.
     pub upgrade: Option<&'a [u8]>,
     /// Whether the upstream is asked to say `100 Continue` before it gets the body.
     pub expects_continue: bool,
+}
+
+/// Another field for the client's address.
+#[derive(Clone, Copy, Debug)]
+pub enum Also<'a> {
+    /// None.
+    Nothing,
+    /// `Forwarded` (RFC 7239), with an element for our peer added to those of a trusted one.
+    Forwarded,
+    /// `X-Real-IP`: the client's address, which this is.
+    RealIp(&'a [u8]),
 }
 
 /// What a response brought along.
@@ -90,14 +107,14 @@ pub struct Passed {
 /// Writes the upstream request's fields, all but the framing.
 pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut impl Sink) {
     let nominated = Nominated::of(fields);
-    let mut kept = Kept::default();
+    let mut kept = Kept::new(facts);
     sink.put(b"host", facts.host);
     fields.copy(sink, |known, name, value| {
         if nominated.contains(name) {
             return false;
         }
         let kind = Kind::of(known, name);
-        kind == Kind::Plain || kept.passes(kind, value, facts.trusted_peer)
+        kind == Kind::Plain || kept.passes(kind, value)
     });
     add_forwarding(facts, &kept, sink);
     add_upgrade(facts.upgrade, sink);
@@ -132,6 +149,9 @@ enum Kind {
     Expect,
     RequestId,
     Traceparent,
+    Tracestate,
+    Forwarded,
+    RealIp,
     /// By such a field a proxy in front tells who the client is; so are ours. Believed from trusted peers only.
     Claim,
     ForwardedFor,
@@ -159,8 +179,9 @@ impl Kind {
             | Known::Upgrade => return Self::HopByHop,
         }
         match name.len() {
-            9 if is_name(name, b"forwarded") => Self::Claim,
-            9 if is_name(name, b"x-real-ip") => Self::Claim,
+            9 if is_name(name, b"forwarded") => Self::Forwarded,
+            9 if is_name(name, b"x-real-ip") => Self::RealIp,
+            10 if is_name(name, b"tracestate") => Self::Tracestate,
             11 if is_name(name, b"traceparent") => Self::Traceparent,
             12 if is_name(name, b"x-request-id") => Self::RequestId,
             15 if is_name(name, b"x-forwarded-for") => Self::ForwardedFor,
@@ -193,17 +214,34 @@ fn is_claim(name: &[u8]) -> bool {
 }
 
 /// What was found so far among the fields of a request, for those that are added or completed at the end.
-#[derive(Default)]
 struct Kept<'f> {
-    hops: Hops<'f>,
+    trusted_peer: bool,
+    also: Also<'f>,
+    hops: Lines<'f>,
+    forwarded: Lines<'f>,
+    states: Lines<'f>,
     proto: bool,
     host: bool,
     traceparent: bool,
 }
 
 impl<'f> Kept<'f> {
+    fn new(facts: &Forwarding<'f>) -> Self {
+        Self {
+            trusted_peer: facts.trusted_peer,
+            also: facts.also,
+            hops: Lines::default(),
+            forwarded: Lines::default(),
+            states: Lines::default(),
+            proto: false,
+            host: false,
+            traceparent: false,
+        }
+    }
+
     /// Whether a field is copied as it is; takes a note of it where something is added for want of it.
-    fn passes(&mut self, kind: Kind, value: &'f [u8], trusted_peer: bool) -> bool {
+    fn passes(&mut self, kind: Kind, value: &'f [u8]) -> bool {
+        let trusted_peer = self.trusted_peer;
         match kind {
             Kind::Plain => true,
             // The host is the one that was asked for; a trusted peer's id was adopted if it was acceptable; whether the
@@ -216,6 +254,15 @@ impl<'f> Kept<'f> {
                 }
                 false
             }
+            Kind::Forwarded => match self.also {
+                Also::Forwarded if trusted_peer => {
+                    self.forwarded.add(value);
+                    false
+                }
+                Also::Forwarded => false,
+                Also::Nothing | Also::RealIp(_) => trusted_peer,
+            },
+            Kind::RealIp => trusted_peer && !matches!(self.also, Also::RealIp(_)),
             Kind::ForwardedProto => {
                 self.proto |= trusted_peer;
                 trusted_peer
@@ -229,55 +276,47 @@ impl<'f> Kept<'f> {
                 self.traceparent |= is_first;
                 is_first
             }
-        }
-    }
-}
-
-/// The lists of hops that a trusted peer sent: nearly always one.
-#[derive(Default)]
-struct Hops<'f> {
-    first: Option<&'f [u8]>,
-    /// Those after the first, each with a comma before it.
-    others: Vec<&'f [u8]>,
-}
-
-impl<'f> Hops<'f> {
-    fn add(&mut self, value: &'f [u8]) {
-        if self.first.is_some() {
-            self.others.extend([b", ", value]);
-        } else if !value.is_empty() {
-            self.first = Some(value);
-        }
-    }
-
-    /// Writes them with `peer` as the last one.
-    fn put(&self, peer: &[u8], sink: &mut impl Sink) {
-        match self.first {
-            None => sink.put(FORWARDED_FOR, peer),
-            Some(first) if self.others.is_empty() => sink.put_joined(FORWARDED_FOR, &[first, b", ", peer]),
-            Some(first) => {
-                let parts = [&[first], self.others.as_slice(), &[b", ", peer]].concat();
-                sink.put_joined(FORWARDED_FOR, &parts);
+            // Whether it belongs to a trace that goes on is known at the end.
+            Kind::Tracestate => {
+                self.states.add(value);
+                false
             }
         }
     }
 }
 
-const FORWARDED_FOR: &[u8] = b"x-forwarded-for";
-
 fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept<'_>, sink: &mut impl Sink) {
-    kept.hops.put(facts.peer, sink);
+    kept.hops.put(b"x-forwarded-for", &[facts.peer], sink);
     if !kept.proto {
         sink.put(b"x-forwarded-proto", facts.scheme);
     }
     if !kept.host {
         sink.put(b"x-forwarded-host", facts.authority);
     }
+    match facts.also {
+        Also::Nothing => {}
+        Also::Forwarded => add_forwarded(facts, &kept.forwarded, sink),
+        Also::RealIp(client) => sink.put(b"x-real-ip", client),
+    }
     sink.put(b"x-request-id", facts.request_id);
     if !kept.traceparent {
         sink.put(b"traceparent", facts.new_traceparent);
     }
+    // The state of a trace that we have started would be another trace's (W3C Trace Context, 3.3 and 4.3).
+    if kept.traceparent && !kept.states.is_empty() && is_tracestate(&kept.states) {
+        kept.states.put(b"tracestate", &[], sink);
+    }
     sink.put(b"via", facts.via);
+}
+
+/// The element of our peer (RFC 7239, 4): addresses of IPv6 and authorities are no tokens, so they stand in quotes.
+#[inline(never)]
+fn add_forwarded(facts: &Forwarding<'_>, others: &Lines<'_>, sink: &mut impl Sink) {
+    let (before, after): (&[u8], &[u8]) = if facts.peer.contains(&b':') { (b"\"[", b"]\"") } else { (b"", b"") };
+    let is_quotable = !facts.authority.iter().any(|byte| matches!(byte, b'"' | b'\\'));
+    let host: [&[u8]; 3] = if is_quotable { [b";host=\"", facts.authority, b"\""] } else { Default::default() };
+    let element = [b"for=", before, facts.peer, after, host[0], host[1], host[2], b";proto=", facts.scheme];
+    others.put(b"forwarded", &element, sink);
 }
 
 fn add_upgrade(upgrade: Option<&[u8]>, sink: &mut impl Sink) {

@@ -8,9 +8,9 @@ use proptest::sample::select;
 
 use super::*;
 
-struct Lines(&'static [(&'static str, &'static str)]);
+struct Given(&'static [(&'static str, &'static str)]);
 
-impl Fields for Lines {
+impl Fields for Given {
     fn copy<'f>(&'f self, sink: &mut impl Sink, mut keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
         for (name, value) in self.0 {
             let (name, value) = (name.as_bytes(), value.as_bytes());
@@ -82,6 +82,7 @@ fn facts(trusted_peer: bool) -> Forwarding<'static> {
         request_id: b"id-1",
         new_traceparent: TRACE.as_bytes(),
         via: b"1.1 sluicegate",
+        also: Also::Nothing,
         upgrade: None,
         expects_continue: false,
     }
@@ -89,7 +90,7 @@ fn facts(trusted_peer: bool) -> Forwarding<'static> {
 
 fn forwarded(lines: &'static [(&'static str, &'static str)], trusted_peer: bool) -> Written {
     let mut written = Written::default();
-    forward_request(&Lines(lines), &facts(trusted_peer), &mut written);
+    forward_request(&Given(lines), &facts(trusted_peer), &mut written);
     written
 }
 
@@ -218,9 +219,88 @@ fn a_valid_trace_is_kept_and_an_invalid_one_replaced() {
     assert_eq!(written.all("traceparent"), [own], "the first valid one");
 }
 
+const OWN_TRACE: (&str, &str) = ("traceparent", "00-11111111111111111111111111111111-2222222222222222-00");
+
+fn states(lines: &[&str], trace: (&str, &str)) -> Vec<String> {
+    let mut given: Vec<_> = lines.iter().map(|line| ("TraceState".to_owned(), (*line).to_owned())).collect();
+    given.push((trace.0.to_owned(), trace.1.to_owned()));
+    let mut written = Written::default();
+    forward_request(&given, &facts(false), &mut written);
+    written.all("tracestate").into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_state_of_a_trace_goes_on_with_the_trace_and_only_with_it() {
+    let passed = |lines: &[&str]| states(lines, OWN_TRACE);
+    assert_eq!(passed(&["rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"]), ["rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"]);
+    assert_eq!(passed(&["", "a=1", "b=2 x , 1t@v=3"]), ["a=1, b=2 x , 1t@v=3"], "lines are one list");
+    assert_eq!(passed(&["a=1,,b=2,"]), ["a=1,,b=2,"], "elements may be empty");
+    assert_eq!(states(&["a=1"], ("traceparent", "junk")), [""; 0], "the trace starts here");
+    assert_eq!(states(&["a=1"], ("x-a", "1")), [""; 0]);
+    let long = ["k".repeat(256), "v".repeat(256)].join("=");
+    assert_eq!(passed(&[&long]), [long.as_str()]);
+    let members = |count: usize| (0..count).map(|nth| format!("k{nth}=v")).collect::<Vec<_>>().join(",");
+    assert_eq!(passed(&[&members(32)]).len(), 1);
+    for bad in [
+        "a",
+        "=1",
+        "a=",
+        "a= ",
+        "A=1",
+        "1a=1",
+        "a=1=2",
+        "a=1,b",
+        "a=1,a=2",
+        "a@=1",
+        "@a=1",
+        "a@1=1",
+        "a b=1",
+        "a=\u{e9}",
+        &format!("{}=v", "k".repeat(257)),
+        &format!("k={}", "v".repeat(257)),
+        &members(33),
+    ] {
+        assert_eq!(passed(&[bad]), [""; 0], "{bad}");
+    }
+    let fat = |count: usize| (0..count).map(|nth| format!("k{nth:02}={}", "v".repeat(250))).collect::<Vec<_>>();
+    let (fits, too_much) = (fat(16), fat(17));
+    assert_eq!(passed(&fits.iter().map(String::as_str).collect::<Vec<_>>()).len(), 1);
+    assert_eq!(passed(&too_much.iter().map(String::as_str).collect::<Vec<_>>()), [""; 0]);
+}
+
+fn also(lines: &'static [(&'static str, &'static str)], facts: &Forwarding<'_>) -> Written {
+    let mut written = Written::default();
+    forward_request(&Given(lines), facts, &mut written);
+    written
+}
+
+#[test]
+fn forwarded_gets_an_element_of_our_peer_behind_those_of_a_trusted_one() {
+    let facts = |trusted_peer| Forwarding { also: Also::Forwarded, ..facts(trusted_peer) };
+    let own = "for=192.0.2.7;host=\"example.org\";proto=http";
+    assert_eq!(also(CLAIMS, &facts(false)).all("forwarded"), [own]);
+    assert_eq!(also(CLAIMS, &facts(true)).all("forwarded"), [format!("for=1.2.3.4, {own}")]);
+    let two = &[("Forwarded", "for=a"), ("forwarded", ""), ("FORWARDED", "for=b")];
+    assert_eq!(also(two, &facts(true)).all("forwarded"), [format!("for=a, , for=b, {own}")]);
+    assert_eq!(also(CLAIMS, &facts(true)).all("x-real-ip"), ["1.2.3.4"]);
+    let six = Forwarding { peer: b"2001:db8::7", authority: b"[::1]:80", scheme: b"https", ..facts(false) };
+    assert_eq!(also(&[], &six).all("forwarded"), ["for=\"[2001:db8::7]\";host=\"[::1]:80\";proto=https"]);
+    let odd = Forwarding { authority: b"a\"b", ..facts(false) };
+    assert_eq!(also(&[], &odd).all("forwarded"), ["for=192.0.2.7;proto=http"]);
+}
+
+#[test]
+fn the_real_ip_is_the_clients_whatever_was_said_before() {
+    let facts = |trusted_peer| Forwarding { also: Also::RealIp(b"198.51.100.9"), ..facts(trusted_peer) };
+    for trusted_peer in [false, true] {
+        assert_eq!(also(CLAIMS, &facts(trusted_peer)).all("x-real-ip"), ["198.51.100.9"]);
+    }
+    assert_eq!(also(CLAIMS, &facts(true)).all("forwarded"), ["for=1.2.3.4"]);
+}
+
 #[test]
 fn an_upgrade_is_offered_only_where_it_was_asked_for() {
-    let lines = Lines(&[("Connection", "Upgrade, close"), ("Upgrade", "websocket, h2c"), ("Sec-WebSocket-Key", "k")]);
+    let lines = Given(&[("Connection", "Upgrade, close"), ("Upgrade", "websocket, h2c"), ("Sec-WebSocket-Key", "k")]);
     let mut written = Written::default();
     forward_request(&lines, &Forwarding { upgrade: Some(b"websocket"), ..facts(false) }, &mut written);
     assert_eq!(written.all("connection"), ["upgrade"]);
@@ -243,7 +323,7 @@ fn what_a_message_is_cannot_be_nominated() {
 
 #[test]
 fn options_of_the_connection_are_no_names_of_fields() {
-    let lines = Lines(&[("Connection", "Close, close"), ("Close", "1")]);
+    let lines = Given(&[("Connection", "Close, close"), ("Close", "1")]);
     let mut written = Written::default();
     let _ = forward_response(&lines, None, &mut written);
     assert_eq!(written.all("close"), ["1"]);
@@ -251,7 +331,7 @@ fn options_of_the_connection_are_no_names_of_fields() {
 
 #[test]
 fn expect_is_ours_and_never_the_clients() {
-    let lines = Lines(&[("Expect", "100-continue"), ("expect", "x")]);
+    let lines = Given(&[("Expect", "100-continue"), ("expect", "x")]);
     for (expects_continue, expected) in [(true, &["100-continue"][..]), (false, &[])] {
         let mut written = Written::default();
         forward_request(&lines, &Forwarding { expects_continue, ..facts(true) }, &mut written);
@@ -261,7 +341,7 @@ fn expect_is_ours_and_never_the_clients() {
 
 #[test]
 fn the_framing_is_left_to_others_and_a_trailer_field_passes() {
-    let lines = Lines(&[
+    let lines = Given(&[
         ("Content-Length", "3"),
         ("TRANSFER-ENCODING", "chunked"),
         ("Trailer", "x-sum"),
@@ -295,14 +375,14 @@ fn a_response_says_whether_its_date_passed() {
         (&[("Dote", "now"), ("x-date", "now")], false),
     ] {
         let mut written = Written::default();
-        assert_eq!(forward_response(&Lines(lines), None, &mut written), Passed { date }, "{lines:?}");
+        assert_eq!(forward_response(&Given(lines), None, &mut written), Passed { date }, "{lines:?}");
         assert_eq!(written.has(b"date"), date);
     }
 }
 
 #[test]
 fn a_response_that_switches_protocols_says_to_which() {
-    let lines = Lines(&[("Connection", "Upgrade"), ("Upgrade", "WebSocket"), ("Sec-WebSocket-Accept", "k")]);
+    let lines = Given(&[("Connection", "Upgrade"), ("Upgrade", "WebSocket"), ("Sec-WebSocket-Accept", "k")]);
     let mut written = Written::default();
     let _ = forward_response(&lines, Some(b"WebSocket"), &mut written);
     let fields: Vec<_> = written.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -312,7 +392,7 @@ fn a_response_that_switches_protocols_says_to_which() {
 #[test]
 fn a_response_loses_its_hop_by_hop_fields_only() {
     let mut written = Written::default();
-    let lines = Lines(&[("Connection", "x-hop"), ("X-Hop", "1"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]);
+    let lines = Given(&[("Connection", "x-hop"), ("X-Hop", "1"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]);
     let passed = forward_response(&lines, None, &mut written);
     assert!(!passed.date);
     assert_eq!(written.all("set-cookie"), ["a=1", "b=2"]);
@@ -333,6 +413,8 @@ const NAMES: &[&str] = &[
     "connection",
     "keep-alive",
     "traceparent",
+    "tracestate",
+    "tracestate",
     "x-request-id",
     "content-type",
     "content-encoding",
@@ -366,6 +448,10 @@ const VALUES: &[&str] = &[
     "00-33333333333333333333333333333333-4444444444444444-01",
     "00-33333333333333333333333333333333-0000000000000000-01",
     "192.0.2.1, 192.0.2.2",
+    "for=192.0.2.1",
+    "vendor=a, t@v=b",
+    "other=c",
+    "no state",
 ];
 
 /// Names in any case, and names that differ from a known one by a letter.
@@ -404,12 +490,19 @@ fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) 
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let all: Vec<(String, String)> = lines.iter().map(|(name, value)| (name.to_lowercase(), value.clone())).collect();
     let is_claim = |name: &str| {
-        name == "forwarded"
-            || name == "x-real-ip"
+        ["forwarded", "x-real-ip"].contains(&name)
             || name.starts_with("x-forwarded-")
             || name.starts_with("x-sluicegate-")
     };
-    let is_dropped = |name: &str| ["host", "expect", "x-request-id", "x-forwarded-for", "traceparent"].contains(&name);
+    let is_told = |name: &str| match facts.also {
+        Also::Nothing => false,
+        Also::Forwarded => name == "forwarded",
+        Also::RealIp(_) => name == "x-real-ip",
+    };
+    let is_dropped = |name: &str| {
+        let always = ["host", "expect", "x-request-id", "x-forwarded-for", "traceparent", "tracestate"];
+        always.contains(&name) || is_told(name)
+    };
     let is_looked_at = |name: &str| is_cut_everywhere(name, &[]) || is_claim(name) || is_dropped(name);
     let passes_for_another = |name: &str| name.contains('_') && is_looked_at(&name.replace('_', "-"));
     let is_cut = |name: &str| is_cut_everywhere(name, &nominated) || passes_for_another(name);
@@ -435,9 +528,30 @@ fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) 
             out.push((name.to_owned(), text(value)));
         }
     }
+    let list = |wanted: &str| {
+        let values = left.iter().filter(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+        values.skip_while(|value| value.is_empty()).collect::<Vec<_>>()
+    };
+    match facts.also {
+        Also::Nothing => {}
+        Also::Forwarded => {
+            let mut all = if facts.trusted_peer { list("forwarded") } else { Vec::new() };
+            let own = format!("for={peer};host=\"{}\";proto={}", text(facts.authority), text(facts.scheme));
+            all.push(&own);
+            out.push(("forwarded".to_owned(), all.join(", ")));
+        }
+        Also::RealIp(client) => out.push(("x-real-ip".to_owned(), text(client))),
+    }
     out.push(("x-request-id".to_owned(), text(facts.request_id)));
     if trace.is_none() {
         out.push(("traceparent".to_owned(), text(facts.new_traceparent)));
+    }
+    let states = list("tracestate").join(", ");
+    let members: Vec<_> = states.split(',').map(str::trim).filter(|member| !member.is_empty()).collect();
+    let known = ["vendor=a", "t@v=b", "other=c"];
+    let each_once = members.iter().enumerate().all(|(nth, member)| !members[..nth].contains(member));
+    if trace.is_some() && !members.is_empty() && each_once && members.iter().all(|member| known.contains(member)) {
+        out.push(("tracestate".to_owned(), states));
     }
     out.push(("via".to_owned(), text(facts.via)));
     if let Some(protocols) = facts.upgrade {
@@ -456,9 +570,10 @@ proptest! {
         trusted_peer: bool,
         upgrades: bool,
         expects_continue: bool,
+        also in select(vec![Also::Nothing, Also::Forwarded, Also::RealIp(b"198.51.100.9")]),
     ) {
         let upgrade = upgrades.then_some(&b"websocket"[..]);
-        let facts = Forwarding { upgrade, expects_continue, ..facts(trusted_peer) };
+        let facts = Forwarding { upgrade, expects_continue, also, ..facts(trusted_peer) };
         let mut written = Written::default();
         forward_request(&lines, &facts, &mut written);
         prop_assert_eq!(written.0, request_said_another_way(&lines, &facts));
