@@ -1,4 +1,4 @@
-//! The rooms `http1` and `http2` and their properties, alone: the gateway's other rooms need not be instrumented.
+//! The rooms `http1`, `http2` and `proxy_protocol` and their properties, alone: the gateway's other rooms need not be instrumented.
 
 #[path = "../src/http1/mod.rs"]
 pub mod http1;
@@ -11,6 +11,12 @@ pub mod http2;
 
 #[path = "../tests/http2/properties.rs"]
 pub mod http2_properties;
+
+#[path = "../src/proxy_protocol/mod.rs"]
+pub mod proxy_protocol;
+
+#[path = "../tests/proxy_protocol/properties.rs"]
+pub mod proxy_protocol_properties;
 
 #[path = "../src/time/mod.rs"]
 pub mod time;

@@ -5,9 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 17] = [
+const RANKS: [(&str, u8); 18] = [
     ("time", 0),
     ("http1", 0),
+    // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
+    ("proxy_protocol", 0),
     ("telemetry", 1),
     ("limiter", 1),
     ("balance", 1),
@@ -26,13 +28,15 @@ const RANKS: [(&str, u8); 17] = [
 ];
 
 /// What a pure room may not name.
-const FORBIDDEN: [(&str, &[&str]); 7] = [
+const FORBIDDEN: [(&str, &[&str]); 8] = [
     ("time", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
     ("limiter", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
     ("balance", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
     ("edit", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
     ("http1", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
     ("http2", &["hyper", "h2::", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
+    // It names addresses of std::net, and nothing there that is a socket.
+    ("proxy_protocol", &["hyper", "http::", "tokio", "serde", "tracing", "Tcp", "Udp", "std::fs", "std::time"]),
     ("admission", &["hyper", "http::", "tokio", "serde", "tracing", "std::fs"]),
 ];
 

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use ipnet::IpNet;
+
 use super::describe::{Changes, count_or};
 use super::model::{Listener, Upstream, UpstreamProtocol};
+use crate::proxy_protocol::Version;
 use crate::tls::{ClientCertificates, Identity, MinVersion, Roots, ServerSettings, UpstreamSettings};
 
 pub(super) fn listener(old: &Listener, new: &Listener) -> Changes {
@@ -17,6 +20,13 @@ pub(super) fn listener(old: &Listener, new: &Listener) -> Changes {
     changes.value("redirect_to_https", &old.redirect_to_https, &new.redirect_to_https, |port| {
         port.map_or_else(|| "off".to_owned(), |port| port.to_string())
     });
+    changes.value("proxy_protocol", &old.proxied_by.is_some(), &new.proxied_by.is_some(), |is_required| {
+        if *is_required { "required" } else { "off" }
+    });
+    if let (Some(old), Some(new)) = (&old.proxied_by, &new.proxied_by) {
+        let texts = |networks: &[IpNet]| networks.iter().map(IpNet::to_string).collect::<Vec<_>>();
+        changes.list("proxy_protocol_from", &texts(old), &texts(new));
+    }
     changes.value("max_connections", &old.max_connections, &new.max_connections, |count| count_or(*count, "none"));
     changes
 }
@@ -25,6 +35,11 @@ pub(super) fn upstream(changes: &mut Changes, old: &Upstream, new: &Upstream) {
     changes.value("protocol", &old.protocol, &new.protocol, |protocol| match protocol {
         UpstreamProtocol::Http1 => "http1",
         UpstreamProtocol::H2 => "h2",
+    });
+    changes.value("proxy_protocol", &old.proxy_protocol, &new.proxy_protocol, |version| match version {
+        None => "off",
+        Some(Version::V1) => "v1",
+        Some(Version::V2) => "v2",
     });
     let verified = |upstream: &Upstream| match &upstream.tls {
         None => "off",

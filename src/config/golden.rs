@@ -119,7 +119,7 @@ error: unknown key `backlog` in [[listener]]
 3 | backlog = 100
   | ^^^^^^^
   |
-  = help: keys of [[listener]]: address, max_connections, protocol, proxy_protocol, redirect_to_https, reject_unknown_sni, tls
+  = help: keys of [[listener]]: address, max_connections, protocol, proxy_protocol, proxy_protocol_from, redirect_to_https, reject_unknown_sni, tls
 
 error: unknown key `respnd` in [[route]]
  --> gateway.toml:7:1
@@ -483,7 +483,6 @@ gateway.toml: 3 errors"#;
 fn what_later_versions_have() {
     let text = r#"[[listener]]
 address = "127.0.0.1:8443"
-proxy_protocol = "required"
 
 [[limit]]
 name = "a"
@@ -500,39 +499,31 @@ on_limit = "defer"
 mode = "redis"
 "#;
     let report = r#"
-error: `proxy_protocol` = "required" is not in this version
- --> gateway.toml:3:18
-  |
-3 | proxy_protocol = "required"
-  |                  ^^^^^^^^^^
-  |
-  = help: this version has "off"
-
 error: `bandwidth` of [[limit]] is not in this version
- --> gateway.toml:7:1
+ --> gateway.toml:6:1
   |
-7 | bandwidth = "1MiB/s"
+6 | bandwidth = "1MiB/s"
   | ^^^^^^^^^
   |
   = help: leave it out; a later version has it
 
 error: `on_limit` = "defer" is not in this version
-  --> gateway.toml:14:12
+  --> gateway.toml:13:12
    |
-14 | on_limit = "defer"
+13 | on_limit = "defer"
    |            ^^^^^^^
    |
    = help: this version has "refuse", "drop"
 
 error: the section `fleet` is not in this version
-  --> gateway.toml:16:2
+  --> gateway.toml:15:2
    |
-16 | [fleet]
+15 | [fleet]
    |  ^^^^^
    |
    = help: leave it out; a later version has it
 
-gateway.toml: 4 errors"#;
+gateway.toml: 3 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 

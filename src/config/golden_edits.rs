@@ -126,7 +126,7 @@ error: the variable {status} is not known here in "{status}"
 19 | request_headers = { set = { x-a = "{clientip}", host = "x", X-A = "2", x-b = "{status}" }, remove = ["x-b", "te"], drop = [] }
    |                                                                              ^^^^^^^^^^
    |
-   = help: here there are client_ip, peer_ip, request_id, method, scheme, host, authority, path, query, uri, route, tls_subject, tls_fingerprint, plan, limit, quota, remaining, upstream, server, header:NAME, cookie:NAME; as text it is written {{status}}
+   = help: here there are client_ip, peer_ip, request_id, method, scheme, host, authority, path, query, uri, route, tls_subject, tls_fingerprint, proxy_authority, proxy_unique_id, plan, limit, quota, remaining, upstream, server, header:NAME, cookie:NAME; as text it is written {{status}}
 
 error: the header `x-b` is set and removed
   --> gateway.toml:19:102

@@ -31,6 +31,8 @@ mod golden_edits;
 #[cfg(test)]
 mod golden_plans;
 #[cfg(test)]
+mod golden_proxy_protocol;
+#[cfg(test)]
 mod golden_schedule;
 #[cfg(test)]
 mod golden_tls;

@@ -14,6 +14,7 @@ use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, Re
 use crate::balance::Strategy;
 use crate::edit::{FieldEdits, Rewrite, Target, Template};
 use crate::limiter::{LimitSpec, Rate};
+use crate::proxy_protocol::Version;
 use crate::time::{ScheduleRules, Span};
 use crate::tls::{ServerSettings, UpstreamSettings};
 
@@ -153,6 +154,8 @@ pub struct Listener {
     pub redirect_to_https: Option<u16>,
     /// Connections at once, of all workers; `None` is "none".
     pub max_connections: Option<u64>,
+    /// `proxy_protocol = "required"`: who may say, in a PROXY header, for whom a connection is. Not empty.
+    pub proxied_by: Option<Vec<IpNet>>,
 }
 
 /// `[[upstream]]`
@@ -174,6 +177,8 @@ pub struct Upstream {
     pub protocol: UpstreamProtocol,
     /// How it is spoken to over TLS, if it is.
     pub tls: Option<UpstreamSettings>,
+    /// The PROXY header that each connection to a server begins with, if it does.
+    pub proxy_protocol: Option<Version>,
 }
 
 /// `protocol` of `[[upstream]]`.

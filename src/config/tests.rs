@@ -87,7 +87,8 @@ fn a_file_that_says_nothing_has_every_default() {
             address: "127.0.0.1:8080".parse().unwrap(),
             tls: None,
             redirect_to_https: None,
-            max_connections: None
+            max_connections: None,
+            proxied_by: None
         }]
     );
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
@@ -360,12 +361,10 @@ fn none_is_no_bound_at_all() {
 fn what_comes_later_is_called_by_its_name() {
     let limit = ["bandwidth = \"1MiB/s\"", "key = [\"jwt:sub\"]"];
     let route = ["bandwidth = \"1MiB/s\"", "on_limit = \"defer\""];
-    let listener = ["proxy_protocol = \"required\""];
     let mut texts: Vec<String> = route.iter().map(|line| format!("{LEAST}{line}\n")).collect();
     texts.extend(
         limit.iter().map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n")),
     );
-    texts.extend(listener.iter().map(|line| LEAST.replace("[[route]]", &format!("{line}\n[[route]]"))));
     texts.push(format!("{LEAST}[fleet]\nmode = \"redis\"\n"));
     for text in texts {
         let messages = messages(&text);

@@ -35,6 +35,10 @@ pub enum Variable {
     TlsSubject,
     /// `tls_fingerprint`: the SHA-256 fingerprint of that certificate, in lower case hex.
     TlsFingerprint,
+    /// `proxy_authority`: the host that a proxy in front says its client has named, by its PROXY header.
+    ProxyAuthority,
+    /// `proxy_unique_id`: what that proxy calls the connection; in lower case hex, unless all of it can be read.
+    ProxyUniqueId,
     /// `plan`: the plan of who asks, where the route has plans.
     Plan,
     /// `limit`: the limit that refused, else the one of which the least remains.
@@ -69,7 +73,7 @@ pub enum Scope<'r> {
 }
 
 /// Variables without a parameter, where they can be used.
-const WORDS: [(&str, Variable, Known); 21] = [
+const WORDS: [(&str, Variable, Known); 23] = [
     ("client_ip", Variable::ClientIp, Known::Always),
     ("peer_ip", Variable::PeerIp, Known::Always),
     ("request_id", Variable::RequestId, Known::Always),
@@ -83,6 +87,8 @@ const WORDS: [(&str, Variable, Known); 21] = [
     ("route", Variable::Route, Known::Always),
     ("tls_subject", Variable::TlsSubject, Known::Always),
     ("tls_fingerprint", Variable::TlsFingerprint, Known::Always),
+    ("proxy_authority", Variable::ProxyAuthority, Known::Always),
+    ("proxy_unique_id", Variable::ProxyUniqueId, Known::Always),
     ("plan", Variable::Plan, Known::Always),
     ("limit", Variable::Limit, Known::Always),
     ("quota", Variable::Quota, Known::Always),

@@ -198,6 +198,7 @@ pub fn build(
         accept: accepting.plan(model)?,
         routes: model.routes.iter().map(route_plan).collect(),
         limits: model.limits.iter().map(limit_plan).collect(),
+        introduces: upstreams.iter().any(|upstream| upstream.link.introduces.is_some()),
         upstreams,
         listeners: model
             .listeners
@@ -244,7 +245,11 @@ fn upstream_plan(
     Ok(UpstreamPlan {
         name: Arc::clone(&upstream.name),
         balancer: Balancer::new(upstream.balance, bound, &shares),
-        link: Link { protocol: protocol_of(upstream), tls: tls.upstream(&upstream.name) },
+        link: Link {
+            protocol: protocol_of(upstream),
+            tls: tls.upstream(&upstream.name),
+            introduces: upstream.proxy_protocol,
+        },
         connect_timeout: upstream.connect_timeout,
         counts_all_workers: matches!(upstream.balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
         servers,
@@ -263,6 +268,7 @@ fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> List
         places: accepting.places(listener),
         tls: tls.listener(&listener.address),
         redirect_to_https: listener.redirect_to_https,
+        proxied_by: listener.proxied_by.as_ref().map(|from| Arc::new(Networks::new(from.iter().copied()))),
     }
 }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::alarm::Alarm;
 use super::worker::{ConnectionGuard, Worker};
+use crate::proxy_protocol::Header;
 use crate::time::Tick;
 use crate::tls::PeerCertificate;
 
@@ -49,6 +50,10 @@ pub struct Facts {
     pub certificate: Option<Rc<PeerCertificate>>,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
+    /// What a proxy in front has said of it in a PROXY header.
+    pub proxied: Option<Rc<Header>>,
+    /// The gateway's end of the socket, where servers may be told of it.
+    pub own_end: Option<Rc<SocketAddr>>,
 }
 
 /// A connection that is open. Dropping it takes it off the worker's wheel and out of its count.
@@ -79,7 +84,8 @@ impl Drop for Open {
 /// What is known of a client connection, or of one stream of it.
 #[derive(Debug)]
 pub struct Connection {
-    /// The other end.
+    /// The other end: the client, or a proxy in front that tells by fields for whom it asks. One that tells it in a PROXY
+    /// header is not counted.
     pub peer: SocketAddr,
     /// Its address in words, as it is written into forwarding fields.
     pub peer_text: Rc<str>,
@@ -148,8 +154,18 @@ impl Connection {
         self.listening.is_closing() || self.left.get() == 0
     }
 
-    /// The scheme of what it asks for.
+    /// The scheme of what it asks for. A proxy in front may have taken TLS off and say so.
     pub fn scheme(&self) -> &'static str {
-        if self.facts.is_tls { "https" } else { "http" }
+        let was_tls = || self.facts.proxied.as_ref().is_some_and(|proxied| proxied.tls());
+        if self.facts.is_tls || was_tls() { "https" } else { "http" }
+    }
+
+    /// Where the client has connected to: to a proxy in front, or to the gateway.
+    pub fn destination(&self) -> SocketAddr {
+        let told = self.facts.proxied.as_ref().and_then(|proxied| proxied.endpoints);
+        // Of a connection from before servers were told, what the configuration calls the listener is near enough.
+        told.map(|ends| ends.destination)
+            .or(self.facts.own_end.as_deref().copied())
+            .unwrap_or_else(|| self.listening.address())
     }
 }

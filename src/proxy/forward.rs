@@ -1,12 +1,14 @@
 //! Sends an admitted request to a server of its upstream. The only place that retries.
 
 use std::future::{Future, poll_fn};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use super::broken::{Broken, Late};
 use super::client::Client;
+use super::connection::Connection;
 use super::edited::{Edited, Whose, write_edits};
 use super::exchange::Exchange;
 use super::headers::{self, Also, Forwarding};
@@ -21,8 +23,9 @@ use crate::admission::{AddressHeader, Admitted};
 use crate::balance::Facts;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
+use crate::proxy_protocol::Endpoints;
 use crate::time::Tick;
-use crate::upstream::{ConnectError, Leased, Server};
+use crate::upstream::{ConnectError, Introduction, Leased, Server};
 
 /// To how many servers a connect is tried for one request.
 const MAX_CONNECT_TRIES: usize = 3;
@@ -192,6 +195,7 @@ fn write_edited(
 struct Pick<'v> {
     view: &'v View,
     upstream: usize,
+    client: IpAddr,
     hash: u64,
     random: u64,
     turn: u64,
@@ -205,6 +209,7 @@ impl<'v> Pick<'v> {
         Self {
             view,
             upstream,
+            client: admitted.arrival().client.addr(),
             hash: admitted.sticky_hash(),
             random: exchange.worker.random(),
             turn: exchange.worker.turn(),
@@ -244,7 +249,21 @@ impl<'v> Pick<'v> {
         }
         let (index, server) = self.server(exchange.worker.index)?;
         exchange.story.upstream = Some((self.upstream, index));
-        Some((index, server.reuse(exchange.arrived)?))
+        let lease = match server.link().introduces {
+            None => server.reuse(exchange.arrived),
+            Some(_) => server.reuse_introduced(exchange.arrived, &self.introduction(&exchange.connection)),
+        };
+        Some((index, lease?))
+    }
+
+    /// For whom a connection to a server is. A client that a proxy in front tells of by a field has no port.
+    #[inline(never)]
+    fn introduction(&self, connection: &Connection) -> Box<Introduction> {
+        let is_peer = connection.peer.ip().to_canonical() == self.client;
+        let port = if is_peer { connection.peer.port() } else { 0 };
+        let source = SocketAddr::new(self.client, port);
+        let endpoints = Endpoints { source, destination: connection.destination() };
+        Introduction::new(endpoints, connection.facts.proxied.as_deref())
     }
 
     /// A new connection, to this server or to the next that can be reached.
@@ -285,7 +304,8 @@ impl<'v> Pick<'v> {
     ) -> Result<Result<Leased, ConnectError>, Broken> {
         let patience = self.view.snapshot.upstreams.get(self.upstream).map(|plan| plan.connect_timeout);
         let until = exchange.worker.clock.now() + patience.unwrap_or_default();
-        let mut connecting = pin!(Rc::clone(server).connect());
+        let introduction = server.link().introduces.map(|_| self.introduction(&exchange.connection));
+        let mut connecting = pin!(Rc::clone(server).connect(introduction));
         poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(Ok(connected));

@@ -17,12 +17,15 @@ use super::alarm::Alarm;
 use super::client::Client;
 use super::connection::{Connection, Facts, Listening, Open};
 use super::meters::Handshook;
+use super::proxied;
+use super::snapshot::ListenerPlan;
 use super::throttle::Throttle;
 use super::worker::{ConnectionGuard, Worker};
 use super::{h1, h2};
+use crate::proxy_protocol::Header;
 use crate::time::Tick;
 use crate::tls::ServerTls;
-use crate::transport::{self, Accepted, HandshakeError, Stream};
+use crate::transport::{self, HandshakeError, Stream};
 
 /// Length of the kernel's queue of connections that nobody has accepted yet.
 const BACKLOG: i32 = 4096;
@@ -115,32 +118,84 @@ pub async fn accept(
 }
 
 fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc<Listening>) {
-    if worker.denies(peer.ip()) {
-        worker.connections.denied.inc();
-        // A reset: nothing was said that it could spoil, and the kernel keeps nothing of a connection that was reset.
-        drop(stream.set_zero_linger());
+    let plan = worker.listener(listening.address());
+    let client = match &plan.proxied_by {
+        None => Some(peer.ip()),
+        // Whose it is follows.
+        Some(proxies) if proxies.contains(peer.ip()) => None,
+        Some(_) => return proxied::turn_away(worker, &stream, peer, listening.address()),
+    };
+    if client.is_some_and(|client| worker.denies(client)) {
+        deny(worker, &stream);
         return;
     }
-    let plan = worker.listener(listening.address());
-    let Some(guard) = worker.connection_opened(peer.ip(), &plan) else {
+    let Some(guard) = worker.connection_opened(client, &plan) else {
         // Whoever comes too often learns it at once, and the kernel keeps nothing of it.
         drop(stream.set_zero_linger());
         return;
     };
     // Without it the kernel may hold the end of a response back for 40 ms.
     drop(stream.set_nodelay(true));
-    let worker = Rc::clone(worker);
-    let now = worker.clock.now();
-    worker.alarms.note(now);
-    let listening = Rc::clone(listening);
-    // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
-    if let Some(tls) = plan.tls {
-        tokio::task::spawn_local(serve_tls(worker, stream, tls, peer, listening, guard));
-        return;
+    worker.alarms.note(worker.clock.now());
+    let socket = Accepted { stream, peer, plan, listening: Rc::clone(listening), guard };
+    if client.is_some() {
+        socket.serve(None);
+    } else {
+        tokio::task::spawn_local(socket.serve_proxied());
     }
-    let facts = Facts { redirect_to_https: plan.redirect_to_https, ..Facts::default() };
-    let connection = Connection::new(peer, facts, listening, worker.max_requests(), now);
-    tokio::task::spawn_local(h1::serve(Open::new(connection, guard), Client::new(Stream::Plain(stream))));
+}
+
+fn deny(worker: &Worker, stream: &TcpStream) {
+    worker.connections.denied.inc();
+    // A reset: nothing was said that it could spoil, and the kernel keeps nothing of a connection that was reset.
+    drop(stream.set_zero_linger());
+}
+
+/// A connection of which nothing was read yet.
+struct Accepted {
+    stream: TcpStream,
+    peer: SocketAddr,
+    plan: ListenerPlan,
+    listening: Rc<Listening>,
+    guard: ConnectionGuard,
+}
+
+impl Accepted {
+    /// Reads the PROXY header, then serves the client that it tells of.
+    async fn serve_proxied(mut self) {
+        let worker = Rc::clone(self.guard.worker());
+        let address = self.listening.address();
+        let Some(proxied) = Box::pin(proxied::hear(&worker, &mut self.stream, self.peer, address)).await else {
+            return;
+        };
+        self.peer = proxied.endpoints.map_or(self.peer, |ends| ends.source);
+        let client = self.peer.ip();
+        if worker.denies(client) {
+            return deny(&worker, &self.stream);
+        }
+        if !self.guard.is_of(client) {
+            drop(self.stream.set_zero_linger());
+            return;
+        }
+        worker.alarms.note(worker.clock.now());
+        self.serve(Some(proxied));
+    }
+
+    fn serve(self, proxied: Option<Rc<Header>>) {
+        let Self { stream, peer, plan, listening, guard } = self;
+        let worker = guard.worker();
+        let own_end = if worker.introduces() { stream.local_addr().ok().map(Rc::new) } else { None };
+        let was_tls = proxied.as_ref().is_some_and(|proxied| proxied.tls());
+        let redirect_to_https = plan.redirect_to_https.filter(|_| !was_tls);
+        let facts = Facts { redirect_to_https, proxied, own_end, ..Facts::default() };
+        // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
+        if let Some(tls) = plan.tls {
+            tokio::task::spawn_local(serve_tls(Rc::clone(worker), stream, tls, peer, facts, listening, guard));
+            return;
+        }
+        let connection = Connection::new(peer, facts, listening, worker.max_requests(), worker.alarms.recently());
+        tokio::task::spawn_local(h1::serve(Open::new(connection, guard), Client::new(Stream::Plain(stream))));
+    }
 }
 
 /// Shakes hands, then serves what ALPN has chosen.
@@ -149,12 +204,13 @@ async fn serve_tls(
     stream: TcpStream,
     tls: Arc<ServerTls>,
     peer: SocketAddr,
+    facts: Facts,
     listening: Rc<Listening>,
     guard: ConnectionGuard,
 ) {
     let Some(accepted) = Box::pin(shake_hands(&worker, stream, tls, peer)).await else { return };
-    let Accepted { stream, is_h2, certificate, .. } = accepted;
-    let facts = Facts { is_tls: true, is_h2, certificate: certificate.map(Rc::new), redirect_to_https: None };
+    let transport::Accepted { stream, is_h2, certificate, .. } = accepted;
+    let facts = Facts { is_tls: true, is_h2, certificate: certificate.map(Rc::new), redirect_to_https: None, ..facts };
     let now = worker.clock.now();
     worker.alarms.note(now);
     let connection = Connection::new(peer, facts, listening, worker.max_requests(), now);
@@ -173,7 +229,7 @@ async fn shake_hands(
     stream: TcpStream,
     tls: Arc<ServerTls>,
     peer: SocketAddr,
-) -> Option<Accepted> {
+) -> Option<transport::Accepted> {
     let alarm = Rc::<Alarm>::default();
     let due = worker.clock.now() + worker.handshake_timeout();
     // Its place is taken with its first byte: whoever says nothing takes none from those who do. It is looked for in the
@@ -217,7 +273,7 @@ async fn shake_hands(
 }
 
 /// What `work` ends in, if it ends before `due`.
-async fn in_time<T>(worker: &Worker, alarm: &Rc<Alarm>, due: Tick, work: impl Future<Output = T>) -> Option<T> {
+pub async fn in_time<T>(worker: &Worker, alarm: &Rc<Alarm>, due: Tick, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {
         alarm.wakes(cx);

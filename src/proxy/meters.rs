@@ -96,6 +96,14 @@ static HANDSHAKES: Family = Family {
     kind: Kind::Counter,
     labels: &["result"],
 };
+static PROXY_HEADERS: Family = Family {
+    name: "sluicegate_proxy_protocol_headers_total",
+    help: "Connections to listeners with proxy_protocol = \"required\", by what they began with: a header with the client's \
+           addresses (proxied), one without (local), something else (malformed), nothing in time (timeout) or at all \
+           (client-gone); and those of peers that proxy_protocol_from does not list (unlisted).",
+    kind: Kind::Counter,
+    labels: &["result"],
+};
 static H2_ENDED: Family = Family {
     name: "sluicegate_http2_connection_errors_total",
     help: "HTTP/2 connections of clients that ended by an error, by the reason that either side gave (RFC 9113, 7).",
@@ -280,6 +288,35 @@ impl Handshook {
     ];
 }
 
+/// What a connection began with, where a PROXY header is required.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Headed {
+    /// A header with the client's addresses.
+    Proxied,
+    /// A header without.
+    Local,
+    /// Something else.
+    Malformed,
+    /// Nothing, in the time that there was.
+    Timeout,
+    /// Nothing: it was closed.
+    ClientGone,
+    /// It was not asked: it may not say for whom it is.
+    Unlisted,
+}
+
+impl Headed {
+    const ALL: [(Self, &'static str); 6] = [
+        (Self::Proxied, "proxied"),
+        (Self::Local, "local"),
+        (Self::Malformed, "malformed"),
+        (Self::Timeout, "timeout"),
+        (Self::ClientGone, "client-gone"),
+        (Self::Unlisted, "unlisted"),
+    ];
+}
+
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 /// A worker's counters for one generation of the configuration. Those of a name that stays are taken over by the next:
@@ -358,6 +395,7 @@ pub struct ConnectionMeters {
     /// HTTP/2 requests refused for want of file descriptors.
     pub streams_refused: Counter,
     handshakes: Vec<Counter>,
+    headed: [Counter; Headed::ALL.len()],
     h2_ended: Vec<(&'static str, Counter)>,
     h2_floods: Vec<(&'static str, Counter)>,
     malformed: Vec<Counter>,
@@ -385,6 +423,7 @@ impl ConnectionMeters {
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
             streams_refused: registry.counter(&H2_REFUSED, &[]),
             handshakes: Handshook::ALL.iter().map(|(_, text)| registry.counter(&HANDSHAKES, &[text])).collect(),
+            headed: Headed::ALL.map(|(_, text)| registry.counter(&PROXY_HEADERS, &[text])),
             h2_ended: Ended::REASONS.iter().map(|text| (*text, registry.counter(&H2_ENDED, &[text]))).collect(),
             h2_floods: Flood::KINDS.iter().map(|text| (*text, registry.counter(&H2_FLOODS, &[text]))).collect(),
             malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.reason()])).into(),
@@ -410,6 +449,13 @@ impl ConnectionMeters {
     /// Counts how a handshake ended.
     pub fn handshook(&self, result: Handshook) {
         if let Some(counter) = self.handshakes.get(result as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts what a connection began with.
+    pub fn headed(&self, result: Headed) {
+        if let Some(counter) = self.headed.get(result as usize) {
             counter.inc();
         }
     }
@@ -533,6 +579,9 @@ mod tests {
             assert_eq!(*fault as usize, place);
         }
         for (place, (result, _)) in Handshook::ALL.iter().enumerate() {
+            assert_eq!(*result as usize, place);
+        }
+        for (place, (result, _)) in Headed::ALL.iter().enumerate() {
             assert_eq!(*result as usize, place);
         }
         for (place, (decision, _)) in Decision::ALL.iter().enumerate() {

@@ -4,8 +4,8 @@
 //! path of a request is shared between them but the limiter's key tables. It decides nothing itself: `admission` says
 //! who may pass, `balance` where to, and `forward` takes nothing but what admission let through.
 //!
-//! - `listener`, `h1`, `h2`, `client`, `connection`: sockets that listen, and the connections that they accept; `seen`: a
-//!   request of one, as admission sees it.
+//! - `listener`, `proxied`, `h1`, `h2`, `client`, `connection`: sockets that listen, and the connections that they accept;
+//!   `seen`: a request of one, as admission sees it.
 //! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`, `cors`: what messages
 //!   say; `edited`, `variables`: what a route changes in that.
 //! - `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
@@ -35,6 +35,7 @@ mod listener;
 mod meters;
 mod outgoing;
 mod policy;
+mod proxied;
 mod rate_headers;
 mod refuse;
 mod relay;

@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub limits: Vec<LimitPlan>,
     /// Where requests go, in the file's order.
     pub upstreams: Vec<UpstreamPlan>,
+    /// Whether the servers of one are told for whom a connection is.
+    pub introduces: bool,
     /// What is special about listeners, by their addresses in the file.
     pub listeners: HashMap<SocketAddr, ListenerPlan>,
     /// Timeouts and bounds of HTTP/1.
@@ -92,6 +94,8 @@ pub struct ListenerPlan {
     pub tls: Option<Arc<ServerTls>>,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
+    /// Each of its connections begins with a PROXY header, from one of these; `None`: none does.
+    pub proxied_by: Option<Arc<Networks>>,
 }
 
 /// Which connections are taken.

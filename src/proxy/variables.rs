@@ -8,6 +8,7 @@ use super::worker::View;
 use crate::edit::{Values, Variable};
 use crate::http1::Request;
 use crate::limiter::{QuotaLine, Report};
+use crate::proxy_protocol::Header;
 
 /// What is known of an exchange while a message of it is written.
 pub struct Known<'a> {
@@ -49,6 +50,11 @@ impl Known<'_> {
         let refusing = self.story.limit.zip(self.story.route);
         let refusing = refusing.and_then(|(limit, route)| self.view.snapshot.limit_of(route, limit));
         refusing.map(|plan| &*plan.name).or_else(|| self.limit().map(|(name, _)| name))
+    }
+
+    /// What a proxy in front has said of the connection.
+    fn header(&self) -> Option<&Header> {
+        self.connection.facts.proxied.as_deref()
     }
 
     fn plan(&self) -> Option<&str> {
@@ -106,6 +112,10 @@ impl Values for Known<'_> {
             Variable::Cookie(name) => self.cookie(name).unwrap_or_default(),
             Variable::TlsSubject => certificate().and_then(|one| one.subject.as_deref()).unwrap_or_default().as_bytes(),
             Variable::TlsFingerprint => certificate().map_or(b"", |one| one.fingerprint.as_bytes()),
+            Variable::ProxyAuthority => self.header().and_then(Header::authority).unwrap_or_default().as_bytes(),
+            Variable::ProxyUniqueId => {
+                return write_readable(self.header().and_then(Header::unique_id).unwrap_or_default(), out);
+            }
             Variable::Plan => self.plan().unwrap_or_default().as_bytes(),
             Variable::Limit => self.limit_name().unwrap_or_default().as_bytes(),
             Variable::Quota => self.limit().map_or("", |(_, line)| number.format(line.quota)).as_bytes(),
@@ -129,6 +139,17 @@ impl Known<'_> {
             let pair = pair.trim_ascii();
             pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
         })
+    }
+}
+
+/// Bytes of any kind: as they are where they can be read, else in hex.
+fn write_readable(bytes: &[u8], out: &mut Vec<u8>) {
+    if bytes.iter().all(u8::is_ascii_graphic) {
+        out.extend_from_slice(bytes);
+    } else {
+        out.extend(
+            bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| b"0123456789abcdef"[usize::from(digit)]),
+        );
     }
 }
 

@@ -10,9 +10,8 @@ use super::alarm::{Alarms, SWEEP_EVERY};
 use super::date::DateCell;
 use super::meters::{ConnectionMeters, Meters, Turned};
 use super::scratch::Pool;
-use super::snapshot::{ClientBounds, Feed, ListenerPlan, Place, Snapshot};
+use super::snapshot::{Feed, ListenerPlan, Place, Snapshot};
 use super::throttle::Throttle;
-use crate::admission::Rules;
 use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Permit, Report, Verdict};
 use crate::telemetry::Registry;
@@ -44,6 +43,8 @@ pub struct Worker {
     pub date: DateCell,
     /// Counters that no configuration changes.
     pub connections: ConnectionMeters,
+    /// Log lines about connections without the PROXY header that they should have.
+    pub proxy_reports: Throttle,
     /// Log lines about upstreams.
     pub upstream_reports: Throttle,
     feed: Arc<Feed>,
@@ -104,6 +105,7 @@ impl Worker {
             handshakes: Cell::new(0),
             streams: Cell::new(0),
             connections: ConnectionMeters::new(&registry),
+            proxy_reports: Throttle::default(),
             upstream_reports: Throttle::default(),
             clock,
             feed,
@@ -152,15 +154,20 @@ impl Worker {
     }
 
     /// Counts a connection for as long as the guard lives; `None`, and counted by its reason, if there are too many.
-    pub fn connection_opened(self: &Rc<Self>, peer: IpAddr, listener: &ListenerPlan) -> Option<ConnectionGuard> {
-        let taken = self.take_places(peer, listener);
+    /// Of whom it is may be known [later](ConnectionGuard::is_of).
+    pub fn connection_opened(
+        self: &Rc<Self>,
+        client: Option<IpAddr>,
+        listener: &ListenerPlan,
+    ) -> Option<ConnectionGuard> {
+        let taken = self.take_places(client, listener);
         let held = taken.inspect_err(|by| self.connections.turned_away(*by)).ok()?;
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        Some(ConnectionGuard { worker: Rc::clone(self), _held: held })
+        Some(ConnectionGuard { worker: Rc::clone(self), held })
     }
 
-    fn take_places(&self, peer: IpAddr, listener: &ListenerPlan) -> Result<Option<Box<Held>>, Turned> {
+    fn take_places(&self, client: Option<IpAddr>, listener: &ListenerPlan) -> Result<Option<Box<Held>>, Turned> {
         let snapshot = Arc::clone(&self.view.borrow().snapshot);
         let max = snapshot.accept.max_connections.map_or(self.max_connections, |own| own.min(self.max_connections));
         if self.open_connections() >= max {
@@ -170,17 +177,15 @@ impl Worker {
             Some(places) => Some(places.take().ok_or(Turned::Listener)?),
             None => None,
         };
-        let permit = match &snapshot.accept.clients {
-            Some(bounds) => self.take_clients_place(&snapshot.rules, bounds, peer)?,
-            None => Permit::default(),
-        };
+        let permit = client.map_or(Ok(Permit::default()), |client| self.take_clients_place(&snapshot, client))?;
         let is_bounded = place.is_some() || !permit.is_empty();
-        Ok(is_bounded.then(|| Box::new(Held { _permit: permit, _place: place })))
+        Ok(is_bounded.then(|| Box::new(Held { permit, _place: place })))
     }
 
     /// A place among the connections of this client. A trusted proxy stands for many, and is none.
-    fn take_clients_place(&self, rules: &Rules, bounds: &ClientBounds, peer: IpAddr) -> Result<Permit, Turned> {
-        let Some(key) = rules.key_of_peer(peer) else { return Ok(Permit::default()) };
+    fn take_clients_place(&self, snapshot: &Snapshot, client: IpAddr) -> Result<Permit, Turned> {
+        let Some(bounds) = &snapshot.accept.clients else { return Ok(Permit::default()) };
+        let Some(key) = snapshot.rules.key_of_peer(client) else { return Ok(Permit::default()) };
         let asks = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }; 2];
         let mut report = Report::default();
         match bounds.policy.check(&asks[..bounds.reasons.len().min(2)], Span::ZERO, self.clock.now(), &mut report) {
@@ -189,6 +194,11 @@ impl Worker {
             // Neither limit lets anybody wait.
             Verdict::Queued(_) => Err(Turned::ClientRate),
         }
+    }
+
+    /// Whether servers are told for whom connections to them are, by the view that the worker has.
+    pub fn introduces(&self) -> bool {
+        self.view.borrow().snapshot.introduces
     }
 
     /// Requests that a connection may carry, by the view that the worker has.
@@ -342,16 +352,33 @@ impl Drop for Tunnel {
 /// An open connection of a worker.
 pub struct ConnectionGuard {
     worker: Rc<Worker>,
-    _held: Option<Box<Held>>,
+    held: Option<Box<Held>>,
 }
 
 /// What a connection has of bounded things, given back when it ends.
 struct Held {
-    _permit: Permit,
+    permit: Permit,
     _place: Option<Place>,
 }
 
 impl ConnectionGuard {
+    /// Counts it among those of its client, who was not known when it came; `false`, and counted, if there are too many.
+    pub fn is_of(&mut self, client: IpAddr) -> bool {
+        let snapshot = Arc::clone(&self.worker.view.borrow().snapshot);
+        match self.worker.take_clients_place(&snapshot, client) {
+            Err(by) => {
+                self.worker.connections.turned_away(by);
+                return false;
+            }
+            Ok(permit) if permit.is_empty() => {}
+            Ok(permit) => match &mut self.held {
+                Some(held) => held.permit = permit,
+                None => self.held = Some(Box::new(Held { permit, _place: None })),
+            },
+        }
+        true
+    }
+
     /// Whose it is.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.worker

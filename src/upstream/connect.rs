@@ -3,10 +3,11 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::{Endpoint, Link, Load, Protocol};
+use super::{Endpoint, Introduction, Link, Load, Protocol};
 use crate::time::{Span, Tick};
 use crate::transport::{Channel, HandshakeError, Stream, connect, open_channel};
 
@@ -48,6 +49,7 @@ impl std::error::Error for ConnectError {}
 struct Idle {
     stream: Stream,
     since: Tick,
+    introduced: Option<Box<Introduction>>,
 }
 
 /// An HTTP/2 connection, and when a request went over it last.
@@ -122,12 +124,24 @@ impl Server {
     pub fn reuse(self: &Rc<Self>, now: Tick) -> Option<Leased> {
         if self.link.protocol == Protocol::Http2 {
             let stream = self.stream(Some(now))?;
-            return Some(Leased::new(Rc::clone(self), stream, true));
+            return Some(Leased::new(Rc::clone(self), stream, None, true));
         }
         loop {
-            let Idle { mut stream, since } = self.idle.borrow_mut().pop()?;
+            let Idle { mut stream, since, .. } = self.idle.borrow_mut().pop()?;
             if now.since(since) < MAX_IDLE_AGE && stream.is_quiet() {
-                return Some(Leased::new(Rc::clone(self), stream, true));
+                return Some(Leased::new(Rc::clone(self), stream, None, true));
+            }
+        }
+    }
+
+    /// The same where servers are told for whom a connection is: only one that was introduced so.
+    pub fn reuse_introduced(self: &Rc<Self>, now: Tick, introduction: &Introduction) -> Option<Leased> {
+        let mut idle = self.idle.borrow_mut();
+        loop {
+            let place = idle.iter().rposition(|idle| idle.introduced.as_deref() == Some(introduction))?;
+            let Idle { mut stream, since, introduced } = idle.remove(place);
+            if now.since(since) < MAX_IDLE_AGE && stream.is_quiet() {
+                return Some(Leased::new(Rc::clone(self), stream, introduced, true));
             }
         }
     }
@@ -142,20 +156,26 @@ impl Server {
     }
 
     /// A new connection. It counts as in flight until it is dropped. How long it may take is the caller's patience.
-    pub async fn connect(self: Rc<Self>) -> Result<Leased, ConnectError> {
+    ///
+    /// `introduction`: for whom it is, if the server is to be told.
+    pub async fn connect(self: Rc<Self>, introduction: Option<Box<Introduction>>) -> Result<Leased, ConnectError> {
         let stream = match self.link.protocol {
-            Protocol::Http1 => self.open().await?,
+            Protocol::Http1 => self.open(introduction.as_deref()).await?,
             Protocol::Http2 => self.open_channel().await?,
         };
-        Ok(Leased::new(self, stream, false))
+        Ok(Leased::new(self, stream, introduction, false))
     }
 
     /// A connection of its own, after the handshake if there is one.
-    async fn open(&self) -> Result<Stream, ConnectError> {
+    async fn open(&self, introduction: Option<&Introduction>) -> Result<Stream, ConnectError> {
         let address = (&*self.endpoint.host, self.endpoint.port);
-        let socket = TcpStream::connect(address).await.map_err(ConnectError::Io)?;
+        let mut socket = TcpStream::connect(address).await.map_err(ConnectError::Io)?;
         // Without it the kernel may hold the end of a request back for 40 ms.
         socket.set_nodelay(true).map_err(ConnectError::Io)?;
+        if let (Some(version), Some(introduction)) = (self.link.introduces, introduction) {
+            // Before TLS: it is the connection that is introduced, not what is said on it.
+            socket.write_all(&introduction.header(version)).await.map_err(ConnectError::Io)?;
+        }
         match &self.link.tls {
             None => Ok(Stream::Plain(socket)),
             Some(tls) => {
@@ -179,7 +199,7 @@ impl Server {
             return Err(ConnectError::Full);
         }
         let _opening = Opening::begin(self);
-        let stream = self.open().await?;
+        let stream = self.open(None).await?;
         let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
         let stream = Stream::ToServer(Box::new(channel.open()));
         if !self.retired.get() {
@@ -211,15 +231,16 @@ pub struct Leased {
     server: Rc<Server>,
     /// `None` once it is given back.
     stream: Option<Stream>,
+    introduced: Option<Box<Introduction>>,
     reused: bool,
     /// Whether it counts as in flight.
     counted: bool,
 }
 
 impl Leased {
-    fn new(server: Rc<Server>, stream: Stream, reused: bool) -> Self {
+    fn new(server: Rc<Server>, stream: Stream, introduced: Option<Box<Introduction>>, reused: bool) -> Self {
         server.load.add(server.worker);
-        Self { server, stream: Some(stream), reused, counted: true }
+        Self { server, stream: Some(stream), introduced, reused, counted: true }
     }
 
     /// Whether it has carried a request before: only then may a failure mean that it died idle.
@@ -249,11 +270,19 @@ impl Leased {
     pub fn give_back(mut self, is_drained: bool, now: Tick) {
         let Some(mut stream) = self.stream.take() else { return };
         let mut idle = self.server.idle.borrow_mut();
-        if stream.is_single_use() || self.server.retired.get() || idle.len() >= MAX_IDLE {
+        if stream.is_single_use() || self.server.retired.get() {
             return;
         }
+        let introduced = self.introduced.take();
+        if idle.len() >= MAX_IDLE {
+            if introduced.is_none() {
+                return;
+            }
+            // The oldest is likely of a client that has gone.
+            drop(idle.remove(0));
+        }
         if is_drained || stream.is_surely_quiet() {
-            idle.push(Idle { stream, since: now });
+            idle.push(Idle { stream, since: now, introduced });
         }
     }
 }

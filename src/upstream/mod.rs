@@ -6,14 +6,17 @@
 
 mod connect;
 mod echo;
+mod introduction;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::proxy_protocol;
 use crate::tls::UpstreamTls;
 
 pub use connect::{ConnectError, Leased, Server};
 pub use echo::EchoServers;
+pub use introduction::Introduction;
 
 /// Where a server is, and what it is called in logs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +36,9 @@ pub struct Link {
     pub protocol: Protocol,
     /// Over TLS, if this says how.
     pub tls: Option<Arc<UpstreamTls>>,
+    /// Whether each connection begins with a PROXY header, and of which version. Not for HTTP/2, whose connections carry
+    /// requests of many clients.
+    pub introduces: Option<proxy_protocol::Version>,
 }
 
 /// What is spoken to a server.
@@ -53,7 +59,7 @@ impl PartialEq for Link {
             (None, None) => true,
             _ => false,
         };
-        self.protocol == other.protocol && same_tls
+        self.protocol == other.protocol && same_tls && self.introduces == other.introduces
     }
 }
 

@@ -12,7 +12,7 @@ use crate::wire::{Wire, wait_outcome};
 const ROUTE: &str = "[[route]]\nname = \"all\"\nrespond = { body = \"here\\n\" }\n";
 
 /// A connection from an address of this machine.
-fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
+pub fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&format!("{source}:0").parse::<SocketAddr>().unwrap().into()).unwrap();
     socket.connect(&to.into()).unwrap();

@@ -29,6 +29,7 @@ mod penalty;
 mod pipelining;
 mod plans;
 mod poison;
+mod proxy_protocol;
 mod proxying;
 mod refusals;
 mod reloading;

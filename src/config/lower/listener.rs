@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
 
+use ipnet::IpNet;
+
 use super::sections::{CONNECTIONS, or_none};
-use super::{address, tls};
+use super::{address, networks, tls};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, Findings};
 use crate::config::model::{Admin, Listener};
@@ -38,6 +40,7 @@ struct Draft {
     #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
     redirect: Option<Option<Redirect>>,
     max_connections: Option<u64>,
+    proxied_by: Option<Vec<IpNet>>,
 }
 
 /// Every `[[listener]]`.
@@ -81,9 +84,7 @@ fn draft(
         // What is there and lost its value has been reported; it may have been either.
         None => (!reader.has("protocol")).then_some(Protocol::Http),
     };
-    if let Some(node) = reader.optional("proxy_protocol") {
-        node.choice(&[("off", ())], &["required"]);
-    }
+    let proxied_by = proxied_by(&mut reader);
     let reject_node = reader.optional("reject_unknown_sni");
     let reject = reject_node.as_ref().map_or(Some(false), Node::boolean);
     let tls_node = reader.optional("tls");
@@ -118,7 +119,7 @@ fn draft(
     }
     let max_connections = reader.optional("max_connections").and_then(|node| or_none(&node, CONNECTIONS));
     reader.done(&[]);
-    Draft { max_connections, address, protocol, tls, redirect: reject.and(redirect) }
+    Draft { max_connections, proxied_by, address, protocol, tls, redirect: reject.and(redirect) }
 }
 
 impl Draft {
@@ -129,9 +130,41 @@ impl Draft {
             Some(Redirect::Only(span)) => target.port(span, findings)?,
         };
         self.protocol?;
-        let max_connections = self.max_connections;
-        Some(Listener { address: self.address?, tls: self.tls?, redirect_to_https, max_connections })
+        let Self { max_connections, proxied_by, .. } = self;
+        Some(Listener { address: self.address?, tls: self.tls?, redirect_to_https, max_connections, proxied_by })
     }
+}
+
+/// Who may say for whom a connection is, where everybody has to. What is wrong with that is reported.
+fn proxied_by(reader: &mut Reader<'_>) -> Option<Vec<IpNet>> {
+    let node = reader.optional("proxy_protocol");
+    let words = [("off", false), ("required", true)];
+    let is_required = node.as_ref().map_or(Some(false), |node| node.choice(&words, &[]));
+    let from_node = reader.optional("proxy_protocol_from");
+    let from = from_node.as_ref().and_then(networks::list);
+    if let Some(from_node) = from_node.as_ref().filter(|_| is_required == Some(false)) {
+        let message = "`proxy_protocol_from` is for listeners with proxy_protocol = \"required\"";
+        from_node.on_key().error(message, "add proxy_protocol = \"required\", or remove proxy_protocol_from");
+        return None;
+    }
+    let node = node.filter(|_| is_required == Some(true))?;
+    match (&from, &from_node) {
+        // A value that was lost has been reported.
+        (None, None) if !reader.has("proxy_protocol_from") && !reader.has_misspelt("proxy_protocol_from") => {
+            let message = "`proxy_protocol` = \"required\" lacks `proxy_protocol_from`, who may send the header";
+            node.error(message, "add proxy_protocol_from = [\"10.0.0.0/8\"], with the addresses of the balancer");
+        }
+        (Some(from), Some(from_node)) if from.is_empty() => {
+            let help = "name the balancer's addresses: whoever sends the header can be any client";
+            from_node.error("`proxy_protocol_from` is empty, and so nobody could connect", help);
+        }
+        (Some(from), Some(from_node)) if from.iter().any(|network| network.prefix_len() == 0) => {
+            let help = "name the balancer's addresses only, or see to it that nobody else reaches this port";
+            from_node.warning("`proxy_protocol_from` lists everybody, and so everybody can be any client", help);
+        }
+        _ => {}
+    }
+    from
 }
 
 /// Where `redirect_to_https = true` leads.

@@ -10,6 +10,7 @@ use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::{ServerAddress, ServerSpec, Upstream, UpstreamProtocol};
 use crate::config::reader::{Node, Reader};
+use crate::proxy_protocol::Version;
 use crate::time::Span;
 
 /// Servers of one upstream. The hash ring has points for each, and a choice may look at all of them.
@@ -76,7 +77,8 @@ pub(super) fn lower(
     if let Some(Some(_)) = &tls {
         refuse_echo(servers.as_deref(), tls_node.as_ref());
     }
-    reader.done(&["proxy_protocol"]);
+    let proxy_protocol = proxy_protocol(&mut reader, protocol, servers.as_deref());
+    reader.done(&[]);
     let upstream = (|| {
         Some(Upstream {
             name: name.as_ref()?.text.clone(),
@@ -87,6 +89,7 @@ pub(super) fn lower(
             connect_timeout: connect_timeout?,
             protocol: protocol?,
             tls: tls?,
+            proxy_protocol: proxy_protocol?,
         })
     })();
     (name, upstream)
@@ -99,6 +102,26 @@ fn protocol(node: &Node<'_>) -> Option<UpstreamProtocol> {
         return None;
     }
     node.choice(&[("http1", UpstreamProtocol::Http1), ("h2", UpstreamProtocol::H2)], &[])
+}
+
+/// The version of the header that servers get, if any.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+fn proxy_protocol(
+    reader: &mut Reader<'_>,
+    protocol: Option<UpstreamProtocol>,
+    servers: Option<&[ServerSpec]>,
+) -> Option<Option<Version>> {
+    let Some(node) = reader.optional("proxy_protocol") else { return Some(None) };
+    let version = node.choice(&[("off", None), ("v1", Some(Version::V1)), ("v2", Some(Version::V2))], &[])?;
+    if version.is_some() {
+        refuse_echo(servers, Some(&node));
+        if let Some(UpstreamProtocol::H2) = protocol {
+            let help = "remove it; the servers learn of clients by X-Forwarded-For, request by request";
+            node.error("`proxy_protocol` with protocol = \"h2\", of which one connection is for many clients", help);
+            return None;
+        }
+    }
+    Some(version)
 }
 
 /// Reports a setting that the servers inside this process do not have.

@@ -24,7 +24,11 @@ pub fn run<T>(work: impl Future<Output = T>) -> T {
 
 /// A connection whose frames move in a task of its own.
 pub async fn connect(address: SocketAddr) -> Sender {
-    let stream = TcpStream::connect(address).await.unwrap();
+    over(TcpStream::connect(address).await.unwrap()).await
+}
+
+/// The same over a connection on which something else may have been said before.
+pub async fn over(stream: TcpStream) -> Sender {
     stream.set_nodelay(true).unwrap();
     let (sender, mut connection) = Builder::new()
         .initial_window_size(256 << 10)

@@ -3,7 +3,7 @@
 mod accepting;
 mod clients;
 mod life;
-mod peer;
+pub mod peer;
 mod redirect;
 mod renewal;
 mod upstream;

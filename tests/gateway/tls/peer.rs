@@ -151,7 +151,11 @@ pub type Served = End<ServerConnection>;
 impl Tls {
     /// Connects and shakes hands. In TLS 1.3 the client is done before the server has said what it thinks of it.
     pub fn try_open(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> io::Result<Self> {
-        let tcp = TcpStream::connect(address)?;
+        Self::over(TcpStream::connect(address)?, config, name)
+    }
+
+    /// The same over a connection on which something else may have been said before.
+    pub fn over(tcp: TcpStream, config: &Arc<ClientConfig>, name: &str) -> io::Result<Self> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         Self::shake(tcp, ClientConnection::new(Arc::clone(config), name).unwrap())
     }

@@ -1,0 +1,99 @@
+//! Connections that a proxy in front passes on, each with a PROXY header before its first byte.
+//!
+//! Whether there is one is the listener's to say and never guessed: on a listener that requires it everything else is
+//! closed, and on one that does not a header is a fault like any other bytes that are no HTTP.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use super::alarm::Alarm;
+use super::listener::in_time;
+use super::meters::Headed;
+use super::worker::Worker;
+use crate::proxy_protocol::{self, Fault, Header, MAX_HEADER_BYTES, Read};
+
+/// Why there is no header.
+enum Unheard {
+    Gone,
+    Fault(Fault),
+}
+
+/// The header of a connection, if one comes in time from a proxy that may send one; the operator is told why if not.
+pub async fn hear(
+    worker: &Rc<Worker>,
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+    listener: SocketAddr,
+) -> Option<Rc<Header>> {
+    let alarm = Rc::<Alarm>::default();
+    let due = worker.clock.now() + worker.handshake_timeout();
+    let heard = in_time(worker, &alarm, due, read(stream)).await;
+    worker.alarms.cancel(&alarm);
+    let result = match &heard {
+        None => Headed::Timeout,
+        Some(Err(Unheard::Gone)) => Headed::ClientGone,
+        Some(Err(Unheard::Fault(_))) => Headed::Malformed,
+        Some(Ok(header)) if header.endpoints.is_none() => Headed::Local,
+        Some(Ok(_)) => Headed::Proxied,
+    };
+    worker.connections.headed(result);
+    let fault = match heard {
+        Some(Ok(header)) => return Some(Rc::new(header)),
+        // Balancers look in this way whether somebody listens: that is no news.
+        Some(Err(Unheard::Gone)) => return None,
+        Some(Err(Unheard::Fault(fault))) => fault.to_string(),
+        None => "No PROXY header came within handshake_timeout.".to_owned(),
+    };
+    if let Some(more) = worker.proxy_reports.due(worker.clock.now()) {
+        tracing::warn!(
+            %peer, %listener, more,
+            "closed a connection to a listener with proxy_protocol = \"required\": {fault}"
+        );
+    }
+    // Nothing is answered: who does not speak as was agreed is no client.
+    drop(stream.set_zero_linger());
+    None
+}
+
+/// Closes a connection of somebody who may not say for whom it is.
+#[cold]
+pub fn turn_away(worker: &Worker, stream: &TcpStream, peer: SocketAddr, listener: SocketAddr) {
+    worker.connections.headed(Headed::Unlisted);
+    if let Some(more) = worker.proxy_reports.due(worker.clock.now()) {
+        tracing::warn!(
+            %peer, %listener, more,
+            "closed a connection to a listener with proxy_protocol = \"required\": proxy_protocol_from does not list its peer"
+        );
+    }
+    drop(stream.set_zero_linger());
+}
+
+/// Takes the header from the socket, and no byte of what follows it: that is for TLS or HTTP to read.
+async fn read(stream: &mut TcpStream) -> Result<Header, Unheard> {
+    // A silent connection has no room for one yet.
+    stream.readable().await.map_err(|_| Unheard::Gone)?;
+    let mut bytes = vec![0; MAX_HEADER_BYTES];
+    let mut taken = 0;
+    loop {
+        let room = bytes.get_mut(taken..).unwrap_or_default();
+        let come = stream.peek(room).await.map_err(|_| Unheard::Gone)?;
+        if come == 0 {
+            return Err(Unheard::Gone);
+        }
+        let here = bytes.get(..taken + come).unwrap_or_default();
+        let (header, end) = match proxy_protocol::read(here).map_err(Unheard::Fault)? {
+            Read::Complete { header, length } => (Some(header), length),
+            // All of it is of the header. It is taken, or the socket would be readable for ever.
+            Read::Partial => (None, here.len()),
+        };
+        let part = bytes.get_mut(taken..end).unwrap_or_default();
+        stream.read_exact(part).await.map_err(|_| Unheard::Gone)?;
+        taken = end;
+        if let Some(header) = header {
+            return Ok(header);
+        }
+    }
+}
