@@ -31,6 +31,7 @@ mod plans;
 mod poison;
 mod proxy_protocol;
 mod proxying;
+mod recipes;
 mod refusals;
 mod reloading;
 mod request_faults;
