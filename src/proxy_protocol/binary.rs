@@ -115,8 +115,8 @@ fn endpoints(whole: &[u8], family: u8) -> Option<Endpoints> {
 
 fn address(block: &[u8], family: u8) -> Option<(IpAddr, &[u8])> {
     match family {
-        TCP4 => block.split_first_chunk().map(|(octets, rest)| (Ipv4Addr::from_octets(*octets).into(), rest)),
-        TCP6 => block.split_first_chunk().map(|(octets, rest)| (Ipv6Addr::from_octets(*octets).to_canonical(), rest)),
+        TCP4 => block.split_first_chunk().map(|(octets, rest)| (Ipv4Addr::from(*octets).into(), rest)),
+        TCP6 => block.split_first_chunk().map(|(octets, rest)| (Ipv6Addr::from(*octets).to_canonical(), rest)),
         _ => None,
     }
 }

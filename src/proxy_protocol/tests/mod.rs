@@ -39,9 +39,9 @@ const LONGEST_TCP6: &str =
 const LONGEST: &str =
     "PROXY UNKNOWN ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n";
 
-fn ends(source: &str, destination: &str) -> Option<Endpoints> {
+fn ends(source: &str, destination: &str) -> Endpoints {
     let end = |text: &str| text.parse::<SocketAddr>().unwrap();
-    Some(Endpoints { source: end(source), destination: end(destination) })
+    Endpoints { source: end(source), destination: end(destination) }
 }
 
 fn whole(bytes: impl AsRef<[u8]>) -> (Header, usize) {
@@ -65,18 +65,21 @@ fn with_vectors(vectors: &[u8]) -> Vec<u8> {
 #[test]
 fn lines_of_the_specification_are_read() {
     let lines = [
-        ("PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n", ends("192.168.0.1:56324", "192.168.0.11:443"), 47),
+        ("PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n", Some(ends("192.168.0.1:56324", "192.168.0.11:443")), 47),
         (
             "PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n",
-            ends("255.255.255.255:65535", "255.255.255.255:65535"),
+            Some(ends("255.255.255.255:65535", "255.255.255.255:65535")),
             56,
         ),
         (
             LONGEST_TCP6,
-            ends("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535", "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"),
+            Some(ends(
+                "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
+                "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
+            )),
             104,
         ),
-        ("PROXY TCP6 2001:DB8::1 :: 0 1\r\n", ends("[2001:db8::1]:0", "[::]:1"), 31),
+        ("PROXY TCP6 2001:DB8::1 :: 0 1\r\n", Some(ends("[2001:db8::1]:0", "[::]:1")), 31),
         ("PROXY UNKNOWN\r\n", None, 15),
         (LONGEST, None, 107),
         ("PROXY UNKNOWN  what: ever\0 \u{e9}\r\n", None, 31),
@@ -92,11 +95,11 @@ fn lines_of_the_specification_are_read() {
 fn binary_headers_are_read() {
     let (header, length) = whole(OF_HAPROXY);
     assert_eq!((header.version, length), (Version::V2, 28));
-    assert_eq!(header.endpoints, ends("172.19.0.1:42578", "172.19.0.3:80"));
+    assert_eq!(header.endpoints, Some(ends("172.19.0.1:42578", "172.19.0.3:80")));
     assert!(header.details.is_none());
 
     let (header, length) = whole(TCP6.concat());
-    assert_eq!((header.endpoints, length), (ends("[2001:db8::1]:65535", "[2001:db8::2]:0"), 52));
+    assert_eq!((header.endpoints, length), (Some(ends("[2001:db8::1]:65535", "[2001:db8::2]:0")), 52));
 
     let unix = binary(0x21, 0x31, &[&[b'/'; 216][..], b"\x01\0\x02h2"].concat());
     let (header, length) = whole(unix);
@@ -108,7 +111,7 @@ fn binary_headers_are_read() {
 #[test]
 fn vectors_are_read() {
     let (header, length) = whole(EVERYTHING.concat());
-    assert_eq!((header.endpoints, length), (ends("192.0.2.1:56324", "198.51.100.2:443"), 94));
+    assert_eq!((header.endpoints, length), (Some(ends("192.0.2.1:56324", "198.51.100.2:443")), 94));
     assert_eq!((header.alpn(), header.authority()), (Some(&b"h2"[..]), Some("www.example.com")));
     assert_eq!((header.unique_id(), header.tls()), (Some(&[10, 11, 12][..]), true));
     assert_eq!(header.tls_version(), Some("TLSv1.3"));
@@ -145,10 +148,10 @@ fn of_a_local_connection_nothing_counts_but_the_checksum() {
 #[test]
 fn ipv4_in_the_dress_of_ipv6_is_ipv4() {
     let (header, _) = whole("PROXY TCP6 ::ffff:192.0.2.1 ::ffff:c633:6402 1 2\r\n");
-    assert_eq!(header.endpoints, ends("192.0.2.1:1", "198.51.100.2:2"));
+    assert_eq!(header.endpoints, Some(ends("192.0.2.1:1", "198.51.100.2:2")));
     let mapped = b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01";
     let (header, _) = whole(binary(0x21, 0x21, &[&mapped[..], TCP6[2], b"\0\x01\0\x02"].concat()));
-    assert_eq!(header.endpoints, ends("192.0.2.1:1", "[2001:db8::2]:2"));
+    assert_eq!(header.endpoints, Some(ends("192.0.2.1:1", "[2001:db8::2]:2")));
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn a_header_that_is_cut_is_partial_at_every_byte() {
 fn a_byte_that_is_changed_under_a_checksum_is_found() {
     // Of a length that no vector ends where the addresses of another family would.
     let outgoing = Outgoing { alpn: Some(b"h2"), authority: Some("www.a.example"), unique_id: Some(b"7") };
-    for endpoints in [ends("192.0.2.1:1", "198.51.100.2:2"), ends("[2001:db8::1]:1", "[2001:db8::2]:2")] {
+    for endpoints in [Some(ends("192.0.2.1:1", "198.51.100.2:2")), Some(ends("[2001:db8::1]:1", "[2001:db8::2]:2"))] {
         let mut bytes = Vec::new();
         write(Version::V2, endpoints, &outgoing, &mut bytes);
         let length = bytes.len();
@@ -209,17 +212,17 @@ fn what_is_written_is_as_the_specification_has_it() {
     };
     let line = |endpoints| String::from_utf8(written(Version::V1, endpoints, &Outgoing::default())).unwrap();
     let (client, gateway) = ("192.168.0.1:56324", "192.168.0.11:443");
-    assert_eq!(line(ends(client, gateway)), "PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n");
-    assert_eq!(line(ends("[2001:db8::1]:0", "[::]:65535")), "PROXY TCP6 2001:db8::1 :: 0 65535\r\n");
+    assert_eq!(line(Some(ends(client, gateway))), "PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n");
+    assert_eq!(line(Some(ends("[2001:db8::1]:0", "[::]:65535"))), "PROXY TCP6 2001:db8::1 :: 0 65535\r\n");
     // Of two families there is one line only, and it has no dots.
-    assert_eq!(line(ends("192.0.2.1:1", "[::1]:2")), "PROXY TCP6 ::ffff:c000:201 ::1 1 2\r\n");
-    assert_eq!(line(ends("[::ffff:192.0.2.1]:1", "192.0.2.2:2")), "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n");
+    assert_eq!(line(Some(ends("192.0.2.1:1", "[::1]:2"))), "PROXY TCP6 ::ffff:c000:201 ::1 1 2\r\n");
+    assert_eq!(line(Some(ends("[::ffff:192.0.2.1]:1", "192.0.2.2:2"))), "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n");
     assert_eq!(line(None), "PROXY UNKNOWN\r\n");
 
     let binary = |endpoints, outgoing: &Outgoing<'_>| written(Version::V2, endpoints, outgoing);
     assert_eq!(binary(None, &Outgoing::default()), LOCAL);
     let outgoing = Outgoing { alpn: Some(b"h2"), authority: Some("www.example.com"), unique_id: Some(&[10, 11, 12]) };
-    let bytes = binary(ends("192.0.2.1:56324", "198.51.100.2:443"), &outgoing);
+    let bytes = binary(Some(ends("192.0.2.1:56324", "198.51.100.2:443")), &outgoing);
     let head = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x30";
     let sum = b"\x03\0\x04\x73\x48\xf9\x3e";
     let expected = [head, EVERYTHING[1], sum, EVERYTHING[3], EVERYTHING[4], EVERYTHING[5]].concat();
@@ -228,12 +231,12 @@ fn what_is_written_is_as_the_specification_has_it() {
     // What a reader would refuse is left out, so that the rest is still of use.
     let (long, longer) = ([b'a'; 256], "a".repeat(256));
     let outgoing = Outgoing { alpn: Some(&long), authority: Some(&longer), unique_id: Some(&long[..129]) };
-    let plain = binary(ends(client, gateway), &Outgoing::default());
-    assert_eq!(binary(ends(client, gateway), &outgoing), plain);
-    assert_eq!(binary(ends(client, gateway), &Outgoing { authority: Some("a b"), ..Outgoing::default() }), plain);
+    let plain = binary(Some(ends(client, gateway)), &Outgoing::default());
+    assert_eq!(binary(Some(ends(client, gateway)), &outgoing), plain);
+    assert_eq!(binary(Some(ends(client, gateway)), &Outgoing { authority: Some("a b"), ..Outgoing::default() }), plain);
     assert_eq!(plain.len(), 16 + 12 + 7);
     let outgoing = Outgoing { alpn: Some(&long[1..]), authority: Some(&longer[1..]), unique_id: Some(&long[..128]) };
-    assert_eq!(binary(ends("[::1]:1", "[::1]:2"), &outgoing).len(), 706);
+    assert_eq!(binary(Some(ends("[::1]:1", "[::1]:2")), &outgoing).len(), 706);
 }
 
 #[test]
