@@ -4,7 +4,7 @@
 //! symbolic link. So the target's directory is watched too. Events are hints only; the content decides.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -134,24 +134,49 @@ fn closes_write(access: notify::event::AccessKind) -> bool {
     access == notify::event::AccessKind::Close(notify::event::AccessMode::Write)
 }
 
-/// The file's directory, and that of each link on the way to where it really is.
+/// The directories in which the way to a file can change: where it really is, and where each link on the way lies. They
+/// are named without links, so that whoever swaps one is seen, and what it leads to from then on is another directory.
 fn directories(path: &Path) -> HashSet<PathBuf> {
-    const MAX_LINKS: usize = 16;
-    let parent = |path: &Path| match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
+    /// As many as Linux follows.
+    const MAX_LINKS: usize = 40;
+    let named = |directory: &Path| {
+        if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory.to_owned() }
     };
-    let mut found = HashSet::from([parent(path)]);
-    let mut link = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let Ok(target) = std::fs::read_link(&link) else { break };
-        link = if target.is_absolute() { target } else { parent(&link).join(target) };
-        found.insert(parent(&link));
-    }
-    if let Ok(real) = std::fs::canonicalize(path) {
-        found.insert(parent(&real));
+    let mut found = HashSet::new();
+    let mut here = PathBuf::new();
+    let mut links = 0;
+    // What is still to be walked, the next step last.
+    let mut steps: Vec<PathBuf> = steps(path);
+    while let Some(step) = steps.pop() {
+        if step.as_os_str() == ".." && here.file_name().is_some() {
+            here.pop();
+            continue;
+        }
+        let there = here.join(&step);
+        match std::fs::read_link(&there) {
+            Ok(target) if links < MAX_LINKS => {
+                links += 1;
+                found.insert(named(&here));
+                steps.extend(self::steps(&target));
+            }
+            _ => {
+                if steps.is_empty() {
+                    found.insert(named(&here));
+                }
+                // An absolute step leaves nothing of where it was taken.
+                here = there;
+            }
+        }
     }
     found
+}
+
+/// The steps of a path, the first one last.
+fn steps(path: &Path) -> Vec<PathBuf> {
+    let steps = path.components().filter(|step| *step != Component::CurDir);
+    let mut steps: Vec<_> = steps.map(|step| PathBuf::from(step.as_os_str())).collect();
+    steps.reverse();
+    steps
 }
 
 #[cfg(test)]
@@ -168,8 +193,29 @@ mod tests {
         std::os::unix::fs::symlink("../real", root.join("etc/data")).unwrap();
         std::os::unix::fs::symlink("data/gateway.toml", root.join("etc/gateway.toml")).unwrap();
         let found = directories(&root.join("etc/gateway.toml"));
-        assert!(found.contains(&root.join("etc")), "{found:?}");
-        assert!(found.contains(&root.join("real")), "{found:?}");
+        assert_eq!(found, HashSet::from([root.join("etc"), root.join("real")]));
+    }
+
+    #[test]
+    fn watches_where_links_to_directories_on_the_way_lie() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let link = |target: &str, at: &str| std::os::unix::fs::symlink(target, root.join(at)).unwrap();
+        std::fs::create_dir_all(root.join("releases/1/conf")).unwrap();
+        std::fs::create_dir_all(root.join("releases/2/conf")).unwrap();
+        std::fs::create_dir(root.join("etc")).unwrap();
+        std::fs::write(root.join("releases/1/conf/page.html"), "").unwrap();
+        link("1", "releases/now");
+        link("../releases/now", "etc/current");
+        let page = root.join("etc/./current/conf/../conf/page.html");
+        let of_one = [root.join("etc"), root.join("releases"), root.join("releases/1/conf")];
+        assert_eq!(directories(&page), HashSet::from(of_one.clone()));
+        std::fs::remove_file(root.join("releases/now")).unwrap();
+        link("2", "releases/now");
+        let [etc, releases, _] = of_one;
+        assert_eq!(directories(&page), HashSet::from([etc, releases, root.join("releases/2/conf")]), "not there yet");
+        link("round", "round");
+        assert!(directories(&root.join("round/x")).contains(&root), "a link to itself has an end");
     }
 
     #[test]

@@ -258,7 +258,7 @@ impl<'v> Pick<'v> {
 
     /// For whom a connection to a server is. A client that a proxy in front tells of by a field has no port.
     #[inline(never)]
-    fn introduction(&self, connection: &Connection) -> Box<Introduction> {
+    fn introduction(&self, connection: &Connection) -> Introduction {
         let is_peer = connection.peer.ip().to_canonical() == self.client;
         let port = if is_peer { connection.peer.port() } else { 0 };
         let source = SocketAddr::new(self.client, port);
@@ -304,7 +304,7 @@ impl<'v> Pick<'v> {
     ) -> Result<Result<Leased, ConnectError>, Broken> {
         let patience = self.view.snapshot.upstreams.get(self.upstream).map(|plan| plan.connect_timeout);
         let until = exchange.worker.clock.now() + patience.unwrap_or_default();
-        let introduction = server.link().introduces.map(|_| self.introduction(&exchange.connection));
+        let introduction = server.link().introduces.map(|_| Box::new(self.introduction(&exchange.connection)));
         let mut connecting = pin!(Rc::clone(server).connect(introduction));
         poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {

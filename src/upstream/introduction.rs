@@ -11,12 +11,12 @@ pub struct Introduction {
 impl Introduction {
     /// Of the client at one end to the server at the other. What a proxy in front has said beside the addresses is passed
     /// on, but for the protocol that it has agreed upon with the client: to a server the gateway speaks its own.
-    pub fn new(endpoints: Endpoints, told: Option<&Header>) -> Box<Self> {
-        Box::new(Self {
+    pub fn new(endpoints: Endpoints, told: Option<&Header>) -> Self {
+        Self {
             endpoints,
             authority: told.and_then(Header::authority).map(Box::from),
             unique_id: told.and_then(Header::unique_id).map(Box::from),
-        })
+        }
     }
 
     /// The header.

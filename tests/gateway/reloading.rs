@@ -78,6 +78,28 @@ fn the_file_is_watched_however_it_is_changed() {
 }
 
 #[test]
+fn a_page_below_a_link_that_is_swapped_is_seen_to_change() {
+    let directory = tempfile::tempdir().unwrap();
+    // Not beside the configuration, whose directory is watched anyway.
+    let root = directory.path().join("site");
+    for release in ["one", "two"] {
+        fs::create_dir_all(root.join("releases").join(release)).unwrap();
+        fs::write(root.join("releases").join(release).join("page.html"), release).unwrap();
+    }
+    symlink("releases/one", root.join("current")).unwrap();
+    let route = "[[route]]\nname = \"page\"\nrespond = { file = \"site/current/page.html\" }\n";
+    let gateway = Gateway::start_in(directory, &format!("{FRAME}{route}"));
+    let page = || get(gateway.address(), "/").text();
+    assert_eq!(page(), "one");
+    // As deployments do it.
+    symlink("releases/two", root.join("next")).unwrap();
+    fs::rename(root.join("next"), root.join("current")).unwrap();
+    assert!(eventually(|| page() == "two"));
+    fs::write(root.join("releases/two/page.html"), "two and a half").unwrap();
+    assert!(eventually(|| page() == "two and a half"), "where it leads to now is watched");
+}
+
+#[test]
 fn sighup_reloads() {
     let gateway = Gateway::start(&rules("3/1h", "1"));
     gateway.replace(&rules("3/1h", "2"));

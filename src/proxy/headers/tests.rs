@@ -573,7 +573,7 @@ proptest! {
         also in select(vec![Also::Nothing, Also::Forwarded, Also::RealIp(b"198.51.100.9")]),
     ) {
         let upgrade = upgrades.then_some(&b"websocket"[..]);
-        let facts = Forwarding { upgrade, expects_continue, also, ..facts(trusted_peer) };
+        let facts = Forwarding { also, upgrade, expects_continue, ..facts(trusted_peer) };
         let mut written = Written::default();
         forward_request(&lines, &facts, &mut written);
         prop_assert_eq!(written.0, request_said_another_way(&lines, &facts));

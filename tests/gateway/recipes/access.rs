@@ -1,7 +1,7 @@
 //! Recipes about who may do how much.
 
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 
 use crate::connections::connect_from;
 use crate::support::{Backend, Gateway, eventually};
@@ -44,6 +44,36 @@ fn behind_a_cloud_load_balancer() {
         (server.keep_alive_timeout.to_string(), server.shutdown_grace.to_string()),
         ("620s".into(), "1m".into())
     );
+}
+
+#[test]
+fn behind_a_cloud_load_balancer_that_passes_bytes_on() {
+    let recipe = Recipe::of("Behind a cloud load balancer").variant("with the PROXY protocol");
+    for over in BOTH {
+        let servers = [Backend::fixed("app"), Backend::fixed("app")];
+        let gateway = recipe.start(&[("127.0.0.1:9001", servers[0].address), ("127.0.0.1:9002", servers[1].address)]);
+        let client = |address: &str| {
+            let header = format!("PROXY TCP4 {address} 192.0.2.1 5000 80\r\n");
+            Caller::open_behind(over, header.as_bytes(), gateway.address())
+        };
+        assert_eq!(client("198.51.100.7").admitted(301, 429, "/", &[]), 300, "{over:?}");
+        // What the client writes itself says nothing.
+        let forwarded = [("x-forwarded-for", "198.51.100.9")];
+        assert_eq!(client("198.51.100.7").get("/", &forwarded).status, 429);
+        assert_eq!(client("198.51.100.8").get("/", &forwarded).status, 200);
+        let mut check = Caller::open_behind(over, b"PROXY UNKNOWN\r\n", gateway.address());
+        assert_eq!(check.get("/healthz", &[]).text(), "ok\n");
+        for from in [INSIDE, OUTSIDE] {
+            let mut stream = connect_from(from, gateway.address());
+            if from == INSIDE {
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: test.example\r\n\r\n").unwrap();
+            }
+            let ended = stream.read(&mut [0; 1]);
+            assert!(ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset), "{ended:?}");
+        }
+        gateway.wait_metric("sluicegate_proxy_protocol_headers_total", &["result=\"malformed\""], 1.0);
+        gateway.wait_metric("sluicegate_proxy_protocol_headers_total", &["result=\"unlisted\""], 1.0);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 
@@ -44,6 +44,17 @@ impl Caller {
     pub fn open(over: Over, from: &str, to: SocketAddr) -> Self {
         let runtime = runtime();
         let sender = runtime.block_on(async { shake(over, connect(from, to).await).await });
+        Self { runtime, sender }
+    }
+
+    /// Over a connection that begins with these bytes.
+    pub fn open_behind(over: Over, header: &[u8], to: SocketAddr) -> Self {
+        let runtime = runtime();
+        let sender = runtime.block_on(async {
+            let mut stream = connect(INSIDE, to).await;
+            stream.write_all(header).await.unwrap();
+            shake(over, stream).await
+        });
         Self { runtime, sender }
     }
 
