@@ -6,7 +6,7 @@ use super::client::{AddressHeader, ClientIp, ClientRules, Clients, Identity};
 use super::cost::NoNumber;
 use super::host::{self, HostRoom};
 use super::identity::{KeyFacts, describe_in_place, fingerprint_in_place};
-use super::key::{KeyPart, OnMissingKey};
+use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
 use super::plans::{PlanPlace, PlanTerms};
@@ -233,6 +233,21 @@ impl Rules {
             // Answered above.
             Verdict::Refused(refusal) => Admission::Refused(arrival, Refused::Limit(refusal)),
         }
+    }
+
+    /// Whom a bandwidth of a route counts this request's bytes with: its own address in place of a key that it lacks.
+    pub fn key_of<V: RequestView + ?Sized>(
+        &self,
+        view: &V,
+        client: &ClientIp,
+        route: usize,
+        key: &KeyExpr,
+    ) -> Option<Fingerprint> {
+        let route = self.routes.get(route)?;
+        let mut room = HostRoom::new();
+        let (path, host) = read_target(view, &mut room).ok()?;
+        let facts = KeyFacts { view, client, host, path: &path.text, route: &route.name };
+        Some(key.fingerprint(&facts, &self.hasher).unwrap_or_else(|_| fingerprint_in_place(client, &self.hasher)))
     }
 
     /// The key under which a limit of a route counts this request, in words. Empty if the limit does not apply to it.

@@ -37,8 +37,12 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
     if !warnings.is_empty() {
         eprintln!("{warnings}");
     }
+    let bandwidths = match model.bandwidths.len() {
+        0 => String::new(),
+        number => format!(", {}", count(number, "bandwidth")),
+    };
     println!(
-        "{}: ok ({}, {}, {}, {})",
+        "{}: ok ({}, {}{bandwidths}, {}, {})",
         path.display(),
         count(model.routes.len(), "route"),
         count(model.limits.len(), "limit"),

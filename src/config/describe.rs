@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
+use super::describe_bandwidth;
 use super::describe_edits;
 use super::describe_plans;
 use super::describe_tls;
@@ -366,6 +367,7 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     }
     changes.value("cors", &old.cors, &new.cors, |rules| cors(rules.as_ref()));
     describe_edits::route(&mut changes, old, new);
+    describe_bandwidth::route(&mut changes, (old_model, old), (new_model, new));
     changes
 }
 

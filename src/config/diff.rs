@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
 use super::describe::{self, Changes};
+use super::describe_bandwidth;
 use super::describe_plans;
 use super::describe_tls;
 use super::model::{LimitRule, Model, PlanLimit};
@@ -13,7 +14,7 @@ use crate::limiter::Carry;
 /// Lines of a printed plan; what is beyond is counted.
 const MAX_LINES: usize = 100;
 
-/// What a reload does, in the order: sections, listeners, upstreams, limits, plans, routes.
+/// What a reload does, in the order: sections, listeners, upstreams, limits, plans, bandwidths, routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     items: Vec<Item>,
@@ -45,6 +46,8 @@ pub enum Part {
     Plans,
     /// A limit whose numbers a plan overrides.
     PlanLimit,
+    /// `[[bandwidth]]`
+    Bandwidth,
     /// `[[route]]`
     Route,
 }
@@ -105,6 +108,13 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         if let (Some(was), Some(is)) = rules { limit(&was, &is) } else { Fate::Kept }
     };
     items.extend(pair(Part::PlanLimit, &old.plan_limits, &new.plan_limits, describe_plans::limit_name, of_plans));
+    items.extend(pair(
+        Part::Bandwidth,
+        describe_bandwidth::sections(old),
+        describe_bandwidth::sections(new),
+        |bandwidth| bandwidth.name.to_string(),
+        describe_bandwidth::fate,
+    ));
     items.extend(pair(
         Part::Route,
         &old.routes,
@@ -185,6 +195,7 @@ impl fmt::Display for Part {
             Self::Upstream => "upstream",
             Self::Limit | Self::PlanLimit => "limit",
             Self::Plans => "plans",
+            Self::Bandwidth => "bandwidth",
             Self::Route => "route",
         })
     }

@@ -486,7 +486,6 @@ address = "127.0.0.1:8443"
 
 [[limit]]
 name = "a"
-bandwidth = "1MiB/s"
 rate = "100/s"
 
 [[route]]
@@ -499,31 +498,23 @@ on_limit = "defer"
 mode = "redis"
 "#;
     let report = r#"
-error: `bandwidth` of [[limit]] is not in this version
- --> gateway.toml:6:1
-  |
-6 | bandwidth = "1MiB/s"
-  | ^^^^^^^^^
-  |
-  = help: leave it out; a later version has it
-
 error: `on_limit` = "defer" is not in this version
-  --> gateway.toml:13:12
+  --> gateway.toml:12:12
    |
-13 | on_limit = "defer"
+12 | on_limit = "defer"
    |            ^^^^^^^
    |
    = help: this version has "refuse", "drop"
 
 error: the section `fleet` is not in this version
-  --> gateway.toml:15:2
+  --> gateway.toml:14:2
    |
-15 | [fleet]
+14 | [fleet]
    |  ^^^^^
    |
    = help: leave it out; a later version has it
 
-gateway.toml: 3 errors"#;
+gateway.toml: 2 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 

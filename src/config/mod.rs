@@ -17,6 +17,7 @@
 
 mod certificates;
 mod describe;
+mod describe_bandwidth;
 mod describe_edits;
 mod describe_plans;
 mod describe_tls;
@@ -26,6 +27,8 @@ mod findings;
 mod golden;
 #[cfg(test)]
 mod golden_admission;
+#[cfg(test)]
+mod golden_bandwidth;
 #[cfg(test)]
 mod golden_edits;
 #[cfg(test)]
@@ -63,9 +66,9 @@ use self::findings::{Finding, Findings};
 pub use self::certificates::Certificates;
 pub use self::diff::{Change, Fate, Item, Part, Plan, diff};
 pub use self::model::{
-    Accepting, AccessFormat, Action, Admin, Body, Cors, DeadLetter, Fsync, LimitId, LimitRule, Listener, Log,
-    LogFormat, Model, OnLimit, PlanLimit, Preflight, RateHeaders, Refusal, RefusalBody, Route, Server, ServerAddress,
-    ServerSpec, Upstream, UpstreamProtocol,
+    Accepting, AccessFormat, Action, Admin, Bandwidth, Body, Cors, DeadLetter, Direction, Fsync, LimitId, LimitRule,
+    Listener, Log, LogFormat, MessageOver, MessageRules, Model, OnLimit, PlanLimit, Preflight, RateHeaders, Refusal,
+    RefusalBody, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
 };
 pub use self::plans::{KnownPlans, PlanBook};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};

@@ -39,6 +39,8 @@ pub struct Model {
     pub limits: Vec<LimitRule>,
     /// Limits whose numbers a plan overrides, each plan's once.
     pub plan_limits: Vec<PlanLimit>,
+    /// `[[bandwidth]]`, and behind them what routes have of their own; names are unique.
+    pub bandwidths: Vec<Bandwidth>,
     /// `[[route]]`, names are unique.
     pub routes: Vec<Route>,
     /// `[dead_letter]`, if there is such a section.
@@ -285,8 +287,72 @@ pub struct Route {
     pub host: Option<Arc<str>>,
     /// What refusals look like where the limit does not say.
     pub refusal: Option<Arc<Refusal>>,
+    /// What paces its bytes, as indexes into [`Model::bandwidths`], none twice.
+    pub bandwidth: Vec<usize>,
+    /// What bounds what a client may say over one WebSocket, if anything.
+    pub messages: Option<MessageRules>,
     /// `plans`, if the route has them and files are read.
     pub plans: Option<Arc<PlanBook>>,
+}
+
+/// `[[bandwidth]]`, or `bandwidth` of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Its name; of a route's own `route:` and the route's.
+    pub name: Arc<str>,
+    /// Whose bytes are counted together.
+    pub key: KeyExpr,
+    /// Bytes in a time.
+    pub rate: Rate,
+    /// Bytes that need not wait.
+    pub burst: u64,
+    /// Which bytes.
+    pub direction: Direction,
+    /// Keys that are kept at once, in each direction.
+    pub max_keys: u64,
+}
+
+/// `direction` of a bandwidth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Each for itself.
+    Both,
+    /// What clients get.
+    Down,
+    /// What clients send.
+    Up,
+}
+
+impl Bandwidth {
+    /// Whether it counts what clients get.
+    pub fn is_down(&self) -> bool {
+        self.direction != Direction::Up
+    }
+
+    /// Whether it counts what clients send.
+    pub fn is_up(&self) -> bool {
+        self.direction != Direction::Down
+    }
+}
+
+/// `messages` of a route: what a client may send over one WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageRules {
+    /// How many, and how many at once; `None`: any number.
+    pub rate: Option<(Rate, u64)>,
+    /// What becomes of more.
+    pub over: MessageOver,
+    /// Bytes of one; `None`: any number.
+    pub max_size: Option<u64>,
+}
+
+/// `over` of `messages`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageOver {
+    /// The connection is closed, with 1013 (try again later).
+    Close,
+    /// It is read more slowly.
+    Pace,
 }
 
 /// A limit as a plan has it. It counts by itself, apart from the limit of `[[limit]]` and from other plans.

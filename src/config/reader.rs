@@ -28,6 +28,7 @@ pub(super) struct Reader<'t> {
     /// The place of its header, or of the whole inline table.
     span: Range<usize>,
     asked: BTreeSet<&'static str>,
+    misplaced: Vec<&'static str>,
     findings: &'t Findings,
 }
 
@@ -39,7 +40,7 @@ impl<'t> Reader<'t> {
         span: Range<usize>,
         findings: &'t Findings,
     ) -> Self {
-        Self { what: what.into(), table, span, asked: BTreeSet::new(), findings }
+        Self { what: what.into(), table, span, asked: BTreeSet::new(), misplaced: Vec::new(), findings }
     }
 
     /// A reader of the outermost table.
@@ -119,6 +120,15 @@ impl<'t> Reader<'t> {
         })
     }
 
+    /// Reports a key that has its place elsewhere.
+    pub(super) fn misplaced(&mut self, key: &'static str, help: &str) {
+        if let Some((name, _)) = self.table.get_key_value(key) {
+            self.misplaced.push(key);
+            let message = format!("{} is no key of {}", ticked(key), self.what);
+            self.findings.push(Finding::error(name.span(), message).help(help));
+        }
+    }
+
     /// Reports that something is not in this table.
     pub(super) fn absent(&self, message: impl Into<String>, help: impl Into<String>) {
         self.findings.push(Finding::absent(self.span(), message).help(help));
@@ -128,7 +138,7 @@ impl<'t> Reader<'t> {
     pub(super) fn done(self, later: &[&'static str]) {
         for key in self.table.keys() {
             let name: &str = key.get_ref();
-            if self.asked.contains(name) {
+            if self.asked.contains(name) || self.misplaced.contains(&name) {
                 continue;
             }
             if later.contains(&name) {

@@ -52,11 +52,12 @@ fn a_file_that_says_nothing_has_every_default() {
         upstreams,
         limits,
         plan_limits,
+        bandwidths,
         routes,
         dead_letter,
         admin,
     } = model(LEAST);
-    assert!(plan_limits.is_empty());
+    assert!(plan_limits.is_empty() && bandwidths.is_empty());
     assert_eq!(
         server,
         Server {
@@ -359,8 +360,8 @@ fn none_is_no_bound_at_all() {
 /// Keys and values that the specification has and this version has not: each by its name, none as unknown.
 #[test]
 fn what_comes_later_is_called_by_its_name() {
-    let limit = ["bandwidth = \"1MiB/s\"", "key = [\"jwt:sub\"]"];
-    let route = ["bandwidth = \"1MiB/s\"", "on_limit = \"defer\""];
+    let limit = ["key = [\"jwt:sub\"]"];
+    let route = ["on_limit = \"defer\""];
     let mut texts: Vec<String> = route.iter().map(|line| format!("{LEAST}{line}\n")).collect();
     texts.extend(
         limit.iter().map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n")),
@@ -431,11 +432,34 @@ fn the_tour_shows_a_good_https_listener() {
     assert_eq!(files.into_paths(), [Path::new("/etc/fullchain.pem"), Path::new("/etc/privkey.pem")]);
 }
 
+/// The bandwidth that the tour shows in a comment.
+#[test]
+fn the_tour_shows_a_good_bandwidth() {
+    let (_, shown) = TOUR.split_once("\n#   [[bandwidth]]\n").unwrap();
+    let lines: Vec<_> = shown.lines().map_while(|line| line.strip_prefix("#   ")).collect();
+    let used = "limits = [\"per-api-key\"]\n";
+    let tour = TOUR.replacen(used, &format!("{used}bandwidth = [\"downloads\"]\n"), 1);
+    let text = format!("{tour}\n[[bandwidth]]\n{}\n", lines.join("\n"));
+    let model = parse(&text, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model;
+    let bandwidth = &model.bandwidths[0];
+    assert_eq!((bandwidth.rate.to_string(), bandwidth.burst), ("10485760/s".to_owned(), 1 << 20));
+}
+
 /// The reader itself says which keys a section has.
 #[test]
 fn the_tour_names_every_key() {
-    for header in ["server", "log", "client", "[listener]", "[upstream]", "[limit]", "[route]", "dead_letter", "admin"]
-    {
+    for header in [
+        "server",
+        "log",
+        "client",
+        "[listener]",
+        "[upstream]",
+        "[limit]",
+        "[bandwidth]",
+        "[route]",
+        "dead_letter",
+        "admin",
+    ] {
         let text = format!("[{header}]\nqqqqqqqqqqqqqqq = 1\n");
         let report = report(&text);
         let (_, keys) = report.split_once(&format!("help: keys of [{header}]: ")).unwrap();

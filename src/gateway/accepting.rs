@@ -1,15 +1,16 @@
-//! What bounds connections, across reloads: counts go on under new numbers.
+//! What bounds connections and their bytes, across reloads: counts go on under new numbers.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use super::bandwidths::LiveBandwidths;
 use super::build::BuildError;
 use crate::admission::Networks;
 use crate::config::{Accepting, Listener, Model};
 use crate::limiter::{Algorithm, Bound, Carry, Concurrency, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel};
-use crate::proxy::{AcceptPlan, ClientBounds, Places, Turned};
+use crate::proxy::{AcceptPlan, BandwidthPlan, ClientBounds, Places, Turned};
 use crate::time::Span;
 
 /// Clients whose connections are counted at once.
@@ -22,6 +23,8 @@ pub struct Counts {
     clients: Vec<(Turned, Arc<Limit>, LimitSpec)>,
     /// Those of each listener that bounds them.
     listeners: HashMap<SocketAddr, Arc<AtomicU64>>,
+    /// Their bytes.
+    bytes: LiveBandwidths,
 }
 
 impl Counts {
@@ -36,7 +39,7 @@ impl Counts {
         let bounded = model.listeners.iter().filter(|listener| listener.max_connections.is_some());
         let listeners = bounded
             .map(|listener| (listener.address, self.listeners.get(&listener.address).cloned().unwrap_or_default()));
-        Self { clients, listeners: listeners.collect() }
+        Self { clients, listeners: listeners.collect(), bytes: self.bytes.renew(model) }
     }
 
     /// Lets the new numbers hold.
@@ -44,6 +47,7 @@ impl Counts {
         for (_, limit, spec) in &self.clients {
             limit.reconfigure(spec.clone());
         }
+        self.bytes.reconfigure();
     }
 
     /// Which connections are taken.
@@ -58,6 +62,16 @@ impl Counts {
             max_connections: model.server.max_connections,
             max_requests: model.server.max_requests,
         })
+    }
+
+    /// What counts bytes.
+    pub(super) fn bandwidths(&self, model: &Model) -> Vec<BandwidthPlan> {
+        self.bytes.plans(model)
+    }
+
+    /// What counts bytes, by its names and directions.
+    pub(super) fn live_bandwidths(&self) -> impl Iterator<Item = (&Arc<str>, &'static str, &Arc<Limit>)> {
+        self.bytes.live()
     }
 
     /// The places of a listener, if it bounds them.

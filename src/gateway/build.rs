@@ -18,8 +18,8 @@ use crate::dead_letter::{DeadLetters, Redactor, Settings};
 use crate::http1::HeadLimits;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{
-    HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePlan, Snapshot,
-    UpstreamPlan,
+    HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan,
+    Snapshot, UpstreamPlan,
 };
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
@@ -200,6 +200,7 @@ pub fn build(
         limits: model.limits.iter().map(limit_plan).collect(),
         introduces: upstreams.iter().any(|upstream| upstream.link.introduces.is_some()),
         upstreams,
+        bandwidths: accepting.bandwidths(model),
         listeners: model
             .listeners
             .iter()
@@ -320,7 +321,13 @@ fn route_plan(route: &Route) -> RoutePlan {
         max_body_size: route.max_body_size,
         edits: route_edits(route),
         refusal: route.refusal.clone(),
+        pacing: route_pacing(route),
     }
+}
+
+fn route_pacing(route: &Route) -> Option<Box<RoutePacing>> {
+    let is_free = route.bandwidth.is_empty() && route.messages.is_none();
+    (!is_free).then(|| Box::new(RoutePacing { bandwidths: route.bandwidth.clone(), messages: route.messages }))
 }
 
 fn route_edits(route: &Route) -> Option<Box<RouteEdits>> {

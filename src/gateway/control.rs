@@ -124,7 +124,7 @@ impl Control {
         let counts = Arc::new(ControlCounts::default());
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
         let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), access_log.as_ref());
-        let limit_gauges = LimitGauges::of(&registry, &lasting.limits, built.schedules, &clock);
+        let limit_gauges = LimitGauges::of(&registry, &lasting, built.schedules, &clock);
         let mut state = State {
             model,
             digest,
@@ -302,7 +302,7 @@ impl Control {
         state.lasting.loads = loads;
         state.lasting.tls = tls;
         state.lasting.accepting = accepting;
-        state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting.limits, schedules, &self.clock);
+        state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting, schedules, &self.clock);
         state.stop_listening(model);
         state.listen(sockets);
         if admin.is_some() || model.admin.is_none() {

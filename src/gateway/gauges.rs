@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::terms::LiveLimits;
+use super::build::Lasting;
 use super::worker::WorkerThread;
 use crate::dead_letter::{DeadLetters, Stats};
 use crate::limiter::{Limit, LimitStats};
@@ -35,6 +35,20 @@ family!(EVICTED, Counter, "sluicegate_limit_evicted_total", "Keys evicted from a
 family!(FULL, Counter, "sluicegate_limit_table_full_total", "Requests that met a full table.", ["limit", "answer"]);
 family!(BLOCKS, Counter, "sluicegate_limit_blocks_total", "Blocks of keys that a penalty has begun.", ["limit"]);
 family!(ACTIVE, Gauge, "sluicegate_limit_active", "Whether a limit with a schedule holds now: 1 or 0.", ["limit"]);
+family!(
+    BANDWIDTH_KEYS,
+    Gauge,
+    "sluicegate_bandwidth_keys",
+    "Keys that a bandwidth's table holds.",
+    ["bandwidth", "direction"]
+);
+family!(
+    BANDWIDTH_EVICTED,
+    Counter,
+    "sluicegate_bandwidth_evicted_total",
+    "Keys that a bandwidth has forgotten before they were idle, because its table was full.",
+    ["bandwidth", "direction"]
+);
 family!(
     LETTERS,
     Counter,
@@ -121,7 +135,7 @@ impl LimitGauges {
     /// Registers the limits' figures.
     pub fn of(
         registry: &Arc<Registry>,
-        limits: &LiveLimits,
+        lasting: &Lasting,
         schedules: HashMap<Arc<str>, Arc<Schedule>>,
         clock: &Clock,
     ) -> Self {
@@ -132,7 +146,7 @@ impl LimitGauges {
         }
         // A limit and what plans make of it are told as one.
         let mut by_name: HashMap<&Arc<str>, Vec<Arc<Limit>>> = HashMap::new();
-        for (id, (limit, _)) in limits {
+        for (id, (limit, _)) in &lasting.limits {
             by_name.entry(&id.limit).or_default().push(Arc::clone(limit));
         }
         for (name, limits) in by_name {
@@ -148,6 +162,12 @@ impl LimitGauges {
             figure(&FULL, &[name, "refused"], |stats| stats.refused_full);
             figure(&FULL, &[name, "allowed"], |stats| stats.allowed_full);
             figure(&BLOCKS, &[name], |stats| stats.blocks);
+        }
+        for (name, direction, limit) in lasting.accepting.live_bandwidths() {
+            let labels = [&**name, direction];
+            let (keys, evicted) = (Arc::clone(limit), Arc::clone(limit));
+            all.push(registry.observe_with(&BANDWIDTH_KEYS, &labels, move || keys.stats().keys));
+            all.push(registry.observe_with(&BANDWIDTH_EVICTED, &labels, move || evicted.stats().evicted_live));
         }
         Self(all)
     }

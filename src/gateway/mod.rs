@@ -4,6 +4,7 @@
 //! It decides nothing about traffic. Caller: `cli`.
 
 mod accepting;
+mod bandwidths;
 mod build;
 mod control;
 mod drain;

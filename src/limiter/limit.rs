@@ -6,7 +6,7 @@ use super::algorithm::{Algorithm, Layout, Penalty, Rule};
 use super::key::Fingerprint;
 use super::shard::{Counts, Shard};
 use super::sync::{AtomicU64, Mutex, MutexGuard};
-use crate::time::Span;
+use crate::time::{Span, Tick};
 
 /// The longest queue per key when the configuration does not say: planning a longer one anew holds up its shard.
 pub const MAX_DEFAULT_QUEUE: u64 = 10_000;
@@ -192,6 +192,13 @@ impl Limit {
     /// `mode = "off"`, for good.
     pub fn close(&self) {
         self.retire(Stance::Closed);
+    }
+
+    /// Counts `cost` of a key at `now`, whether there is room or not, and answers when all that the key owes fits: until
+    /// then its caller waits. Callers of one key have their turns in the order in which they have charged. A cost that is
+    /// charged is never given back.
+    pub fn charge(&self, key: Fingerprint, cost: u64, now: Tick) -> Tick {
+        self.lock(key).charge(key, cost, now, &self.keys)
     }
 
     /// How it is doing. Takes each shard's lock in turn.

@@ -1,4 +1,5 @@
 mod alone;
+mod charge;
 mod correct;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::connection::Connection;
 use super::meters::Outcome;
+use super::pacing::Pacing;
 use super::scratch::{Lent, Scratch};
 use super::seen::Seen;
 use super::worker::{View, Worker};
@@ -45,6 +46,10 @@ pub struct Exchange {
     pub permit: Permit,
     /// What happened to it so far.
     pub story: Story,
+    /// What paces its bytes; `None`: nothing.
+    pub pacing: Option<Box<Pacing>>,
+    /// Whether its connection was switched to WebSocket.
+    pub is_websocket: bool,
     /// Bytes of the response's body that went out.
     pub bytes_sent: u64,
     /// Whether a byte of the final response went out.
@@ -97,6 +102,8 @@ impl Exchange {
             rest_at: head_bytes,
             permit: Permit::default(),
             story: Story::default(),
+            pacing: None,
+            is_websocket: false,
             bytes_sent: 0,
             begun: false,
             id: [worker.random(), worker.random(), worker.random()],

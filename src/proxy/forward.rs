@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::edited::{Edited, Whose, write_edits};
 use super::exchange::Exchange;
 use super::headers::{self, Also, Forwarding};
+use super::pacing;
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::scratch::Scratch;
@@ -43,6 +44,10 @@ pub async fn forward(
 ) -> Result<(End, Leased), Broken> {
     let view = Rc::clone(&exchange.view);
     let bounds = bounds(exchange, admitted);
+    let is_paced = view.snapshot.routes.get(admitted.route()).is_some_and(|route| route.pacing.is_some());
+    if is_paced {
+        Box::pin(pacing::begin(exchange, client, admitted, bounds.deadline)).await?;
+    }
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
     loop {
         let (server, mut lease) = match pick.reuse(exchange) {
@@ -63,10 +68,14 @@ pub async fn forward(
             // It has nothing to say it by (RFC 9113, 8.3.1).
             return Err(Broken::Request(Fault::HostMissing));
         }
+        if is_paced {
+            // More of it may have come while there was no connection.
+            pacing::charge_ahead(exchange);
+        }
         write_request(exchange, &view, admitted, to_h2);
         let is_whole = exchange.scratch.upload.is_complete();
         exchange.story.attempts += 1;
-        let is_at_once = lease.is_reused() && !admitted.waited() && pick.excluded.is_empty();
+        let is_at_once = lease.is_reused() && !admitted.waited() && !is_paced && pick.excluded.is_empty();
         let sent_at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
         let mut relay = Relay::new(exchange, client, &mut lease, bounds, sent_at);
         match poll_fn(|cx| relay.poll(cx)).await {

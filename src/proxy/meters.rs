@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
 
-use super::snapshot::Snapshot;
+use super::pace_meters::{BandwidthMeters, MessageMeters, Over};
+use super::snapshot::{RoutePlan, Snapshot};
 use crate::admission::Malformed;
 use crate::http1::Fault;
 use crate::http2::Flood;
@@ -155,10 +156,12 @@ pub enum Outcome {
     Upgraded,
     /// A limit refused, and the connection was closed without an answer.
     Dropped,
+    /// The connection was switched to another protocol, and closed for what its client sent there.
+    MessageLimit,
 }
 
 impl Outcome {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Forwarded,
         Self::Responded,
         Self::Refused,
@@ -170,6 +173,7 @@ impl Outcome {
         Self::Malformed,
         Self::Upgraded,
         Self::Dropped,
+        Self::MessageLimit,
     ];
 
     /// Its name in metrics and in the access log.
@@ -186,6 +190,7 @@ impl Outcome {
             Self::Malformed => "malformed",
             Self::Upgraded => "upgraded",
             Self::Dropped => "dropped",
+            Self::MessageLimit => "message-limit",
         }
     }
 }
@@ -326,6 +331,9 @@ pub struct Meters {
     unrouted: Rc<RouteMeters>,
     limits: Named<LimitMeters>,
     upstreams: Named<UpstreamMeters>,
+    bandwidths: Named<BandwidthMeters>,
+    /// Of the routes that bound messages.
+    messages: Named<MessageMeters>,
 }
 
 type Named<T> = Vec<(Arc<str>, Rc<T>)>;
@@ -519,12 +527,22 @@ impl Meters {
             unreachable: registry.counter(&UPSTREAM_RETRIES, &[upstream, "unreachable"]),
         };
         let (routes, limits, upstreams) = (&snapshot.routes, &snapshot.limits, &snapshot.upstreams);
+        let has_messages = |route: &&RoutePlan| route.pacing.as_ref().is_some_and(|pacing| pacing.messages.is_some());
+        let bounded = routes.iter().filter(has_messages);
         Self {
             routes: named(routes.iter().map(|route| &route.name), old.map(|old| &old.routes), |route| {
                 RouteMeters::new(registry, route)
             }),
             unrouted: old.map_or_else(|| Rc::new(RouteMeters::new(registry, "")), |old| Rc::clone(&old.unrouted)),
             limits: named(limits.iter().map(|limit| &limit.name), old.map(|old| &old.limits), of_limit),
+            messages: named(bounded.map(|route| &route.name), old.map(|old| &old.messages), |route| {
+                MessageMeters::new(registry, route)
+            }),
+            bandwidths: named(
+                snapshot.bandwidths.iter().map(|one| &one.name),
+                old.map(|old| &old.bandwidths),
+                |bandwidth| BandwidthMeters::new(registry, bandwidth),
+            ),
             upstreams: named(upstreams.iter().map(|one| &one.name), old.map(|old| &old.upstreams), of_upstream),
         }
     }
@@ -555,6 +573,18 @@ impl Meters {
         if let Some((_, limit)) = self.limits.get(limit) {
             limit.costs_invalid.inc();
         }
+    }
+
+    /// Counts messages over the limit of their route.
+    pub fn messages_over(&self, route: &str, over: Over, count: u64) {
+        if let Some((_, meters)) = self.messages.iter().find(|(name, _)| **name == *route) {
+            meters.add(over, count);
+        }
+    }
+
+    /// The figures of a bandwidth, by its place.
+    pub fn bandwidth(&self, bandwidth: usize) -> Option<&Rc<BandwidthMeters>> {
+        self.bandwidths.get(bandwidth).map(|(_, meters)| meters)
     }
 
     /// The figures of an upstream, by its place in the file.

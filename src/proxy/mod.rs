@@ -10,8 +10,9 @@
 //!   say; `edited`, `variables`: what a route changes in that.
 //! - `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
 //!   wrong with it. `waiting`, `watch`: before it goes.
+//! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
-//! - `worker`, `snapshot`, `meters`, `throttle`: what a worker has and counts.
+//! - `worker`, `snapshot`, `meters`, `pace_meters`, `throttle`: what a worker has and counts.
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
@@ -32,8 +33,11 @@ mod h1;
 mod h2;
 mod headers;
 mod listener;
+mod message_gate;
 mod meters;
 mod outgoing;
+mod pace_meters;
+mod pacing;
 mod policy;
 mod proxied;
 mod rate_headers;
@@ -49,6 +53,8 @@ mod tunnel;
 mod variables;
 mod waiting;
 mod watch;
+mod way_bounds;
+mod websocket;
 mod worker;
 
 use std::rc::Rc;
@@ -71,8 +77,8 @@ use waiting::Waited;
 pub use listener::{accept, bind};
 pub use meters::Turned;
 pub use snapshot::{
-    AcceptPlan, ClientBounds, Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, Places, RouteAction,
-    RouteEdits, RoutePlan, Snapshot, UpstreamPlan,
+    AcceptPlan, BandwidthPlan, ClientBounds, Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan,
+    Places, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
 };
 pub use worker::{Worker, WorkerGauges};
 

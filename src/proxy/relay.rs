@@ -162,11 +162,19 @@ impl<'r> Relay<'r> {
                 return Poll::Pending;
             }
             self.moved_at = self.exchange.worker.alarms.recently();
+            if self.exchange.pacing.as_mut().is_some_and(|pacing| pacing.ends_turn()) {
+                cx.waker().wake_by_ref();
+                self.wait();
+                return Poll::Pending;
+            }
         }
     }
 
     fn poll_to_upstream(&mut self, cx: &mut Context<'_>) -> bool {
-        let Exchange { view, scratch, story, .. } = &mut *self.exchange;
+        let Exchange { view, scratch, story, pacing, .. } = &mut *self.exchange;
+        if pacing.as_mut().is_some_and(|pacing| pacing.up.poll_free(cx).is_pending()) {
+            return false;
+        }
         let Scratch { inbound, to_upstream, upload, .. } = &mut **scratch;
         let is_tail_due = to_upstream.is_empty() && upload.is_complete() && !self.upload_tail_added;
         if is_tail_due && !upload.tail().is_empty() {
@@ -194,7 +202,8 @@ impl<'r> Relay<'r> {
 
     fn poll_from_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
         let base = self.exchange.head_bytes;
-        let Scratch { inbound, to_upstream, upload, .. } = &mut *self.exchange.scratch;
+        let Exchange { worker, scratch, pacing, .. } = &mut *self.exchange;
+        let Scratch { inbound, to_upstream, upload, .. } = &mut **scratch;
         if upload.is_complete() {
             return Ok(self.client.poll_ahead(cx, inbound)?);
         }
@@ -221,6 +230,9 @@ impl<'r> Relay<'r> {
             return Err(Broken::TooLarge);
         }
         self.continue_at = Tick::MAX;
+        if let Some(pacing) = pacing {
+            pacing.up.charge(accepted.kept, &worker.clock);
+        }
         to_upstream.add(inbound.filled(), base..base + accepted.kept);
         if upload.is_complete() {
             self.exchange.rest_at = base + accepted.taken;
@@ -325,8 +337,12 @@ impl<'r> Relay<'r> {
 
     /// Takes what came of the response's body.
     fn pass_body(&mut self) -> Result<(), Broken> {
-        let Scratch { outbound, to_client, download, .. } = &mut *self.exchange.scratch;
+        let Exchange { worker, scratch, pacing, .. } = &mut *self.exchange;
+        let Scratch { outbound, to_client, download, .. } = &mut **scratch;
         let accepted = download.accept(outbound.filled_mut()).map_err(Broken::Response)?;
+        if let Some(pacing) = pacing {
+            pacing.down.charge(accepted.kept, &worker.clock);
+        }
         self.stray |= accepted.taken < outbound.len();
         if self.chunks && accepted.kept > 0 {
             let made = to_client.made();
@@ -346,7 +362,10 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        let Exchange { view, scratch, story, begun, .. } = &mut *self.exchange;
+        let Exchange { view, scratch, story, begun, pacing, .. } = &mut *self.exchange;
+        if pacing.as_mut().is_some_and(|pacing| pacing.down.poll_free(cx).is_pending()) {
+            return Ok(false);
+        }
         let Scratch { outbound, to_client, download, .. } = &mut **scratch;
         let mut moved = false;
         loop {
@@ -396,14 +415,20 @@ impl<'r> Relay<'r> {
 
     /// Sets the alarm for the first thing that may be overdue.
     fn wait(&mut self) {
+        let moved_at = self.moved_at();
         let Exchange { worker, connection, scratch, .. } = &mut *self.exchange;
         let is_unread = scratch.upload.is_complete() && scratch.inbound.room().is_empty();
         let is_held = self.upload_failed || !scratch.to_upstream.is_empty();
         let is_unread = is_unread || !scratch.upload.is_complete() && is_held;
         let look = self.client.next_look(is_unread, worker.alarms.recently());
         let is_moving = self.phase == Phase::Body || !scratch.upload.is_complete() || !scratch.to_upstream.is_empty();
-        let idle = if is_moving { self.moved_at + self.bounds.idle } else { Tick::MAX };
+        let idle = if is_moving { moved_at + self.bounds.idle } else { Tick::MAX };
         worker.alarms.set(&connection.alarm, self.bounds.deadline.min(idle).min(look).min(self.continue_at));
+    }
+
+    /// When a byte moved last, or could have: what is held for its pace is nobody's delay.
+    fn moved_at(&self) -> Tick {
+        self.exchange.pacing.as_ref().map_or(self.moved_at, |pacing| pacing.held_until().max(self.moved_at))
     }
 
     fn look_at_the_time(&mut self) -> Result<(), Broken> {
@@ -411,9 +436,10 @@ impl<'r> Relay<'r> {
         if now >= self.bounds.deadline {
             return Err(Broken::Late(Late::Deadline));
         }
+        let idle_until = self.moved_at() + self.bounds.idle;
         let scratch = &mut *self.exchange.scratch;
         let uploading = !scratch.upload.is_complete() || !scratch.to_upstream.is_empty();
-        if (uploading || self.phase == Phase::Body) && now >= self.moved_at + self.bounds.idle {
+        if (uploading || self.phase == Phase::Body) && now >= idle_until {
             return Err(Broken::Late(match (self.phase, scratch.to_client.is_empty()) {
                 (Phase::Body, false) => Late::ClientReads,
                 (Phase::Body, true) if !uploading => Late::UpstreamSends,

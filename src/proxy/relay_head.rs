@@ -64,10 +64,12 @@ pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken
     {
         return Err(Broken::Unasked);
     }
+    let is_websocket = chosen.eq_ignore_ascii_case(b"websocket");
     let mut writer = HeadWriter::response(to_client.made(), 101, response.reason());
     forward_interim(&response, Some(chosen), Changes::of(view, story), &mut writer);
     writer.end();
     exchange.story.status = Some(101);
+    exchange.is_websocket = is_websocket;
     exchange.settle(101, Some(length), exchange.worker.clock.now());
     Ok(())
 }

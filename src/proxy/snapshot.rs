@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::meters::Turned;
-use crate::admission::{Networks, ResponseCost, Rules};
+use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
-use crate::config::{Body, Cors, OnLimit, RateHeaders, Refusal, StatusSet};
+use crate::config::{Body, Cors, MessageRules, OnLimit, RateHeaders, Refusal, StatusSet};
 use crate::dead_letter::{DeadLetters, Redactor};
 use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
-use crate::limiter::{KeyHasher, Policy};
+use crate::limiter::{KeyHasher, Limit, Policy};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::tls::ServerTls;
@@ -34,6 +34,8 @@ pub struct Snapshot {
     pub upstreams: Vec<UpstreamPlan>,
     /// Whether the servers of one are told for whom a connection is.
     pub introduces: bool,
+    /// What paces bytes, as [`RoutePacing::bandwidths`] has them.
+    pub bandwidths: Vec<BandwidthPlan>,
     /// What is special about listeners, by their addresses in the file.
     pub listeners: HashMap<SocketAddr, ListenerPlan>,
     /// Timeouts and bounds of HTTP/1.
@@ -170,6 +172,28 @@ pub struct RoutePlan {
     pub edits: Option<Box<RouteEdits>>,
     /// What refusals look like where the limit does not say.
     pub refusal: Option<Arc<Refusal>>,
+    /// What paces its bytes and bounds its messages; `None`: nothing.
+    pub pacing: Option<Box<RoutePacing>>,
+}
+
+/// What paces the bytes of a route, and bounds its messages.
+pub struct RoutePacing {
+    /// Indexes into [`Snapshot::bandwidths`].
+    pub bandwidths: Vec<usize>,
+    /// What a client may send over one WebSocket; `None`: whatever it likes.
+    pub messages: Option<MessageRules>,
+}
+
+/// What paces bytes.
+pub struct BandwidthPlan {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whose bytes are counted together.
+    pub key: KeyExpr,
+    /// What counts bytes that clients get; `None`: nothing.
+    pub down: Option<Arc<Limit>>,
+    /// What counts bytes that clients send; `None`: nothing.
+    pub up: Option<Arc<Limit>>,
 }
 
 /// What a route changes in messages.

@@ -1,18 +1,24 @@
 //! A connection that speaks another protocol after a 101, such as WebSocket: bytes both ways until both sides are done.
 //!
 //! It holds buffers only while bytes are in them, so that a tunnel that is silent, as most are most of the time, costs
-//! little more than its two sockets.
+//! little more than its two sockets. Where its route paces bytes or bounds messages, each direction holds the one piece
+//! that it has read until that may go on, and reads no other.
 
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::client::Client;
 use super::exchange::Exchange;
+use super::message_gate::code_of;
 use super::meters::Outcome;
+use super::pace_meters::Over;
 use super::relay::Afterwards;
-use super::scratch::{Lent, Pool};
+use super::scratch::Lent;
+use super::way_bounds::{Turn, WayBounds, bounds_of};
+use super::websocket::{GOING_AWAY, close, masked_close};
+use super::worker::Worker;
 use crate::http1::Buffer;
 use crate::time::{Span, Tick};
 use crate::transport::Stream;
@@ -20,6 +26,8 @@ use crate::upstream::Leased;
 
 /// How long a tunnel may be silent of which one side has ended.
 const HALF_CLOSED: Span = Span::from_secs(30);
+/// How long both sides of a WebSocket that is closed for what its client sent may take to end it.
+const LAST_WORDS: Span = Span::from_secs(2);
 
 /// One direction.
 struct Way {
@@ -33,6 +41,8 @@ struct Way {
     bytes: u64,
     /// Bytes that came and bytes that went: what shows that it is alive.
     moved: u64,
+    /// What keeps it from going on as fast as it can; `None`: nothing.
+    bounds: Option<Box<WayBounds>>,
 }
 
 /// Carries bytes until both sides have ended, one fails, or nothing moves for `tunnel_timeout`.
@@ -41,13 +51,21 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
     let worker = Rc::clone(&exchange.worker);
     let connection = Rc::clone(&exchange.connection);
     let _open = worker.enter_tunnel();
-    let (mut up, mut down) = begin(exchange, client, &worker.pool);
+    let (mut up, mut down) = begin(exchange, client, &worker);
     let idle = exchange.view.snapshot.http1.tunnel_timeout;
     let mut moved_at = worker.alarms.recently();
+    let mut closed_at = Tick::MAX;
     poll_fn(|cx| {
         let before = up.moved + down.moved;
-        let upward = up.poll(cx, &mut client.stream, lease.stream(), &worker.pool);
-        let downward = down.poll(cx, lease.stream(), &mut client.stream, &worker.pool);
+        let mut upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
+        if up.bounds.is_some()
+            && let Some(over) = look_at_messages(exchange, &mut up)
+        {
+            closed_at = worker.alarms.recently() + LAST_WORDS;
+            close_both(over, &mut up, &mut down, &worker);
+            upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
+        }
+        let downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
         let now = worker.alarms.recently();
         if up.moved + down.moved != before {
             moved_at = now;
@@ -60,7 +78,8 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
         }
         let is_half = upward.is_ready() || downward.is_ready();
         let idle = if is_half { Some(idle.map_or(HALF_CLOSED, |idle| idle.min(HALF_CLOSED))) } else { idle };
-        let due = idle.map_or(Tick::MAX, |idle| moved_at + idle);
+        let since = moved_at.max(up.held_until()).max(down.held_until());
+        let due = idle.map_or(Tick::MAX, |idle| since + idle).min(closed_at);
         if connection.alarm.has_rung() && now >= due {
             return Poll::Ready(());
         }
@@ -73,12 +92,13 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
 }
 
 /// Takes over what each side has sent already, and gives up the room that only messages need.
-fn begin(exchange: &mut Exchange, client: &Client, pool: &Rc<Pool>) -> (Way, Way) {
+fn begin(exchange: &mut Exchange, client: &Client, worker: &Rc<Worker>) -> (Way, Way) {
     let (head_bytes, rest_at) = (exchange.head_bytes, exchange.rest_at);
+    let (up_bounds, down_bounds) = bounds_of(exchange);
     let scratch = &mut *exchange.scratch;
     let ahead = scratch.inbound.filled().get(rest_at..).unwrap_or_default();
-    let up = Way::new(pool, ahead, client.has_closed());
-    let down = Way::new(pool, scratch.outbound.filled(), false);
+    let up = Way::new(worker, ahead, client.has_closed(), up_bounds);
+    let down = Way::new(worker, scratch.outbound.filled(), false, down_bounds);
     // The head stays, for the access log.
     let mut head = Buffer::with_capacity(head_bytes);
     head.room().copy_from_slice(scratch.inbound.filled().get(..head_bytes).unwrap_or_default());
@@ -88,15 +108,48 @@ fn begin(exchange: &mut Exchange, client: &Client, pool: &Rc<Pool>) -> (Way, Way
     (up, down)
 }
 
+/// Counts what was over the limit of messages; what of it ends the connection, once.
+#[inline(never)]
+fn look_at_messages(exchange: &mut Exchange, up: &mut Way) -> Option<Over> {
+    let (paced, over) = up.bounds.as_mut()?.take_over();
+    if paced == 0 && over.is_none() {
+        return None;
+    }
+    let route = &exchange.view.snapshot.routes.get(exchange.story.route?)?.name;
+    exchange.view.meters.messages_over(route, Over::Paced, paced);
+    if let Some(over) = over {
+        exchange.view.meters.messages_over(route, over, 1);
+        exchange.finish(Outcome::MessageLimit);
+    }
+    over
+}
+
+/// Tells both sides that it ends.
+fn close_both(over: Over, up: &mut Way, down: &mut Way, worker: &Worker) {
+    if let (Some(up), Some(down)) = (&mut up.bounds, &mut down.bounds) {
+        let [a, b, c, d, ..] = worker.random().to_ne_bytes();
+        up.end_with(&masked_close(GOING_AWAY, [a, b, c, d]));
+        down.end_with(&close(code_of(over)));
+    }
+}
+
 impl Way {
-    fn new(pool: &Rc<Pool>, bytes: &[u8], ended: bool) -> Self {
-        let mut way = Self { carried: None, ended, told: false, bytes: bytes.len() as u64, moved: 0 };
+    fn new(worker: &Worker, bytes: &[u8], ended: bool, bounds: Option<Box<WayBounds>>) -> Self {
+        let mut way = Self { carried: None, ended, told: false, bytes: bytes.len() as u64, moved: 0, bounds };
         if !bytes.is_empty() {
-            let mut lent = pool.lend();
-            lent.to_client.made().extend_from_slice(bytes);
+            let mut lent = worker.pool.lend();
+            match &mut way.bounds {
+                None => lent.to_client.made().extend_from_slice(bytes),
+                Some(bounds) => bounds.take_ahead(bytes, &mut lent, &worker.clock),
+            }
             way.carried = Some(lent);
         }
         way
+    }
+
+    /// Until when it is held, or was.
+    fn held_until(&self) -> Tick {
+        self.bounds.as_ref().map_or(Tick::ZERO, |bounds| bounds.held_until())
     }
 
     /// Ready when the source has ended and the other side has everything.
@@ -105,10 +158,13 @@ impl Way {
         cx: &mut Context<'_>,
         from: &mut Stream,
         to: &mut Stream,
-        pool: &Rc<Pool>,
+        worker: &Worker,
     ) -> Poll<io::Result<()>> {
         loop {
             if let Some(lent) = &mut self.carried {
+                if let Some(bounds) = &mut self.bounds {
+                    ready!(bounds.poll_free(cx));
+                }
                 let lent = &mut **lent;
                 while !lent.to_client.is_empty() {
                     match lent.to_client.poll_write(cx, to, lent.outbound.filled()) {
@@ -117,7 +173,29 @@ impl Way {
                         Poll::Pending => return Poll::Pending,
                     }
                 }
+                if let Some(bounds) = &mut self.bounds
+                    && bounds.pass_more(lent, &worker.clock)
+                {
+                    continue;
+                }
                 self.carried = None;
+            }
+            if let Some(bounds) = &mut self.bounds {
+                match bounds.turn(self.ended) {
+                    Turn::Go => {}
+                    Turn::Others => {
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    Turn::Stopped => return Poll::Pending,
+                    Turn::Say(words) => {
+                        self.ended = true;
+                        let mut lent = worker.pool.lend();
+                        lent.to_client.made().extend_from_slice(&words);
+                        self.carried = Some(lent);
+                        continue;
+                    }
+                }
             }
             if self.ended {
                 if !self.told {
@@ -126,12 +204,15 @@ impl Way {
                     }
                     self.told = true;
                 }
+                if self.bounds.as_ref().is_some_and(|bounds| bounds.drops()) {
+                    return drop_all(cx, from, worker).map(Ok);
+                }
                 return Poll::Ready(Ok(()));
             }
             if from.poll_read_ready(cx).is_pending() {
                 return Poll::Pending;
             }
-            let mut lent = pool.lend();
+            let mut lent = worker.pool.lend();
             match from.poll_read(cx, lent.outbound.room()) {
                 Poll::Ready(Ok(0)) => self.ended = true,
                 Poll::Ready(Ok(size)) => {
@@ -139,12 +220,28 @@ impl Way {
                     self.moved += size as u64;
                     let scratch = &mut *lent;
                     scratch.outbound.advance(size);
-                    scratch.to_client.add(scratch.outbound.filled(), 0..size);
+                    match &mut self.bounds {
+                        None => scratch.to_client.add(scratch.outbound.filled(), 0..size),
+                        Some(bounds) => bounds.take(scratch, &worker.clock),
+                    }
                     self.carried = Some(lent);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return Poll::Pending,
             }
+        }
+    }
+}
+
+/// Reads what still comes, so that closing does not reset a connection whose peer has not read why it ends. Ready when the
+/// peer has ended it too.
+#[inline(never)]
+fn drop_all(cx: &mut Context<'_>, from: &mut Stream, worker: &Worker) -> Poll<()> {
+    loop {
+        ready!(from.poll_read_ready(cx));
+        let mut lent = worker.pool.lend();
+        if !matches!(ready!(from.poll_read(cx, lent.outbound.room())), Ok(1..)) {
+            return Poll::Ready(());
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, accept_async, connect_a
 
 use crate::support::{Gateway, PATIENCE};
 
-fn runtime() -> Runtime {
+pub fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
@@ -31,7 +31,7 @@ async fn serve(stream: TcpStream) {
 }
 
 /// Serves in a thread of its own until the process ends.
-fn start_server() -> SocketAddr {
+pub fn start_server() -> SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();

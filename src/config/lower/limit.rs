@@ -43,8 +43,6 @@ pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, \
      tls:fingerprint and global";
 
-const LATER: [&str; 1] = ["bandwidth"];
-
 /// Lowers one; its name also where the rest is wrong.
 pub(super) fn lower(
     mut reader: Reader<'_>,
@@ -103,7 +101,8 @@ pub(super) fn lower(
         node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
     }
     let active = schedule::lower(&mut reader);
-    reader.done(&LATER);
+    reader.misplaced("bandwidth", "bytes have a section of their own: [[bandwidth]], which a [[route]] names");
+    reader.done(&[]);
     let limit = (|| {
         Some(LimitRule {
             spec: LimitSpec {

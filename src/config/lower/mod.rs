@@ -5,6 +5,7 @@
 mod action;
 mod address;
 mod algorithm;
+mod bandwidth;
 mod calendar;
 mod cors;
 mod cost;
@@ -16,6 +17,7 @@ mod exempt;
 mod file;
 mod limit;
 mod listener;
+mod messages;
 mod names;
 mod networks;
 mod path;
@@ -34,6 +36,7 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
+use self::bandwidth::Bandwidths;
 use self::names::Declared;
 use super::certificates::{CertificateFiles, Certificates};
 use super::findings::{Finding, Findings, quoted};
@@ -71,11 +74,12 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
         let (name, limit) = limit::lower(reader, asks_for_clients, files);
         limits.add(name, limit);
     }
+    let mut bandwidths = Bandwidths::new(tables(&mut root, "bandwidth", ""), asks_for_clients, findings);
     let mut routes = Declared::new("route", findings);
     let mut claims = route::Claims::default();
     let mut plans = plans::Asked::new(files, asks_for_clients);
     for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream, respond or redirect") {
-        let (name, route) = route::lower(reader, &upstreams, &limits, &mut plans, &server, files);
+        let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, &server, files);
         if let (Some(name), Some(route)) = (&name, &route) {
             claims.claim(name, route, findings);
         }
@@ -83,6 +87,7 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     }
     upstreams.warn_unused();
     limits.warn_unused();
+    bandwidths.warn_unused();
     let plans = plans.lower(&limits, &written_limits, client.ipv6_prefix, findings);
     root.done(&LATER_SECTIONS);
 
@@ -98,6 +103,7 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
         upstreams: upstreams.into_items()?,
         limits: limits.into_items()?,
         plan_limits: plans.limits,
+        bandwidths: bandwidths.into_items()?,
         routes: routes?,
         dead_letter,
         admin: match admin {

@@ -99,6 +99,11 @@ impl<'t, T> Declared<'t, T> {
         None
     }
 
+    /// Whether one has this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
     /// The one at `index`, if it could be lowered.
     pub(super) fn item(&self, index: usize) -> Option<&T> {
         self.entries.get(index)?.item.as_ref()

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::bandwidth::Bandwidths;
 use super::names::{Declared, Name, name};
 use super::plans::Asked;
 use super::schedule;
 use super::sections::{BODY_SIZES, TIMEOUTS};
-use super::{action, cors, cost, edits, header_name, is_token, path, refusal, rewrite};
+use super::{action, cors, cost, edits, header_name, is_token, messages, path, refusal, rewrite};
 use crate::admission::{Cost, HostPattern, RoutePattern};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, Findings, quoted, ticked};
@@ -19,13 +20,12 @@ use crate::limiter::{MAX_LIMITS, Mode};
 /// Hosts, methods or headers of one route; each may be compared with each request.
 pub(super) const MAX_CONDITIONS: usize = 256;
 
-const LATER: [&str; 1] = ["bandwidth"];
-
 /// Lowers one; its name also where the rest is wrong. `server` has the defaults.
 pub(super) fn lower<'t>(
     mut reader: Reader<'t>,
     upstreams: &Declared<'_, Upstream>,
     limits: &Declared<'_, LimitRule>,
+    bandwidths: &mut Bandwidths<'_>,
     plans: &mut Asked<'t>,
     server: &Server,
     files: &CertificateFiles,
@@ -63,7 +63,9 @@ pub(super) fn lower<'t>(
     let response_headers = edits::lower(&mut reader, "response_headers", Scope::Response);
     edits::check_beside_cors(&mut reader, response_headers.as_ref(), cors.as_ref().and_then(Option::as_ref));
     let refusal = refusal::lower(&mut reader, files);
-    reader.done(&LATER);
+    let bandwidth = bandwidths.of_route(&mut reader, name.as_ref(), action.as_ref());
+    let messages = messages::lower(&mut reader, action.as_ref());
+    reader.done(&[]);
     let route = (|| {
         Some(Route {
             name: name.as_ref()?.text.clone(),
@@ -81,6 +83,8 @@ pub(super) fn lower<'t>(
             rewrite: rewrite?,
             host: host?,
             refusal: refusal?,
+            bandwidth: bandwidth?,
+            messages: messages?,
             plans: None,
         })
     })();

@@ -3,6 +3,7 @@
 mod algorithms;
 mod alone;
 mod calendar;
+mod charges;
 mod concurrency;
 mod corrections;
 mod goldens;

@@ -2,6 +2,8 @@
 //! what the other one speaks.
 
 mod bodies;
+mod messages;
+mod pacing;
 pub mod peers;
 mod servers;
 mod table;

@@ -27,7 +27,7 @@ in_every_mix! {
 
 /// The key of RFC 6455 and its answer.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+pub(super) const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 const TO_H2: [Mix; 2] = [Mix { client: Http::One, server: Http::Two }, Mix { client: Http::Two, server: Http::Two }];
 
@@ -111,7 +111,7 @@ async fn switch(request: Request<RecvStream>, mut respond: h2::server::SendRespo
 }
 
 /// A client's end of a tunnel.
-enum Socket {
+pub(super) enum Socket {
     One(Wire),
     Two(SendStream<Bytes>, RecvStream, Vec<u8>),
 }
@@ -129,7 +129,7 @@ fn connect(path: &str) -> Request<()> {
 }
 
 impl Socket {
-    async fn open(mix: Mix, gateway: &Gateway, path: &str) -> Result<Self, (u16, String)> {
+    pub(super) async fn open(mix: Mix, gateway: &Gateway, path: &str) -> Result<Self, (u16, String)> {
         match mix.client {
             Http::One => Self::open_h1(gateway, path),
             Http::Two => Self::open_h2(&open_h2(gateway.address()).await, path).await,
@@ -179,7 +179,7 @@ impl Socket {
         Ok(Self::Two(send, recv, Vec::new()))
     }
 
-    async fn send(&mut self, bytes: &[u8]) {
+    pub(super) async fn send(&mut self, bytes: &[u8]) {
         match self {
             Self::One(wire) => assert!(wire.send(bytes)),
             Self::Two(send, ..) => soon(pour(send, bytes, false)).await.unwrap(),
@@ -187,7 +187,7 @@ impl Socket {
     }
 
     /// Exactly this much.
-    async fn take(&mut self, size: usize) -> Vec<u8> {
+    pub(super) async fn take(&mut self, size: usize) -> Vec<u8> {
         match self {
             Self::One(wire) => wire.take(size).unwrap(),
             Self::Two(_, recv, held) => {
@@ -201,7 +201,7 @@ impl Socket {
         }
     }
 
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         match self {
             Self::One(wire) => wire.finish(),
             // It may have ended by itself.
@@ -210,7 +210,7 @@ impl Socket {
     }
 
     /// Nothing more comes but an end.
-    async fn assert_ended(&mut self) {
+    pub(super) async fn assert_ended(&mut self) {
         match self {
             Self::One(wire) => wire.assert_ended(),
             Self::Two(_, recv, held) => {

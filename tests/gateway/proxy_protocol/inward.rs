@@ -179,7 +179,7 @@ fn a_header_that_ends_too_early_gets_no_answer() {
         }
     }
     wait(&gateway, "client-gone", count);
-    assert_eq!(gateway.metric("sluicegate_requests_total", &[]), 0.0);
+    assert!(gateway.metric("sluicegate_requests_total", &[]) < 0.5, "none was taken for a request");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn what_is_no_header_is_closed_without_a_word_and_logged() {
     assert!(log.contains("The connection does not begin with a PROXY header."), "{log}");
     assert!(log.contains("proxy_protocol = \\\"required\\\"") && log.contains("\"listener\":\"127.0.0.1:0\""), "{log}");
     assert!(log.matches("PROXY header").count() <= 3, "one line a second: {log}");
-    assert_eq!(gateway.metric("sluicegate_requests_total", &[]), 0.0);
+    assert!(gateway.metric("sluicegate_requests_total", &[]) < 0.5, "none was taken for a request");
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn what_the_balancer_knows_can_be_told_to_servers() {
         let mut wire = Wire::with(gateway.address(), [&header, get("/").as_bytes()].concat());
         let answer = wire.answer();
         assert_eq!(answer.status(), 200, "its client has spoken TLS: there is nowhere to redirect to");
-        for field in [format!("[\"x-named\",\"www.example.org\"]"), format!("[\"x-id\",\"{told}\"]")] {
+        for field in ["[\"x-named\",\"www.example.org\"]".to_owned(), format!("[\"x-id\",\"{told}\"]")] {
             assert!(answer.text().contains(&field), "{field} in {}", answer.text());
         }
         assert!(answer.text().contains("[\"x-forwarded-proto\",\"https\"]"), "{}", answer.text());

@@ -1,0 +1,73 @@
+//! What paces bytes and bounds messages, in words.
+
+use super::describe::Changes;
+use super::diff::Fate;
+use super::model::{Bandwidth, Direction, MessageOver, MessageRules, Model, Route};
+use super::size::show_size;
+use crate::limiter::Rate;
+
+/// Those that have a section.
+pub(super) fn sections(model: &Model) -> &[Bandwidth] {
+    // What routes have of their own stands behind them, and is told with the route.
+    let count = model.bandwidths.iter().take_while(|bandwidth| !bandwidth.name.contains(':')).count();
+    model.bandwidths.get(..count).unwrap_or_default()
+}
+
+/// Another key counts others; whatever else changes, what was counted goes on.
+pub(super) fn fate(old: &Bandwidth, new: &Bandwidth) -> Fate {
+    let mut changes = Changes::default();
+    changes.value("key", &old.key, &new.key, ToString::to_string);
+    changes.value("rate", &old.rate, &new.rate, |rate| show_rate(*rate));
+    changes.value("burst", &old.burst, &new.burst, |burst| show_size(*burst));
+    changes.value("direction", &old.direction, &new.direction, |direction| show_direction(*direction));
+    changes.value("max_keys", &old.max_keys, &new.max_keys, u64::to_string);
+    let changes = changes.into_vec();
+    match (changes.is_empty(), old.key == new.key) {
+        (true, _) => Fate::Kept,
+        (false, true) => Fate::Changed(changes),
+        (false, false) => Fate::Reset(changes),
+    }
+}
+
+pub(super) fn route(changes: &mut Changes, (old_model, old): (&Model, &Route), (new_model, new): (&Model, &Route)) {
+    changes.list("bandwidth", &used(old_model, old), &used(new_model, new));
+    changes.value("messages", &old.messages, &new.messages, |rules| messages(rules.as_ref()));
+}
+
+/// By their names; what is the route's own by what it says.
+fn used(model: &Model, route: &Route) -> Vec<String> {
+    let text = |bandwidth: &Bandwidth| {
+        if !bandwidth.name.contains(':') {
+            return bandwidth.name.to_string();
+        }
+        let Bandwidth { key, rate, burst, direction, max_keys, .. } = bandwidth;
+        let (rate, burst, direction) = (show_rate(*rate), show_size(*burst), show_direction(*direction));
+        format!("({rate} by {key}, burst {burst}, {direction}, {max_keys} keys)")
+    };
+    route.bandwidth.iter().filter_map(|index| model.bandwidths.get(*index)).map(text).collect()
+}
+
+fn messages(rules: Option<&MessageRules>) -> String {
+    let Some(MessageRules { rate, over, max_size }) = rules else { return "none".to_owned() };
+    let over = match over {
+        MessageOver::Close => "close",
+        MessageOver::Pace => "pace",
+    };
+    let rate = rate.map(|(rate, burst)| format!("{rate}, burst {burst}, over {over}"));
+    let size = max_size.map(|size| format!("max_size {}", show_size(size)));
+    rate.into_iter().chain(size).collect::<Vec<_>>().join(", ")
+}
+
+fn show_rate(rate: Rate) -> String {
+    let window = rate.to_string();
+    let window = window.split_once('/').map_or("", |(_, window)| window);
+    format!("{}/{window}", show_size(rate.limit()))
+}
+
+fn show_direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Both => "both",
+        Direction::Down => "down",
+        Direction::Up => "up",
+    }
+}

@@ -1,0 +1,30 @@
+//! What is counted whatever room there is, by who then waits until it is paid for.
+
+use super::{Asking, AtomicU64, CHECKS_PER_SWEEP, Fingerprint, Record, Room, Shard, Stance, Tick};
+
+impl Shard {
+    /// Counts `cost` at `now`, room or not, and answers when all that the key owes fits. `now` where it fits now, and where
+    /// it is not counted: the limit is off, or a new key finds no place.
+    pub(in crate::limiter) fn charge(&mut self, key: Fingerprint, cost: u64, now: Tick, keys: &AtomicU64) -> Tick {
+        if matches!(self.params.stance, Stance::Pass | Stance::Closed) {
+            return now;
+        }
+        self.latest = self.latest.max(now);
+        self.checks += 1;
+        if self.checks.is_multiple_of(CHECKS_PER_SWEEP) {
+            self.sweep(keys);
+        }
+        let record = match self.table.find(key) {
+            Some(at) => {
+                self.params.rule.advance(self.table.state_mut(at), self.latest);
+                Some(Record::At(at))
+            }
+            None => self.place_for_new(Asking::Arrival, keys),
+        };
+        let Some(at) = record.and_then(|record| self.commit(record, key, cost, self.latest, keys)) else { return now };
+        match self.params.rule.room(self.table.state(at), 0, self.latest) {
+            Room::At { at, .. } => at,
+            _ => now,
+        }
+    }
+}
