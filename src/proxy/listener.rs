@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::alarm::Alarm;
 use super::client::Client;
 use super::connection::{Connection, Facts, Listening, Open};
-use super::meters::Handshook;
+use super::connection_meters::Handshook;
 use super::proxied;
 use super::snapshot::ListenerPlan;
 use super::throttle::Throttle;

@@ -24,6 +24,7 @@ mod alarm;
 mod broken;
 mod client;
 mod connection;
+mod connection_meters;
 mod cors;
 mod date;
 mod edited;
@@ -74,8 +75,8 @@ use scratch::Scratch;
 use variables::Known;
 use waiting::Waited;
 
+pub use connection_meters::Turned;
 pub use listener::{accept, bind};
-pub use meters::Turned;
 pub use snapshot::{
     AcceptPlan, BandwidthPlan, ClientBounds, Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan,
     Places, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,

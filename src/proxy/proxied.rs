@@ -10,8 +10,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::alarm::Alarm;
+use super::connection_meters::HeaderResult;
 use super::listener::in_time;
-use super::meters::Headed;
 use super::worker::Worker;
 use crate::proxy_protocol::{self, Fault, Header, MAX_HEADER_BYTES, Read};
 
@@ -33,13 +33,13 @@ pub async fn hear(
     let heard = in_time(worker, &alarm, due, read(stream)).await;
     worker.alarms.cancel(&alarm);
     let result = match &heard {
-        None => Headed::Timeout,
-        Some(Err(Unheard::Gone)) => Headed::ClientGone,
-        Some(Err(Unheard::Fault(_))) => Headed::Malformed,
-        Some(Ok(header)) if header.endpoints.is_none() => Headed::Local,
-        Some(Ok(_)) => Headed::Proxied,
+        None => HeaderResult::Timeout,
+        Some(Err(Unheard::Gone)) => HeaderResult::ClientGone,
+        Some(Err(Unheard::Fault(_))) => HeaderResult::Malformed,
+        Some(Ok(header)) if header.endpoints.is_none() => HeaderResult::Local,
+        Some(Ok(_)) => HeaderResult::Proxied,
     };
-    worker.connections.headed(result);
+    worker.connections.header_read(result);
     let fault = match heard {
         Some(Ok(header)) => return Some(Rc::new(header)),
         // Balancers look in this way whether somebody listens: that is no news.
@@ -61,7 +61,7 @@ pub async fn hear(
 /// Closes a connection of somebody who may not say for whom it is.
 #[cold]
 pub fn turn_away(worker: &Worker, stream: &TcpStream, peer: SocketAddr, listener: SocketAddr) {
-    worker.connections.headed(Headed::Unlisted);
+    worker.connections.header_read(HeaderResult::Unlisted);
     if let Some(more) = worker.proxy_reports.due(worker.clock.now()) {
         tracing::warn!(
             %peer, %listener, more,

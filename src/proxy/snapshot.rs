@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::meters::Turned;
+use super::connection_meters::Turned;
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
 use crate::config::{Body, Cors, MessageRules, OnLimit, RateHeaders, Refusal, StatusSet};

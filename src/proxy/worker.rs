@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::alarm::{Alarms, SWEEP_EVERY};
+use super::connection_meters::{ConnectionMeters, Turned};
 use super::date::DateCell;
-use super::meters::{ConnectionMeters, Meters, Turned};
+use super::meters::Meters;
 use super::scratch::Pool;
 use super::snapshot::{Feed, ListenerPlan, Place, Snapshot};
 use super::throttle::Throttle;

@@ -1,0 +1,323 @@
+//! What a worker counts of its connections, whatever the configuration is.
+
+use crate::telemetry::{Counter, Family, Kind, Registry};
+
+use crate::admission::Malformed;
+use crate::http1::Fault;
+use crate::http2::Flood;
+use crate::transport::Ended;
+
+static CONNECTIONS: Family = Family {
+    name: "sluicegate_client_connections_total",
+    help: "Client connections accepted.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+static ACCEPT_ERRORS: Family = Family {
+    name: "sluicegate_accept_errors_total",
+    help: "Failed accepts, after each of which accepting pauses.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+static CONNECTIONS_REFUSED: Family = Family {
+    name: "sluicegate_client_connections_refused_total",
+    help: "Client connections closed at once, by the bound that they were over: max_connections of a worker or the limit \
+           on open files (worker), of a listener (listener), of a client (client), or connection_rate (client-rate).",
+    kind: Kind::Counter,
+    labels: &["reason"],
+};
+static CONNECTIONS_USED_UP: Family = Family {
+    name: "sluicegate_client_connections_used_up_total",
+    help: "Client connections closed because they had carried max_requests.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+static CONNECTIONS_DENIED: Family = Family {
+    name: "sluicegate_client_connections_denied_total",
+    help: "Client connections closed because [client] deny names their peer, or allow does not: at once, or at their \
+           next request.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+static FAULTS: Family = Family {
+    name: "sluicegate_http1_faults_total",
+    help: "HTTP/1 messages refused for what they are, by the side that sent them and the reason: what is malformed, too \
+           large, or did not come in time.",
+    kind: Kind::Counter,
+    labels: &["side", "reason"],
+};
+static HANDSHAKES: Family = Family {
+    name: "sluicegate_tls_handshakes_total",
+    help: "TLS handshakes with clients by result: full, resumed, failed, client-gone, timeout, plain-http (no TLS at all), \
+           too-many (closed at once because max_handshakes were going on).",
+    kind: Kind::Counter,
+    labels: &["result"],
+};
+static PROXY_HEADERS: Family = Family {
+    name: "sluicegate_proxy_protocol_headers_total",
+    help: "Connections to listeners with proxy_protocol = \"required\", by what they began with: a header with the client's \
+           addresses (proxied), one without (local), something else (malformed), nothing in time (timeout) or at all \
+           (client-gone); and those of peers that proxy_protocol_from does not list (unlisted).",
+    kind: Kind::Counter,
+    labels: &["result"],
+};
+static H2_ENDED: Family = Family {
+    name: "sluicegate_http2_connection_errors_total",
+    help: "HTTP/2 connections of clients that ended by an error, by the reason that either side gave (RFC 9113, 7).",
+    kind: Kind::Counter,
+    labels: &["reason"],
+};
+static H2_FLOODS: Family = Family {
+    name: "sluicegate_http2_floods_total",
+    help: "HTTP/2 connections of clients that were ended because they sent too many frames of a kind that carries nothing.",
+    kind: Kind::Counter,
+    labels: &["frames"],
+};
+static H2_REFUSED: Family = Family {
+    name: "sluicegate_http2_streams_refused_total",
+    help: "HTTP/2 requests refused unread because too many were in flight for the limit on open files.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+static TUNNELS: Family = Family {
+    name: "sluicegate_tunnels_total",
+    help: "Connections that were switched to another protocol, such as WebSocket.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+
+/// By which bound a connection was closed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// Those of a worker.
+    Worker,
+    /// Those of a listener.
+    Listener,
+    /// Those of a client.
+    Client,
+    /// New ones of a client.
+    ClientRate,
+}
+
+impl Turned {
+    const ALL: [(Self, &str); 4] = [
+        (Self::Worker, "worker"),
+        (Self::Listener, "listener"),
+        (Self::Client, "client"),
+        (Self::ClientRate, "client-rate"),
+    ];
+}
+
+/// How a TLS handshake with a client ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Handshook {
+    /// With new keys.
+    Full,
+    /// With those of an earlier one.
+    Resumed,
+    /// They could not agree.
+    Failed,
+    /// The client went away.
+    ClientGone,
+    /// It took too long.
+    Timeout,
+    /// The client speaks plain HTTP.
+    PlainHttp,
+    /// It was not begun: too many were going on.
+    TooMany,
+}
+
+impl Handshook {
+    const ALL: [(Self, &'static str); 7] = [
+        (Self::Full, "full"),
+        (Self::Resumed, "resumed"),
+        (Self::Failed, "failed"),
+        (Self::ClientGone, "client-gone"),
+        (Self::Timeout, "timeout"),
+        (Self::PlainHttp, "plain-http"),
+        (Self::TooMany, "too-many"),
+    ];
+}
+
+/// What a connection began with, where a PROXY header is required.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum HeaderResult {
+    /// A header with the client's addresses.
+    Proxied,
+    /// A header without.
+    Local,
+    /// Something else.
+    Malformed,
+    /// Nothing, in the time that there was.
+    Timeout,
+    /// Nothing: it was closed.
+    ClientGone,
+    /// It was not asked: it may not say for whom it is.
+    Unlisted,
+}
+
+impl HeaderResult {
+    const ALL: [(Self, &'static str); 6] = [
+        (Self::Proxied, "proxied"),
+        (Self::Local, "local"),
+        (Self::Malformed, "malformed"),
+        (Self::Timeout, "timeout"),
+        (Self::ClientGone, "client-gone"),
+        (Self::Unlisted, "unlisted"),
+    ];
+}
+
+/// A worker's counters that no configuration changes.
+pub struct ConnectionMeters {
+    /// Accepted connections.
+    pub accepted: Counter,
+    turned: [Counter; Turned::ALL.len()],
+    /// Connections that have carried all the requests that they may.
+    pub used_up: Counter,
+    /// Connections closed because their peer is denied.
+    pub denied: Counter,
+    /// Failed accepts.
+    pub accept_errors: Counter,
+    /// Connections switched to another protocol.
+    pub tunnels: Counter,
+    /// Heads that did not come in time.
+    pub head_timeout: Counter,
+    /// Bodies that did not come in time.
+    pub body_timeout: Counter,
+    /// Clients that stopped reading their answer.
+    pub read_timeout: Counter,
+    /// Upstreams that stopped sending their answer.
+    pub upstream_body_timeout: Counter,
+    /// Upstreams that stopped reading a request.
+    pub upstream_read_timeout: Counter,
+    /// Upstreams that switched to a protocol that nobody had asked for.
+    pub unasked_switch: Counter,
+    /// Bodies larger than allowed.
+    pub body_too_large: Counter,
+    /// HTTP/2 requests refused for want of file descriptors.
+    pub streams_refused: Counter,
+    handshakes: Vec<Counter>,
+    headers: [Counter; HeaderResult::ALL.len()],
+    h2_ended: Vec<(&'static str, Counter)>,
+    h2_floods: Vec<(&'static str, Counter)>,
+    malformed: Vec<Counter>,
+    client_faults: Vec<Counter>,
+    upstream_faults: Vec<Counter>,
+}
+
+impl ConnectionMeters {
+    /// A worker's cells.
+    pub fn new(registry: &Registry) -> Self {
+        let faults = |side| Fault::ALL.iter().map(|fault| registry.counter(&FAULTS, &[side, fault.reason()])).collect();
+        Self {
+            accepted: registry.counter(&CONNECTIONS, &[]),
+            turned: Turned::ALL.map(|(_, text)| registry.counter(&CONNECTIONS_REFUSED, &[text])),
+            used_up: registry.counter(&CONNECTIONS_USED_UP, &[]),
+            denied: registry.counter(&CONNECTIONS_DENIED, &[]),
+            accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
+            tunnels: registry.counter(&TUNNELS, &[]),
+            head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
+            body_timeout: registry.counter(&FAULTS, &["client", "body-timeout"]),
+            read_timeout: registry.counter(&FAULTS, &["client", "read-timeout"]),
+            upstream_body_timeout: registry.counter(&FAULTS, &["upstream", "body-timeout"]),
+            upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),
+            unasked_switch: registry.counter(&FAULTS, &["upstream", "unasked-switch"]),
+            body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
+            streams_refused: registry.counter(&H2_REFUSED, &[]),
+            handshakes: Handshook::ALL.iter().map(|(_, text)| registry.counter(&HANDSHAKES, &[text])).collect(),
+            headers: HeaderResult::ALL.map(|(_, text)| registry.counter(&PROXY_HEADERS, &[text])),
+            h2_ended: Ended::REASONS.iter().map(|text| (*text, registry.counter(&H2_ENDED, &[text]))).collect(),
+            h2_floods: Flood::KINDS.iter().map(|text| (*text, registry.counter(&H2_FLOODS, &[text]))).collect(),
+            malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.reason()])).into(),
+            client_faults: faults("client"),
+            upstream_faults: faults("upstream"),
+        }
+    }
+
+    /// Counts a connection that was closed at once.
+    pub fn turned_away(&self, by: Turned) {
+        if let Some(counter) = self.turned.get(by as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts a request that admission could not understand.
+    pub fn malformed(&self, fault: Malformed) {
+        if let Some(counter) = self.malformed.get(fault as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts how a handshake ended.
+    pub fn handshook(&self, result: Handshook) {
+        if let Some(counter) = self.handshakes.get(result as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts what a connection began with.
+    pub fn header_read(&self, result: HeaderResult) {
+        if let Some(counter) = self.headers.get(result as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts an HTTP/2 connection that ended by an error.
+    pub fn h2_ended(&self, ended: &Ended) {
+        count_word(&self.h2_ended, ended.reason());
+    }
+
+    /// Counts an HTTP/2 connection that was ended for too many frames of a kind.
+    pub fn h2_flood(&self, frames: &str) {
+        count_word(&self.h2_floods, frames);
+    }
+
+    /// Counts a fault of a client.
+    pub fn client_fault(&self, fault: Fault) {
+        count(&self.client_faults, fault);
+    }
+
+    /// Counts a fault of an upstream.
+    pub fn upstream_fault(&self, fault: Fault) {
+        count(&self.upstream_faults, fault);
+    }
+}
+
+fn count_word(counters: &[(&'static str, Counter)], word: &str) {
+    if let Some((_, counter)) = counters.iter().find(|(known, _)| *known == word) {
+        counter.inc();
+    }
+}
+
+/// Faults are in the order of their declaration.
+fn count(faults: &[Counter], fault: Fault) {
+    if let Some(counter) = faults.get(fault as usize) {
+        counter.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_result_has_its_own_place() {
+        for (place, fault) in Malformed::ALL.iter().enumerate() {
+            assert_eq!(*fault as usize, place);
+        }
+        for (place, fault) in Fault::ALL.iter().enumerate() {
+            assert_eq!(*fault as usize, place);
+        }
+        for (place, (by, _)) in Turned::ALL.iter().enumerate() {
+            assert_eq!(*by as usize, place);
+        }
+        for (place, (result, _)) in Handshook::ALL.iter().enumerate() {
+            assert_eq!(*result as usize, place);
+        }
+        for (place, (result, _)) in HeaderResult::ALL.iter().enumerate() {
+            assert_eq!(*result as usize, place);
+        }
+    }
+}
