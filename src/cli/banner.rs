@@ -16,6 +16,8 @@ const MAX_ROUTES: usize = 20;
 pub struct Summary {
     /// Of each listener, in the file's order.
     schemes: Vec<&'static str>,
+    /// Whether connections to the first begin with a PROXY header.
+    takes_header: bool,
     routes: Vec<String>,
     more_routes: usize,
     path: String,
@@ -28,6 +30,7 @@ impl Summary {
         let scheme = |listener: &Listener| if listener.tls.is_some() { "https" } else { "http" };
         Self {
             schemes: model.listeners.iter().map(scheme).collect(),
+            takes_header: model.listeners.first().is_some_and(|listener| listener.proxied_by.is_some()),
             routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route, model)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
             path: limited.map_or("/".to_owned(), |route| example(&route.pattern.path)),
@@ -56,12 +59,15 @@ impl Summary {
             let url = format!("{scheme}://{}{}", reachable(*address), self.path);
             // A certificate to try things with has no authority that is known here.
             let (k, insecure) = if *scheme == "https" { ("k", " --insecure") } else { ("", "") };
+            let header = if self.takes_header { " --haproxy-protocol" } else { "" };
             let _ = writeln!(
                 text,
-                "Try:\n  curl -i{k} {url}\n  \
-                 for i in $(seq 30); do curl -s{k} -o /dev/null -w '%{{http_code}} ' {url}; done; echo\n  \
-                 oha -z 5s{insecure} {url}    (or: wrk -d5s {url})"
+                "Try:\n  curl -i{k}{header} {url}\n  \
+                 for i in $(seq 30); do curl -s{k}{header} -o /dev/null -w '%{{http_code}} ' {url}; done; echo"
             );
+            if !self.takes_header {
+                let _ = writeln!(text, "  oha -z 5s{insecure} {url}    (or: wrk -d5s {url})");
+            }
         }
         // Nobody may be reading; that is no reason not to run.
         let _ = std::io::stdout().write_all(text.as_bytes());

@@ -138,19 +138,38 @@ const LISTENER: &str = "[[listener]]\naddress = \"127.0.0.1:8081\"\n";
 const ROUTE: &str = "\n[[route]]\nname = \"all\"\nrespond = {}\n";
 
 #[test]
-fn a_listener_that_believes_everybody_is_warned_of() {
-    let lines = "proxy_protocol = \"required\"\nproxy_protocol_from = [\"10.0.0.0/8\", \"::/0\"]\n";
+fn who_is_believed_twice_or_too_easily_is_warned_of() {
+    let client = "[client]\ntrusted_proxies = [\"10.1.0.0/16\"]\nallow = [\"10.0.0.0/9\", \"10.200.0.1\"]\n";
+    let lines = "proxy_protocol = \"required\"\nproxy_protocol_from = [\"10.0.0.0/8\", \"::/1\"]\n";
     let expected = r#"
-warning: `proxy_protocol_from` lists everybody, and so everybody can be any client
- --> gateway.toml:4:1
+warning: `proxy_protocol_from` lists half the world, which can then be any client
+ --> gateway.toml:7:1
   |
-4 | proxy_protocol_from = ["10.0.0.0/8", "::/0"]
+7 | proxy_protocol_from = ["10.0.0.0/8", "::/1"]
   | ^^^^^^^^^^^^^^^^^^^
   |
   = help: name the balancer's addresses only, or see to it that nobody else reaches this port
 
-gateway.toml: 1 warning"#;
-    assert_eq!(report(&format!("{LISTENER}{lines}{ROUTE}")), expected);
+warning: `proxy_protocol_from` and `trusted_proxies` name the same peers: where their header names no client, what the client writes into X-Forwarded-For is believed
+ --> gateway.toml:7:1
+  |
+7 | proxy_protocol_from = ["10.0.0.0/8", "::/1"]
+  | ^^^^^^^^^^^^^^^^^^^
+  |
+  = help: take them out of trusted_proxies: the header says who the client is
+
+warning: `allow` of [client] names nobody but `proxy_protocol_from`: no client of the balancer is allowed
+ --> gateway.toml:7:1
+  |
+7 | proxy_protocol_from = ["10.0.0.0/8", "::/1"]
+  | ^^^^^^^^^^^^^^^^^^^
+  |
+  = help: remove allow: nobody else can send the header
+
+gateway.toml: 3 warnings"#;
+    assert_eq!(report(&format!("{client}{LISTENER}{lines}{ROUTE}")), expected);
+    let other = "[client]\ntrusted_proxies = [\"192.0.2.0/24\"]\nallow = [\"10.0.0.0/9\", \"198.51.100.0/24\"]\n";
+    assert_eq!(report(&format!("{other}{LISTENER}{}{ROUTE}", lines.replace("::/1", "fd00::/8"))), "\n");
 }
 
 #[test]

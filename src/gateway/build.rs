@@ -198,7 +198,7 @@ pub fn build(
         accept: accepting.plan(model)?,
         routes: model.routes.iter().map(route_plan).collect(),
         limits: model.limits.iter().map(limit_plan).collect(),
-        introduces: upstreams.iter().any(|upstream| upstream.link.introduces.is_some()),
+        sends_proxy_headers: upstreams.iter().any(|upstream| upstream.link.proxy_protocol.is_some()),
         upstreams,
         bandwidths: accepting.bandwidths(model),
         listeners: model
@@ -249,7 +249,7 @@ fn upstream_plan(
         link: Link {
             protocol: protocol_of(upstream),
             tls: tls.upstream(&upstream.name),
-            introduces: upstream.proxy_protocol,
+            proxy_protocol: upstream.proxy_protocol,
         },
         connect_timeout: upstream.connect_timeout,
         counts_all_workers: matches!(upstream.balance, Strategy::LeastConnections | Strategy::PowerOfTwo),

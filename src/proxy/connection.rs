@@ -52,7 +52,7 @@ pub struct Facts {
     pub redirect_to_https: Option<u16>,
     /// What a proxy in front has said of it in a PROXY header.
     pub proxied: Option<Rc<Header>>,
-    /// The gateway's end of the socket, where servers may be told of it.
+    /// The gateway's end of the socket, where it cannot be asked for it any more.
     pub own_end: Option<Rc<SocketAddr>>,
 }
 
@@ -84,6 +84,8 @@ impl Drop for Open {
 /// What is known of a client connection, or of one stream of it.
 #[derive(Debug)]
 pub struct Connection {
+    /// A number that no other connection of its worker has or had.
+    pub id: u64,
     /// The other end: the client, or a proxy in front that tells by fields for whom it asks. One that tells it in a PROXY
     /// header is not counted.
     pub peer: SocketAddr,
@@ -102,9 +104,17 @@ pub struct Connection {
 
 impl Connection {
     /// A connection from `peer`.
-    pub fn new(peer: SocketAddr, facts: Facts, listening: Rc<Listening>, max_requests: u32, now: Tick) -> Rc<Self> {
+    pub fn new(
+        id: u64,
+        peer: SocketAddr,
+        facts: Facts,
+        listening: Rc<Listening>,
+        max_requests: u32,
+        now: Tick,
+    ) -> Rc<Self> {
         let peer_text = peer.ip().to_canonical().to_string().into();
         Rc::new(Self {
+            id,
             peer,
             peer_text,
             facts,
@@ -121,15 +131,17 @@ impl Connection {
     }
 
     /// The same, now that it turned out to be one of HTTP/2.
-    pub fn as_h2(&self) -> Rc<Self> {
+    pub fn as_h2(&self, own_end: Option<SocketAddr>) -> Rc<Self> {
         let mut same = self.parts();
         same.facts.is_h2 = true;
+        same.facts.own_end = own_end.map(Rc::new);
         same.alarm = Rc::clone(&self.alarm);
         Rc::new(same)
     }
 
     fn parts(&self) -> Self {
         Self {
+            id: self.id,
             peer: self.peer,
             peer_text: Rc::clone(&self.peer_text),
             facts: self.facts.clone(),
@@ -160,11 +172,12 @@ impl Connection {
         if self.facts.is_tls || was_tls() { "https" } else { "http" }
     }
 
-    /// Where the client has connected to: to a proxy in front, or to the gateway.
-    pub fn destination(&self) -> SocketAddr {
+    /// Where the client has connected to: to a proxy in front, or to the gateway, whose end `own_end` is where the stream
+    /// has a socket.
+    pub fn destination(&self, own_end: Option<SocketAddr>) -> SocketAddr {
         let told = self.facts.proxied.as_ref().and_then(|proxied| proxied.endpoints);
-        // Of a connection from before servers were told, what the configuration calls the listener is near enough.
         told.map(|ends| ends.destination)
+            .or(own_end)
             .or(self.facts.own_end.as_deref().copied())
             .unwrap_or_else(|| self.listening.address())
     }

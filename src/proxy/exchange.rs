@@ -335,8 +335,9 @@ impl Exchange {
     fn trace_id(&self) -> String {
         let own = self.new_traceparent();
         let request = self.request();
-        let theirs = request.field(b"traceparent").filter(|value| super::headers::is_traceparent(value));
-        String::from_utf8_lossy(theirs.unwrap_or(&own).get(3..35).unwrap_or_default()).into_owned()
+        let lines = request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
+        let theirs = super::headers::trace_of(lines.map(|(_, value)| value));
+        String::from_utf8_lossy(theirs.unwrap_or_else(|| own.get(3..35).unwrap_or_default())).into_owned()
     }
 
     fn log(&self) {

@@ -26,7 +26,7 @@ use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
 use crate::proxy_protocol::Endpoints;
 use crate::time::Tick;
-use crate::upstream::{ConnectError, Introduction, Leased, Server};
+use crate::upstream::{ConnectError, Leased, ProxyHeader, Server};
 
 /// To how many servers a connect is tried for one request.
 const MAX_CONNECT_TRIES: usize = 3;
@@ -50,7 +50,7 @@ pub async fn forward(
     }
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
     loop {
-        let (server, mut lease) = match pick.reuse(exchange) {
+        let (server, mut lease) = match pick.reuse(exchange, client) {
             Some(kept) => kept,
             // Boxed, since it is rare and large, and every connection would carry the room for it.
             None => Box::pin(pick.connection(exchange, client, bounds.deadline)).await?,
@@ -252,27 +252,27 @@ impl<'v> Pick<'v> {
     }
 
     /// A connection that is kept to the server whose turn it is.
-    fn reuse(&mut self, exchange: &mut Exchange) -> Option<(usize, Leased)> {
+    fn reuse(&mut self, exchange: &mut Exchange, client: &Client) -> Option<(usize, Leased)> {
         if self.fresh_only {
             return None;
         }
         let (index, server) = self.server(exchange.worker.index)?;
         exchange.story.upstream = Some((self.upstream, index));
-        let lease = match server.link().introduces {
+        let lease = match server.link().proxy_protocol {
             None => server.reuse(exchange.arrived),
-            Some(_) => server.reuse_introduced(exchange.arrived, &self.introduction(&exchange.connection)),
+            Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
         };
         Some((index, lease?))
     }
 
     /// For whom a connection to a server is. A client that a proxy in front tells of by a field has no port.
     #[inline(never)]
-    fn introduction(&self, connection: &Connection) -> Introduction {
+    fn proxy_header(&self, connection: &Connection, client: &Client) -> ProxyHeader {
         let is_peer = connection.peer.ip().to_canonical() == self.client;
-        let port = if is_peer { connection.peer.port() } else { 0 };
+        let (port, owner) = if is_peer { (connection.peer.port(), Some(connection.id)) } else { (0, None) };
         let source = SocketAddr::new(self.client, port);
-        let endpoints = Endpoints { source, destination: connection.destination() };
-        Introduction::new(endpoints, connection.facts.proxied.as_deref())
+        let endpoints = Endpoints { source, destination: connection.destination(client.stream.own_end()) };
+        ProxyHeader::new(endpoints, owner, connection.facts.proxied.as_deref())
     }
 
     /// A new connection, to this server or to the next that can be reached.
@@ -295,7 +295,7 @@ impl<'v> Pick<'v> {
                     }
                     self.excluded.push(index);
                     last = Some(error);
-                    if let Some(kept) = self.reuse(exchange) {
+                    if let Some(kept) = self.reuse(exchange, client) {
                         return Ok(kept);
                     }
                 }
@@ -313,8 +313,8 @@ impl<'v> Pick<'v> {
     ) -> Result<Result<Leased, ConnectError>, Broken> {
         let patience = self.view.snapshot.upstreams.get(self.upstream).map(|plan| plan.connect_timeout);
         let until = exchange.worker.clock.now() + patience.unwrap_or_default();
-        let introduction = server.link().introduces.map(|_| Box::new(self.introduction(&exchange.connection)));
-        let mut connecting = pin!(Rc::clone(server).connect(introduction));
+        let header = server.link().proxy_protocol.map(|_| Box::new(self.proxy_header(&exchange.connection, client)));
+        let mut connecting = pin!(Rc::clone(server).connect(header));
         poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(Ok(connected));

@@ -30,7 +30,7 @@ const LINGER: Span = Span::from_secs(2);
 /// The most that a lingering close reads, in bytes.
 const MAX_LINGER: u64 = 16 * 1024 * 1024;
 /// How long a connection that is to close waits for a request that may be on its way.
-const LAST_REQUEST: Span = Span::from_millis(500);
+pub const LAST_REQUEST: Span = Span::from_millis(500);
 
 /// What came over an idle connection.
 enum Arrived {
@@ -76,7 +76,8 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 Arrived::Head(_) if is_first && is_preface(&scratch) => {
                     let ahead = scratch.inbound.filled().to_vec();
                     drop(scratch);
-                    return Box::pin(h2::serve(open.worker(), client.stream, ahead, &open.connection.as_h2())).await;
+                    let connection_of_h2 = open.connection.as_h2(client.stream.own_end());
+                    return Box::pin(h2::serve(open.worker(), client.stream, ahead, &connection_of_h2)).await;
                 }
                 Arrived::Head(head_bytes) => head_bytes,
                 Arrived::NotYet => continue,
@@ -319,7 +320,7 @@ async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connecti
 
 /// The same for a socket of which nothing was understood.
 pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream) {
-    let connection = Connection::new(peer, Facts::default(), Listening::new(peer), u32::MAX, worker.clock.now());
+    let connection = Connection::new(0, peer, Facts::default(), Listening::new(peer), u32::MAX, worker.clock.now());
     poll_fn(|cx| {
         connection.alarm.wakes(cx);
         Poll::Ready(())

@@ -136,8 +136,10 @@ fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc
     };
     // Without it the kernel may hold the end of a response back for 40 ms.
     drop(stream.set_nodelay(true));
-    worker.alarms.note(worker.clock.now());
-    let socket = Accepted { stream, peer, plan, listening: Rc::clone(listening), guard };
+    let now = worker.clock.now();
+    worker.alarms.note(now);
+    let due = now + worker.handshake_timeout();
+    let socket = Accepted { stream, peer, plan, due, listening: Rc::clone(listening), guard };
     if client.is_some() {
         socket.serve(None);
     } else {
@@ -156,6 +158,8 @@ struct Accepted {
     stream: TcpStream,
     peer: SocketAddr,
     plan: ListenerPlan,
+    /// When a client has to be ready to be served.
+    due: Tick,
     listening: Rc<Listening>,
     guard: ConnectionGuard,
 }
@@ -164,10 +168,9 @@ impl Accepted {
     /// Reads the PROXY header, then serves the client that it tells of.
     async fn serve_proxied(mut self) {
         let worker = Rc::clone(self.guard.worker());
-        let address = self.listening.address();
-        let Some(proxied) = Box::pin(proxied::hear(&worker, &mut self.stream, self.peer, address)).await else {
-            return;
-        };
+        let Self { stream, peer, due, listening, .. } = &mut self;
+        let read = Box::pin(proxied::read_header(&worker, stream, *peer, listening, *due)).await;
+        let Some(proxied) = read else { return };
         self.peer = proxied.endpoints.map_or(self.peer, |ends| ends.source);
         let client = self.peer.ip();
         if worker.denies(client) {
@@ -182,38 +185,41 @@ impl Accepted {
     }
 
     fn serve(self, proxied: Option<Rc<Header>>) {
-        let Self { stream, peer, plan, listening, guard } = self;
+        let Self { stream, peer, plan, due, listening, guard } = self;
         let worker = guard.worker();
-        let own_end = if worker.introduces() { stream.local_addr().ok().map(Rc::new) } else { None };
         let was_tls = proxied.as_ref().is_some_and(|proxied| proxied.tls());
         let redirect_to_https = plan.redirect_to_https.filter(|_| !was_tls);
-        let facts = Facts { redirect_to_https, proxied, own_end, ..Facts::default() };
+        let facts = Facts { redirect_to_https, proxied, ..Facts::default() };
         // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
         if let Some(tls) = plan.tls {
-            tokio::task::spawn_local(serve_tls(Rc::clone(worker), stream, tls, peer, facts, listening, guard));
+            tokio::task::spawn_local(serve_tls(stream, tls, peer, facts, listening, due, guard));
             return;
         }
-        let connection = Connection::new(peer, facts, listening, worker.max_requests(), worker.alarms.recently());
+        let now = worker.alarms.recently();
+        let connection = Connection::new(guard.id(), peer, facts, listening, worker.max_requests(), now);
         tokio::task::spawn_local(h1::serve(Open::new(connection, guard), Client::new(Stream::Plain(stream))));
     }
 }
 
 /// Shakes hands, then serves what ALPN has chosen.
 async fn serve_tls(
-    worker: Rc<Worker>,
     stream: TcpStream,
     tls: Arc<ServerTls>,
     peer: SocketAddr,
     facts: Facts,
     listening: Rc<Listening>,
+    due: Tick,
     guard: ConnectionGuard,
 ) {
-    let Some(accepted) = Box::pin(shake_hands(&worker, stream, tls, peer)).await else { return };
+    let worker = Rc::clone(guard.worker());
+    let Some(accepted) = Box::pin(shake_hands(&worker, stream, tls, peer, &listening, due)).await else { return };
     let transport::Accepted { stream, is_h2, certificate, .. } = accepted;
-    let facts = Facts { is_tls: true, is_h2, certificate: certificate.map(Rc::new), redirect_to_https: None, ..facts };
+    let certificate = certificate.map(Rc::new);
+    let own_end = if is_h2 { stream.own_end().map(Rc::new) } else { None };
+    let facts = Facts { is_tls: true, is_h2, certificate, own_end, redirect_to_https: None, ..facts };
     let now = worker.clock.now();
     worker.alarms.note(now);
-    let connection = Connection::new(peer, facts, listening, worker.max_requests(), now);
+    let connection = Connection::new(guard.id(), peer, facts, listening, worker.max_requests(), now);
     if is_h2 {
         Box::pin(h2::serve(&worker, stream, Vec::new(), &connection)).await;
         worker.alarms.cancel(&connection.alarm);
@@ -229,13 +235,18 @@ async fn shake_hands(
     stream: TcpStream,
     tls: Arc<ServerTls>,
     peer: SocketAddr,
+    listening: &Listening,
+    due: Tick,
 ) -> Option<transport::Accepted> {
     let alarm = Rc::<Alarm>::default();
-    let due = worker.clock.now() + worker.handshake_timeout();
     // Its place is taken with its first byte: whoever says nothing takes none from those who do. It is looked for in the
     // socket, since a new one may be taken for readable and not be.
-    let spoken = in_time(worker, &alarm, due, stream.peek(&mut [0])).await;
+    let spoken = in_time(worker, &alarm, due, Some(listening), stream.peek(&mut [0])).await;
     let (place, ended) = match spoken.map(|_| worker.enter_handshake()) {
+        None if listening.is_closing() => {
+            worker.alarms.cancel(&alarm);
+            return None;
+        }
         None => (None, None),
         Some(None) => {
             worker.alarms.cancel(&alarm);
@@ -243,7 +254,7 @@ async fn shake_hands(
             drop(stream.set_zero_linger());
             return None;
         }
-        Some(place) => (place, in_time(worker, &alarm, due, transport::accept(stream, &tls)).await),
+        Some(place) => (place, in_time(worker, &alarm, due, None, transport::accept(stream, &tls)).await),
     };
     drop(place);
     worker.alarms.cancel(&alarm);
@@ -272,16 +283,27 @@ async fn shake_hands(
     None
 }
 
-/// What `work` ends in, if it ends before `due`.
-pub async fn in_time<T>(worker: &Worker, alarm: &Rc<Alarm>, due: Tick, work: impl Future<Output = T>) -> Option<T> {
+/// What `work` ends in, if it ends before `due`; and soon, once `listening` closes, where nothing was begun yet.
+pub async fn in_time<T>(
+    worker: &Worker,
+    alarm: &Rc<Alarm>,
+    mut due: Tick,
+    mut listening: Option<&Listening>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {
         alarm.wakes(cx);
         if let Poll::Ready(ended) = work.as_mut().poll(cx) {
             return Poll::Ready(Some(ended));
         }
-        if alarm.has_rung() && worker.alarms.recently() >= due {
+        let now = worker.alarms.recently();
+        if alarm.has_rung() && now >= due {
             return Poll::Ready(None);
+        }
+        if listening.take_if(|listening| listening.is_closing()).is_some() {
+            // Its first byte may be on the way.
+            due = due.min(now + h1::LAST_REQUEST);
         }
         worker.alarms.set(alarm, due);
         Poll::Pending

@@ -10,47 +10,58 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::alarm::Alarm;
+use super::connection::Listening;
 use super::connection_meters::HeaderResult;
 use super::listener::in_time;
 use super::worker::Worker;
 use crate::proxy_protocol::{self, Fault, Header, MAX_HEADER_BYTES, Read};
+use crate::time::Tick;
 
 /// Why there is no header.
-enum Unheard {
+enum NoHeader {
     Gone,
     Fault(Fault),
 }
 
-/// The header of a connection, if one comes in time from a proxy that may send one; the operator is told why if not.
-pub async fn hear(
+/// The header of a connection, if it comes before `due`; the operator is told why if not.
+pub async fn read_header(
     worker: &Rc<Worker>,
     stream: &mut TcpStream,
     peer: SocketAddr,
-    listener: SocketAddr,
+    listening: &Listening,
+    due: Tick,
 ) -> Option<Rc<Header>> {
     let alarm = Rc::<Alarm>::default();
-    let due = worker.clock.now() + worker.handshake_timeout();
-    let heard = in_time(worker, &alarm, due, read(stream)).await;
+    // A silent connection has no room for a header yet, and no part in a listener that closes. It is looked for in the
+    // socket, since a new one may be taken for readable and not be.
+    let spoken = in_time(worker, &alarm, due, Some(listening), stream.peek(&mut [0])).await;
+    let read = match spoken {
+        Some(_) => in_time(worker, &alarm, due, None, read(stream)).await,
+        None => None,
+    };
     worker.alarms.cancel(&alarm);
-    let result = match &heard {
+    if spoken.is_none() && listening.is_closing() {
+        return None;
+    }
+    worker.connections.header_read(match &read {
         None => HeaderResult::Timeout,
-        Some(Err(Unheard::Gone)) => HeaderResult::ClientGone,
-        Some(Err(Unheard::Fault(_))) => HeaderResult::Malformed,
+        Some(Err(NoHeader::Gone)) => HeaderResult::ClientGone,
+        Some(Err(NoHeader::Fault(_))) => HeaderResult::Malformed,
         Some(Ok(header)) if header.endpoints.is_none() => HeaderResult::Local,
         Some(Ok(_)) => HeaderResult::Proxied,
-    };
-    worker.connections.header_read(result);
-    let fault = match heard {
+    });
+    let (reason, text) = match read {
         Some(Ok(header)) => return Some(Rc::new(header)),
         // Balancers look in this way whether somebody listens: that is no news.
-        Some(Err(Unheard::Gone)) => return None,
-        Some(Err(Unheard::Fault(fault))) => fault.to_string(),
-        None => "No PROXY header came within handshake_timeout.".to_owned(),
+        Some(Err(NoHeader::Gone)) => return None,
+        Some(Err(NoHeader::Fault(fault))) => (fault.reason(), fault.to_string()),
+        None => ("timeout", "No PROXY header came within handshake_timeout.".to_owned()),
     };
     if let Some(more) = worker.proxy_reports.due(worker.clock.now()) {
+        let listener = listening.address();
         tracing::warn!(
-            %peer, %listener, more,
-            "closed a connection to a listener with proxy_protocol = \"required\": {fault}"
+            %peer, %listener, reason, more,
+            "closed a connection to a listener with proxy_protocol = \"required\": {text}"
         );
     }
     // Nothing is answered: who does not speak as was agreed is no client.
@@ -72,25 +83,23 @@ pub fn turn_away(worker: &Worker, stream: &TcpStream, peer: SocketAddr, listener
 }
 
 /// Takes the header from the socket, and no byte of what follows it: that is for TLS or HTTP to read.
-async fn read(stream: &mut TcpStream) -> Result<Header, Unheard> {
-    // A silent connection has no room for one yet.
-    stream.readable().await.map_err(|_| Unheard::Gone)?;
+async fn read(stream: &mut TcpStream) -> Result<Header, NoHeader> {
     let mut bytes = vec![0; MAX_HEADER_BYTES];
     let mut taken = 0;
     loop {
         let room = bytes.get_mut(taken..).unwrap_or_default();
-        let come = stream.peek(room).await.map_err(|_| Unheard::Gone)?;
+        let come = stream.peek(room).await.map_err(|_| NoHeader::Gone)?;
         if come == 0 {
-            return Err(Unheard::Gone);
+            return Err(NoHeader::Gone);
         }
         let here = bytes.get(..taken + come).unwrap_or_default();
-        let (header, end) = match proxy_protocol::read(here).map_err(Unheard::Fault)? {
+        let (header, end) = match proxy_protocol::read(here).map_err(NoHeader::Fault)? {
             Read::Complete { header, length } => (Some(header), length),
             // All of it is of the header. It is taken, or the socket would be readable for ever.
             Read::Partial => (None, here.len()),
         };
         let part = bytes.get_mut(taken..end).unwrap_or_default();
-        stream.read_exact(part).await.map_err(|_| Unheard::Gone)?;
+        stream.read_exact(part).await.map_err(|_| NoHeader::Gone)?;
         taken = end;
         if let Some(header) = header {
             return Ok(header);

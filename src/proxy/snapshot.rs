@@ -33,7 +33,7 @@ pub struct Snapshot {
     /// Where requests go, in the file's order.
     pub upstreams: Vec<UpstreamPlan>,
     /// Whether the servers of one are told for whom a connection is.
-    pub introduces: bool,
+    pub sends_proxy_headers: bool,
     /// What paces bytes, as [`RoutePacing::bandwidths`] has them.
     pub bandwidths: Vec<BandwidthPlan>,
     /// What is special about listeners, by their addresses in the file.

@@ -54,6 +54,7 @@ pub struct Worker {
     view: RefCell<Rc<View>>,
     servers: RefCell<Servers>,
     max_connections: u64,
+    last_connection: Cell<u64>,
     in_flight: Cell<u64>,
     handshakes: Cell<usize>,
     streams: Cell<usize>,
@@ -102,6 +103,7 @@ impl Worker {
             pool: Rc::default(),
             h2_room: RefCell::new(vec![0; H2_ROOM].into()),
             date: DateCell::default(),
+            last_connection: Cell::new(0),
             in_flight: Cell::new(0),
             handshakes: Cell::new(0),
             streams: Cell::new(0),
@@ -165,7 +167,9 @@ impl Worker {
         let held = taken.inspect_err(|by| self.connections.turned_away(*by)).ok()?;
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        Some(ConnectionGuard { worker: Rc::clone(self), held })
+        let id = self.last_connection.get() + 1;
+        self.last_connection.set(id);
+        Some(ConnectionGuard { worker: Rc::clone(self), id, held })
     }
 
     fn take_places(&self, client: Option<IpAddr>, listener: &ListenerPlan) -> Result<Option<Box<Held>>, Turned> {
@@ -197,9 +201,13 @@ impl Worker {
         }
     }
 
-    /// Whether servers are told for whom connections to them are, by the view that the worker has.
-    pub fn introduces(&self) -> bool {
-        self.view.borrow().snapshot.introduces
+    /// Closes idle connections to servers that were for this connection of a client alone: it has ended.
+    fn forget(&self, owner: u64) {
+        if self.view.borrow().snapshot.sends_proxy_headers {
+            for server in self.servers.borrow().values().filter(|server| server.link().proxy_protocol.is_some()) {
+                server.forget(owner);
+            }
+        }
     }
 
     /// Requests that a connection may carry, by the view that the worker has.
@@ -353,6 +361,7 @@ impl Drop for Tunnel {
 /// An open connection of a worker.
 pub struct ConnectionGuard {
     worker: Rc<Worker>,
+    id: u64,
     held: Option<Box<Held>>,
 }
 
@@ -380,6 +389,11 @@ impl ConnectionGuard {
         true
     }
 
+    /// A number that no other connection of this worker has or had.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Whose it is.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.worker
@@ -389,6 +403,7 @@ impl ConnectionGuard {
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.worker.gauges.connections.fetch_sub(1, Ordering::Relaxed);
+        self.worker.forget(self.id);
     }
 }
 

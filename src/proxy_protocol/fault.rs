@@ -31,15 +31,13 @@ pub enum Fault {
     Vector,
     /// A vector of which there is one at most comes again.
     VectorRepeated,
-    /// The authority is no host name.
-    Authority,
     /// The checksum is not that of the header.
     Checksum,
 }
 
 impl Fault {
     /// Every fault, in the order of declaration.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::NotProxyProtocol,
         Self::TooLong,
         Self::Line,
@@ -52,7 +50,6 @@ impl Fault {
         Self::Length,
         Self::Vector,
         Self::VectorRepeated,
-        Self::Authority,
         Self::Checksum,
     ];
 
@@ -71,7 +68,6 @@ impl Fault {
             Self::Length => "length",
             Self::Vector => "vector",
             Self::VectorRepeated => "vector-repeated",
-            Self::Authority => "authority",
             Self::Checksum => "checksum",
         }
     }
@@ -92,7 +88,6 @@ impl fmt::Display for Fault {
             Self::Length => "The PROXY header is shorter than the addresses that it announces.",
             Self::Vector => "A type-length-value vector of the PROXY header is malformed.",
             Self::VectorRepeated => "The PROXY header says something twice that may be said once.",
-            Self::Authority => "The authority in the PROXY header is no host name.",
             Self::Checksum => "The CRC32C checksum of the PROXY header is wrong.",
         })
     }

@@ -76,7 +76,7 @@ impl<'h> Vectors<'h> {
         let (tls, tls_version) = self.ssl.map_or(Ok((false, None)), tls)?;
         let details = Details {
             alpn: bounded(self.alpn, MAX_ALPN_BYTES)?.map(Box::from),
-            authority: self.authority.map_or(Ok(None), host)?.map(Box::from),
+            authority: host(self.authority)?.map(Box::from),
             unique_id: bounded(self.unique_id, MAX_UNIQUE_ID_BYTES)?.map(Box::from),
             tls,
             tls_version: tls_version.map(Box::from),
@@ -110,9 +110,10 @@ fn bounded(value: Option<&[u8]>, most: usize) -> Result<Option<&[u8]>, Fault> {
     }
 }
 
-fn host(value: &[u8]) -> Result<Option<&str>, Fault> {
-    let host = std::str::from_utf8(value).ok().filter(|host| is_host(host)).ok_or(Fault::Authority)?;
-    Ok(Some(host).filter(|host| !host.is_empty()))
+/// What a client has named that is no host says nothing: the connection is not refused for its words.
+fn host(value: Option<&[u8]>) -> Result<Option<&str>, Fault> {
+    let text = bounded(value, MAX_AUTHORITY_BYTES)?.and_then(|value| std::str::from_utf8(value).ok());
+    Ok(text.filter(|text| is_host(text)))
 }
 
 /// Nothing but what names and addresses are made of, so that it can be logged and compared as it is.

@@ -17,6 +17,7 @@ mod socket;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -141,6 +142,11 @@ impl Stream {
             Self::Tls(tls) => Some(tls.get_ref().0.tcp()),
             Self::FromClient(_) | Self::ToServer(_) => None,
         }
+    }
+
+    /// The gateway's end of the socket, where there is one of its own.
+    pub fn own_end(&self) -> Option<SocketAddr> {
+        self.socket()?.local_addr().ok()
     }
 
     /// Whether the peer has reset the connection.

@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::{Endpoint, Introduction, Link, Load, Protocol};
+use super::{Endpoint, Link, Load, Protocol, ProxyHeader};
 use crate::time::{Span, Tick};
 use crate::transport::{Channel, HandshakeError, Stream, connect, open_channel};
 
@@ -49,7 +49,7 @@ impl std::error::Error for ConnectError {}
 struct Idle {
     stream: Stream,
     since: Tick,
-    introduced: Option<Box<Introduction>>,
+    header: Option<Box<ProxyHeader>>,
 }
 
 /// An HTTP/2 connection, and when a request went over it last.
@@ -110,6 +110,11 @@ impl Server {
         self.channels.borrow_mut().clear();
     }
 
+    /// Closes the idle connections that were for this connection of a client and no other: it has ended.
+    pub fn forget(&self, owner: u64) {
+        self.idle.borrow_mut().retain(|idle| !idle.header.as_ref().is_some_and(|header| header.owner() == Some(owner)));
+    }
+
     /// Closes connections that have been idle too long, were closed by the server, or got bytes that nobody asked for.
     pub fn prune(&self, now: Tick) {
         self.idle.borrow_mut().retain_mut(|idle| idle.stream.is_quiet() && now.since(idle.since) < MAX_IDLE_AGE);
@@ -134,14 +139,14 @@ impl Server {
         }
     }
 
-    /// The same where servers are told for whom a connection is: only one that was introduced so.
-    pub fn reuse_introduced(self: &Rc<Self>, now: Tick, introduction: &Introduction) -> Option<Leased> {
+    /// The same where servers are told for whom a connection is: only one that began with this header.
+    pub fn reuse_for(self: &Rc<Self>, now: Tick, header: &ProxyHeader) -> Option<Leased> {
         let mut idle = self.idle.borrow_mut();
         loop {
-            let place = idle.iter().rposition(|idle| idle.introduced.as_deref() == Some(introduction))?;
-            let Idle { mut stream, since, introduced } = idle.remove(place);
+            let place = idle.iter().rposition(|idle| idle.header.as_deref() == Some(header))?;
+            let Idle { mut stream, since, header } = idle.remove(place);
             if now.since(since) < MAX_IDLE_AGE && stream.is_quiet() {
-                return Some(Leased::new(Rc::clone(self), stream, introduced, true));
+                return Some(Leased::new(Rc::clone(self), stream, header, true));
             }
         }
     }
@@ -157,24 +162,24 @@ impl Server {
 
     /// A new connection. It counts as in flight until it is dropped. How long it may take is the caller's patience.
     ///
-    /// `introduction`: for whom it is, if the server is to be told.
-    pub async fn connect(self: Rc<Self>, introduction: Option<Box<Introduction>>) -> Result<Leased, ConnectError> {
+    /// `header`: for whom it is, if the server is to be told.
+    pub async fn connect(self: Rc<Self>, header: Option<Box<ProxyHeader>>) -> Result<Leased, ConnectError> {
         let stream = match self.link.protocol {
-            Protocol::Http1 => self.open(introduction.as_deref()).await?,
+            Protocol::Http1 => self.open(header.as_deref()).await?,
             Protocol::Http2 => self.open_channel().await?,
         };
-        Ok(Leased::new(self, stream, introduction, false))
+        Ok(Leased::new(self, stream, header, false))
     }
 
     /// A connection of its own, after the handshake if there is one.
-    async fn open(&self, introduction: Option<&Introduction>) -> Result<Stream, ConnectError> {
+    async fn open(&self, header: Option<&ProxyHeader>) -> Result<Stream, ConnectError> {
         let address = (&*self.endpoint.host, self.endpoint.port);
         let mut socket = TcpStream::connect(address).await.map_err(ConnectError::Io)?;
         // Without it the kernel may hold the end of a request back for 40 ms.
         socket.set_nodelay(true).map_err(ConnectError::Io)?;
-        if let (Some(version), Some(introduction)) = (self.link.introduces, introduction) {
-            // Before TLS: it is the connection that is introduced, not what is said on it.
-            socket.write_all(&introduction.header(version)).await.map_err(ConnectError::Io)?;
+        if let (Some(version), Some(header)) = (self.link.proxy_protocol, header) {
+            // Before TLS: the header is of the connection, not of what is said on it.
+            socket.write_all(&header.bytes(version)).await.map_err(ConnectError::Io)?;
         }
         match &self.link.tls {
             None => Ok(Stream::Plain(socket)),
@@ -231,16 +236,16 @@ pub struct Leased {
     server: Rc<Server>,
     /// `None` once it is given back.
     stream: Option<Stream>,
-    introduced: Option<Box<Introduction>>,
+    header: Option<Box<ProxyHeader>>,
     reused: bool,
     /// Whether it counts as in flight.
     counted: bool,
 }
 
 impl Leased {
-    fn new(server: Rc<Server>, stream: Stream, introduced: Option<Box<Introduction>>, reused: bool) -> Self {
+    fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
         server.load.add(server.worker);
-        Self { server, stream: Some(stream), introduced, reused, counted: true }
+        Self { server, stream: Some(stream), header, reused, counted: true }
     }
 
     /// Whether it has carried a request before: only then may a failure mean that it died idle.
@@ -273,17 +278,14 @@ impl Leased {
         if stream.is_single_use() || self.server.retired.get() {
             return;
         }
-        let introduced = self.introduced.take();
+        if idle.len() >= MAX_IDLE && self.header.is_none() || !(is_drained || stream.is_surely_quiet()) {
+            return;
+        }
         if idle.len() >= MAX_IDLE {
-            if introduced.is_none() {
-                return;
-            }
-            // The oldest is likely of a client that has gone.
+            // One for another client is of no use to this one; the oldest will be missed the least.
             drop(idle.remove(0));
         }
-        if is_drained || stream.is_surely_quiet() {
-            idle.push(Idle { stream, since: now, introduced });
-        }
+        idle.push(Idle { stream, since: now, header: self.header.take() });
     }
 }
 

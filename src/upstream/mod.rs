@@ -6,17 +6,17 @@
 
 mod connect;
 mod echo;
-mod introduction;
+mod proxy_header;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::proxy_protocol;
+use crate::proxy_protocol::Version;
 use crate::tls::UpstreamTls;
 
 pub use connect::{ConnectError, Leased, Server};
 pub use echo::EchoServers;
-pub use introduction::Introduction;
+pub use proxy_header::ProxyHeader;
 
 /// Where a server is, and what it is called in logs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ pub struct Link {
     pub tls: Option<Arc<UpstreamTls>>,
     /// Whether each connection begins with a PROXY header, and of which version. Not for HTTP/2, whose connections carry
     /// requests of many clients.
-    pub introduces: Option<proxy_protocol::Version>,
+    pub proxy_protocol: Option<Version>,
 }
 
 /// What is spoken to a server.
@@ -59,7 +59,7 @@ impl PartialEq for Link {
             (None, None) => true,
             _ => false,
         };
-        self.protocol == other.protocol && same_tls && self.introduces == other.introduces
+        self.protocol == other.protocol && same_tls && self.proxy_protocol == other.proxy_protocol
     }
 }
 

@@ -203,11 +203,12 @@ fn naive_binary(bytes: &[u8]) -> Option<Seen> {
     seen.endpoints = endpoints(bytes);
     seen.alpn = of(1).filter(|alpn| !alpn.is_empty());
     seen.unique_id = of(5).filter(|id| !id.is_empty());
-    seen.authority = of(2).map(String::from_utf8).transpose().ok()?.filter(|host| !host.is_empty());
     let is_host = |c: char| c.is_ascii_alphanumeric() || "-._~:[]".contains(c);
+    let host = of(2).and_then(|host| String::from_utf8(host).ok());
+    seen.authority = host.filter(|host| !host.is_empty() && host.chars().all(is_host));
     if seen.alpn.as_ref().is_some_and(|alpn| alpn.len() > 255)
         || seen.unique_id.as_ref().is_some_and(|id| id.len() > 128)
-        || seen.authority.as_ref().is_some_and(|host| host.len() > 255 || !host.chars().all(is_host))
+        || of(2).is_some_and(|host| host.len() > 255)
     {
         return None;
     }

@@ -43,15 +43,23 @@ struct Draft {
     proxied_by: Option<Vec<IpNet>>,
 }
 
+/// What `[client]` says of peers, which may not go together with what a listener says of them.
+pub(super) struct Believed<'c> {
+    pub(super) trusted_proxies: &'c [IpNet],
+    pub(super) allow: &'c [IpNet],
+}
+
 /// Every `[[listener]]`.
 pub(super) fn lower(
     readers: Vec<Reader<'_>>,
     admin: Option<&Option<Admin>>,
+    believed: &Believed<'_>,
     files: &CertificateFiles,
     findings: &Findings,
 ) -> Option<Vec<Listener>> {
     let mut seen: Vec<(SocketAddr, Range<usize>)> = Vec::new();
-    let drafts: Vec<Draft> = readers.into_iter().map(|reader| draft(reader, &mut seen, admin, files)).collect();
+    let drafts: Vec<Draft> =
+        readers.into_iter().map(|reader| draft(reader, &mut seen, admin, believed, files)).collect();
     let target = Target::of(&drafts);
     // All of them, before one failure counts, so that all their errors are reported.
     let listeners: Vec<_> = drafts.into_iter().map(|draft| draft.into_listener(&target, findings)).collect();
@@ -69,6 +77,7 @@ fn draft(
     mut reader: Reader<'_>,
     seen: &mut Vec<(SocketAddr, Range<usize>)>,
     admin: Option<&Option<Admin>>,
+    believed: &Believed<'_>,
     files: &CertificateFiles,
 ) -> Draft {
     let node = reader.required("address", "\"127.0.0.1:8080\"");
@@ -84,7 +93,7 @@ fn draft(
         // What is there and lost its value has been reported; it may have been either.
         None => (!reader.has("protocol")).then_some(Protocol::Http),
     };
-    let proxied_by = proxied_by(&mut reader);
+    let proxied_by = proxied_by(&mut reader, believed);
     let reject_node = reader.optional("reject_unknown_sni");
     let reject = reject_node.as_ref().map_or(Some(false), Node::boolean);
     let tls_node = reader.optional("tls");
@@ -136,7 +145,7 @@ impl Draft {
 }
 
 /// Who may say for whom a connection is, where everybody has to. What is wrong with that is reported.
-fn proxied_by(reader: &mut Reader<'_>) -> Option<Vec<IpNet>> {
+fn proxied_by(reader: &mut Reader<'_>, believed: &Believed<'_>) -> Option<Vec<IpNet>> {
     let node = reader.optional("proxy_protocol");
     let words = [("off", false), ("required", true)];
     let is_required = node.as_ref().map_or(Some(false), |node| node.choice(&words, &[]));
@@ -158,13 +167,32 @@ fn proxied_by(reader: &mut Reader<'_>) -> Option<Vec<IpNet>> {
             let help = "name the balancer's addresses: whoever sends the header can be any client";
             from_node.error("`proxy_protocol_from` is empty, and so nobody could connect", help);
         }
-        (Some(from), Some(from_node)) if from.iter().any(|network| network.prefix_len() == 0) => {
-            let help = "name the balancer's addresses only, or see to it that nobody else reaches this port";
-            from_node.warning("`proxy_protocol_from` lists everybody, and so everybody can be any client", help);
-        }
+        (Some(from), Some(from_node)) => warn_of_beliefs(from_node, from, believed),
         _ => {}
     }
     from
+}
+
+/// Networks with shorter prefixes than this are no balancer's.
+const SHORTEST_PREFIX: u8 = 8;
+
+fn warn_of_beliefs(node: &Node<'_>, from: &[IpNet], believed: &Believed<'_>) {
+    if from.iter().any(|network| network.prefix_len() < SHORTEST_PREFIX) {
+        let help = "name the balancer's addresses only, or see to it that nobody else reaches this port";
+        node.warning("`proxy_protocol_from` lists half the world, which can then be any client", help);
+    }
+    let overlap = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
+    if believed.trusted_proxies.iter().any(|proxy| from.iter().any(|balancer| overlap(proxy, balancer))) {
+        let message = "`proxy_protocol_from` and `trusted_proxies` name the same peers: where their header names no client, \
+                       what the client writes into X-Forwarded-For is believed";
+        node.warning(message, "take them out of trusted_proxies: the header says who the client is");
+    }
+    let is_balancer = |allowed: &IpNet| from.iter().any(|balancer| balancer.contains(allowed));
+    if !believed.allow.is_empty() && believed.allow.iter().all(is_balancer) {
+        let message =
+            "`allow` of [client] names nobody but `proxy_protocol_from`: no client of the balancer is allowed";
+        node.warning(message, "remove allow: nobody else can send the header");
+    }
 }
 
 /// Where `redirect_to_https = true` leads.

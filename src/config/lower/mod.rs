@@ -57,7 +57,8 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::lower(reader, file));
     let admin = section(&mut root, "admin").map(sections::admin);
     let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
-    let listeners = listener::lower(readers, admin.as_ref(), files, findings);
+    let believed = listener::Believed { trusted_proxies: &client.trusted_proxies, allow: &accepting.allow };
+    let listeners = listener::lower(readers, admin.as_ref(), &believed, files, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
     let asks_for_clients =
         files.certificates() == Certificates::Unread || listener::asks_for_clients(listeners.as_deref());

@@ -5,6 +5,7 @@
 //! `Transfer-Encoding` are cut too: whoever writes the message frames it anew. Each field costs the same few steps,
 //! whatever its name, and nothing is allocated but for what few messages hold.
 
+mod forwarded;
 mod lines;
 #[cfg(test)]
 mod tests;
@@ -13,9 +14,9 @@ mod trace;
 use crate::http1::{Known, Piece, is_name};
 
 use self::lines::Lines;
-use self::trace::is_tracestate;
+use self::trace::{TraceParent, is_tracestate};
 
-pub use self::trace::is_traceparent;
+pub use self::trace::trace_of;
 
 /// The fields of a message, in order, as they were received.
 pub trait Fields {
@@ -222,7 +223,7 @@ struct Kept<'f> {
     states: Lines<'f>,
     proto: bool,
     host: bool,
-    traceparent: bool,
+    trace: TraceParent<'f>,
 }
 
 impl<'f> Kept<'f> {
@@ -235,7 +236,7 @@ impl<'f> Kept<'f> {
             states: Lines::default(),
             proto: false,
             host: false,
-            traceparent: false,
+            trace: TraceParent::default(),
         }
     }
 
@@ -271,12 +272,11 @@ impl<'f> Kept<'f> {
                 self.host |= trusted_peer;
                 trusted_peer
             }
+            // Whether it is the only one, and whether the state is of a trace that goes on, is known at the end.
             Kind::Traceparent => {
-                let is_first = !self.traceparent && is_traceparent(value);
-                self.traceparent |= is_first;
-                is_first
+                self.trace.add(value);
+                false
             }
-            // Whether it belongs to a trace that goes on is known at the end.
             Kind::Tracestate => {
                 self.states.add(value);
                 false
@@ -295,28 +295,17 @@ fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept<'_>, sink: &mut impl Sink)
     }
     match facts.also {
         Also::Nothing => {}
-        Also::Forwarded => add_forwarded(facts, &kept.forwarded, sink),
+        Also::Forwarded => forwarded::add(facts, &kept.forwarded, sink),
         Also::RealIp(client) => sink.put(b"x-real-ip", client),
     }
     sink.put(b"x-request-id", facts.request_id);
-    if !kept.traceparent {
-        sink.put(b"traceparent", facts.new_traceparent);
-    }
+    let trace = kept.trace.valid();
+    sink.put(b"traceparent", trace.unwrap_or(facts.new_traceparent));
     // The state of a trace that we have started would be another trace's (W3C Trace Context, 3.3 and 4.3).
-    if kept.traceparent && !kept.states.is_empty() && is_tracestate(&kept.states) {
+    if trace.is_some() && !kept.states.is_empty() && is_tracestate(&kept.states) {
         kept.states.put(b"tracestate", &[], sink);
     }
     sink.put(b"via", facts.via);
-}
-
-/// The element of our peer (RFC 7239, 4): addresses of IPv6 and authorities are no tokens, so they stand in quotes.
-#[inline(never)]
-fn add_forwarded(facts: &Forwarding<'_>, others: &Lines<'_>, sink: &mut impl Sink) {
-    let (before, after): (&[u8], &[u8]) = if facts.peer.contains(&b':') { (b"\"[", b"]\"") } else { (b"", b"") };
-    let is_quotable = !facts.authority.iter().any(|byte| matches!(byte, b'"' | b'\\'));
-    let host: [&[u8]; 3] = if is_quotable { [b";host=\"", facts.authority, b"\""] } else { Default::default() };
-    let element = [b"for=", before, facts.peer, after, host[0], host[1], host[2], b";proto=", facts.scheme];
-    others.put(b"forwarded", &element, sink);
 }
 
 fn add_upgrade(upgrade: Option<&[u8]>, sink: &mut impl Sink) {

@@ -208,7 +208,10 @@ fn a_valid_trace_is_kept_and_an_invalid_one_replaced() {
         "00-11111111111111111111111111111111-2222222222222222-00-more",
         "00-1111111111111111111111111111111A-2222222222222222-00",
     ] {
-        assert!(!is_traceparent(bad.as_bytes()), "{bad}");
+        let line = ("traceparent".to_owned(), bad.to_owned());
+        let mut written = Written::default();
+        forward_request(&vec![line], &facts(false), &mut written);
+        assert_eq!(written.all("traceparent"), [TRACE], "{bad}");
     }
     assert_eq!(forwarded(&[("traceparent", "junk")], false).all("traceparent"), [TRACE]);
     let other = "00-33333333333333333333333333333333-4444444444444444-01";
@@ -216,7 +219,10 @@ fn a_valid_trace_is_kept_and_an_invalid_one_replaced() {
     let several = several.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let mut written = Written::default();
     forward_request(&several, &facts(false), &mut written);
-    assert_eq!(written.all("traceparent"), [own], "the first valid one");
+    assert_eq!(written.all("traceparent"), [TRACE], "of several none is believed");
+    let trace = |values: &[&'static str]| trace_of(values.iter().map(|value| value.as_bytes()));
+    assert_eq!(trace(&[own]), Some(&b"11111111111111111111111111111111"[..]), "logs go by the same");
+    assert_eq!((trace(&[own, own]), trace(&["junk", own]), trace(&[])), (None, None, None));
 }
 
 const OWN_TRACE: (&str, &str) = ("traceparent", "00-11111111111111111111111111111111-2222222222222222-00");
@@ -283,6 +289,8 @@ fn forwarded_gets_an_element_of_our_peer_behind_those_of_a_trusted_one() {
     let two = &[("Forwarded", "for=a"), ("forwarded", ""), ("FORWARDED", "for=b")];
     assert_eq!(also(two, &facts(true)).all("forwarded"), [format!("for=a, , for=b, {own}")]);
     assert_eq!(also(CLAIMS, &facts(true)).all("x-real-ip"), ["1.2.3.4"]);
+    let half = &[("Forwarded", "for=a"), ("Forwarded", "for=\"b")];
+    assert_eq!(also(half, &facts(true)).all("forwarded"), [own], "an open quote would swallow ours");
     let six = Forwarding { peer: b"2001:db8::7", authority: b"[::1]:80", scheme: b"https", ..facts(false) };
     assert_eq!(also(&[], &six).all("forwarded"), ["for=\"[2001:db8::7]\";host=\"[::1]:80\";proto=https"]);
     let odd = Forwarding { authority: b"a\"b", ..facts(false) };
@@ -508,10 +516,18 @@ fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) 
     let is_cut = |name: &str| is_cut_everywhere(name, &nominated) || passes_for_another(name);
     let left: Vec<_> = all.into_iter().filter(|(name, _)| !is_cut(name)).collect();
     let copied = |name: &str| !is_dropped(name) && (facts.trusted_peer || !is_claim(name));
-    let trace = left.iter().position(|(name, value)| name == "traceparent" && is_traceparent(value.as_bytes()));
+    let mut traces = left.iter().filter(|(name, _)| name == "traceparent").map(|(_, value)| value.as_str());
+    let good = [
+        "00-11111111111111111111111111111111-2222222222222222-00",
+        "00-33333333333333333333333333333333-4444444444444444-01",
+    ];
+    let trace = match (traces.next(), traces.next()) {
+        (Some(trace), None) if good.contains(&trace) => Some(trace),
+        _ => None,
+    };
     let mut out = vec![("host".to_owned(), text(facts.authority))];
-    for (nth, field) in left.iter().enumerate() {
-        if copied(&field.0) || trace == Some(nth) {
+    for field in &left {
+        if copied(&field.0) {
             out.push(field.clone());
         }
     }
@@ -535,7 +551,11 @@ fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) 
     match facts.also {
         Also::Nothing => {}
         Also::Forwarded => {
+            let is_list = |value: &&str| ["", "for=192.0.2.1"].contains(value);
             let mut all = if facts.trusted_peer { list("forwarded") } else { Vec::new() };
+            if !all.iter().all(is_list) {
+                all.clear();
+            }
             let own = format!("for={peer};host=\"{}\";proto={}", text(facts.authority), text(facts.scheme));
             all.push(&own);
             out.push(("forwarded".to_owned(), all.join(", ")));
@@ -543,9 +563,7 @@ fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) 
         Also::RealIp(client) => out.push(("x-real-ip".to_owned(), text(client))),
     }
     out.push(("x-request-id".to_owned(), text(facts.request_id)));
-    if trace.is_none() {
-        out.push(("traceparent".to_owned(), text(facts.new_traceparent)));
-    }
+    out.push(("traceparent".to_owned(), trace.map_or_else(|| text(facts.new_traceparent), str::to_owned)));
     let states = list("tracestate").join(", ");
     let members: Vec<_> = states.split(',').map(str::trim).filter(|member| !member.is_empty()).collect();
     let known = ["vendor=a", "t@v=b", "other=c"];

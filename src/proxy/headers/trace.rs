@@ -7,8 +7,34 @@ use super::lines::Lines;
 const MAX_MEMBERS: usize = 32;
 const MAX_STATE_BYTES: usize = 4096;
 
+/// The `traceparent` of a request: the only one that there may be (2.2.2).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TraceParent<'f> {
+    value: Option<&'f [u8]>,
+    is_repeated: bool,
+}
+
+impl<'f> TraceParent<'f> {
+    /// A line of that name.
+    pub fn add(&mut self, value: &'f [u8]) {
+        self.is_repeated |= self.value.replace(value).is_some();
+    }
+
+    /// It, if it is one that is passed on.
+    pub fn valid(self) -> Option<&'f [u8]> {
+        self.value.filter(|value| !self.is_repeated && is_traceparent(value))
+    }
+}
+
+/// The trace that goes on by these lines of `traceparent`, if one does.
+pub fn trace_of<'f>(lines: impl Iterator<Item = &'f [u8]>) -> Option<&'f [u8]> {
+    let mut trace = TraceParent::default();
+    lines.for_each(|line| trace.add(line));
+    trace.valid()?.get(3..35)
+}
+
 /// Whether a value is a `traceparent` that we pass on (W3C Trace Context, version 00 and later).
-pub fn is_traceparent(value: &[u8]) -> bool {
+fn is_traceparent(value: &[u8]) -> bool {
     let hex = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let some = |bytes: &[u8]| bytes.iter().any(|byte| *byte != b'0');
     value.len() >= 55

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{AUTHORITY, TLS, UNIQUE_ID, binary, line};
 use crate::connections::connect_from;
 use crate::h2::peer as h2;
-use crate::support::{Answer, Gateway, PATIENCE, read_answer};
+use crate::support::{Answer, Gateway, PATIENCE, alone, read_answer};
 use crate::tls::peer::{self, Asking, Authority, Tls};
 use crate::wire::{Wire, assert_took, get};
 
@@ -283,6 +283,42 @@ fn who_says_nothing_is_closed_in_time() {
     wait(&gateway, "timeout", 3);
     assert!(gateway.log().contains("No PROXY header came within handshake_timeout."), "{}", gateway.log());
     gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+}
+
+#[test]
+fn who_says_nothing_does_not_hold_a_drain() {
+    let _alone = alone();
+    let (mut plain, mut secure, _) = whole(ECHO);
+    for gateway in [&mut plain, &mut secure] {
+        let silent: Vec<_> = (0..3).map(|_| sent(gateway.address(), b"")).collect();
+        gateway.wait_metric("sluicegate_client_connections", &[], 3.0);
+        let introduced = sent(gateway.address(), &line("198.51.100.7:1"));
+        wait(gateway, "proxied", 1);
+        let started = Instant::now();
+        gateway.signal("TERM");
+        assert!(gateway.wait_exit().success());
+        assert_took(started, 400..4_000);
+        silent.into_iter().chain([introduced]).for_each(assert_closed);
+        assert!(!gateway.log().contains("PROXY header"), "they have done nothing wrong: {}", gateway.log());
+    }
+}
+
+#[test]
+fn a_connection_that_waits_for_its_header_holds_no_buffer() {
+    let _alone = alone();
+    let gateway = start(&format!("[server]\nworkers = 1\nhandshake_timeout = \"60s\"\n{ECHO}"));
+    let open = |count: usize| (0..count).map(|_| sent(gateway.address(), b"")).collect::<Vec<_>>();
+    let first = open(200);
+    gateway.wait_metric("sluicegate_client_connections", &[], 200.0);
+    let before = gateway.resident();
+    let others = open(3000);
+    gateway.wait_metric("sluicegate_client_connections", &[], 3200.0);
+    let each = gateway.resident().saturating_sub(before) / 3000;
+    assert!(each <= 2048, "{each} bytes each");
+    for mut stream in first.into_iter().chain(others).take(300) {
+        stream.write_all(&[line("198.51.100.7:1"), get("/").into()].concat()).unwrap();
+        assert_eq!(read_answer(&mut std::io::BufReader::new(stream), false).unwrap().status, 200, "and it still works");
+    }
 }
 
 #[test]

@@ -67,17 +67,42 @@ fn a_server_is_told_for_whom_a_connection_is_which_is_for_nobody_else() {
 }
 
 #[test]
-fn connections_for_clients_that_went_make_room_for_others() {
+fn a_connection_to_a_server_ends_with_that_of_its_client() {
     let (backend, headers) = server();
     let gateway = Gateway::start(&with_header(&backend, "v1", ""));
-    for _ in 0..520 {
-        assert_eq!(Wire::open(gateway.address()).get("/").status(), 200);
+    for number in 1..=70 {
+        let mut wire = Wire::open(gateway.address());
+        assert_eq!(wire.get("/").text(), format!("{number} /"));
+        // Which of the two comes from the same port next is all the same to the server.
+        drop(wire);
+        assert_eq!(backend.wait_closed(), number);
     }
-    let mut last = Wire::open(gateway.address());
-    let first = last.get("/").text();
-    assert_eq!(last.get("/").text(), first, "it is kept, although 512 are");
-    assert_eq!(headers.lock().unwrap().len(), 521);
-    assert_eq!(backend.wait_closed(), 1, "the oldest went");
+    h2::run(async {
+        let sender = h2::connect(gateway.address()).await;
+        assert_eq!(h2::ask(&sender, h2::request("GET", "/", &[])).await.unwrap().text(), "71 /");
+    });
+    assert_eq!(backend.wait_closed(), 71, "of HTTP/2 too");
+    assert_eq!(headers.lock().unwrap().len(), 71);
+}
+
+#[test]
+fn connections_that_clients_share_make_room_for_others() {
+    let (backend, headers) = server();
+    let rules = with_header(&backend, "v1", "");
+    let gateway = Gateway::start(&format!("[client]\ntrusted_proxies = [\"127.0.0.1\"]\n{rules}"));
+    let mut wire = Wire::open(gateway.address());
+    let mut ask = |client: usize| {
+        let address = format!("192.0.{}.{}", client / 250, client % 250);
+        wire.send(format!("GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {address}\r\n\r\n"));
+        wire.answer().text()
+    };
+    for client in 1..=513 {
+        assert_eq!(ask(client), format!("{client} /"));
+    }
+    assert_eq!(backend.wait_closed(), 1, "the oldest went, at 512");
+    assert_eq!(ask(513), "513 /");
+    assert_eq!(ask(2), "2 /");
+    assert_eq!(headers.lock().unwrap().len(), 513);
 }
 
 #[test]
@@ -155,4 +180,23 @@ fn a_reload_changes_what_servers_are_told() {
     assert_eq!(wire.get("/").text(), "2 /");
     let told = headers.lock().unwrap();
     assert_eq!((told[0].starts_with(b"PROXY TCP4"), told[1].starts_with(SIGNATURE)), (true, true));
+    drop(told);
+    // Whoever was there before servers were told is told of like others.
+    assert_eq!(gateway.reload(&with_header(&backend, "off", "")).status, 200);
+    let mut before = Wire::open(gateway.address());
+    let before_h2 = h2::run(async {
+        let sender = h2::connect(gateway.address()).await;
+        assert_eq!(before.get("/local").status(), 200);
+        assert_eq!(h2::ask(&sender, h2::request("GET", "/local", &[])).await.unwrap().status, 200);
+        assert_eq!(gateway.reload(&with_header(&backend, "v1", "")).status, 200);
+        assert_eq!(before.get("/").status(), 200);
+        assert_eq!(h2::ask(&sender, h2::request("GET", "/", &[])).await.unwrap().status, 200);
+        headers.lock().unwrap().len()
+    });
+    assert_eq!(before_h2, 4);
+    let to = gateway.address().port();
+    for told in &headers.lock().unwrap()[2..] {
+        let line = text(told);
+        assert!(line.starts_with("PROXY TCP4 127.0.0.1 127.0.0.1 ") && line.ends_with(&format!(" {to}\r\n")), "{line}");
+    }
 }
