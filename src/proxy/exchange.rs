@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::connection::Connection;
 use super::meters::Outcome;
-use super::pacing::Pacing;
 use super::scratch::{Lent, Scratch};
 use super::seen::Seen;
 use super::worker::{View, Worker};
@@ -46,8 +45,6 @@ pub struct Exchange {
     pub permit: Permit,
     /// What happened to it so far.
     pub story: Story,
-    /// What paces its bytes; `None`: nothing.
-    pub pacing: Option<Box<Pacing>>,
     /// Whether its connection was switched to WebSocket.
     pub is_websocket: bool,
     /// Bytes of the response's body that went out.
@@ -102,7 +99,6 @@ impl Exchange {
             rest_at: head_bytes,
             permit: Permit::default(),
             story: Story::default(),
-            pacing: None,
             is_websocket: false,
             bytes_sent: 0,
             begun: false,
@@ -294,6 +290,7 @@ impl Exchange {
         self.recorded = true;
         self.view.meters.finished(self.story.route, self.outcome, self.story.status);
         self.log();
+        self.scratch.pacing = None;
         self.scratch.request_id.clear();
         self.scratch.target.clear();
     }

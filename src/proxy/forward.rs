@@ -44,8 +44,7 @@ pub async fn forward(
 ) -> Result<(End, Leased), Broken> {
     let view = Rc::clone(&exchange.view);
     let bounds = bounds(exchange, admitted);
-    let is_paced = view.snapshot.routes.get(admitted.route()).is_some_and(|route| route.pacing.is_some());
-    if is_paced {
+    if view.snapshot.routes.get(admitted.route()).is_some_and(|route| route.pacing.is_some()) {
         Box::pin(pacing::begin(exchange, client, admitted, bounds.deadline)).await?;
     }
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
@@ -68,6 +67,7 @@ pub async fn forward(
             // It has nothing to say it by (RFC 9113, 8.3.1).
             return Err(Broken::Request(Fault::HostMissing));
         }
+        let is_paced = exchange.scratch.pacing.is_some();
         if is_paced {
             // More of it may have come while there was no connection.
             pacing::charge_ahead(exchange);

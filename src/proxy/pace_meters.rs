@@ -22,6 +22,7 @@ static MESSAGES_OVER: Family = Family {
     labels: &["route", "action"],
 };
 /// A worker's figures of one bandwidth.
+#[derive(Debug)]
 pub struct BandwidthMeters {
     /// What clients got.
     pub down: WayMeters,
@@ -30,6 +31,7 @@ pub struct BandwidthMeters {
 }
 
 /// One direction.
+#[derive(Debug)]
 pub struct WayMeters {
     /// Bytes.
     pub bytes: Counter,

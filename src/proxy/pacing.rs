@@ -22,7 +22,7 @@ use crate::limiter::{Fingerprint, Limit};
 use crate::time::{Clock, Span, Tick};
 
 /// What paces the two directions of one exchange.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Pacing {
     /// What the client gets.
     pub down: Lane,
@@ -33,7 +33,7 @@ pub struct Pacing {
 }
 
 /// One direction.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Lane {
     shares: Vec<Share>,
     hold: Hold,
@@ -41,6 +41,7 @@ pub struct Lane {
 }
 
 /// What one bandwidth counts it by.
+#[derive(Debug)]
 struct Share {
     limit: Arc<Limit>,
     key: Fingerprint,
@@ -51,7 +52,7 @@ struct Share {
 /// A wait until an instant.
 ///
 /// It has a timer of its own, not the worker's wheel, whose sweeps are further apart than the pieces of a fast body.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Hold {
     /// The end of the last wait.
     until: Tick,
@@ -176,11 +177,11 @@ pub async fn begin(
     admitted: &Admitted,
     deadline: Tick,
 ) -> Result<(), Broken> {
-    exchange.pacing = Pacing::of(exchange, admitted);
+    exchange.scratch.pacing = Pacing::of(exchange, admitted);
     // While it waits, more of it may come.
     while charge_ahead(exchange) {
         poll_fn(|cx| {
-            if exchange.pacing.as_mut().is_none_or(|pacing| pacing.up.poll_free(cx).is_ready()) {
+            if exchange.scratch.pacing.as_mut().is_none_or(|pacing| pacing.up.poll_free(cx).is_ready()) {
                 return Poll::Ready(Ok(()));
             }
             if poll_gone(cx, exchange, client, deadline).is_ready() {
@@ -199,7 +200,7 @@ pub async fn begin(
 /// Charges what is here of the body and was not charged yet; whether there was something.
 pub fn charge_ahead(exchange: &mut Exchange) -> bool {
     let here = exchange.body_here;
-    let Some(pacing) = &mut exchange.pacing else { return false };
+    let Some(pacing) = &mut exchange.scratch.pacing else { return false };
     let more = here.saturating_sub(pacing.ahead);
     pacing.ahead = here;
     pacing.up.charge(more, &exchange.worker.clock);

@@ -162,7 +162,7 @@ impl<'r> Relay<'r> {
                 return Poll::Pending;
             }
             self.moved_at = self.exchange.worker.alarms.recently();
-            if self.exchange.pacing.as_mut().is_some_and(|pacing| pacing.ends_turn()) {
+            if self.exchange.scratch.pacing.as_mut().is_some_and(|pacing| pacing.ends_turn()) {
                 cx.waker().wake_by_ref();
                 self.wait();
                 return Poll::Pending;
@@ -171,11 +171,11 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_upstream(&mut self, cx: &mut Context<'_>) -> bool {
-        let Exchange { view, scratch, story, pacing, .. } = &mut *self.exchange;
+        let Exchange { view, scratch, story, .. } = &mut *self.exchange;
+        let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
         if pacing.as_mut().is_some_and(|pacing| pacing.up.poll_free(cx).is_pending()) {
             return false;
         }
-        let Scratch { inbound, to_upstream, upload, .. } = &mut **scratch;
         let is_tail_due = to_upstream.is_empty() && upload.is_complete() && !self.upload_tail_added;
         if is_tail_due && !upload.tail().is_empty() {
             self.upload_tail_added = true;
@@ -202,8 +202,8 @@ impl<'r> Relay<'r> {
 
     fn poll_from_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
         let base = self.exchange.head_bytes;
-        let Exchange { worker, scratch, pacing, .. } = &mut *self.exchange;
-        let Scratch { inbound, to_upstream, upload, .. } = &mut **scratch;
+        let Exchange { worker, scratch, .. } = &mut *self.exchange;
+        let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
         if upload.is_complete() {
             return Ok(self.client.poll_ahead(cx, inbound)?);
         }
@@ -337,8 +337,8 @@ impl<'r> Relay<'r> {
 
     /// Takes what came of the response's body.
     fn pass_body(&mut self) -> Result<(), Broken> {
-        let Exchange { worker, scratch, pacing, .. } = &mut *self.exchange;
-        let Scratch { outbound, to_client, download, .. } = &mut **scratch;
+        let Exchange { worker, scratch, .. } = &mut *self.exchange;
+        let Scratch { outbound, to_client, download, pacing, .. } = &mut **scratch;
         let accepted = download.accept(outbound.filled_mut()).map_err(Broken::Response)?;
         if let Some(pacing) = pacing {
             pacing.down.charge(accepted.kept, &worker.clock);
@@ -362,11 +362,11 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        let Exchange { view, scratch, story, begun, pacing, .. } = &mut *self.exchange;
+        let Exchange { view, scratch, story, begun, .. } = &mut *self.exchange;
+        let Scratch { outbound, to_client, download, pacing, .. } = &mut **scratch;
         if pacing.as_mut().is_some_and(|pacing| pacing.down.poll_free(cx).is_pending()) {
             return Ok(false);
         }
-        let Scratch { outbound, to_client, download, .. } = &mut **scratch;
         let mut moved = false;
         loop {
             if to_client.is_empty() {
@@ -428,7 +428,7 @@ impl<'r> Relay<'r> {
 
     /// When a byte moved last, or could have: what is held for its pace is nobody's delay.
     fn moved_at(&self) -> Tick {
-        self.exchange.pacing.as_ref().map_or(self.moved_at, |pacing| pacing.held_until().max(self.moved_at))
+        self.exchange.scratch.pacing.as_ref().map_or(self.moved_at, |pacing| pacing.held_until().max(self.moved_at))
     }
 
     fn look_at_the_time(&mut self) -> Result<(), Broken> {

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use super::outgoing::Outgoing;
+use super::pacing::Pacing;
 use super::respond::Reply;
 use crate::http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
 use crate::limiter::Report;
@@ -50,6 +51,8 @@ pub struct Scratch {
     pub target: Vec<u8>,
     /// The id of the request, once it has one.
     pub request_id: Vec<u8>,
+    /// What paces the bytes of its messages; `None`: nothing.
+    pub pacing: Option<Box<Pacing>>,
 }
 
 impl Scratch {
@@ -71,6 +74,7 @@ impl Scratch {
             detail: String::new(),
             target: Vec::new(),
             request_id: Vec::new(),
+            pacing: None,
         })
     }
 
@@ -83,6 +87,7 @@ impl Scratch {
         self.response.clear();
         self.to_upstream.clear();
         self.to_client.clear();
+        self.pacing = None;
         let buffers = self.inbound.capacity().max(self.outbound.capacity());
         let made = self.to_upstream.capacity().max(self.to_client.capacity()).max(self.reply.body.capacity());
         let made = made.max(self.text.capacity()).max(self.detail.capacity()).max(self.target.capacity());

@@ -46,7 +46,7 @@ pub enum Turn {
 /// The bounds of what the client sends, and of what it gets.
 pub fn bounds_of(exchange: &mut Exchange) -> (Option<Box<WayBounds>>, Option<Box<WayBounds>>) {
     let (mut up, mut down) = (None, None);
-    if let Some(pacing) = exchange.pacing.take() {
+    if let Some(pacing) = exchange.scratch.pacing.take() {
         up = Some(Box::new(WayBounds { lane: pacing.up, ..WayBounds::default() }));
         down = Some(Box::new(WayBounds { lane: pacing.down, ..WayBounds::default() }));
     }

@@ -13,6 +13,7 @@ in_every_mix! {
     no_timeout_of_bodies_rings_for_what_is_paced
     others_of_the_same_connection_do_not_wait
     two_downloads_of_one_key_share_its_rate
+    two_fast_downloads_share_too
     a_reload_holds_for_what_is_on_its_way
     keys_do_not_share
     what_is_held_back_is_not_kept_here
@@ -146,16 +147,26 @@ fn others_of_the_same_connection_do_not_wait(mix: Mix) {
 }
 
 fn two_downloads_of_one_key_share_its_rate(mix: Mix) {
+    share(mix, "{ rate = \"2MiB/s\", burst = \"64KiB\" }", 544 * KIB, 1024, 2048);
+}
+
+/// Many pieces go in a millisecond, which is what timers are of: so whoever is woken first goes on for one piece only.
+fn two_fast_downloads_share_too(mix: Mix) {
+    share(mix, "{ rate = \"64MiB/s\", burst = \"1MiB\" }", 16_896 * KIB, 32_768, 65_536);
+}
+
+/// Two downloads of `each` bytes, of which so many KiB together are paid for.
+fn share(mix: Mix, bandwidth: &str, each: usize, kib: usize, rate: usize) {
     let _alone = alone();
     let origin = origin(mix);
-    let gateway = gateway(mix, &origin, "", "{ rate = \"2MiB/s\", burst = \"64KiB\" }");
+    let gateway = gateway(mix, &origin, "", bandwidth);
     let started = Instant::now();
     let took: Vec<Duration> = thread::scope(|scope| {
         let downloads: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
                     let mut asker = mix.asker(&gateway);
-                    assert_eq!(asker.get(&format!("/{}", 544 * KIB)).body.len(), 544 * KIB);
+                    assert_eq!(asker.get(&format!("/{each}")).body.len(), each);
                     started.elapsed()
                 })
             })
@@ -163,7 +174,7 @@ fn two_downloads_of_one_key_share_its_rate(mix: Mix) {
         downloads.into_iter().map(|download| download.join().unwrap()).collect()
     });
     let (first, last) = (took[0].min(took[1]), took[0].max(took[1]));
-    assert_paid(last, 1024, 2048, "both");
+    assert_paid(last, kib, rate, "both");
     assert!(first.as_secs_f64() > 0.8 * last.as_secs_f64(), "{first:?} and {last:?}");
 }
 
