@@ -78,6 +78,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.worker().alarms.cancel(&self.connection.alarm);
+        self.worker().forget(self.connection.id);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sends an admitted request to a server of its upstream. The only place that retries.
 
 use std::future::{Future, poll_fn};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -77,7 +77,7 @@ pub async fn forward(
         exchange.story.attempts += 1;
         let is_at_once = lease.is_reused() && !admitted.waited() && !is_paced && pick.excluded.is_empty();
         let sent_at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
-        let mut relay = Relay::new(exchange, client, &mut lease, bounds, sent_at);
+        let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent_at);
         match poll_fn(|cx| relay.poll(cx)).await {
             Ok(end) => return Ok((end, lease)),
             Err(Broken::Silent { written }) if lease.is_reused() && !pick.fresh_only => {
@@ -204,8 +204,7 @@ fn write_edited(
 struct Pick<'v> {
     view: &'v View,
     upstream: usize,
-    client: IpAddr,
-    hash: u64,
+    admitted: &'v Admitted,
     random: u64,
     turn: u64,
     excluded: Vec<usize>,
@@ -214,12 +213,11 @@ struct Pick<'v> {
 }
 
 impl<'v> Pick<'v> {
-    fn new(view: &'v View, exchange: &Exchange, admitted: &Admitted, upstream: usize) -> Self {
+    fn new(view: &'v View, exchange: &Exchange, admitted: &'v Admitted, upstream: usize) -> Self {
         Self {
             view,
             upstream,
-            client: admitted.arrival().client.addr(),
-            hash: admitted.sticky_hash(),
+            admitted,
             random: exchange.worker.random(),
             turn: exchange.worker.turn(),
             excluded: Vec::new(),
@@ -241,7 +239,7 @@ impl<'v> Pick<'v> {
         let all_load = |index: usize| servers.get(index).map_or(0, |server| server.load().total());
         let choice = self.again.take().or_else(|| {
             plan.balancer.choose(&Facts {
-                hash: self.hash,
+                hash: self.admitted.sticky_hash(),
                 turn: self.turn,
                 random: self.random,
                 loads: if plan.counts_all_workers { &all_load } else { &own_load },
@@ -268,9 +266,10 @@ impl<'v> Pick<'v> {
     /// For whom a connection to a server is. A client that a proxy in front tells of by a field has no port.
     #[inline(never)]
     fn proxy_header(&self, connection: &Connection, client: &Client) -> ProxyHeader {
-        let is_peer = connection.peer.ip().to_canonical() == self.client;
+        let client_ip = self.admitted.arrival().client.addr();
+        let is_peer = connection.peer.ip().to_canonical() == client_ip;
         let (port, owner) = if is_peer { (connection.peer.port(), Some(connection.id)) } else { (0, None) };
-        let source = SocketAddr::new(self.client, port);
+        let source = SocketAddr::new(client_ip, port);
         let endpoints = Endpoints { source, destination: connection.destination(client.stream.own_end()) };
         ProxyHeader::new(endpoints, owner, connection.facts.proxied.as_deref())
     }

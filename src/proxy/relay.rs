@@ -82,7 +82,7 @@ pub struct Relay<'r> {
     pub(super) exchange: &'r mut Exchange,
     client: &'r mut Client,
     upstream: &'r mut Leased,
-    bounds: Bounds,
+    bounds: &'r Bounds,
     phase: Phase,
     /// When the request was sent.
     pub(super) sent_at: Tick,
@@ -110,7 +110,7 @@ impl<'r> Relay<'r> {
         exchange: &'r mut Exchange,
         client: &'r mut Client,
         upstream: &'r mut Leased,
-        bounds: Bounds,
+        bounds: &'r Bounds,
         sent_at: Tick,
     ) -> Self {
         let now = exchange.worker.alarms.recently();

@@ -167,9 +167,7 @@ impl Worker {
         let held = taken.inspect_err(|by| self.connections.turned_away(*by)).ok()?;
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        let id = self.last_connection.get() + 1;
-        self.last_connection.set(id);
-        Some(ConnectionGuard { worker: Rc::clone(self), id, held })
+        Some(ConnectionGuard { worker: Rc::clone(self), held })
     }
 
     fn take_places(&self, client: Option<IpAddr>, listener: &ListenerPlan) -> Result<Option<Box<Held>>, Turned> {
@@ -201,8 +199,15 @@ impl Worker {
         }
     }
 
+    /// A number that no other connection of this worker has or had.
+    pub fn next_connection(&self) -> u64 {
+        let id = self.last_connection.get() + 1;
+        self.last_connection.set(id);
+        id
+    }
+
     /// Closes idle connections to servers that were for this connection of a client alone: it has ended.
-    fn forget(&self, owner: u64) {
+    pub fn forget(&self, owner: u64) {
         if self.view.borrow().snapshot.sends_proxy_headers {
             for server in self.servers.borrow().values().filter(|server| server.link().proxy_protocol.is_some()) {
                 server.forget(owner);
@@ -361,7 +366,6 @@ impl Drop for Tunnel {
 /// An open connection of a worker.
 pub struct ConnectionGuard {
     worker: Rc<Worker>,
-    id: u64,
     held: Option<Box<Held>>,
 }
 
@@ -389,11 +393,6 @@ impl ConnectionGuard {
         true
     }
 
-    /// A number that no other connection of this worker has or had.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
     /// Whose it is.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.worker
@@ -403,7 +402,6 @@ impl ConnectionGuard {
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.worker.gauges.connections.fetch_sub(1, Ordering::Relaxed);
-        self.worker.forget(self.id);
     }
 }
 

@@ -112,7 +112,7 @@ impl Server {
 
     /// Closes the idle connections that were for this connection of a client and no other: it has ended.
     pub fn forget(&self, owner: u64) {
-        self.idle.borrow_mut().retain(|idle| !idle.header.as_ref().is_some_and(|header| header.owner() == Some(owner)));
+        self.idle.borrow_mut().retain(|idle| idle.header.as_ref().is_none_or(|header| header.owner() != Some(owner)));
     }
 
     /// Closes connections that have been idle too long, were closed by the server, or got bytes that nobody asked for.

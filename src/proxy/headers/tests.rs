@@ -551,7 +551,7 @@ fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) 
     match facts.also {
         Also::Nothing => {}
         Also::Forwarded => {
-            let is_list = |value: &&str| ["", "for=192.0.2.1"].contains(value);
+            let is_list = |value: &&str| ["", "for=192.0.2.1", "other=c"].contains(value);
             let mut all = if facts.trusted_peer { list("forwarded") } else { Vec::new() };
             if !all.iter().all(is_list) {
                 all.clear();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::SendStream;
@@ -13,8 +13,8 @@ use h2::SendStream;
 use crate::connections::connect_from;
 use crate::h2::peer;
 use crate::mixes::peers::{Http, Origin, Told};
-use crate::support::{Answer, Backend, Gateway, eventually};
-use crate::wire::Wire;
+use crate::support::{Answer, Backend, Gateway, alone, eventually, write_ok};
+use crate::wire::{Wire, assert_took};
 
 use super::caller::{BOTH, Caller, INSIDE, OUTSIDE, Over, retry_after, violated};
 use super::page::Recipe;
@@ -191,6 +191,37 @@ const GRPC: [(&str, &str); 2] = [("content-type", "application/grpc"), ("te", "t
 const EMPTY: &[u8] = &[0; 5];
 
 /// The status of a call that the gateway has answered itself.
+#[test]
+fn websocket_chat_ends_for_who_says_too_much() {
+    let recipe = Recipe::of("WebSocket chat");
+    recipe.says("A client may send 50 messages at once and 10 a second from then on, of up to 64 KiB each");
+    recipe.says("closed with 1013 (try again later), a larger one with 1009");
+    let open = Arc::<AtomicUsize>::default();
+    let servers = [chat_server(&open), chat_server(&open)];
+    let gateway = recipe.start(&[("127.0.0.1:9001", servers[0].address), ("127.0.0.1:9002", servers[1].address)]);
+    let masked = |size: u32| {
+        let head = match size {
+            ..126 => vec![0x81, 0x80 | size as u8],
+            _ => [&[0x81, 0x80 | 127, 0, 0, 0, 0][..], &size.to_be_bytes()].concat(),
+        };
+        [head, vec![0; 4 + size as usize]].concat()
+    };
+    // All at once: what the rate has given back meanwhile is less than ten.
+    for (frames, code) in [(masked(1).repeat(60), 1013_u16), (masked(65_537), 1009)] {
+        let mut wire = Wire::with(gateway.address(), UPGRADE);
+        assert_eq!(wire.response("GET").unwrap().status(), 101);
+        wire.send(masked(65_536));
+        // It may be closed before all of them are sent.
+        wire.send(frames);
+        assert_eq!(wire.take(4).unwrap(), [&[0x88, 2][..], &code.to_be_bytes()].concat());
+    }
+    let closed = |action: &str| {
+        gateway.wait_metric("sluicegate_websocket_over_limit_total", &[&format!("action=\"{action}\"")], 1.0);
+    };
+    closed("closed");
+    closed("too-large");
+}
+
 fn code(answer: &Answer) -> u32 {
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.header("grpc-status").unwrap_or_else(|| panic!("no status: {answer:?}")).parse().unwrap()
@@ -302,4 +333,28 @@ fn downloads() {
     assert_eq!(model.routes[0].timeout.unwrap().to_string(), "6h");
     assert_eq!(model.server.body_timeout.to_string(), "30s");
     assert_eq!(model.limits[0].spec.max_wait.to_string(), "20s");
+}
+
+#[test]
+fn downloads_share_so_much_a_second() {
+    let _alone = alone();
+    let recipe = Recipe::of("Downloads");
+    recipe.says("goes at 20 MiB a second, but for the first 5 MiB, which need not wait");
+    for over in BOTH {
+        let server = Backend::start(|_, stream| write_ok(stream, &vec![b'x'; 8 << 20]));
+        let gateway = recipe.start(&[("127.0.0.1:9001", server.address)]);
+        let mut caller = Caller::open(over, OUTSIDE, gateway.address());
+        let started = Instant::now();
+        let sizes = [(); 2].map(|()| caller.get("/files/large.iso", &[]).body.len());
+        assert_eq!(sizes, [8 << 20; 2]);
+        // 11 of 16 MiB.
+        assert_took(started, 540..10_000);
+        // Others have their own, and what is no download is not counted.
+        let started = Instant::now();
+        assert_eq!(caller.get("/", &[]).body.len(), 8 << 20);
+        assert_took(started, 0..5_000);
+        gateway.wait_metric("sluicegate_bandwidth_bytes_total", &["direction=\"down\""], f64::from(16 << 20));
+        assert_eq!(Caller::open(over, INSIDE, gateway.address()).get("/files/a", &[]).body.len(), 8 << 20);
+        gateway.wait_metric("sluicegate_bandwidth_keys", &["direction=\"down\""], 2.0);
+    }
 }
