@@ -195,10 +195,16 @@ impl Limit {
     }
 
     /// Counts `cost` of a key at `now`, whether there is room or not, and answers when all that the key owes fits: until
-    /// then its caller waits. Callers of one key have their turns in the order in which they have charged. A cost that is
-    /// charged is never given back.
+    /// then its caller waits. Callers of one key have their turns in the order in which they have charged. Who gives
+    /// up waiting [gives back](Self::refund) what it has charged.
     pub fn charge(&self, key: Fingerprint, cost: u64, now: Tick) -> Tick {
         self.lock(key).charge(key, cost, now, &self.keys)
+    }
+
+    /// Gives back what was charged for something that does not happen, so that nobody waits for who has gone. Turns that
+    /// were told before stay.
+    pub fn refund(&self, key: Fingerprint, cost: u64) {
+        self.lock(key).refund(key, cost);
     }
 
     /// How it is doing. Takes each shard's lock in turn.

@@ -1,7 +1,7 @@
 //! The client's connection, and how a client that goes away is noticed while nothing is read from it.
 
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use crate::http1::Buffer;
 use crate::time::{Span, Tick};
@@ -68,6 +68,21 @@ impl Client {
             }
             Poll::Ready(Err(_)) => Err(Gone),
             Poll::Ready(Ok(0)) | Poll::Pending => Ok(false),
+        }
+    }
+
+    /// Sends a [`PROBE`] at once, where nothing was written before and what is to be written has to wait.
+    pub fn probe_now(&mut self) -> Result<(), Gone> {
+        let mut context = Context::from_waker(Waker::noop());
+        match self.stream.poll_write(&mut context, PROBE, &[]) {
+            Poll::Ready(Ok(size)) if size == PROBE.len() => {}
+            Poll::Pending => return Ok(()),
+            // Half of one would make what follows unreadable.
+            Poll::Ready(_) => return Err(Gone),
+        }
+        match self.stream.poll_flush(&mut context) {
+            Poll::Ready(Err(_)) => Err(Gone),
+            _ => Ok(()),
         }
     }
 

@@ -9,6 +9,9 @@ use crate::time::{Span, Tick};
 /// A continuation that carries less is counted like a message, so that one message cannot be cut into crumbs without end.
 const CRUMB: u64 = 1024;
 
+/// The opcode of a close frame.
+const CLOSE: u8 = 8;
+
 /// One direction of a WebSocket.
 #[derive(Debug)]
 pub struct Gate {
@@ -32,6 +35,10 @@ struct Meter {
     until: Tick,
     /// Bytes of the message that is open.
     size: u64,
+    /// Whether a message lacks its last frame.
+    is_open: bool,
+    /// Whether the client has said goodbye.
+    has_closed: bool,
 }
 
 /// What became of what was read.
@@ -57,7 +64,7 @@ pub fn code_of(over: Over) -> u16 {
 impl Gate {
     /// For what the client sends, by these rules.
     pub fn counting(rules: MessageRules) -> Box<Self> {
-        Self::new(Some(Meter { rules, until: Tick::ZERO, size: 0 }))
+        Self::new(Some(Meter::new(rules)))
     }
 
     /// For what it gets: it is only known where frames begin.
@@ -101,7 +108,7 @@ impl Gate {
                 }
                 Step::Partial => self.at = bytes.len(),
                 Step::Malformed => {
-                    passed = self.stop(self.meter.as_ref().map(|_| Over::Malformed));
+                    passed = self.stop(Some(Over::Malformed));
                     break;
                 }
                 Step::Frame(size, frame) => match self.judge(&frame, now) {
@@ -148,10 +155,23 @@ impl Gate {
 }
 
 impl Meter {
+    fn new(rules: MessageRules) -> Self {
+        Self { rules, until: Tick::ZERO, size: 0, is_open: false, has_closed: false }
+    }
+
     fn judge(&mut self, frame: &Frame, now: Tick) -> Passed {
         let is_control = frame.opcode & 8 != 0;
         let is_more = frame.opcode == 0;
+        // It ends everything, so it costs nobody; once.
+        if frame.opcode == CLOSE && !std::mem::replace(&mut self.has_closed, true) {
+            return Passed::All;
+        }
         if !is_control {
+            // A message goes on, or another begins, where there is none, or one (RFC 6455, 5.4).
+            if is_more != self.is_open {
+                return Passed::Stopped(Some(Over::Malformed));
+            }
+            self.is_open = !frame.is_final;
             self.size = if is_more { self.size.saturating_add(frame.length) } else { frame.length };
             if self.rules.max_size.is_some_and(|most| self.size > most) {
                 return Passed::Stopped(Some(Over::TooLarge));
@@ -161,7 +181,7 @@ impl Meter {
         match self.rules.rate {
             Some((rate, burst)) if is_counted => {
                 // The generic cell rate algorithm, as the limiter's, for one key that lives with its connection.
-                let each = rate.window().as_nanos() / rate.limit();
+                let each = (rate.window().as_nanos() / rate.limit()).max(1);
                 let whole = u128::from(each) * u128::from(burst);
                 let taken = u128::from(self.until.since(now).as_nanos()) + u128::from(each);
                 let until = now + nanos(taken);
@@ -193,7 +213,7 @@ mod tests {
 
     fn meter(rate: &str, burst: u64, over: MessageOver) -> Meter {
         let rate: Rate = rate.parse().unwrap();
-        Meter { rules: MessageRules { rate: Some((rate, burst)), over, max_size: None }, until: Tick::ZERO, size: 0 }
+        Meter::new(MessageRules { rate: Some((rate, burst)), over, max_size: None })
     }
 
     fn at(millis: u64) -> Tick {
@@ -234,6 +254,7 @@ mod tests {
             assert_eq!(meter.judge(&Frame { is_final, opcode, length }, at(1_000)), Passed::All);
             meter.until > before
         };
+        assert!(!counts(true, 8, 5), "a goodbye is free");
         for opcode in [1, 2, 3, 8, 9, 10] {
             assert!(counts(true, opcode, 5), "{opcode}");
         }
@@ -247,14 +268,27 @@ mod tests {
     #[test]
     fn a_size_is_that_of_all_fragments_and_of_no_control_frame() {
         let rules = MessageRules { rate: None, over: MessageOver::Pace, max_size: Some(100) };
-        let mut meter = Meter { rules, until: Tick::ZERO, size: 0 };
+        let mut meter = Meter::new(rules);
+        assert_eq!(meter.judge(&Frame { is_final: true, opcode: 1, length: 100 }, at(1)), Passed::All);
         let mut judge = |opcode, length| meter.judge(&Frame { is_final: false, opcode, length }, at(1));
-        assert_eq!(judge(1, 100), Passed::All);
         assert_eq!(judge(1, 60), Passed::All, "the next one");
         assert_eq!(judge(9, 125), Passed::All);
         assert_eq!(judge(0, 40), Passed::All);
         assert_eq!(judge(0, 1), Passed::Stopped(Some(Over::TooLarge)));
-        assert_eq!(judge(2, u64::MAX >> 1), Passed::Stopped(Some(Over::TooLarge)));
         assert_eq!(judge(0, u64::MAX >> 1), Passed::Stopped(Some(Over::TooLarge)));
+    }
+
+    #[test]
+    fn a_message_does_not_go_on_where_there_is_none_nor_begin_in_another() {
+        let frame = |is_final, opcode| Frame { is_final, opcode, length: 1 };
+        let malformed = Passed::Stopped(Some(Over::Malformed));
+        for (before, next) in [(&[][..], frame(true, 0)), (&[TEXT], frame(false, 0)), (&[frame(false, 1)], TEXT)] {
+            let mut meter = meter("1/h", 100, MessageOver::Close);
+            for frame in before {
+                assert_eq!(meter.judge(frame, at(1_000)), Passed::All);
+            }
+            assert_eq!(meter.judge(&frame(true, 9), at(1_000)), Passed::All, "pings stand anywhere");
+            assert_eq!(meter.judge(&next, at(1_000)), malformed, "{before:?} {next:?}");
+        }
     }
 }

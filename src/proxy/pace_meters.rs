@@ -21,6 +21,7 @@ static MESSAGES_OVER: Family = Family {
     kind: Kind::Counter,
     labels: &["route", "action"],
 };
+
 /// A worker's figures of one bandwidth.
 #[derive(Debug)]
 pub struct BandwidthMeters {

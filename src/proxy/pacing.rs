@@ -38,6 +38,8 @@ pub struct Lane {
     shares: Vec<Share>,
     hold: Hold,
     has_charged: bool,
+    /// Bytes that were charged and may not go on yet.
+    owed: u64,
 }
 
 /// What one bandwidth counts it by.
@@ -101,6 +103,7 @@ impl Lane {
             return;
         }
         let now = clock.now();
+        self.owed += bytes as u64;
         // Who never had to wait shares with nobody yet.
         self.has_charged = self.hold.timer.is_some();
         for Share { limit, key, meters, way } in &self.shares {
@@ -116,7 +119,11 @@ impl Lane {
 
     /// Ready when everything that was charged is paid for.
     pub fn poll_free(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.hold.poll(cx)
+        let polled = self.hold.poll(cx);
+        if polled.is_ready() {
+            self.owed = 0;
+        }
+        polled
     }
 
     /// Until when it is held, or was.
@@ -127,6 +134,17 @@ impl Lane {
     /// Whether something may go on that was charged since this was asked last.
     pub fn ends_turn(&mut self) -> bool {
         std::mem::take(&mut self.has_charged) && !self.hold.is_on
+    }
+}
+
+impl Drop for Lane {
+    /// What does not go on any more is nobody's debt: others of the key would wait for it.
+    fn drop(&mut self) {
+        if self.owed > 0 {
+            for Share { limit, key, .. } in &self.shares {
+                limit.refund(*key, self.owed);
+            }
+        }
     }
 }
 

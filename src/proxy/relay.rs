@@ -426,6 +426,14 @@ impl<'r> Relay<'r> {
         worker.alarms.set(&connection.alarm, self.bounds.deadline.min(idle).min(look).min(self.continue_at));
     }
 
+    /// Whether all of an answer of HTTP/1.1 is held for its pace.
+    fn is_held_whole(&self) -> bool {
+        let Exchange { worker, scratch, begun, .. } = &*self.exchange;
+        let held_until = scratch.pacing.as_ref().map_or(Tick::ZERO, |pacing| pacing.down.held_until());
+        let is_unsent = !begun && scratch.to_client.is_unsent();
+        is_unsent && held_until > worker.alarms.recently() && scratch.request.version() == Version::Http11
+    }
+
     /// When a byte moved last, or could have: what is held for its pace is nobody's delay.
     fn moved_at(&self) -> Tick {
         self.exchange.scratch.pacing.as_ref().map_or(self.moved_at, |pacing| pacing.held_until().max(self.moved_at))
@@ -453,6 +461,8 @@ impl<'r> Relay<'r> {
         if (is_awaited || probe) && is_free && scratch.request.version() == Version::Http11 {
             self.continue_at = Tick::MAX;
             scratch.to_client.made().extend_from_slice(PROBE);
+        } else if probe && self.is_held_whole() {
+            self.client.probe_now()?;
         }
         Ok(())
     }

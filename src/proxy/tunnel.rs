@@ -28,6 +28,8 @@ use crate::upstream::Leased;
 const HALF_CLOSED: Span = Span::from_secs(30);
 /// How long both sides of a WebSocket that is closed for what its client sent may take to end it.
 const LAST_WORDS: Span = Span::from_secs(2);
+/// How often a client that is held is looked at.
+const LOOK_EVERY: Span = Span::from_secs(1);
 
 /// One direction.
 struct Way {
@@ -58,14 +60,15 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
     poll_fn(|cx| {
         let before = up.moved + down.moved;
         let mut upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
+        let mut downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
         if up.bounds.is_some()
-            && let Some(over) = look_at_messages(exchange, &mut up)
+            && let Some(over) = look_at_messages(exchange, &mut up, &mut down)
         {
             closed_at = worker.alarms.recently() + LAST_WORDS;
             close_both(over, &mut up, &mut down, &worker);
             upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
+            downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
         }
-        let downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
         let now = worker.alarms.recently();
         if up.moved + down.moved != before {
             moved_at = now;
@@ -83,7 +86,12 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
         if connection.alarm.has_rung() && now >= due {
             return Poll::Ready(());
         }
-        worker.alarms.set(&connection.alarm, due);
+        // What is held reads nothing, and would not see that its client has gone.
+        let is_held = up.held_until() > now;
+        if is_held && has_gone(client, &up) {
+            return Poll::Ready(());
+        }
+        worker.alarms.set(&connection.alarm, if is_held { due.min(now + LOOK_EVERY) } else { due });
         Poll::Pending
     })
     .await;
@@ -108,20 +116,28 @@ fn begin(exchange: &mut Exchange, client: &Client, worker: &Rc<Worker>) -> (Way,
     (up, down)
 }
 
-/// Counts what was over the limit of messages; what of it ends the connection, once.
+/// Whether the client of a tunnel that is held has left. Half an end is a whole one in WebSocket, which has close frames
+/// to say it.
 #[inline(never)]
-fn look_at_messages(exchange: &mut Exchange, up: &mut Way) -> Option<Over> {
+fn has_gone(client: &mut Client, up: &Way) -> bool {
+    let counts = up.bounds.as_ref().is_some_and(|bounds| bounds.counts_messages());
+    client.stream.was_reset() || counts && client.stream.is_closed_behind_bytes()
+}
+
+/// Counts what was over the limit of messages; what of it, or of a server's frames, ends the connection, once.
+#[inline(never)]
+fn look_at_messages(exchange: &mut Exchange, up: &mut Way, down: &mut Way) -> Option<Over> {
     let (paced, over) = up.bounds.as_mut()?.take_over();
-    if paced == 0 && over.is_none() {
+    let (_, of_server) = down.bounds.as_mut()?.take_over();
+    if paced == 0 && over.is_none() && of_server.is_none() {
         return None;
     }
     let route = &exchange.view.snapshot.routes.get(exchange.story.route?)?.name;
     exchange.view.meters.messages_over(route, Over::Paced, paced);
-    if let Some(over) = over {
-        exchange.view.meters.messages_over(route, over, 1);
-        exchange.finish(Outcome::MessageLimit);
-    }
-    over
+    let ends = over.or(of_server)?;
+    exchange.view.meters.messages_over(route, ends, 1);
+    exchange.finish(if over.is_some() { Outcome::MessageLimit } else { Outcome::UpstreamError });
+    Some(ends)
 }
 
 /// Tells both sides that it ends.
@@ -174,7 +190,7 @@ impl Way {
                     }
                 }
                 if let Some(bounds) = &mut self.bounds
-                    && bounds.pass_more(lent, &worker.clock)
+                    && ready!(bounds.poll_more(cx, lent, &worker.clock))
                 {
                     continue;
                 }

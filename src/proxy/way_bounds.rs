@@ -1,6 +1,6 @@
 //! What keeps one direction of a tunnel from going on as fast as it can.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::exchange::Exchange;
 use super::message_gate::{Gate, Passed};
@@ -87,19 +87,23 @@ impl WayBounds {
 
     /// Ready when what was handed on may be written.
     pub fn poll_free(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self.lane.poll_free(cx) {
-            Poll::Ready(()) => self.hold.poll(cx),
-            Poll::Pending => Poll::Pending,
-        }
+        self.lane.poll_free(cx)
     }
 
-    /// Hands on more of what is carried, once the part before was written; false if there is none.
-    pub fn pass_more(&mut self, scratch: &mut Scratch, clock: &Clock) -> bool {
-        let holds_back = std::mem::take(&mut self.holds_back);
-        if holds_back {
-            self.pass(scratch, clock);
+    /// Hands on more of what is carried at its time, once the part before was written; false if there is none.
+    pub fn poll_more(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch, clock: &Clock) -> Poll<bool> {
+        if !self.holds_back {
+            return Poll::Ready(false);
         }
-        holds_back
+        ready!(self.hold.poll(cx));
+        self.holds_back = false;
+        self.pass(scratch, clock);
+        Poll::Ready(true)
+    }
+
+    /// Whether messages are counted, so that an end without a close frame is one that nobody wanted.
+    pub fn counts_messages(&self) -> bool {
+        self.gate.is_some()
     }
 
     fn pass(&mut self, scratch: &mut Scratch, clock: &Clock) {
@@ -127,6 +131,8 @@ impl WayBounds {
     /// Says these words when no frame is open any more, and lets none begin before.
     pub fn end_with(&mut self, words: &[u8]) {
         self.last_words = Some(words.into());
+        // There are two seconds left, and no time for what is owed.
+        self.lane = Lane::default();
         if let Some(gate) = &mut self.gate {
             gate.close();
         }

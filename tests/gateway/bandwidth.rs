@@ -1,6 +1,7 @@
 //! Bandwidth and messages where no mix of protocols matters: several workers, other protocols, a client of WebSocket that
 //! is not of this house.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,9 @@ use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::support::{Backend, Gateway, alone, write_ok};
+use crate::support::{Backend, Gateway, PATIENCE, alone, write_ok};
 use crate::websocket::{runtime, start_server};
-use crate::wire::{Wire, get, rules};
+use crate::wire::{Wire, assert_took, get, rules, wait_outcome};
 
 const KIB: usize = 1024;
 
@@ -159,4 +160,94 @@ fn a_client_that_is_slow_after_a_wait_has_its_whole_timeout() {
         let next = body.data().await.unwrap();
         assert!(next.is_ok(), "{next:?}");
     });
+}
+
+#[test]
+fn who_leaves_while_held_owes_nothing_and_holds_no_server() {
+    let backend = Backend::start(|request, stream| {
+        write_ok(stream, if request.target() == "/small" { b"small" } else { &[b'x'; 16_000] })
+    });
+    let gateway = Gateway::start(&format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\ntimeout = \"none\"\n\
+         bandwidth = {{ rate = \"16000B/m\", burst = \"16000B\", key = \"global\" }}\n",
+        backend.address
+    ));
+    assert_eq!(Wire::open(gateway.address()).get("/").body.len(), 16_000);
+    let started = Instant::now();
+    // Their turns would be a minute apart each. Some end their side, as a browser does that is closed, some are reset.
+    for number in 0..30 {
+        let wire = Wire::with(gateway.address(), get("/"));
+        gateway.wait_metric("sluicegate_bandwidth_waits_total", &["direction=\"down\""], f64::from(number + 1));
+        if number % 2 == 0 { wire.finish() } else { wire.reset() }
+    }
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
+    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    assert_eq!(Wire::open(gateway.address()).get("/small").text(), "small");
+    assert_took(started, 0..15_000);
+}
+
+const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+fn paced_socket(server: &Backend, messages: &str) -> (Gateway, Wire) {
+    let rules = format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\nmessages = {messages}\n",
+        server.address
+    );
+    let gateway = Gateway::start(&rules);
+    let mut wire = Wire::with(gateway.address(), UPGRADE);
+    assert_eq!(wire.response("GET").unwrap().status(), 101);
+    (gateway, wire)
+}
+
+#[test]
+fn each_paced_message_goes_on_at_its_own_time() {
+    let _alone = alone();
+    let (tell, told) = mpsc::sync_channel(10);
+    let server = Backend::scripted(move |wire, _| {
+        if wire.request().is_ok() && wire.send(SWITCH) {
+            while wire.take(7).is_ok() {
+                let _ = tell.try_send(Instant::now());
+            }
+        }
+    });
+    let (_gateway, wire) = paced_socket(&server, "{ rate = \"2/s\", burst = 2, over = \"pace\" }");
+    let started = Instant::now();
+    assert!(wire.send([0x81, 0x81, 0, 0, 0, 0, b'm'].repeat(4)));
+    for due in [0, 0, 500, 1_000] {
+        let came = told.recv_timeout(PATIENCE).unwrap().duration_since(started).as_millis();
+        assert!((due..due + 400).contains(&came), "{came} and not {due} ms");
+    }
+}
+
+#[test]
+fn who_leaves_while_its_messages_are_held_leaves_no_tunnel() {
+    let server = Backend::scripted(|wire, _| {
+        if wire.request().is_ok() && wire.send(SWITCH) {
+            let _ = wire.rest();
+        }
+    });
+    for leave in [|wire: Wire| drop(wire), |wire: Wire| wire.reset()] {
+        let (gateway, wire) = paced_socket(&server, "{ rate = \"1/m\", burst = 1, over = \"pace\" }");
+        assert!(wire.send([0x89, 0x80, 0, 0, 0, 0].repeat(1_000)));
+        gateway.wait_metric("sluicegate_websocket_over_limit_total", &["action=\"paced\""], 1.0);
+        leave(wire);
+        gateway.wait_metric("sluicegate_tunnels_open", &[], 0.0);
+        server.wait_closed();
+    }
+}
+
+#[test]
+fn a_server_whose_frames_cannot_be_followed_ends_the_tunnel() {
+    let server = Backend::scripted(|wire, _| {
+        if wire.request().is_ok() && wire.send(SWITCH) && wire.send([&[0x82, 127][..], &[0xff; 8]].concat()) {
+            let _ = wire.rest();
+        }
+    });
+    let (gateway, mut wire) = paced_socket(&server, "{ rate = \"20/s\" }");
+    assert_eq!(wire.take(4).unwrap(), [0x88, 2, 0x03, 0xea], "1002");
+    gateway.wait_metric("sluicegate_websocket_over_limit_total", &["action=\"malformed\""], 1.0);
+    drop(wire);
+    gateway.wait_metric("sluicegate_tunnels_open", &[], 0.0);
+    wait_outcome(&gateway, "upstream-error", 1);
 }

@@ -1,5 +1,7 @@
 //! What is counted whatever room there is, by who then waits until it is paid for.
 
+use crate::limiter::algorithm::Taken;
+
 use super::{Asking, AtomicU64, CHECKS_PER_SWEEP, Fingerprint, Record, Room, Shard, Stance, Tick};
 
 impl Shard {
@@ -26,5 +28,14 @@ impl Shard {
             Room::At { at, .. } => at,
             _ => now,
         }
+    }
+
+    /// Gives back `cost` of what the key has been charged and not paid yet.
+    pub(in crate::limiter) fn refund(&mut self, key: Fingerprint, cost: u64) {
+        let Some(at) = self.table.find(key) else { return };
+        let (rule, state) = (&self.params.rule, self.table.state_mut(at));
+        rule.advance(state, self.latest);
+        let taken = rule.first_words(state).map(|words| Taken { at: self.latest, words, given: 0 });
+        rule.give_back(state, cost, taken.into_iter(), self.latest);
     }
 }

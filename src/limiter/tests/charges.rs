@@ -54,6 +54,20 @@ fn a_new_rate_holds_for_what_is_charged_from_then_on() {
 }
 
 #[test]
+fn who_gives_up_owes_nothing() {
+    let limit = Limit::new(paced(1_000, 100));
+    assert_eq!(limit.charge(key(1), 5_100, at(0)), at(5_000));
+    assert_eq!(limit.charge(key(1), 200, at(0)), at(5_200));
+    limit.refund(key(1), 5_100);
+    assert_eq!(limit.charge(key(1), 10, at(0)), at(110), "what others owe stays owed");
+    limit.refund(key(1), 1_000_000);
+    assert_eq!(limit.charge(key(1), 100, at(0)), at(0), "and nobody gets more than the burst");
+    assert_eq!(limit.charge(key(1), 1, at(0)), at(1));
+    limit.refund(key(2), 7);
+    assert_eq!(limit.stats().keys, 1, "who was never charged is not known");
+}
+
+#[test]
 fn a_full_table_forgets_the_oldest() {
     let limit = Limit::new(LimitSpec { max_keys: 2, ..paced(1_000, 1) });
     for name in 1..=3 {
