@@ -12,7 +12,7 @@
 //!   wrong with it. `waiting`, `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
-//! - `worker`, `snapshot`, `meters`, `pace_meters`, `throttle`: what a worker has and counts.
+//! - `worker`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts.
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status

@@ -8,16 +8,16 @@ use crate::wire::{Wire, telling, wait_outcome};
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug)]
-enum Protocol {
+pub enum Protocol {
     Http1,
     Http2,
 }
 
-const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+pub const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
 impl Protocol {
     /// Asks over a connection of its own, for the host `h`.
-    fn ask(self, gateway: &Gateway, method: &str, target: &str, fields: &[(&str, &str)]) -> Answer {
+    pub fn ask(self, gateway: &Gateway, method: &str, target: &str, fields: &[(&str, &str)]) -> Answer {
         match self {
             Self::Http1 => {
                 let fields: Vec<_> = fields.iter().copied().chain([("Host", "h")]).collect();

@@ -18,6 +18,7 @@ mod dropping;
 mod early;
 mod edits;
 mod exempt;
+mod forwarding;
 mod grpc;
 mod h2;
 mod idle;
