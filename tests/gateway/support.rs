@@ -132,9 +132,24 @@ impl Gateway {
     }
 
     /// Replaces the configuration (FRAME and this) by a rename, and asks for a reload; the answer of the admin interface.
+    /// Where the watcher was quicker than the request, its plan, which it has logged, is the answer.
     pub fn reload(&self, configuration: &str) -> Answer {
+        let said_before = self.log().len();
         self.replace(configuration);
-        self.ask_reload()
+        let mut answer = self.ask_reload();
+        let started = Instant::now();
+        while answer.body.starts_with(b"configuration unchanged") && started.elapsed() < Duration::from_secs(1) {
+            let log = self.log();
+            let lines = log.get(said_before..).unwrap_or_default().lines();
+            let messages = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            let texts = messages.filter_map(|line| Some(line["message"].as_str()?.to_owned()));
+            let mut plans = texts.filter(|text| text.starts_with("configuration reloaded"));
+            if let Some(plan) = plans.next_back() {
+                answer.body = plan.into_bytes();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        answer
     }
 
     pub fn replace(&self, configuration: &str) {
