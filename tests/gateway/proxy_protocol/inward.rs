@@ -208,8 +208,9 @@ fn what_is_no_header_is_closed_without_a_word_and_logged() {
         assert_closed(sent(gateway.address(), &[bytes, get("/").as_bytes()].concat()));
     }
     wait(&gateway, "malformed", bad.len());
+    let told = "The connection does not begin with a PROXY header.";
+    assert!(eventually(|| gateway.log().contains(told)), "{}", gateway.log());
     let log = gateway.log();
-    assert!(log.contains("The connection does not begin with a PROXY header."), "{log}");
     assert!(log.contains("proxy_protocol = \\\"required\\\"") && log.contains("\"listener\":\"127.0.0.1:0\""), "{log}");
     assert!(log.matches("PROXY header").count() <= 3, "one line a second: {log}");
     assert!(gateway.metric("sluicegate_requests_total", &[]) < 0.5, "none was taken for a request");
@@ -222,7 +223,7 @@ fn nobody_else_may_say_who_asks() {
     let _ = stream.write_all(&[line("198.51.100.7:5000"), get("/").into()].concat());
     assert_closed(stream);
     wait(&gateway, "unlisted", 1);
-    assert!(gateway.log().contains("proxy_protocol_from does not list its peer"), "{}", gateway.log());
+    assert!(eventually(|| gateway.log().contains("proxy_protocol_from does not list its peer")), "{}", gateway.log());
     // Nor on a listener that takes no header: there it is a request that cannot be understood.
     let plain = Gateway::start(ECHO);
     for (header, status) in [(line("198.51.100.7:5000"), 400), (binary("198.51.100.7:5000", &[]), 400)] {
@@ -281,7 +282,11 @@ fn who_says_nothing_is_closed_in_time() {
     }
     assert_took(started, 900..10_000);
     wait(&gateway, "timeout", 3);
-    assert!(gateway.log().contains("No PROXY header came within handshake_timeout."), "{}", gateway.log());
+    assert!(
+        eventually(|| gateway.log().contains("No PROXY header came within handshake_timeout.")),
+        "{}",
+        gateway.log()
+    );
     gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
 }
 
