@@ -184,7 +184,8 @@ fn a_header_that_ends_too_early_gets_no_answer() {
 
 #[test]
 fn what_is_no_header_is_closed_without_a_word_and_logged() {
-    let gateway = start(ECHO);
+    let gateway = start(&format!("[server]\nworkers = 1\n{ECHO}"));
+    let started = Instant::now();
     let good = binary("198.51.100.7:5000", &[(AUTHORITY, b"example.org")]);
     let mut wrong_sum = good.clone();
     wrong_sum[20] ^= 1;
@@ -212,7 +213,8 @@ fn what_is_no_header_is_closed_without_a_word_and_logged() {
     assert!(eventually(|| gateway.log().contains(told)), "{}", gateway.log());
     let log = gateway.log();
     assert!(log.contains("proxy_protocol = \\\"required\\\"") && log.contains("\"listener\":\"127.0.0.1:0\""), "{log}");
-    assert!(log.matches("PROXY header").count() <= 3, "one line a second: {log}");
+    let lines = log.lines().filter(|line| line.contains("PROXY")).count() as u64;
+    assert!(lines <= started.elapsed().as_secs() + 1, "one line a second: {log}");
     assert!(gateway.metric("sluicegate_requests_total", &[]) < 0.5, "none was taken for a request");
 }
 
