@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::alarm::Alarm;
+use super::client_ledger::ClientAccount;
 use super::worker::{ConnectionGuard, Worker};
 use crate::proxy_protocol::Header;
 use crate::time::Tick;
@@ -98,6 +99,8 @@ pub struct Connection {
     pub alarm: Rc<Alarm>,
     /// Since when it has waited for a request.
     pub idle_since: Cell<Tick>,
+    /// The account of its client, or its own.
+    pub account: Rc<ClientAccount>,
     /// How many requests it may still carry.
     left: Cell<u32>,
     listening: Rc<Listening>,
@@ -109,6 +112,7 @@ impl Connection {
         id: u64,
         peer: SocketAddr,
         facts: Facts,
+        account: Rc<ClientAccount>,
         listening: Rc<Listening>,
         max_requests: u32,
         now: Tick,
@@ -121,6 +125,7 @@ impl Connection {
             facts,
             alarm: Rc::default(),
             idle_since: Cell::new(now),
+            account,
             left: Cell::new(max_requests),
             listening,
         })
@@ -148,6 +153,7 @@ impl Connection {
             facts: self.facts.clone(),
             alarm: Rc::default(),
             idle_since: self.idle_since.clone(),
+            account: Rc::clone(&self.account),
             left: self.left.clone(),
             listening: Rc::clone(&self.listening),
         }

@@ -39,6 +39,13 @@ static CONNECTIONS_DENIED: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
+static ACCOUNT_OVERFLOWS: Family = Family {
+    name: "sluicegate_client_accounts_overflow_total",
+    help: "How often a worker's table of clients was full: the client that had left first was forgotten with what it owed, \
+           or the newcomer is bounded by its connection alone.",
+    kind: Kind::Counter,
+    labels: &[],
+};
 static FAULTS: Family = Family {
     name: "sluicegate_http1_faults_total",
     help: "HTTP/1 messages refused for what they are, by the side that sent them and the reason: what is malformed, too \
@@ -85,6 +92,11 @@ static TUNNELS: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
+
+/// Counts how often the table of clients was full.
+pub fn account_overflows(registry: &Registry) -> Counter {
+    registry.counter(&ACCOUNT_OVERFLOWS, &[])
+}
 
 /// By which bound a connection was closed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -320,7 +320,8 @@ async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connecti
 
 /// The same for a socket of which nothing was understood.
 pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream) {
-    let connection = Connection::new(0, peer, Facts::default(), Listening::new(peer), u32::MAX, worker.clock.now());
+    let (facts, account, listening) = (Facts::default(), Rc::default(), Listening::new(peer));
+    let connection = Connection::new(0, peer, facts, account, listening, u32::MAX, worker.clock.now());
     poll_fn(|cx| {
         connection.alarm.wakes(cx);
         Poll::Ready(())

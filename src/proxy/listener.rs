@@ -196,7 +196,8 @@ impl Accepted {
             return;
         }
         let now = worker.alarms.recently();
-        let connection = Connection::new(worker.next_connection(), peer, facts, listening, worker.max_requests(), now);
+        let (id, account, max_requests) = (worker.next_connection(), guard.account(), worker.max_requests());
+        let connection = Connection::new(id, peer, facts, account, listening, max_requests, now);
         tokio::task::spawn_local(h1::serve(Open::new(connection, guard), Client::new(Stream::Plain(stream))));
     }
 }
@@ -219,7 +220,8 @@ async fn serve_tls(
     let facts = Facts { is_tls: true, is_h2, certificate, own_end, redirect_to_https: None, ..facts };
     let now = worker.clock.now();
     worker.alarms.note(now);
-    let connection = Connection::new(worker.next_connection(), peer, facts, listening, worker.max_requests(), now);
+    let (id, account, max_requests) = (worker.next_connection(), guard.account(), worker.max_requests());
+    let connection = Connection::new(id, peer, facts, account, listening, max_requests, now);
     if is_h2 {
         Box::pin(h2::serve(&worker, stream, Vec::new(), &connection)).await;
         worker.alarms.cancel(&connection.alarm);

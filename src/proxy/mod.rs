@@ -12,7 +12,8 @@
 //!   wrong with it. `waiting`, `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
-//! - `worker`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts.
+//! - `worker`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
+//!   `client_ledger`: what each client holds of it.
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
@@ -23,6 +24,7 @@
 mod alarm;
 mod broken;
 mod client;
+mod client_ledger;
 mod connection;
 mod connection_meters;
 mod cors;

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::alarm::{Alarms, SWEEP_EVERY};
-use super::connection_meters::{ConnectionMeters, Turned};
+use super::client_ledger::{ClientAccount, ClientLedger, Entered};
+use super::connection_meters::{self, ConnectionMeters, Turned};
 use super::date::DateCell;
 use super::meters::Meters;
 use super::scratch::Pool;
 use super::snapshot::{Feed, ListenerPlan, Place, Snapshot};
 use super::throttle::Throttle;
 use crate::http1::HeadLimits;
-use crate::limiter::{Ask, Counting, Permit, Report, Verdict};
+use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span};
 use crate::upstream::{Endpoint, Server};
@@ -42,6 +43,8 @@ pub struct Worker {
     pub h2_room: RefCell<Box<[u8]>>,
     /// The date of responses.
     pub date: DateCell,
+    /// What each client holds of it.
+    pub ledger: Rc<ClientLedger>,
     /// Counters that no configuration changes.
     pub connections: ConnectionMeters,
     /// Log lines about connections without the PROXY header that they should have.
@@ -107,6 +110,7 @@ impl Worker {
             in_flight: Cell::new(0),
             handshakes: Cell::new(0),
             streams: Cell::new(0),
+            ledger: ClientLedger::new(connection_meters::account_overflows(&registry)),
             connections: ConnectionMeters::new(&registry),
             proxy_reports: Throttle::default(),
             upstream_reports: Throttle::default(),
@@ -163,15 +167,21 @@ impl Worker {
         client: Option<IpAddr>,
         listener: &ListenerPlan,
     ) -> Option<ConnectionGuard> {
-        let taken = self.take_places(client, listener);
+        let snapshot = Arc::clone(&self.view.borrow().snapshot);
+        let key = client.and_then(|client| snapshot.rules.key_of_peer(client));
+        let taken = self.take_places(&snapshot, key, listener);
         let held = taken.inspect_err(|by| self.connections.turned_away(*by)).ok()?;
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        Some(ConnectionGuard { worker: Rc::clone(self), held })
+        Some(ConnectionGuard { worker: Rc::clone(self), held, entered: self.ledger.enter(key) })
     }
 
-    fn take_places(&self, client: Option<IpAddr>, listener: &ListenerPlan) -> Result<Option<Box<Held>>, Turned> {
-        let snapshot = Arc::clone(&self.view.borrow().snapshot);
+    fn take_places(
+        &self,
+        snapshot: &Snapshot,
+        key: Option<Fingerprint>,
+        listener: &ListenerPlan,
+    ) -> Result<Option<Box<Held>>, Turned> {
         let max = snapshot.accept.max_connections.map_or(self.max_connections, |own| own.min(self.max_connections));
         if self.open_connections() >= max {
             return Err(Turned::Worker);
@@ -180,15 +190,14 @@ impl Worker {
             Some(places) => Some(places.take().ok_or(Turned::Listener)?),
             None => None,
         };
-        let permit = client.map_or(Ok(Permit::default()), |client| self.take_clients_place(&snapshot, client))?;
+        let permit = self.take_clients_place(snapshot, key)?;
         let is_bounded = place.is_some() || !permit.is_empty();
         Ok(is_bounded.then(|| Box::new(Held { permit, _place: place })))
     }
 
-    /// A place among the connections of this client. A trusted proxy stands for many, and is none.
-    fn take_clients_place(&self, snapshot: &Snapshot, client: IpAddr) -> Result<Permit, Turned> {
-        let Some(bounds) = &snapshot.accept.clients else { return Ok(Permit::default()) };
-        let Some(key) = snapshot.rules.key_of_peer(client) else { return Ok(Permit::default()) };
+    /// A place among the connections of the client with this key. A trusted proxy stands for many, and has none.
+    fn take_clients_place(&self, snapshot: &Snapshot, key: Option<Fingerprint>) -> Result<Permit, Turned> {
+        let (Some(bounds), Some(key)) = (&snapshot.accept.clients, key) else { return Ok(Permit::default()) };
         let asks = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }; 2];
         let mut report = Report::default();
         match bounds.policy.check(&asks[..bounds.reasons.len().min(2)], Span::ZERO, self.clock.now(), &mut report) {
@@ -319,6 +328,7 @@ impl Worker {
                 for server in self.servers.borrow().values() {
                     server.prune(now);
                 }
+                self.ledger.prune(now);
             }
         };
         tokio::join!(sweep, prune);
@@ -367,6 +377,7 @@ impl Drop for Tunnel {
 pub struct ConnectionGuard {
     worker: Rc<Worker>,
     held: Option<Box<Held>>,
+    entered: Entered,
 }
 
 /// What a connection has of bounded things, given back when it ends.
@@ -379,7 +390,8 @@ impl ConnectionGuard {
     /// Counts it among those of its client, who was not known when it came; `false`, and counted, if there are too many.
     pub fn is_of(&mut self, client: IpAddr) -> bool {
         let snapshot = Arc::clone(&self.worker.view.borrow().snapshot);
-        match self.worker.take_clients_place(&snapshot, client) {
+        let key = snapshot.rules.key_of_peer(client);
+        match self.worker.take_clients_place(&snapshot, key) {
             Err(by) => {
                 self.worker.connections.turned_away(by);
                 return false;
@@ -390,7 +402,13 @@ impl ConnectionGuard {
                 None => self.held = Some(Box::new(Held { permit, _place: None })),
             },
         }
+        self.entered = self.worker.ledger.enter(key);
         true
+    }
+
+    /// The account of its client, or its own.
+    pub fn account(&self) -> Rc<ClientAccount> {
+        Rc::clone(self.entered.account())
     }
 
     /// Whose it is.

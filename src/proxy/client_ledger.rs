@@ -1,0 +1,357 @@
+//! What each client holds of one worker, and what it owes.
+//!
+//! A client is what `[client] max_connections` takes for one: an IPv4 address, or an IPv6 network of `ipv6_prefix` bits. A
+//! connection of a peer of `trusted_proxies`, and one whose PROXY header has not come yet, has an account of its own. An
+//! account is in the table while its client has a connection here, and after that until its debts are paid. It costs one
+//! look-up for each connection and nothing for a request.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Deref;
+use std::rc::Rc;
+
+use crate::limiter::Fingerprint;
+use crate::telemetry::Counter;
+use crate::time::{Span, Tick};
+
+/// Clients that one worker knows at once. Beyond, the client that left first is forgotten with its debts; if all have
+/// connections, the next one's connection has an account of its own.
+const MAX_ACCOUNTS: usize = 65_536;
+
+/// The accounts of one worker.
+pub struct ClientLedger {
+    accounts: RefCell<HashMap<Fingerprint, Rc<ClientAccount>>>,
+    /// Accounts that owe something and had no connection when they got here, oldest first.
+    debtors: RefCell<VecDeque<Rc<ClientAccount>>>,
+    numbers: Rc<Numbers>,
+    most: usize,
+    overflows: Counter,
+}
+
+/// What one client holds and owes.
+#[derive(Debug, Default)]
+pub struct ClientAccount {
+    key: Option<Fingerprint>,
+    number: u32,
+    numbers: Rc<Numbers>,
+    connections: Cell<u32>,
+    is_debtor: Cell<bool>,
+    /// For what it has made servers and this worker do in vain.
+    pub debt: Debt,
+}
+
+/// What is owed, as the time until it is paid: each charge adds to it, and time pays it off.
+#[derive(Debug, Default)]
+pub struct Debt(Cell<Tick>);
+
+/// Numbers of accounts: small, and given again.
+#[derive(Debug, Default)]
+struct Numbers {
+    next: Cell<u32>,
+    free: RefCell<Vec<u32>>,
+}
+
+/// A connection on its client's account, for as long as this lives.
+pub struct Entered {
+    account: Rc<ClientAccount>,
+    ledger: Rc<ClientLedger>,
+}
+
+impl ClientLedger {
+    /// No accounts yet. `overflows` counts how often the table was full.
+    pub fn new(overflows: Counter) -> Rc<Self> {
+        Self::with_room(MAX_ACCOUNTS, overflows)
+    }
+
+    fn with_room(most: usize, overflows: Counter) -> Rc<Self> {
+        let (accounts, debtors, numbers) = Default::default();
+        Rc::new(Self { accounts, debtors, numbers, most, overflows })
+    }
+
+    /// Counts a connection of the client with this key; `None`: of nobody that others could share it with.
+    pub fn enter(self: &Rc<Self>, key: Option<Fingerprint>) -> Entered {
+        let account = match key {
+            Some(key) => self.account(key),
+            None => self.open(None),
+        };
+        account.connections.set(account.connections.get() + 1);
+        Entered { account, ledger: Rc::clone(self) }
+    }
+
+    fn account(&self, key: Fingerprint) -> Rc<ClientAccount> {
+        if let Some(known) = self.accounts.borrow().get(&key) {
+            return Rc::clone(known);
+        }
+        if self.accounts.borrow().len() >= self.most {
+            self.overflows.inc();
+            if !self.forget_a_debtor() {
+                return self.open(None);
+            }
+        }
+        let account = self.open(Some(key));
+        self.accounts.borrow_mut().insert(key, Rc::clone(&account));
+        account
+    }
+
+    fn open(&self, key: Option<Fingerprint>) -> Rc<ClientAccount> {
+        Rc::new(ClientAccount {
+            key,
+            number: self.numbers.take(),
+            numbers: Rc::clone(&self.numbers),
+            connections: Cell::new(0),
+            is_debtor: Cell::new(false),
+            debt: Debt::default(),
+        })
+    }
+
+    fn forget_a_debtor(&self) -> bool {
+        let mut debtors = self.debtors.borrow_mut();
+        while let Some(account) = debtors.pop_front() {
+            account.is_debtor.set(false);
+            if account.connections.get() == 0 {
+                self.remove(&account);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn remove(&self, account: &ClientAccount) {
+        if let Some(key) = account.key {
+            self.accounts.borrow_mut().remove(&key);
+        }
+    }
+
+    fn leave(&self, account: &Rc<ClientAccount>) {
+        let left = account.connections.get().saturating_sub(1);
+        account.connections.set(left);
+        if left > 0 || account.key.is_none() {
+            return;
+        }
+        if !account.has_owed() {
+            self.remove(account);
+        } else if !account.is_debtor.replace(true) {
+            self.debtors.borrow_mut().push_back(Rc::clone(account));
+        }
+    }
+
+    /// Forgets clients that have left and owe nothing any more. To be called every few seconds.
+    pub fn prune(&self, now: Tick) {
+        self.debtors.borrow_mut().retain(|account| {
+            let is_here = account.connections.get() > 0;
+            let stays = !is_here && account.owes(now);
+            if !stays {
+                account.is_debtor.set(false);
+            }
+            if !stays && !is_here {
+                self.remove(account);
+            }
+            stays
+        });
+    }
+
+    /// Clients in the table.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.accounts.borrow().len()
+    }
+}
+
+impl ClientAccount {
+    /// Its number: no other account of its worker has it at the same time, and numbers are small.
+    pub fn number(&self) -> usize {
+        self.number as usize
+    }
+
+    /// Connections that it has open on this worker.
+    pub fn connections(&self) -> u32 {
+        self.connections.get()
+    }
+
+    /// Whether it may have owed something at any time.
+    fn has_owed(&self) -> bool {
+        self.debt.has_been_charged()
+    }
+
+    fn owes(&self, now: Tick) -> bool {
+        !self.debt.owed(now).is_zero()
+    }
+}
+
+impl Drop for ClientAccount {
+    fn drop(&mut self) {
+        self.numbers.give_back(self.number);
+    }
+}
+
+impl Debt {
+    /// Adds a charge that takes `cost` to pay; all that is owed now.
+    pub fn charge(&self, cost: Span, now: Tick) -> Span {
+        self.0.set(self.0.get().max(now) + cost);
+        self.owed(now)
+    }
+
+    /// How long it takes to pay what is owed.
+    pub fn owed(&self, now: Tick) -> Span {
+        self.0.get().since(now)
+    }
+
+    fn has_been_charged(&self) -> bool {
+        self.0.get() > Tick::ZERO
+    }
+}
+
+impl Numbers {
+    fn take(&self) -> u32 {
+        self.free.borrow_mut().pop().unwrap_or_else(|| self.next.replace(self.next.get() + 1))
+    }
+
+    fn give_back(&self, number: u32) {
+        self.free.borrow_mut().push(number);
+    }
+}
+
+impl Entered {
+    /// Whose account it is on.
+    pub fn account(&self) -> &Rc<ClientAccount> {
+        &self.account
+    }
+}
+
+impl Deref for Entered {
+    type Target = ClientAccount;
+
+    fn deref(&self) -> &ClientAccount {
+        &self.account
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.ledger.leave(&self.account);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::{Family, Kind, Registry};
+
+    static OVERFLOWS: Family = Family { name: "overflows_total", help: "-", kind: Kind::Counter, labels: &[] };
+    const SECOND: Span = Span::from_secs(1);
+
+    fn ledger(most: usize) -> (Rc<ClientLedger>, std::sync::Arc<Registry>) {
+        let registry = Registry::new();
+        (ClientLedger::with_room(most, registry.counter(&OVERFLOWS, &[])), registry)
+    }
+
+    fn overflows(registry: &Registry) -> String {
+        let text = registry.render();
+        text.lines().find_map(|line| line.strip_prefix("overflows_total ")).unwrap().to_owned()
+    }
+
+    fn client(number: u64) -> Option<Fingerprint> {
+        Fingerprint::known(number)
+    }
+
+    fn at(secs: u64) -> Tick {
+        Tick::ZERO + Span::from_secs(secs)
+    }
+
+    #[test]
+    fn connections_of_a_client_are_on_one_account_until_the_last_has_gone() {
+        let (ledger, _) = ledger(8);
+        let (one, other, same) = (ledger.enter(client(1)), ledger.enter(client(2)), ledger.enter(client(1)));
+        assert!(Rc::ptr_eq(one.account(), same.account()));
+        assert_eq!((one.connections(), other.connections(), ledger.len()), (2, 1, 2));
+        drop(one);
+        assert_eq!((same.connections(), ledger.len()), (1, 2));
+        drop(same);
+        assert_eq!(ledger.len(), 1);
+        assert_eq!(ledger.enter(client(1)).connections(), 1);
+    }
+
+    #[test]
+    fn a_connection_without_a_client_shares_with_nobody_and_is_not_in_the_table() {
+        let (ledger, _) = ledger(8);
+        let (one, other) = (ledger.enter(None), ledger.enter(None));
+        assert!(!Rc::ptr_eq(one.account(), other.account()));
+        assert_eq!((one.connections(), ledger.len()), (1, 0));
+        one.debt.charge(SECOND, at(1));
+        drop(one);
+        assert!(ledger.debtors.borrow().is_empty(), "nobody could come back to pay it");
+    }
+
+    #[test]
+    fn numbers_are_given_again_once_nobody_has_the_account_any_more() {
+        let (ledger, _) = ledger(8);
+        let (zero, one) = (ledger.enter(client(7)), ledger.enter(None));
+        assert_eq!((zero.number(), one.number()), (0, 1));
+        let held = Rc::clone(zero.account());
+        drop(zero);
+        let two = ledger.enter(client(8));
+        assert_eq!(two.number(), 2, "a stream may still hold the account");
+        drop(held);
+        assert_eq!(ledger.enter(client(9)).number(), 0);
+        assert_eq!(ledger.enter(client(8)).number(), 2);
+    }
+
+    #[test]
+    fn who_leaves_with_a_debt_finds_it_again_until_it_is_paid() {
+        let (ledger, _) = ledger(8);
+        let first = ledger.enter(client(1));
+        assert_eq!(first.debt.charge(SECOND, at(10)), SECOND);
+        assert_eq!(first.debt.charge(SECOND, at(10)), Span::from_secs(2));
+        drop(first);
+        ledger.prune(at(11));
+        assert_eq!(ledger.len(), 1);
+        let again = ledger.enter(client(1));
+        assert_eq!(again.debt.owed(at(11)), SECOND);
+        ledger.prune(at(11));
+        assert!(ledger.debtors.borrow().is_empty(), "it is here");
+        drop(again);
+        ledger.prune(at(12) - Span::from_nanos(1));
+        assert_eq!(ledger.len(), 1);
+        ledger.prune(at(12));
+        assert_eq!((ledger.len(), ledger.debtors.borrow().len()), (0, 0));
+    }
+
+    #[test]
+    fn who_comes_and_goes_with_a_debt_is_listed_once() {
+        let (ledger, _) = ledger(8);
+        for _ in 0..5 {
+            ledger.enter(client(1)).debt.charge(SECOND, at(1));
+        }
+        assert_eq!((ledger.debtors.borrow().len(), ledger.len()), (1, 1));
+        ledger.prune(at(6));
+        assert_eq!((ledger.debtors.borrow().len(), ledger.len()), (0, 0));
+    }
+
+    #[test]
+    fn time_pays_and_never_more_than_is_owed() {
+        let debt = Debt::default();
+        assert_eq!(debt.owed(at(5)), Span::ZERO);
+        debt.charge(Span::from_secs(3), at(5));
+        assert_eq!(debt.owed(at(7)), SECOND);
+        assert_eq!(debt.owed(at(100)), Span::ZERO);
+        assert_eq!(debt.charge(SECOND, at(100)), SECOND, "the past is no credit");
+    }
+
+    #[test]
+    fn a_full_table_forgets_the_debtor_that_left_first() {
+        let (ledger, registry) = ledger(2);
+        for (number, secs) in [(1, 9), (2, 5)] {
+            ledger.enter(client(number)).debt.charge(Span::from_secs(secs), at(1));
+        }
+        let third = ledger.enter(client(3));
+        assert_eq!((ledger.len(), overflows(&registry).as_str()), (2, "1"));
+        let second = ledger.enter(client(2));
+        assert_eq!(second.debt.owed(at(1)), Span::from_secs(5), "kept");
+        // All that are left have connections.
+        let fourth = ledger.enter(client(4));
+        assert_eq!((ledger.len(), fourth.connections(), overflows(&registry).as_str()), (2, 1, "2"));
+        assert!(!Rc::ptr_eq(fourth.account(), ledger.enter(client(4)).account()));
+        drop(third);
+        assert!(Rc::ptr_eq(ledger.enter(client(4)).account(), ledger.enter(client(4)).account()), "there is room");
+    }
+}
