@@ -44,6 +44,8 @@ pub fn answer(cors: &Cors, asked: Asked<'_>, reply: &mut Reply) {
     reply.clear();
     reply.status = 204;
     reply.has_cors = true;
+    // Browsers keep it as long as `Access-Control-Max-Age` says, in a cache of its own.
+    reply.put_no_store();
     if write_origin(cors, Some(asked.origin), reply) {
         reply.put(b"access-control-allow-methods", cors.allow_methods.join(", ").as_bytes());
         let any = cors.allow_headers.iter().any(|name| name == "*");
@@ -155,7 +157,7 @@ mod tests {
         let told = answer_to(&rules, app, Some(b"x-a\"; <b>"));
         assert_eq!(field(&told, "access-control-allow-headers").len(), 0, "what is no list of names is not repeated");
         let told = answer_to(&rules, b"https://other.example", Some(b"x-a"));
-        assert!(told.iter().all(|(name, _)| name == "vary"), "{told:?}");
+        assert!(told.iter().all(|(name, _)| name == "vary" || name == "cache-control"), "{told:?}");
         let named = Cors { allow_headers: vec!["x-b".to_owned(), "x-c".to_owned()], ..rules };
         assert_eq!(field(&answer_to(&named, app, Some(b"x-a")), "access-control-allow-headers"), ["x-b, x-c"]);
     }

@@ -26,6 +26,8 @@ pub enum Whose {
     Servers,
     /// The gateway's.
     Own,
+    /// The gateway's, which says what went wrong.
+    Problem,
 }
 
 /// What a route changes in answers.
@@ -37,9 +39,23 @@ pub struct Changes<'v> {
 
 impl Whose {
     /// What the gateway answers is what it says that it is: a page is escaped for its type, and a call of gRPC has its own.
+    /// And how long caches keep the answers of a route is no word about its errors.
     fn may_change(self, name: &[u8]) -> bool {
-        self == Self::Servers || !is_same_field("content-type", name)
+        match self {
+            Self::Servers => true,
+            Self::Own => !is_same_field("content-type", name),
+            Self::Problem => !is_same_field("content-type", name) && !is_for_caches(name),
+        }
     }
+}
+
+/// Whether caches are told by this field to keep an answer: `Cache-Control`, those that say it to some caches alone and
+/// go before it (RFC 9213, `CDN-Cache-Control` and its kind), and those of before it.
+fn is_for_caches(name: &[u8]) -> bool {
+    const OTHERS: [&str; 4] = ["expires", "surrogate-control", "edge-control", "x-accel-expires"];
+    let end = name.len().saturating_sub("cache-control".len());
+    is_same_field("cache-control", name.get(end..).unwrap_or_default())
+        || OTHERS.iter().any(|other| is_same_field(other, name))
 }
 
 static NO_EDITS: FieldEdits = FieldEdits::none();
@@ -74,7 +90,7 @@ impl<'v> Changes<'v> {
         write_edits(self.edits, whose, known, text, sink);
         // Of an upstream that answers preflights itself, all that is about other origins is its own. Edits do not reach
         // this: caches would take the answer to one origin for everybody's.
-        if let Some(rules) = self.cors.filter(|rules| whose == Whose::Own || cors::is_owned(rules)) {
+        if let Some(rules) = self.cors.filter(|rules| whose != Whose::Servers || cors::is_owned(rules)) {
             cors::write(rules, known.request.field(b"origin"), sink);
         }
     }
@@ -87,7 +103,14 @@ impl<'e, S: Sink> Edited<'e, S> {
     }
 
     fn cuts(&self, name: &[u8]) -> bool {
-        self.whose.may_change(name) && self.edits.cuts(name) || self.also.iter().any(|also| is_same_field(also, name))
+        self.whose.may_change(name) && (self.edits.cuts(name) || self.is_default(name))
+            || self.also.iter().any(|also| is_same_field(also, name))
+    }
+
+    /// Whether the gateway says this only where the route does not: that caches keep none of its own answers.
+    fn is_default(&self, name: &[u8]) -> bool {
+        let adds = || self.edits.add().iter().any(|(own, _)| is_same_field(own, name));
+        self.whose == Whose::Own && is_same_field("cache-control", name) && adds()
     }
 }
 

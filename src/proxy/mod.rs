@@ -178,7 +178,8 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
             worker.date.write(now, &mut writer);
         }
         Some(changes) => {
-            let mut sink = changes.sink(&mut writer, Whose::Own);
+            let whose = if reply.is_problem { Whose::Problem } else { Whose::Own };
+            let mut sink = changes.sink(&mut writer, whose);
             write_fields(reply, &mut sink);
             worker.date.write(now, &mut sink);
             let known = Known {
@@ -192,7 +193,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
                 retry_after_secs: None,
             };
             let changes = if reply.has_cors { changes.without_cors() } else { changes };
-            changes.write(&known, Whose::Own, text, &mut writer);
+            changes.write(&known, whose, text, &mut writer);
         }
     }
     let version = request.version();

@@ -402,9 +402,9 @@ pub fn fail(exchange: &mut Exchange, outcome: Outcome, status: u16, detail: &str
 }
 
 pub fn write_problem(exchange: &mut Exchange, problem: &Problem<'_>) {
-    let Exchange { scratch, head_bytes, .. } = &mut *exchange;
+    let Exchange { connection, scratch, head_bytes, .. } = &mut *exchange;
     let Scratch { inbound, request, reply, .. } = &mut **scratch;
     let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-    let wants = Wants { accept: request.field(b"accept"), content_type: request.field(b"content-type") };
+    let wants = Wants::of(&request, connection.facts.is_h2);
     respond::problem(problem, wants, reply);
 }

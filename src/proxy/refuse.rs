@@ -98,9 +98,8 @@ fn own_refusal<'v>(view: &'v View, exchange: &Exchange, limit: &'v LimitPlan) ->
 /// Makes the answer: in the operator's words where there are some that the client can read, else in the gateway's.
 fn write_refusal(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, own: Option<&Own>) {
     let Some(body) = own.and_then(|own| own.body.as_ref()) else { return write_problem(exchange, problem) };
-    let request = exchange.request();
-    let wants = Wants { accept: request.field(b"accept"), content_type: request.field(b"content-type") };
-    if wants.grpc() || !wants.takes(&body.content_type) {
+    let wants = Wants::of(&exchange.request(), exchange.connection.facts.is_h2);
+    if wants.is_grpc || !wants.takes(&body.content_type) {
         return write_problem(exchange, problem);
     }
     let escape = escape_for(&body.content_type);

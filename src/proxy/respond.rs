@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::headers::Sink;
-use crate::http1::Fault;
+use crate::http1::{Fault, Request};
 
 /// An answer made by the gateway, whatever the protocol that carries it. Meant to be kept and filled anew: once it is
 /// warm, that allocates nothing.
@@ -17,6 +17,8 @@ pub struct Reply {
     pub has_route_body: bool,
     /// Whether it says what browsers are told about other origins.
     pub has_cors: bool,
+    /// Whether it says that something went wrong: caches never keep it, whatever a route sets for its answers.
+    pub is_problem: bool,
     /// The names, in lower case, and the values of all fields, one after the other.
     text: Vec<u8>,
     lines: Vec<Line>,
@@ -37,6 +39,7 @@ impl Reply {
         self.body.clear();
         self.has_route_body = false;
         self.has_cors = false;
+        self.is_problem = false;
         self.text.clear();
         self.lines.clear();
     }
@@ -53,6 +56,11 @@ impl Reply {
     pub fn cut(&mut self, cut: impl Fn(&[u8]) -> bool) {
         let text = &self.text;
         self.lines.retain(|line| !cut(text.get(line.start..line.name_end).unwrap_or_default()));
+    }
+
+    /// Nobody keeps this answer (RFC 9111, 5.2.2.5): by default some statuses are kept, such as 301, 308, 404 and 414.
+    pub fn put_no_store(&mut self) {
+        self.put(b"cache-control", b"no-store");
     }
 
     fn put_number(&mut self, name: &[u8], number: u64) {
@@ -101,14 +109,17 @@ pub struct Problem<'a> {
 pub struct Wants<'a> {
     /// Its `Accept`, if any.
     pub accept: Option<&'a [u8]>,
-    /// Its `Content-Type`, if any: gRPC is recognised by it.
-    pub content_type: Option<&'a [u8]>,
+    /// Whether it is a call of gRPC.
+    pub is_grpc: bool,
 }
 
-impl Wants<'_> {
-    /// Whether it is a call of gRPC.
-    pub fn grpc(&self) -> bool {
-        self.content_type.is_some_and(|kind| starts_with(kind, b"application/grpc"))
+impl<'a> Wants<'a> {
+    /// What this request says. gRPC is spoken by POST over HTTP/2 and by nothing else ("gRPC over HTTP/2", "Requests"):
+    /// to anything else its 200 would be a success, which a cache may keep.
+    pub fn of(request: &Request<'a>, is_h2: bool) -> Self {
+        let is_grpc =
+            is_h2 && request.method() == "POST" && request.field(b"content-type").is_some_and(is_type_of_grpc);
+        Self { accept: request.field(b"accept"), is_grpc }
     }
 
     /// Whether an answer of this type is of use to the client: it names the type, or any, or does not say.
@@ -138,7 +149,8 @@ const MAX_RANGES: usize = 32;
 /// Makes `reply` the answer for a problem, in the form that the client wants.
 pub fn problem(problem: &Problem<'_>, wants: Wants<'_>, reply: &mut Reply) {
     reply.clear();
-    if wants.grpc() {
+    reply.is_problem = true;
+    if wants.is_grpc {
         grpc(problem, reply);
     } else {
         in_words(problem, Form::accepted(wants.accept), reply);
@@ -151,6 +163,7 @@ pub fn problem(problem: &Problem<'_>, wants: Wants<'_>, reply: &mut Reply) {
 /// Begins the answer for a problem in words of the operator's own, whose body is still to be written.
 pub fn own_words(status: u16, retry_after_secs: Option<u64>, content_type: &str, reply: &mut Reply) {
     reply.clear();
+    reply.is_problem = true;
     reply.status = status;
     put_type(content_type, reply);
     if let Some(secs) = retry_after_secs {
@@ -166,6 +179,7 @@ pub fn of_route(status: u16, content_type: &str, reply: &mut Reply) {
     if !matches!(status, 204 | 304) {
         reply.put(b"content-type", content_type.as_bytes());
     }
+    reply.put_no_store();
 }
 
 /// Makes `reply` a short answer.
@@ -173,6 +187,7 @@ pub fn text(status: u16, body: &str, reply: &mut Reply) {
     reply.clear();
     reply.status = status;
     reply.put(b"content-type", b"text/plain; charset=utf-8");
+    reply.put_no_store();
     reply.body.extend_from_slice(body.as_bytes());
 }
 
@@ -286,7 +301,7 @@ fn in_words(problem: &Problem<'_>, form: Form, reply: &mut Reply) {
 
 fn put_type(kind: &str, reply: &mut Reply) {
     reply.put(b"content-type", kind.as_bytes());
-    reply.put(b"cache-control", b"no-store");
+    reply.put_no_store();
     reply.put(b"x-content-type-options", b"nosniff");
 }
 
@@ -421,6 +436,7 @@ fn grpc(problem: &Problem<'_>, reply: &mut Reply) {
     };
     reply.status = 200;
     reply.put(b"content-type", b"application/grpc");
+    reply.put_no_store();
     reply.put_number(b"grpc-status", code);
     reply.put_written(b"grpc-message", |text| percent_encode(problem.detail, text));
     if let Some(secs) = problem.retry_after_secs {
@@ -439,8 +455,11 @@ fn percent_encode(message: &str, text: &mut Vec<u8>) {
     }
 }
 
-fn starts_with(value: &[u8], prefix: &[u8]) -> bool {
-    value.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+/// `application/grpc`, with `+` and a format or with parameters; but for gRPC-Web, which has another form of answers.
+fn is_type_of_grpc(kind: &[u8]) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    let Some((start, rest)) = kind.split_at_checked(GRPC.len()) else { return false };
+    start.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';' | b' ' | b'\t'))
 }
 
 #[cfg(test)]
@@ -523,7 +542,8 @@ mod tests {
         let mut reply = reply_to(&REFUSED, Wants::default());
         text(503, "Back at noon.\n", &mut reply);
         assert_eq!((reply.status, reply.body.as_slice()), (503, b"Back at noon.\n".as_slice()));
-        assert_eq!(reply.fields().collect::<Vec<_>>(), [(&b"content-type"[..], &b"text/plain; charset=utf-8"[..])]);
+        let kind = (&b"content-type"[..], &b"text/plain; charset=utf-8"[..]);
+        assert_eq!(reply.fields().collect::<Vec<_>>(), [kind, (b"cache-control", b"no-store")]);
     }
 
     #[test]
@@ -607,7 +627,7 @@ mod tests {
                     Wants::default(),
                     accept("text/html"),
                     accept("text/plain"),
-                    Wants { content_type: Some(b"application/grpc"), ..Wants::default() },
+                    Wants { is_grpc: true, ..Wants::default() },
                 ][form];
                 super::problem(&REFUSED, wants, &mut kept);
                 let fresh = reply_to(&REFUSED, wants);
@@ -619,7 +639,7 @@ mod tests {
 
     #[test]
     fn grpc_gets_a_trailers_only_answer() {
-        let wants = Wants { content_type: Some(b"application/grpc+proto"), ..Wants::default() };
+        let wants = Wants { is_grpc: true, ..Wants::default() };
         let reply = reply_to(&Problem { detail: "100% über", ..REFUSED }, wants);
         assert_eq!(reply.status, 200);
         assert_eq!(field(&reply, "grpc-status"), Some("8"));
@@ -629,8 +649,44 @@ mod tests {
     }
 
     #[test]
+    fn only_a_post_over_http2_is_a_call_of_grpc() {
+        let is_grpc = |method: &str, kind: &str, is_h2: bool| {
+            let head = format!("{method} / HTTP/1.1\r\nHost: h\r\nContent-Type: {kind}\r\n\r\n");
+            let mut parsed = crate::http1::RequestHead::default();
+            parsed.parse(head.as_bytes(), &crate::http1::HeadLimits { max_bytes: 1000, max_fields: 10 }).unwrap();
+            Wants::of(&parsed.on(head.as_bytes()), is_h2).is_grpc
+        };
+        for kind in ["application/grpc", "APPLICATION/gRPC+proto", "application/grpc;x=y", "application/grpc ; x=y"] {
+            assert!(is_grpc("POST", kind, true), "{kind}");
+            for (method, is_h2) in [("POST", false), ("GET", true), ("HEAD", true), ("PUT", true), ("post", true)] {
+                assert!(!is_grpc(method, kind, is_h2), "{method} {kind} {is_h2}");
+            }
+        }
+        for kind in ["application/grpc-web", "application/grpc-web+proto", "application/grpcx", "application/grp", ""] {
+            assert!(!is_grpc("POST", kind, true), "{kind}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_the_gateway_says_is_kept() {
+        let made: [fn(&mut Reply); 5] = [
+            |reply| super::problem(&REFUSED, Wants::default(), reply),
+            |reply| super::problem(&REFUSED, Wants { is_grpc: true, ..Wants::default() }, reply),
+            |reply| own_words(503, None, "text/html", reply),
+            |reply| of_route(204, "text/plain", reply),
+            |reply| text(308, "elsewhere", reply),
+        ];
+        for (at, make) in made.into_iter().enumerate() {
+            let mut reply = Reply::default();
+            make(&mut reply);
+            assert_eq!(field(&reply, "cache-control"), Some("no-store"), "{at}");
+            assert_eq!(reply.is_problem, at < 3, "{at}");
+        }
+    }
+
+    #[test]
     fn grpc_has_codes_of_its_own() {
-        let wants = Wants { content_type: Some(b"application/grpc"), ..Wants::default() };
+        let wants = Wants { is_grpc: true, ..Wants::default() };
         for (status, violated, code) in
             [(429, &[][..], "8"), (404, &[], "12"), (504, &[], "4"), (503, &[], "14"), (503, &["per-client"], "8")]
         {

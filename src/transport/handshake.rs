@@ -22,7 +22,7 @@ const H2: &[u8] = b"h2";
 
 /// What a client is told that speaks plain HTTP to a port of TLS.
 pub const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
-    content-length: 70\r\nconnection: close\r\n\r\nThis port speaks HTTPS. The request came as plain HTTP: use https://.\n";
+    cache-control: no-store\r\ncontent-length: 70\r\nconnection: close\r\n\r\nThis port speaks HTTPS. The request came as plain HTTP: use https://.\n";
 
 /// A client's connection after its handshake.
 #[derive(Debug)]

@@ -143,7 +143,10 @@ async fn answer(name: Arc<str>, request: Request<Incoming>) -> Result<Response<F
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = wishes.status;
     let kind = if wishes.bytes.is_some() { "application/octet-stream" } else { "application/json" };
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    // It tells what a client has sent, cookies too: nobody is to keep that for another.
+    fields.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
     Ok(response)
 }
 

@@ -27,6 +27,7 @@ mod large_bodies;
 mod limiting;
 mod mixes;
 mod observing;
+mod own_answers;
 mod penalty;
 mod pipelining;
 mod plans;

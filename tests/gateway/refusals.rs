@@ -1,3 +1,4 @@
+use crate::mixes::peers::{Ask, Asker, Http};
 use crate::support::{Answer, Client, Gateway, get, get_with};
 
 fn refusing(more: &str, server: &str) -> Gateway {
@@ -77,11 +78,10 @@ fn the_body_is_what_the_client_reads() {
 #[test]
 fn grpc_gets_its_status_in_the_head() {
     let gateway = refusing("", "");
-    let mut client = Client::connect(gateway.address());
-    let answer = client.request("POST", "/pkg.Service/Call", &[("Content-Type", "application/grpc")], b"12345");
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.header("grpc-status"), Some("8"));
-    assert!(secs(&answer, "grpc-retry-pushback-ms") >= 1000);
+    let ask = Ask::post("/pkg.Service/Call", "12345").with(&[("content-type", "application/grpc")]);
+    let answer = Asker::open(Http::Two, gateway.address()).ask(&ask);
+    assert_eq!((answer.status(), answer.header("grpc-status")), (200, Some("8")));
+    assert!(answer.header("grpc-retry-pushback-ms").unwrap().parse::<u64>().unwrap() >= 1000);
     assert!(answer.body.is_empty());
 }
 
