@@ -220,3 +220,61 @@ fn the_checks_above_can_fail() {
     assert_eq!(names, [("proxy", "Worker"), ("gateway", "build")]);
     assert!(rank("proxy").unwrap() >= rank("limiter").unwrap());
 }
+
+/// The assertions of a text, each on one line.
+fn assertions(text: &str) -> Vec<String> {
+    let starts = text.match_indices("assert").map(|(at, _)| &text[at..]);
+    let whole = starts.filter(|rest| rest.starts_with("assert!(")).map(|rest| {
+        let end = rest.find(";\n").unwrap_or(rest.len());
+        rest[..end].split_whitespace().collect::<Vec<_>>().join(" ")
+    });
+    whole.collect()
+}
+
+/// Whether an assertion holds only on a machine that is quick enough: it bounds a duration from above. A textual look: a
+/// comparison of what has elapsed, or with a length of time.
+fn bounds_time_from_above(assertion: &str) -> bool {
+    let is_elapsed = |text: &str| text.contains("elapsed()") || text.contains("took");
+    let is_length = |text: &str| text.contains("Duration::");
+    // Words in quotes compare nothing.
+    let code: String = assertion.split('"').step_by(2).collect();
+    code.split("&&").flat_map(|clause| clause.split("||")).any(|clause| {
+        let less = clause.split_once(" < ").or_else(|| clause.split_once(" <= "));
+        let more = clause.split_once(" > ").or_else(|| clause.split_once(" >= "));
+        less.or(more.map(|(left, right)| (right, left)))
+            .is_some_and(|(smaller, larger)| is_elapsed(smaller) || is_length(larger))
+    })
+}
+
+/// `tests/gateway/timing.rs` says how a test bounds a duration.
+#[test]
+fn tests_bound_durations_by_their_helper_alone() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("gateway");
+    let mut found = Vec::new();
+    files(&tests, &mut found);
+    assert!(found.len() > 70, "only {} files", found.len());
+    let mut wrong = Vec::new();
+    for path in found.iter().filter(|path| !path.ends_with("timing.rs")) {
+        let text = fs::read_to_string(path).unwrap();
+        let bounds = assertions(&text).into_iter().filter(|assertion| bounds_time_from_above(assertion));
+        wrong.extend(bounds.map(|assertion| format!("{}: {assertion}", path.display())));
+    }
+    assert!(wrong.is_empty(), "use assert_took, assert_lasted or assert_below of timing.rs:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_bound_from_above_is_told_from_one_from_below() {
+    for (assertion, bounds) in [
+        ("assert!(started.elapsed() < Duration::from_secs(1), \"late\")", true),
+        ("assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(2))", true),
+        ("assert!(PATIENCE > started.elapsed())", true),
+        ("assert!(longest <= Duration::from_millis(5))", true),
+        ("assert!(started.elapsed() >= Duration::from_secs(1))", false),
+        ("assert!(took > STRETCH, \"took < {took:?}\")", false),
+        ("assert!(lines <= started.elapsed().as_secs() + 1)", false),
+        ("assert!(size < 5)", false),
+    ] {
+        assert_eq!(bounds_time_from_above(assertion), bounds, "{assertion}");
+    }
+    assert_eq!(assertions("a;\nassert!(\n    b < c,\n    d\n);\nassert_eq!(a, b);\n"), ["assert!( b < c, d )"]);
+}

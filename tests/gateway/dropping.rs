@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Client, Gateway, alone, eventually, get_with};
+use crate::timing::{assert_below, best_of_three};
 use crate::wire::{Wire, get, only_letter, telling, wait_outcome};
 
 fn dropping(backend: &Backend, limit: &str) -> String {
@@ -58,20 +59,23 @@ fn requests_behind_a_dropped_one_are_not_read_and_those_before_it_are_answered()
 
 #[test]
 fn a_body_that_is_yet_to_come_is_not_waited_for() {
-    let _alone = alone();
-    let backend = telling();
-    let gateway = Gateway::start(&dropping(&backend, "rate = \"1/1h\""));
-    assert_eq!(Wire::open(gateway.address()).get("/").status(), 200);
-    for fields in ["Content-Length: 1000000", "Content-Length: 5\r\nExpect: 100-continue", "Transfer-Encoding: chunked"]
-    {
-        let mut wire = Wire::with(gateway.address(), format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n"));
-        wire.assert_ended();
-        // Nobody is there to read it, not even to throw it away.
-        let started = Instant::now();
-        assert!(eventually(|| !wire.send("5\r\n")));
-        assert!(started.elapsed() < Duration::from_secs(1), "{fields}");
-    }
-    wait_outcome(&gateway, "dropped", 3);
+    best_of_three(|| {
+        let _alone = alone();
+        let backend = telling();
+        let gateway = Gateway::start(&dropping(&backend, "rate = \"1/1h\""));
+        assert_eq!(Wire::open(gateway.address()).get("/").status(), 200);
+        for fields in
+            ["Content-Length: 1000000", "Content-Length: 5\r\nExpect: 100-continue", "Transfer-Encoding: chunked"]
+        {
+            let mut wire = Wire::with(gateway.address(), format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n"));
+            wire.assert_ended();
+            // Nobody is there to read it, not even to throw it away.
+            let started = Instant::now();
+            assert!(eventually(|| !wire.send("5\r\n")));
+            assert_below(started.elapsed(), Duration::from_secs(1), fields);
+        }
+        wait_outcome(&gateway, "dropped", 3);
+    });
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::support::{Backend, PATIENCE};
+use crate::support::Backend;
+use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, front, get, ok, rules, settle, tell, wait_outcome};
 
 const TRAP: &str = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -194,26 +195,28 @@ fn a_request_is_not_tried_again_once_a_byte_of_the_answer_came() {
 
 #[test]
 fn an_upstream_that_takes_no_connection_is_given_up_after_connect_timeout() {
-    let _alone = crate::support::alone();
-    // A queue of one that nobody empties: the kernel lets further connects wait.
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
-    socket.listen(0).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
-    let mut filling = Vec::new();
-    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
-        filling.push(stream);
-    }
-    let backend = Backend::fixed("unused");
-    let rules = rules(&backend, "", "").replace(&backend.address.to_string(), &address.to_string());
-    let rules = rules.replace("servers =", "connect_timeout = \"300ms\"\nservers =");
-    let gateway = crate::support::Gateway::start(&rules);
-    let started = std::time::Instant::now();
-    let answer = Wire::open(gateway.address()).get("/");
-    assert!(matches!(answer.status(), 502 | 504), "{answer:?}");
-    crate::wire::assert_took(started, 300..2000);
-    assert!(started.elapsed() < PATIENCE && !filling.is_empty());
-    assert_eq!(crate::wire::only_letter(&gateway)["upstream"], "app");
+    best_of_three(|| {
+        let _alone = crate::support::alone();
+        // A queue of one that nobody empties: the kernel lets further connects wait.
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        let mut filling = Vec::new();
+        while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            filling.push(stream);
+        }
+        let backend = Backend::fixed("unused");
+        let rules = rules(&backend, "", "").replace(&backend.address.to_string(), &address.to_string());
+        let rules = rules.replace("servers =", "connect_timeout = \"300ms\"\nservers =");
+        let gateway = crate::support::Gateway::start(&rules);
+        let started = std::time::Instant::now();
+        let answer = Wire::open(gateway.address()).get("/");
+        assert!(matches!(answer.status(), 502 | 504), "{answer:?}");
+        assert_took(started, 300..2000);
+        assert!(!filling.is_empty());
+        assert_eq!(crate::wire::only_letter(&gateway)["upstream"], "app");
+    });
 }
 
 #[test]

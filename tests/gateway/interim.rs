@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Gateway, alone};
-use crate::wire::{Wire, assert_took, front, get, ok, rules, tell, telling};
+use crate::timing::{assert_took, best_of_three};
+use crate::wire::{Wire, front, get, ok, rules, tell, telling};
 
 const EXPECTING: &str =
     "POST /up HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\nX-After: expect\r\n\r\n";
@@ -91,17 +92,19 @@ fn an_expectation_is_forwarded_and_the_upstreams_100_releases_the_body() {
 
 #[test]
 fn a_silent_upstream_makes_the_gateway_ask_for_the_body_after_a_second() {
-    let _alone = alone();
-    let backend = telling();
-    let gateway = front(&backend);
-    let started = Instant::now();
-    let mut wire = Wire::with(gateway.address(), EXPECTING);
-    assert_eq!(wire.response("POST").unwrap().status(), 100);
-    assert_took(started, 500..2000);
-    wire.send("hello");
-    assert_eq!(wire.response("POST").unwrap().text(), "1 /up");
-    assert_eq!(backend.seen.lock().unwrap()[0].text(), "hello");
-    assert_eq!(wire.get("/next").text(), "1 /next");
+    best_of_three(|| {
+        let _alone = alone();
+        let backend = telling();
+        let gateway = front(&backend);
+        let started = Instant::now();
+        let mut wire = Wire::with(gateway.address(), EXPECTING);
+        assert_eq!(wire.response("POST").unwrap().status(), 100);
+        assert_took(started, 500..2000);
+        wire.send("hello");
+        assert_eq!(wire.response("POST").unwrap().text(), "1 /up");
+        assert_eq!(backend.seen.lock().unwrap()[0].text(), "hello");
+        assert_eq!(wire.get("/next").text(), "1 /next");
+    });
 }
 
 #[test]

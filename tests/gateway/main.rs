@@ -49,6 +49,7 @@ mod stopped;
 mod support;
 mod targets;
 mod timeouts;
+mod timing;
 mod tls;
 mod upgrades;
 mod waiting;

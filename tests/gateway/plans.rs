@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::time::{Duration, Instant};
 
 use crate::h2::peer;
-use crate::support::{Gateway, PATIENCE, alone, eventually, get_with};
+use crate::support::{Gateway, PATIENCE, alone, eventually, eventually_in, get_with};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Over {
@@ -237,11 +236,7 @@ fn a_million_keys_take_less_than_a_hundred_megabytes_from_the_first_to_the_last_
     assert_eq!(ask(&gateway, Over::Http1, "warm"), 200);
     let (resident, peak) = (gateway.resident(), gateway.most_resident());
     replace_plans(&gateway, &plans);
-    let started = Instant::now();
-    while generation(&gateway) < 2 {
-        assert!(started.elapsed() < 3 * PATIENCE, "it is loaded in time\n{}", gateway.log());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    assert!(eventually_in(3 * PATIENCE, || generation(&gateway) == 2), "it is not loaded\n{}", gateway.log());
     let (resident, peak) = (gateway.resident() - resident, gateway.most_resident() - peak);
     eprintln!("a million keys: {:.1} MB resident, {:.1} MB at the peak", resident as f64 / 1e6, peak as f64 / 1e6);
     assert!(resident < 100_000_000 && peak < 100_000_000, "{resident} {peak}");

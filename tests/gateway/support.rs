@@ -1,5 +1,5 @@
 //! The real binary on a configuration of the test's own, a client that speaks plain HTTP/1, and servers that behave as
-//! they are told. Every port is chosen by the kernel.
+//! they are told. Every port is chosen by the kernel. How a test measures time is said in `timing`.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -246,6 +246,14 @@ impl Gateway {
         self.memory("VmRSS:")
     }
 
+    /// How long it has been on a processor, in the kernel too.
+    pub fn worked(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // Behind the name in brackets; utime and stime are the 14th and 15th, in hundredths (proc(5)).
+        let fields = stat.rsplit_once(") ").unwrap().1.split_whitespace().skip(11).take(2);
+        Duration::from_millis(10 * fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>())
+    }
+
     /// The most that it has been.
     pub fn most_resident(&self) -> u64 {
         self.memory("VmHWM:")
@@ -307,9 +315,14 @@ fn read_banner(child: &mut Child, directory: &Path) -> (Vec<SocketAddr>, SocketA
 }
 
 /// Waits until something is so.
-pub fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+pub fn eventually(is_so: impl FnMut() -> bool) -> bool {
+    eventually_in(PATIENCE, is_so)
+}
+
+/// The same, for what takes longer.
+pub fn eventually_in(patience: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
-    while started.elapsed() < PATIENCE {
+    while started.elapsed() < patience {
         if is_so() {
             return true;
         }

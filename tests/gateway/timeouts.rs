@@ -2,32 +2,34 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Client, Gateway, alone, eventually, get};
+use crate::timing::{assert_lasted, assert_took, best_of_three};
 use crate::wire::{Wire, rules};
 
 const LOG: &str = "[dead_letter]\ndirectory = \"dead-letters\"\n";
 
 #[test]
 fn a_request_that_overruns_its_timeout_is_a_504_and_its_upstream_request_is_aborted() {
-    let _alone = alone();
-    let backend = Backend::start(|_, stream| stream.read(&mut [0; 16]).is_ok_and(|size| size > 0));
-    let gateway = Gateway::start(&format!(
-        "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
+    best_of_three(|| {
+        let _alone = alone();
+        let backend = Backend::start(|_, stream| stream.read(&mut [0; 16]).is_ok_and(|size| size > 0));
+        let gateway = Gateway::start(&format!(
+            "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
          timeout = \"300ms\"\n[[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\ntimeout = \"5s\"\n{LOG}",
-        backend.address
-    ));
-    let started = Instant::now();
-    let answer = get(gateway.address(), "/slow");
-    let took = started.elapsed();
-    assert_eq!(answer.status, 504);
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
-    assert!(took >= Duration::from_millis(300), "never before its deadline: {took:?}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
-    backend.wait_closed();
-    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"timeout\""], 1.0);
-    assert!(eventually(|| gateway.dead_letters().len() == 1));
-    let record = &gateway.dead_letters()[0];
-    assert_eq!((&record["reason"], &record["status"]), (&"timeout".into(), &504.into()));
-    assert_eq!(record["limit"], "l", "the dead letter names whose timeout it was");
+            backend.address
+        ));
+        let started = Instant::now();
+        let answer = get(gateway.address(), "/slow");
+        let took = started.elapsed();
+        assert_eq!(answer.status, 504);
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+        assert_lasted(took, Duration::from_millis(300)..Duration::from_secs(1), "it");
+        backend.wait_closed();
+        gateway.wait_metric("sluicegate_requests_total", &["outcome=\"timeout\""], 1.0);
+        assert!(eventually(|| gateway.dead_letters().len() == 1));
+        let record = &gateway.dead_letters()[0];
+        assert_eq!((&record["reason"], &record["status"]), (&"timeout".into(), &504.into()));
+        assert_eq!(record["limit"], "l", "the dead letter names whose timeout it was");
+    });
 }
 
 #[test]
@@ -123,24 +125,26 @@ fn what_answers_in_time_is_untouched() {
 
 #[test]
 fn a_stopped_process_sweeps_what_is_overdue_when_it_goes_on() {
-    let _alone = alone();
-    let gateway = Gateway::start(
-        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
+    best_of_three(|| {
+        let _alone = alone();
+        let gateway = Gateway::start(
+            "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
          [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\ntimeout = \"500ms\"\n",
-    );
-    let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(gateway.address())).collect();
-    for client in &mut clients {
-        client.send("GET", "/?delay=60s", &[], b"");
-    }
-    gateway.wait_metric("sluicegate_requests_in_flight", &[], 20.0);
-    gateway.signal("STOP");
-    std::thread::sleep(Duration::from_secs(2));
-    gateway.signal("CONT");
-    let resumed = Instant::now();
-    for client in &mut clients {
-        assert_eq!(client.read_answer(false).unwrap().status, 504);
-    }
-    assert!(resumed.elapsed() < Duration::from_secs(1), "{:?}", resumed.elapsed());
-    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"timeout\""], 20.0);
-    gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
+        );
+        let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(gateway.address())).collect();
+        for client in &mut clients {
+            client.send("GET", "/?delay=60s", &[], b"");
+        }
+        gateway.wait_metric("sluicegate_requests_in_flight", &[], 20.0);
+        gateway.signal("STOP");
+        std::thread::sleep(Duration::from_secs(2));
+        gateway.signal("CONT");
+        let resumed = Instant::now();
+        for client in &mut clients {
+            assert_eq!(client.read_answer(false).unwrap().status, 504);
+        }
+        assert_took(resumed, 0..1000);
+        gateway.wait_metric("sluicegate_requests_total", &["outcome=\"timeout\""], 20.0);
+        gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
+    });
 }

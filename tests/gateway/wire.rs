@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Backend, Gateway, PATIENCE, eventually};
 
@@ -437,11 +437,4 @@ pub fn only_letter(gateway: &Gateway) -> serde_json::Value {
     let mut letters = gateway.dead_letters();
     assert_eq!(letters.len(), 1, "{letters:?}");
     letters.remove(0)
-}
-
-/// How long it took, which must lie in a range of milliseconds.
-pub fn assert_took(started: Instant, millis: std::ops::Range<u64>) {
-    let took = started.elapsed();
-    let range = Duration::from_millis(millis.start)..Duration::from_millis(millis.end);
-    assert!(range.contains(&took), "{took:?} is not in {range:?}");
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Gateway, eventually};
+use crate::timing::{assert_below, assert_took, best_of_three};
 use crate::wire::{Wire, front, ok, rules, settle, telling};
 
 use super::frames::{
@@ -17,6 +18,9 @@ use super::frames::{
 
 /// What an attack may leave behind in memory, in bytes.
 const MOST: u64 = 24 << 20;
+
+/// The most that an attack may make the gateway work.
+const MOST_WORK: Duration = Duration::from_secs(15);
 
 /// Takes requests and says nothing; counts the heads that came.
 fn silent() -> (Backend, Arc<AtomicUsize>) {
@@ -46,24 +50,28 @@ fn pour(raw: &mut Raw, count: usize, mut next: impl FnMut(usize) -> Vec<u8>) {
 
 struct Before {
     resident: u64,
-    started: Instant,
+    worked: Duration,
 }
 
 fn before(gateway: &Gateway) -> Before {
     settle(gateway);
     drop(Raw::open(gateway.address()).ask("/local"));
-    Before { resident: gateway.resident(), started: Instant::now() }
+    Before { resident: gateway.resident(), worked: gateway.worked() }
 }
 
 /// Others are answered at once, nothing is left of the attack.
 fn assert_unharmed(gateway: &Gateway, before: &Before, what: &str) {
-    let asked = Instant::now();
-    assert_eq!(Wire::open(gateway.address()).get("/local").text(), "local\n");
-    assert_eq!(Raw::open(gateway.address()).ask("/local").0, 200);
-    assert!(asked.elapsed() < Duration::from_secs(2), "{what}: {:?} for an answer", asked.elapsed());
+    best_of_three(|| {
+        let asked = Instant::now();
+        assert_eq!(Wire::open(gateway.address()).get("/local").text(), "local\n");
+        assert_eq!(Raw::open(gateway.address()).ask("/local").0, 200);
+        assert_below(asked.elapsed(), Duration::from_secs(2), what);
+    });
     let grown = gateway.resident().saturating_sub(before.resident);
     assert!(grown < MOST, "{what}: grew by {grown} bytes");
-    assert!(before.started.elapsed() < Duration::from_secs(15), "{what}: {:?}", before.started.elapsed());
+    // On the processor, since the machine may be busy with others.
+    let worked = gateway.worked().saturating_sub(before.worked);
+    assert!(worked < MOST_WORK, "{what}: {worked:?} of work");
 }
 
 /// An attack that the counters of frames end.
@@ -564,28 +572,30 @@ fn frames_that_nobody_may_send_end_the_connection_with_their_reason() {
 
 #[test]
 fn many_connections_that_say_nothing_more_than_the_preface_are_closed_in_time() {
-    let backend = telling();
-    let gateway = Gateway::start(&rules(&backend, "keep_alive_timeout = \"300ms\"\nhead_timeout = \"300ms\"", ""));
-    let address: SocketAddr = gateway.address();
-    let open = |bytes: &[u8]| {
-        let mut raw = Raw::silent(address);
-        raw.send_bytes(bytes);
-        raw
-    };
-    let half = frame(HEADERS, END_STREAM, 1, &block(&request("GET", "/")));
-    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let mut all = vec![
-        open(b"PRI * HTTP/2.0\r\n\r\n"),
-        open(b"PRI * HTTP/2.0\r\n\r\nSM\r\n"),
-        open(preface),
-        open(&[&preface[..], &frame(SETTINGS, 0, 0, &[])].concat()),
-        open(&[&preface[..], &frame(SETTINGS, 0, 0, &[]), &half].concat()),
-        open(&[&preface[..], &frame(SETTINGS, 0, 0, &[]), &half[..12]].concat()),
-    ];
-    for raw in &mut all {
-        let started = Instant::now();
-        raw.goaway();
-        assert!(started.elapsed() < Duration::from_secs(6));
-    }
-    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    best_of_three(|| {
+        let backend = telling();
+        let gateway = Gateway::start(&rules(&backend, "keep_alive_timeout = \"300ms\"\nhead_timeout = \"300ms\"", ""));
+        let address: SocketAddr = gateway.address();
+        let open = |bytes: &[u8]| {
+            let mut raw = Raw::silent(address);
+            raw.send_bytes(bytes);
+            raw
+        };
+        let half = frame(HEADERS, END_STREAM, 1, &block(&request("GET", "/")));
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        let mut all = vec![
+            open(b"PRI * HTTP/2.0\r\n\r\n"),
+            open(b"PRI * HTTP/2.0\r\n\r\nSM\r\n"),
+            open(preface),
+            open(&[&preface[..], &frame(SETTINGS, 0, 0, &[])].concat()),
+            open(&[&preface[..], &frame(SETTINGS, 0, 0, &[]), &half].concat()),
+            open(&[&preface[..], &frame(SETTINGS, 0, 0, &[]), &half[..12]].concat()),
+        ];
+        for raw in &mut all {
+            let started = Instant::now();
+            raw.goaway();
+            assert_took(started, 0..6000);
+        }
+        gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    });
 }

@@ -14,6 +14,7 @@ use super::peers::{
     request_of, runtime, serve_tcp, soon,
 };
 use crate::support::{Backend, Gateway, PATIENCE};
+use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, wait_outcome};
 
 in_every_mix! {
@@ -157,15 +158,17 @@ fn silent(mix: Mix, answers: bool) -> (std::net::SocketAddr, mpsc::Receiver<Stri
 }
 
 fn a_client_that_goes_away_is_cancelled_at_the_server(mix: Mix) {
-    for (answers, ask) in [(false, Ask::get("/")), (false, Ask::post("/", "body")), (true, Ask::get("/"))] {
-        let (address, told, _backend) = silent(mix, answers);
-        let gateway = mix.gateway(address);
-        go_away(mix, &gateway, &ask, &told);
-        let started = Instant::now();
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "CANCEL", "{ask:?}");
-        assert!(started.elapsed() < Duration::from_secs(5));
-        wait_outcome(&gateway, "client-gone", 1);
-    }
+    best_of_three(|| {
+        for (answers, ask) in [(false, Ask::get("/")), (false, Ask::post("/", "body")), (true, Ask::get("/"))] {
+            let (address, told, _backend) = silent(mix, answers);
+            let gateway = mix.gateway(address);
+            go_away(mix, &gateway, &ask, &told);
+            let started = Instant::now();
+            assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "CANCEL", "{ask:?}");
+            assert_took(started, 0..5000);
+            wait_outcome(&gateway, "client-gone", 1);
+        }
+    });
 }
 
 fn a_client_that_goes_away_in_an_upload_that_nobody_reads_is_noticed(mix: Mix) {
@@ -202,11 +205,12 @@ fn go_away(mix: Mix, gateway: &Gateway, ask: &Ask, told: &mpsc::Receiver<String>
             let mut request = request.ready().await.unwrap();
             let (response, mut send) = request.send_request(request_of(ask), ask.body.is_none()).unwrap();
             drop(tokio::time::timeout(Duration::from_secs(1), pour(&mut send, &body, false)).await);
-            let started = Instant::now();
-            while told.try_recv().is_err() {
-                assert!(started.elapsed() < PATIENCE, "not asked");
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            soon(async {
+                while told.try_recv().is_err() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .await;
             send.send_reset(Reason::CANCEL);
             drop((send, response));
             // The connection stays, and is of use.

@@ -13,7 +13,7 @@ use http::{Method, Request, Response};
 use tokio::task::JoinSet;
 
 use super::peers::{Http, Mix, in_every_mix, open_h2, pour, runtime, serve_tcp, soon};
-use crate::support::{Backend, Gateway, PATIENCE};
+use crate::support::{Backend, Gateway};
 use crate::wire::{Wire, wait_outcome};
 
 in_every_mix! {
@@ -368,13 +368,11 @@ fn a_server_that_does_not_know_extended_connect_is_an_error_to_the_client() {
         });
         let gateway = mix.gateway(address);
         for status in [200, 404, 426] {
-            let started = std::time::Instant::now();
             let opened = runtime().block_on(async { Socket::open(mix, &gateway, &format!("/{status}")).await });
             let Err((seen, _)) = opened else { panic!("{status}: it was opened") };
             // A 200 would be a tunnel to a client of HTTP/2.
             let is_taken_for_one = mix.client == Http::Two && status == 200;
             assert_eq!(seen, if is_taken_for_one { 502 } else { status });
-            assert!(started.elapsed() < PATIENCE);
         }
     }
 }

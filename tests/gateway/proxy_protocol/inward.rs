@@ -6,8 +6,9 @@ use super::{AUTHORITY, TLS, UNIQUE_ID, binary, line};
 use crate::connections::connect_from;
 use crate::h2::peer as h2;
 use crate::support::{Answer, Gateway, PATIENCE, alone, eventually, read_answer};
+use crate::timing::{assert_took, best_of_three};
 use crate::tls::peer::{self, Asking, Authority, Tls};
-use crate::wire::{Wire, assert_took, get};
+use crate::wire::{Wire, get};
 
 const ECHO: &str = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
                     [[route]]\nname = \"all\"\nupstream = \"app\"\n";
@@ -277,37 +278,41 @@ fn bounds_and_denials_are_of_the_client_and_not_of_the_balancer() {
 
 #[test]
 fn who_says_nothing_is_closed_in_time() {
-    let gateway = start(&format!("[server]\nhandshake_timeout = \"300ms\"\n{ECHO}"));
-    let started = Instant::now();
-    for begun in [&b""[..], b"PROXY TCP4 ", &binary("198.51.100.7:1", &[])[..20]] {
-        assert_closed(sent(gateway.address(), begun));
-    }
-    assert_took(started, 900..10_000);
-    wait(&gateway, "timeout", 3);
-    assert!(
-        eventually(|| gateway.log().contains("No PROXY header came within handshake_timeout.")),
-        "{}",
-        gateway.log()
-    );
-    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    best_of_three(|| {
+        let gateway = start(&format!("[server]\nhandshake_timeout = \"300ms\"\n{ECHO}"));
+        let started = Instant::now();
+        for begun in [&b""[..], b"PROXY TCP4 ", &binary("198.51.100.7:1", &[])[..20]] {
+            assert_closed(sent(gateway.address(), begun));
+        }
+        assert_took(started, 900..10_000);
+        wait(&gateway, "timeout", 3);
+        assert!(
+            eventually(|| gateway.log().contains("No PROXY header came within handshake_timeout.")),
+            "{}",
+            gateway.log()
+        );
+        gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    });
 }
 
 #[test]
 fn who_says_nothing_does_not_hold_a_drain() {
-    let _alone = alone();
-    let (mut plain, mut secure, _) = whole(ECHO);
-    for gateway in [&mut plain, &mut secure] {
-        let silent: Vec<_> = (0..3).map(|_| sent(gateway.address(), b"")).collect();
-        gateway.wait_metric("sluicegate_client_connections", &[], 3.0);
-        let introduced = sent(gateway.address(), &line("198.51.100.7:1"));
-        wait(gateway, "proxied", 1);
-        let started = Instant::now();
-        gateway.signal("TERM");
-        assert!(gateway.wait_exit().success());
-        assert_took(started, 400..4_000);
-        silent.into_iter().chain([introduced]).for_each(assert_closed);
-        assert!(!gateway.log().contains("PROXY header"), "they have done nothing wrong: {}", gateway.log());
-    }
+    best_of_three(|| {
+        let _alone = alone();
+        let (mut plain, mut secure, _) = whole(ECHO);
+        for gateway in [&mut plain, &mut secure] {
+            let silent: Vec<_> = (0..3).map(|_| sent(gateway.address(), b"")).collect();
+            gateway.wait_metric("sluicegate_client_connections", &[], 3.0);
+            let introduced = sent(gateway.address(), &line("198.51.100.7:1"));
+            wait(gateway, "proxied", 1);
+            let started = Instant::now();
+            gateway.signal("TERM");
+            assert!(gateway.wait_exit().success());
+            assert_took(started, 400..4_000);
+            silent.into_iter().chain([introduced]).for_each(assert_closed);
+            assert!(!gateway.log().contains("PROXY header"), "they have done nothing wrong: {}", gateway.log());
+        }
+    });
 }
 
 #[test]

@@ -14,7 +14,8 @@ use crate::connections::connect_from;
 use crate::h2::peer;
 use crate::mixes::peers::{Http, Origin, Told};
 use crate::support::{Answer, Backend, Gateway, alone, eventually, write_ok};
-use crate::wire::{Wire, assert_took};
+use crate::timing::{assert_took, best_of_three};
+use crate::wire::Wire;
 
 use super::caller::{BOTH, Caller, INSIDE, OUTSIDE, Over, retry_after, violated};
 use super::page::Recipe;
@@ -337,24 +338,26 @@ fn downloads() {
 
 #[test]
 fn downloads_share_so_much_a_second() {
-    let _alone = alone();
-    let recipe = Recipe::of("Downloads");
-    recipe.says("goes at 20 MiB a second, but for the first 5 MiB, which need not wait");
-    for over in BOTH {
-        let server = Backend::start(|_, stream| write_ok(stream, &vec![b'x'; 8 << 20]));
-        let gateway = recipe.start(&[("127.0.0.1:9001", server.address)]);
-        let mut caller = Caller::open(over, OUTSIDE, gateway.address());
-        let started = Instant::now();
-        let sizes = [(); 2].map(|()| caller.get("/files/large.iso", &[]).body.len());
-        assert_eq!(sizes, [8 << 20; 2]);
-        // 11 of 16 MiB.
-        assert_took(started, 540..10_000);
-        // Others have their own, and what is no download is not counted.
-        let started = Instant::now();
-        assert_eq!(caller.get("/", &[]).body.len(), 8 << 20);
-        assert_took(started, 0..5_000);
-        gateway.wait_metric("sluicegate_bandwidth_bytes_total", &["direction=\"down\""], f64::from(16 << 20));
-        assert_eq!(Caller::open(over, INSIDE, gateway.address()).get("/files/a", &[]).body.len(), 8 << 20);
-        gateway.wait_metric("sluicegate_bandwidth_keys", &["direction=\"down\""], 2.0);
-    }
+    best_of_three(|| {
+        let _alone = alone();
+        let recipe = Recipe::of("Downloads");
+        recipe.says("goes at 20 MiB a second, but for the first 5 MiB, which need not wait");
+        for over in BOTH {
+            let server = Backend::start(|_, stream| write_ok(stream, &vec![b'x'; 8 << 20]));
+            let gateway = recipe.start(&[("127.0.0.1:9001", server.address)]);
+            let mut caller = Caller::open(over, OUTSIDE, gateway.address());
+            let started = Instant::now();
+            let sizes = [(); 2].map(|()| caller.get("/files/large.iso", &[]).body.len());
+            assert_eq!(sizes, [8 << 20; 2]);
+            // 11 of 16 MiB.
+            assert_took(started, 540..10_000);
+            // Others have their own, and what is no download is not counted.
+            let started = Instant::now();
+            assert_eq!(caller.get("/", &[]).body.len(), 8 << 20);
+            assert_took(started, 0..5_000);
+            gateway.wait_metric("sluicegate_bandwidth_bytes_total", &["direction=\"down\""], f64::from(16 << 20));
+            assert_eq!(Caller::open(over, INSIDE, gateway.address()).get("/files/a", &[]).body.len(), 8 << 20);
+            gateway.wait_metric("sluicegate_bandwidth_keys", &["direction=\"down\""], 2.0);
+        }
+    });
 }
