@@ -1,5 +1,5 @@
 # Needs Rust 1.90 or later and, to get here, make. What else is missing is installed on Debian, or named.
-.PHONY: all setup run test test-long loom bench doc check
+.PHONY: all setup setup-tests run test test-long loom bench doc check
 
 all: target/release/sluicegate
 
@@ -14,13 +14,23 @@ setup:
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq build-essential; } || { \
 	  echo "a C linker (cc) is missing; on Debian: sudo apt-get install -y build-essential" >&2; exit 1; }
 
+# Servers that stand behind the gateway in tests/gateway/differential. Nothing is done where they are there, and nothing
+# of them is started: RUNLEVEL=1 keeps a container's init scripts from it.
+SERVERS = nginx haproxy gunicorn
+setup-tests: setup
+	@missing=; for tool in $(SERVERS); do PATH="$$PATH:/usr/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	[ -z "$$missing" ] || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } || { \
+	  echo "the tests need real servers, missing:$$missing; on Debian: sudo apt-get install -y$$missing" >&2; exit 1; }
+
 # The gateway on the repository's gateway.toml.
 run: setup
 	cargo run --release --locked
 
 # Every test: unit, property, architecture, documentation, the gateway over real sockets, and the models of the
-# limiter's locks. They need nothing else.
-test: setup loom
+# limiter's locks. Some put nginx, HAProxy and gunicorn behind the gateway.
+test: setup-tests loom
 	cargo test --locked
 
 # The limiter under every interleaving of a few threads, see loom/README.md. Its own directory: the flag would build
@@ -30,7 +40,7 @@ loom: setup
 	$(LOOM) cargo test -p sluicegate-loom --profile loom --locked
 
 # What takes longer: more cases for the property tests, 20 s of load with a reload every 200 ms, a stop of 10 s.
-test-long: setup
+test-long: setup-tests
 	PROPTEST_CASES=5000 SLUICEGATE_LONG=1 cargo test --release --locked
 
 bench:

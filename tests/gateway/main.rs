@@ -13,6 +13,7 @@ mod count_when;
 mod dead_letters;
 mod denying;
 mod desync;
+mod differential;
 mod draining;
 mod dropping;
 mod early;

@@ -5,7 +5,7 @@
 mod conformance;
 mod flood;
 mod flow;
-mod frames;
+pub mod frames;
 mod life;
 mod malformed;
 mod messages;
