@@ -15,6 +15,7 @@ mod denying;
 mod desync;
 mod differential;
 mod draining;
+mod drips;
 mod dropping;
 mod early;
 mod edits;

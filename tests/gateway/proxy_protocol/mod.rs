@@ -1,5 +1,6 @@
 //! The PROXY protocol: headers before connections of clients, and before those to servers.
 
+mod dribble;
 mod inward;
 mod outward;
 
