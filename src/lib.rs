@@ -24,7 +24,7 @@
 //!
 //! | rank | rooms |
 //! |---|---|
-//! | 0 | [`time`]: ticks, spans, the timer wheel, calendars, the only clock · [`http1`]: the codec, without I/O · [`proxy_protocol`]: the PROXY header before a connection, without I/O |
+//! | 0 | [`time`]: ticks, spans, the timer wheel, calendars, the only clock · [`http1`]: the codec, without I/O · [`proxy_protocol`]: the PROXY header before a connection, without I/O · [`redact`]: secrets, before they are written or shown |
 //! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`edit`]: texts with variables, what routes change · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 |
 //! | 3 | [`config`]: text to model · [`dead_letter`]: the log of refusals · [`upstream`]: connections, echo servers |
@@ -51,6 +51,7 @@ pub mod http2;
 pub mod limiter;
 pub mod proxy;
 pub mod proxy_protocol;
+pub mod redact;
 pub mod telemetry;
 pub mod time;
 pub mod tls;

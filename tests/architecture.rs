@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 18] = [
+const RANKS: [(&str, u8); 19] = [
     ("time", 0),
     ("http1", 0),
     // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
     ("proxy_protocol", 0),
+    // One redactor for whatever is written or shown: both logs, reports of mistakes, the command line.
+    ("redact", 0),
     ("telemetry", 1),
     ("limiter", 1),
     ("balance", 1),

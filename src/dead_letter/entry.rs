@@ -192,8 +192,8 @@ fn tick<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tick, D::Error> {
 mod tests {
     use super::super::record::tests::{AT, draft};
     use super::super::record::{Drops, Reason, Tally};
-    use super::super::redact::Redactor;
     use super::*;
+    use crate::redact::Redactor;
     use crate::time::Span;
 
     fn parsed(write: impl FnOnce(&mut Vec<u8>)) -> Entry {

@@ -130,8 +130,8 @@ impl FromStr for StatusFilter {
 mod tests {
     use super::super::record::tests::{AT, draft};
     use super::super::record::{Drops, Tally};
-    use super::super::redact::Redactor;
     use super::*;
+    use crate::redact::Redactor;
     use crate::time::Span;
 
     /// A record, an aggregate of the second after it, and drops of the second after that.

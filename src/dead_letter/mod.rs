@@ -5,12 +5,12 @@
 //! left. It does not replay.
 //!
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
-//! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts (`redact`), writes the
+//! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
 //! line (`record`, `line`) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds,
 //! and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
 //!
 //! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
-//! reaches the disk (`redact` says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
+//! reaches the disk ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
 //! `offered = written + aggregated + dropped`, in the counters and in the log itself, provided that no offer was under
 //! way when it was called: one that runs beside the last drain may leave its count in `aggregating`.
 //!
@@ -59,7 +59,6 @@ mod queue;
 mod reader;
 mod record;
 mod recovery;
-mod redact;
 mod segment;
 mod store;
 mod summary;
@@ -83,7 +82,6 @@ pub use filter::{Filter, StatusFilter};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use record::{Draft, Drops, Quota, Reason, UnknownReason};
 pub use recovery::Recovery;
-pub use redact::Redactor;
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary};

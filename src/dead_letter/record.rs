@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use uuid::{NoContext, Uuid};
 
 use super::line::{LineWriter, PairBounds};
-use super::redact::Redactor;
 use crate::admission::KeyPart;
+use crate::redact::Redactor;
 use crate::time::Tick;
 
 /// Written bytes of the name of a limit, route or upstream, of a trace or request id.

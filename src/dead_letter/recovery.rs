@@ -109,8 +109,8 @@ mod tests {
     use std::fs;
 
     use super::super::record::tests::draft;
-    use super::super::redact::Redactor;
     use super::*;
+    use crate::redact::Redactor;
 
     fn lines(count: usize) -> Vec<u8> {
         let mut out = Vec::new();

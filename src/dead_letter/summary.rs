@@ -171,8 +171,8 @@ impl Ranking {
 mod tests {
     use super::super::record::tests::{AT, draft};
     use super::super::record::{Reason, Tally};
-    use super::super::redact::Redactor;
     use super::*;
+    use crate::redact::Redactor;
 
     fn entry(write: impl FnOnce(&mut Vec<u8>)) -> Entry {
         let mut line = Vec::new();

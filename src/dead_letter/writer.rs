@@ -12,9 +12,9 @@ use std::time::Duration;
 use super::flood::Flood;
 use super::queue::{Counters, Message};
 use super::record::{Draft, Drops};
-use super::redact::Redactor;
 use super::store::{Store, StoreError};
 use super::{Position, Settings};
+use crate::redact::Redactor;
 use crate::time::{Clock, Span, Tick};
 
 /// Bytes that are gathered before they are written; less if the queue runs empty.

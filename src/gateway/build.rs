@@ -14,13 +14,14 @@ use crate::balance::{self, Balancer, Strategy};
 use crate::config::{
     Action, LimitRule, Listener, Model, Preflight, Route, Server, ServerAddress, Upstream, UpstreamProtocol,
 };
-use crate::dead_letter::{DeadLetters, Redactor, Settings};
+use crate::dead_letter::{DeadLetters, Settings};
 use crate::http1::HeadLimits;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{
     HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan,
     Snapshot, UpstreamPlan,
 };
+use crate::redact::Redactor;
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
 use crate::tls::{Tickets, TlsError};

@@ -25,7 +25,7 @@ use sha2::Sha256;
 use uuid::{NoContext, Timestamp, Uuid};
 
 /// Headers whose value is always secret.
-pub(super) const SECRET_HEADERS: [&str; 8] = [
+const SECRET_HEADERS: [&str; 8] = [
     "authorization",
     "proxy-authorization",
     "cookie",
@@ -38,7 +38,7 @@ pub(super) const SECRET_HEADERS: [&str; 8] = [
 ];
 
 /// A header is secret too if its name holds one of these.
-pub(super) const SECRET_HEADER_WORDS: [&str; 15] = [
+const SECRET_HEADER_WORDS: [&str; 15] = [
     "token",
     "secret",
     "password",
@@ -57,13 +57,13 @@ pub(super) const SECRET_HEADER_WORDS: [&str; 15] = [
 ];
 
 /// A header is secret too if one of these stands in its name between hyphens or underscores.
-pub(super) const SECRET_HEADER_PARTS: [&str; 7] = ["auth", "hmac", "otp", "pass", "pwd", "sid", "sig"];
+const SECRET_HEADER_PARTS: [&str; 7] = ["auth", "hmac", "otp", "pass", "pwd", "sid", "sig"];
 
 /// A header's value that begins with one of these and a blank is secret, whatever the name. Lower case.
-pub(super) const SCHEMES: [&str; 2] = ["basic", "bearer"];
+const SCHEMES: [&str; 2] = ["basic", "bearer"];
 
 /// Query names that are secret as they stand.
-pub(super) const SECRET_NAMES: [&str; 15] = [
+const SECRET_NAMES: [&str; 15] = [
     "auth",
     "code",
     "hmac",
@@ -82,7 +82,7 @@ pub(super) const SECRET_NAMES: [&str; 15] = [
 ];
 
 /// A query name is secret too if it holds one of these.
-pub(super) const SECRET_WORDS: [&str; 18] = [
+const SECRET_WORDS: [&str; 18] = [
     "token",
     "secret",
     "password",
@@ -148,7 +148,7 @@ impl Redactor {
     }
 
     /// What is written in the place of a path.
-    pub(super) fn path<'a>(&self, path: &'a str) -> Cow<'a, str> {
+    pub fn path<'a>(&self, path: &'a str) -> Cow<'a, str> {
         match self.userinfo(path) {
             Cow::Borrowed(path) => self.segments(path),
             Cow::Owned(path) => Cow::Owned(self.segments(&path).into_owned()),
@@ -156,7 +156,7 @@ impl Redactor {
     }
 
     /// What is written in the place of an authority.
-    pub(super) fn host<'a>(&self, host: &'a str) -> Cow<'a, str> {
+    pub fn host<'a>(&self, host: &'a str) -> Cow<'a, str> {
         match host.rsplit_once('@') {
             Some((userinfo, host)) => Cow::Owned(format!("{}@{host}", self.mark(userinfo.as_bytes()))),
             None => Cow::Borrowed(host),
@@ -164,7 +164,7 @@ impl Redactor {
     }
 
     /// What is written in the place of a part of a key; `source` is a part of a key expression (`header:x-api-key`).
-    pub(super) fn key_part<'a>(&self, source: &str, value: &'a str) -> Cow<'a, str> {
+    pub fn key_part<'a>(&self, source: &str, value: &'a str) -> Cow<'a, str> {
         match source.split_once(':') {
             _ if value.is_empty() => Cow::Borrowed(value),
             Some(("header", name)) => self.header(name, value),
