@@ -433,7 +433,6 @@ mod tests {
     use tempfile::{TempDir, tempdir};
 
     use super::*;
-    use crate::admission::KeyPart;
     use crate::dead_letter::{DeadLetters, Draft, Event, Settings};
     use crate::time::ManualClock;
 
@@ -457,12 +456,13 @@ mod tests {
             plan: None,
             upstream: None,
             client_ip: "192.0.2.7".parse().ok(),
-            key: vec![KeyPart { source: "client-ip".into(), value: "192.0.2.7".into() }],
+            key: vec![("client-ip".into(), "192.0.2.7".into())],
             method: "GET".into(),
             host: "api.example.com".into(),
             path: path.into(),
             query: Some("a=1".into()),
             headers: vec![("x-evil".into(), "\u{1b}[2J\u{202e}".into()), ("cookie".into(), "sid=s3cret".into())],
+            headers_left_out: 0,
             quota: None,
             status: 429,
             attempts: 0,

@@ -193,7 +193,7 @@ mod tests {
     use super::super::record::tests::{AT, draft};
     use super::super::record::{Drops, Reason, Tally};
     use super::*;
-    use crate::redact::Redactor;
+    use crate::redact::{RedactRules, Redactor};
     use crate::time::Span;
 
     fn parsed(write: impl FnOnce(&mut Vec<u8>)) -> Entry {
@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_record_reads_back_as_it_was_offered() {
-        let Entry::Record(record) = parsed(|line| draft().write("gw", &Redactor::new(&[]), line)) else {
+        let Entry::Record(record) = parsed(|line| draft().write("gw", &Redactor::new(&RedactRules::default()), line))
+        else {
             panic!("a record")
         };
         // Microseconds are what a timestamp keeps.
@@ -236,7 +237,7 @@ mod tests {
     #[test]
     fn a_line_without_its_checksum_is_no_entry() {
         let mut line = Vec::new();
-        draft().write("gw", &Redactor::new(&[]), &mut line);
+        draft().write("gw", &Redactor::new(&RedactRules::default()), &mut line);
         line.pop();
         let at = line.len() / 2;
         line[at] ^= 1;

@@ -131,14 +131,14 @@ mod tests {
     use super::super::record::tests::{AT, draft};
     use super::super::record::{Drops, Tally};
     use super::*;
-    use crate::redact::Redactor;
+    use crate::redact::{RedactRules, Redactor};
     use crate::time::Span;
 
     /// A record, an aggregate of the second after it, and drops of the second after that.
     fn entries() -> [Entry; 3] {
         let second = Span::from_secs(1);
         let mut lines = Vec::new();
-        draft().write("gw", &Redactor::new(&[]), &mut lines);
+        draft().write("gw", &Redactor::new(&RedactRules::default()), &mut lines);
         Tally { reason: Reason::RateLimited, limit: Some("per-client".into()), count: 3, from: AT, to: AT + second }
             .write("gw", AT + second, &mut lines);
         Drops { queue_full: 1, disk_error: 0 }.write("gw", AT + second, AT + second + second, &mut lines);

@@ -1,8 +1,12 @@
 //! One line of a segment, byte by byte: JSON strings with bounds, and the checksum at the end.
 //!
 //! Own writer rather than `serde_json`, for three reasons: field order and the checksum's place are part of the format,
-//! strings are cut by their *written* length so that a line has a hard bound, and every control character (DEL and
-//! U+0080 to U+009F too) is escaped so that `tail -f` of a segment cannot drive a terminal.
+//! strings are cut by their *written* length so that a line has a hard bound, and every character that controls, hides or turns
+//! text around is escaped so that `tail -f` of a segment cannot drive a terminal.
+
+use std::borrow::Cow;
+
+use crate::redact::{End, steers};
 
 /// No line is longer than this, line feed included; the bounds of `record.rs` add up to less.
 pub(super) const MAX_LINE: usize = 64 * 1024;
@@ -34,6 +38,12 @@ impl<'a> LineWriter<'a> {
             Some(text) => self.cut |= push_string(self.out, text, max),
             None => self.out.extend_from_slice(b"null"),
         }
+    }
+
+    /// A string of at most `max` written bytes; one that was cut before ends in `…`, as one that is cut here.
+    pub(super) fn clip(&mut self, name: &str, value: Cow<'_, str>, end: End, max: usize) {
+        self.name(name);
+        self.cut |= push_clip(self.out, value, end, max);
     }
 
     /// A whole number.
@@ -73,18 +83,21 @@ impl<'a> LineWriter<'a> {
         self.out.push(b'}');
     }
 
-    /// A list of pairs. What goes over a bound is left out, and a last pair `["…","N more"]` says so.
-    pub(super) fn pairs<N: AsRef<str>, V: AsRef<str>>(
+    /// A list of pairs. What goes over a bound is left out, and a last pair `["…","N more"]` says so; `more` were left out
+    /// before.
+    pub(super) fn pairs<'t>(
         &mut self,
         name: &str,
-        pairs: impl ExactSizeIterator<Item = (N, V)>,
+        pairs: impl ExactSizeIterator<Item = ((&'t str, End), (Cow<'t, str>, End))>,
+        more: usize,
         bounds: &PairBounds,
     ) {
         self.name(name);
         self.out.push(b'[');
         let start = self.out.len();
+        let mut left_out = more;
         let count = pairs.len();
-        for (index, (name, value)) in pairs.enumerate() {
+        for (index, ((name, name_end), (value, value_end))) in pairs.enumerate() {
             let before = self.out.len();
             if index > 0 {
                 self.out.push(b',');
@@ -92,23 +105,25 @@ impl<'a> LineWriter<'a> {
             let mut over = index >= bounds.count;
             if !over {
                 self.out.push(b'[');
-                let mut cut = push_string(self.out, name.as_ref(), bounds.name);
+                let mut cut = push_clip(self.out, Cow::Borrowed(name), name_end, bounds.name);
                 self.out.push(b',');
-                cut |= push_string(self.out, value.as_ref(), bounds.value);
+                cut |= push_clip(self.out, value, value_end, bounds.value);
                 self.out.push(b']');
                 over = self.out.len() - start > bounds.total;
                 self.cut |= cut;
             }
             if over {
                 self.out.truncate(before);
-                if index > 0 {
-                    self.out.push(b',');
-                }
-                let left_out = count - index;
-                self.out.extend_from_slice(format!("[\"{ELLIPSIS}\",\"{left_out} more\"]").as_bytes());
-                self.cut = true;
+                left_out += count - index;
                 break;
             }
+        }
+        if left_out > 0 {
+            if self.out.len() > start {
+                self.out.push(b',');
+            }
+            self.out.extend_from_slice(format!("[\"{ELLIPSIS}\",\"{left_out} more\"]").as_bytes());
+            self.cut = true;
         }
         self.out.push(b']');
     }
@@ -153,6 +168,17 @@ pub(super) fn is_sound(line: &[u8]) -> bool {
     format!("{:08x}", crc32c::crc32c(body)).as_bytes() == digits
 }
 
+/// Writes a text that may have been cut before; says whether it is cut now.
+fn push_clip(out: &mut Vec<u8>, text: Cow<'_, str>, end: End, max: usize) -> bool {
+    match end {
+        End::Whole => push_string(out, &text, max),
+        End::Cut => {
+            push_string(out, &(text.into_owned() + ELLIPSIS), max);
+            true
+        }
+    }
+}
+
 /// Writes `text` as a JSON string of at most `max` bytes between the quotes; says whether it was cut.
 fn push_string(out: &mut Vec<u8>, text: &str, max: usize) -> bool {
     let cut = written_length(text, max) > max;
@@ -189,7 +215,7 @@ fn written_length(text: &str, enough: usize) -> usize {
 fn escaped_length(character: char) -> usize {
     match character {
         '"' | '\\' => 2,
-        _ if character.is_control() => 6,
+        _ if steers(character) => 6 * character.len_utf16(),
         _ => character.len_utf8(),
     }
 }
@@ -198,8 +224,10 @@ fn push_char(out: &mut Vec<u8>, character: char) {
     match character {
         '"' => out.extend_from_slice(b"\\\""),
         '\\' => out.extend_from_slice(b"\\\\"),
-        _ if character.is_control() => {
-            out.extend_from_slice(format!("\\u{:04x}", u32::from(character)).as_bytes());
+        _ if steers(character) => {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+            }
         }
         _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
     }
@@ -262,8 +290,8 @@ mod tests {
     #[test]
     fn no_control_character_is_written_raw() {
         assert_eq!(
-            string_of("a\u{1b}[2J\u{9b}\u{7f}\n\"\\é", 100),
-            ("\"a\\u001b[2J\\u009b\\u007f\\u000a\\\"\\\\é\"".into(), false)
+            string_of("a\u{1b}[2J\u{9b}\u{7f}\n\"\\é\u{202e}\u{e0041}", 100),
+            ("\"a\\u001b[2J\\u009b\\u007f\\u000a\\\"\\\\é\\u202e\\udb40\\udc41\"".into(), false)
         );
     }
 
@@ -279,7 +307,9 @@ mod tests {
         let bounds = PairBounds { count: 2, name: 8, value: 8, total: 1000 };
         let mut out = Vec::new();
         let mut line = LineWriter::begin(&mut out);
-        line.pairs("h", [("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")].into_iter(), &bounds);
+        let pairs = [("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")];
+        let pairs = pairs.map(|(name, value)| ((name, End::Whole), (Cow::Borrowed(value), End::Whole)));
+        line.pairs("h", pairs.into_iter(), 0, &bounds);
         line.finish();
         let text = String::from_utf8(out).unwrap();
         assert!(
@@ -292,7 +322,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strings_read_back_as_they_were(text in "\\PC{0,40}|[\\x00-\\u{a0}\"\\\\]{0,40}") {
+        fn strings_read_back_as_they_were(text in "\\PC{0,40}|[\\x00-\\u{a0}\u{202e}\u{e0041}\"\\\\]{0,40}") {
             let (written, cut) = string_of(&text, 10_000);
             prop_assert!(!cut);
             prop_assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);

@@ -29,7 +29,8 @@
 //!  "trace_id":null,"request_id":null,"crc":"1c291ca3"}
 //! ```
 //!
-//! Before `crc` stands `"truncated":true` if a text was too long (it ends in `…`) or a list was (its last pair is
+//! Of one request at most 16 KiB are taken, of its path and query 4 KiB each, of a header 2 KiB, of a part of its key 512
+//! bytes. Before `crc` stands `"truncated":true` if a text was too long (it ends in `…`) or a list was (its last pair is
 //! `["…","N more"]`). Two more kinds of lines have the same head (`v`, `id`, `ts`) and end:
 //!
 //! - `"aggregate":true,"reason":…,"limit":…,"node":…,"count":N,"from":…,"to":…`: requests that flood control counted;
@@ -80,13 +81,14 @@ use std::time::Duration;
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota};
 pub use filter::{Filter, StatusFilter};
 pub use reader::{Follower, Found, Reader, Snapshot};
-pub use record::{Draft, Drops, Quota, Reason, UnknownReason};
+pub use record::{Draft, Drops, Quota, Reason, TextRoom, UnknownReason};
 pub use recovery::Recovery;
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary};
 
 use crate::limiter::Fingerprint;
+use crate::redact::{RedactRules, Redactor};
 use crate::time::{Clock, Span, Tick};
 use flood::{Flood, Share};
 use queue::{Counters, Message, Place};
@@ -98,7 +100,7 @@ use writer::{Desk, Writer};
 const MAX_CLOSE: Duration = Duration::from_secs(5);
 
 /// `[dead_letter]`
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Where the segments are.
     pub directory: PathBuf,
@@ -116,8 +118,8 @@ pub struct Settings {
     pub max_age: Span,
     /// When what is written is forced to the disk.
     pub fsync: Fsync,
-    /// Header and query names that are secret beside the built-in ones.
-    pub redact: Vec<String>,
+    /// What keeps secrets out of it.
+    pub redactor: Redactor,
 }
 
 impl Default for Settings {
@@ -131,7 +133,7 @@ impl Default for Settings {
             max_total_size: 4 * 1024 * 1024 * 1024,
             max_age: Span::from_secs(14 * 24 * 3600),
             fsync: Fsync::Interval(Span::from_secs(1)),
-            redact: Vec::new(),
+            redactor: Redactor::new(&RedactRules::default()),
         }
     }
 }

@@ -127,7 +127,7 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let (sender, receiver) = queue();
         let mut large = draft();
-        large.path = "x".repeat(1024 * 1024);
+        large.path = "x".repeat(1024 * 1024).into();
         let weight = large.weight();
         assert!(weight > 1024 * 1024);
         let fitting = (0..20).filter(|_| offer(&sender, &counters, large.clone())).count() as u64;
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(counters.drops().queue_full, 20 - fitting);
         assert_eq!(counters.queued(), (fitting, fitting * weight));
         let Ok(Message::Record(place)) = receiver.try_recv() else { panic!("a record") };
-        assert_eq!(place.take().unwrap().path.len(), 1024 * 1024);
+        assert_eq!(place.take().unwrap().path.text.len(), 1024 * 1024);
         assert!(offer(&sender, &counters, draft()));
         assert_eq!(counters.drops().queue_full, 20 - fitting, "a record that was taken is no drop");
     }

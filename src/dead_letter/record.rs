@@ -1,7 +1,7 @@
 //! What a line says, and how it is written: the record of one request, the aggregate of many, the summary of drops.
 //!
-//! Every text of a stranger is redacted first and cut second; the bounds below add up to less than
-//! [`MAX_LINE`](super::line::MAX_LINE).
+//! Every text of a stranger is cut by whoever makes the [`Draft`] ([`TextRoom`]), redacted by the writer, and cut once more by
+//! its length as it is written; the bounds of that add up to less than [`MAX_LINE`](super::line::MAX_LINE).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,8 +13,7 @@ use jiff::Timestamp;
 use uuid::{NoContext, Uuid};
 
 use super::line::{LineWriter, PairBounds};
-use crate::admission::KeyPart;
-use crate::redact::Redactor;
+use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
 
 /// Written bytes of the name of a limit, route or upstream, of a trace or request id.
@@ -28,6 +27,52 @@ pub(super) const MAX_PATH: usize = 8 * 1024;
 const KEY_BOUNDS: PairBounds = PairBounds { count: 16, name: 256, value: 2 * 1024, total: 8 * 1024 };
 /// Of all headers of a record.
 const HEADER_BOUNDS: PairBounds = PairBounds { count: 128, name: 256, value: 4 * 1024, total: 32 * 1024 };
+
+/// Bytes of one request that its record takes, as they came; all of its texts share them.
+const MAX_TEXT: usize = 16 * 1024;
+
+/// The room that one record has for what a stranger sent, so that what waits for the writer, its work and the disk do not
+/// depend on the size of heads.
+#[derive(Debug)]
+pub struct TextRoom(usize);
+
+impl TextRoom {
+    /// Bytes of a method.
+    pub const METHOD: usize = 64;
+    /// Bytes of a host, and of the name of a header.
+    pub const HOST: usize = 256;
+    /// Bytes of a part of the key.
+    pub const KEY: usize = 512;
+    /// Bytes of a path, and of a query.
+    pub const PATH: usize = 4 * 1024;
+    /// Bytes of a header's value.
+    pub const HEADER: usize = 2 * 1024;
+    /// Headers of a record.
+    pub const HEADERS: usize = 128;
+
+    /// That of a new record.
+    pub fn new() -> Self {
+        Self(MAX_TEXT)
+    }
+
+    /// A text, cut to its own bound and to the room that is left.
+    pub fn clip(&mut self, text: &[u8], most: usize) -> Clip {
+        let clip = Clip::of(text, most.min(self.0));
+        self.0 = self.0.saturating_sub(text.len().min(most));
+        clip
+    }
+
+    /// Whether nothing more goes in.
+    pub fn is_full(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Default for TextRoom {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// Why a request was not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,7 +154,7 @@ impl FromStr for Reason {
     }
 }
 
-/// One request, as the caller knows it: nothing redacted, nothing cut.
+/// One request, as the caller knows it: nothing redacted, long texts cut.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// When its fate was decided.
@@ -126,18 +171,20 @@ pub struct Draft {
     pub upstream: Option<Arc<str>>,
     /// Who sent it.
     pub client_ip: Option<IpAddr>,
-    /// The key it was counted under.
-    pub key: Vec<KeyPart>,
+    /// Source and value of each part of the key it was counted under.
+    pub key: Vec<(String, Clip)>,
     /// Its method.
-    pub method: String,
+    pub method: Clip,
     /// Its host, as received.
-    pub host: String,
+    pub host: Clip,
     /// Its path, without the query.
-    pub path: String,
+    pub path: Clip,
     /// Its query, without the `?`.
-    pub query: Option<String>,
+    pub query: Option<Clip>,
     /// Its headers, in order.
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<(Clip, Clip)>,
+    /// Headers that came after these and are left out.
+    pub headers_left_out: usize,
     /// The rate that refused it.
     pub quota: Option<Quota>,
     /// The status that was sent; 0 if none was.
@@ -166,14 +213,14 @@ pub struct Quota {
 impl Draft {
     /// About how much memory it takes while it is queued.
     pub(super) fn weight(&self) -> u64 {
-        let key: usize = self.key.iter().map(|part| part.source.capacity() + part.value.capacity()).sum();
-        let headers: usize = self.headers.iter().map(|(name, value)| name.capacity() + value.capacity()).sum();
+        let of = |clip: &Clip| clip.text.capacity();
+        let key: usize = self.key.iter().map(|(source, value)| source.capacity() + of(value)).sum();
+        let headers: usize = self.headers.iter().map(|(name, value)| of(name) + of(value)).sum();
         let lists =
-            self.key.capacity() * size_of::<KeyPart>() + self.headers.capacity() * size_of::<(String, String)>();
-        let optional = [&self.query, &self.trace_id, &self.request_id];
-        let texts: usize = optional.into_iter().flatten().map(String::capacity).sum();
-        let own = self.method.capacity() + self.host.capacity() + self.path.capacity();
-        (size_of::<Self>() + key + headers + lists + texts + own) as u64
+            self.key.capacity() * size_of::<(String, Clip)>() + self.headers.capacity() * size_of::<(Clip, Clip)>();
+        let ids: usize = [&self.trace_id, &self.request_id].into_iter().flatten().map(String::capacity).sum();
+        let own = of(&self.method) + of(&self.host) + of(&self.path) + self.query.as_ref().map_or(0, of);
+        (size_of::<Self>() + key + headers + lists + ids + own) as u64
     }
 
     /// Appends its line to `out`.
@@ -188,15 +235,21 @@ impl Draft {
         line.text("upstream", self.upstream.as_deref(), MAX_NAME);
         line.text("node", Some(node), MAX_NAME);
         line.text("client_ip", self.client_ip.map(|ip| ip.to_string()).as_deref(), MAX_NAME);
-        let key = self.key.iter().map(|part| (&part.source, redactor.key_part(&part.source, &part.value)));
-        line.pairs("key", key, &KEY_BOUNDS);
-        line.text("method", Some(&self.method), MAX_METHOD);
-        line.text("host", Some(&redactor.host(&self.host)), MAX_HOST);
-        line.text("path", Some(&redactor.path(&self.path)), MAX_PATH);
-        let query: Option<Cow<'_, str>> = self.query.as_deref().map(|query| redactor.query(query));
-        line.text("query", query.as_deref(), MAX_PATH);
-        let headers = self.headers.iter().map(|(name, value)| (name, redactor.header(name, value)));
-        line.pairs("headers", headers, &HEADER_BOUNDS);
+        let key = self.key.iter().map(|(source, value)| {
+            ((source.as_str(), End::Whole), (redactor.key_part(source, &value.text, value.end), value.end))
+        });
+        line.pairs("key", key, 0, &KEY_BOUNDS);
+        line.clip("method", Cow::Borrowed(&self.method.text), self.method.end, MAX_METHOD);
+        line.clip("host", redactor.host(&self.host.text, self.host.end), self.host.end, MAX_HOST);
+        line.clip("path", redactor.path(&self.path.text, self.path.end), self.path.end, MAX_PATH);
+        match &self.query {
+            Some(query) => line.clip("query", redactor.query(&query.text, query.end), query.end, MAX_PATH),
+            None => line.null("query"),
+        }
+        let headers = self.headers.iter().map(|(name, value)| {
+            ((name.text.as_str(), name.end), (redactor.header(&name.text, &value.text, value.end), value.end))
+        });
+        line.pairs("headers", headers, self.headers_left_out, &HEADER_BOUNDS);
         line.null("body");
         let quota = self.quota.map(|quota| {
             [
@@ -311,6 +364,7 @@ pub(super) mod tests {
 
     use super::super::line::{MAX_LINE, is_sound};
     use super::*;
+    use crate::redact::RedactRules;
 
     /// 2026-01-02T03:04:05.678901234Z
     pub(in super::super) const AT: Tick = Tick::from_nanos(1_767_323_045_678_901_234);
@@ -324,12 +378,13 @@ pub(super) mod tests {
             plan: None,
             upstream: Some("app".into()),
             client_ip: Some("192.0.2.7".parse().unwrap()),
-            key: vec![KeyPart { source: "client-ip".into(), value: "192.0.2.7".into() }],
+            key: vec![("client-ip".into(), "192.0.2.7".into())],
             method: "GET".into(),
             host: "api.example.com".into(),
             path: "/api/x".into(),
             query: Some("a=1&token=s3cret".into()),
             headers: vec![("Accept".into(), "*/*".into()), ("Cookie".into(), "sid=s3cret".into())],
+            headers_left_out: 0,
             quota: Some(Quota { limit: 100, window_ms: 1000, remaining: 0, retry_after_ms: Some(250) }),
             status: 429,
             attempts: 0,
@@ -340,7 +395,7 @@ pub(super) mod tests {
 
     fn line_of(draft: &Draft) -> String {
         let mut out = Vec::new();
-        draft.write("gw-1", &Redactor::new(&[]), &mut out);
+        draft.write("gw-1", &Redactor::new(&RedactRules::default()), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -438,12 +493,13 @@ pub(super) mod tests {
     fn the_largest_request_still_fits_a_line_and_says_that_it_was_cut() {
         let bad = "\u{1}".repeat(100_000);
         let mut huge = draft();
-        huge.key = vec![KeyPart { source: bad.clone(), value: bad.clone() }; 40];
-        huge.headers = vec![(bad.clone(), bad.clone()); 400];
+        huge.key = vec![(bad.clone(), bad.clone().into()); 40];
+        huge.headers = vec![(bad.clone().into(), bad.clone().into()); 400];
         for text in [&mut huge.method, &mut huge.host, &mut huge.path] {
-            text.clone_from(&bad);
+            *text = bad.clone().into();
         }
-        for text in [&mut huge.query, &mut huge.trace_id, &mut huge.request_id] {
+        huge.query = Some(bad.clone().into());
+        for text in [&mut huge.trace_id, &mut huge.request_id] {
             *text = Some(bad.clone());
         }
         for name in [&mut huge.limit, &mut huge.route, &mut huge.plan, &mut huge.upstream] {
@@ -454,6 +510,25 @@ pub(super) mod tests {
         assert!(line.contains(",\"truncated\":true,\"crc\":\""));
         assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok());
         assert!(!line_of(&draft()).contains("truncated"));
+    }
+
+    #[test]
+    fn what_was_cut_before_it_was_queued_is_marked() {
+        let mut room = TextRoom::new();
+        let long = "x".repeat(40_000);
+        let path = room.clip(long.as_bytes(), TextRoom::PATH);
+        let headers: Vec<_> = (0..10).map(|_| ("h".into(), room.clip(long.as_bytes(), TextRoom::HEADER))).collect();
+        assert!(room.is_full());
+        let text: usize = headers.iter().map(|(_, value): &(Clip, Clip)| value.text.len()).sum();
+        assert_eq!(
+            (path.text.len(), text),
+            (TextRoom::PATH, MAX_TEXT - TextRoom::PATH),
+            "each has its bound, and all have one"
+        );
+        let line = line_of(&Draft { path, headers, headers_left_out: 3, ..draft() });
+        assert!(line.contains("xxx…\",\"query\":") && line.contains("[\"…\",\"3 more\"]],"), "{line}");
+        assert!(line.contains(",\"truncated\":true,"), "{line}");
+        assert!(line.len() < MAX_TEXT + 2_000, "{}", line.len());
     }
 
     #[test]
@@ -473,6 +548,8 @@ pub(super) mod tests {
             headers in proptest::collection::vec(("[a-zA-Z-]{0,12}", "[\\x00-\\u{ff}]{0,80}"), 0..140),
             at in any::<u64>(),
         ) {
+            let headers = headers.into_iter().map(|(name, value): (String, String)| (name.into(), value.into())).collect();
+            let (path, query) = (path.into(), query.map(Clip::from));
             let line = line_of(&Draft { path, query, headers, at: Tick::from_nanos(at), ..draft() });
             prop_assert!(line.len() <= MAX_LINE);
             prop_assert_eq!(line.matches('\n').count(), 1);

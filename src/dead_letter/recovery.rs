@@ -110,11 +110,11 @@ mod tests {
 
     use super::super::record::tests::draft;
     use super::*;
-    use crate::redact::Redactor;
+    use crate::redact::{RedactRules, Redactor};
 
     fn lines(count: usize) -> Vec<u8> {
         let mut out = Vec::new();
-        let redactor = Redactor::new(&[]);
+        let redactor = Redactor::new(&RedactRules::default());
         (0..count).for_each(|_| draft().write("n", &redactor, &mut out));
         out
     }

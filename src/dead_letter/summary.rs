@@ -172,7 +172,7 @@ mod tests {
     use super::super::record::tests::{AT, draft};
     use super::super::record::{Reason, Tally};
     use super::*;
-    use crate::redact::Redactor;
+    use crate::redact::{RedactRules, Redactor};
 
     fn entry(write: impl FnOnce(&mut Vec<u8>)) -> Entry {
         let mut line = Vec::new();
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn aggregates_count_in_and_drops_stand_apart() {
         let mut summary = Summary::default();
-        let record = entry(|line| draft().write("gw", &Redactor::new(&[]), line));
+        let record = entry(|line| draft().write("gw", &Redactor::new(&RedactRules::default()), line));
         summary.add(&record);
         summary.add(&record);
         let later = AT + Span::from_secs(60);

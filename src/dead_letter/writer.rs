@@ -14,7 +14,6 @@ use super::queue::{Counters, Message};
 use super::record::{Draft, Drops};
 use super::store::{Store, StoreError};
 use super::{Position, Settings};
-use crate::redact::Redactor;
 use crate::time::{Clock, Span, Tick};
 
 /// Bytes that are gathered before they are written; less if the queue runs empty.
@@ -28,7 +27,6 @@ const SECOND: Span = Span::from_secs(1);
 pub(super) struct Writer {
     settings: Settings,
     store: Store,
-    redactor: Redactor,
     flood: Arc<Flood>,
     counters: Arc<Counters>,
     batch: Vec<u8>,
@@ -57,7 +55,6 @@ enum Meaning {
 impl Writer {
     pub(super) fn new(settings: Settings, store: Store, flood: Arc<Flood>, counters: Arc<Counters>, now: Tick) -> Self {
         Self {
-            redactor: Redactor::new(&settings.redact),
             settings,
             store,
             flood,
@@ -80,7 +77,7 @@ impl Writer {
             self.counters.disk_error.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        draft.write(self.store.node(), &self.redactor, &mut self.batch);
+        draft.write(self.store.node(), &self.settings.redactor, &mut self.batch);
         self.line_done(Meaning::Record, now);
     }
 
@@ -154,7 +151,6 @@ impl Writer {
             self.store = store;
             self.next_try = None;
         }
-        self.redactor.set_names(&settings.redact);
         self.settings = settings;
     }
 

@@ -21,7 +21,7 @@ use crate::proxy::{
     HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan,
     Snapshot, UpstreamPlan,
 };
-use crate::redact::Redactor;
+use crate::redact::{RedactRules, Redactor};
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
 use crate::tls::{Tickets, TlsError};
@@ -190,8 +190,6 @@ pub fn build(
     for route in &model.routes {
         rules.push(route_rules(route, model, &limits)?);
     }
-    let mut redactor = lasting.redactor.clone();
-    redactor.set_names(model.dead_letter.as_ref().map(|section| &*section.redact).unwrap_or_default());
     let snapshot = Snapshot {
         generation,
         rules: Rules::new(model.client.clone(), rules, lasting.hasher.clone()),
@@ -214,7 +212,6 @@ pub fn build(
         dead_letters,
         access_log,
         hasher: lasting.hasher.clone(),
-        redactor,
     };
     Ok(Built { snapshot, limits: live, loads, tls, accepting, schedules })
 }
@@ -364,7 +361,7 @@ fn limit_plan(rule: &LimitRule) -> LimitPlan {
 }
 
 /// `[dead_letter]` as its room takes it.
-pub fn dead_letter_settings(section: &crate::config::DeadLetter) -> Settings {
+pub fn dead_letter_settings(section: &crate::config::DeadLetter, redactor: &Redactor) -> Settings {
     use crate::config::Fsync as From;
     use crate::dead_letter::Fsync as To;
     Settings {
@@ -381,6 +378,12 @@ pub fn dead_letter_settings(section: &crate::config::DeadLetter) -> Settings {
             From::Never => To::Never,
             From::Interval(span) => To::Interval(span),
         },
-        redact: section.redact.clone(),
+        redactor: redactor.clone(),
     }
+}
+
+/// What the file calls secret, beside what every redactor takes for it.
+pub fn redact_rules(model: &Model) -> RedactRules {
+    let section = model.dead_letter.as_ref();
+    RedactRules { secret: section.map(|section| section.redact.clone()).unwrap_or_default(), open: Vec::new() }
 }

@@ -69,6 +69,7 @@ struct AdminServer {
 
 /// A change that has been built and only has to be swapped in.
 struct Prepared {
+    redactor: Redactor,
     sockets: Vec<(SocketAddr, Vec<TcpListener>)>,
     admin: Option<AdminServer>,
     dead_letters: Option<DeadLetters>,
@@ -104,13 +105,13 @@ impl Control {
             tickets: Tickets::new(),
             echo: EchoServers::new(),
             hasher: KeyHasher::random(),
-            redactor: Redactor::new(&[]),
+            redactor: Redactor::new(&build::redact_rules(&model)),
             workers,
         };
         let bound = bind_all(&model, &HashMap::new(), workers)?;
         let admin = bind_admin(&model, None)?;
-        let dead_letters = start_dead_letters(&model, &clock)?;
-        let access_log = open_access_log(&model);
+        let dead_letters = start_dead_letters(&model, &lasting.redactor, &clock)?;
+        let access_log = open_access_log(&model, &lasting.redactor);
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         lasting.loads = built.loads;
@@ -260,27 +261,28 @@ impl Control {
     fn prepare(self: &Arc<Self>, state: &mut State, model: &Model) -> Result<Prepared, BuildError> {
         let sockets = bind_all(model, &state.listening, state.workers.len())?;
         let admin = bind_admin(model, state.admin.as_ref())?;
+        let redactor = state.lasting.redactor.with_rules(&build::redact_rules(model));
         let dead_letters = match &state.dead_letters {
             Some(log) if model.dead_letter.is_some() => Some(log.clone()),
-            _ => start_dead_letters(model, &self.clock)?,
+            _ => start_dead_letters(model, &redactor, &self.clock)?,
         };
         let access_log = match &state.access_log {
             Some(log) if model.log.access == state.model.log.access => Some(log.clone()),
-            _ => open_access_log(model),
+            _ => open_access_log(model, &redactor),
         };
         let generation = state.feed.generation() + 1;
         let built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         let admin = admin.map(|(configured, listener)| self.start_admin(configured, listener)).transpose()?;
         // Last, because nothing would take it back.
         if state.dead_letters.is_some() {
-            reconfigure_dead_letters(model, dead_letters.as_ref())?;
+            reconfigure_dead_letters(model, &redactor, dead_letters.as_ref())?;
         }
-        Ok(Prepared { sockets, admin, dead_letters, access_log, built })
+        Ok(Prepared { redactor, sockets, admin, dead_letters, access_log, built })
     }
 
     /// The rest, which cannot.
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
-        let Prepared { sockets, admin, dead_letters, access_log, built } = prepared;
+        let Prepared { redactor, sockets, admin, dead_letters, access_log, built } = prepared;
         let Built { snapshot, limits, loads, tls, accepting, schedules } = built;
         accepting.reconfigure();
         for (id, spec, _) in model.counted() {
@@ -315,6 +317,10 @@ impl Control {
         }
         // An access log that goes ends with the last exchange that writes to it.
         state.access_log = access_log;
+        if let Some(log) = &state.access_log {
+            log.set_redactor(redactor.clone());
+        }
+        state.lasting.redactor = redactor;
         if model.log != state.model.log {
             (self.on_log)(&model.log);
         }
@@ -460,17 +466,17 @@ fn bind_admin(model: &Model, open: Option<&AdminServer>) -> Result<Option<(Socke
     Ok(Some((address, listener)))
 }
 
-fn start_dead_letters(model: &Model, clock: &Clock) -> Result<Option<DeadLetters>, BuildError> {
+fn start_dead_letters(model: &Model, redactor: &Redactor, clock: &Clock) -> Result<Option<DeadLetters>, BuildError> {
     let Some(section) = &model.dead_letter else { return Ok(None) };
-    let settings = build::dead_letter_settings(section);
+    let settings = build::dead_letter_settings(section, redactor);
     let directory = settings.directory.display().to_string();
     let started = DeadLetters::start(settings, &node_name(), clock.clone());
     started.map(Some).map_err(|source| BuildError::DeadLetters { directory, source })
 }
 
-fn reconfigure_dead_letters(model: &Model, log: Option<&DeadLetters>) -> Result<(), BuildError> {
+fn reconfigure_dead_letters(model: &Model, redactor: &Redactor, log: Option<&DeadLetters>) -> Result<(), BuildError> {
     let (Some(section), Some(log)) = (&model.dead_letter, log) else { return Ok(()) };
-    let settings = build::dead_letter_settings(section);
+    let settings = build::dead_letter_settings(section, redactor);
     let directory = settings.directory.display().to_string();
     log.reconfigure(settings).map_err(|source| BuildError::DeadLetters { directory, source })
 }
@@ -483,13 +489,13 @@ fn node_name() -> String {
     if name.is_empty() { "node".into() } else { name }
 }
 
-fn open_access_log(model: &Model) -> Option<AccessLog> {
+fn open_access_log(model: &Model, redactor: &Redactor) -> Option<AccessLog> {
     let format = match model.log.access {
         AccessFormat::Off => return None,
         AccessFormat::Json => AccessLogFormat::Json,
         AccessFormat::Combined => AccessLogFormat::Combined,
     };
-    Some(AccessLog::start(format, Box::new(std::io::stdout())))
+    Some(AccessLog::start(format, redactor.clone(), Box::new(std::io::stdout())))
 }
 
 struct AdminCommands(std::sync::Weak<Control>);

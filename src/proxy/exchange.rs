@@ -1,5 +1,4 @@
 use std::cell::Cell;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,10 +9,11 @@ use super::scratch::{Lent, Scratch};
 use super::seen::Seen;
 use super::worker::{View, Worker};
 use crate::admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
-use crate::dead_letter::{Draft, Event, Quota, Reason};
+use crate::dead_letter::{Draft, Event, Quota, Reason, TextRoom};
 use crate::http1::{Request, Response, Version};
 use crate::limiter::{Fingerprint, Permit, Refusal, Spent};
-use crate::telemetry::AccessEntry;
+use crate::redact::Clip;
+use crate::telemetry::{AccessEntry, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET};
 use crate::time::Tick;
 
 /// Tells these keys from those that admission makes.
@@ -257,7 +257,23 @@ impl Exchange {
     fn draft(&self, reason: Reason, refusal: Option<&Refusal>) -> Draft {
         let now = self.ended();
         let request = self.request();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut room = TextRoom::new();
+        let key =
+            self.key_parts().into_iter().map(|part| (part.source, room.clip(part.value.as_bytes(), TextRoom::KEY)));
+        let key = key.collect();
+        let path = room.clip(request.path_bytes(), TextRoom::PATH);
+        let query = request.query_bytes().map(|query| room.clip(query, TextRoom::PATH));
+        let host = room.clip(request.authority_bytes().unwrap_or_default(), TextRoom::HOST);
+        let mut fields = request.fields();
+        let mut headers = Vec::new();
+        while headers.len() < TextRoom::HEADERS
+            && !room.is_full()
+            && let Some((name, value)) = fields.next()
+        {
+            let mut name = room.clip(name, TextRoom::HOST);
+            name.text.make_ascii_lowercase();
+            headers.push((name, room.clip(value, TextRoom::HEADER)));
+        }
         Draft {
             at: now,
             reason,
@@ -266,12 +282,13 @@ impl Exchange {
             plan: self.plan_name().cloned(),
             upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
             client_ip: Some(self.client_address()),
-            key: self.key_parts(),
-            method: request.method().to_owned(),
-            host: request.authority().unwrap_or_default().to_owned(),
-            path: request.path().to_owned(),
-            query: request.query().map(str::to_owned),
-            headers: request.fields().map(|(name, value)| (text(name).to_ascii_lowercase(), text(value))).collect(),
+            key,
+            method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
+            host,
+            path,
+            query,
+            headers,
+            headers_left_out: fields.count(),
             // A limit that was replaced while the request waited has no numbers any more.
             quota: refusal.filter(|refusal| refusal.quota > 0).map(|refusal| Quota {
                 limit: refusal.quota,
@@ -339,23 +356,18 @@ impl Exchange {
 
     fn log(&self) {
         let Some(log) = &self.view.snapshot.access_log else { return };
-        let redactor = &self.view.snapshot.redactor;
         let request = self.request();
-        let text = |name: &str| {
-            let value = String::from_utf8_lossy(request.field(name.as_bytes())?);
-            Some(redactor.header(name, &value).into_owned())
-        };
-        let mut target = request.path().to_owned();
-        if let Some(query) = request.query() {
-            // Writing into a String cannot fail.
-            let _ = write!(target, "?{}", redactor.query(query));
-        }
+        // Bounded copies and no more: the log's thread redacts them.
+        let field = |name: &[u8]| Some(Clip::of(request.field(name)?, MAX_LOGGED_FIELD));
         log.offer(AccessEntry {
             at: self.arrived,
             client: self.client_address(),
-            method: request.method().to_owned(),
-            host: request.authority().unwrap_or_default().to_owned(),
-            target,
+            method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
+            host: Clip::of(request.authority_bytes().unwrap_or_default(), MAX_LOGGED_FIELD),
+            target: match request.query_bytes() {
+                Some(query) => Clip::joined(&[request.path_bytes(), b"?", query], MAX_LOGGED_TARGET),
+                None => Clip::of(request.path_bytes(), MAX_LOGGED_TARGET),
+            },
             protocol: match self.scratch.request.version() {
                 _ if self.connection.facts.is_h2 => "HTTP/2.0",
                 Version::Http10 => "HTTP/1.0",
@@ -372,8 +384,8 @@ impl Exchange {
             limit: self.limit_name().cloned(),
             plan: self.plan_name().cloned(),
             request_id: self.request_id(),
-            user_agent: text("user-agent"),
-            referer: text("referer"),
+            user_agent: field(b"user-agent"),
+            referer: field(b"referer"),
         });
     }
 }

@@ -11,7 +11,6 @@ use crate::dead_letter::DeadLetters;
 use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
 use crate::limiter::{KeyHasher, Limit, Policy};
-use crate::redact::Redactor;
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::tls::ServerTls;
@@ -53,8 +52,6 @@ pub struct Snapshot {
     pub access_log: Option<AccessLog>,
     /// The secret of key fingerprints.
     pub hasher: KeyHasher,
-    /// Keeps secrets out of the access log.
-    pub redactor: Redactor,
 }
 
 /// Timeouts and bounds of HTTP/1, on both sides.

@@ -1,316 +1,250 @@
-//! What must not reach the disk, and what stands in its place.
+//! What must not reach a disk, a screen or an answer, and what stands in its place. Whatever a stranger or the
+//! configuration says goes through here before it is written or shown: both logs, reports of mistakes, the command line.
 //!
-//! A secret becomes `[redacted:HMAC8]`: the first 8 hex digits of its HMAC-SHA-256 under a key that this process drew
-//! at random and never shows. Equal secrets of one run can be matched with each other; none can be found by trying.
+//! A secret becomes `[redacted:HMAC8]`: the first 8 hex digits of its HMAC-SHA-256 under a [`Secret`]. Equal secrets can be
+//! matched with each other; none can be found by trying without the key.
 //!
 //! Secret are:
-//! - the values of the headers in [`SECRET_HEADERS`], of headers whose name holds one of [`SECRET_HEADER_WORDS`]
-//!   (`X-Vault-Token`, `X-Client-Secret`) or has one of [`SECRET_HEADER_PARTS`] between its hyphens (`X-Upstream-Auth`),
-//!   of those in the configuration's `redact`, and any value that begins with one of [`SCHEMES`];
-//! - the query values whose name, decoded and reduced to letters and digits, is one of [`SECRET_NAMES`], holds one of
-//!   [`SECRET_WORDS`], or stands in `redact`; a query value that is itself a URL with such a part goes as a whole;
+//! - the values of headers, query fields, path parameters and members of JSON whose name says so ([`names`]), and any header
+//!   that begins with one of [`SCHEMES`];
+//! - a query value that is itself a URL or JSON with such a part, as a whole, percent-encoded or not;
 //! - the same in any header that carries a URL (`Referer`, `X-Original-URL`), in its fragment, in path parameters and
-//!   segments (`;jsessionid=…`, `/access_token=…`), and in the fields of JSON (`q={"token":"…"}`);
+//!   segments (`;jsessionid=…`, `/access_token=…`);
 //! - user and password before the `@` of a URL or of an authority;
 //! - parts of a key that come from such a header or query field, every cookie, and `basic:user`: many clients put an
 //!   API key in the place of the user.
 //!
 //! When in doubt a value is redacted: a lost value costs a look elsewhere, a leaked one costs an account.
+//!
+//! The texts are strangers', so the work is bounded: a pass over a text takes time in proportion to its length, there are at
+//! most [`MAX_NESTING`] + 2 of them, and a text gets at most [`MAX_MARKS`] marks. Callers cut texts first ([`Clip`]) and say
+//! so: what a cut may have hidden ([`End::Cut`]) counts as secret.
+
+mod clip;
+mod names;
+mod steering;
 
 use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 
-use hmac::digest::generic_array::GenericArray;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use uuid::{NoContext, Timestamp, Uuid};
 
-/// Headers whose value is always secret.
-const SECRET_HEADERS: [&str; 8] = [
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "cookie2",
-    "set-cookie",
-    "x-api-key",
-    "x-auth-token",
-    // Browsers cannot set other fields on a WebSocket, so the token travels here.
-    "sec-websocket-protocol",
-];
-
-/// A header is secret too if its name holds one of these.
-const SECRET_HEADER_WORDS: [&str; 15] = [
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "passphrase",
-    "apikey",
-    "accesskey",
-    "authkey",
-    "credential",
-    "jwt",
-    "session",
-    "authorization",
-    "authentication",
-    "bearer",
-    "signature",
-];
-
-/// A header is secret too if one of these stands in its name between hyphens or underscores.
-const SECRET_HEADER_PARTS: [&str; 7] = ["auth", "hmac", "otp", "pass", "pwd", "sid", "sig"];
+pub use clip::{Clip, End};
+use names::{Names, next_decoded};
+pub use steering::steers;
 
 /// A header's value that begins with one of these and a blank is secret, whatever the name. Lower case.
-const SCHEMES: [&str; 2] = ["basic", "bearer"];
-
-/// Query names that are secret as they stand.
-const SECRET_NAMES: [&str; 15] = [
-    "auth",
-    "code",
-    "hmac",
-    "jwt",
-    "key",
-    "otp",
-    "pass",
-    "pin",
-    "pwd",
-    "sas",
-    "sid",
-    "sig",
-    "sign",
-    "ticket",
-    "assertion",
-];
-
-/// A query name is secret too if it holds one of these.
-const SECRET_WORDS: [&str; 18] = [
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "passphrase",
-    "passcode",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "authkey",
-    "signature",
-    "credential",
-    "session",
-    "bearer",
-    "authorization",
-    "jwt",
-    "clientassertion",
-    "samlresponse",
-];
+const SCHEMES: [&str; 6] = ["aws4-hmac-sha256", "basic", "bearer", "dpop", "negotiate", "ntlm"];
 
 /// How often a value is percent-decoded in search of a URL inside it.
 const MAX_NESTING: usize = 3;
 
-/// Replaces secrets; equal secrets get equal marks, as long as it or its clones live.
-#[derive(Clone)]
+/// Marks in one text. The last one takes all that follows: marks cost more than other bytes.
+const MAX_MARKS: usize = 16;
+
+/// The names that an operator calls secret or open, beside the built-in ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RedactRules {
+    /// Names of headers and query fields that are secret.
+    pub secret: Vec<String>,
+    /// Names that are not, whatever they sound like; those that are in both lists are secret.
+    pub open: Vec<String>,
+}
+
+/// Replaces secrets; equal secrets get equal marks under an equal key.
+#[derive(Clone, Debug)]
 pub struct Redactor {
     mac: Hmac<Sha256>,
-    names: Vec<String>,
+    names: Arc<Names>,
 }
 
 impl Redactor {
-    /// With a random key; `names` are the configuration's.
-    pub fn new(names: &[String]) -> Self {
-        Self::with_key(&random_block(), names)
+    /// With a random key.
+    pub fn new(rules: &RedactRules) -> Self {
+        Self::with_key(&random_block(), rules)
     }
 
-    fn with_key(key: &[u8; 64], names: &[String]) -> Self {
-        let mac = Mac::new(GenericArray::from_slice(key));
-        let mut redactor = Self { mac, names: Vec::new() };
-        redactor.set_names(names);
-        redactor
+    /// With a key of any length.
+    fn with_key(key: &[u8], rules: &RedactRules) -> Self {
+        // HMAC takes keys of every length: what `new_from_slice` returns is never an error.
+        let mac = Mac::new_from_slice(key).unwrap_or_else(|_| Mac::new(&Default::default()));
+        Self { mac, names: Arc::new(Names::new(&rules.secret, &rules.open)) }
     }
 
-    /// Replaces the configuration's names.
-    pub fn set_names(&mut self, names: &[String]) {
-        self.names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    /// The same key with other rules.
+    pub fn with_rules(&self, rules: &RedactRules) -> Self {
+        Self { mac: self.mac.clone(), names: Arc::new(Names::new(&rules.secret, &rules.open)) }
     }
 
     /// What is written in the place of a header's value.
-    pub fn header<'a>(&self, name: &str, value: &'a str) -> Cow<'a, str> {
+    pub fn header<'a>(&self, name: &str, value: &'a str, end: End) -> Cow<'a, str> {
         if value.is_empty() {
             Cow::Borrowed(value)
-        } else if self.is_secret_header(name) || has_scheme(value) {
+        } else if self.names.is_secret(name.as_bytes()) || has_scheme(value) {
             Cow::Owned(self.mark(value.as_bytes()))
         } else {
-            self.url(value)
+            let mut secrets = Secrets::of(value, end);
+            self.url(&mut secrets);
+            self.written(secrets)
         }
     }
 
     /// What is written in the place of a query (without its `?`).
-    pub fn query<'a>(&self, query: &'a str) -> Cow<'a, str> {
-        if self.has_secret_field(query) { Cow::Owned(self.fields(query)) } else { Cow::Borrowed(query) }
+    pub fn query<'a>(&self, query: &'a str, end: End) -> Cow<'a, str> {
+        let mut secrets = Secrets::of(query, end);
+        self.fields(0..query.len(), &mut secrets);
+        self.written(secrets)
     }
 
     /// What is written in the place of a path.
-    pub fn path<'a>(&self, path: &'a str) -> Cow<'a, str> {
-        match self.userinfo(path) {
-            Cow::Borrowed(path) => self.segments(path),
-            Cow::Owned(path) => Cow::Owned(self.segments(&path).into_owned()),
-        }
+    pub fn path<'a>(&self, path: &'a str, end: End) -> Cow<'a, str> {
+        let mut secrets = Secrets::of(path, end);
+        userinfo(&mut secrets);
+        self.segments(0..path.len(), &mut secrets);
+        self.written(secrets)
+    }
+
+    /// What is written in the place of a path with its query.
+    pub fn target<'a>(&self, target: &'a str, end: End) -> Cow<'a, str> {
+        let at = target.find('?').unwrap_or(target.len());
+        let mut secrets = Secrets::of(target, end);
+        userinfo(&mut secrets);
+        self.segments(0..at, &mut secrets);
+        self.fields((at + 1).min(target.len())..target.len(), &mut secrets);
+        self.written(secrets)
     }
 
     /// What is written in the place of an authority.
-    pub fn host<'a>(&self, host: &'a str) -> Cow<'a, str> {
+    pub fn host<'a>(&self, host: &'a str, end: End) -> Cow<'a, str> {
         match host.rsplit_once('@') {
+            // The end of the user information may be behind the cut.
+            _ if end == End::Cut => Cow::Owned(self.mark(host.as_bytes())),
             Some((userinfo, host)) => Cow::Owned(format!("{}@{host}", self.mark(userinfo.as_bytes()))),
             None => Cow::Borrowed(host),
         }
     }
 
     /// What is written in the place of a part of a key; `source` is a part of a key expression (`header:x-api-key`).
-    pub fn key_part<'a>(&self, source: &str, value: &'a str) -> Cow<'a, str> {
+    pub fn key_part<'a>(&self, source: &str, value: &'a str, end: End) -> Cow<'a, str> {
         match source.split_once(':') {
             _ if value.is_empty() => Cow::Borrowed(value),
-            Some(("header", name)) => self.header(name, value),
+            Some(("header", name)) => self.header(name, value, end),
             Some(("cookie" | "basic", _)) => Cow::Owned(self.mark(value.as_bytes())),
-            Some(("query", name)) if self.is_secret_name(name) || self.is_secret_inside(value) => {
-                Cow::Owned(self.mark(&decoded(value)))
+            Some(("query", name))
+                if self.names.is_secret(name.as_bytes()) || self.is_secret_inside(value.as_bytes(), end) =>
+            {
+                Cow::Owned(self.mark(&decoded(value.as_bytes())))
             }
-            None if source == "path" => self.path(value),
-            None if source == "host" => self.host(value),
+            None if source == "path" => self.path(value, end),
+            None if source == "host" => self.host(value, end),
             _ => Cow::Borrowed(value),
         }
     }
 
-    fn is_secret_header(&self, name: &str) -> bool {
-        let name = name.to_ascii_lowercase();
-        let plain = letters_and_digits(name.as_bytes());
-        SECRET_HEADERS.contains(&name.as_str())
-            || self.names.contains(&name)
-            || SECRET_HEADER_WORDS.iter().any(|word| plain.contains(word))
-            || name.split(['-', '_']).any(|part| SECRET_HEADER_PARTS.contains(&part))
-    }
-
-    fn is_secret_name(&self, name: &str) -> bool {
-        let name = decoded(name);
-        let plain = letters_and_digits(&name);
-        SECRET_NAMES.contains(&plain.as_str())
-            || SECRET_WORDS.iter().any(|word| plain.contains(word))
-            || self.names.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(&name))
-    }
-
     /// Any text that may hold URLs: user information, the path, then everything from the first `?` or `#`.
-    fn url<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let text = self.userinfo(text);
-        let (path, fields) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
-        let clean = self.segments(path);
-        let (mark, fields) = fields.split_at(fields.len().min(1));
-        let has_secret = self.has_secret_field(fields);
-        if matches!(clean, Cow::Borrowed(_)) && !has_secret {
-            return text;
-        }
-        let fields = if has_secret { Cow::Owned(self.fields(fields)) } else { Cow::Borrowed(fields) };
-        Cow::Owned(format!("{clean}{mark}{fields}"))
+    fn url(&self, secrets: &mut Secrets<'_>) {
+        userinfo(secrets);
+        let text = secrets.text;
+        let path_end = text.find(['?', '#']).unwrap_or(text.len());
+        self.segments(0..path_end, secrets);
+        self.fields((path_end + 1).min(text.len())..text.len(), secrets);
     }
 
     /// Each segment of a path.
-    fn segments<'a>(&self, path: &'a str) -> Cow<'a, str> {
+    fn segments(&self, path: Range<usize>, secrets: &mut Secrets<'_>) {
+        let text = secrets.text.as_bytes().get(path.clone()).unwrap_or_default();
         // A secret has a name before `=` or, in JSON, in quotes, or an escape hides it.
-        let may_hold = path.contains(['=', '%', '"']);
-        if !may_hold || !path.split('/').any(|segment| self.is_secret_piece(segment)) {
-            return Cow::Borrowed(path);
+        if text.iter().any(|byte| matches!(byte, b'=' | b'%' | b'"')) {
+            self.pieces(path, |byte| byte == b'/', secrets);
         }
-        let segments: Vec<_> = path.split('/').map(|segment| self.piece(segment)).collect();
-        Cow::Owned(segments.join("/"))
     }
 
-    /// User and password of every `scheme://user:password@host` in `text`.
-    fn userinfo<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if !has_userinfo(text) {
-            return Cow::Borrowed(text);
+    fn fields(&self, fields: Range<usize>, secrets: &mut Secrets<'_>) {
+        self.pieces(fields, |byte| matches!(byte, b'&' | b'#'), secrets);
+    }
+
+    /// Each `name=value` between separators.
+    fn pieces(&self, within: Range<usize>, separates: impl Fn(u8) -> bool, secrets: &mut Secrets<'_>) {
+        let text = secrets.text.as_bytes().get(within.clone()).unwrap_or_default();
+        let mut from = within.start;
+        for piece in text.split(|byte| separates(*byte)) {
+            let to = from + piece.len();
+            let end = if to == secrets.text.len() { secrets.end } else { End::Whole };
+            if let Some(secret_at) = self.secret_of(piece, end) {
+                secrets.add(from + secret_at..to);
+                if secrets.is_full() {
+                    return;
+                }
+            }
+            from = to + 1;
         }
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find("://") {
-            let (scheme, after) = rest.split_at(at + 3);
-            let (authority, tail) = after.split_at(authority_length(after));
-            out.push_str(scheme);
-            out.push_str(&self.host(authority));
-            rest = tail;
-        }
-        out.push_str(rest);
-        Cow::Owned(out)
     }
 
-    fn has_secret_field(&self, fields: &str) -> bool {
-        fields.split(['&', '#']).any(|piece| self.is_secret_piece(piece))
+    /// Where the secret of one `name=value` begins. A value may hold further ones after `;`, `?` or `=`; from the first secret
+    /// one on, all goes.
+    fn secret_of(&self, piece: &[u8], end: End) -> Option<usize> {
+        self.first_secret(piece).or_else(|| {
+            let is_secret = self.is_secret_inside(piece, end);
+            is_secret.then(|| piece.iter().position(|byte| *byte == b'=').map_or(0, |at| at + 1))
+        })
     }
 
-    fn fields(&self, fields: &str) -> String {
-        let mut out = String::with_capacity(fields.len());
-        for piece in fields.split_inclusive(['&', '#']) {
-            let bare = piece.strip_suffix(['&', '#']).unwrap_or(piece);
-            out.push_str(&self.piece(bare));
-            out.push_str(piece.get(bare.len()..).unwrap_or_default());
-        }
-        out
-    }
-
-    fn is_secret_piece(&self, piece: &str) -> bool {
-        matches!(self.piece(piece), Cow::Owned(_))
-    }
-
-    /// One `name=value`. A value may hold further ones after `;`, `?` or `=`; from the first secret one on, all goes.
-    fn piece<'a>(&self, piece: &'a str) -> Cow<'a, str> {
-        let secret_at = match self.first_secret(piece) {
-            None if self.is_secret_inside(piece) => piece.find('=').map_or(0, |at| at + 1),
-            None => return Cow::Borrowed(piece),
-            Some(at) => at,
-        };
-        let (head, secret) = piece.split_at(secret_at);
-        Cow::Owned(format!("{head}{}", self.mark(&decoded(secret))))
-    }
-
-    /// Where the value of the first secret name starts. One pass, whatever the text: it is a stranger's.
-    fn first_secret(&self, text: &str) -> Option<usize> {
+    /// Where the value of the first secret name starts.
+    fn first_secret(&self, text: &[u8]) -> Option<usize> {
         let mut start = 0;
-        for (at, separator) in text.match_indices([';', '?', '=']) {
-            let name = text.get(start..at).unwrap_or_default();
-            start = at + 1;
-            if separator == "=" && start < text.len() && self.is_secret_name(name) {
-                return Some(start);
+        for (at, separator) in text.iter().enumerate() {
+            if matches!(separator, b';' | b'?' | b'=') {
+                let name = text.get(start..at).unwrap_or_default();
+                start = at + 1;
+                if *separator == b'=' && start < text.len() && self.names.is_secret(name) {
+                    return Some(start);
+                }
             }
         }
         None
     }
 
     /// Whether a value, as it is or percent-decoded up to [`MAX_NESTING`] times, is a URL or JSON with a secret in it.
-    fn is_secret_inside(&self, value: &str) -> bool {
+    fn is_secret_inside(&self, value: &[u8], end: End) -> bool {
         let mut text = Cow::Borrowed(value);
         for _ in 0..MAX_NESTING {
-            if self.holds_secret(&text) {
+            if self.holds_secret(&text, end) {
                 return true;
             }
-            if !text.contains('%') {
-                return false;
+            match decoded(&text) {
+                Cow::Borrowed(_) => return false,
+                Cow::Owned(decoded) => text = Cow::Owned(decoded),
             }
-            text = Cow::Owned(String::from_utf8_lossy(&decoded(&text)).into_owned());
         }
-        self.holds_secret(&text)
+        self.holds_secret(&text, end)
     }
 
-    fn holds_secret(&self, text: &str) -> bool {
-        has_userinfo(text)
-            || text.split(['&', '#']).any(|field| self.first_secret(field).is_some())
-            || self.has_secret_json(text)
+    fn holds_secret(&self, text: &[u8], end: End) -> bool {
+        let (mut names, mut colons) = (false, false);
+        for byte in text {
+            names |= *byte == b'=';
+            colons |= *byte == b':';
+        }
+        names && text.split(|byte| matches!(byte, b'&' | b'#')).any(|field| self.first_secret(field).is_some())
+            || colons && (has_userinfo(text, end) || self.has_secret_json(text))
     }
 
-    /// Whether some `"name":` is secret. One pass: before each colon, back to the quote that opens the name.
-    fn has_secret_json(&self, text: &str) -> bool {
-        text.match_indices(':').any(|(at, _)| {
+    /// Whether some `"name":` is secret. Before each colon, back to the quote that opens the name: no byte is looked at
+    /// more than twice.
+    fn has_secret_json(&self, text: &[u8]) -> bool {
+        let colons = text.iter().enumerate().filter(|(_, byte)| **byte == b':');
+        colons.map(|(at, _)| text.get(..at).unwrap_or_default()).any(|before| {
             // A `+` is a blank of a form.
-            let before = text.get(..at).unwrap_or_default();
-            let name = before
-                .trim_end_matches([' ', '\t', '\r', '\n', '+'])
-                .strip_suffix('"')
-                .and_then(|name| name.rsplit_once('"'));
-            name.is_some_and(|(_, name)| self.is_secret_name(name))
+            let blanks =
+                before.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'+')).count();
+            let Some((b'"', name)) = before.get(..before.len() - blanks).and_then(<[u8]>::split_last) else {
+                return false;
+            };
+            let name = name.iter().rposition(|byte| *byte == b'"').and_then(|at| name.get(at + 1..));
+            name.is_some_and(|name| self.names.is_secret(name))
         })
     }
 
@@ -320,29 +254,103 @@ impl Redactor {
         let [a, b, c, d, ..] = <[u8; 32]>::from(mac.finalize().into_bytes());
         format!("[redacted:{a:02x}{b:02x}{c:02x}{d:02x}]")
     }
+
+    /// The text with a mark in the place of each secret.
+    fn written<'a>(&self, secrets: Secrets<'a>) -> Cow<'a, str> {
+        let Secrets { text, mut ranges, .. } = secrets;
+        if ranges.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut out = String::with_capacity(text.len());
+        let mut written = 0;
+        let mut ranges = ranges.into_iter().peekable();
+        while let Some(mut secret) = ranges.next() {
+            // Two that overlap are one.
+            while let Some(next) = ranges.next_if(|next| next.start < secret.end) {
+                secret.end = secret.end.max(next.end);
+            }
+            out.push_str(text.get(written..secret.start).unwrap_or_default());
+            written = secret.end;
+            out.push_str(&self.mark(&decoded(text.as_bytes().get(secret).unwrap_or_default())));
+        }
+        out.push_str(text.get(written..).unwrap_or_default());
+        Cow::Owned(out)
+    }
 }
 
-fn has_userinfo(text: &str) -> bool {
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (_, after) = rest.split_at(at + 3);
-        let (authority, tail) = after.split_at(authority_length(after));
-        if authority.contains('@') {
+/// Where in a text secrets are.
+struct Secrets<'a> {
+    text: &'a str,
+    end: End,
+    ranges: Vec<Range<usize>>,
+}
+
+impl<'a> Secrets<'a> {
+    fn of(text: &'a str, end: End) -> Self {
+        Self { text, end, ranges: Vec::new() }
+    }
+
+    /// The last one that there is room for takes the rest of the text.
+    fn add(&mut self, secret: Range<usize>) {
+        let end = if self.ranges.len() + 1 < MAX_MARKS { secret.end } else { self.text.len() };
+        if !self.is_full() {
+            self.ranges.push(secret.start..end);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.ranges.len() >= MAX_MARKS
+    }
+}
+
+/// Adds user and password of every `scheme://user:password@host`.
+fn userinfo(secrets: &mut Secrets<'_>) {
+    let text = secrets.text.as_bytes();
+    let mut from = 0;
+    while let Some(authority) = next_authority(text, from) {
+        from = authority.end;
+        if let Some(length) = userinfo_length(text, &authority, secrets.end) {
+            secrets.add(authority.start..authority.start + length);
+            if secrets.is_full() {
+                return;
+            }
+        }
+    }
+}
+
+fn has_userinfo(text: &[u8], end: End) -> bool {
+    let mut from = 0;
+    while let Some(authority) = next_authority(text, from) {
+        if userinfo_length(text, &authority, end).is_some() {
             return true;
         }
-        rest = tail;
+        from = authority.end;
     }
     false
 }
 
-/// Up to what surely ends it. A comma or a quote may also be part of a password: it ends the authority only where no
-/// `@` follows it.
-fn authority_length(text: &str) -> usize {
-    let longest = text.find(['/', '?', '#', ' ']).unwrap_or(text.len());
-    let authority = text.get(..longest).unwrap_or_default();
-    let host_at = authority.rfind('@').unwrap_or(0);
-    let host = authority.get(host_at..).unwrap_or_default();
-    host.find(['"', '<', '>', ',']).map_or(longest, |at| host_at + at)
+/// How many bytes of an authority are user and password. Of one that a cut has ended nobody knows: all of it may be.
+fn userinfo_length(text: &[u8], authority: &Range<usize>, end: End) -> Option<usize> {
+    let is_cut = end == End::Cut && authority.end == text.len();
+    let bytes = text.get(authority.clone()).unwrap_or_default();
+    if is_cut {
+        return (!bytes.is_empty()).then_some(bytes.len());
+    }
+    bytes.iter().rposition(|byte| *byte == b'@')
+}
+
+/// What follows the next `://` from `from` on, up to what surely ends it. A comma or a quote may also be part of a password:
+/// it ends the authority only where no `@` follows it.
+fn next_authority(text: &[u8], from: usize) -> Option<Range<usize>> {
+    let start = from + memchr::memmem::find(text.get(from..)?, b"://")? + 3;
+    let rest = text.get(start..)?;
+    let longest = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#' | b' ')).unwrap_or(rest.len());
+    let authority = rest.get(..longest)?;
+    let host_at = authority.iter().rposition(|byte| *byte == b'@').unwrap_or(0);
+    let host_ends = |byte: &u8| matches!(byte, b'"' | b'<' | b'>' | b',');
+    let end = authority.get(host_at..)?.iter().position(host_ends).map_or(longest, |at| host_at + at);
+    Some(start..start + end)
 }
 
 fn has_scheme(value: &str) -> bool {
@@ -351,33 +359,18 @@ fn has_scheme(value: &str) -> bool {
     has_more && SCHEMES.iter().any(|scheme| first.eq_ignore_ascii_case(scheme))
 }
 
-fn letters_and_digits(name: &[u8]) -> String {
-    name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(|byte| char::from(byte.to_ascii_lowercase())).collect()
-}
-
-/// Percent-decoded once; what is no valid escape stays.
-fn decoded(text: &str) -> Cow<'_, [u8]> {
-    if !text.contains('%') {
-        return Cow::Borrowed(text.as_bytes());
+/// Percent-decoded once; borrowed if there is no valid escape.
+fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'%', text).is_none() {
+        return Cow::Borrowed(text);
     }
     let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.as_bytes();
-    while let Some((&first, rest)) = bytes.split_first() {
-        if let (b'%', [high, low, after @ ..]) = (first, rest)
-            && let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low))
-        {
-            out.push(high << 4 | low);
-            bytes = after;
-        } else {
-            out.push(first);
-            bytes = rest;
-        }
+    let mut rest = text;
+    while let Some((byte, after)) = next_decoded(rest) {
+        out.push(byte);
+        rest = after;
     }
-    Cow::Owned(out)
-}
-
-fn hex_digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+    if out.len() == text.len() { Cow::Borrowed(text) } else { Cow::Owned(out) }
 }
 
 /// 296 random bits of the operating system's generator, by way of four version 7 UUIDs.
@@ -394,7 +387,7 @@ mod tests {
     use super::*;
 
     fn redactor() -> Redactor {
-        Redactor::with_key(&[7; 64], &["X-Session".to_owned(), "ssn".to_owned()])
+        Redactor::with_key(&[7; 64], &RedactRules { secret: vec!["X-Session".into(), "ssn".into()], open: Vec::new() })
     }
 
     /// Replaces each `[redacted:…]` by `*`, after a look at its form.
@@ -431,22 +424,22 @@ mod tests {
             "X-Hub-Signature-256",
             "sec-websocket-protocol",
         ] {
-            assert_eq!(starred(&redactor.header(secret, "s3cret")), "*", "{secret}");
+            assert_eq!(starred(&redactor.header(secret, "s3cret", End::Whole)), "*", "{secret}");
         }
         for plain in ["user-agent", "accept", "idempotency-key", "sec-websocket-key", "x-other", "x-author"] {
-            assert_eq!(redactor.header(plain, "s3cret"), "s3cret", "{plain}");
+            assert_eq!(redactor.header(plain, "s3cret", End::Whole), "s3cret", "{plain}");
         }
-        assert_eq!(redactor.header("cookie", ""), "");
+        assert_eq!(redactor.header("cookie", "", End::Whole), "");
     }
 
     #[test]
     fn credentials_are_secret_under_any_header_name() {
         let redactor = redactor();
         for value in ["Bearer s3cret", "basic dTpzM2NyZXQ=", " BEARER  s3cret", "Bearer\ts3cret"] {
-            assert_eq!(starred(&redactor.header("x-other", value)), "*", "{value}");
+            assert_eq!(starred(&redactor.header("x-other", value, End::Whole)), "*", "{value}");
         }
         for value in ["Bearer", "basic", "bearers of news", "Visual Basic 6"] {
-            assert_eq!(redactor.header("x-other", value), value);
+            assert_eq!(redactor.header("x-other", value, End::Whole), value);
         }
     }
 
@@ -463,18 +456,18 @@ mod tests {
             "for=192.0.2.1;proto=https",
             "{\"page\":\"2\"}",
         ] {
-            assert_eq!(redactor.header("x-other", value), value);
+            assert_eq!(redactor.header("x-other", value, End::Whole), value);
         }
     }
 
     #[test]
     fn equal_secrets_get_equal_marks_within_one_process_only() {
-        let (one, other) = (Redactor::new(&[]), Redactor::new(&[]));
-        assert_eq!(one.header("cookie", "abc"), one.header("authorization", "abc"));
-        assert_eq!(one.header("x-api-key", "abc"), one.key_part("header:x-api-key", "abc"));
-        assert_eq!(one.query("key=a%62c"), format!("key={}", one.header("cookie", "abc")));
-        assert_ne!(one.header("cookie", "abc"), one.header("cookie", "abd"));
-        assert_ne!(one.header("cookie", "abc"), other.header("cookie", "abc"));
+        let (one, other) = (Redactor::new(&RedactRules::default()), Redactor::new(&RedactRules::default()));
+        assert_eq!(one.header("cookie", "abc", End::Whole), one.header("authorization", "abc", End::Whole));
+        assert_eq!(one.header("x-api-key", "abc", End::Whole), one.key_part("header:x-api-key", "abc", End::Whole));
+        assert_eq!(one.query("key=a%62c", End::Whole), format!("key={}", one.header("cookie", "abc", End::Whole)));
+        assert_ne!(one.header("cookie", "abc", End::Whole), one.header("cookie", "abd", End::Whole));
+        assert_ne!(one.header("cookie", "abc", End::Whole), other.header("cookie", "abc", End::Whole));
     }
 
     #[test]
@@ -482,7 +475,7 @@ mod tests {
         // RFC 4231 test case 1, key padded with zeros to the block as HMAC does.
         let mut key = [0; 64];
         key[..20].fill(0x0b);
-        assert_eq!(Redactor::with_key(&key, &[]).mark(b"Hi There"), "[redacted:b0344c61]");
+        assert_eq!(Redactor::with_key(&key, &RedactRules::default()).mark(b"Hi There"), "[redacted:b0344c61]");
     }
 
     #[test]
@@ -512,7 +505,7 @@ mod tests {
             ("a=b=c==", "a=b=c=="),
             ("", ""),
         ] {
-            assert_eq!(starred(&redactor.query(query)), expected, "{query}");
+            assert_eq!(starred(&redactor.query(query, End::Whole)), expected, "{query}");
         }
     }
 
@@ -527,7 +520,7 @@ mod tests {
             ("next=https://u:s3cret@h/", "next=*"),
             ("next=https%3A%2F%2Fh%2Fa%3Fb%3Dc", "next=https%3A%2F%2Fh%2Fa%3Fb%3Dc"),
         ] {
-            assert_eq!(starred(&redactor.query(query)), expected, "{query}");
+            assert_eq!(starred(&redactor.query(query, End::Whole)), expected, "{query}");
         }
     }
 
@@ -550,9 +543,9 @@ mod tests {
             ("/a;jsessionid=s3cret?token=s3cret", "/a;jsessionid=*?token=*"),
             ("/x/access_token=s3cret/y?b=1", "/x/access_token=*/y?b=1"),
         ] {
-            assert_eq!(starred(&redactor.header("referer", referer)), expected, "{referer}");
-            assert_eq!(starred(&redactor.header("x-original-url", referer)), expected, "{referer}");
-            assert_eq!(starred(&redactor.header("x-original-uri", referer)), expected, "{referer}");
+            assert_eq!(starred(&redactor.header("referer", referer, End::Whole)), expected, "{referer}");
+            assert_eq!(starred(&redactor.header("x-original-url", referer, End::Whole)), expected, "{referer}");
+            assert_eq!(starred(&redactor.header("x-original-uri", referer, End::Whole)), expected, "{referer}");
         }
     }
 
@@ -565,13 +558,13 @@ mod tests {
             ("/fetch/http%3A%2F%2Fu%3As3cret%40h%2Fx/y", "/fetch/*/y"),
             ("/@scope/pkg;v=1/%20", "/@scope/pkg;v=1/%20"),
             ("/x/access_token=s3cret", "/x/access_token=*"),
-            ("/x/a=1&sid=s3cret/y", "/x/a=*/y"),
+            ("/x/a=1&sid=s3cret/y", "/x/a=1&sid=*/y"),
             ("/x/{\"token\":\"s3cret\"}/y", "/x/*/y"),
             ("/a=1/b:c/token", "/a=1/b:c/token"),
         ] {
-            assert_eq!(starred(&redactor.path(path)), expected, "{path}");
+            assert_eq!(starred(&redactor.path(path, End::Whole)), expected, "{path}");
         }
-        assert_eq!(starred(&redactor.host("u:s3cret@h:80")), "*@h:80");
+        assert_eq!(starred(&redactor.host("u:s3cret@h:80", End::Whole)), "*@h:80");
     }
 
     #[test]
@@ -594,7 +587,7 @@ mod tests {
             ("path", "/a;sid=s3cret", "/a;sid=*"),
             ("global", "", ""),
         ] {
-            assert_eq!(starred(&redactor.key_part(source, value)), expected, "{source}");
+            assert_eq!(starred(&redactor.key_part(source, value, End::Whole)), expected, "{source}");
         }
     }
 
@@ -602,10 +595,82 @@ mod tests {
     fn broken_escapes_and_odd_bytes_are_left_as_they_are() {
         let redactor = redactor();
         for text in ["%", "%4", "%zz=%", "é=%c3%28&%ff%fe", "://", "a://@", "=;=?&#"] {
-            let _ = redactor.query(text);
-            let _ = redactor.path(text);
-            let _ = redactor.header("referer", text);
+            let _ = redactor.query(text, End::Whole);
+            let _ = redactor.path(text, End::Whole);
+            let _ = redactor.header("referer", text, End::Whole);
         }
-        assert_eq!(redactor.query("%zz=%&é=%c3%28"), "%zz=%&é=%c3%28");
+        assert_eq!(redactor.query("%zz=%&é=%c3%28", End::Whole), "%zz=%&é=%c3%28");
+    }
+
+    #[test]
+    fn what_a_cut_may_hide_is_secret() {
+        let redactor = redactor();
+        for (target, expected) in [
+            ("/a?token=s3cr", "/a?token=*"),
+            ("/a?x=1&next=https%3A%2F%2Fu%3As3cr", "/a?x=1&next=*"),
+            ("/a?next=https%253A%252F%252Fu%253As3cr", "/a?next=*"),
+            ("/fetch/https://u:s3cr", "/fetch/https://*"),
+            ("/a?q={\"token\":\"s3c", "/a?q=*"),
+            ("/a?next=https://h/b", "/a?next=https://h/b"),
+            ("/a?next=https://h/b&x=https://", "/a?next=https://h/b&x=https://"),
+            ("/https://h/b?page=2", "/https://h/b?page=2"),
+        ] {
+            assert_eq!(starred(&redactor.target(target, End::Cut)), expected, "{target}");
+        }
+        assert_eq!(starred(&redactor.header("referer", "https://u:s3cr", End::Cut)), "https://*");
+        assert_eq!(redactor.header("referer", "https://u:80", End::Whole), "https://u:80");
+        assert_eq!(starred(&redactor.host("u:s3cr", End::Cut)), "*");
+    }
+
+    #[test]
+    fn a_text_has_a_bounded_number_of_marks() {
+        let redactor = redactor();
+        let text = starred(&redactor.query(&"key=s3cret&".repeat(1_000), End::Whole));
+        assert_eq!(text, "key=*&".repeat(MAX_MARKS - 1) + "key=*");
+        let text = starred(&redactor.path(&"/http://u:s3cret@h".repeat(1_000), End::Whole));
+        assert_eq!(text, "/http://*@h".repeat(MAX_MARKS - 1) + "/http://*");
+    }
+
+    /// How long the fastest of several goes takes.
+    fn fastest(mut go: impl FnMut()) -> std::time::Duration {
+        let clock = crate::time::Clock::system();
+        let goes = (0..25).map(|_| {
+            let start = clock.now();
+            go();
+            clock.now().since(start).into()
+        });
+        goes.min().unwrap_or_default()
+    }
+
+    /// Four times the text takes about four times as long, and no text much longer than a harmless one of its length: before
+    /// names were read by an automaton, one full of `=` took some thousand times as long.
+    #[test]
+    fn the_work_grows_with_the_length_alone() {
+        let redactor = redactor();
+        let hostile = [
+            "=", "a=", "abc=", "abc=&", "%3D", "%253D=", "%25253D&", "\":", "\"a\":", "://", "a://b,", "://@",
+            "key=a&", "/key=a", ";", "?=", "+:", "\"+:", "/a%3D\"", "&#", "=key", "Aa0=", "/", ",", "@",
+        ];
+        let of = |piece: &str, length: usize| piece.chars().cycle().take(length).collect::<String>();
+        for piece in hostile {
+            let (short, long, harmless) = (of(piece, 4_096), of(piece, 16_384), of("/index", 4_096));
+            for end in [End::Whole, End::Cut] {
+                let time = |text: &str| {
+                    fastest(|| {
+                        std::hint::black_box(redactor.target(text, end));
+                        std::hint::black_box(redactor.header("referer", text, end));
+                    })
+                };
+                let (short, long, harmless) = (time(&short), time(&long), time(&harmless));
+                assert!(
+                    long < short * 12 + std::time::Duration::from_micros(100),
+                    "{piece:?}: {short:?}, then {long:?}"
+                );
+                assert!(
+                    short < harmless * 400 + std::time::Duration::from_micros(100),
+                    "{piece:?}: {short:?}, not {harmless:?}"
+                );
+            }
+        }
     }
 }

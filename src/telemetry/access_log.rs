@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::access_text;
+use crate::redact::{Clip, Redactor};
 use crate::time::{Span, Tick};
 
 /// Entries that may wait for the writer; what comes beyond is dropped and counted.
@@ -32,7 +33,14 @@ pub enum AccessLogFormat {
     Combined,
 }
 
-/// One finished exchange. Text from the client stays as it came: the format escapes it.
+/// Bytes of a text that are logged; of a longer one the beginning is, and marked as cut. Together with [`QUEUE`] they bound
+/// the memory of what waits (32 MiB), and what the writer does for one line.
+pub const MAX_LOGGED_TARGET: usize = 2048;
+/// As [`MAX_LOGGED_TARGET`], of any other field of the request.
+pub const MAX_LOGGED_FIELD: usize = 512;
+
+/// One finished exchange. Text from the client stays as it came but for its length: the writer redacts it, and the format
+/// escapes it.
 #[derive(Clone, Debug)]
 pub struct AccessEntry {
     /// When the request arrived.
@@ -40,11 +48,11 @@ pub struct AccessEntry {
     /// Whose request it was.
     pub client: IpAddr,
     /// Its method.
-    pub method: String,
+    pub method: Clip,
     /// Its host.
-    pub host: String,
+    pub host: Clip,
     /// Path and query as received.
-    pub target: String,
+    pub target: Clip,
     /// `HTTP/1.1` and so on.
     pub protocol: &'static str,
     /// Status of the response.
@@ -68,9 +76,9 @@ pub struct AccessEntry {
     /// Its `X-Request-Id`.
     pub request_id: String,
     /// Its `User-Agent`.
-    pub user_agent: Option<String>,
+    pub user_agent: Option<Clip>,
     /// Its `Referer`.
-    pub referer: Option<String>,
+    pub referer: Option<Clip>,
 }
 
 /// Where finished exchanges are offered to the log; any number of clones. The writer ends when it is closed or the last
@@ -97,20 +105,28 @@ enum Message {
     Wake,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     closed: AtomicBool,
     dropped: AtomicU64,
+    /// The writer takes it for each batch.
+    redactor: Mutex<Redactor>,
+}
+
+impl Shared {
+    fn new(redactor: Redactor) -> Self {
+        Self { closed: AtomicBool::new(false), dropped: AtomicU64::new(0), redactor: Mutex::new(redactor) }
+    }
 }
 
 impl AccessLog {
     /// Starts the writer thread. Output that fails costs the lines that it should have taken, never the log: each batch
     /// tries again.
-    pub fn start(format: AccessLogFormat, out: Box<dyn Write + Send>) -> Self {
+    pub fn start(format: AccessLogFormat, redactor: Redactor, out: Box<dyn Write + Send>) -> Self {
         let (queue, entries) = sync_channel(QUEUE);
         let (ending, ended) = sync_channel(0);
-        let shared = Arc::new(Shared::default());
-        let writer = Writer { format, out, shared: Arc::clone(&shared), lines: Vec::new(), torn: false };
+        let shared = Arc::new(Shared::new(redactor.clone()));
+        let writer = Writer { format, redactor, out, shared: Arc::clone(&shared), lines: Vec::new(), torn: false };
         let thread = thread::Builder::new().name("access-log".into());
         // Without a thread the queue has no receiver: every entry is counted as dropped.
         let spawned = thread.spawn(move || {
@@ -121,6 +137,11 @@ impl AccessLog {
             tracing::error!(%error, "the access log has no thread and drops every line");
         }
         Self { queue, shared, ended: Arc::new(Mutex::new(ended)) }
+    }
+
+    /// What is written from now on is redacted so.
+    pub fn set_redactor(&self, redactor: Redactor) {
+        *self.shared.redactor.lock().unwrap_or_else(PoisonError::into_inner) = redactor;
     }
 
     /// Hands an entry to the writer; drops and counts it when the queue is full or the log closed. Never waits.
@@ -158,6 +179,7 @@ impl fmt::Debug for AccessLog {
 
 struct Writer {
     format: AccessLogFormat,
+    redactor: Redactor,
     out: Box<dyn Write + Send>,
     shared: Arc<Shared>,
     lines: Vec<u8>,
@@ -168,6 +190,7 @@ struct Writer {
 impl Writer {
     fn run(mut self, entries: &Receiver<Message>) {
         while let Ok(message) = entries.recv() {
+            self.redactor = self.shared.redactor.lock().unwrap_or_else(PoisonError::into_inner).clone();
             self.take(message);
             if !self.shared.closed.load(Ordering::Acquire) {
                 thread::sleep(GATHER);
@@ -192,7 +215,7 @@ impl Writer {
 
     fn take(&mut self, message: Message) {
         let Message::Entry(entry) = message else { return };
-        access_text::write_line(self.format, &entry, &mut self.lines);
+        access_text::write_line(self.format, &entry, &self.redactor, &mut self.lines);
         if self.lines.len() >= BUFFER {
             self.write();
         }
@@ -244,7 +267,16 @@ mod tests {
 
     use super::super::access_text::tests::entry;
     use super::*;
+    use crate::redact::RedactRules;
     use crate::time::Clock;
+
+    fn redactor() -> Redactor {
+        Redactor::new(&RedactRules::default())
+    }
+
+    fn start(format: AccessLogFormat, out: Box<dyn Write + Send>) -> AccessLog {
+        AccessLog::start(format, redactor(), out)
+    }
 
     /// An output that a test can read and break.
     #[derive(Clone, Default)]
@@ -302,7 +334,7 @@ mod tests {
     #[test]
     fn close_writes_and_flushes_everything_offered_before() {
         let pipe = Pipe::default();
-        let log = AccessLog::start(AccessLogFormat::Combined, Box::new(pipe.clone()));
+        let log = start(AccessLogFormat::Combined, Box::new(pipe.clone()));
         for _ in 0..5_000 {
             log.offer(entry());
         }
@@ -316,7 +348,7 @@ mod tests {
     #[test]
     fn a_close_is_not_missed_whenever_it_comes() {
         for round in 0..100_u64 {
-            let log = AccessLog::start(AccessLogFormat::Json, Box::new(Pipe::default()));
+            let log = start(AccessLogFormat::Json, Box::new(Pipe::default()));
             let clock = Clock::system();
             let close_at = clock.now() + Span::from_nanos(9_700_000 + 12_000 * round);
             while clock.now() < close_at {
@@ -329,7 +361,7 @@ mod tests {
     #[test]
     fn what_is_offered_after_the_close_is_dropped_and_counted() {
         let pipe = Pipe::default();
-        let log = AccessLog::start(AccessLogFormat::Json, Box::new(pipe.clone()));
+        let log = start(AccessLogFormat::Json, Box::new(pipe.clone()));
         assert_eq!((log.close(), log.close()), (Closed::Drained, Closed::Drained));
         log.clone().offer(entry());
         assert_eq!((log.dropped(), pipe.lines().len()), (1, 0));
@@ -339,7 +371,7 @@ mod tests {
     fn a_closed_log_takes_nothing_even_while_its_writer_is_stuck() {
         let (open, gate) = mpsc::sync_channel(1);
         let (entering, entered) = mpsc::sync_channel(1);
-        let log = AccessLog::start(AccessLogFormat::Json, Box::new(Gate(gate, entering)));
+        let log = start(AccessLogFormat::Json, Box::new(Gate(gate, entering)));
         log.offer(entry());
         entered.recv().unwrap();
         log.shared.closed.store(true, Ordering::Release);
@@ -351,7 +383,7 @@ mod tests {
     #[test]
     fn ends_when_the_last_handle_is_dropped() {
         let pipe = Pipe::default();
-        let log = AccessLog::start(AccessLogFormat::Json, Box::new(pipe.clone()));
+        let log = start(AccessLogFormat::Json, Box::new(pipe.clone()));
         let ended = Arc::clone(&log.ended);
         log.offer(entry());
         drop((log.clone(), log));
@@ -364,7 +396,7 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_a_stuck_output_is_abandoned() {
         let (open, gate) = mpsc::sync_channel(1);
         let (entering, entered) = mpsc::sync_channel(1);
-        let log = AccessLog::start(AccessLogFormat::Json, Box::new(Gate(gate, entering)));
+        let log = start(AccessLogFormat::Json, Box::new(Gate(gate, entering)));
         log.offer(entry());
         entered.recv().unwrap();
         for _ in 0..QUEUE + 7 {
@@ -379,11 +411,12 @@ mod tests {
     fn a_broken_output_costs_its_lines_and_the_log_goes_on() {
         let pipe = Pipe::default();
         let mut line = Vec::new();
-        access_text::write_line(AccessLogFormat::Combined, &entry(), &mut line);
+        access_text::write_line(AccessLogFormat::Combined, &entry(), &redactor(), &mut line);
         let mut writer = Writer {
             format: AccessLogFormat::Combined,
+            redactor: redactor(),
             out: Box::new(pipe.clone()),
-            shared: Arc::default(),
+            shared: Arc::new(Shared::new(redactor())),
             lines: Vec::new(),
             torn: false,
         };

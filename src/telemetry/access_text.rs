@@ -1,6 +1,7 @@
 //! How a line of the access log looks. Nothing that a client sends can end a line, leave its field or reach a terminal
-//! as a control character.
+//! as a control character, and secrets are redacted here, in the log's thread.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -8,15 +9,54 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::access_log::{AccessEntry, AccessLogFormat};
+use crate::redact::{Clip, End, Redactor, steers};
 use crate::time::Tick;
 
+/// Where a text of a JSON line was cut.
+const CUT: &str = "…";
+/// Where a text of a combined line was cut, which is ASCII throughout.
+const CUT_ASCII: &str = "...";
+
 /// Appends one line. (Writing to a vector cannot fail, so what `write!` returns is passed over.)
-pub(super) fn write_line(format: AccessLogFormat, entry: &AccessEntry, out: &mut Vec<u8>) {
+pub(super) fn write_line(format: AccessLogFormat, entry: &AccessEntry, redactor: &Redactor, out: &mut Vec<u8>) {
     match format {
-        AccessLogFormat::Json => write_json(entry, out),
-        AccessLogFormat::Combined => write_combined(entry, out),
+        AccessLogFormat::Json => write_json(entry, &Texts::of(entry, redactor, CUT), out),
+        AccessLogFormat::Combined => write_combined(entry, &Texts::of(entry, redactor, CUT_ASCII), out),
     }
     out.push(b'\n');
+}
+
+/// What a client sent, as it may be written.
+struct Texts<'a> {
+    method: Cow<'a, str>,
+    host: Cow<'a, str>,
+    target: Cow<'a, str>,
+    user_agent: Option<Cow<'a, str>>,
+    referer: Option<Cow<'a, str>>,
+    is_cut: bool,
+}
+
+impl<'a> Texts<'a> {
+    fn of(entry: &'a AccessEntry, redactor: &Redactor, mark: &str) -> Self {
+        let mut is_cut = false;
+        let mut marked = |text: Cow<'a, str>, end| match end {
+            End::Whole => text,
+            End::Cut => {
+                is_cut = true;
+                Cow::Owned(text.into_owned() + mark)
+            }
+        };
+        let AccessEntry { method, host, target, user_agent, referer, .. } = entry;
+        let header = |name: &str, value: &'a Clip| redactor.header(name, &value.text, value.end);
+        Self {
+            method: marked(Cow::Borrowed(&method.text), method.end),
+            host: marked(redactor.host(&host.text, host.end), host.end),
+            target: marked(redactor.target(&target.text, target.end), target.end),
+            user_agent: user_agent.as_ref().map(|value| marked(header("user-agent", value), value.end)),
+            referer: referer.as_ref().map(|value| marked(header("referer", value), value.end)),
+            is_cut,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -46,15 +86,18 @@ struct JsonLine<'a> {
     user_agent: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     referer: Option<&'a str>,
+    /// Whether one of them was cut; it ends in [`CUT`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
 }
 
-fn write_json(entry: &AccessEntry, out: &mut Vec<u8>) {
+fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
     let line = JsonLine {
         time: format!("{:.3}", timestamp(entry.at)),
         client: entry.client,
-        method: &entry.method,
-        host: &entry.host,
-        target: &entry.target,
+        method: &texts.method,
+        host: &texts.host,
+        target: &texts.target,
         protocol: entry.protocol,
         status: entry.status,
         bytes_sent: entry.bytes_sent,
@@ -67,31 +110,37 @@ fn write_json(entry: &AccessEntry, out: &mut Vec<u8>) {
         limit: entry.limit.as_deref(),
         plan: entry.plan.as_deref(),
         request_id: &entry.request_id,
-        user_agent: entry.user_agent.as_deref(),
-        referer: entry.referer.as_deref(),
+        user_agent: texts.user_agent.as_deref(),
+        referer: texts.referer.as_deref(),
+        truncated: texts.is_cut,
     };
     // Strings and numbers always serialize.
     let line = serde_json::to_string(&line).unwrap_or_default();
     // JSON lets pass what is a control character or a line break elsewhere. Such can only stand within a string.
+    if line.is_ascii() && !line.as_bytes().contains(&0x7f) {
+        return out.extend_from_slice(line.as_bytes());
+    }
     for character in line.chars() {
-        if matches!(character, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}') {
-            let _ = write!(out, "\\u{:04x}", u32::from(character));
+        if steers(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
         } else {
             out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         }
     }
 }
 
-fn write_combined(entry: &AccessEntry, out: &mut Vec<u8>) {
+fn write_combined(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
     let time = timestamp(entry.at).strftime("%d/%b/%Y:%H:%M:%S +0000");
     let _ = write!(out, "{} - - [{time}] \"", entry.client);
-    escape(&entry.method, out);
+    escape(&texts.method, out);
     out.push(b' ');
-    escape(&entry.target, out);
+    escape(&texts.target, out);
     let _ = write!(out, " {}\" {} {} \"", entry.protocol, entry.status, entry.bytes_sent);
-    escape(entry.referer.as_deref().unwrap_or("-"), out);
+    escape(texts.referer.as_deref().unwrap_or("-"), out);
     out.extend_from_slice(b"\" \"");
-    escape(entry.user_agent.as_deref().unwrap_or("-"), out);
+    escape(texts.user_agent.as_deref().unwrap_or("-"), out);
     out.push(b'"');
 }
 
@@ -117,6 +166,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::redact::RedactRules;
     use crate::time::Span;
 
     pub(in super::super) fn entry() -> AccessEntry {
@@ -144,7 +194,7 @@ pub(super) mod tests {
 
     fn line(format: AccessLogFormat, entry: &AccessEntry) -> String {
         let mut out = Vec::new();
-        write_line(format, entry, &mut out);
+        write_line(format, entry, &Redactor::new(&RedactRules::default()), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -168,10 +218,31 @@ pub(super) mod tests {
 
     #[test]
     fn combined_escapes_as_nginx_does() {
-        let entry = AccessEntry { user_agent: Some("a\"b\\c\r\nd\u{7f}é\u{1b}[0m".into()), ..entry() };
+        let entry = AccessEntry { user_agent: Some(Clip::from("a\"b\\c\r\nd\u{7f}é\u{1b}[0m")), ..entry() };
         assert!(
             line(AccessLogFormat::Combined, &entry).ends_with(" \"a\\x22b\\x5Cc\\x0D\\x0Ad\\x7F\\xC3\\xA9\\x1B[0m\"\n")
         );
+    }
+
+    #[test]
+    fn a_line_shows_no_secret_and_marks_what_was_cut() {
+        let entry = AccessEntry {
+            host: "u:pl4nted@h".into(),
+            target: Clip {
+                text: "/token=pl4nted/a;jsessionid=pl4nted?sub_key=pl4nted&next=//u:pl4n".into(),
+                end: End::Cut,
+            },
+            user_agent: Some("Bearer pl4nted".into()),
+            referer: Some(Clip { text: "https://u:pl4nted@h/;sid=pl4nted".into(), end: End::Cut }),
+            ..entry()
+        };
+        let json = line(AccessLogFormat::Json, &entry);
+        assert!(
+            !json.contains("pl4nted") && json.contains("…\"") && json.ends_with(",\"truncated\":true}\n"),
+            "{json}"
+        );
+        let combined = line(AccessLogFormat::Combined, &entry);
+        assert!(!combined.contains("pl4nted") && combined.contains("... HTTP/1.1\""), "{combined}");
     }
 
     /// Text of the kind that forges lines, mixed with any other.
@@ -180,19 +251,20 @@ pub(super) mod tests {
     }
 
     fn ends_a_line_or_controls(character: char) -> bool {
-        character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
+        character.is_control()
+            || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     }
 
     fn hostile_entry() -> impl Strategy<Value = AccessEntry> {
         let texts = (hostile(), hostile(), hostile(), hostile(), hostile(), hostile(), hostile());
         texts.prop_map(|(method, host, target, route, request_id, user_agent, referer)| AccessEntry {
-            method,
-            host,
-            target,
+            method: Clip::from(&*method),
+            host: Clip::from(&*host.replace('@', "")),
+            target: Clip::from(&*target.replace(['=', ':'], "")),
             route: Some(route.into()),
             request_id,
-            user_agent: Some(user_agent),
-            referer: Some(referer),
+            user_agent: Some(Clip::from(&*user_agent.replace(['=', ':'], ""))),
+            referer: Some(Clip::from(&*referer.replace(['=', ':'], ""))),
             ..entry()
         })
     }
@@ -205,13 +277,13 @@ pub(super) mod tests {
             prop_assert!(!body.chars().any(ends_a_line_or_controls));
             let read: serde_json::Value = serde_json::from_str(body).unwrap();
             for (field, text) in [
-                ("method", entry.method.as_str()),
-                ("host", &entry.host),
-                ("target", &entry.target),
+                ("method", entry.method.text.as_str()),
+                ("host", &entry.host.text),
+                ("target", &entry.target.text),
                 ("route", entry.route.as_deref().unwrap()),
                 ("request_id", &entry.request_id),
-                ("user_agent", entry.user_agent.as_deref().unwrap()),
-                ("referer", entry.referer.as_deref().unwrap()),
+                ("user_agent", &entry.user_agent.as_ref().unwrap().text),
+                ("referer", &entry.referer.as_ref().unwrap().text),
             ] {
                 prop_assert_eq!(read[field].as_str(), Some(text), "{}", field);
             }

@@ -3,7 +3,7 @@
 //! Metrics live in a [`Registry`] of [`Family`]s with bounded labels. Whoever counts owns a cell of its own, made for
 //! it before traffic comes, and is that cell's one writer; a series is the sum of its cells, taken when somebody reads.
 //! So counting is a plain load and store to memory that no other core writes. The access log takes entries without ever
-//! waiting and formats them in a thread of its own.
+//! waiting, and redacts and formats them in a thread of its own.
 //!
 //! It is not the place of log events (`tracing` is), keeps no history and decides nothing. Counters never go down while
 //! the process lives: a dropped cell leaves its count in the series. Callers: the workers count, admin reads, the
@@ -16,7 +16,7 @@ mod histogram;
 mod registry;
 mod text;
 
-pub use access_log::{AccessEntry, AccessLog, AccessLogFormat, Closed};
+pub use access_log::{AccessEntry, AccessLog, AccessLogFormat, Closed, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET};
 pub use cell::{Counter, Gauge};
 pub use histogram::Histogram;
 pub use registry::{MAX_SERIES, Registration, Registry};

@@ -59,6 +59,35 @@ fn the_access_log_is_one_line_per_exchange() {
     );
 }
 
+/// The log's thread redacts, and only what has been cut to a bounded length before.
+#[test]
+fn a_logged_target_is_cut_and_redacted_like_a_dead_letter() {
+    let gateway = Gateway::start_whole(&format!("[log]\naccess = \"json\"\n{FRAME}{APP}"));
+    let equals = format!("/1{}", "=".repeat(3_900));
+    // The cut falls into the password, before the `@` that would tell it as one.
+    let start = "/2?next=https%3A%2F%2Fuser%3A";
+    let halved = format!("{start}{}planted{}%40h%2F", "x".repeat(2_040 - start.len()), "x".repeat(99));
+    for target in [&equals, &halved, "/3/token=planted/a;jsessionid=planted?sub_key=planted"] {
+        assert_eq!(get_with(gateway.address(), target, &[("User-Agent", &"u".repeat(5_000))]).status, 200);
+    }
+    assert!(eventually(|| gateway.access_log().len() == 3));
+    let mut lines = gateway.access_log();
+    lines.sort_by_key(|line| line["target"].to_string());
+    let targets: Vec<&str> = lines.iter().map(|line| line["target"].as_str().unwrap()).collect();
+    assert_eq!(targets[0], format!("{}…", &equals[..2_048]));
+    assert!(targets[1].starts_with("/2?next=[redacted:") && targets[1].ends_with("]…"), "{}", targets[1]);
+    assert!(
+        targets[2].starts_with("/3/token=[redacted:") && targets[2].contains("/a;jsessionid=[redacted:"),
+        "{}",
+        targets[2]
+    );
+    assert!(!lines.iter().any(|line| line.to_string().contains("planted")), "{lines:?}");
+    for line in &lines {
+        assert_eq!(line["user_agent"], format!("{}…", "u".repeat(512)));
+        assert_eq!(line["truncated"], true);
+    }
+}
+
 #[test]
 fn the_log_is_json_when_nobody_watches() {
     let gateway = Gateway::start(APP);

@@ -13,9 +13,13 @@ use super::super::segment::Files;
 use super::super::store::Store;
 use super::super::{DeadLetters, Draft, Drops, Entry, Event, Reason, Settings};
 use super::{Bench, SECOND, entries, offer_to, settings, start, told};
-use crate::admission::KeyPart;
 use crate::limiter::KeyHasher;
+use crate::redact::{RedactRules, Redactor};
 use crate::time::{Clock, ManualClock, Span};
+
+fn redactor(secret: &str) -> Redactor {
+    Redactor::new(&RedactRules { secret: vec![secret.into()], open: Vec::new() })
+}
 
 #[test]
 fn what_was_offered_is_written_aggregated_or_dropped() {
@@ -112,7 +116,7 @@ fn new_settings_take_hold_while_it_runs() {
     assert_eq!(told(one.path()), (5, 2, Drops::default()));
 
     let log = DeadLetters::start(settings(one.path()), "gw", Clock::Manual(ManualClock::new())).unwrap();
-    log.reconfigure(Settings { redact: vec!["x-tenant".into()], ..settings(other.path()) }).unwrap();
+    log.reconfigure(Settings { redactor: redactor("x-tenant"), ..settings(other.path()) }).unwrap();
     let free = |directory: &TempDir| Store::open(directory.path(), "gw", Box::new(Files)).is_ok();
     assert!(!free(&other));
     let blocked = tempdir().unwrap();
@@ -125,7 +129,7 @@ fn new_settings_take_hold_while_it_runs() {
 #[test]
 fn planted_secrets_are_nowhere_in_the_directory() {
     let directory = tempdir().unwrap();
-    let settings = Settings { redact: vec!["x-session".into()], ..settings(directory.path()) };
+    let settings = Settings { redactor: redactor("x-session"), ..settings(directory.path()) };
     let log = DeadLetters::start(settings, "gw", Clock::Manual(ManualClock::new())).unwrap();
     let headers = [
         ("Authorization", "Bearer pl4nted".to_owned()),
@@ -144,15 +148,14 @@ fn planted_secrets_are_nowhere_in_the_directory() {
         ("X-Original-Uri", "/a;jsessionid=pl4nted".to_owned()),
         ("X-Original-Url", "/x?sig=pl4nted&next=%2Fa%3Fpassword%3Dpl4nted".to_owned()),
     ];
-    let part = |source: &str, value: &str| KeyPart { source: source.into(), value: value.into() };
+    let part = |source: &str, value: &str| (source.into(), value.into());
     let build = || Draft {
-        headers: headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
+        headers: headers.iter().map(|(name, value)| ((*name).into(), value.clone().into())).collect(),
         query: Some(
-            "a=1&token=pl4nted&X-SESSION=pl4nted&PWD=pl4nted;x=pl4nted&code=pl4nted&q={\"token\":\"pl4nted\"}"
-                .to_owned(),
+            "a=1&token=pl4nted&X-SESSION=pl4nted&PWD=pl4nted;x=pl4nted&code=pl4nted&q={\"token\":\"pl4nted\"}".into(),
         ),
-        path: "/x;jsessionid=pl4nted/access_token=pl4nted".to_owned(),
-        host: "user:pl4nted@h".to_owned(),
+        path: "/x;jsessionid=pl4nted/access_token=pl4nted".into(),
+        host: "user:pl4nted@h".into(),
         key: vec![
             part("header:x-api-key", "pl4nted"),
             part("cookie:theme", "pl4nted"),
