@@ -183,15 +183,13 @@ impl fmt::Display for KeyValueError {
             Self::ClientIp => f.write_str(
                 "the key is the client's address: write it as it is, such as \"192.0.2.7\" or \"10.0.0.0/8\"",
             ),
-            Self::Address(value) => write!(f, "{value:?} is no address: client-ip is one, such as 192.0.2.7"),
-            Self::Host(value) => write!(f, "{value:?} is no host: write a name such as api.example.com"),
-            Self::Path(value) => write!(f, "{value:?} is no path: write one that begins with a slash"),
-            Self::Fingerprint(value) => {
-                write!(
-                    f,
-                    "{value:?} is no SHA-256 fingerprint: openssl x509 -in cert.pem -noout -fingerprint -sha256 prints it"
-                )
-            }
+            // A value may be a secret, or a secret in the wrong place: none is shown.
+            Self::Address(_) => f.write_str("the part for client-ip is no address, such as 192.0.2.7"),
+            Self::Host(_) => f.write_str("the part for the host is none: write a name such as api.example.com"),
+            Self::Path(_) => f.write_str("the part for the path is none: write one that begins with a slash"),
+            Self::Fingerprint(_) => f.write_str(
+                "the part for the fingerprint is no SHA-256: openssl x509 -in cert.pem -noout -fingerprint -sha256 prints it",
+            ),
             Self::Global => f.write_str("the key \"global\" is the same for everybody: exempt networks instead"),
         }
     }

@@ -136,6 +136,15 @@ impl KeyExpr {
         self.0.contains(&Part::Global)
     }
 
+    /// The names of the headers and parameters that it is made of. A cookie has none of its own: it comes in one header with all
+    /// others.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Header(name) | Part::Query(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
     pub(super) fn parts(&self) -> &[Part] {
         &self.0
     }

@@ -21,10 +21,11 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::config;
-use crate::dead_letter::{Filter, Found, Reader, Reason, Snapshot, StatusFilter, StoreError, Summary};
+use crate::config::{self, DeadLetter};
+use crate::dead_letter::{Filter, Found, KeyFilter, Reader, Reason, Snapshot, StatusFilter, StoreError, Summary};
+use crate::redact::{RedactRules, Redactor, Secret};
 use crate::time::{Clock, Span, Tick};
-use print::{Style, write_details, write_line, write_summary, write_summary_json};
+use print::{Style, write_details, write_json, write_line, write_summary, write_summary_json};
 
 /// How often `--follow` looks for more.
 const POLL: Duration = Duration::from_millis(200);
@@ -46,6 +47,9 @@ pub struct DeadLettersArguments {
     /// The log's directory [default: that of the configuration]
     #[arg(short, long, global = true, value_name = "DIR")]
     pub directory: Option<PathBuf>,
+    /// The key of the marks that stand for secrets [default: that of the configuration, or DIR.secret]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
     /// What to do
     #[command(subcommand)]
     pub command: DeadLettersCommand,
@@ -128,7 +132,7 @@ struct FilterArgs {
     /// rate-limited, queue-full, wait-timeout, timeout, too-large, breaker, overload, upstream-error or deferred
     #[arg(long, value_name = "REASON")]
     reason: Option<Reason>,
-    /// With this value in the key, as the log has it; or SOURCE=VALUE
+    /// With this value in the key: as the client sent it, or as the log shows it; or SOURCE=VALUE
     #[arg(long, value_name = "VALUE")]
     key: Option<String>,
     /// From this address or network
@@ -140,14 +144,14 @@ struct FilterArgs {
 }
 
 impl FilterArgs {
-    fn resolve(&self, now: Tick) -> Filter {
+    fn resolve(&self, now: Tick, redactor: Option<&Redactor>) -> Filter {
         Filter {
             since: self.since.map(|when| when.resolve(now)),
             until: self.until.map(|when| when.resolve(now)),
             limit: self.limit.clone(),
             route: self.route.clone(),
             reason: self.reason,
-            key: self.key.clone(),
+            key: self.key.as_deref().map(|key| KeyFilter::new(key, redactor.cloned())),
             client: self.client,
             status: self.status,
         }
@@ -242,17 +246,18 @@ impl From<io::Error> for DeadLettersError {
 
 /// Runs a command on the log that `arguments` name, or else on that of the configuration file.
 pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
-    let directory = match &arguments.directory {
-        Some(directory) => directory.clone(),
-        None => match configured_directory(config_file) {
-            Ok(directory) => directory,
+    let (directory, secret_file) = match &arguments.directory {
+        Some(directory) => (directory.clone(), DeadLetter::default_secret_file(directory)),
+        None => match configured(config_file) {
+            Ok(places) => places,
             Err(message) => {
                 eprintln!("{message}");
                 return ExitCode::FAILURE;
             }
         },
     };
-    match look(&arguments.command, &directory) {
+    let secret_file = arguments.secret_file.as_ref().unwrap_or(&secret_file);
+    match look(&arguments.command, &directory, redactor(&arguments.command, secret_file).as_ref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -261,9 +266,33 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
     }
 }
 
-fn configured_directory(config_file: &Path) -> Result<PathBuf, String> {
+/// What finds redacted keys, if the command asks for a key. Without it, keys are found as the log shows them.
+fn redactor(command: &DeadLettersCommand, secret_file: &Path) -> Option<Redactor> {
+    match command {
+        DeadLettersCommand::Ls(LsArgs { filter, .. }) | DeadLettersCommand::Stats(StatsArgs { filter, .. }) => {
+            filter.key.as_ref()?;
+        }
+        DeadLettersCommand::Show(_) => return None,
+    }
+    match Secret::load(secret_file) {
+        Ok(Some(secret)) => return Some(Redactor::with_secret(&secret, &RedactRules::default())),
+        Ok(None) => {
+            eprintln!("no redaction secret {}: redacted keys are found by their marks alone", secret_file.display());
+        }
+        Err(error) => eprintln!("{error}; redacted keys are found by their marks alone"),
+    }
+    None
+}
+
+/// The directory of the log and the file with the key of its marks.
+fn configured(config_file: &Path) -> Result<(PathBuf, PathBuf), String> {
     let loaded = config::load(config_file, config::Certificates::Unread).map_err(|error| error.to_string())?;
-    loaded.model.dead_letter.map(|section| section.directory).ok_or_else(|| {
+    let places = loaded.model.dead_letter.map(|section| {
+        let secret_file =
+            section.redact_secret_file.unwrap_or_else(|| DeadLetter::default_secret_file(&section.directory));
+        (section.directory, secret_file)
+    });
+    places.ok_or_else(|| {
         format!("{} has no [dead_letter] section: name the log's directory with -d DIR", config_file.display())
     })
 }
@@ -272,11 +301,17 @@ fn configured_directory(config_file: &Path) -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// See [`DeadLettersError`]. A reader of the output that has gone away (`| head`) is none.
-fn look(command: &DeadLettersCommand, directory: &Path) -> Result<(), DeadLettersError> {
+fn look(command: &DeadLettersCommand, directory: &Path, redactor: Option<&Redactor>) -> Result<(), DeadLettersError> {
     let stdout = io::stdout();
-    let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut screen =
-        Screen { style: Style { colour }, out: &mut io::BufWriter::new(stdout.lock()), notes: &mut io::stderr() };
+    let is_terminal = stdout.is_terminal();
+    let colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut screen = Screen {
+        style: Style { colour },
+        is_terminal,
+        redactor,
+        out: &mut io::BufWriter::new(stdout.lock()),
+        notes: &mut io::stderr(),
+    };
     match screen.run(command, directory, Clock::system().now()) {
         Err(DeadLettersError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome,
@@ -286,6 +321,9 @@ fn look(command: &DeadLettersCommand, directory: &Path) -> Result<(), DeadLetter
 /// Where a command's output goes.
 struct Screen<'a> {
     style: Style,
+    /// Whether lines of the log are shown with what would steer a terminal by its number; else they are as they are.
+    is_terminal: bool,
+    redactor: Option<&'a Redactor>,
     out: &'a mut dyn Write,
     notes: &'a mut dyn Write,
 }
@@ -301,7 +339,7 @@ impl Screen<'_> {
     }
 
     fn ls(&mut self, args: &LsArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
-        let filter = args.filter.resolve(now);
+        let filter = args.filter.resolve(now, self.redactor);
         let snapshot = Snapshot::take(directory)?;
         let last = args.last.map_or(if args.follow { FOLLOW_LAST } else { usize::MAX }, |last| last as usize);
         let damaged = if last > MAX_LAST {
@@ -357,7 +395,7 @@ impl Screen<'_> {
             Some(found) => found,
         };
         if args.json {
-            writeln!(self.out, "{}", found.line)?;
+            write_json(self.out, &found.line, self.is_terminal)?;
         } else {
             write_details(self.out, self.style, &found.entry)?;
         }
@@ -365,7 +403,7 @@ impl Screen<'_> {
     }
 
     fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
-        let filter = args.filter.resolve(now);
+        let filter = args.filter.resolve(now, self.redactor);
         let mut reader = Snapshot::take(directory)?.read();
         let mut summary = Summary::default();
         while let Some(found) = reader.next_entry()? {
@@ -386,7 +424,11 @@ impl Screen<'_> {
         if !filter.matches(&found.entry) {
             return Ok(());
         }
-        if json { writeln!(self.out, "{}", found.line) } else { write_line(self.out, self.style, &found.entry) }
+        if json {
+            write_json(self.out, &found.line, self.is_terminal)
+        } else {
+            write_line(self.out, self.style, &found.entry)
+        }
     }
 
     fn note_damage(&mut self, damaged: u64) -> io::Result<()> {
@@ -457,6 +499,7 @@ mod tests {
             upstream: None,
             client_ip: "192.0.2.7".parse().ok(),
             key: vec![("client-ip".into(), "192.0.2.7".into())],
+            key_is_secret: None,
             method: "GET".into(),
             host: "api.example.com".into(),
             path: path.into(),
@@ -495,7 +538,13 @@ mod tests {
         let words = std::iter::once("dead-letters").chain(line.split(' '));
         let command = Line::parse_from(words).arguments.command;
         let (mut out, mut notes) = (Vec::new(), Vec::new());
-        let mut screen = Screen { style: Style { colour: false }, out: &mut out, notes: &mut notes };
+        let mut screen = Screen {
+            style: Style { colour: false },
+            is_terminal: true,
+            redactor: None,
+            out: &mut out,
+            notes: &mut notes,
+        };
         let outcome = screen.run(&command, directory, start() + Span::from_secs(20));
         (outcome, String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap())
     }

@@ -189,6 +189,9 @@ pub(super) fn dead_letter(old: &DeadLetter, new: &DeadLetter) -> Changes {
         Fsync::Interval(span) => format!("interval:{span}"),
     });
     changes.list("redact", &old.redact, &new.redact);
+    changes.value("redact_secret_file", &old.redact_secret_file, &new.redact_secret_file, |file| {
+        file.as_ref().map_or_else(|| "beside the directory".to_owned(), |file| file.display().to_string())
+    });
     changes
 }
 
@@ -220,6 +223,11 @@ pub(super) fn upstream(old: &Upstream, new: &Upstream) -> Changes {
 pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
     let mut changes = Changes::default();
     changes.value("key", &old.key, &new.key, ToString::to_string);
+    changes.value("key_is_secret", &old.key_is_secret, &new.key_is_secret, |is_secret| match is_secret {
+        None => "by its name",
+        Some(true) => "true",
+        Some(false) => "false",
+    });
     changes.value("on_missing_key", &old.on_missing_key, &new.on_missing_key, |choice| match choice {
         OnMissingKey::ClientIp => "client-ip",
         OnMissingKey::Skip => "skip",

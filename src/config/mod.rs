@@ -39,6 +39,7 @@ mod golden_proxy_protocol;
 mod golden_schedule;
 #[cfg(test)]
 mod golden_tls;
+mod hidden;
 mod lower;
 mod model;
 mod nearest;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -232,6 +232,8 @@ pub struct LimitRule {
     pub spec: LimitSpec,
     /// Who is counted together.
     pub key: KeyExpr,
+    /// Whether the values of its key are secrets; `None`: their names say so.
+    pub key_is_secret: Option<bool>,
     /// What happens to a request that lacks the key.
     pub on_missing_key: OnMissingKey,
     /// From arrival to the last byte of the response; `None`: the route's alone.
@@ -499,6 +501,18 @@ pub struct DeadLetter {
     pub fsync: Fsync,
     /// Header and query names that are secret, beside the built-in list; lower case.
     pub redact: Vec<String>,
+    /// The file with the key of the marks that stand for secrets, absolute; `None`: beside the directory.
+    pub redact_secret_file: Option<PathBuf>,
+}
+
+impl DeadLetter {
+    /// Where the key of the marks is unless the file says otherwise: beside the directory, so that whoever gets a copy of that
+    /// does not get it too.
+    pub fn default_secret_file(directory: &Path) -> PathBuf {
+        let mut name = directory.file_name().unwrap_or_default().to_owned();
+        name.push(".secret");
+        directory.with_file_name(name)
+    }
 }
 
 /// `fsync` of `[dead_letter]`.

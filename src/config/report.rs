@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::findings::{Finding, Findings};
+use super::hidden::hidden;
+use crate::redact::steers;
 
 /// Findings printed in full; those beyond are counted in the last line.
 const MAX_PRINTED: usize = 50;
@@ -274,10 +276,12 @@ impl<'t> Lines<'t> {
 
     fn excerpt(&self, span: &Range<usize>) -> Excerpt {
         let (_, line, start) = self.line_at(span.start);
+        let hidden = hidden(self.text.get(..start).unwrap_or_default(), line);
         let (mut before, mut under) = (0, 0);
         let mut cells = Vec::new();
         for (offset, character) in line.char_indices() {
             let at = start + offset;
+            let character = if hidden.iter().any(|range| range.contains(&offset)) { '*' } else { character };
             let width = cell_width(character);
             if at < span.start {
                 before += width;
@@ -321,7 +325,7 @@ fn cut(cells: &[(char, usize)], before: usize, under: usize) -> Excerpt {
 fn shown(character: char) -> impl Iterator<Item = char> {
     let (character, times) = match character {
         '\t' => (' ', TAB_CELLS),
-        unsafe_to_print if steers_terminal(unsafe_to_print) => ('\u{fffd}', 1),
+        unsafe_to_print if steers(unsafe_to_print) => ('\u{fffd}', 1),
         plain => (plain, 1),
     };
     std::iter::repeat_n(character, times)
@@ -329,13 +333,7 @@ fn shown(character: char) -> impl Iterator<Item = char> {
 
 /// A message without anything that could steer a terminal.
 fn printable(text: &str) -> String {
-    text.chars().map(|character| if steers_terminal(character) { '\u{fffd}' } else { character }).collect()
-}
-
-/// Control characters, and those that change the direction of text.
-fn steers_terminal(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    text.chars().map(|character| if steers(character) { '\u{fffd}' } else { character }).collect()
 }
 
 /// Cells that a terminal gives to a character: the wide and fullwidth ranges of Unicode's East Asian Width (UAX #11)

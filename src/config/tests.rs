@@ -134,6 +134,7 @@ fn each_section_has_its_defaults() {
             max_age: Span::from_secs(14 * 86_400),
             fsync: Fsync::Interval(Span::from_secs(1)),
             redact: Vec::new(),
+            redact_secret_file: None,
         })
     );
     let cors = model.routes[0].cors.as_ref().unwrap();
@@ -189,6 +190,7 @@ connect_timeout = "8s"
 name = "per-client"
 key = ["client-ip", "header:x-api-key"]
 on_missing_key = "refuse"
+key_is_secret = true
 algorithm = "timer-wheel"
 rate = ["100/s", "20/100ms"]
 slots = 20
@@ -239,6 +241,7 @@ max_total_size = 5000000
 max_age = "3d"
 fsync = "rotate"
 redact = ["X-Session"]
+redact_secret_file = "/etc/redact.secret"
 [admin]
 address = "127.0.0.1:9900"
 "#,
@@ -310,6 +313,8 @@ address = "127.0.0.1:9900"
     let dead_letter = model.dead_letter.unwrap();
     assert_eq!(dead_letter.directory, Path::new("/var/log/letters"));
     assert_eq!((dead_letter.rotate_size, dead_letter.max_total_size), (1_000_000, 5_000_000));
+    assert_eq!(dead_letter.redact_secret_file.as_deref(), Some(Path::new("/etc/redact.secret")));
+    assert_eq!(model.limits[0].key_is_secret, Some(true));
     assert_eq!((dead_letter.fsync, dead_letter.redact), (Fsync::Rotate, vec!["x-session".to_owned()]));
     assert_eq!(model.admin, Some(Admin { address: "127.0.0.1:9900".parse().unwrap() }));
 }

@@ -7,12 +7,13 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::entry::{Entry, Record};
-use super::record::Reason;
+use super::record::{Reason, TextRoom};
+use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
 
 /// All that is set must hold. Aggregates have no route, key, client or status and match no filter by these; summaries
 /// of drops match by time alone.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Not before.
     pub since: Option<Tick>,
@@ -24,8 +25,8 @@ pub struct Filter {
     pub route: Option<String>,
     /// Why.
     pub reason: Option<Reason>,
-    /// A part of the key: its value as written (redacted ones too), or `SOURCE=VALUE`.
-    pub key: Option<String>,
+    /// A part of the key.
+    pub key: Option<KeyFilter>,
     /// The client's address, or a network that it is in.
     pub client: Option<IpNet>,
     /// The status sent.
@@ -67,20 +68,45 @@ impl Filter {
     }
 
     fn suits(&self, record: &Record) -> bool {
-        let has_key = |wanted: &str| {
-            record.key.iter().any(|(source, value)| {
-                value == wanted
-                    || wanted.strip_prefix(source.as_str()).and_then(|rest| rest.strip_prefix('=')) == Some(value)
-            })
-        };
+        let has_key = |wanted: &KeyFilter| record.key.iter().any(|(source, value)| wanted.matches(source, value));
         let is_in = |network: &IpNet| {
             let address = record.client_ip.as_deref().and_then(|text| text.parse::<IpAddr>().ok());
             address.is_some_and(|address| network.contains(&address))
         };
         self.route.as_deref().is_none_or(|wanted| Some(wanted) == record.route.as_deref())
-            && self.key.as_deref().is_none_or(has_key)
+            && self.key.as_ref().is_none_or(has_key)
             && self.client.as_ref().is_none_or(is_in)
             && self.status.is_none_or(|wanted| wanted.matches(record.status))
+    }
+}
+
+/// A part of a key: its value as it is written, its value before it was redacted, or either behind `SOURCE=`.
+#[derive(Clone, Debug)]
+pub struct KeyFilter {
+    wanted: String,
+    redactor: Option<Redactor>,
+}
+
+impl KeyFilter {
+    /// Finds redacted values too if the redactor that they went through is there.
+    pub fn new(wanted: &str, redactor: Option<Redactor>) -> Self {
+        Self { wanted: wanted.to_owned(), redactor }
+    }
+
+    fn matches(&self, source: &str, written: &str) -> bool {
+        let of_source = self.wanted.strip_prefix(source).and_then(|rest| rest.strip_prefix('='));
+        std::iter::once(self.wanted.as_str()).chain(of_source).any(|value| self.is(source, written, value))
+    }
+
+    fn is(&self, source: &str, written: &str, value: &str) -> bool {
+        let Some(redactor) = &self.redactor else { return written == value };
+        let Clip { text, end } = Clip::of(value.as_bytes(), TextRoom::KEY);
+        let (written, is_cut) = match written.strip_suffix('…') {
+            Some(start) => (start, true),
+            None => (written, false),
+        };
+        is_cut == (end == End::Cut)
+            && (redactor.stands_for(written, &text) || redactor.key_part(source, &text, end, None) == written)
     }
 }
 
@@ -129,7 +155,7 @@ impl FromStr for StatusFilter {
 #[cfg(test)]
 mod tests {
     use super::super::record::tests::{AT, draft};
-    use super::super::record::{Drops, Tally};
+    use super::super::record::{Draft, Drops, Tally};
     use super::*;
     use crate::redact::{RedactRules, Redactor};
     use crate::time::Span;
@@ -154,6 +180,7 @@ mod tests {
     fn each_filter_keeps_what_it_names() {
         let all = Filter::default();
         let text = |text: &str| Some(text.to_owned());
+        let key = |text: &str| Some(KeyFilter::new(text, None));
         assert_eq!(matched(&all), [true; 3]);
         for (filter, expected) in [
             (Filter { limit: text("per-client"), ..all.clone() }, [true, true, false]),
@@ -162,9 +189,9 @@ mod tests {
             (Filter { reason: Some(Reason::Timeout), ..all.clone() }, [false; 3]),
             (Filter { route: text("api"), ..all.clone() }, [true, false, false]),
             (Filter { route: text("ap"), ..all.clone() }, [false; 3]),
-            (Filter { key: text("192.0.2.7"), ..all.clone() }, [true, false, false]),
-            (Filter { key: text("client-ip=192.0.2.7"), ..all.clone() }, [true, false, false]),
-            (Filter { key: text("client-ip=192.0.2"), ..all.clone() }, [false; 3]),
+            (Filter { key: key("192.0.2.7"), ..all.clone() }, [true, false, false]),
+            (Filter { key: key("client-ip=192.0.2.7"), ..all.clone() }, [true, false, false]),
+            (Filter { key: key("client-ip=192.0.2"), ..all.clone() }, [false; 3]),
             (Filter { client: "192.0.2.0/24".parse().ok(), ..all.clone() }, [true, false, false]),
             (Filter { client: "192.0.3.0/24".parse().ok(), ..all.clone() }, [false; 3]),
             (Filter { status: Some(StatusFilter::Exactly(429)), ..all.clone() }, [true, false, false]),
@@ -173,6 +200,30 @@ mod tests {
         ] {
             assert_eq!(matched(&filter), expected, "{filter:?}");
         }
+    }
+
+    #[test]
+    fn a_redacted_key_is_found_by_what_it_was() {
+        let redactor = Redactor::new(&RedactRules::default());
+        let mut line = Vec::new();
+        let long = "k".repeat(2 * TextRoom::KEY);
+        let mut room = TextRoom::new();
+        let key = ["s3cret", "with%41", &long].map(|value| room.clip(value.as_bytes(), TextRoom::KEY));
+        let key = key.into_iter().zip(["header:x-api-key", "query:token", "cookie:sid"]);
+        Draft { key: key.map(|(value, source)| (source.into(), value)).collect(), ..draft() }
+            .write("gw", &redactor, &mut line);
+        line.pop();
+        let entry = Entry::parse(&line).unwrap();
+        let finds = |wanted: &str, redactor: &Redactor| {
+            Filter { key: Some(KeyFilter::new(wanted, Some(redactor.clone()))), ..Filter::default() }.matches(&entry)
+        };
+        for wanted in ["s3cret", "header:x-api-key=s3cret", "with%41", "withA", &long, &format!("cookie:sid={long}")] {
+            assert!(finds(wanted, &redactor), "{wanted}");
+        }
+        for wanted in ["s3cre", "cookie:sid=s3cret", "", &long[1..TextRoom::KEY], &long[..TextRoom::KEY]] {
+            assert!(!finds(wanted, &redactor), "{wanted}");
+        }
+        assert!(!finds("s3cret", &Redactor::new(&RedactRules::default())), "under another key");
     }
 
     #[test]

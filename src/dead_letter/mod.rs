@@ -79,7 +79,7 @@ use std::thread;
 use std::time::Duration;
 
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota};
-pub use filter::{Filter, StatusFilter};
+pub use filter::{Filter, KeyFilter, StatusFilter};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use record::{Draft, Drops, Quota, Reason, TextRoom, UnknownReason};
 pub use recovery::Recovery;

@@ -173,6 +173,8 @@ pub struct Draft {
     pub client_ip: Option<IpAddr>,
     /// Source and value of each part of the key it was counted under.
     pub key: Vec<(String, Clip)>,
+    /// Whether its values are secrets; `None`: their names say so.
+    pub key_is_secret: Option<bool>,
     /// Its method.
     pub method: Clip,
     /// Its host, as received.
@@ -236,7 +238,10 @@ impl Draft {
         line.text("node", Some(node), MAX_NAME);
         line.text("client_ip", self.client_ip.map(|ip| ip.to_string()).as_deref(), MAX_NAME);
         let key = self.key.iter().map(|(source, value)| {
-            ((source.as_str(), End::Whole), (redactor.key_part(source, &value.text, value.end), value.end))
+            (
+                (source.as_str(), End::Whole),
+                (redactor.key_part(source, &value.text, value.end, self.key_is_secret), value.end),
+            )
         });
         line.pairs("key", key, 0, &KEY_BOUNDS);
         line.clip("method", Cow::Borrowed(&self.method.text), self.method.end, MAX_METHOD);
@@ -379,6 +384,7 @@ pub(super) mod tests {
             upstream: Some("app".into()),
             client_ip: Some("192.0.2.7".parse().unwrap()),
             key: vec![("client-ip".into(), "192.0.2.7".into())],
+            key_is_secret: None,
             method: "GET".into(),
             host: "api.example.com".into(),
             path: "/api/x".into(),

@@ -21,7 +21,7 @@ use crate::proxy::{
     HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan,
     Snapshot, UpstreamPlan,
 };
-use crate::redact::{RedactRules, Redactor};
+use crate::redact::{Redactor, SecretError};
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
 use crate::tls::{Tickets, TlsError};
@@ -60,6 +60,8 @@ pub enum BuildError {
         /// Why.
         source: io::Error,
     },
+    /// The key of the marks that stand for secrets.
+    RedactSecret(SecretError),
     /// The limits of a route.
     Limits {
         /// The route.
@@ -108,6 +110,7 @@ impl fmt::Display for BuildError {
             ),
             Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
             Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
+            Self::RedactSecret(error) => write!(f, "[dead_letter] {error}"),
             Self::Limits { route, source } => write!(f, "route {route:?}: {source}"),
             Self::ListenerTls { address, source } => write!(f, "[[listener]] {address}: {source}"),
             Self::UpstreamTls { name, source } => write!(f, "upstream {name:?}: {source}"),
@@ -123,6 +126,7 @@ impl std::error::Error for BuildError {
             | Self::Echo { source, .. }
             | Self::DeadLetters { source, .. }
             | Self::Thread(source) => Some(source),
+            Self::RedactSecret(error) => Some(error),
             Self::Limits { source, .. } => Some(source),
             Self::ListenerTls { source, .. } | Self::UpstreamTls { source, .. } => Some(source),
             Self::OwnPort { .. } => None,
@@ -351,6 +355,7 @@ fn http1_plan(server: &Server) -> Http1Plan {
 fn limit_plan(rule: &LimitRule) -> LimitPlan {
     LimitPlan {
         name: Arc::clone(&rule.spec.name),
+        key_is_secret: rule.key_is_secret,
         status: rule.status,
         retry_after_jitter: rule.retry_after_jitter,
         timeout: rule.timeout,
@@ -380,10 +385,4 @@ pub fn dead_letter_settings(section: &crate::config::DeadLetter, redactor: &Reda
         },
         redactor: redactor.clone(),
     }
-}
-
-/// What the file calls secret, beside what every redactor takes for it.
-pub fn redact_rules(model: &Model) -> RedactRules {
-    let section = model.dead_letter.as_ref();
-    RedactRules { secret: section.map(|section| section.redact.clone()).unwrap_or_default(), open: Vec::new() }
 }

@@ -11,15 +11,16 @@ use std::thread;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::gauges::{self, ControlCounts, LimitGauges};
+use super::logs;
 use super::tls::Secured;
 use super::worker::{Command, WorkerThread};
 use crate::admin;
-use crate::config::{self, AccessFormat, Certificates, Loaded, Model};
+use crate::config::{self, Certificates, Loaded, Model};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::KeyHasher;
 use crate::proxy::{self, Feed};
 use crate::redact::Redactor;
-use crate::telemetry::{AccessLog, AccessLogFormat, Registration, Registry};
+use crate::telemetry::{AccessLog, Registration, Registry};
 use crate::time::Clock;
 use crate::tls::Tickets;
 use crate::upstream::EchoServers;
@@ -105,13 +106,13 @@ impl Control {
             tickets: Tickets::new(),
             echo: EchoServers::new(),
             hasher: KeyHasher::random(),
-            redactor: Redactor::new(&build::redact_rules(&model)),
+            redactor: logs::redactor(&model, None)?,
             workers,
         };
         let bound = bind_all(&model, &HashMap::new(), workers)?;
         let admin = bind_admin(&model, None)?;
-        let dead_letters = start_dead_letters(&model, &lasting.redactor, &clock)?;
-        let access_log = open_access_log(&model, &lasting.redactor);
+        let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
+        let access_log = logs::open_access_log(&model, &lasting.redactor);
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         lasting.loads = built.loads;
@@ -261,21 +262,21 @@ impl Control {
     fn prepare(self: &Arc<Self>, state: &mut State, model: &Model) -> Result<Prepared, BuildError> {
         let sockets = bind_all(model, &state.listening, state.workers.len())?;
         let admin = bind_admin(model, state.admin.as_ref())?;
-        let redactor = state.lasting.redactor.with_rules(&build::redact_rules(model));
+        let redactor = logs::redactor(model, Some(&state.lasting.redactor))?;
         let dead_letters = match &state.dead_letters {
             Some(log) if model.dead_letter.is_some() => Some(log.clone()),
-            _ => start_dead_letters(model, &redactor, &self.clock)?,
+            _ => logs::start_dead_letters(model, &redactor, &self.clock)?,
         };
         let access_log = match &state.access_log {
             Some(log) if model.log.access == state.model.log.access => Some(log.clone()),
-            _ => open_access_log(model, &redactor),
+            _ => logs::open_access_log(model, &redactor),
         };
         let generation = state.feed.generation() + 1;
         let built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         let admin = admin.map(|(configured, listener)| self.start_admin(configured, listener)).transpose()?;
         // Last, because nothing would take it back.
         if state.dead_letters.is_some() {
-            reconfigure_dead_letters(model, &redactor, dead_letters.as_ref())?;
+            logs::reconfigure_dead_letters(model, &redactor, dead_letters.as_ref())?;
         }
         Ok(Prepared { redactor, sockets, admin, dead_letters, access_log, built })
     }
@@ -464,38 +465,6 @@ fn bind_admin(model: &Model, open: Option<&AdminServer>) -> Result<Option<(Socke
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(Some((address, listener)))
-}
-
-fn start_dead_letters(model: &Model, redactor: &Redactor, clock: &Clock) -> Result<Option<DeadLetters>, BuildError> {
-    let Some(section) = &model.dead_letter else { return Ok(None) };
-    let settings = build::dead_letter_settings(section, redactor);
-    let directory = settings.directory.display().to_string();
-    let started = DeadLetters::start(settings, &node_name(), clock.clone());
-    started.map(Some).map_err(|source| BuildError::DeadLetters { directory, source })
-}
-
-fn reconfigure_dead_letters(model: &Model, redactor: &Redactor, log: Option<&DeadLetters>) -> Result<(), BuildError> {
-    let (Some(section), Some(log)) = (&model.dead_letter, log) else { return Ok(()) };
-    let settings = build::dead_letter_settings(section, redactor);
-    let directory = settings.directory.display().to_string();
-    log.reconfigure(settings).map_err(|source| BuildError::DeadLetters { directory, source })
-}
-
-/// The machine's name, as it appears in the names of segments.
-fn node_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name: String =
-        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).take(64).collect();
-    if name.is_empty() { "node".into() } else { name }
-}
-
-fn open_access_log(model: &Model, redactor: &Redactor) -> Option<AccessLog> {
-    let format = match model.log.access {
-        AccessFormat::Off => return None,
-        AccessFormat::Json => AccessLogFormat::Json,
-        AccessFormat::Combined => AccessLogFormat::Combined,
-    };
-    Some(AccessLog::start(format, redactor.clone(), Box::new(std::io::stdout())))
 }
 
 struct AdminCommands(std::sync::Weak<Control>);

@@ -9,6 +9,7 @@ mod build;
 mod control;
 mod drain;
 mod gauges;
+mod logs;
 mod terms;
 mod tls;
 mod watch;

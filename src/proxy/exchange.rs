@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::meters::Outcome;
 use super::scratch::{Lent, Scratch};
 use super::seen::Seen;
+use super::snapshot::LimitPlan;
 use super::worker::{View, Worker};
 use crate::admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
 use crate::dead_letter::{Draft, Event, Quota, Reason, TextRoom};
@@ -249,9 +250,12 @@ impl Exchange {
         log.offer(&event, || self.draft(reason, refusal));
     }
 
+    fn limit_plan(&self) -> Option<&LimitPlan> {
+        self.view.snapshot.limit_of(self.story.route?, self.story.limit?)
+    }
+
     fn limit_name(&self) -> Option<&Arc<str>> {
-        let limit = self.view.snapshot.limit_of(self.story.route?, self.story.limit?)?;
-        Some(&limit.name)
+        Some(&self.limit_plan()?.name)
     }
 
     fn draft(&self, reason: Reason, refusal: Option<&Refusal>) -> Draft {
@@ -283,6 +287,7 @@ impl Exchange {
             upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
             client_ip: Some(self.client_address()),
             key,
+            key_is_secret: self.limit_plan().and_then(|limit| limit.key_is_secret),
             method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
             host,
             path,

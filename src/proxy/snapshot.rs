@@ -237,6 +237,8 @@ pub enum RouteAction {
 pub struct LimitPlan {
     /// The limit's name.
     pub name: Arc<str>,
+    /// Whether the values of its key are secrets; `None`: their names say so.
+    pub key_is_secret: Option<bool>,
     /// Status of a refusal.
     pub status: u16,
     /// Largest random extra of Retry-After.

@@ -22,18 +22,19 @@
 
 mod clip;
 mod names;
+mod secret;
 mod steering;
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use uuid::{NoContext, Timestamp, Uuid};
 
 pub use clip::{Clip, End};
 use names::{Names, next_decoded};
+pub use secret::{Secret, SecretError};
 pub use steering::steers;
 
 /// A header's value that begins with one of these and a blank is secret, whatever the name. Lower case.
@@ -44,6 +45,9 @@ const MAX_NESTING: usize = 3;
 
 /// Marks in one text. The last one takes all that follows: marks cost more than other bytes.
 const MAX_MARKS: usize = 16;
+
+/// How a mark begins.
+const MARK: &str = "[redacted:";
 
 /// The names that an operator calls secret or open, beside the built-in ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +68,12 @@ pub struct Redactor {
 impl Redactor {
     /// With a random key.
     pub fn new(rules: &RedactRules) -> Self {
-        Self::with_key(&random_block(), rules)
+        Self::with_secret(&Secret::random(), rules)
+    }
+
+    /// With a key that lasts.
+    pub fn with_secret(secret: &Secret, rules: &RedactRules) -> Self {
+        Self::with_key(secret.bytes(), rules)
     }
 
     /// With a key of any length.
@@ -127,10 +136,12 @@ impl Redactor {
         }
     }
 
-    /// What is written in the place of a part of a key; `source` is a part of a key expression (`header:x-api-key`).
-    pub fn key_part<'a>(&self, source: &str, value: &'a str, end: End) -> Cow<'a, str> {
+    /// What is written in the place of a part of a key; `source` is a part of a key expression (`header:x-api-key`). Whether it
+    /// is secret may have been said for the whole key.
+    pub fn key_part<'a>(&self, source: &str, value: &'a str, end: End, is_secret: Option<bool>) -> Cow<'a, str> {
         match source.split_once(':') {
-            _ if value.is_empty() => Cow::Borrowed(value),
+            _ if value.is_empty() || is_secret == Some(false) => Cow::Borrowed(value),
+            _ if is_secret == Some(true) => Cow::Owned(self.mark(value.as_bytes())),
             Some(("header", name)) => self.header(name, value, end),
             Some(("cookie" | "basic", _)) => Cow::Owned(self.mark(value.as_bytes())),
             Some(("query", name))
@@ -248,11 +259,18 @@ impl Redactor {
         })
     }
 
+    /// Whether a value of a key was written in the place of `value`: as it is, or as a mark of it, whatever the rules were.
+    pub fn stands_for(&self, written: &str, value: &str) -> bool {
+        written == value
+            || written.starts_with(MARK)
+                && (written == self.mark(value.as_bytes()) || written == self.mark(&decoded(value.as_bytes())))
+    }
+
     fn mark(&self, secret: &[u8]) -> String {
         let mut mac = self.mac.clone();
         mac.update(secret);
         let [a, b, c, d, ..] = <[u8; 32]>::from(mac.finalize().into_bytes());
-        format!("[redacted:{a:02x}{b:02x}{c:02x}{d:02x}]")
+        format!("{MARK}{a:02x}{b:02x}{c:02x}{d:02x}]")
     }
 
     /// The text with a mark in the place of each secret.
@@ -277,6 +295,12 @@ impl Redactor {
         out.push_str(text.get(written..).unwrap_or_default());
         Cow::Owned(out)
     }
+}
+
+/// Whether what has this name is a secret by the built-in rules.
+pub fn names_a_secret(name: &str) -> bool {
+    static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(&[], &[]));
+    NAMES.is_secret(name.as_bytes())
 }
 
 /// Where in a text secrets are.
@@ -373,15 +397,6 @@ fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if out.len() == text.len() { Cow::Borrowed(text) } else { Cow::Owned(out) }
 }
 
-/// 296 random bits of the operating system's generator, by way of four version 7 UUIDs.
-fn random_block() -> [u8; 64] {
-    let mut block = [0; 64];
-    for part in block.chunks_exact_mut(16) {
-        part.copy_from_slice(Uuid::new_v7(Timestamp::from_unix(NoContext, 0, 0)).as_bytes());
-    }
-    block
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -464,7 +479,10 @@ mod tests {
     fn equal_secrets_get_equal_marks_within_one_process_only() {
         let (one, other) = (Redactor::new(&RedactRules::default()), Redactor::new(&RedactRules::default()));
         assert_eq!(one.header("cookie", "abc", End::Whole), one.header("authorization", "abc", End::Whole));
-        assert_eq!(one.header("x-api-key", "abc", End::Whole), one.key_part("header:x-api-key", "abc", End::Whole));
+        assert_eq!(
+            one.header("x-api-key", "abc", End::Whole),
+            one.key_part("header:x-api-key", "abc", End::Whole, None)
+        );
         assert_eq!(one.query("key=a%62c", End::Whole), format!("key={}", one.header("cookie", "abc", End::Whole)));
         assert_ne!(one.header("cookie", "abc", End::Whole), one.header("cookie", "abd", End::Whole));
         assert_ne!(one.header("cookie", "abc", End::Whole), other.header("cookie", "abc", End::Whole));
@@ -587,7 +605,7 @@ mod tests {
             ("path", "/a;sid=s3cret", "/a;sid=*"),
             ("global", "", ""),
         ] {
-            assert_eq!(starred(&redactor.key_part(source, value, End::Whole)), expected, "{source}");
+            assert_eq!(starred(&redactor.key_part(source, value, End::Whole, None)), expected, "{source}");
         }
     }
 

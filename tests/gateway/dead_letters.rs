@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{Client, Gateway, dead_letters, eventually, get_with, run};
 
@@ -108,6 +109,127 @@ fn the_command_reads_the_log() {
     assert!(stats.contains("per-key"), "{stats}");
     let (status, _, _) = run(&["dead-letters", "show", "no-such-id"], directory);
     assert!(!status.success());
+}
+
+const PLANTED: &str = "pl4nted";
+
+/// Secrets in every place that a request or the file has for them, and none of them in anything that is written or shown.
+#[test]
+fn planted_secrets_come_out_of_no_sink() {
+    for access in ["json", "combined"] {
+        let more = "[[limit]]\nname = \"tenant\"\nkey = \"header:x-tenant\"\nkey_is_secret = true\nrate = \"1/1h\"\n\
+             [[route]]\nname = \"tenant\"\npath = \"/tenant\"\nupstream = \"app\"\nlimits = [\"tenant\"]\n";
+        let configuration = format!("{}{more}[log]\naccess = \"{access}\"\n", logging(""));
+        let gateway = Gateway::start(&configuration);
+        let names = [
+            "X-Functions-Key",
+            "Ocp-Apim-Subscription-Key",
+            "X-Key",
+            "DPoP",
+            "CF-Access-Client-Id",
+            "X-CSRF",
+            "X-Api-Key",
+            "X-Tenant-Key",
+            "Authorization",
+            "Cookie",
+            "X-Tenant",
+            "Referer",
+            "User-Agent",
+        ];
+        let value = |name: &str| match name {
+            "Referer" => format!("https://u:{PLANTED}@h/;jsessionid={PLANTED}?x-tenant={PLANTED}"),
+            "User-Agent" => format!("Bearer {PLANTED}"),
+            _ => PLANTED.to_owned(),
+        };
+        let headers: Vec<(&str, String)> = names.iter().map(|name| (*name, value(name))).collect();
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let target = format!(
+            "/token={PLANTED}/a;jsessionid={PLANTED}?subscription-key={PLANTED}&sub_key={PLANTED}&x-tenant={PLANTED}"
+        );
+        for target in [target.clone(), format!("/tenant{target}")] {
+            assert_eq!(get_with(gateway.address(), &target, &headers).status, 200);
+            for _ in 0..2 {
+                assert_eq!(get_with(gateway.address(), &target, &headers).status, 429);
+            }
+        }
+        assert!(eventually(|| gateway.dead_letters().len() == 4));
+        let logged = || fs::read_to_string(gateway.directory.path().join("stdout.log")).unwrap_or_default();
+        assert!(eventually(|| logged().matches("&sub_key=").count() == 6), "{}", logged());
+        let directory = gateway.directory.path();
+        let bad = configuration.replace("rate = ", &format!("exempt = [\"key:{PLANTED}\", \"{PLANTED}\", 7]\nrate = "));
+        let answer = gateway.reload(&bad);
+        assert_eq!(answer.status, 422);
+        let id = gateway.dead_letters()[0]["id"].as_str().unwrap().to_owned();
+        let mut shown = vec![answer.text(), gateway.log()];
+        shown.extend(["/api/config", "/metrics"].map(|page| gateway.ask_admin(page).text()));
+        for arguments in [
+            &["check"][..],
+            &["dead-letters", "-d", "dead-letters", "ls"],
+            &["dead-letters", "-d", "dead-letters", "show", &id],
+            &["dead-letters", "-d", "dead-letters", "stats"],
+            &["dead-letters", "-d", "dead-letters", "ls", "--json"],
+        ] {
+            let (_, out, errors) = run(arguments, directory);
+            assert!(!out.is_empty() || !errors.is_empty(), "{arguments:?}");
+            shown.extend([out, errors]);
+        }
+        shown.push(fs::read_to_string(directory.join("stdout.log")).unwrap());
+        for segment in fs::read_dir(directory.join("dead-letters")).unwrap() {
+            shown.push(String::from_utf8_lossy(&fs::read(segment.unwrap().path()).unwrap()).into_owned());
+        }
+        for text in shown {
+            assert!(!text.contains(PLANTED), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_key_is_found_by_what_the_client_sent_and_marks_last_over_restarts() {
+    let gateway = Gateway::start(&logging(""));
+    let key = [("X-Api-Key", "sk-1")];
+    for _ in 0..3 {
+        get_with(gateway.address(), "/", &key);
+    }
+    assert!(eventually(|| gateway.dead_letters().len() == 2));
+    let directory = gateway.kill();
+    let secret = directory.path().join("dead-letters.secret");
+    assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o600);
+    let configuration = fs::read_to_string(directory.path().join("gateway.toml")).unwrap();
+    let gateway = Gateway::start_in(directory, &configuration);
+    for _ in 0..3 {
+        get_with(gateway.address(), "/", &key);
+    }
+    assert!(eventually(|| gateway.dead_letters().len() == 4));
+    let marks: Vec<_> = gateway.dead_letters().iter().map(|record| record["key"].to_string()).collect();
+    assert!(marks.iter().all(|mark| mark.contains("[redacted:") && *mark == marks[0]), "{marks:?}");
+    let directory = gateway.directory.path();
+    for arguments in [
+        &["dead-letters", "ls", "--key", "sk-1"][..],
+        &["dead-letters", "-d", "dead-letters", "ls", "--key", "header:x-api-key=sk-1"],
+    ] {
+        let (status, list, errors) = run(arguments, directory);
+        assert!(status.success() && errors.is_empty(), "{errors}");
+        assert_eq!(list.lines().count(), 4, "{list}");
+    }
+    let (_, list, _) = run(&["dead-letters", "ls", "--key", "sk-2"], directory);
+    assert_eq!(list, "");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    let answer = gateway.reload(&logging("max_key_rate = 9\n"));
+    assert_eq!(answer.status, 422, "{}", answer.text());
+    assert!(answer.text().contains("chmod 600"), "{}", answer.text());
+}
+
+#[test]
+fn a_key_may_be_shown_where_it_is_no_secret() {
+    let open = logging("").replace("key = \"header:x-api-key\"", "key = \"header:x-api-key\"\nkey_is_secret = false");
+    let gateway = Gateway::start(&open);
+    for _ in 0..2 {
+        get_with(gateway.address(), "/", &[("X-Api-Key", "shown"), ("X-Auth-Token", PLANTED)]);
+    }
+    assert!(eventually(|| gateway.dead_letters().len() == 1));
+    let record = gateway.dead_letters().remove(0).to_string();
+    assert_eq!(record.matches("shown").count(), 2, "in the key and among the headers: {record}");
+    assert!(!record.contains(PLANTED), "{record}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::dead_letter::{Entry, Ranking, Record, Summary};
+use crate::redact::steers;
 use crate::time::Tick;
 
 /// Characters of a request's URL in a list.
@@ -52,10 +53,7 @@ impl Display for Safe<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
         for character in self.0.chars() {
-            let hidden = matches!(character,
-                '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-            if character.is_control() || hidden {
+            if steers(character) {
                 write!(f, "\\u{{{:x}}}", u32::from(character))?;
             } else {
                 f.write_char(character)?;
@@ -67,6 +65,24 @@ impl Display for Safe<'_> {
 
 fn safe(text: Option<&str>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| Safe(text).to_string())
+}
+
+/// A line of the log as it is. For a terminal, what would steer it is escaped: lines of earlier versions have such characters
+/// in their strings.
+pub(super) fn write_json(out: &mut dyn Write, line: &str, is_terminal: bool) -> io::Result<()> {
+    if !is_terminal || !line.contains(steers) {
+        return writeln!(out, "{line}");
+    }
+    for character in line.chars() {
+        if steers(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}")?;
+            }
+        } else {
+            write!(out, "{character}")?;
+        }
+    }
+    writeln!(out)
 }
 
 /// One line of a list.

@@ -1,7 +1,7 @@
 //! `[dead_letter]`
 
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use super::header_name;
 use crate::config::findings::quoted;
@@ -54,11 +54,15 @@ pub(super) fn lower(mut reader: Reader<'_>, file: &Path) -> DeadLetter {
     let max_age = reader.optional("max_age").and_then(|node| node.duration(&AGES));
     let fsync = reader.optional("fsync").and_then(|node| fsync(&node));
     let redact = reader.optional("redact").and_then(|node| redact(&node));
-    reader.done(&[]);
     // `absolute` fails only where there is no working directory; the path is then as good as it can be.
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let beside_file = |path: &str| file.parent().unwrap_or(Path::new("")).join(path);
+    let directory = beside_file(directory);
+    let secret_node = reader.optional("redact_secret_file");
+    let redact_secret_file = secret_node.as_ref().and_then(|node| secret_file(node, &directory, beside_file));
+    reader.done(&[]);
     DeadLetter {
-        directory: file.parent().unwrap_or(Path::new("")).join(directory),
+        directory,
         max_record_rate: max_record_rate.unwrap_or(MAX_RECORD_RATE),
         max_key_rate: max_key_rate.unwrap_or(MAX_KEY_RATE),
         rotate_size,
@@ -67,7 +71,37 @@ pub(super) fn lower(mut reader: Reader<'_>, file: &Path) -> DeadLetter {
         max_age: max_age.unwrap_or(MAX_AGE),
         fsync: fsync.unwrap_or(FSYNC),
         redact: redact.unwrap_or_default(),
+        redact_secret_file,
     }
+}
+
+/// Where the key of the marks is: not where the log is, because whoever gets that could find values by trying.
+fn secret_file(node: &Node<'_>, log: &Path, beside_file: impl Fn(&str) -> PathBuf) -> Option<PathBuf> {
+    let text = node.text("a path in quotes", "\"/etc/sluicegate/redact.secret\"")?;
+    if text.is_empty() || text.ends_with('/') || text.contains('\0') {
+        node.error(format!("{} is no file", quoted(text)), "name a file, such as \"/etc/sluicegate/redact.secret\"");
+        return None;
+    }
+    let path = beside_file(text);
+    if plain(&path).starts_with(plain(log)) {
+        let help = "name a file elsewhere, such as \"dead-letters.secret\": whoever gets a copy of the log shall not get its key";
+        node.error(format!("{} is in the log's directory", quoted(text)), help);
+        return None;
+    }
+    Some(path)
+}
+
+/// A path without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+    }
+    plain
 }
 
 fn directory<'t>(node: &Node<'t>) -> Option<&'t str> {

@@ -54,6 +54,7 @@ pub(super) fn lower(
         Some(node) => key(node, asks_for_clients),
         None => client_ip(),
     };
+    let key_is_secret = reader.optional("key_is_secret").map_or(Some(None), |node| node.boolean().map(Some));
     let on_missing_key = choice(
         &mut reader,
         "on_missing_key",
@@ -116,6 +117,7 @@ pub(super) fn lower(
                 penalty: penalty?,
             },
             key: key?,
+            key_is_secret: key_is_secret?,
             on_missing_key: on_missing_key?,
             timeout: timeout?,
             status: u16::try_from(status?).ok()?,

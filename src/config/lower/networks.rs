@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use crate::admission::canonical;
 use crate::config::findings::{Finding, quoted};
+use crate::config::hidden::{is_open_entry, looks_like_network};
 use crate::config::reader::Node;
 
 /// Entries of one list. Each lookup reads more of them the more there are, and each reload sorts them.
@@ -22,7 +23,10 @@ pub(super) fn network(node: &Node<'_>, or: &str) -> Option<IpNet> {
     }
     let Ok(network) = text.parse::<IpNet>() else {
         let help = format!("write \"10.0.0.0/8\", \"fd00::/8\" or a lone address{or}");
-        node.error(format!("{} is no network", quoted(text)), help);
+        // Where values of keys are entries too, it may be one, and a secret.
+        let is_open = is_open_entry(text) && (or.is_empty() || looks_like_network(text));
+        let what = if is_open { quoted(text) } else { "this".to_owned() };
+        node.error(format!("{what} is no network"), help);
         return None;
     };
     if network != network.trunc() {
@@ -69,7 +73,9 @@ impl<E: Eq + Hash> Seen<E> {
     pub(super) fn note(&mut self, entry: E, item: &Node<'_>) {
         match self.0.get(&entry) {
             Some(first) => {
-                let message = format!("{} is in {} twice", quoted(item.as_text().unwrap_or_default()), item.label());
+                let text = item.as_text().filter(|text| is_open_entry(text));
+                let message =
+                    format!("{} is in {} twice", text.map_or_else(|| "this".to_owned(), quoted), item.label());
                 let finding = Finding::warning(item.span(), message).related("the first is at", first.clone());
                 item.push(finding.help("remove one"));
             }

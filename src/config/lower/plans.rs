@@ -41,7 +41,7 @@ const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-const SAME_IN_ALL: [&str; 19] = [
+const SAME_IN_ALL: [&str; 20] = [
     "algorithm",
     "align",
     "bound",
@@ -51,6 +51,7 @@ const SAME_IN_ALL: [&str; 19] = [
     "count_when",
     "exempt",
     "key",
+    "key_is_secret",
     "max_cost",
     "max_keys",
     "name",

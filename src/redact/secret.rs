@@ -1,0 +1,191 @@
+//! The key of the marks, which lasts in a file of its own.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use uuid::{NoContext, Timestamp, Uuid};
+
+/// A key with fewer bytes could be found by trying.
+const MIN_BYTES: usize = 32;
+/// A larger file is some other file.
+const MAX_BYTES: u64 = 4096;
+/// Whoever else may read the key can find keys of clients by trying; whoever may write it can choose it. The group may read
+/// it: that is how an orchestrator hands secrets to a process.
+const FORBIDDEN_MODE: u32 = 0o037;
+
+/// What marks are made with.
+#[derive(Clone)]
+pub struct Secret(Box<[u8]>);
+
+/// Why there is no [`Secret`].
+#[derive(Debug)]
+pub enum SecretError {
+    /// There is no file, and none can be made.
+    Make(PathBuf, io::Error),
+    /// It cannot be read.
+    Read(PathBuf, io::Error),
+    /// It has too few bytes, or far too many.
+    Length(PathBuf, u64),
+    /// Others may read or write it.
+    Mode(PathBuf, u32),
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Make(path, error) => write!(
+                f,
+                "cannot make the redaction secret {}: {error}: make the directory writable, or name a file elsewhere by \
+                 `redact_secret_file`",
+                path.display()
+            ),
+            Self::Read(path, error) => {
+                write!(
+                    f,
+                    "cannot read the redaction secret {}: {error}: let the gateway's user read it",
+                    path.display()
+                )
+            }
+            Self::Length(path, length) => write!(
+                f,
+                "the redaction secret {} has {length} bytes: it needs {MIN_BYTES} to {MAX_BYTES}, such as those of \
+                 `openssl rand -hex 32`; if it is damaged, remove it, and a new one is made",
+                path.display()
+            ),
+            Self::Mode(path, mode) => write!(
+                f,
+                "the redaction secret {} has the mode {mode:04o}, so that others may read or write it: chmod 600",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SecretError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Make(_, error) | Self::Read(_, error) => Some(error),
+            Self::Length(..) | Self::Mode(..) => None,
+        }
+    }
+}
+
+impl Secret {
+    /// A new one: 256 bits and more of the operating system's generator, by way of version 7 UUIDs.
+    pub fn random() -> Self {
+        let draw = || Uuid::new_v7(Timestamp::from_unix(NoContext, 0, 0)).as_u128();
+        Self(format!("{:032x}{:032x}{:032x}{:032x}", draw(), draw(), draw(), draw()).into_bytes().into())
+    }
+
+    /// That of the file at `path`, which is made if there is none. Two gateways that start at once get the same one.
+    ///
+    /// # Errors
+    /// See [`SecretError`].
+    pub fn load_or_make(path: &Path) -> Result<Self, SecretError> {
+        if let Some(secret) = Self::load(path)? {
+            return Ok(secret);
+        }
+        let secret = Self::random();
+        match make(path, &secret.0) {
+            Ok(()) => Ok(secret),
+            // Somebody else was quicker.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Self::load(path)?.ok_or(SecretError::Make(path.to_owned(), error))
+            }
+            Err(error) => Err(SecretError::Make(path.to_owned(), error)),
+        }
+    }
+
+    /// That of the file at `path`; `None` if there is no file.
+    ///
+    /// # Errors
+    /// See [`SecretError`].
+    pub fn load(path: &Path) -> Result<Option<Self>, SecretError> {
+        let failed = |error| SecretError::Read(path.to_owned(), error);
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.mode() & FORBIDDEN_MODE != 0 {
+            return Err(SecretError::Mode(path.to_owned(), metadata.mode() & 0o7777));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let key = bytes.trim_ascii();
+        if key.len() < MIN_BYTES || bytes.len() as u64 > MAX_BYTES {
+            return Err(SecretError::Length(path.to_owned(), metadata.len().max(key.len() as u64)));
+        }
+        Ok(Some(Self(key.into())))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Writes it beside its place and links it there, so that nobody ever reads a half.
+fn make(path: &Path, key: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).and_then(|mut file| {
+        file.write_all(key)?;
+        file.write_all(b"\n")?;
+        file.sync_all()
+    });
+    let linked = written.and_then(|()| fs::hard_link(&beside, path));
+    // Its link stays.
+    let _ = fs::remove_file(&beside);
+    linked
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_once_and_for_its_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("redact.secret");
+        assert!(Secret::load(&path).unwrap().is_none());
+        let made = Secret::load_or_make(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Secret::load_or_make(&path).unwrap().0, made.0);
+        assert_ne!(Secret::random().0, made.0);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert!(made.0.len() >= MIN_BYTES && format!("{made:?}") == "Secret");
+    }
+
+    #[test]
+    fn a_bad_file_is_an_error_that_says_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("redact.secret");
+        let error = |text: &[u8], mode| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            Secret::load_or_make(&path).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(error(&[b'k'; 31], 0o600).contains("31 bytes: it needs 32"));
+        assert!(error(b" \n", 0o600).contains("remove it"));
+        assert!(error(&[b'k'; 5_000], 0o600).contains("5000 bytes"));
+        assert!(error(&[b'k'; 40], 0o644).contains("0644") && error(&[b'k'; 40], 0o620).contains("chmod 600"));
+        assert_eq!(error(&[b'k'; 40], 0o440), "", "the group may read it");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(Secret::load_or_make(&path), Err(SecretError::Read(..) | SecretError::Mode(..))));
+        let nowhere = directory.path().join("no/such/redact.secret");
+        assert!(matches!(Secret::load_or_make(&nowhere), Err(SecretError::Make(..))));
+    }
+}
