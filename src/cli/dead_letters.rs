@@ -522,12 +522,28 @@ mod tests {
         let limit: Arc<str> = "per-client".into();
         for number in 0..10 {
             let now = start() + Span::from_secs(number);
-            let event = Event { reason: Reason::RateLimited, limit: Some(&limit), route: None, key: None, now };
+            let event = Event {
+                reason: Reason::RateLimited,
+                limit: Some(&limit),
+                route: None,
+                key: None,
+                client: None,
+                bytes: 1_000,
+                now,
+            };
             log.offer(&event, || draft(now, &format!("/{number}")));
         }
         for _ in 0..5 {
             let now = start() + Span::from_secs(9);
-            let event = Event { reason: Reason::RateLimited, limit: Some(&limit), route: None, key: None, now };
+            let event = Event {
+                reason: Reason::RateLimited,
+                limit: Some(&limit),
+                route: None,
+                key: None,
+                client: None,
+                bytes: 1_000,
+                now,
+            };
             log.offer(&event, || draft(now, "/never"));
         }
         log.close();

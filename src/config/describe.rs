@@ -177,6 +177,7 @@ pub(super) fn dead_letter(old: &DeadLetter, new: &DeadLetter) -> Changes {
     let mut changes = Changes::default();
     changes.value("directory", &old.directory, &new.directory, |path| path.display().to_string());
     changes.value("max_record_rate", &old.max_record_rate, &new.max_record_rate, u64::to_string);
+    changes.value("max_byte_rate", &old.max_byte_rate, &new.max_byte_rate, |bytes| format!("{}/s", show_size(*bytes)));
     changes.value("max_key_rate", &old.max_key_rate, &new.max_key_rate, u64::to_string);
     changes.value("rotate_size", &old.rotate_size, &new.rotate_size, |bytes| show_size(*bytes));
     changes.value("rotate_age", &old.rotate_age, &new.rotate_age, Span::to_string);

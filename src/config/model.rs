@@ -487,6 +487,8 @@ pub struct DeadLetter {
     pub directory: PathBuf,
     /// Full records a second in all.
     pub max_record_rate: u64,
+    /// Bytes of full records a second in all.
+    pub max_byte_rate: u64,
     /// Full records a second per key.
     pub max_key_rate: u64,
     /// Bytes after which a segment is sealed.

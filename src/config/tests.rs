@@ -127,6 +127,7 @@ fn each_section_has_its_defaults() {
         Some(DeadLetter {
             directory: "/etc/sluicegate/dead-letters".into(),
             max_record_rate: 2_000,
+            max_byte_rate: 4 << 20,
             max_key_rate: 10,
             rotate_size: 64 * 1024 * 1024,
             rotate_age: Span::from_secs(3_600),
@@ -234,6 +235,7 @@ respond = { body = "x" }
 [dead_letter]
 directory = "/var/log/letters"
 max_record_rate = 1
+max_byte_rate = "128KiB/s"
 max_key_rate = 2
 rotate_size = "1MB"
 rotate_age = "2h"
@@ -313,6 +315,7 @@ address = "127.0.0.1:9900"
     let dead_letter = model.dead_letter.unwrap();
     assert_eq!(dead_letter.directory, Path::new("/var/log/letters"));
     assert_eq!((dead_letter.rotate_size, dead_letter.max_total_size), (1_000_000, 5_000_000));
+    assert_eq!(dead_letter.max_byte_rate, 128 << 10);
     assert_eq!(dead_letter.redact_secret_file.as_deref(), Some(Path::new("/etc/redact.secret")));
     assert_eq!(model.limits[0].key_is_secret, Some(true));
     assert_eq!((dead_letter.fsync, dead_letter.redact), (Fsync::Rotate, vec!["x-session".to_owned()]));

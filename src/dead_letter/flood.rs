@@ -1,8 +1,12 @@
 //! Flood control: which refusals get a record of their own, and the counters of those that do not.
 //!
-//! Decided on the request path before anything is built: an attack costs it one or two atomics and at most one lookup in
-//! the key table. A request is recorded if the second's budget ([`Budget`]) and its key's allow; else it is counted in a
-//! slot of its (reason, limit), which the writer empties once a second into one aggregate line each.
+//! Decided on the request path before anything is built: an attack costs it a few atomics and at most one lookup in
+//! the key table. A request is recorded if the budgets of records and of bytes ([`Budget`]) and its key's rate allow; else it is
+//! counted in a slot of its (reason, limit), which the writer empties once a second into one aggregate line each.
+//!
+//! The budgets are shared between clients ([`Clients`]): one that has had little lately may use them up, one that has had its
+//! share only down to the half. So a client alone may have all of them, and can never keep others from theirs, however many keys
+//! it makes up.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +41,9 @@ pub(super) enum Share {
 
 /// Shared by all who offer; nothing in it waits but for the key table's shard.
 pub(super) struct Flood {
-    budget: Budget,
+    records: Budget,
+    bytes: Budget,
+    clients: Clients,
     key_rate: AtomicU64,
     key_limit: Arc<Limit>,
     keys: Arc<Policy>,
@@ -58,7 +64,9 @@ impl Flood {
             penalty: None,
         });
         Ok(Self {
-            budget: Budget::new(settings.max_record_rate),
+            records: Budget::new(settings.max_record_rate),
+            bytes: Budget::new(settings.max_byte_rate),
+            clients: Clients::default(),
             key_rate: AtomicU64::new(settings.max_key_rate),
             keys: Policy::new(vec![Arc::clone(&key_limit)])?,
             key_limit,
@@ -75,21 +83,41 @@ impl Flood {
             self.key_limit.reconfigure(LimitSpec { algorithm, ..spec });
         }
         self.key_rate.store(settings.max_key_rate, Ordering::Relaxed);
-        self.budget.max.store(settings.max_record_rate, Ordering::Relaxed);
+        self.records.rate.store(settings.max_record_rate, Ordering::Relaxed);
+        self.bytes.rate.store(settings.max_byte_rate, Ordering::Relaxed);
         Ok(())
     }
 
     /// Decides; an event that is to be counted has been counted.
     pub(super) fn admit(&self, event: &Event<'_>) -> Share {
-        let second = event.now.as_nanos() / NANOS_PER_SECOND;
-        // The key's count is touched only while the second has room, so that a flood costs no table lookup.
-        let recorded =
-            self.budget.has_room(second) && self.key_allows(event.key, event.now) && self.budget.take(second);
-        if recorded {
+        if self.records_one(event) {
             return Share::Record;
         }
         self.slot(event.reason, event.limit).add(event.now);
         Share::Count
+    }
+
+    fn records_one(&self, event: &Event<'_>) -> bool {
+        let now = event.now;
+        // The client and the key are looked up only while the budgets have room, so that a flood costs little more than that.
+        if !self.records.has_room(now, BURST) || !self.bytes.has_room(now, BURST) {
+            return false;
+        }
+        let most = if self.clients.had_its_share(event.client, now) { BURST_OF_HEAVY } else { BURST };
+        let recorded = self.records.has_room(now, most)
+            && self.bytes.has_room(now, most)
+            && self.key_allows(event.key, now)
+            && self.records.take(now, most);
+        if recorded {
+            self.bytes.charge(event.bytes, now);
+            self.clients.charge(event.client, self.records.cost(1).max(self.bytes.cost(event.bytes)), now);
+        }
+        recorded
+    }
+
+    /// A record took so many bytes more than its event had said.
+    pub(super) fn charge_more(&self, bytes: u64, now: Tick) {
+        self.bytes.charge(bytes, now);
     }
 
     /// Empties the counters.
@@ -136,48 +164,91 @@ impl Flood {
     }
 }
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
-/// Seconds by which an event may be older than the newest.
-const MAX_STRAGGLE: u32 = 60;
+/// A budget refills in slices of this length: what it admits comes in handfuls that are written as fast as they come, and none
+/// is so large that requests wait behind it.
+pub(super) const SLICE: Span = Span::from_millis(10);
+/// How much of a budget may be used at once: a tenth of a second's.
+const BURST: Span = Span::from_millis(100);
+/// The same, for a client that has had its share: the rest is for others.
+const BURST_OF_HEAVY: Span = Span::from_millis(50);
+/// A client's share of a budget is this part of it, and all of a second's at once.
+const SHARES: u64 = 32;
+const SHARE_BURST: Span = Span::from_secs(1);
+/// Cells for what clients have had. Clients that meet in one share a share; under a random secret nobody chooses whom he meets.
+const CELLS: usize = 4096;
 
-/// So many a second, in one word: the second in the upper half, its count in the lower.
+/// So much a second, as the instant until which what was taken has used it up (GCRA): one word, whatever the rate.
 struct Budget {
-    max: AtomicU64,
-    spent: AtomicU64,
+    rate: AtomicU64,
+    used_until: AtomicU64,
 }
 
 impl Budget {
-    fn new(max: u64) -> Self {
-        Self { max: AtomicU64::new(max), spent: AtomicU64::new(0) }
+    fn new(rate: u64) -> Self {
+        Self { rate: AtomicU64::new(rate), used_until: AtomicU64::new(0) }
     }
 
-    fn has_room(&self, second: u64) -> bool {
-        count_in(self.spent.load(Ordering::Relaxed), second) < self.max()
+    /// Whether less than `most` of it is used up.
+    fn has_room(&self, now: Tick, most: Span) -> bool {
+        self.rate.load(Ordering::Relaxed) > 0
+            && self.used_until.load(Ordering::Relaxed).saturating_sub(slice_of(now)) < most.as_nanos()
     }
 
-    fn take(&self, second: u64) -> bool {
-        let next = |word: u64| {
-            let count = count_in(word, second);
-            // A straggler of an earlier second pays in the current one.
-            let base = if is_later(second, word) { second << 32 } else { word & (u64::MAX << 32) };
-            (count < self.max()).then_some(base | (count + 1))
-        };
-        self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    /// Takes one, if there is room.
+    fn take(&self, now: Tick, most: Span) -> bool {
+        let (now, cost) = (slice_of(now), self.cost(1));
+        let next =
+            |until: u64| (until.saturating_sub(now) < most.as_nanos()).then(|| until.max(now).saturating_add(cost));
+        self.used_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 
-    fn max(&self) -> u64 {
-        self.max.load(Ordering::Relaxed).min(u64::from(u32::MAX))
+    /// Takes so many, room or not.
+    fn charge(&self, amount: u64, now: Tick) {
+        let (now, cost) = (slice_of(now), self.cost(amount));
+        let next = |until: u64| Some(until.max(now).saturating_add(cost));
+        let _ = self.used_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    /// How long it takes to come in again.
+    fn cost(&self, amount: u64) -> u64 {
+        let rate = self.rate.load(Ordering::Relaxed).max(1);
+        amount.saturating_mul(SECOND_NANOS).div_ceil(rate)
     }
 }
 
-fn count_in(word: u64, second: u64) -> u64 {
-    if is_later(second, word) { 0 } else { word & u64::from(u32::MAX) }
+const SECOND_NANOS: u64 = 1_000_000_000;
+
+fn slice_of(now: Tick) -> u64 {
+    now.as_nanos() - now.as_nanos() % SLICE.as_nanos()
 }
 
-/// Whether `second` begins a new count: it is neither the word's nor one that a straggler may come from. Of the second
-/// 32 bits are kept; the wrap in the year 2106 is a step like any other.
-fn is_later(second: u64, word: u64) -> bool {
-    ((word >> 32) as u32).wrapping_sub(second as u32) > MAX_STRAGGLE
+/// What clients have had of the budgets: for each the instant until which it has used up its share.
+struct Clients(Box<[AtomicU64]>);
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self(std::iter::repeat_with(AtomicU64::default).take(CELLS).collect())
+    }
+}
+
+impl Clients {
+    fn cell(&self, client: Option<Fingerprint>) -> Option<&AtomicU64> {
+        self.0.get(client?.bits() as usize % CELLS)
+    }
+
+    fn had_its_share(&self, client: Option<Fingerprint>, now: Tick) -> bool {
+        self.cell(client)
+            .is_some_and(|cell| cell.load(Ordering::Relaxed).saturating_sub(slice_of(now)) >= SHARE_BURST.as_nanos())
+    }
+
+    /// `cost` is that of the whole budget. A client that has had more than its share has its share again within a second or so.
+    fn charge(&self, client: Option<Fingerprint>, cost: u64, now: Tick) {
+        let Some(cell) = self.cell(client) else { return };
+        let now = slice_of(now);
+        let most = now.saturating_add(2 * SHARE_BURST.as_nanos());
+        let next = |until: u64| Some(until.max(now).saturating_add(cost.saturating_mul(SHARES)).min(most.max(until)));
+        let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
 }
 
 /// The counter of one (reason, limit). The owner is set once and stays: names are few, and a name that a reload
@@ -239,7 +310,7 @@ mod tests {
     use crate::limiter::KeyHasher;
 
     fn flood(max_record_rate: u64, max_key_rate: u64) -> Flood {
-        Flood::new(&Settings { max_record_rate, max_key_rate, ..Settings::default() }).unwrap()
+        Flood::new(&Settings { max_record_rate, max_key_rate, max_byte_rate: 1 << 40, ..Settings::default() }).unwrap()
     }
 
     fn key(name: &str) -> Fingerprint {
@@ -249,7 +320,7 @@ mod tests {
     }
 
     fn event(limit: Option<&Arc<str>>, key: Option<Fingerprint>, now: Tick) -> Event<'_> {
-        Event { reason: Reason::RateLimited, limit, route: None, key, now }
+        Event { reason: Reason::RateLimited, limit, route: None, key, client: None, bytes: 1_000, now }
     }
 
     fn at(millis: u64) -> Tick {
@@ -261,18 +332,69 @@ mod tests {
     }
 
     #[test]
-    fn a_second_records_no_more_than_its_budget() {
+    fn a_budget_comes_in_slices_and_a_tenth_of_it_at_once() {
+        let flood = flood(2_000, 100);
+        assert_eq!(recorded(&flood, 999, None, at(0)), 200);
+        assert_eq!(recorded(&flood, 999, None, at(9)), 0);
+        for slice in 1..=100 {
+            assert_eq!(recorded(&flood, 50, None, at(10 * slice)), 20, "{slice}");
+        }
+        assert_eq!(recorded(&flood, 9, None, at(500)), 0, "a straggler pays in the current slice");
+        assert_eq!(recorded(&flood, 999, None, at(60_000)), 200);
+        assert_eq!(flood.waiting(), 799 + 999 + 100 * 30 + 9 + 799);
+    }
+
+    #[test]
+    fn a_small_budget_has_one_at_once() {
         let flood = flood(5, 100);
-        assert_eq!(recorded(&flood, 9, None, at(0)), 5);
-        assert_eq!(recorded(&flood, 9, None, at(999)), 0);
-        assert_eq!(recorded(&flood, 9, None, at(1_000)), 5);
-        assert_eq!(recorded(&flood, 9, None, at(500)), 0, "a straggler pays in the current second");
-        assert_eq!(flood.waiting(), 4 + 9 + 4 + 9);
+        let taken = (0..20).map(|slice| recorded(&flood, 9, None, at(100 * slice))).collect::<Vec<_>>();
+        assert_eq!(taken, [1, 0].repeat(10), "five a second");
+    }
+
+    #[test]
+    fn bytes_are_a_budget_of_their_own() {
+        let settings = Settings { max_byte_rate: 1_000_000, max_record_rate: 1_000_000, ..Settings::default() };
+        let flood = Flood::new(&settings).unwrap();
+        let of = |bytes, millis| {
+            let event = Event { bytes, ..event(None, None, at(millis)) };
+            (0..999).filter(|_| flood.admit(&event) == Share::Record).count()
+        };
+        assert_eq!(of(1_000, 0), 100);
+        let second: usize = (1..=100).map(|slice| of(1_000, 10 * slice)).sum();
+        assert_eq!(second, 1_000);
+        assert_eq!(of(1_000_000, 60_000), 1, "a record larger than that is one of a second");
+        assert_eq!((of(1, 60_890), of(1, 60_910) > 0), (0, true));
+        flood.charge_more(1_000_000, at(70_000));
+        assert_eq!((of(1, 70_890), of(1, 70_910) > 0), (0, true), "what was underestimated is paid later");
+    }
+
+    #[test]
+    fn a_client_that_had_its_share_leaves_half_to_others_and_has_all_where_nobody_comes() {
+        let flood = flood(2_000, 1_000_000);
+        let from = |client: &str, number, millis| {
+            let made_up = |index: usize| Some(key(&format!("{client} {millis} {index}")));
+            let client = Some(key(client));
+            let event = |index| Event { client, ..event(None, made_up(index), at(millis)) };
+            (0..number).filter(|index| flood.admit(&event(*index)) == Share::Record).count()
+        };
+        // Its share of a second at first, then what is left of the half.
+        assert_eq!(from("attacker", 999, 0), 100);
+        let alone: usize = (1..=500).map(|slice| from("attacker", 99, 10 * slice)).sum();
+        assert_eq!(alone, 10_000, "all of it, over five seconds");
+        // Ten clients, each within its share, in the attacker's sixth second.
+        let (mut attacker, mut honest) = (0, 0);
+        for slice in 501..=600 {
+            attacker += from("attacker", 99, 10 * slice);
+            if slice % 2 == 0 {
+                honest += (0..10).map(|number| from(&format!("honest {number}"), 1, 10 * slice)).sum::<usize>();
+            }
+        }
+        assert_eq!((honest, attacker), (500, 1_510));
     }
 
     #[test]
     fn a_key_records_no_more_than_its_rate_and_leaves_the_rest_to_others() {
-        let flood = flood(100, 3);
+        let flood = flood(1_000, 3);
         assert_eq!(recorded(&flood, 50, Some(key("a")), at(0)), 3);
         assert_eq!(recorded(&flood, 50, Some(key("b")), at(0)), 3);
         assert_eq!(recorded(&flood, 50, None, at(0)), 50);
@@ -280,12 +402,13 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_second_leaves_the_keys_alone() {
-        let flood = flood(2, 2);
+    fn a_spent_budget_leaves_the_keys_alone() {
+        let flood = flood(20, 2);
         assert_eq!(recorded(&flood, 2, None, at(0)), 2);
         assert_eq!(recorded(&flood, 9, Some(key("a")), at(0)), 0);
-        flood.reconfigure(&Settings { max_record_rate: 4, max_key_rate: 2, ..Settings::default() }).unwrap();
-        assert_eq!(recorded(&flood, 9, Some(key("a")), at(0)), 2, "the key had not paid for what the second refused");
+        let settings = Settings { max_record_rate: 2_000, max_key_rate: 2, ..Settings::default() };
+        flood.reconfigure(&settings).unwrap();
+        assert_eq!(recorded(&flood, 9, Some(key("a")), at(10)), 2, "the key had not paid for what the budget refused");
     }
 
     #[test]
@@ -337,19 +460,8 @@ mod tests {
     }
 
     #[test]
-    fn the_seconds_of_32_bits_wrap_without_a_stop() {
-        let budget = Budget::new(1);
-        let last = u64::from(u32::MAX);
-        for second in [1, 1 << 31, 3 << 30] {
-            assert!(budget.take(second) && !budget.take(second), "{second}");
-        }
-        assert!(budget.take(last) && !budget.take(last));
-        assert!(budget.take(last + 1) && !budget.take(last + 1));
-    }
-
-    #[test]
     fn no_count_is_lost_between_threads_and_a_drain() {
-        let flood = flood(100, 0);
+        let flood = flood(1_000, 0);
         let limit: Arc<str> = "l".into();
         let (mut records, mut drained) = (0, 0);
         thread::scope(|scope| {

@@ -6,8 +6,8 @@
 //!
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
-//! line (`record`, `line`) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds,
-//! and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
+//! line (`record`, `line`) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
+//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
 //!
 //! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -60,6 +60,7 @@ mod queue;
 mod reader;
 mod record;
 mod recovery;
+mod reserve;
 mod segment;
 mod store;
 mod summary;
@@ -106,6 +107,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// Full records a second in all; what is above is aggregated.
     pub max_record_rate: u64,
+    /// Bytes of full records a second in all; what is above is aggregated.
+    pub max_byte_rate: u64,
     /// Full records a second per key; what is above is aggregated.
     pub max_key_rate: u64,
     /// Bytes after which a segment is sealed.
@@ -127,6 +130,7 @@ impl Default for Settings {
         Self {
             directory: "dead-letters".into(),
             max_record_rate: 2000,
+            max_byte_rate: 4 * 1024 * 1024,
             max_key_rate: 10,
             rotate_size: 64 * 1024 * 1024,
             rotate_age: Span::from_secs(3600),
@@ -162,6 +166,10 @@ pub struct Event<'a> {
     pub route: Option<&'a Arc<str>>,
     /// The key it was counted under, if any: keys share the room for records fairly.
     pub key: Option<Fingerprint>,
+    /// Who sent it: clients share the room fairly too, however many keys they make up.
+    pub client: Option<Fingerprint>,
+    /// About how many bytes its record would take.
+    pub bytes: u64,
     /// The exchange's clock reading.
     pub now: Tick,
 }
@@ -229,7 +237,7 @@ impl DeadLetters {
         if log.flood.admit(event) == Share::Count {
             return;
         }
-        let place = Place::reserve(&log.counters).and_then(|place| place.fill(build()));
+        let place = Place::reserve(&log.counters).and_then(|place| place.fill(build(), event.bytes));
         if let Some(place) = place {
             // A message that does not get in counts itself as dropped.
             let _ = log.sender.try_send(Message::Record(place));

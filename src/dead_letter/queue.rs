@@ -61,6 +61,7 @@ pub(super) fn queue() -> (SyncSender<Message>, Receiver<Message>) {
 pub(super) struct Place {
     counters: Arc<Counters>,
     weight: u64,
+    charged: u64,
     draft: Option<Box<Draft>>,
 }
 
@@ -68,7 +69,7 @@ impl Place {
     /// Takes a place, before anything is built for it; `None` if the queue is full, and then the drop has been counted.
     pub(super) fn reserve(counters: &Arc<Counters>) -> Option<Self> {
         let before = counters.records.fetch_add(1, Ordering::Relaxed);
-        let place = Self { counters: Arc::clone(counters), weight: 0, draft: None };
+        let place = Self { counters: Arc::clone(counters), weight: 0, charged: 0, draft: None };
         if before < MAX_QUEUED && counters.bytes.load(Ordering::Relaxed) < MAX_QUEUED_BYTES {
             return Some(place);
         }
@@ -77,16 +78,17 @@ impl Place {
     }
 
     /// Puts the record in; `None` if the queue holds too many bytes, and then the drop has been counted.
-    pub(super) fn fill(mut self, draft: Draft) -> Option<Self> {
+    pub(super) fn fill(mut self, draft: Draft, charged: u64) -> Option<Self> {
+        self.charged = charged;
         self.weight = draft.weight();
         self.draft = Some(Box::new(draft));
         let before = self.counters.bytes.fetch_add(self.weight, Ordering::Relaxed);
         (before.saturating_add(self.weight) <= MAX_QUEUED_BYTES).then_some(self)
     }
 
-    /// Takes the record out.
-    pub(super) fn take(mut self) -> Option<Box<Draft>> {
-        self.draft.take()
+    /// Takes the record out, and how many bytes flood control has charged for it.
+    pub(super) fn take(mut self) -> Option<(Box<Draft>, u64)> {
+        self.draft.take().map(|draft| (draft, self.charged))
     }
 }
 
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     fn offer(sender: &SyncSender<Message>, counters: &Arc<Counters>, draft: Draft) -> bool {
-        let place = Place::reserve(counters).and_then(|place| place.fill(draft));
+        let place = Place::reserve(counters).and_then(|place| place.fill(draft, 0));
         place.is_some_and(|place| sender.try_send(Message::Record(place)).is_ok())
     }
 
@@ -135,7 +137,7 @@ mod tests {
         assert_eq!(counters.drops().queue_full, 20 - fitting);
         assert_eq!(counters.queued(), (fitting, fitting * weight));
         let Ok(Message::Record(place)) = receiver.try_recv() else { panic!("a record") };
-        assert_eq!(place.take().unwrap().path.text.len(), 1024 * 1024);
+        assert_eq!(place.take().unwrap().0.path.text.len(), 1024 * 1024);
         assert!(offer(&sender, &counters, draft()));
         assert_eq!(counters.drops().queue_full, 20 - fitting, "a record that was taken is no drop");
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::entry::Entry;
 use super::line::MAX_LINE;
+use super::reserve;
 use super::segment::{Segment, list};
 use super::store::{StoreError, first_instant, modified};
 
@@ -151,6 +152,10 @@ impl Follower {
         };
         for (at, segment) in segments.iter().enumerate() {
             let name = &segment.name;
+            if name.node.contains(reserve::MARK) {
+                // Its lines were elsewhere before, and have been shown.
+                continue;
+            }
             let cursor = self.cursors.entry(name.node.clone()).or_insert(Cursor {
                 sequence: name.sequence,
                 offset: 0,

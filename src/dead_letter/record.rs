@@ -31,6 +31,9 @@ const HEADER_BOUNDS: PairBounds = PairBounds { count: 128, name: 256, value: 4 *
 /// Bytes of one request that its record takes, as they came; all of its texts share them.
 const MAX_TEXT: usize = 16 * 1024;
 
+/// Bytes of a record beside those, about.
+const OWN_WORDS: usize = 640;
+
 /// The room that one record has for what a stranger sent, so that what waits for the writer, its work and the disk do not
 /// depend on the size of heads.
 #[derive(Debug)]
@@ -53,6 +56,11 @@ impl TextRoom {
     /// That of a new record.
     pub fn new() -> Self {
         Self(MAX_TEXT)
+    }
+
+    /// About how many bytes a record takes, with its own words, of a request with a head of so many.
+    pub fn of_head(head: usize) -> u64 {
+        (head.min(MAX_TEXT) + OWN_WORDS) as u64
     }
 
     /// A text, cut to its own bound and to the room that is left.

@@ -13,6 +13,7 @@ use std::time::UNIX_EPOCH;
 
 use super::line::MAX_LINE;
 use super::recovery::{Recovery, recover};
+use super::reserve::{ByClass, Class, Reserve};
 use super::segment::{Disk, SegmentFile, SegmentName, is_deleted, list, make_directory, node_name, private, torn_path};
 use super::{Fsync, Settings, entry};
 use crate::time::Tick;
@@ -90,11 +91,14 @@ pub(super) struct Store {
     lock: File,
     active: Option<Active>,
     sealed: VecDeque<Sealed>,
+    reserve: Reserve,
     next_sequence: u64,
 }
 
 struct Active {
     file: Box<dyn SegmentFile>,
+    /// Not known of what was there before a restart.
+    holds: Option<ByClass>,
     name: SegmentName,
     path: PathBuf,
     length: u64,
@@ -102,8 +106,22 @@ struct Active {
     unsynced_since: Option<Tick>,
 }
 
+impl Active {
+    /// Takes the lines in that end within the first `bytes`.
+    fn grow(&mut self, bytes: usize, ends: &[(usize, Class)]) {
+        self.length += bytes as u64;
+        let Some(holds) = &mut self.holds else { return };
+        let mut start = 0;
+        for (end, class) in ends.iter().filter(|(end, _)| *end <= bytes) {
+            holds.add(*class, (end - start) as u64);
+            start = *end;
+        }
+    }
+}
+
 struct Sealed {
     path: PathBuf,
+    holds: Option<ByClass>,
     /// Its torn tail included.
     bytes: u64,
     last_written: Tick,
@@ -124,6 +142,7 @@ impl Store {
             lock,
             active: None,
             sealed: VecDeque::new(),
+            reserve: Reserve::find(&directory, &node_name(node), &[]),
             next_sequence: 1,
             directory,
         };
@@ -144,8 +163,14 @@ impl Store {
         self.active.as_ref().map(|active| active.path.as_path())
     }
 
-    /// Appends whole lines; `ends` are the offsets in `batch` behind each.
-    pub(super) fn append(&mut self, batch: &[u8], ends: &[usize], fsync: Fsync, now: Tick) -> Result<(), AppendError> {
+    /// Appends whole lines; `ends` are the offsets in `batch` behind each, and what each is.
+    pub(super) fn append(
+        &mut self,
+        batch: &[u8],
+        ends: &[(usize, Class)],
+        fsync: Fsync,
+        now: Tick,
+    ) -> Result<(), AppendError> {
         let active = self.writable(now).map_err(|source| AppendError { kept: 0, source })?;
         let failure = match write_all(active.file.as_mut(), batch) {
             Ok(()) if fsync == Fsync::Always => match active.file.sync() {
@@ -154,12 +179,13 @@ impl Store {
             },
             Ok(()) => None,
             Err((written, error)) => {
-                let whole = ends.iter().copied().take_while(|&end| end <= written).last().unwrap_or_default();
+                let whole =
+                    ends.iter().map(|(end, _)| *end).take_while(|end| *end <= written).last().unwrap_or_default();
                 Some((whole, whole, "write", error))
             }
         };
         let Some((whole, wanted, doing, error)) = failure else {
-            active.length += batch.len() as u64;
+            active.grow(batch.len(), ends);
             if fsync != Fsync::Always {
                 active.unsynced_since.get_or_insert(now);
             }
@@ -168,7 +194,7 @@ impl Store {
         let source = StoreError::io(doing, &active.path)(error);
         // If even the cut fails, the whole lines are on the disk and stay; the torn rest is the last of its segment.
         let kept = if active.file.truncate(active.length + wanted as u64).is_ok() { wanted } else { whole };
-        active.length += kept as u64;
+        active.grow(kept, ends);
         self.abandon(now);
         Err(AppendError { kept, source })
     }
@@ -200,30 +226,62 @@ impl Store {
         synced
     }
 
-    /// Removes sealed segments, oldest first, until size and age are within bounds.
+    /// Removes sealed segments, oldest first, until size and age are within bounds. Of one that goes for its size, lines of
+    /// reasons that the rest holds too little of are kept ([`Reserve`]).
     pub(super) fn retain(&mut self, settings: &Settings, now: Tick) -> Result<(), StoreError> {
-        let active = self.active.as_ref().map_or(0, |active| active.length);
-        let mut total = self.sealed.iter().map(|sealed| sealed.bytes).fold(active, u64::saturating_add);
+        self.reserve.expire(settings.max_age, now)?;
         while let Some(oldest) = self.sealed.front() {
-            if total <= settings.max_total_size && now.since(oldest.last_written) <= settings.max_age {
+            if self.total() <= settings.max_total_size && now.since(oldest.last_written) <= settings.max_age {
                 break;
             }
-            remove(&oldest.path)?;
-            remove(&torn_path(&oldest.path))?;
-            total = total.saturating_sub(oldest.bytes);
-            self.sealed.pop_front();
+            let kept = self.keep_of_oldest(settings, now);
+            self.remove_oldest()?;
+            // What could not be kept is no reason for the log to grow.
+            kept?;
         }
+        while self.total() > settings.max_total_size && self.reserve.shrink()? {}
+        Ok(())
+    }
+
+    fn total(&self) -> u64 {
+        let active = self.active.as_ref().map_or(0, |active| active.length);
+        let sealed = self.sealed.iter().map(|sealed| sealed.bytes);
+        sealed.fold(active, u64::saturating_add).saturating_add(self.reserve.bytes())
+    }
+
+    fn keep_of_oldest(&mut self, settings: &Settings, now: Tick) -> Result<(), StoreError> {
+        let Some(oldest) = self.sealed.front() else { return Ok(()) };
+        let mut rest = ByClass::default();
+        let others = self.sealed.iter().skip(1).map(|sealed| sealed.holds.as_ref());
+        for holds in others.chain(self.active.iter().map(|active| active.holds.as_ref())).flatten() {
+            rest.add_all(holds);
+        }
+        let is_too_old = now.since(oldest.last_written) > settings.max_age;
+        if is_too_old || !Reserve::wants(oldest.holds.as_ref(), &rest, settings.max_total_size) {
+            return Ok(());
+        }
+        let source = (oldest.path.as_path(), oldest.last_written);
+        self.reserve.keep(&*self.disk, source, &rest, settings.max_total_size)
+    }
+
+    fn remove_oldest(&mut self) -> Result<(), StoreError> {
+        let Some(oldest) = self.sealed.front() else { return Ok(()) };
+        remove(&oldest.path)?;
+        remove(&torn_path(&oldest.path))?;
+        self.sealed.pop_front();
         Ok(())
     }
 
     /// Finds what the node has written before.
     fn take_stock(&mut self) -> Result<Option<Recovery>, StoreError> {
         let mut segments = list(&self.directory).map_err(StoreError::io("read", &self.directory))?;
+        self.reserve = Reserve::find(&self.directory, &self.node, &segments);
         segments.retain(|segment| segment.name.node == self.node);
         let Some(last) = segments.pop() else { return Ok(None) };
         self.next_sequence = last.name.sequence.saturating_add(1);
         for segment in segments {
             self.sealed.push_back(Sealed {
+                holds: None,
                 bytes: segment.bytes + length_of(&torn_path(&segment.path)),
                 last_written: modified(&segment.path),
                 path: segment.path,
@@ -233,6 +291,7 @@ impl Store {
         let file = self.disk.open(&last.path, false).map_err(StoreError::io("open", &last.path))?;
         self.active = Some(Active {
             file,
+            holds: None,
             name: last.name,
             length: recovery.kept,
             opened: first_instant(&last.path).unwrap_or_else(|| modified(&last.path)),
@@ -269,7 +328,7 @@ impl Store {
             opened => opened.map_err(StoreError::io("create", &path))?,
         };
         self.next_sequence += 1;
-        Ok(Active { file, name, path, length: 0, opened: now, unsynced_since: None })
+        Ok(Active { file, holds: Some(ByClass::default()), name, path, length: 0, opened: now, unsynced_since: None })
     }
 
     /// Writes no more to the active segment. One without a line leaves no file behind, and gives its number back.
@@ -280,7 +339,7 @@ impl Store {
             return;
         }
         let bytes = active.length + length_of(&torn_path(&active.path));
-        self.sealed.push_back(Sealed { path: active.path, bytes, last_written: now });
+        self.sealed.push_back(Sealed { path: active.path, holds: active.holds, bytes, last_written: now });
     }
 
     fn sync_active(&mut self, now: Tick) -> Result<(), StoreError> {
@@ -295,7 +354,7 @@ impl Store {
 }
 
 /// The number of bytes written before an error, and the error.
-fn write_all(file: &mut dyn SegmentFile, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+pub(super) fn write_all(file: &mut dyn SegmentFile, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
     let mut written = 0;
     while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
         match file.write(rest) {
@@ -320,7 +379,7 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
     }
 }
 
-fn remove(path: &Path) -> Result<(), StoreError> {
+pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
         _ => Ok(()),

@@ -7,11 +7,13 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use super::flood::Flood;
+use super::flood::{Flood, SLICE};
 use super::queue::{Counters, Message};
 use super::record::{Draft, Drops};
+use super::reserve::Class;
 use super::store::{Store, StoreError};
 use super::{Position, Settings};
 use crate::time::{Clock, Span, Tick};
@@ -30,8 +32,8 @@ pub(super) struct Writer {
     flood: Arc<Flood>,
     counters: Arc<Counters>,
     batch: Vec<u8>,
-    /// Where each line of the batch ends.
-    ends: Vec<usize>,
+    /// Where each line of the batch ends, and of which class it is.
+    ends: Vec<(usize, Class)>,
     meanings: Vec<Meaning>,
     /// The drops that the log itself tells of.
     reported: Drops,
@@ -72,13 +74,15 @@ impl Writer {
     }
 
     /// Takes one record; it is on disk after the next flush at the latest.
-    pub(super) fn take(&mut self, draft: &Draft, now: Tick) {
+    pub(super) fn take(&mut self, draft: &Draft, charged: u64, now: Tick) {
         if !self.may_try(now) {
             self.counters.disk_error.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        let before = self.batch.len();
         draft.write(self.store.node(), &self.settings.redactor, &mut self.batch);
-        self.line_done(Meaning::Record, now);
+        self.flood.charge_more(((self.batch.len() - before) as u64).saturating_sub(charged), now);
+        self.line_done(Meaning::Record, Class::of(draft.reason), now);
     }
 
     /// Hands the gathered lines to the operating system.
@@ -88,7 +92,7 @@ impl Writer {
         }
         let written = self.store.append(&self.batch, &self.ends, self.settings.fsync, now);
         let kept = written.as_ref().map_or_else(|error| error.kept, |()| self.batch.len());
-        for (end, meaning) in self.ends.iter().zip(&self.meanings) {
+        for ((end, _), meaning) in self.ends.iter().zip(&self.meanings) {
             account(&self.counters, &mut self.reported, meaning, *end <= kept);
         }
         self.batch.clear();
@@ -169,13 +173,13 @@ impl Writer {
     fn sum_up(&mut self, now: Tick) {
         for tally in self.flood.drain(now) {
             tally.write(self.store.node(), now, &mut self.batch);
-            self.line_done(Meaning::Aggregate(tally.count), now);
+            self.line_done(Meaning::Aggregate(tally.count), Class::of(tally.reason), now);
         }
         self.flush(now);
         let untold = self.counters.drops().since(self.reported);
         if untold.total() > 0 {
             untold.write(self.store.node(), self.whole_until, now, &mut self.batch);
-            self.line_done(Meaning::Drops(untold), now);
+            self.line_done(Meaning::Drops(untold), Class::OTHER, now);
             self.flush(now);
         }
         if self.counters.drops() == self.reported {
@@ -183,8 +187,8 @@ impl Writer {
         }
     }
 
-    fn line_done(&mut self, meaning: Meaning, now: Tick) {
-        self.ends.push(self.batch.len());
+    fn line_done(&mut self, meaning: Meaning, class: Class, now: Tick) {
+        self.ends.push((self.batch.len(), class));
         self.meanings.push(meaning);
         if self.batch.len() >= BATCH {
             self.flush(now);
@@ -244,6 +248,10 @@ impl Desk {
         state.orders = Some((settings, store));
     }
 
+    fn is_closing(&self) -> bool {
+        self.state().closing
+    }
+
     pub(super) fn ask_to_close(&self) {
         self.state().closing = true;
     }
@@ -267,7 +275,13 @@ impl Desk {
 pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, clock: &Clock) {
     loop {
         match receiver.recv_timeout(writer.idle(clock.now()).into()) {
-            Ok(message) => drain(&mut writer, &receiver, message, clock.now()),
+            Ok(message) => {
+                // One wake-up for all of a slice: each would cost a request's worker microseconds.
+                if !desk.is_closing() {
+                    thread::sleep(SLICE.into());
+                }
+                drain(&mut writer, &receiver, message, clock.now());
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -307,9 +321,9 @@ fn drain(writer: &mut Writer, receiver: &Receiver<Message>, first: Message, now:
     let rest = std::iter::from_fn(|| receiver.try_recv().ok()).take(MAX_BURST);
     for message in std::iter::once(first).chain(rest) {
         if let Message::Record(place) = message
-            && let Some(draft) = place.take()
+            && let Some((draft, charged)) = place.take()
         {
-            writer.take(&draft, now);
+            writer.take(&draft, charged, now);
         }
     }
 }

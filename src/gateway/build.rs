@@ -372,6 +372,7 @@ pub fn dead_letter_settings(section: &crate::config::DeadLetter, redactor: &Reda
     Settings {
         directory: section.directory.clone(),
         max_record_rate: section.max_record_rate,
+        max_byte_rate: section.max_byte_rate,
         max_key_rate: section.max_key_rate,
         rotate_size: section.rotate_size,
         rotate_age: section.rotate_age,

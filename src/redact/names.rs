@@ -8,6 +8,8 @@
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::{Anchored, dfa::DFA};
 
+use super::work;
+
 /// A name is secret if it holds one of these, joined.
 const PARTS: [&str; 26] = [
     "token",
@@ -151,6 +153,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn step(&mut self, state: StateID, byte: u8) -> StateID {
+        work::done(1);
         let next = self.automaton.next_state(Anchored::No, state, byte);
         if self.automaton.is_special(next) && self.automaton.is_match(next) {
             for index in 0..self.automaton.match_len(next) {

@@ -33,7 +33,7 @@ pub enum AccessLogFormat {
     Combined,
 }
 
-/// Bytes of a text that are logged; of a longer one the beginning is, and marked as cut. Together with [`QUEUE`] they bound
+/// Bytes of a text that are logged; of a longer one the beginning is, and marked as cut. Together with the length of the queue they bound
 /// the memory of what waits (32 MiB), and what the writer does for one line.
 pub const MAX_LOGGED_TARGET: usize = 2048;
 /// As [`MAX_LOGGED_TARGET`], of any other field of the request.

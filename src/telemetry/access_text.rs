@@ -118,7 +118,8 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
     let line = serde_json::to_string(&line).unwrap_or_default();
     // JSON lets pass what is a control character or a line break elsewhere. Such can only stand within a string.
     if line.is_ascii() && !line.as_bytes().contains(&0x7f) {
-        return out.extend_from_slice(line.as_bytes());
+        out.extend_from_slice(line.as_bytes());
+        return;
     }
     for character in line.chars() {
         if steers(character) {

@@ -7,11 +7,12 @@ use super::header_name;
 use crate::config::findings::quoted;
 use crate::config::model::{DeadLetter, Fsync};
 use crate::config::reader::{Node, Reader};
-use crate::config::size::show_size;
+use crate::config::size::{parse_size, show_size};
 use crate::time::Span;
 
 const DIRECTORY: &str = "dead-letters";
 const MAX_RECORD_RATE: u64 = 2_000;
+const MAX_BYTE_RATE: u64 = 4 << 20;
 const MAX_KEY_RATE: u64 = 10;
 const ROTATE_SIZE: u64 = 64 << 20;
 const ROTATE_AGE: Span = Span::from_secs(3_600);
@@ -21,6 +22,9 @@ const FSYNC: Fsync = Fsync::Interval(Span::from_secs(1));
 
 /// Records a second; above it the log would be the load.
 const RECORD_RATES: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Bytes a second: from a few records to what no disk takes.
+const BYTE_RATES: RangeInclusive<u64> = 64 << 10..=10 << 30;
 
 /// From a segment that holds a few records to all that a disk may have.
 const SIZES: RangeInclusive<u64> = 64 << 10..=1 << 40;
@@ -37,6 +41,7 @@ const MAX_REDACTED: usize = 256;
 pub(super) fn lower(mut reader: Reader<'_>, file: &Path) -> DeadLetter {
     let directory = reader.optional("directory").and_then(|node| directory(&node)).unwrap_or(DIRECTORY);
     let max_record_rate = reader.optional("max_record_rate").and_then(|node| node.integer(RECORD_RATES));
+    let max_byte_rate = reader.optional("max_byte_rate").and_then(|node| byte_rate(&node));
     let max_key_rate = reader.optional("max_key_rate").and_then(|node| node.integer(RECORD_RATES));
     let rotate_size_node = reader.optional("rotate_size");
     let rotate_size = rotate_size_node.as_ref().and_then(|node| node.size(&SIZES)).unwrap_or(ROTATE_SIZE);
@@ -64,6 +69,7 @@ pub(super) fn lower(mut reader: Reader<'_>, file: &Path) -> DeadLetter {
     DeadLetter {
         directory,
         max_record_rate: max_record_rate.unwrap_or(MAX_RECORD_RATE),
+        max_byte_rate: max_byte_rate.unwrap_or(MAX_BYTE_RATE),
         max_key_rate: max_key_rate.unwrap_or(MAX_KEY_RATE),
         rotate_size,
         rotate_age: rotate_age.unwrap_or(ROTATE_AGE),
@@ -73,6 +79,19 @@ pub(super) fn lower(mut reader: Reader<'_>, file: &Path) -> DeadLetter {
         redact: redact.unwrap_or_default(),
         redact_secret_file,
     }
+}
+
+/// `"4MiB/s"`: bytes in a second.
+fn byte_rate(node: &Node<'_>) -> Option<u64> {
+    let text = node.text("bytes a second in quotes", "\"4MiB/s\"")?;
+    let rate =
+        text.strip_suffix("/s").and_then(|size| parse_size(size.trim())).filter(|rate| BYTE_RATES.contains(rate));
+    if rate.is_none() {
+        let (low, high) = (show_size(*BYTE_RATES.start()), show_size(*BYTE_RATES.end()));
+        let message = format!("`max_byte_rate` = {} is no number of bytes a second", quoted(text));
+        node.error(message, format!("write a size and \"/s\", like \"4MiB/s\", from {low}/s to {high}/s"));
+    }
+    rate
 }
 
 /// Where the key of the marks is: not where the log is, because whoever gets that could find values by trying.

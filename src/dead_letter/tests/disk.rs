@@ -192,7 +192,7 @@ proptest! {
         let directory = tempdir().unwrap();
         let fsync = if always { Fsync::Always } else { Fsync::Interval(SECOND) };
         let mut bench =
-            Bench::new(Settings { max_record_rate: 20, rotate_size: 10_000, fsync, ..settings(directory.path()) });
+            Bench::new(Settings { max_record_rate: 200, rotate_size: 10_000, fsync, ..settings(directory.path()) });
         for (events, room, millis, trouble) in steps {
             bench.faults.set(|state| {
                 state.room = room;

@@ -11,8 +11,8 @@ use super::super::faults::Faults;
 use super::super::record::tests::draft;
 use super::super::segment::Files;
 use super::super::store::Store;
-use super::super::{DeadLetters, Draft, Drops, Entry, Event, Reason, Settings};
-use super::{Bench, SECOND, entries, offer_to, settings, start, told};
+use super::super::{DeadLetters, Draft, Drops, Entry, Settings};
+use super::{Bench, SECOND, entries, event, offer_to, roomy, settings, start, told};
 use crate::limiter::KeyHasher;
 use crate::redact::{RedactRules, Redactor};
 use crate::time::{Clock, ManualClock, Span};
@@ -24,7 +24,7 @@ fn redactor(secret: &str) -> Redactor {
 #[test]
 fn what_was_offered_is_written_aggregated_or_dropped() {
     let directory = tempdir().unwrap();
-    let mut bench = Bench::new(Settings { max_record_rate: 30, ..settings(directory.path()) });
+    let mut bench = Bench::new(Settings { max_record_rate: 300, ..settings(directory.path()) });
     bench.offer(100);
     bench.pass(SECOND);
     bench.offer(50);
@@ -56,7 +56,7 @@ fn a_directory_has_one_gateway() {
 #[test]
 fn closing_writes_what_was_queued_and_later_offers_are_drops() {
     let directory = tempdir().unwrap();
-    let log = DeadLetters::start(settings(directory.path()), "gw", Clock::Manual(ManualClock::new())).unwrap();
+    let log = DeadLetters::start(roomy(directory.path()), "gw", Clock::Manual(ManualClock::new())).unwrap();
     let mut key = KeyHasher::fixed().start();
     key.part(1, b"client");
     offer_to(&log, 500, None);
@@ -87,8 +87,8 @@ fn a_log_without_handles_closes_by_itself() {
 fn a_disk_that_hangs_holds_nobody_up_and_every_drop_is_counted() {
     let directory = tempdir().unwrap();
     let faults = Faults::default();
-    let settings = Settings { max_record_rate: 1_000_000, ..settings(directory.path()) };
-    let log = DeadLetters::start_on(settings, "gw", Clock::Manual(ManualClock::new()), faults.disk()).unwrap();
+    let log =
+        DeadLetters::start_on(roomy(directory.path()), "gw", Clock::Manual(ManualClock::new()), faults.disk()).unwrap();
     faults.set(|state| state.blocked = true);
     offer_to(&log, 1, None);
     faults.wait_until(|state| state.writes == 1);
@@ -110,7 +110,7 @@ fn new_settings_take_hold_while_it_runs() {
     let (one, other) = (tempdir().unwrap(), tempdir().unwrap());
     let log = DeadLetters::start(settings(one.path()), "gw", Clock::Manual(ManualClock::new())).unwrap();
     offer_to(&log, 3, None);
-    log.reconfigure(Settings { max_record_rate: 5, ..settings(one.path()) }).unwrap();
+    log.reconfigure(Settings { max_record_rate: 20, ..settings(one.path()) }).unwrap();
     offer_to(&log, 4, None);
     log.close();
     assert_eq!(told(one.path()), (5, 2, Drops::default()));
@@ -166,8 +166,7 @@ fn planted_secrets_are_nowhere_in_the_directory() {
         ],
         ..draft()
     };
-    let event = Event { reason: Reason::RateLimited, limit: None, route: None, key: None, now: start() };
-    log.offer(&event, build);
+    log.offer(&event(None, None, start()), build);
     log.close();
     assert_eq!(told(directory.path()).0, 1);
     for entry in fs::read_dir(directory.path()).unwrap() {

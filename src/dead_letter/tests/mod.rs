@@ -49,19 +49,24 @@ impl Bench {
     /// Records, past flood control.
     fn record(&mut self, count: u64) {
         for _ in 0..count {
-            self.writer.take(&Draft { at: self.now, ..draft() }, self.now);
+            self.writer.take(&Draft { at: self.now, ..draft() }, u64::MAX, self.now);
         }
         self.offered += count;
+    }
+
+    /// A record of another reason.
+    fn record_of(&mut self, reason: Reason) {
+        self.writer.take(&Draft { at: self.now, reason, ..draft() }, u64::MAX, self.now);
+        self.offered += 1;
     }
 
     /// Events, through flood control.
     fn offer(&mut self, count: u64) {
         let limit: Arc<str> = "per-client".into();
         for _ in 0..count {
-            let event =
-                Event { reason: Reason::RateLimited, limit: Some(&limit), route: None, key: None, now: self.now };
+            let event = event(Some(&limit), None, self.now);
             if self.flood.admit(&event) == Share::Record {
-                self.writer.take(&Draft { at: self.now, ..draft() }, self.now);
+                self.writer.take(&Draft { at: self.now, ..draft() }, event.bytes, self.now);
             }
         }
         self.offered += count;
@@ -110,10 +115,18 @@ fn segment_names(directory: &Path) -> Vec<String> {
     Snapshot::take(directory).unwrap().segments().iter().map(|segment| segment.name.file_name()).collect()
 }
 
+fn event(limit: Option<&Arc<str>>, key: Option<Fingerprint>, now: Tick) -> Event<'_> {
+    Event { reason: Reason::RateLimited, limit, route: None, key, client: None, bytes: 1_000, now }
+}
+
+/// Budgets that have room for whatever a test offers.
+fn roomy(directory: &Path) -> Settings {
+    Settings { max_record_rate: 1_000_000, max_byte_rate: 1 << 40, ..settings(directory) }
+}
+
 fn offer_to(log: &DeadLetters, count: u64, key: Option<Fingerprint>) {
     let limit: Arc<str> = "per-client".into();
     for _ in 0..count {
-        let event = Event { reason: Reason::RateLimited, limit: Some(&limit), route: None, key, now: start() };
-        log.offer(&event, draft);
+        log.offer(&event(Some(&limit), key, start()), draft);
     }
 }

@@ -127,7 +127,7 @@ fn segments_of_all_nodes_are_read_in_the_order_of_their_first_lines() {
         let now = start() + Span::from_secs(offset);
         let mut writer = Writer::new(own, store, flood, counters, now);
         writer.tick(now);
-        writer.take(&Draft { at: now, ..draft() }, now);
+        writer.take(&Draft { at: now, ..draft() }, u64::MAX, now);
         writer.close(now);
     }
     let nodes: Vec<_> = entries(directory.path())

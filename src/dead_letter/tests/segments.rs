@@ -6,8 +6,8 @@ use std::path::Path;
 
 use tempfile::tempdir;
 
-use super::super::{Fsync, Settings, Snapshot};
-use super::{Bench, SECOND, segment_names, settings, start, told};
+use super::super::{Entry, Fsync, Reason, Settings, Snapshot};
+use super::{Bench, SECOND, entries, segment_names, settings, start, told};
 use crate::time::Span;
 
 #[test]
@@ -91,6 +91,58 @@ fn the_oldest_sealed_segments_go_when_all_is_too_large() {
     assert!(names.contains(&"other-0000000001.jsonl".to_owned()), "another node's stay");
     assert!(names.contains(&"gw-0000000006.jsonl".to_owned()), "the newest stays: {names:?}");
     assert!(!directory.path().join("gw-0000000001.jsonl.torn").exists());
+}
+
+/// A flood of one reason pushes out its own records and no other's, as long as those fit their share.
+#[test]
+fn a_flood_of_one_reason_does_not_push_out_the_others() {
+    let directory = tempdir().unwrap();
+    let settings = Settings { rotate_size: 20_000, max_total_size: 200_000, ..settings(directory.path()) };
+    let mut bench = Bench::new(settings.clone());
+    let reasons = |directory: &Path| {
+        let (entries, damaged) = entries(directory);
+        assert_eq!(damaged, 0);
+        let mut counts = [0; 3];
+        for entry in entries {
+            let Entry::Record(record) = entry else { continue };
+            let index =
+                ["timeout", "upstream-error", "rate-limited"].iter().position(|reason| *reason == record.reason);
+            counts[index.unwrap()] += 1;
+        }
+        counts
+    };
+    for _ in 0..3 {
+        bench.record_of(Reason::Timeout);
+    }
+    for _ in 0..30 {
+        bench.record_of(Reason::UpstreamError);
+    }
+    for round in 0..100 {
+        bench.record(20);
+        bench.pass(SECOND);
+        if round == 50 {
+            // What an earlier process wrote is taken over.
+            drop(bench);
+            bench = Bench::new(settings.clone());
+            bench.now = start() + Span::from_secs(51);
+            bench.record_of(Reason::Timeout);
+        }
+        let size: u64 = Snapshot::take(directory.path()).unwrap().segments().iter().map(|segment| segment.bytes).sum();
+        assert!(size <= 200_000 + 40_000, "{size} in round {round}");
+    }
+    let [timeouts, errors, flood] = reasons(directory.path());
+    assert_eq!(timeouts, 4);
+    assert!((3..30).contains(&errors), "{errors} of those that are more than a share: the last ones");
+    assert!(flood > 150, "{flood}");
+    let names = segment_names(directory.path());
+    assert!(names.contains(&"gw+timeout-0000000001.jsonl".to_owned()), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("gw+rate-limited")), "{names:?}");
+    // They go at the age of the segments that they come from, after a restart too.
+    drop(bench);
+    let mut bench = Bench::new(Settings { max_age: Span::from_secs(60), ..settings });
+    bench.now = start() + Span::from_secs(101);
+    bench.pass(SECOND);
+    assert_eq!(reasons(directory.path())[..2], [2, 0], "the last one, and one in the same file");
 }
 
 #[test]
