@@ -81,9 +81,10 @@ impl LimitUse {
 /// The routes, laid out for lookup.
 ///
 /// A request takes the first route that matches it in this order: the most specific host (exact, then the longest
-/// wildcard, then routes without hosts), then the exact path, the longest prefix, an expression; then a route that
-/// names methods before one that does not, then the one that names more header fields, then the one that stands first in
-/// the file. A host whose routes do not match the request does not hide those of less specific hosts. A route that is not
+/// wildcard, then routes without hosts), then the exact path, expressions in the file's order, the longest prefix. Routes
+/// of the same exact path or prefix: one that names methods before one that does not, then the one that names more header
+/// fields, then the one that stands first in the file. Between expressions nothing but the file's order decides, as with
+/// nginx. A host whose routes do not match the request does not hide those of less specific hosts. A route that is not
 /// active matches nothing.
 ///
 /// A lookup costs one hash per prefix of the path at which some prefix of a route could end, however many routes there
@@ -106,6 +107,7 @@ struct PathTable {
     prefixes: TextMap<Vec<usize>>,
     /// Longest first.
     prefix_lengths: Vec<usize>,
+    /// In the file's order.
     expressions: Vec<usize>,
 }
 
@@ -132,6 +134,7 @@ impl RouteTable {
         let hosts = table.exact_hosts.values_mut().chain(table.wildcards.values_mut());
         for paths in hosts.chain([&mut table.any_host]) {
             paths.prefix_lengths = lengths(&paths.prefixes);
+            paths.expressions.sort_unstable();
         }
         table
     }
@@ -172,7 +175,7 @@ impl RouteTable {
 }
 
 impl PathTable {
-    /// Routes are inserted in the order in which they are tried.
+    /// Routes of the same exact path or prefix are inserted in the order in which they are tried.
     fn insert(&mut self, pattern: &PathPattern, route: usize) {
         match pattern {
             PathPattern::Exact(path) => self.exact.entry(path.as_str().into()).or_default().push(route),
@@ -187,7 +190,7 @@ impl PathTable {
         let first = |routes: &Vec<usize>| routes.iter().copied().find(&accepts);
         let exact = if self.exact.is_empty() { None } else { self.exact.get(path).and_then(first) };
         let expression = || self.expressions.iter().copied().find(|route| accepts(route) && matches(route));
-        exact.or_else(|| self.prefixes_of(path).find_map(first)).or_else(expression)
+        exact.or_else(expression).or_else(|| self.prefixes_of(path).find_map(first))
     }
 
     /// Longest first.
@@ -322,26 +325,47 @@ mod tests {
     }
 
     #[test]
-    fn exact_comes_before_the_longest_prefix_before_an_expression() {
+    fn exact_comes_before_expressions_in_the_files_order_before_the_longest_prefix() {
         let routes = [
-            route(&[], expression("/a/.*"), &[], &[]),
             route(&[], prefix("/a"), &[], &[]),
             route(&[], prefix("/a/b"), &[], &[]),
-            route(&[], exact("/a/b"), &[], &[]),
+            route(&[], expression("/a/c.*"), &[], &[]),
+            route(&[], exact("/a/c"), &[], &[]),
             route(&["other"], prefix("/"), &[], &[]),
             route(&[], expression("/x.*"), &[], &[]),
             route(&[], expression("/xy.*"), &[], &[]),
         ];
         for (path, expected) in [
-            ("/a/b", Some(3)),
-            ("/a/b/", Some(2)),
-            ("/a/b/c", Some(2)),
-            ("/a/c", Some(1)),
-            ("/a", Some(1)),
+            ("/a/b", Some(1)),
+            ("/a/b/", Some(1)),
+            ("/a/b/c", Some(1)),
+            ("/a", Some(0)),
+            ("/a/c", Some(3)),
+            ("/a/c/", Some(2)),
+            ("/a/cd", Some(2)),
             ("/xyz", Some(5)),
             ("/", None),
         ] {
             assert_eq!(found(&routes, "h", path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn between_expressions_methods_and_fields_decide_whether_and_not_which() {
+        let routes = [
+            route(&[], expression("/a.*"), &["PUT"], &[]),
+            route(&[], expression("/a.*"), &[], &["x"]),
+            route(&[], expression("/.*"), &[], &[]),
+            route(&[], expression("/a.*"), &["GET"], &["x", "y"]),
+            route(&[], expression("/a.*"), &["GET"], &[]),
+            route(&[], prefix("/a"), &["GET"], &["x", "y"]),
+        ];
+        let table = RouteTable::new(&routes);
+        for (method, fields, expected) in
+            [("GET", &["x", "y"][..], 1), ("PUT", &["x", "y"], 0), ("GET", &["y"], 2), ("GET", &[], 2), ("PUT", &[], 0)]
+        {
+            let request = fields.iter().fold(PlainRequest::new(method, "/ab"), |view, name| view.with(name, "1"));
+            assert_eq!(table.find(&routes, None, "/ab", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
         }
     }
 
@@ -415,12 +439,12 @@ mod tests {
                 pattern.hosts.iter().filter_map(rank_of).max()?
             };
             let path_rank = match &pattern.path {
-                PathPattern::Exact(own) => (path == own).then_some(1000)?,
-                PathPattern::Prefix(own) if own == "/" => 1,
+                PathPattern::Exact(own) => (path == own).then_some((3, 0))?,
+                PathPattern::Regex(regex) => regex.is_match(path).then_some((2, routes.len() - index))?,
+                PathPattern::Prefix(own) if own == "/" => (1, 1),
                 PathPattern::Prefix(own) => {
-                    (path == own || path.starts_with(&format!("{own}/"))).then_some(own.len())?
+                    (path == own || path.starts_with(&format!("{own}/"))).then_some((1, own.len()))?
                 }
-                PathPattern::Regex(regex) => regex.is_match(path).then_some(0)?,
             };
             let is_active = route.active.as_ref().is_none_or(|_| now >= OPENS);
             let method = pattern.methods.is_empty() || pattern.methods.contains(&view.method().to_owned());

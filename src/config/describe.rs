@@ -160,19 +160,6 @@ pub(super) fn client(old_model: &Model, new_model: &Model) -> Changes {
     changes
 }
 
-/// The order of routes decides between equally specific ones, so another order of the same routes is a change.
-pub(super) fn route_order(old: &[Route], new: &[Route]) -> Changes {
-    let names = |routes: &[Route]| routes.iter().map(|route| route.name.clone()).collect::<HashSet<_>>();
-    let (before, after) = (names(old), names(new));
-    let stayed_before = old.iter().filter(|route| after.contains(&route.name));
-    let stayed_after = new.iter().filter(|route| before.contains(&route.name));
-    let mut changes = Changes::default();
-    if let Some((_, first)) = stayed_before.zip(stayed_after).find(|(old, new)| old.name != new.name) {
-        changes.0.push(Change { what: "another order", how: format!("from {} on", first.name) });
-    }
-    changes
-}
-
 pub(super) fn dead_letter(old: &DeadLetter, new: &DeadLetter) -> Changes {
     let mut changes = Changes::default();
     changes.value("directory", &old.directory, &new.directory, |path| path.display().to_string());

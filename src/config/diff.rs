@@ -6,6 +6,7 @@ use std::fmt::{self, Write as _};
 
 use super::describe::{self, Changes};
 use super::describe_bandwidth;
+use super::describe_order;
 use super::describe_plans;
 use super::describe_tls;
 use super::model::{LimitRule, Model, PlanLimit};
@@ -249,7 +250,7 @@ fn sections(old: &Model, new: &Model) -> Vec<Item> {
         items.push(item("[log]", Fate::NeedsRestart(restart)));
     }
     items.push(item("[client]", changed(describe::client(old, new))));
-    items.push(item("route order", changed(describe::route_order(&old.routes, &new.routes))));
+    items.push(item("route order", changed(describe_order::routes(&old.routes, &new.routes))));
     let fate = optional(old.dead_letter.as_ref(), new.dead_letter.as_ref(), describe::dead_letter);
     items.extend(fate.map(|fate| item("[dead_letter]", fate)));
     let fate = optional(old.admin.as_ref(), new.admin.as_ref(), describe::admin);
@@ -501,6 +502,58 @@ respond = { status = 404, body = "no" }
         assert_eq!(
             diff(&model(BASE), &model(&swapped)).to_string(),
             "route order: changed: another order from rest on\nkept: 1 listener, 1 upstream, 2 limits, 2 routes"
+        );
+    }
+
+    #[test]
+    fn a_plan_names_the_routes_that_a_regex_is_tried_before() {
+        const REGEX: &str = "[[route]]\nname = \"old\"\npath_regex = '/v[0-9]+/.*'\nrespond = {}\n";
+        let with = |first: &str, last: &str| {
+            let (head, routes) = BASE.split_once("[[route]]").unwrap();
+            model(&format!("{head}{first}[[route]]{routes}{last}"))
+        };
+        let plan = |old: &Model, new: &Model| diff(old, new).to_string();
+        let kept = "kept: 1 listener, 1 upstream, 2 limits, ";
+        // Wherever it stands.
+        for with_regex in [with(REGEX, ""), with("", REGEX)] {
+            assert_eq!(
+                plan(&model(BASE), &with_regex),
+                format!("route order: changed: now tried old before api, rest\nroute old: added\n{kept}2 routes")
+            );
+            assert_eq!(
+                plan(&with_regex, &model(BASE)),
+                format!(
+                    "route order: changed: no longer tried old before api, rest\nroute old: removed\n{kept}2 routes"
+                )
+            );
+        }
+        let as_prefix = REGEX.replace("path_regex = '/v[0-9]+/.*'", "path = \"/v1\"");
+        assert_eq!(
+            plan(&with(&as_prefix, ""), &with(REGEX, "")),
+            format!(
+                "route order: changed: now tried old before api, rest\n\
+                 route old: changed: path /v1 -> regex /v[0-9]+/.*\n{kept}2 routes"
+            )
+        );
+        let as_exact = REGEX.replace("path_regex = '/v[0-9]+/.*'", "path_exact = \"/v1\"");
+        let other = REGEX.replace("old", "older");
+        assert!(
+            !plan(&with(&as_exact, ""), &with(&as_exact, &other)).contains("before old"),
+            "exact paths are before regexes"
+        );
+        assert_eq!(
+            plan(&with(&format!("{REGEX}{other}"), ""), &with(&format!("{other}{REGEX}"), "")),
+            format!("route order: changed: another order from older on, now tried older before old\n{kept}4 routes")
+        );
+        let elsewhere = REGEX.replace("respond", "hosts = [\"h.example\"]\nrespond");
+        assert_eq!(plan(&model(BASE), &with(&elsewhere, "")), format!("route old: added\n{kept}2 routes"));
+        let many: String = (0..8).map(|number| REGEX.replace("old", &format!("r{number}"))).collect();
+        assert_eq!(
+            plan(&with(&many, ""), &with(REGEX, &many)),
+            format!(
+                "route order: changed: another order from api on, now tried old before r0, r1, r2, r3, r4 and 5 more\n\
+                 route old: added\n{kept}10 routes"
+            )
         );
     }
 

@@ -1402,6 +1402,121 @@ gateway.toml: 1 warning"#;
 }
 
 #[test]
+fn routes_that_a_regex_leaves_nothing() {
+    let text = r#"[[listener]]
+address = "127.0.0.1:8080"
+
+[[route]]
+name = "login"
+path = "/login"
+methods = ["POST"]
+respond = { body = "x" }
+
+[[route]]
+name = "pages"
+path = "/pages"
+respond = { body = "x" }
+
+[[route]]
+name = "one"
+path_exact = "/login/one"
+respond = { body = "x" }
+
+[[route]]
+name = "words"
+path_regex = '/(login(/.*)?|pages(/[a-z]*)?)'
+respond = { body = "x" }
+
+[[route]]
+name = "v1"
+path_regex = '/login/v1/.*'
+respond = { body = "x" }
+"#;
+    let report = r#"
+warning: the route "login" can never match
+ --> gateway.toml:5:8
+  |
+5 | name = "login"
+  |        ^^^^^^^
+  |
+  = note: all of its paths match the path_regex that is tried before it, at gateway.toml:21:8
+  = help: narrow that regex, or make this route a path_exact, or a path_regex above it: exact paths are tried first, then regexes in the file's order, then the longest prefix
+
+warning: the route "pages" hardly ever matches: /pages, /pages/ and /pages/x match a path_regex
+  --> gateway.toml:11:8
+   |
+11 | name = "pages"
+   |        ^^^^^^^
+   |
+   = note: this path_regex is tried before it, at gateway.toml:21:8
+   = help: narrow that regex, or make this route a path_exact, or a path_regex above it: exact paths are tried first, then regexes in the file's order, then the longest prefix
+
+warning: the route "v1" can never match
+  --> gateway.toml:26:8
+   |
+26 | name = "v1"
+   |        ^^^^
+   |
+   = note: all of its paths match the path_regex that is tried before it, at gateway.toml:21:8
+   = help: narrow that regex, or make this route a path_exact, or a path_regex above it: exact paths are tried first, then regexes in the file's order, then the longest prefix
+
+gateway.toml: 3 warnings"#;
+    assert_eq!(format!("\n{}", warnings(text)), report);
+}
+
+#[test]
+fn a_route_is_left_nothing_only_by_one_that_takes_all_it_would() {
+    // The conditions of two routes, and whether the second one is left nothing.
+    let cors = "cors = { allow_origins = [\"https://a.example\"] }";
+    for (first, second, never) in [
+        ("path_regex = '/a.*'", "path = \"/a\"", true),
+        ("path = \"/a\"", "path_regex = '/a.*'", false),
+        ("path_regex = '/b.*'", "path = \"/a\"", false),
+        ("path_regex = '/a/.*'", "path = \"/a\"", false),
+        ("path_regex = '.*'", "", true),
+        ("path_regex = '/.+'", "", false),
+        ("path_regex = '.*'", "path_exact = \"/a\"", false),
+        ("path_exact = \"/a\"", "path_regex = '/a'", true),
+        ("path_exact = \"/a\"", "path_regex = '/a|/b'", false),
+        ("path_exact = \"/a\"", "path = \"/a\"", false),
+        ("path_regex = '.*'\nmethods = [\"GET\"]", "path = \"/a\"", false),
+        ("path_regex = '.*'\nmethods = [\"GET\", \"PUT\"]", "path = \"/a\"\nmethods = [\"PUT\"]", true),
+        ("path_regex = '.*'\nheaders = { x = \"1\" }", "path = \"/a\"", false),
+        ("path_regex = '.*'\nheaders = { x = \"1\" }", "path = \"/a\"\nheaders = { x = \"1\", y = \"1\" }", true),
+        ("path_regex = '.*'\nhosts = [\"a.example\"]", "path = \"/a\"", false),
+        ("path_regex = '.*'", "path = \"/a\"\nhosts = [\"a.example\"]", false),
+        ("path_regex = '.*'\nhosts = [\"a.example\", \"b.example\"]", "hosts = [\"b.example\"]", true),
+        ("path_regex = '.*'\nhosts = [\"a.example\"]", "hosts = [\"a.example\", \"b.example\"]", false),
+        ("path_regex = '.*'\nactive = { from = \"06:00\", until = \"18:00\" }", "path = \"/a\"", false),
+        ("path_regex = '.*'\nmethods = [\"GET\"]", &format!("path = \"/a\"\nmethods = [\"GET\"]\n{cors}"), false),
+        ("path_regex = '.*'", &format!("path = \"/a\"\nmethods = [\"GET\"]\n{cors}"), true),
+        // Of the same path a route that names methods goes first, then the first in the file.
+        ("path = \"/a\"\nmethods = [\"GET\", \"PUT\"]", "path = \"/a\"\nmethods = [\"PUT\"]", true),
+        ("path = \"/a\"", "path = \"/a\"\nmethods = [\"PUT\"]", false),
+        ("path = \"/a\"\nmethods = [\"GET\"]", "path = \"/a\"", false),
+        // Between regexes, the file's order alone.
+        ("path_regex = '/a.*'", "path_regex = '/a.*'\nmethods = [\"PUT\"]", true),
+        ("path_regex = '/a.*'", "path_regex = '/ab.*'\nmethods = [\"PUT\"]", true),
+        ("path_regex = '/ab.*'", "path_regex = '/a.*'", false),
+    ] {
+        let route =
+            |name: &str, conditions: &str| format!("[[route]]\nname = \"{name}\"\nrespond = {{}}\n{conditions}\n");
+        let text =
+            format!("[[listener]]\naddress = \"127.0.0.1:8080\"\n{}{}", route("first", first), route("second", second));
+        let said = warnings(&text);
+        assert_eq!(said.contains("the route \"second\" can never match"), never, "{first} | {second}: {said}");
+    }
+}
+
+#[test]
+fn a_regex_with_a_large_automaton_is_tried_with_samples() {
+    let text = "[[listener]]\naddress = \"127.0.0.1:8080\"\n[[route]]\nname = \"a\"\npath = \"/a\"\nrespond = {}\n\
+                [[route]]\nname = \"large\"\npath_regex = '/a(/.*)?|.*a.{20}'\nrespond = {}\n";
+    let said = warnings(text);
+    assert!(said.contains("the route \"a\" hardly ever matches: /a, /a/ and /a/x match a path_regex"), "{said}");
+}
+
+#[test]
 fn settings_without_effect() {
     let text = r#"[[listener]]
 address = "127.0.0.1:8080"

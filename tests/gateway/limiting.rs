@@ -26,6 +26,19 @@ fn real_requests_pass_and_are_refused() {
 }
 
 #[test]
+fn a_limit_of_a_path_regex_holds_beside_a_catch_all() {
+    let gateway = Gateway::start(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[limit]]\nname = \"logins\"\nkey = \"client-ip\"\nrate = \"1/1h\"\n\
+         [[route]]\nname = \"login\"\npath_regex = '/login(;.*)?'\nlimits = [\"logins\"]\nupstream = \"app\"\n\
+         [[route]]\nname = \"rest\"\nupstream = \"app\"\n",
+    );
+    let statuses =
+        ["/login", "/login", "/login;x=1", "/other", "/login/x"].map(|path| get(gateway.address(), path).status);
+    assert_eq!(statuses, [200, 429, 429, 200, 200]);
+}
+
+#[test]
 fn each_key_has_its_own_count() {
     let gateway = Gateway::start(&limited("key = \"header:x-api-key\"\nrate = \"1/1h\""));
     for key in ["a", "b", "c"] {

@@ -15,6 +15,7 @@ mod doubts;
 mod edits;
 mod exempt;
 mod file;
+mod language;
 mod limit;
 mod listener;
 mod messages;
@@ -27,6 +28,7 @@ mod rewrite;
 mod route;
 mod schedule;
 mod sections;
+mod shadowed;
 mod template;
 mod tls;
 mod upstream;
@@ -77,15 +79,16 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     }
     let mut bandwidths = Bandwidths::new(tables(&mut root, "bandwidth", ""), asks_for_clients, findings);
     let mut routes = Declared::new("route", findings);
-    let mut claims = route::Claims::default();
+    let mut claims = shadowed::Claims::default();
     let mut plans = plans::Asked::new(files, asks_for_clients);
     for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream, respond or redirect") {
         let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, &server, files);
         if let (Some(name), Some(route)) = (&name, &route) {
-            claims.claim(name, route, findings);
+            claims.claim(name, route);
         }
         routes.add(name, route);
     }
+    claims.warn(findings);
     upstreams.warn_unused();
     limits.warn_unused();
     bandwidths.warn_unused();

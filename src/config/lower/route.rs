@@ -11,7 +11,7 @@ use super::sections::{BODY_SIZES, TIMEOUTS};
 use super::{action, cors, cost, edits, header_name, is_token, messages, path, refusal, rewrite};
 use crate::admission::{Cost, HostPattern, RoutePattern};
 use crate::config::certificates::CertificateFiles;
-use crate::config::findings::{Finding, Findings, quoted, ticked};
+use crate::config::findings::{Finding, quoted, ticked};
 use crate::config::model::{Action, LimitRule, OnLimit, Route, Server, Upstream};
 use crate::config::reader::{Node, Reader};
 use crate::edit::Scope;
@@ -219,53 +219,4 @@ fn used_limits(node: &Node<'_>, limits: &Declared<'_, LimitRule>) -> Option<Vec<
         seen.push((index, item.span()));
         Some(index)
     })
-}
-
-/// What earlier routes match, to find routes that can never match.
-#[derive(Default)]
-pub(super) struct Claims {
-    /// Of those that always match, by what they match, and of those that have a schedule, by both.
-    by_condition: HashMap<String, Range<usize>>,
-}
-
-impl Claims {
-    /// Notes what the route `name` matches; warns if earlier ones take all of it by the very same conditions, always or
-    /// by the very same schedule.
-    pub(super) fn claim(&mut self, name: &Name, route: &Route, findings: &Findings) {
-        let conditions = conditions(&route.pattern);
-        let scheduled = |condition: &String| match &route.active {
-            Some(active) => format!("{condition} {active}"),
-            None => condition.clone(),
-        };
-        let taken = |condition: &String| {
-            let first = self.by_condition.get(condition).or_else(|| self.by_condition.get(&scheduled(condition)));
-            first.cloned()
-        };
-        let firsts: Vec<_> = conditions.iter().map(taken).collect();
-        if let Some(Some(first)) = firsts.first()
-            && firsts.iter().all(Option::is_some)
-        {
-            let message = format!("the route {} can never match", quoted(&name.text));
-            let finding = Finding::warning(name.span.clone(), message);
-            findings.push(
-                finding.related("the same hosts, path, methods and headers are taken at", first.clone()).help(
-                    "remove it, or set it apart by a host, path, method or header; the first of equal routes is taken",
-                ),
-            );
-        }
-        for condition in &conditions {
-            self.by_condition.entry(scheduled(condition)).or_insert_with(|| name.span.clone());
-        }
-    }
-}
-
-/// What a route matches, one text per host; equal texts match equal requests.
-fn conditions(pattern: &RoutePattern) -> Vec<String> {
-    let path = format!("{:?}", pattern.path);
-    let (mut methods, mut headers) = (pattern.methods.clone(), pattern.headers.clone());
-    methods.sort();
-    headers.sort();
-    let hosts: Vec<String> = pattern.hosts.iter().map(ToString::to_string).collect();
-    let hosts = if hosts.is_empty() { vec![String::from("any")] } else { hosts };
-    hosts.into_iter().map(|host| format!("{host} {path} {methods:?} {headers:?}")).collect()
 }
