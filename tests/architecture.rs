@@ -115,6 +115,22 @@ fn rank(room: &str) -> Option<u8> {
 }
 
 #[test]
+fn fields_of_requests_are_read_where_those_that_go_no_further_are_left_out() {
+    let mut found = Vec::new();
+    for (path, text) in code().remove("proxy").unwrap() {
+        if path.components().any(|part| part.as_os_str() == "headers") {
+            continue;
+        }
+        let reads = ["request.field", "request().field", "head.field(", ".known_fields("];
+        let lines = text.lines().filter(|line| reads.iter().any(|read| line.contains(read)));
+        found.extend(lines.map(|line| format!("{}: {}", path.file_name().unwrap().display(), line.trim())));
+    }
+    // Whether a server of HTTP/2 is told that trailers are taken.
+    let told = "forward.rs: if to_h2 && head.field(b\"te\").is_some_and(|te| te.eq_ignore_ascii_case(b\"trailers\")) {";
+    assert_eq!(found, [told], "read a request's fields by headers::passed, or by Seen");
+}
+
+#[test]
 fn every_room_has_a_rank() {
     let rooms = code();
     assert!(rooms.len() >= 12, "the walk found only {rooms:?}", rooms = rooms.keys());

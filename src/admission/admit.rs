@@ -165,6 +165,11 @@ impl Rules {
     /// `peer` is the other end of the connection. `report` is emptied, and then says how the limits stand, if any were
     /// asked; it is large and would be copied at each move, so its owner keeps it. Nothing is allocated for a request
     /// that is admitted at once, if its path came in its one spelling and the limiter's tables know its keys.
+    /// Whether a peer is a trusted proxy.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.clients.of_peer(peer).is_none()
+    }
+
     pub fn admit<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr, now: Tick, report: &mut Report) -> Admission {
         report.clear();
         let identity = self.clients.identify(view, peer);

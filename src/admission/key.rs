@@ -171,7 +171,9 @@ impl Part {
             return Err(KeyError::Unknown(text.to_owned(), nearest_source(text)));
         };
         match &part {
-            Self::Header(name) if FORWARDING.contains(&&**name) => Err(KeyError::Forwarding(text.to_owned())),
+            Self::Header(name) if FORWARDING.contains(&name.replace('_', "-").as_str()) => {
+                Err(KeyError::Forwarding(text.to_owned()))
+            }
             Self::Header(name) | Self::Cookie(name) if !is_token(name) => Err(KeyError::Name(text.to_owned())),
             Self::Query(name) if name.is_empty() => Err(KeyError::Name(text.to_owned())),
             _ => Ok(part),
@@ -310,6 +312,7 @@ mod tests {
             (&["cookie:a=b"], KeyError::Name("cookie:a=b".into())),
             (&["query:"], KeyError::Name("query:".into())),
             (&["header:X-Forwarded-For"], KeyError::Forwarding("header:X-Forwarded-For".into())),
+            (&["header:x_real_ip"], KeyError::Forwarding("header:x_real_ip".into())),
             (&["header:forwarded"], KeyError::Forwarding("header:forwarded".into())),
         ] {
             assert_eq!(KeyExpr::parse(parts), Err(error), "{parts:?}");

@@ -2,7 +2,7 @@
 
 use super::cors;
 use super::exchange::Story;
-use super::headers::Sink;
+use super::headers::{Sink, passed};
 use super::variables::Known;
 use super::worker::View;
 use crate::config::Cors;
@@ -91,7 +91,7 @@ impl<'v> Changes<'v> {
         // Of an upstream that answers preflights itself, all that is about other origins is its own. Edits do not reach
         // this: caches would take the answer to one origin for everybody's.
         if let Some(rules) = self.cors.filter(|rules| whose != Whose::Servers || cors::is_owned(rules)) {
-            cors::write(rules, known.request.field(b"origin"), sink);
+            cors::write(rules, passed::field(&known.request, b"origin"), sink);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::connection::Connection;
+use super::headers::passed;
 use super::meters::Outcome;
 use super::scratch::{Lent, Scratch};
 use super::seen::Seen;
@@ -117,11 +118,16 @@ impl Exchange {
         self.scratch.request.on(bytes)
     }
 
+    /// The same as admission sees it.
+    pub fn seen(&self) -> Seen<'_> {
+        Seen { request: self.request(), connection: &self.connection, rules: &self.view.snapshot.rules }
+    }
+
     /// Takes the id of a trusted peer over.
     pub fn adopt_request_id(&mut self) {
         let Scratch { inbound, request, request_id, .. } = &mut *self.scratch;
         let bytes = inbound.filled().get(..self.head_bytes).unwrap_or_default();
-        if let Some(id) = request.on(bytes).field(b"x-request-id")
+        if let Some(id) = passed::field(&request.on(bytes), b"x-request-id")
             && !id.is_empty()
             && id.len() <= MAX_REQUEST_ID
             && id.iter().all(u8::is_ascii_graphic)
@@ -276,7 +282,7 @@ impl Exchange {
         let path = room.clip(request.path_bytes(), TextRoom::PATH);
         let query = request.query_bytes().map(|query| room.clip(query, TextRoom::PATH));
         let host = room.clip(request.authority_bytes().unwrap_or_default(), TextRoom::HOST);
-        let mut fields = request.fields();
+        let mut fields = passed::fields(&request);
         let mut headers = Vec::new();
         while headers.len() < TextRoom::HEADERS
             && !room.is_full()
@@ -339,8 +345,7 @@ impl Exchange {
     fn key_parts(&self) -> Vec<KeyPart> {
         match (&self.story.client, self.story.route, self.story.limit) {
             (Some(client), Some(route), Some(limit)) => {
-                let seen = Seen { request: self.request(), connection: &self.connection };
-                self.view.snapshot.rules.describe_key(&seen, client, route, limit)
+                self.view.snapshot.rules.describe_key(&self.seen(), client, route, limit)
             }
             _ => Vec::new(),
         }
@@ -362,7 +367,7 @@ impl Exchange {
     fn trace_id(&self) -> String {
         let own = self.new_traceparent();
         let request = self.request();
-        let lines = request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
+        let lines = passed::fields(&request).filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
         let theirs = super::headers::trace_of(lines.map(|(_, value)| value));
         String::from_utf8_lossy(theirs.unwrap_or_else(|| own.get(3..35).unwrap_or_default())).into_owned()
     }
@@ -371,7 +376,7 @@ impl Exchange {
         let Some(log) = &self.view.snapshot.access_log else { return };
         let request = self.request();
         // Bounded copies and no more: the log's thread redacts them.
-        let field = |name: &[u8]| Some(Clip::of(request.field(name)?, MAX_LOGGED_FIELD));
+        let field = |name: &[u8]| Some(Clip::of(passed::field(&request, name)?, MAX_LOGGED_FIELD));
         log.offer(AccessEntry {
             at: self.arrived,
             client: self.client_address(),

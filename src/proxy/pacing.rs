@@ -15,7 +15,6 @@ use super::broken::{Broken, Late};
 use super::client::Client;
 use super::exchange::Exchange;
 use super::pace_meters::{BandwidthMeters, WayMeters};
-use super::seen::Seen;
 use super::watch::poll_gone;
 use crate::admission::Admitted;
 use crate::limiter::{Fingerprint, Limit};
@@ -68,7 +67,7 @@ impl Pacing {
         let view = &exchange.view;
         let route = admitted.route();
         let plan = view.snapshot.routes.get(route)?.pacing.as_ref()?;
-        let seen = Seen { request: exchange.request(), connection: &exchange.connection };
+        let seen = exchange.seen();
         let mut pacing = Self::default();
         for place in &plan.bandwidths {
             let (Some(bandwidth), Some(meters)) = (view.snapshot.bandwidths.get(*place), view.meters.bandwidth(*place))

@@ -42,7 +42,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     let Exchange { view, connection, scratch, head_bytes, arrived, .. } = &mut *exchange;
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-    let seen = Seen { request, connection };
+    let seen = Seen { request, connection, rules: &view.snapshot.rules };
     match view.snapshot.rules.admit(&seen, connection.peer.ip(), *arrived, report) {
         Admission::Malformed(fault) => {
             exchange.worker.connections.malformed(fault);
@@ -207,11 +207,12 @@ fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
     let Exchange { connection, scratch, head_bytes, .. } = &mut *exchange;
     let Scratch { inbound, request, reply, .. } = &mut **scratch;
     let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-    let Some(origin) = request.field(b"origin") else { return false };
-    if !is_preflight(&Seen { request, connection }) {
+    let seen = Seen { request, connection, rules: &view.snapshot.rules };
+    let Some(origin) = seen.field("origin") else { return false };
+    if !is_preflight(&seen) {
         return false;
     }
-    cors::answer(cors, Asked { origin, headers: request.field(b"access-control-request-headers") }, reply);
+    cors::answer(cors, Asked { origin, headers: seen.field("access-control-request-headers") }, reply);
     true
 }
 

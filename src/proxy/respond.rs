@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::headers::Sink;
+use super::headers::{Sink, passed};
 use crate::http1::{Fault, Request};
 
 /// An answer made by the gateway, whatever the protocol that carries it. Meant to be kept and filled anew: once it is
@@ -118,8 +118,8 @@ impl<'a> Wants<'a> {
     /// to anything else its 200 would be a success, which a cache may keep.
     pub fn of(request: &Request<'a>, is_h2: bool) -> Self {
         let is_grpc =
-            is_h2 && request.method() == "POST" && request.field(b"content-type").is_some_and(is_type_of_grpc);
-        Self { accept: request.field(b"accept"), is_grpc }
+            is_h2 && request.method() == "POST" && passed::field(request, b"content-type").is_some_and(is_type_of_grpc);
+        Self { accept: passed::field(request, b"accept"), is_grpc }
     }
 
     /// Whether an answer of this type is of use to the client: it names the type, or any, or does not say.

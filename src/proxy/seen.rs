@@ -1,15 +1,32 @@
 //! A request as admission sees it.
 
 use super::connection::Connection;
-use crate::admission::RequestView;
+use super::headers::passed;
+use crate::admission::{RequestView, Rules};
 use crate::http1::Request;
 
-/// What a client has sent, and what is known of its connection.
+/// What a client has sent, and what is known of its connection. Of its fields only those that go further are there: no
+/// key, cost, plan, condition or text is made of what no server would see.
+#[derive(Clone, Copy)]
 pub struct Seen<'a> {
     /// The request.
     pub request: Request<'a>,
     /// What it came over.
     pub connection: &'a Connection,
+    /// Whose word is believed.
+    pub rules: &'a Rules,
+}
+
+impl<'a> Seen<'a> {
+    /// The first value of a field, whose name is in lower case.
+    pub fn field(&self, name: &str) -> Option<&'a [u8]> {
+        passed::field(&self.request, name.as_bytes()).filter(|_| self.is_believed(name))
+    }
+
+    /// What a proxy in front says is cut where the peer is none.
+    fn is_believed(&self, name: &str) -> bool {
+        !passed::is_of_a_proxy(name.as_bytes()) || self.rules.trusts(self.connection.peer.ip())
+    }
 }
 
 impl RequestView for Seen<'_> {
@@ -34,14 +51,12 @@ impl RequestView for Seen<'_> {
     }
 
     fn header(&self, name: &str) -> Option<&[u8]> {
-        self.request.field(name.as_bytes())
+        self.field(name)
     }
 
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {
-        for (known, value) in self.request.fields() {
-            if known.eq_ignore_ascii_case(name.as_bytes()) {
-                visit(value);
-            }
+        if self.is_believed(name) {
+            passed::lines(&self.request, name.as_bytes(), visit);
         }
     }
 

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use super::connection::Connection;
 use super::exchange::Story;
+use super::headers::passed;
+use super::seen::Seen;
 use super::worker::View;
 use crate::edit::{Values, Variable};
 use crate::http1::Request;
@@ -108,7 +110,7 @@ impl Values for Known<'_> {
                 let route = self.story.route.and_then(|route| self.view.snapshot.routes.get(route));
                 route.map_or(b"", |route| route.name.as_bytes())
             }
-            Variable::Header(name) => self.request.field(name.as_bytes()).unwrap_or_default(),
+            Variable::Header(name) => self.seen().field(name).unwrap_or_default(),
             Variable::Cookie(name) => self.cookie(name).unwrap_or_default(),
             Variable::TlsSubject => certificate().and_then(|one| one.subject.as_deref()).unwrap_or_default().as_bytes(),
             Variable::TlsFingerprint => certificate().map_or(b"", |one| one.fingerprint.as_bytes()),
@@ -132,8 +134,12 @@ impl Values for Known<'_> {
 }
 
 impl Known<'_> {
+    fn seen(&self) -> Seen<'_> {
+        Seen { request: self.request, connection: self.connection, rules: &self.view.snapshot.rules }
+    }
+
     fn cookie(&self, name: &str) -> Option<&[u8]> {
-        let lines = self.request.fields().filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
+        let lines = passed::fields(&self.request).filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
         let mut pairs = lines.flat_map(|(_, line)| line.split(|byte| *byte == b';'));
         pairs.find_map(|pair| {
             let pair = pair.trim_ascii();

@@ -53,6 +53,7 @@ mod targets;
 mod timeouts;
 mod timing;
 mod tls;
+mod unseen;
 mod upgrades;
 mod waiting;
 mod websocket;

@@ -7,6 +7,7 @@
 
 mod forwarded;
 mod lines;
+pub mod passed;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -54,7 +55,8 @@ pub trait Sink {
     fn has(&self, lower_name: &[u8]) -> bool;
 }
 
-/// Fields that `Connection` may not nominate: cutting them would change what the message is or whom it is for.
+/// Fields that `Connection` may not nominate: cutting them would change what the message is or whom it is for. Nor may it
+/// nominate those by which a proxy in front says who the client is: whoever can have it sent would hide who they are.
 /// `Host` and the framing are no matter of copying, so they need no mention.
 const NEVER_NOMINATED: [&[u8]; 4] = [b"content-type", b"content-encoding", b"authorization", b"cookie"];
 
@@ -214,6 +216,11 @@ fn is_claim(name: &[u8]) -> bool {
         && (starts_with(name, b"x-forwarded-") || starts_with(name, b"x-sluicegate-"))
 }
 
+/// Whether a proxy in front tells by it who the client is.
+fn is_forwarding(name: &[u8]) -> bool {
+    is_name(name, b"forwarded") || is_name(name, b"x-real-ip") || is_claim(name)
+}
+
 /// What was found so far among the fields of a request, for those that are added or completed at the end.
 struct Kept<'f> {
     trusted_peer: bool,
@@ -337,6 +344,7 @@ fn is_nomination(name: &[u8]) -> bool {
     !known.is_hop_by_hop()
         && !matches!(known, Known::ContentLength | Known::Host)
         && !NEVER_NOMINATED.iter().any(|never| name.eq_ignore_ascii_case(never))
+        && !is_forwarding(name)
 }
 
 #[inline]

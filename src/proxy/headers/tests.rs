@@ -484,7 +484,12 @@ fn nominated_in(lines: &[(String, String)]) -> Vec<String> {
     let spared = "|close|keep-alive|host|content-length|content-type|content-encoding|authorization|cookie|";
     let options = lines.iter().filter(|(name, _)| name.to_lowercase() == "connection");
     let options = options.flat_map(|(_, value)| value.split(',').map(|option| option.trim().to_lowercase()));
-    options.filter(|option| !spared.contains(&format!("|{option}|"))).collect()
+    let is_forwarding = |option: &str| {
+        ["forwarded", "x-real-ip"].contains(&option)
+            || option.starts_with("x-forwarded-")
+            || option.starts_with("x-sluicegate-")
+    };
+    options.filter(|option| !spared.contains(&format!("|{option}|")) && !is_forwarding(option)).collect()
 }
 
 fn is_cut_everywhere(name: &str, nominated: &[String]) -> bool {

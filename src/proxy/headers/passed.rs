@@ -1,0 +1,61 @@
+//! The fields of a request that go further than to us: what keys, costs, plans, conditions, texts and logs may read. A
+//! client may write into the others whatever it likes, and no server would ever see it.
+
+use crate::http1::{Known, Request};
+
+use super::{Kind, Nominated, is_forwarding, is_nomination};
+
+/// The value of the first field line of a name, in lower case, that goes further.
+pub fn field<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
+    let mut cut = None;
+    let mut called = request.known_fields().filter(|(_, name, _)| is_called(name, lower));
+    let line = called.find(|(known, name, _)| {
+        !is_cut_by_name(*known, name) && !cut.get_or_insert_with(|| Nominated::of(request)).contains(name)
+    });
+    line.map(|(_, _, value)| value)
+}
+
+/// The values of all field lines of a name, in lower case, that go further.
+pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b [u8])) {
+    let mut cut = None;
+    for (known, name, value) in request.known_fields().filter(|(_, name, _)| is_called(name, lower)) {
+        if !is_cut_by_name(known, name) && !cut.get_or_insert_with(|| Nominated::of(request)).contains(name) {
+            visit(value);
+        }
+    }
+}
+
+/// All that go further: name and value.
+pub fn fields<'b>(request: &Request<'b>) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
+    let cut: Vec<&[u8]> = request.nominated().filter(|name| is_nomination(name)).collect();
+    request.known_fields().filter_map(move |(known, name, value)| {
+        let is_nominated = || cut.iter().any(|other| name.eq_ignore_ascii_case(other));
+        (!is_cut_by_name(known, name) && !is_nominated()).then_some((name, value))
+    })
+}
+
+/// Whether a name, in lower case, is of those that are believed from trusted peers only, and else replaced.
+pub fn is_of_a_proxy(lower: &[u8]) -> bool {
+    is_forwarding(lower) || lower == b"x-request-id"
+}
+
+/// Whether a server that puts fields into variables, as CGI does, would take the field for the one that is asked for: it
+/// reads `_` and `-` as the same.
+fn is_called(name: &[u8], lower: &[u8]) -> bool {
+    if name.len() != lower.len() {
+        return false;
+    }
+    name.eq_ignore_ascii_case(lower)
+        || (name.contains(&b'_') || lower.contains(&b'_')) && {
+            let plain = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+            name.iter().map(plain).eq(lower.iter().map(plain))
+        }
+}
+
+/// Whether such a field is never passed on, or only as we write it for this connection.
+fn is_cut_by_name(known: Known, name: &[u8]) -> bool {
+    match known {
+        Known::Other => name.contains(&b'_') && Kind::of(known, name) == Kind::HopByHop,
+        known => known.is_hop_by_hop(),
+    }
+}
