@@ -159,9 +159,10 @@ fn sole_cookie<'v, V: RequestView + ?Sized>(view: &'v V, name: &str) -> Result<&
     let mut is_sole = true;
     view.for_each_header("cookie", &mut |line| {
         for value in cookie_values(line, name) {
-            match first {
-                None => first = Some(value),
-                Some(first) => is_sole &= loose(value).eq(loose(first)),
+            match (first, value) {
+                (None, Ok(value)) => first = Some(value),
+                (Some(first), Ok(value)) => is_sole &= loose(value).eq(loose(first)),
+                (_, Err(_)) => is_sole = false,
             }
         }
     });

@@ -1,5 +1,7 @@
 //! Values whose spelling is not the value: read byte by byte, so that none of them needs memory of its own.
 
+use memchr::memmem;
+
 use super::path::escaped;
 
 /// The bytes of a query or cookie text: percent escapes decoded (one that is none stands for itself), `+` and its
@@ -40,15 +42,69 @@ pub(super) fn query_values<'q>(query: &'q str, name: &str) -> impl Iterator<Item
     })
 }
 
-/// The values of all cookies of that name in a `Cookie` line, without quotes.
-pub(super) fn cookie_values<'l>(line: &'l [u8], name: &str) -> impl Iterator<Item = &'l [u8]> {
+/// The values of all cookies of that name in a `Cookie` line, without quotes. `Unusable` where servers read one in more
+/// than one way.
+pub(super) fn cookie_values<'l>(line: &'l [u8], name: &str) -> impl Iterator<Item = Result<&'l [u8], Missing>> {
     line.split(|byte| *byte == b';').filter_map(move |pair| {
         let (own, value) = split_at_byte(pair, b'=');
-        (own.trim_ascii() == name.as_bytes()).then(|| match value.trim_ascii() {
-            [b'"', inner @ .., b'"'] => inner,
-            value => value,
-        })
+        let own = trim_blanks(own);
+        if hides(value, name) || own.len() > name.len() && hides(pair, name) {
+            return Some(Err(Missing::Unusable));
+        }
+        (own == name.as_bytes()).then(|| cookie_value(trim_blanks(value)))
     })
+}
+
+/// A value in double quotes is read without them. With an escape in it, or with a byte that RFC 6265 (4.1.1) does not
+/// allow, some servers would decode it (`"\163ession"` is `session` in Python), and others would not.
+fn cookie_value(value: &[u8]) -> Result<&[u8], Missing> {
+    let is_octet = |byte: &u8| matches!(byte, 0x21 | 0x23..=0x2B | 0x2D..=0x3A | 0x3C..=0x5B | 0x5D..=0x7E);
+    match value {
+        [b'"', inner @ .., b'"'] if inner.iter().all(is_octet) => Ok(inner),
+        // A quote that is not closed here may be closed behind a `;`.
+        [b'"', ..] => Err(Missing::Unusable),
+        value if is_cut_short(value) => Err(Missing::Unusable),
+        value => Ok(value),
+    }
+}
+
+/// Whether some servers end a value without quotes at a blank, and read another cookie or an attribute behind it, as
+/// Python's `http.cookies` does.
+fn is_cut_short(value: &[u8]) -> bool {
+    let mut words = value.split(u8::is_ascii_whitespace).skip(1);
+    words.any(|word| {
+        let is_flag = word.eq_ignore_ascii_case(b"secure") || word.eq_ignore_ascii_case(b"httponly");
+        is_flag || word.starts_with(b"$") || word.contains(&b'=')
+    })
+}
+
+/// Whether another cookie of that name stands where some servers see one: behind a blank or a comma within a pair, as
+/// Python's `http.cookies` and readers of RFC 2965 have it.
+fn hides(text: &[u8], name: &str) -> bool {
+    memmem::find_iter(text, name).any(|at| {
+        let (before, after) = text.split_at(at);
+        let rest = after.get(name.len()..).unwrap_or_default().trim_ascii_start();
+        let parts = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b'"');
+        !before.trim_ascii().is_empty() && before.last().is_some_and(parts) && rest.first() == Some(&b'=')
+    })
+}
+
+/// Without the blanks that servers take off the ends of names and values of cookies: those of ASCII, and those of
+/// Unicode where a server decodes the line before.
+fn trim_blanks(text: &[u8]) -> &[u8] {
+    let text = text.trim_ascii();
+    let is_plain = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii);
+    if is_plain(text.first()) && is_plain(text.last()) {
+        return text;
+    }
+    if let Ok(text) = str::from_utf8(text) {
+        return text.trim().as_bytes();
+    }
+    // Then it is Latin-1.
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0x85 | 0xA0);
+    let begin = text.iter().position(|byte| !is_blank(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| !is_blank(byte)).map_or(begin, |last| last + 1);
+    text.get(begin..end).unwrap_or_default()
 }
 
 /// Credentials in one spelling: the case of the scheme and the blanks after it mean nothing (RFC 9110, 11.4).
@@ -115,6 +171,8 @@ fn split_at_byte(text: &[u8], at: u8) -> (&[u8], &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn text(bytes: impl Iterator<Item = u8>) -> String {
@@ -170,13 +228,183 @@ mod tests {
             ("a=0;sid=\"1\"", &["1"]),
             (" sid = 1 ;b=2", &["1"]),
             ("sid=a=b", &["a=b"]),
-            ("sid=\"", &["\""]),
             ("sid=; sid=2", &["", "2"]),
             ("sid", &[""]),
             ("SID=1; xsid=2; a=sid=3", &[]),
             ("", &[]),
         ] {
-            assert_eq!(texts(cookie_values(line.as_bytes(), "sid")), values, "{line}");
+            assert_eq!(texts(cookie_values(line.as_bytes(), "sid").map(Result::unwrap)), values, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_cookie_that_servers_read_in_more_than_one_way_is_unusable() {
+        for line in [
+            "sid=\"\\163ession\"",
+            "sid=\"sess\\ion\"",
+            "sid=\"a b\"",
+            "sid=\"a,b\"",
+            "sid=\"a\"b\"",
+            "sid=\"a\u{e9}\"",
+            "sid=\"\\\"\"",
+            "sid=\"a;b\"",
+            "sid=\"",
+            "sid=\"a",
+            "sid=\"a\"b",
+            "x=1 sid=2",
+            "x=1\tsid=2",
+            "x=1, sid=2",
+            "x=1,sid=2",
+            "x=1 sid =2",
+            "x=\" sid=2",
+            "x sid=2",
+            "sid=1 sid=1",
+            "sid=1 x=2",
+            "sid=1 = 2",
+            "sid=1 b Secure",
+            "sid=1 $Path",
+            "sid=1; x=1 sid=1",
+        ] {
+            assert!(cookie_values(line.as_bytes(), "sid").any(|value| value.is_err()), "{line}");
+        }
+        for line in [
+            "sid=a b",
+            "sid=a=b",
+            "sid=securely b",
+            "x=1 sid",
+            "x=1 xsid=2",
+            "x=1 sidx=2",
+            "xsid=\"\\163\"",
+            "x=\"\\163\"",
+            "sid=\"\"",
+            "sid=\"a\"",
+            "x=sid=1",
+        ] {
+            assert!(cookie_values(line.as_bytes(), "sid").all(|value| value.is_ok()), "{line}");
+        }
+    }
+
+    #[test]
+    fn blanks_at_the_ends_make_no_second_spelling() {
+        for line in [
+            "sid=a",
+            "sid = a ",
+            "sid=\u{a0}a",
+            "\u{a0}\u{2003}sid\u{3000} = \u{85}a\u{202f} \u{a0}",
+            "\u{2000}sid=\"a\"",
+        ] {
+            assert_eq!(texts(cookie_values(line.as_bytes(), "sid").map(Result::unwrap)), ["a"], "{line}");
+        }
+        assert_eq!(texts(cookie_values(b"sid=\xA0a\x85", "sid").map(Result::unwrap)), ["a"]);
+        assert_eq!(texts(cookie_values("sid=\u{e9}a\u{e0}".as_bytes(), "sid").map(Result::unwrap)), ["\u{e9}a\u{e0}"]);
+    }
+
+    /// As `http.cookies` of Python 3 has it: the value that a `Cookie` line gives a name.
+    mod python {
+        fn is_legal(byte: u8) -> bool {
+            byte.is_ascii_alphanumeric() || b"_!#%&'~`><@,:/$*+-.^|)(?}{=".contains(&byte)
+        }
+
+        fn unquote(value: &str) -> String {
+            let Some(inner) =
+                value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).filter(|_| value.len() > 1)
+            else {
+                return value.to_owned();
+            };
+            let (mut out, mut rest) = (String::new(), inner);
+            while let Some(first) = rest.chars().next() {
+                let escaped = rest.strip_prefix('\\');
+                let octal = escaped.and_then(|rest| rest.get(..3)).filter(|digits| {
+                    digits.bytes().all(|digit| (b'0'..=b'7').contains(&digit)) && digits.as_bytes()[0] <= b'3'
+                });
+                if let Some(digits) = octal {
+                    out.push(char::from(u8::from_str_radix(digits, 8).unwrap()));
+                    rest = &rest[4..];
+                } else if let Some(next) = escaped.and_then(|rest| rest.chars().next()) {
+                    out.push(next);
+                    rest = &rest[1 + next.len_utf8()..];
+                } else {
+                    out.push(first);
+                    rest = &rest[first.len_utf8()..];
+                }
+            }
+            out
+        }
+
+        /// The text of a value at the start of `text`, quoted or not, if something that ends it follows.
+        fn value(text: &str) -> Option<(&str, &str)> {
+            let ends = |rest: &str| rest.is_empty() || rest.starts_with([';', ' ', '\t']);
+            if let Some(inner) = text.strip_prefix('"') {
+                let mut escaped = false;
+                for (at, character) in inner.char_indices() {
+                    if !escaped && character == '"' {
+                        let (value, rest) = text.split_at(at + 2);
+                        return ends(rest).then_some((value, rest));
+                    }
+                    escaped = !escaped && character == '\\';
+                }
+            }
+            let legal = |byte: &u8| is_legal(*byte) || b"[]".contains(byte);
+            let length = text.bytes().take_while(legal).count();
+            let (value, rest) = text.split_at(length);
+            ends(rest).then_some((value, rest))
+        }
+
+        /// The last one counts. `None`: there is none, or the line cannot be read.
+        pub(super) fn cookie(line: &str, name: &str) -> Option<String> {
+            let (mut found, mut seen) = (None, false);
+            let mut rest = line.trim_start();
+            while !rest.is_empty() {
+                let key = rest.bytes().take_while(|byte| is_legal(*byte) && *byte != b'=').count();
+                let (own, after) = rest.split_at(key);
+                let Some(after) = after.trim_start().strip_prefix('=').filter(|_| !own.is_empty()) else {
+                    let is_flag = ["secure", "httponly", "$secure", "$httponly"].contains(&own);
+                    if !is_flag || !seen {
+                        return None;
+                    }
+                    rest = after.trim_start();
+                    rest = rest.strip_prefix(';').unwrap_or(rest).trim_start();
+                    continue;
+                };
+                seen = true;
+                let (value, after) = value(after.trim_start())?;
+                if own == name {
+                    found = Some(unquote(value));
+                }
+                let after = after.trim_start();
+                rest = after.strip_prefix(';').unwrap_or(after).trim_start();
+            }
+            found
+        }
+    }
+
+    fn as_key(line: &str) -> Result<Option<Vec<u8>>, Missing> {
+        let values: Result<Vec<_>, _> = cookie_values(line.as_bytes(), "s").collect();
+        let values: Vec<Vec<u8>> = values?.into_iter().map(|value| loose(value).collect()).collect();
+        if values.windows(2).all(|pair| pair[0] == pair[1]) {
+            Ok(values.into_iter().next())
+        } else {
+            Err(Missing::Unusable)
+        }
+    }
+
+    fn any_line() -> impl Strategy<Value = String> {
+        let pieces = [
+            "s=", "a", "s", "x=", "\"", "\\", "163", "141", ";", " ", ",", "; ", "=", "\"a\"", "s=a", "s=\"a\"",
+            " secure", " $", " x=a",
+        ];
+        prop::collection::vec(prop::sample::select(pieces.to_vec()), 0..9).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        /// A seed of proptest's is printed with what fails. Whatever Python reads is our key, or we read none for sure.
+        #[test]
+        fn python_reads_no_cookie_that_we_read_as_another(line in any_line()) {
+            if let (Some(theirs), Ok(ours)) = (python::cookie(&line, "s"), as_key(&line)) {
+                prop_assert_eq!(ours.unwrap_or_default(), loose(theirs.as_bytes()).collect::<Vec<u8>>(), "{}", line);
+            }
         }
     }
 

@@ -39,6 +39,20 @@ fn a_limit_of_a_path_regex_holds_beside_a_catch_all() {
 }
 
 #[test]
+fn a_cookie_in_another_spelling_has_no_count_of_its_own() {
+    for on_missing in ["client-ip", "skip"] {
+        let limit = format!("key = \"cookie:sid\"\nrate = \"3/1h\"\non_missing_key = \"{on_missing}\"");
+        let gateway = Gateway::start(&limited(&limit));
+        let ask = |cookie: &str| get_with(gateway.address(), "/", &[("Cookie", cookie)]).status;
+        assert_eq!(["sid=session", "sid=\"session\"", "sid= session"].map(ask), [200; 3]);
+        assert_eq!(["sid=\"session\"", "sid=session"].map(ask), [429; 2]);
+        // All others are one client by its address, and never skipped.
+        let others = ["sid=\"\\163ession\"", "sid=\"s\\145ssion\"", "sid=\"a b\"", "x=1 sid=session", "sid=\"session"];
+        assert_eq!(others.map(ask), [200, 200, 200, 429, 429], "{on_missing}");
+    }
+}
+
+#[test]
 fn each_key_has_its_own_count() {
     let gateway = Gateway::start(&limited("key = \"header:x-api-key\"\nrate = \"1/1h\""));
     for key in ["a", "b", "c"] {
