@@ -162,6 +162,10 @@ impl Meter {
     fn judge(&mut self, frame: &Frame, now: Tick) -> Passed {
         let is_control = frame.opcode & 8 != 0;
         let is_more = frame.opcode == 0;
+        // A control frame counts like a message: a ping or a goodbye of any length would be a way round the size.
+        if is_control && self.is_too_large(frame.length) {
+            return Passed::Stopped(Some(Over::TooLarge));
+        }
         // It ends everything, so it costs nobody; once.
         if frame.opcode == CLOSE && !std::mem::replace(&mut self.has_closed, true) {
             return Passed::All;
@@ -173,7 +177,7 @@ impl Meter {
             }
             self.is_open = !frame.is_final;
             self.size = if is_more { self.size.saturating_add(frame.length) } else { frame.length };
-            if self.rules.max_size.is_some_and(|most| self.size > most) {
+            if self.is_too_large(self.size) {
                 return Passed::Stopped(Some(Over::TooLarge));
             }
         }
@@ -199,6 +203,12 @@ impl Meter {
             }
             _ => Passed::All,
         }
+    }
+}
+
+impl Meter {
+    fn is_too_large(&self, size: u64) -> bool {
+        self.rules.max_size.is_some_and(|most| size > most)
     }
 }
 
@@ -266,16 +276,25 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_that_of_all_fragments_and_of_no_control_frame() {
+    fn a_size_is_that_of_all_fragments_or_of_a_control_frame() {
         let rules = MessageRules { rate: None, over: MessageOver::Pace, max_size: Some(100) };
         let mut meter = Meter::new(rules);
         assert_eq!(meter.judge(&Frame { is_final: true, opcode: 1, length: 100 }, at(1)), Passed::All);
         let mut judge = |opcode, length| meter.judge(&Frame { is_final: false, opcode, length }, at(1));
         assert_eq!(judge(1, 60), Passed::All, "the next one");
-        assert_eq!(judge(9, 125), Passed::All);
+        assert_eq!(judge(9, 100), Passed::All);
         assert_eq!(judge(0, 40), Passed::All);
+        assert_eq!(judge(9, 101), Passed::Stopped(Some(Over::TooLarge)));
         assert_eq!(judge(0, 1), Passed::Stopped(Some(Over::TooLarge)));
         assert_eq!(judge(0, u64::MAX >> 1), Passed::Stopped(Some(Over::TooLarge)));
+        for opcode in [8, 9, 10] {
+            let mut meter = Meter::new(rules);
+            for _ in 0..3 {
+                assert_eq!(meter.judge(&Frame { is_final: true, opcode: 9, length: 100 }, at(1)), Passed::All);
+            }
+            let large = Frame { is_final: true, opcode, length: 101 };
+            assert_eq!(meter.judge(&large, at(1)), Passed::Stopped(Some(Over::TooLarge)), "{opcode}");
+        }
     }
 
     #[test]
