@@ -10,7 +10,7 @@ use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
 use super::plans::{PlanPlace, PlanTerms};
-use super::route::{LimitUse, RouteRules, RouteTable, timeout_at};
+use super::route::{LimitUse, RegexInput, RouteRules, RouteTable, timeout_at};
 use super::spelling::Missing;
 use super::view::{RequestView, is_preflight};
 use crate::limiter::{
@@ -51,7 +51,12 @@ pub struct Arrival {
     pub invalid_costs: Places,
     /// The plan that it is of, if its route has plans.
     pub plan: Option<PlanPlace>,
+    /// Whether its path was too long for an expression of a route to be tried on it.
+    pub too_long_for_regex: bool,
 }
+
+/// The longest path that regexes are tried on, where nothing else is said.
+pub const MAX_REGEX_INPUT: usize = 4 << 10;
 
 /// Limits of a route, by their places in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,6 +137,7 @@ pub struct Rules {
     routes: Vec<RouteRules>,
     table: RouteTable,
     hasher: KeyHasher,
+    max_regex_input: usize,
 }
 
 impl Rules {
@@ -141,12 +147,32 @@ impl Rules {
             route.pattern.normalise();
         }
         let table = RouteTable::new(&routes);
-        Self { clients: Clients::new(clients), routes, table, hasher }
+        Self { clients: Clients::new(clients), routes, table, hasher, max_regex_input: MAX_REGEX_INPUT }
+    }
+
+    /// With another longest path that regexes are tried on: longer ones match none.
+    pub fn with_max_regex_input(self, bytes: usize) -> Self {
+        Self { max_regex_input: bytes, ..self }
+    }
+
+    /// The longest path that regexes are tried on.
+    pub fn max_regex_input(&self) -> usize {
+        self.max_regex_input
     }
 
     /// The field by which trusted proxies say who the client is.
     pub fn address_header(&self) -> AddressHeader {
         self.clients.header()
+    }
+
+    /// Whether a peer is a trusted proxy.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.clients.of_peer(peer).is_none()
+    }
+
+    /// The client's address that a peer's stands for: of one that holds an IPv4 address, that.
+    pub fn address_of(&self, peer: IpAddr) -> IpAddr {
+        self.clients.address_of(peer)
     }
 
     /// What tells a peer from others by its address; `None` of a trusted proxy, which stands for many.
@@ -165,11 +191,6 @@ impl Rules {
     /// `peer` is the other end of the connection. `report` is emptied, and then says how the limits stand, if any were
     /// asked; it is large and would be copied at each move, so its owner keeps it. Nothing is allocated for a request
     /// that is admitted at once, if its path came in its one spelling and the limiter's tables know its keys.
-    /// Whether a peer is a trusted proxy.
-    pub fn trusts(&self, peer: IpAddr) -> bool {
-        self.clients.of_peer(peer).is_none()
-    }
-
     pub fn admit<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr, now: Tick, report: &mut Report) -> Admission {
         report.clear();
         let identity = self.clients.identify(view, peer);
@@ -178,14 +199,17 @@ impl Rules {
             Ok(target) => target,
             Err(malformed) => return Admission::Malformed(malformed),
         };
-        let found = self.table.find(&self.routes, host, &path.text, view, now);
+        let regex_input = RegexInput::new(self.max_regex_input);
+        let found = self.table.find(&self.routes, host, &path.text, view, now, &regex_input);
         let route = found.and_then(|index| Some((index, self.routes.get(index)?)));
         if path.encoded_slash && !route.is_some_and(|(_, route)| route.pattern.allow_encoded_slash) {
             return Admission::Malformed(Malformed::EncodedSlash);
         }
+        let mut arrival = Arrival::new(identity, found);
+        arrival.too_long_for_regex = regex_input.was_too_long();
         match route {
-            Some((index, route)) => self.ask_limits((index, route), view, (host, path), identity, now, report),
-            None => Admission::NoRoute(Arrival { path: path.into_changed(), ..Arrival::new(identity, None) }),
+            Some((index, route)) => self.ask_limits((index, route), view, (host, path), arrival, now, report),
+            None => Admission::NoRoute(Arrival { path: path.into_changed(), ..arrival }),
         }
     }
 
@@ -195,11 +219,10 @@ impl Rules {
         (index, route): (usize, &RouteRules),
         view: &V,
         (host, path): (Option<&str>, NormalPath<'_>),
-        identity: Identity,
+        mut arrival: Arrival,
         now: Tick,
         report: &mut Report,
     ) -> Admission {
-        let mut arrival = Arrival::new(identity, Some(index));
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let terms = Terms::of(route, &sources);
         let mut asks = [Ask::default(); MAX_LIMITS];
@@ -345,7 +368,17 @@ impl Arrival {
     #[inline]
     fn new(identity: Identity, route: Option<usize>) -> Self {
         let Identity { client, trusted_peer } = identity;
-        Self { client, trusted_peer, route, path: None, key: None, invalid_costs: Places::default(), plan: None }
+        let invalid_costs = Places::default();
+        Self {
+            client,
+            trusted_peer,
+            route,
+            path: None,
+            key: None,
+            invalid_costs,
+            plan: None,
+            too_long_for_regex: false,
+        }
     }
 }
 
@@ -508,6 +541,7 @@ mod tests {
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
             address_header: AddressHeader::XForwardedFor,
             ipv6_prefix: 64,
+            ipv4_in_ipv6: crate::admission::Ipv4InIpv6::All,
         };
         Rules::new(clients, routes, KeyHasher::fixed())
     }

@@ -2,7 +2,7 @@
 //! peer vouches for it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
@@ -22,6 +22,35 @@ pub struct ClientRules {
     pub address_header: AddressHeader,
     /// How much of an IPv6 address is the client, 1 to 128 bits.
     pub ipv6_prefix: u8,
+    /// Which IPv6 addresses are the IPv4 client that they hold.
+    pub ipv4_in_ipv6: Ipv4InIpv6,
+}
+
+/// Which IPv6 addresses are the IPv4 client that they hold. Whether a peer or a hop is trusted is asked of the address
+/// itself, or of a mapped one's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ipv4InIpv6 {
+    /// `::ffff:a.b.c.d`, `::a.b.c.d` (RFC 4291, 2.5.5.1), but for `::` and `::1`, and `64:ff9b::/96` (RFC 6052).
+    #[default]
+    All,
+    /// `::ffff:a.b.c.d` alone.
+    Mapped,
+}
+
+impl Ipv4InIpv6 {
+    fn address_of(self, addr: IpAddr) -> IpAddr {
+        match addr.to_canonical() {
+            IpAddr::V6(addr) if self == Self::All => embedded(addr).map_or(IpAddr::V6(addr), IpAddr::V4),
+            addr => addr,
+        }
+    }
+}
+
+/// The IPv4 address in one that is compatible or translated.
+fn embedded(addr: Ipv6Addr) -> Option<Ipv4Addr> {
+    let holds = matches!(addr.segments(), [0, 0, 0, 0, 0, 0, _, _] | [0x64, 0xFF9B, 0, 0, 0, 0, _, _]);
+    let is_own = addr.is_unspecified() || addr.is_loopback();
+    (holds && !is_own).then(|| Ipv4Addr::from_bits(addr.to_bits() as u32))
 }
 
 /// The field that carries the client's address.
@@ -103,6 +132,7 @@ pub(super) struct Clients {
     trusted: Networks,
     header: AddressHeader,
     ipv6_prefix: u8,
+    ipv4_in_ipv6: Ipv4InIpv6,
 }
 
 impl Clients {
@@ -111,6 +141,7 @@ impl Clients {
             trusted: Networks::new(rules.trusted_proxies),
             header: rules.address_header,
             ipv6_prefix: rules.ipv6_prefix.min(128),
+            ipv4_in_ipv6: rules.ipv4_in_ipv6,
         }
     }
 
@@ -122,14 +153,23 @@ impl Clients {
     /// The client that a peer is, unless it is a trusted proxy.
     pub(super) fn of_peer(&self, peer: IpAddr) -> Option<ClientIp> {
         let addr = peer.to_canonical();
-        (!self.trusted.contains(addr)).then_some(ClientIp { addr, ipv6_prefix: self.ipv6_prefix })
+        (!self.trusted.contains(addr)).then(|| self.client(addr))
+    }
+
+    /// The client's address that a peer's stands for.
+    pub(super) fn address_of(&self, peer: IpAddr) -> IpAddr {
+        self.ipv4_in_ipv6.address_of(peer)
+    }
+
+    fn client(&self, addr: IpAddr) -> ClientIp {
+        ClientIp { addr: self.address_of(addr), ipv6_prefix: self.ipv6_prefix }
     }
 
     pub(super) fn identify<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr) -> Identity {
         let peer = peer.to_canonical();
         let trusted_peer = self.trusted.contains(peer);
         let addr = if trusted_peer { self.forwarded(view).unwrap_or(peer) } else { peer };
-        Identity { client: ClientIp { addr, ipv6_prefix: self.ipv6_prefix }, trusted_peer }
+        Identity { client: self.client(addr), trusted_peer }
     }
 
     /// The first hop from the right that is not trusted, or else the last one before something that is no address, or
@@ -194,13 +234,42 @@ mod tests {
 
     fn clients(header: AddressHeader, trusted: &[&str]) -> Clients {
         let trusted_proxies = trusted.iter().map(|net| net.parse().unwrap()).collect();
-        Clients::new(ClientRules { trusted_proxies, address_header: header, ipv6_prefix: 64 })
+        Clients::new(ClientRules {
+            trusted_proxies,
+            address_header: header,
+            ipv6_prefix: 64,
+            ipv4_in_ipv6: Ipv4InIpv6::All,
+        })
     }
 
     fn client_of(clients: &Clients, peer: &str, lines: &[(&str, &str)]) -> String {
         let request =
             lines.iter().fold(PlainRequest::new("GET", "/"), |request, (name, value)| request.with(name, value));
         clients.identify(&request, peer.parse().unwrap()).client.to_string()
+    }
+
+    #[test]
+    fn an_ipv6_address_that_holds_an_ipv4_address_is_that_client() {
+        let all = clients(AddressHeader::XForwardedFor, &["192.0.2.0/24"]);
+        let mapped = Clients { ipv4_in_ipv6: Ipv4InIpv6::Mapped, ..all.clone() };
+        let of = |clients: &Clients, peer: &str| client_of(clients, peer, &[]);
+        for (peer, client, as_before) in [
+            ("::ffff:198.51.100.1", "198.51.100.1", "198.51.100.1"),
+            ("::198.51.100.1", "198.51.100.1", "::c633:6401"),
+            ("64:ff9b::198.51.100.1", "198.51.100.1", "64:ff9b::c633:6401"),
+            ("64:ff9b:1::198.51.100.1", "64:ff9b:1::c633:6401", "64:ff9b:1::c633:6401"),
+            ("::1", "::1", "::1"),
+            ("::", "::", "::"),
+            ("::2", "0.0.0.2", "::2"),
+            ("2001:db8::1", "2001:db8::1", "2001:db8::1"),
+        ] {
+            assert_eq!(of(&all, peer), client, "{peer}");
+            assert_eq!(of(&mapped, peer), as_before, "{peer}");
+        }
+        // Nobody is trusted for what an address holds, and what a trusted one tells of is the client.
+        let told = &[("x-forwarded-for", "64:ff9b::198.51.100.1")];
+        assert_eq!(client_of(&all, "64:ff9b::192.0.2.1", told), "192.0.2.1");
+        assert_eq!(client_of(&all, "192.0.2.1", told), "198.51.100.1");
     }
 
     #[test]

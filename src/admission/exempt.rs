@@ -152,7 +152,7 @@ impl Part {
                 _ => return Err(KeyValueError::Host(value.to_owned())),
             },
             Self::Path => match path::normalise(value) {
-                Ok(path) => sink.part(tag, path.text.as_bytes()),
+                Ok(path) => sink.part(tag, path::without_escaped_delims(&path.text).as_bytes()),
                 Err(_) => return Err(KeyValueError::Path(value.to_owned())),
             },
             Self::BasicUser => {
@@ -212,8 +212,12 @@ mod tests {
     use crate::admission::{PlainRequest, RequestView};
 
     fn client(addr: &str) -> ClientIp {
-        let rules =
-            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
+        let rules = ClientRules {
+            trusted_proxies: Vec::new(),
+            address_header: AddressHeader::XForwardedFor,
+            ipv6_prefix: 64,
+            ipv4_in_ipv6: crate::admission::Ipv4InIpv6::All,
+        };
         Clients::new(rules).identify(&PlainRequest::new("GET", "/"), addr.parse().unwrap()).client
     }
 

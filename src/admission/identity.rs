@@ -3,6 +3,7 @@
 
 use super::client::ClientIp;
 use super::key::{KeyExpr, KeyPart, Part};
+use super::path::without_escaped_delims;
 use super::spelling::{Missing, basic_user, cookie_values, credentials, loose, query_values};
 use super::view::RequestView;
 use crate::balance::stable_hash;
@@ -124,7 +125,7 @@ impl Part {
             }
             Self::Host => sink.whole(tag, facts.host.unwrap_or_default().as_bytes()),
             Self::Method => sink.whole(tag, facts.view.method().as_bytes()),
-            Self::Path => sink.whole(tag, facts.path.as_bytes()),
+            Self::Path => sink.whole(tag, without_escaped_delims(facts.path).as_bytes()),
             Self::Route => sink.whole(tag, facts.route.as_bytes()),
             Self::BasicUser => {
                 let same = |one: &[u8], other: &[u8]| credentials(one).eq(credentials(other));
@@ -231,8 +232,12 @@ mod tests {
     use crate::admission::view::PlainRequest;
 
     fn client(addr: &str) -> ClientIp {
-        let rules =
-            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
+        let rules = ClientRules {
+            trusted_proxies: Vec::new(),
+            address_header: AddressHeader::XForwardedFor,
+            ipv6_prefix: 64,
+            ipv4_in_ipv6: crate::admission::Ipv4InIpv6::All,
+        };
         let peer: IpAddr = addr.parse().unwrap();
         Clients::new(rules).identify(&PlainRequest::new("GET", "/"), peer).client
     }

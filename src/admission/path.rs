@@ -59,6 +59,27 @@ pub(super) fn normalise(path: &str) -> Result<NormalPath<'_>, Malformed> {
     }
 }
 
+/// A path in its one spelling as a key: without the escapes of what may stand in a segment as it is (RFC 3986, 3.3), that
+/// is the sub-delims, `:` and `@`. Most servers decode them, so that they make one resource. Routes tell them apart.
+pub(super) fn without_escaped_delims(path: &str) -> Cow<'_, str> {
+    let is_delim = |byte: u8| b"!$&'()*+,;=:@".contains(&byte);
+    let next = |text: &str| {
+        let at = text.match_indices('%').map(|(at, _)| at);
+        let mut found = at.filter_map(|at| Some((at, escaped(text.as_bytes().get(at + 1..)?)?)));
+        found.find(|(_, byte)| is_delim(*byte))
+    };
+    let Some(first) = next(path) else { return Cow::Borrowed(path) };
+    let (mut out, mut rest, mut found) = (String::with_capacity(path.len()), path, Some(first));
+    while let Some((at, byte)) = found {
+        out.push_str(rest.get(..at).unwrap_or_default());
+        out.push(char::from(byte));
+        rest = rest.get(at + 3..).unwrap_or_default();
+        found = next(rest);
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
 enum Scan {
     /// In its one spelling.
     Normal { encoded_slash: bool },

@@ -364,8 +364,12 @@ mod tests {
             active: None,
             takes_preflights: false,
         };
-        let clients =
-            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
+        let clients = ClientRules {
+            trusted_proxies: Vec::new(),
+            address_header: AddressHeader::XForwardedFor,
+            ipv6_prefix: 64,
+            ipv4_in_ipv6: crate::admission::Ipv4InIpv6::All,
+        };
         Rules::new(clients, vec![route], KeyHasher::random())
     }
 

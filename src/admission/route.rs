@@ -1,5 +1,6 @@
 //! Which route a request takes.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -99,6 +100,29 @@ pub(super) struct RouteTable {
     any_host: PathTable,
 }
 
+/// The longest path that expressions are tried on, and whether there was a longer one for an expression to be tried on.
+#[derive(Debug)]
+pub(super) struct RegexInput {
+    max: usize,
+    was_too_long: Cell<bool>,
+}
+
+impl RegexInput {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, was_too_long: Cell::new(false) }
+    }
+
+    pub(super) fn was_too_long(&self) -> bool {
+        self.was_too_long.get()
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        let fits = path.len() <= self.max;
+        self.was_too_long.set(self.was_too_long.get() || !fits);
+        fits
+    }
+}
+
 /// The routes of one host.
 #[derive(Clone, Debug, Default)]
 struct PathTable {
@@ -147,13 +171,14 @@ impl RouteTable {
         path: &str,
         view: &V,
         now: Tick,
+        regex_input: &RegexInput,
     ) -> Option<usize> {
         let accepts = |route: &usize| {
             let is_active = |route: &&RouteRules| holds(route.active.as_deref(), now);
             routes.get(*route).filter(is_active).is_some_and(|route| accepts(route, view))
         };
         let matches = |route: &usize| match routes.get(*route).map(|route| &route.pattern.path) {
-            Some(PathPattern::Regex(regex)) => regex.is_match(path),
+            Some(PathPattern::Regex(regex)) => regex_input.takes(path) && regex.is_match(path),
             _ => false,
         };
         let within = |paths: &PathTable| paths.find(path, accepts, matches);
@@ -294,8 +319,30 @@ mod tests {
         PathPattern::regex(text).unwrap()
     }
 
+    fn any_length() -> RegexInput {
+        RegexInput::new(usize::MAX)
+    }
+
+    #[test]
+    fn expressions_match_no_path_that_is_too_long() {
+        let routes = [route(&[], prefix("/"), &[], &[]), route(&[], expression("/a*"), &[], &[])];
+        for (max, too_long, expected) in [(4, false, 1), (3, true, 0)] {
+            let input = RegexInput::new(max);
+            let view = PlainRequest::new("GET", "/aaa");
+            assert_eq!(RouteTable::new(&routes).find(&routes, None, "/aaa", &view, Tick::ZERO, &input), Some(expected));
+            assert_eq!(input.was_too_long(), too_long);
+        }
+    }
+
     fn found(routes: &[RouteRules], host: &str, path: &str) -> Option<usize> {
-        RouteTable::new(routes).find(routes, Some(host), path, &PlainRequest::new("GET", path), Tick::ZERO)
+        RouteTable::new(routes).find(
+            routes,
+            Some(host),
+            path,
+            &PlainRequest::new("GET", path),
+            Tick::ZERO,
+            &any_length(),
+        )
     }
 
     #[test]
@@ -365,7 +412,11 @@ mod tests {
             [("GET", &["x", "y"][..], 1), ("PUT", &["x", "y"], 0), ("GET", &["y"], 2), ("GET", &[], 2), ("PUT", &[], 0)]
         {
             let request = fields.iter().fold(PlainRequest::new(method, "/ab"), |view, name| view.with(name, "1"));
-            assert_eq!(table.find(&routes, None, "/ab", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
+            assert_eq!(
+                table.find(&routes, None, "/ab", &request, Tick::ZERO, &any_length()),
+                Some(expected),
+                "{method} {fields:?}"
+            );
         }
     }
 
@@ -391,7 +442,10 @@ mod tests {
             assert_eq!(found(&routes, host, path), expected, "{host}{path}");
         }
         let table = RouteTable::new(&routes);
-        assert_eq!(table.find(&routes, None, "/x", &PlainRequest::new("GET", "/x"), Tick::ZERO), Some(0));
+        assert_eq!(
+            table.find(&routes, None, "/x", &PlainRequest::new("GET", "/x"), Tick::ZERO, &any_length()),
+            Some(0)
+        );
     }
 
     #[test]
@@ -415,7 +469,11 @@ mod tests {
         ] {
             let request =
                 fields.iter().fold(PlainRequest::new(method, "/"), |view, (name, value)| view.with(name, value));
-            assert_eq!(table.find(&routes, None, "/", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
+            assert_eq!(
+                table.find(&routes, None, "/", &request, Tick::ZERO, &any_length()),
+                Some(expected),
+                "{method} {fields:?}"
+            );
         }
     }
 
@@ -504,7 +562,7 @@ mod tests {
             for (host, path, method, headers, now) in requests {
                 let view = headers.iter().fold(PlainRequest::new(method, &path), |view, name| view.with(name, "1"));
                 let expected = by_looking_at_all(&routes, host, &path, &view, now);
-                prop_assert_eq!(table.find(&routes, host, &path, &view, now), expected);
+                prop_assert_eq!(table.find(&routes, host, &path, &view, now, &any_length()), expected);
             }
         }
     }

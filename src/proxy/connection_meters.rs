@@ -93,6 +93,13 @@ static TUNNELS: Family = Family {
     labels: &[],
 };
 
+static REGEX_TOO_LONG: Family = Family {
+    name: "sluicegate_regex_input_too_long_total",
+    help: "Requests whose path was longer than max_regex_input, so that a regex of a route or a rewrite did not match it.",
+    kind: Kind::Counter,
+    labels: &[],
+};
+
 /// Counts how often the table of clients was full.
 pub fn account_overflows(registry: &Registry) -> Counter {
     registry.counter(&ACCOUNT_OVERFLOWS, &[])
@@ -194,6 +201,8 @@ pub struct ConnectionMeters {
     pub accept_errors: Counter,
     /// Connections switched to another protocol.
     pub tunnels: Counter,
+    /// Requests whose path was too long for a regex.
+    pub regex_too_long: Counter,
     /// Heads that did not come in time.
     pub head_timeout: Counter,
     /// Bodies that did not come in time.
@@ -230,6 +239,7 @@ impl ConnectionMeters {
             denied: registry.counter(&CONNECTIONS_DENIED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
             tunnels: registry.counter(&TUNNELS, &[]),
+            regex_too_long: registry.counter(&REGEX_TOO_LONG, &[]),
             head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
             body_timeout: registry.counter(&FAULTS, &["client", "body-timeout"]),
             read_timeout: registry.counter(&FAULTS, &["client", "read-timeout"]),

@@ -120,6 +120,9 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
     if arrival.trusted_peer {
         exchange.adopt_request_id();
     }
+    if arrival.too_long_for_regex {
+        count_too_long(exchange);
+    }
     if !arrival.invalid_costs.is_empty() {
         count_invalid_costs(&exchange.view, arrival);
     }
@@ -204,7 +207,7 @@ fn responded(exchange: &mut Exchange, view: &View) -> Next {
 
 /// Makes the answer if the request is a preflight.
 fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
-    let Exchange { connection, scratch, head_bytes, .. } = &mut *exchange;
+    let Exchange { view, connection, scratch, head_bytes, .. } = &mut *exchange;
     let Scratch { inbound, request, reply, .. } = &mut **scratch;
     let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
     let seen = Seen { request, connection, rules: &view.snapshot.rules };
@@ -227,6 +230,10 @@ fn keep_on_this_host(target: &mut Vec<u8>) {
 /// Makes the path and the query that the server gets, in their one spelling: what a regex has put together may be a way
 /// up.
 fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Result<(), Malformed> {
+    if is_too_long(exchange, view, rewrite) {
+        count_too_long(exchange);
+        return Ok(());
+    }
     if lead_to(exchange, view, |path, known, text| rewrite.apply(path, known, text)) == Rewritten::Same {
         exchange.scratch.target.clear();
         return Ok(());
@@ -257,6 +264,20 @@ fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Re
     }
     std::mem::swap(text, target);
     Ok(())
+}
+
+/// A request counts once, however many regexes its path is too long for.
+fn count_too_long(exchange: &mut Exchange) {
+    if !std::mem::replace(&mut exchange.story.too_long_for_regex, true) {
+        exchange.worker.connections.regex_too_long.inc();
+    }
+}
+
+/// Whether the path is longer than regexes are tried on, and a regex would be.
+fn is_too_long(exchange: &Exchange, view: &View, rewrite: &Rewrite) -> bool {
+    let path = || exchange.story.path.as_deref().map_or_else(|| exchange.request().path_bytes().len(), str::len);
+    matches!(rewrite, Rewrite::Whole(target) if target.regex().is_some())
+        && path() > view.snapshot.rules.max_regex_input()
 }
 
 /// Has `write` fill in where a request for its path is sent.

@@ -14,6 +14,7 @@ use super::meters::Meters;
 use super::scratch::Pool;
 use super::snapshot::{Feed, ListenerPlan, Place, Snapshot};
 use super::throttle::Throttle;
+use crate::admission::Networks;
 use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::telemetry::Registry;
@@ -144,7 +145,10 @@ impl Worker {
     pub fn denies(&self, peer: IpAddr) -> bool {
         self.follow();
         let snapshot = &self.view.borrow().snapshot;
-        snapshot.deny.contains(peer) || snapshot.accept.allow.as_ref().is_some_and(|allow| !allow.contains(peer))
+        // An IPv4 client that comes by an IPv6 address is named by either.
+        let client = snapshot.rules.address_of(peer);
+        let is_in = |networks: &Networks| networks.contains(peer) || networks.contains(client);
+        is_in(&snapshot.deny) || snapshot.accept.allow.as_ref().is_some_and(|allow| !is_in(allow))
     }
 
     /// Takes the latest snapshot over: servers that stay keep their connections, those that went close theirs.

@@ -53,6 +53,34 @@ fn a_cookie_in_another_spelling_has_no_count_of_its_own() {
 }
 
 #[test]
+fn escaped_delims_make_no_second_path() {
+    let gateway = Gateway::start(&limited("key = \"path\"\nrate = \"2/1h\""));
+    let ask = |path: &str| get(gateway.address(), path).status;
+    assert_eq!(["/a!", "/a%21", "/a!", "/%61%21"].map(ask), [200, 200, 429, 429]);
+    let delims = ["/$&'()*+,;=:@", "/%24%26%27%28%29%2a%2B%2c%3B%3d%3A%40", "/$&'()*+,;%3D:@"];
+    assert_eq!(delims.map(ask), [200, 200, 429]);
+    assert_eq!(["/a%2521", "/a%25", "/a%20", "/a%22"].map(ask), [200; 4]);
+}
+
+#[test]
+fn a_path_that_is_too_long_matches_no_regex() {
+    let rules = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+                 [[route]]\nname = \"regex\"\npath_regex = '/x+'\nrespond = { status = 201 }\n\
+                 [[route]]\nname = \"rest\"\nupstream = \"app\"\nrewrite = { regex = '/y+', to = \"/short\" }\n";
+    let gateway = Gateway::start(rules);
+    let ask = |letter: &str, length: usize| get(gateway.address(), &format!("/{}", letter.repeat(length - 1)));
+    assert_eq!([ask("x", 4096).status, ask("x", 4097).status], [201, 200]);
+    gateway.wait_metric("sluicegate_regex_input_too_long_total", &[], 1.0);
+    assert_eq!(ask("y", 4096).json()["path"], "/short");
+    assert_eq!(ask("y", 4097).json()["path"].as_str().unwrap().len(), 4097);
+    // Each once, though neither the route's regex nor the rewrite's was tried.
+    gateway.wait_metric("sluicegate_regex_input_too_long_total", &[], 2.0);
+    let longer = Gateway::start(&format!("[server]\nmax_regex_input = \"5000B\"\n{rules}"));
+    let path = format!("/{}", "x".repeat(4_999));
+    assert_eq!(get(longer.address(), &path).status, 201);
+}
+
+#[test]
 fn each_key_has_its_own_count() {
     let gateway = Gateway::start(&limited("key = \"header:x-api-key\"\nrate = \"1/1h\""));
     for key in ["a", "b", "c"] {

@@ -1,11 +1,13 @@
-//! The paths that a regex matches, as an automaton where that is small: what one regex leaves to the routes behind it.
+//! The paths that a regex matches, as an automaton where that is small: what one regex leaves to the routes behind it,
+//! and whether it may be slow.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use regex_automata::dfa::{Automaton, StartKind, dense};
+use regex_automata::hybrid::dfa::DFA;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::start;
-use regex_automata::{Anchored, MatchKind};
+use regex_automata::{Anchored, Input, MatchKind};
 
 /// Bytes of one automaton.
 const MAX_AUTOMATON_BYTES: usize = 256 << 10;
@@ -13,6 +15,10 @@ const MAX_AUTOMATON_BYTES: usize = 256 << 10;
 const MAX_WORKING_BYTES: usize = 1 << 20;
 /// States, or pairs of states, that are looked at for one answer.
 const MAX_STATES: usize = 20_000;
+/// States of a lazy automaton that are made in less than a millisecond.
+pub(super) const MAX_QUICK_STATES: usize = 1_000;
+/// Bytes that the lazy automaton may take meanwhile.
+const LAZY_BYTES: usize = 16 << 20;
 /// A character of a normalised path, but for the slash.
 const CHARACTER: &str = "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-F]{2})";
 
@@ -103,6 +109,40 @@ impl Language {
     }
 }
 
+/// Whether paths can be made on which the expression is slow. It is matched by an automaton that is made as it goes on:
+/// a few nanoseconds for a byte that leads to a state that is there, and microseconds for another. So a path of 8 KiB
+/// takes milliseconds where there are thousands of states for it to lead to.
+pub(super) fn may_be_slow(expression: &str) -> bool {
+    let config = DFA::config().cache_capacity(LAZY_BYTES).skip_cache_capacity_check(true);
+    let Ok(dfa) = DFA::builder().configure(config).build(expression) else { return true };
+    let mut cache = dfa.create_cache();
+    let Ok(begin) = dfa.start_state_forward(&mut cache, &Input::new("").anchored(Anchored::Yes)) else { return true };
+    // One byte of each class stands for all.
+    let classes = dfa.byte_classes();
+    let mut bytes: Vec<u8> = path_bytes().collect();
+    bytes.sort_by_key(|byte| classes.get(*byte));
+    bytes.dedup_by_key(|byte| classes.get(*byte));
+    let mut seen = HashSet::from([begin]);
+    let mut open = vec![begin];
+    while let Some(state) = open.pop() {
+        for byte in &bytes {
+            match dfa.next_state(&mut cache, state, *byte) {
+                Ok(next) if next.is_dead() => {}
+                Ok(next) if !next.is_quit() && cache.clear_count() == 0 => {
+                    if seen.insert(next) {
+                        open.push(next);
+                    }
+                }
+                _ => return true,
+            }
+        }
+        if seen.len() > MAX_QUICK_STATES {
+            return true;
+        }
+    }
+    false
+}
+
 /// Every byte that a normalised path may have.
 fn path_bytes() -> impl Iterator<Item = u8> {
     (0x21..0x7F).filter(|byte| !br##""#<>?[\]^`{|}"##.contains(byte))
@@ -160,6 +200,25 @@ mod tests {
             [("/v1/x+", Some("/v1/x")), ("/b|/aaa", Some("/b")), ("/x{3}", Some("/xxx")), ("\u{e9}", None)]
         {
             assert_eq!(of(expression).shortest().as_deref(), path, "{expression}");
+        }
+    }
+
+    #[test]
+    fn what_has_many_states_may_be_slow() {
+        let slow = |expression: &str| may_be_slow(&format!(r"\A(?:{expression})\z"));
+        for expression in [".*a.{12}", "(a|b)*a(a|b){12}", "/.*x[a-z0-9]{30}.*", "/[a-z]{2000}"] {
+            assert!(slow(expression), "{expression}");
+        }
+        for expression in [
+            "/.*",
+            ".*",
+            "/(.*)/(.*)",
+            r"/v\d+/[\w-]{1,64}(/.*)?",
+            "/login(;.*)?",
+            r"/.*\.php",
+            "/(?i:admin|wp-[a-z]+)(/.*)?",
+        ] {
+            assert!(!slow(expression), "{expression}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The path of a route: a prefix, an exact path or a regex.
 
+use super::language;
 use crate::admission::{PathPattern, PathPatternError};
 use crate::config::findings::quoted;
 use crate::config::reader::{Node, Reader};
@@ -66,7 +67,19 @@ fn percent_encoded(text: &str) -> String {
 pub(super) fn regex_of(node: &Node<'_>) -> Option<PathPattern> {
     let text = node.text("a regex in quotes", "'/v[0-9]+/.*'")?;
     match PathPattern::regex(text) {
-        Ok(pattern) => Some(pattern),
+        Ok(pattern) => {
+            if let PathPattern::Regex(regex) = &pattern
+                && language::may_be_slow(regex.as_str())
+            {
+                let help = format!(
+                    "a path can bring it into more than {} states, such as by `.*` before a counted repetition: name \
+                     what may stand there, such as [^/]*. Paths above max_regex_input of [server] are not tried on it",
+                    language::MAX_QUICK_STATES
+                );
+                node.warning(format!("the regex {} may take more than 1 ms on a path of 8 KiB", quoted(text)), help);
+            }
+            Some(pattern)
+        }
         Err(PathPatternError::Regex(regex::Error::CompiledTooBig(bound))) => {
             let message = format!("the regex {} is too large", quoted(text));
             node.error(message, format!("it may compile to at most {bound} bytes: use smaller repetitions"));

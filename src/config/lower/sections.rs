@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 
 use super::{address, networks};
-use crate::admission::{AddressHeader, ClientRules};
+use crate::admission::{AddressHeader, ClientRules, Ipv4InIpv6, MAX_REGEX_INPUT};
 use crate::config::findings::quoted;
 use crate::config::model::{Accepting, AccessFormat, Admin, Log, LogFormat, RateHeaders, Server};
 use crate::config::nearest::nearest;
@@ -40,6 +40,9 @@ const CONNECTION_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span:
 
 /// Heads of browsers with their cookies reach a few KiB; each connection may hold as much memory as the most.
 const HEAD_SIZES: RangeInclusive<u64> = 4 << 10..=1 << 20;
+
+/// Bytes of a path that regexes are tried on; a target is no longer than a head.
+const REGEX_INPUTS: RangeInclusive<u64> = 64..=1 << 20;
 
 /// Fields of one head; each is looked at with each request.
 const HEAD_FIELDS: RangeInclusive<u64> = 1..=256;
@@ -106,6 +109,7 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
         }
         None => node.integer(CONNECTIONS),
     });
+    let max_regex_input = reader.optional("max_regex_input").and_then(|node| node.size(&REGEX_INPUTS));
     let max_requests = reader.optional("max_requests").and_then(|node| or_none(&node, REQUESTS));
     reader.done(&[]);
     let count = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
@@ -125,6 +129,7 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
         max_handshakes: count(max_handshakes).unwrap_or(MAX_HANDSHAKES),
         max_streams: max_streams.and_then(|streams| u32::try_from(streams).ok()).unwrap_or(MAX_STREAMS),
         max_connections,
+        max_regex_input: count(max_regex_input).unwrap_or(MAX_REGEX_INPUT),
         max_requests: max_requests.and_then(|requests| u32::try_from(requests).ok()),
     }
 }
@@ -199,6 +204,9 @@ pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>, Accept
         node.choice(&words, &[])
     });
     let ipv6_prefix = reader.optional("ipv6_prefix").and_then(|node| node.integer(IPV6_PREFIXES));
+    let ipv4_in_ipv6 = reader
+        .optional("ipv4_in_ipv6")
+        .and_then(|node| node.choice(&[("all", Ipv4InIpv6::All), ("mapped", Ipv4InIpv6::Mapped)], &[]));
     let allow_node = reader.optional("allow");
     let allow = allow_node.as_ref().and_then(networks::list).unwrap_or_default();
     if let (Some(node), true) = (&allow_node, allow.is_empty()) {
@@ -211,6 +219,7 @@ pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>, Accept
         trusted_proxies,
         address_header: address_header.unwrap_or(AddressHeader::XForwardedFor),
         ipv6_prefix: ipv6_prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(IPV6_PREFIX),
+        ipv4_in_ipv6: ipv4_in_ipv6.unwrap_or_default(),
     };
     (rules, deny, Accepting { allow, max_connections, connection_rate })
 }
