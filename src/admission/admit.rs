@@ -470,6 +470,9 @@ fn read_target<'v, V: RequestView + ?Sized>(
     view: &'v V,
     room: &'v mut HostRoom,
 ) -> Result<(NormalPath<'v>, Option<&'v str>), Malformed> {
+    if view.method().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err(Malformed::MethodCase);
+    }
     let path = normalise_target(view.method(), view.path())?;
     let host = host::normalise(view.authority(), room)?;
     Ok((path, host))
@@ -633,6 +636,8 @@ mod tests {
     fn what_cannot_be_understood_is_malformed() {
         let rules = rules(vec![route("/", Vec::new())]);
         for (request, expected) in [
+            (PlainRequest::new("get", "/"), Malformed::MethodCase),
+            (PlainRequest::new("POSt", "/"), Malformed::MethodCase),
             (get("x"), Malformed::PathForm),
             (get("/%0"), Malformed::PathEncoding),
             (get("/").host("a b"), Malformed::Authority),

@@ -3,6 +3,9 @@ use std::fmt;
 /// Why a request cannot be understood without guessing: it is answered with 400. Its text is for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
+    /// The method has a small letter. Methods are told apart by case (RFC 9110, 9.1), and some servers read `post` as
+    /// `POST`: what is for `POST` alone would not see it. No method that is registered has one.
+    MethodCase,
     /// The path does not begin with `/` (and is not the `*` of OPTIONS).
     PathForm,
     /// The path holds a byte that no path may hold: a control byte, a space, a byte above 0x7E, `#` or `?`.
@@ -19,12 +22,20 @@ pub enum Malformed {
 
 impl Malformed {
     /// Every one, in the order of declaration.
-    pub const ALL: [Self; 6] =
-        [Self::PathForm, Self::PathByte, Self::PathEncoding, Self::PathNul, Self::EncodedSlash, Self::Authority];
+    pub const ALL: [Self; 7] = [
+        Self::MethodCase,
+        Self::PathForm,
+        Self::PathByte,
+        Self::PathEncoding,
+        Self::PathNul,
+        Self::EncodedSlash,
+        Self::Authority,
+    ];
 
     /// Its name in metrics.
     pub const fn reason(self) -> &'static str {
         match self {
+            Self::MethodCase => "method-case",
             Self::PathForm => "path-form",
             Self::PathByte => "path-byte",
             Self::PathEncoding => "path-encoding",
@@ -38,6 +49,7 @@ impl Malformed {
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::MethodCase => "The method has a small letter.",
             Self::PathForm => "The path does not begin with a slash.",
             Self::PathByte => "The path holds a character that must be percent-encoded.",
             Self::PathEncoding => "The path holds a percent sign without two hex digits.",

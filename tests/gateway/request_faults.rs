@@ -80,6 +80,17 @@ fn rfc_9112_3_request_lines() {
 }
 
 #[test]
+fn rfc_9110_9_1_methods_that_a_server_may_read_as_others() {
+    refuses_heads(&[
+        (b"get / HTTP/1.1\r\nHost: h\r\n\r\n", 400, "method-case"),
+        (b"Post / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", 400, "method-case"),
+        (b"HEAd / HTTP/1.1\r\nHost: h\r\n\r\n", 400, "method-case"),
+        (b"options * HTTP/1.1\r\nHost: h\r\n\r\n", 400, ""),
+        (b"x-own / HTTP/1.1\r\nHost: h\r\n\r\n", 400, "method-case"),
+    ]);
+}
+
+#[test]
 fn rfc_9112_3_2_targets() {
     let long = [b"GET /".as_slice(), &[b'a'; 8000], b" HTTP/1.1\r\nHost: h\r\n\r\n"].concat();
     refuses_heads(&[

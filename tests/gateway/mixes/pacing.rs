@@ -45,8 +45,12 @@ fn gateway(mix: Mix, origin: &Origin, server: &str, bandwidth: &str) -> Gateway 
 /// `kib` were paid for at so many KiB a second, and not before.
 fn assert_paid(took: Duration, kib: usize, rate: usize, what: &str) {
     let exact = Duration::from_micros((kib * 1_000_000 / rate) as u64);
-    let most = exact + exact / 10 + Duration::from_millis(60);
-    assert_lasted(took + Duration::from_millis(2), exact..most, what);
+    assert_lasted(took + Duration::from_millis(2), exact..most_paid(exact), what);
+}
+
+/// The most that it may take where the machine has time.
+fn most_paid(exact: Duration) -> Duration {
+    exact + exact / 10 + Duration::from_millis(60)
 }
 
 fn a_download_takes_as_long_as_its_bandwidth_has_it(mix: Mix) {
@@ -182,13 +186,14 @@ fn share(mix: Mix, bandwidth: &str, each: usize, kib: usize, rate: usize) {
             };
             thread::scope(|scope| [(); 2].map(|()| scope.spawn(one)).map(|download| download.join().unwrap()))
         };
-        // What the machine needs for as many bytes that nobody holds up comes on top.
+        // What the machine needs for as many bytes that nobody holds up comes on top: while it is busy with others for
+        // longer than the burst lasts, 16 ms at 64 MiB a second, the bucket is full and time is lost.
         let free = both("/free").into_iter().max().unwrap();
         let took = both("");
         let (first, last) = (took[0].min(took[1]), took[0].max(took[1]));
         eprintln!("{first:?} and {last:?}, free {free:?}");
         let exact = Duration::from_micros((kib * 1_000_000 / rate) as u64);
-        assert_lasted(last + Duration::from_millis(2), exact..exact + exact / 10 + free, "both");
+        assert_lasted(last + Duration::from_millis(2), exact..most_paid(exact) + free, "both");
         // Of the last one: the first ends no sooner than four fifths of its time.
         assert_below(last.mul_f64(0.8), first, "four fifths of the last");
     });
