@@ -14,6 +14,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often a test may be late before it fails.
@@ -57,6 +58,14 @@ pub fn assert_lasted(took: Duration, range: Range<Duration>, what: &str) {
         resume_unwind(Box::new(Late(format!("{what} took {took:?} and not {range:?}"))));
     }
     eprintln!("{what} took {took:?} of {range:?}");
+}
+
+/// Sleeps for the start of a range of milliseconds. A test that is to be in time with what follows is late if the machine
+/// made more of it than the end.
+pub fn pause(millis: Range<u64>) {
+    let started = Instant::now();
+    thread::sleep(Duration::from_millis(millis.start));
+    assert_took(started, millis);
 }
 
 /// Something took less than this.
