@@ -10,6 +10,7 @@
 mod api;
 mod guard;
 mod metrics;
+mod seats;
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -22,11 +23,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::telemetry::Registry;
 use api::Api;
+use seats::{Seat, Seats};
 
 /// What admin can ask of the gateway.
 pub trait Commands: Send + Sync + 'static {
@@ -43,7 +45,8 @@ pub trait Commands: Send + Sync + 'static {
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections at once. Further ones are closed unread, and counted.
+    /// Connections at once. For a further one another is closed over which no request is being answered; if there is none,
+    /// it is closed unread. Either is counted.
     connections: usize,
     /// To read a request's head, from the end of the response before: an idle connection is closed after it, too.
     head: Duration,
@@ -88,7 +91,7 @@ async fn serve_within(
     commands: Arc<dyn Commands>,
     shutdown: watch::Receiver<bool>,
 ) {
-    let refused = metrics::refused_connections(&registry);
+    let (refused, reclaimed) = (metrics::refused_connections(&registry), metrics::reclaimed_connections(&registry));
     let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
     let api = Arc::new(Api::new(limits, is_loopback, registry, commands));
     let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
@@ -97,18 +100,34 @@ async fn serve_within(
         Err(error) => return tracing::error!(%error, "admin cannot listen"),
     };
     let mut connections = JoinSet::new();
+    let mut seats = Seats::default();
     let mut told = pin!(told(shutdown.clone()));
     loop {
         let accepted = tokio::select! {
             biased;
             () = &mut told => break,
-            Some(_) = connections.join_next() => continue,
+            Some(ended) = connections.join_next_with_id() => {
+                leave(&mut seats, ended);
+                continue;
+            }
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(_) if connections.len() >= limits.connections => refused.inc(),
-            Ok((stream, _)) => {
-                connections.spawn(attend(limits, stream, Arc::clone(&api), shutdown.clone()));
+            Ok((stream, peer)) => {
+                if connections.len() >= limits.connections {
+                    if !seats.reclaim() {
+                        refused.inc();
+                        continue;
+                    }
+                    reclaimed.inc();
+                    // The one that was chosen ends at once, if no other did before.
+                    if let Some(ended) = connections.join_next_with_id().await {
+                        leave(&mut seats, ended);
+                    }
+                }
+                let seat = seats.open();
+                let served = attend(limits, stream, Arc::clone(&api), Arc::clone(&seat), shutdown.clone());
+                seats.take(peer.ip(), seat, connections.spawn(served));
             }
             Err(error) => {
                 tracing::warn!(%error, "admin cannot accept a connection");
@@ -121,11 +140,22 @@ async fn serve_within(
     let _ = timeout(limits.drain, async { while connections.join_next().await.is_some() {} }).await;
 }
 
+fn leave(seats: &mut Seats, ended: Result<(Id, ()), JoinError>) {
+    seats.leave(match ended {
+        Ok((id, ())) => id,
+        Err(error) => error.id(),
+    });
+}
+
 /// Serves one connection.
-async fn attend(limits: Limits, stream: TcpStream, api: Arc<Api>, shutdown: watch::Receiver<bool>) {
+async fn attend(limits: Limits, stream: TcpStream, api: Arc<Api>, seat: Arc<Seat>, shutdown: watch::Receiver<bool>) {
     let service = service_fn(|request| {
-        let api = Arc::clone(&api);
-        async move { Ok::<_, Infallible>(api.answer(request).await) }
+        let (api, asking) = (Arc::clone(&api), seat.ask());
+        async move {
+            let reply = api.answer(request).await;
+            drop(asking);
+            Ok::<_, Infallible>(reply)
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.head);

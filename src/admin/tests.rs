@@ -113,8 +113,11 @@ fn read_reply(mut stream: TcpStream) -> Reply {
 /// Whether the server closes the connection without a word.
 fn is_closed_unread(mut stream: TcpStream) -> bool {
     let mut byte = [0];
-    // Reset, if the client had sent something.
-    stream.read(&mut byte).is_ok_and(|read| read == 0) || stream.take_error().is_ok_and(|error| error.is_some())
+    match stream.read(&mut byte) {
+        Ok(read) => read == 0,
+        // If the client had sent something.
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
 }
 
 #[test]
@@ -246,14 +249,24 @@ fn an_old_connection_gets_no_further_request() {
     assert_eq!((reply.status, reply.body.as_str()), (200, "ok"));
 }
 
+/// The value of a series without labels.
+fn metric(page: &str, name: &str) -> u64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}: {page}"));
+    line.trim().parse().unwrap()
+}
+
 #[test]
 fn connections_beyond_the_bound_are_closed_and_counted() {
-    let server = Server::start(Limits { connections: 2, ..LIMITS }, fake());
+    let server = Server::start(Limits { connections: 2, head: 2 * PATIENCE, ..LIMITS }, fake());
+    let begin = "POST /reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n";
+    // Each is in the midst of a request.
     let open: Vec<_> = (0..2)
         .map(|_| {
             let mut stream = server.connect();
-            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-            assert_eq!(stream.read(&mut [0]).unwrap(), 1);
+            stream.write_all(begin.as_bytes()).unwrap();
+            let mut said = [0; 12];
+            stream.read_exact(&mut said).unwrap();
+            assert_eq!(&said, b"HTTP/1.1 100");
             stream
         })
         .collect();
@@ -268,8 +281,42 @@ fn connections_beyond_the_bound_are_closed_and_counted() {
             break text;
         }
     };
-    let line = page.lines().find(|line| line.starts_with("sluicegate_admin_connections_refused_total "));
-    assert!(line.and_then(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).unwrap() >= 1, "{page}");
+    assert!(metric(&page, "sluicegate_admin_connections_refused_total ") >= 1, "{page}");
+}
+
+#[test]
+fn slow_heads_and_idle_connections_make_room_for_others() {
+    let server = Server::start(Limits { connections: 3, head: 2 * PATIENCE, ..LIMITS }, fake());
+    let mut idle = server.connect();
+    let mut is_served = || {
+        idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut text = Vec::new();
+        while !text.ends_with(b"\r\n\r\nok") {
+            let mut byte = [0];
+            assert_eq!(idle.read(&mut byte).unwrap(), 1);
+            text.push(byte[0]);
+        }
+        text.starts_with(b"HTTP/1.1 200")
+    };
+    assert!(is_served());
+    let mut slow: Vec<_> = (0..2)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
+            stream
+        })
+        .collect();
+    // All places are taken, and each request is answered all the same; the oldest that never asked goes first.
+    assert_eq!(server.ask("GET /healthz", NOTHING).status, 200);
+    assert!(is_closed_unread(slow.remove(0)));
+    slow.push(server.connect());
+    slow.push(server.connect());
+    assert!(is_closed_unread(slow.remove(0)));
+    // One that has asked stays as long as there are others.
+    assert!(is_served());
+    let page = server.ask("GET /metrics", NOTHING).body;
+    assert!(metric(&page, "sluicegate_admin_connections_reclaimed_total ") >= 3, "{page}");
+    assert_eq!(metric(&page, "sluicegate_admin_connections_refused_total "), 0);
 }
 
 fn gated() -> (Fake, Receiver<()>, SyncSender<()>) {

@@ -1,0 +1,84 @@
+//! Who holds one of admin's connections, and which one is closed for the next.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::task::{AbortHandle, Id};
+
+/// The connections that are open.
+#[derive(Default)]
+pub(super) struct Seats {
+    held: HashMap<Id, (IpAddr, Arc<Seat>, AbortHandle)>,
+    turns: Arc<AtomicU64>,
+}
+
+/// How a connection is used.
+#[derive(Default)]
+pub(super) struct Seat {
+    turns: Arc<AtomicU64>,
+    is_asking: AtomicBool,
+    has_asked: AtomicBool,
+    /// The turn in which it was opened, or in which its last request was answered.
+    since: AtomicU64,
+}
+
+/// A request that is being answered, until this is dropped.
+pub(super) struct Asking(Arc<Seat>);
+
+impl Seats {
+    /// A seat for a connection that was accepted.
+    pub(super) fn open(&self) -> Arc<Seat> {
+        let since = AtomicU64::new(self.turns.fetch_add(1, Ordering::Relaxed));
+        Arc::new(Seat { turns: Arc::clone(&self.turns), since, ..Seat::default() })
+    }
+
+    /// The task that serves it.
+    pub(super) fn take(&mut self, peer: IpAddr, seat: Arc<Seat>, task: AbortHandle) {
+        self.held.insert(task.id(), (peer.to_canonical(), seat, task));
+    }
+
+    /// Its task has ended.
+    pub(super) fn leave(&mut self, task: Id) {
+        self.held.remove(&task);
+    }
+
+    /// Ends a connection over which no request is being answered, if there is one: first those that never sent a whole
+    /// request, of the peer that has most of them the oldest; then of the others, the longest idle.
+    pub(super) fn reclaim(&mut self) -> bool {
+        let is_free = |seat: &Seat| !seat.is_asking.load(Ordering::Relaxed);
+        let mut counts = HashMap::new();
+        for (peer, _, _) in self.held.values().filter(|(_, seat, _)| is_free(seat)) {
+            *counts.entry(*peer).or_insert(0_usize) += 1;
+        }
+        let rank = |(peer, seat): (&IpAddr, &Seat)| {
+            let count = counts.get(peer).copied().unwrap_or(0);
+            (seat.has_asked.load(Ordering::Relaxed), usize::MAX - count, seat.since.load(Ordering::Relaxed))
+        };
+        let free = self.held.iter().filter(|(_, (_, seat, _))| is_free(seat));
+        let Some(chosen) = free.min_by_key(|(_, (peer, seat, _))| rank((peer, seat))).map(|(id, _)| *id) else {
+            return false;
+        };
+        if let Some((_, _, task)) = self.held.remove(&chosen) {
+            task.abort();
+        }
+        true
+    }
+}
+
+impl Seat {
+    /// A request has come.
+    pub(super) fn ask(self: &Arc<Self>) -> Asking {
+        self.is_asking.store(true, Ordering::Relaxed);
+        self.has_asked.store(true, Ordering::Relaxed);
+        Asking(Arc::clone(self))
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.since.store(self.0.turns.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.0.is_asking.store(false, Ordering::Relaxed);
+    }
+}
