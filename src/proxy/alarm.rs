@@ -33,7 +33,19 @@ pub struct Alarm {
     /// Where it is on the wheel, and under which time.
     place: Cell<Option<(Handle, Tick)>>,
     rung: Cell<bool>,
+    dismissed: Cell<Option<Dismissed>>,
     waker: RefCell<Option<Waker>>,
+}
+
+/// Why a task is asked to end before anything is overdue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dismissed {
+    /// Another client needs the place of its handshake.
+    Handshake,
+    /// Somebody needs the place of its connection, over which no whole request has come for a while.
+    Silent,
+    /// The same; the connection has carried requests and is idle.
+    Idle,
 }
 
 impl Alarms {
@@ -125,6 +137,22 @@ impl Alarm {
     /// Whether it rang since this was asked last.
     pub fn has_rung(&self) -> bool {
         self.rung.get() && self.rung.replace(false)
+    }
+
+    /// Wakes the task and asks it to end.
+    pub fn dismiss(&self, why: Dismissed) {
+        self.dismissed.set(Some(why));
+        self.ring();
+    }
+
+    /// Whether its task is asked to end.
+    pub fn is_dismissed(&self) -> bool {
+        self.dismissed.get().is_some()
+    }
+
+    /// Whether its task was asked to end since this was asked last.
+    pub fn take_dismissal(&self) -> Option<Dismissed> {
+        self.dismissed.take()
     }
 
     fn ring(&self) {

@@ -7,8 +7,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::ops::Deref;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use crate::limiter::Fingerprint;
 use crate::telemetry::Counter;
@@ -29,11 +30,12 @@ pub struct ClientLedger {
 }
 
 /// What one client holds and owes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct ClientAccount {
     key: Option<Fingerprint>,
     number: u32,
     numbers: Rc<Numbers>,
+    ledger: Weak<ClientLedger>,
     connections: Cell<u32>,
     is_debtor: Cell<bool>,
     /// For what it has made servers and this worker do in vain.
@@ -52,10 +54,8 @@ struct Numbers {
 }
 
 /// A connection on its client's account, for as long as this lives.
-pub struct Entered {
-    account: Rc<ClientAccount>,
-    ledger: Rc<ClientLedger>,
-}
+#[derive(Debug)]
+pub struct Entered(Rc<ClientAccount>);
 
 impl ClientLedger {
     /// No accounts yet. `overflows` counts how often the table was full.
@@ -75,10 +75,10 @@ impl ClientLedger {
             None => self.open(None),
         };
         account.connections.set(account.connections.get() + 1);
-        Entered { account, ledger: Rc::clone(self) }
+        Entered(account)
     }
 
-    fn account(&self, key: Fingerprint) -> Rc<ClientAccount> {
+    fn account(self: &Rc<Self>, key: Fingerprint) -> Rc<ClientAccount> {
         if let Some(known) = self.accounts.borrow().get(&key) {
             return Rc::clone(known);
         }
@@ -93,11 +93,12 @@ impl ClientLedger {
         account
     }
 
-    fn open(&self, key: Option<Fingerprint>) -> Rc<ClientAccount> {
+    fn open(self: &Rc<Self>, key: Option<Fingerprint>) -> Rc<ClientAccount> {
         Rc::new(ClientAccount {
             key,
             number: self.numbers.take(),
             numbers: Rc::clone(&self.numbers),
+            ledger: Rc::downgrade(self),
             connections: Cell::new(0),
             is_debtor: Cell::new(false),
             debt: Debt::default(),
@@ -168,6 +169,13 @@ impl ClientAccount {
         self.connections.get()
     }
 
+    /// A connection that was [handed over](Entered::hand_over) ends.
+    pub fn leave(self: &Rc<Self>) {
+        if let Some(ledger) = self.ledger.upgrade() {
+            ledger.leave(self);
+        }
+    }
+
     /// Whether it may have owed something at any time.
     fn has_owed(&self) -> bool {
         self.debt.has_been_charged()
@@ -175,6 +183,12 @@ impl ClientAccount {
 
     fn owes(&self, now: Tick) -> bool {
         !self.debt.owed(now).is_zero()
+    }
+}
+
+impl fmt::Debug for ClientAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ClientAccount").field(&self.number).finish()
     }
 }
 
@@ -212,9 +226,15 @@ impl Numbers {
 }
 
 impl Entered {
+    /// The account, with the connection on it: whoever takes it lets the connection [leave](ClientAccount::leave).
+    pub fn hand_over(self) -> Rc<ClientAccount> {
+        self.0.connections.set(self.0.connections.get() + 1);
+        Rc::clone(&self.0)
+    }
+
     /// Whose account it is on.
     pub fn account(&self) -> &Rc<ClientAccount> {
-        &self.account
+        &self.0
     }
 }
 
@@ -222,13 +242,13 @@ impl Deref for Entered {
     type Target = ClientAccount;
 
     fn deref(&self) -> &ClientAccount {
-        &self.account
+        &self.0
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.ledger.leave(&self.account);
+        self.0.leave();
     }
 }
 
@@ -269,6 +289,15 @@ mod tests {
         drop(same);
         assert_eq!(ledger.len(), 1);
         assert_eq!(ledger.enter(client(1)).connections(), 1);
+    }
+
+    #[test]
+    fn a_connection_that_is_handed_over_counts_until_it_leaves() {
+        let (ledger, _) = ledger(8);
+        let account = ledger.enter(client(1)).hand_over();
+        assert_eq!((account.connections(), ledger.len()), (1, 1));
+        account.leave();
+        assert_eq!((account.connections(), ledger.len()), (0, 0));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use super::alarm::Alarm;
 use super::client_ledger::ClientAccount;
-use super::worker::{ConnectionGuard, Worker};
+use super::holdings::Held;
+use super::reclaim::Reclaimable;
+use super::worker::{OpenPlace, Worker};
 use crate::proxy_protocol::Header;
 use crate::time::Tick;
 use crate::tls::PeerCertificate;
@@ -14,6 +16,8 @@ use crate::tls::PeerCertificate;
 /// What the connections of one listener on one worker share.
 #[derive(Debug)]
 pub struct Listening {
+    /// Those that may be closed to make room for others.
+    pub reclaimable: Reclaimable,
     address: SocketAddr,
     closing: Cell<bool>,
 }
@@ -21,7 +25,7 @@ pub struct Listening {
 impl Listening {
     /// That the configuration calls `address`.
     pub fn new(address: SocketAddr) -> Rc<Self> {
-        Rc::new(Self { address, closing: Cell::new(false) })
+        Rc::new(Self { reclaimable: Reclaimable::default(), address, closing: Cell::new(false) })
     }
 
     /// What the configuration calls it.
@@ -61,23 +65,24 @@ pub struct Facts {
 pub struct Open {
     /// What is known of it.
     pub connection: Rc<Connection>,
-    guard: ConnectionGuard,
+    place: OpenPlace,
 }
 
 impl Open {
-    /// One that `guard` counts.
-    pub fn new(connection: Rc<Connection>, guard: ConnectionGuard) -> Self {
-        Self { connection, guard }
+    /// One that has this place.
+    pub fn new(connection: Rc<Connection>, place: OpenPlace) -> Self {
+        Self { connection, place }
     }
 
     /// Who serves it.
     pub fn worker(&self) -> &Rc<Worker> {
-        self.guard.worker()
+        self.place.worker()
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        self.connection.delist();
         self.worker().alarms.cancel(&self.connection.alarm);
         self.worker().forget(self.connection.id);
     }
@@ -97,17 +102,24 @@ pub struct Connection {
     pub facts: Facts,
     /// Rings when something on it may be overdue.
     pub alarm: Rc<Alarm>,
-    /// Since when it has waited for a request.
+    /// Since when it has waited for a request; [`Tick::MAX`] while it carries one.
     pub idle_since: Cell<Tick>,
+    /// Where it is listed to make room for others, if it is.
+    pub listed: Cell<Option<Held>>,
+    /// Whether that is among those that are silent.
+    pub is_silent: Cell<bool>,
+    /// Whether it is on its account, as streams of it are not.
+    is_entered: bool,
     /// The account of its client, or its own.
     pub account: Rc<ClientAccount>,
     /// How many requests it may still carry.
     left: Cell<u32>,
-    listening: Rc<Listening>,
+    /// Where it has come from.
+    pub listening: Rc<Listening>,
 }
 
 impl Connection {
-    /// A connection from `peer`.
+    /// A connection from `peer`, which is on its account.
     pub fn new(
         id: u64,
         peer: SocketAddr,
@@ -125,6 +137,9 @@ impl Connection {
             facts,
             alarm: Rc::default(),
             idle_since: Cell::new(now),
+            listed: Cell::default(),
+            is_silent: Cell::default(),
+            is_entered: true,
             account,
             left: Cell::new(max_requests),
             listening,
@@ -153,6 +168,9 @@ impl Connection {
             facts: self.facts.clone(),
             alarm: Rc::default(),
             idle_since: self.idle_since.clone(),
+            listed: Cell::default(),
+            is_silent: Cell::default(),
+            is_entered: false,
             account: Rc::clone(&self.account),
             left: self.left.clone(),
             listening: Rc::clone(&self.listening),
@@ -187,5 +205,13 @@ impl Connection {
             .or(own_end)
             .or(self.facts.own_end.as_deref().copied())
             .unwrap_or_else(|| self.listening.address())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.is_entered {
+            self.account.leave();
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a worker counts of its connections, whatever the configuration is.
 
+use super::alarm::Dismissed;
 use crate::telemetry::{Counter, Family, Kind, Registry};
 
 use crate::admission::Malformed;
@@ -23,6 +24,13 @@ static CONNECTIONS_REFUSED: Family = Family {
     name: "sluicegate_client_connections_refused_total",
     help: "Client connections closed at once, by the bound that they were over: max_connections of a worker or the limit \
            on open files (worker), of a listener (listener), of a client (client), or connection_rate (client-rate).",
+    kind: Kind::Counter,
+    labels: &["reason"],
+};
+static CONNECTIONS_RECLAIMED: Family = Family {
+    name: "sluicegate_client_connections_reclaimed_total",
+    help: "Client connections closed near a bound to make room for others: no whole request had come for a while (silent), \
+           or they were idle after one (idle).",
     kind: Kind::Counter,
     labels: &["reason"],
 };
@@ -56,7 +64,8 @@ static FAULTS: Family = Family {
 static HANDSHAKES: Family = Family {
     name: "sluicegate_tls_handshakes_total",
     help: "TLS handshakes with clients by result: full, resumed, failed, client-gone, timeout, plain-http (no TLS at all), \
-           too-many (closed at once because max_handshakes were going on).",
+           too-many (closed at once because max_handshakes were going on, or half as many of the same client), displaced \
+           (ended because max_handshakes were going on and its client had most of them).",
     kind: Kind::Counter,
     labels: &["result"],
 };
@@ -145,10 +154,12 @@ pub enum Handshook {
     PlainHttp,
     /// It was not begun: too many were going on.
     TooMany,
+    /// It was ended for that of another client.
+    Displaced,
 }
 
 impl Handshook {
-    const ALL: [(Self, &'static str); 7] = [
+    const ALL: [(Self, &'static str); 8] = [
         (Self::Full, "full"),
         (Self::Resumed, "resumed"),
         (Self::Failed, "failed"),
@@ -156,6 +167,7 @@ impl Handshook {
         (Self::Timeout, "timeout"),
         (Self::PlainHttp, "plain-http"),
         (Self::TooMany, "too-many"),
+        (Self::Displaced, "displaced"),
     ];
 }
 
@@ -193,6 +205,8 @@ pub struct ConnectionMeters {
     /// Accepted connections.
     pub accepted: Counter,
     turned: [Counter; Turned::ALL.len()],
+    reclaimed_silent: Counter,
+    reclaimed_idle: Counter,
     /// Connections that have carried all the requests that they may.
     pub used_up: Counter,
     /// Connections closed because their peer is denied.
@@ -235,6 +249,8 @@ impl ConnectionMeters {
         Self {
             accepted: registry.counter(&CONNECTIONS, &[]),
             turned: Turned::ALL.map(|(_, text)| registry.counter(&CONNECTIONS_REFUSED, &[text])),
+            reclaimed_silent: registry.counter(&CONNECTIONS_RECLAIMED, &["silent"]),
+            reclaimed_idle: registry.counter(&CONNECTIONS_RECLAIMED, &["idle"]),
             used_up: registry.counter(&CONNECTIONS_USED_UP, &[]),
             denied: registry.counter(&CONNECTIONS_DENIED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
@@ -262,6 +278,15 @@ impl ConnectionMeters {
     pub fn turned_away(&self, by: Turned) {
         if let Some(counter) = self.turned.get(by as usize) {
             counter.inc();
+        }
+    }
+
+    /// Counts a connection that was closed for another.
+    pub fn reclaimed(&self, why: Dismissed) {
+        match why {
+            Dismissed::Silent => self.reclaimed_silent.inc(),
+            Dismissed::Idle => self.reclaimed_idle.inc(),
+            Dismissed::Handshake => {}
         }
     }
 

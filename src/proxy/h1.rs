@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 use tokio::task::coop::consume_budget;
 
+use super::alarm::Dismissed;
 use super::client::Client;
 use super::connection::{Connection, Facts, Listening, Open};
 use super::exchange::Exchange;
@@ -60,6 +61,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             Poll::Ready(())
         })
         .await;
+        connection.list_silent(connection.idle_since.get());
         loop {
             let mut scratch = match kept.take() {
                 Some(scratch) => {
@@ -74,17 +76,22 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             let head_bytes = match arrived {
                 // Only as the first thing on a connection; by ALPN it would have been another one.
                 Arrived::Head(_) if is_first && is_preface(&scratch) => {
+                    connection.delist();
                     let ahead = scratch.inbound.filled().to_vec();
                     drop(scratch);
                     let connection_of_h2 = open.connection.as_h2(client.stream.own_end());
                     return Box::pin(h2::serve(open.worker(), client.stream, ahead, &connection_of_h2)).await;
                 }
                 Arrived::Head(head_bytes) => head_bytes,
-                Arrived::NotYet => continue,
+                Arrived::NotYet => {
+                    connection.list_silent(worker.alarms.recently());
+                    continue;
+                }
                 Arrived::Nothing => return client.stream.say_goodbye().await,
                 Arrived::Fault(_) | Arrived::Late => 0,
             };
             is_first = false;
+            connection.begin_request();
             let now = worker.clock.now();
             worker.alarms.note(now);
             if worker.denies(connection.peer.ip()) {
@@ -134,7 +141,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             scratch.request.clear();
             if scratch.inbound.is_empty() {
                 let now = worker.alarms.recently();
-                connection.idle_since.set(now);
+                connection.rest(now);
             } else {
                 scratch.inbound.compact();
                 kept = Some(scratch);
@@ -164,6 +171,19 @@ async fn wait_for_bytes(worker: &Rc<Worker>, connection: &Rc<Connection>, client
         // Woken, and not by the alarm: the read will tell.
         if is_armed && !has_rung || client.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(true);
+        }
+        if has_rung && let Some(why) = connection.alarm.take_dismissal() {
+            if client.stream.has_unread() {
+                // A request is on its way after all: another connection makes room.
+                connection.delist();
+                return Poll::Ready(true);
+            }
+            worker.connections.reclaimed(why);
+            if why == Dismissed::Silent {
+                // Nothing was said that a reset could spoil, and the kernel keeps nothing of it.
+                client.stream.abort();
+            }
+            return Poll::Ready(false);
         }
         is_armed = true;
         let now = worker.alarms.recently();
@@ -213,8 +233,14 @@ async fn read_head(
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Arrived::Nothing),
                 // The socket was taken for readable and is not: the connection goes on being idle.
                 Poll::Pending if inbound.is_empty() => return Poll::Ready(Arrived::NotYet),
+                Poll::Pending if connection.alarm.is_dismissed() => {
+                    connection.alarm.take_dismissal().inspect(|why| worker.connections.reclaimed(*why));
+                    client.stream.abort();
+                    return Poll::Ready(Arrived::Nothing);
+                }
                 Poll::Pending => {
                     let now = worker.alarms.recently();
+                    connection.list_silent(now);
                     let due = *due.get_or_insert_with(|| worker.clock.now() + worker.head_timeout());
                     if connection.alarm.has_rung() && now >= due {
                         // An empty line behind a request is the beginning of nothing.

@@ -29,6 +29,9 @@ const LAST_WORDS: Span = Span::from_secs(2);
 struct Streams {
     open: Cell<usize>,
     idle_since: Cell<Tick>,
+    connection: Rc<Connection>,
+    /// Whether the connection is over, although streams of it may not be.
+    has_ended: Cell<bool>,
 }
 
 /// Where the connection is.
@@ -47,17 +50,26 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
     let list = limits.max_bytes.saturating_mul(2).saturating_add(FIELD_OVERHEAD * MAX_FIELDS);
     let limits = Limits { max_streams: worker.max_streams(), max_header_list: u32::try_from(list).unwrap_or(u32::MAX) };
     let now = worker.clock.now();
+    connection.list_silent(now);
+    let streams = Streams {
+        open: Cell::new(0),
+        idle_since: Cell::new(now),
+        connection: Rc::clone(connection),
+        has_ended: Cell::new(false),
+    };
     let mut serving = Serving {
         worker,
         connection,
         accepting: Accepting::new(stream, &ahead, limits),
-        streams: Rc::new(Streams { open: Cell::new(0), idle_since: Cell::new(now) }),
+        streams: Rc::new(streams),
         phase: Phase::Open,
         is_flooded: false,
         opened_at: now,
     };
     drop(ahead);
     poll_fn(|cx| serving.poll(cx)).await;
+    serving.streams.has_ended.set(true);
+    connection.delist();
     if let (Some(ended), None) = (serving.accepting.ended(), serving.accepting.flooded()) {
         worker.connections.h2_ended(&ended);
         tracing::debug!(peer = %connection.peer, error = %ended, "an HTTP/2 connection ended");
@@ -100,6 +112,17 @@ impl Serving<'_> {
             self.phase = Phase::Ending(now + LAST_WORDS);
         }
         let is_unused = self.streams.open.get() == 0;
+        if rung && let Some(why) = connection.alarm.take_dismissal() {
+            if is_unused && !self.accepting.has_unread() {
+                worker.connections.reclaimed(why);
+                return self.make_room(cx);
+            }
+            connection.delist();
+            if is_unused {
+                // Something is on its way, which need not be a request.
+                connection.list_silent(now);
+            }
+        }
         let idle_until = self.streams.idle_since.get() + worker.keep_alive_timeout();
         let is_idle = is_unused && rung && now >= idle_until;
         if matches!(self.phase, Phase::Open) && (is_idle || is_denied || connection.is_closing()) {
@@ -137,6 +160,15 @@ impl Serving<'_> {
         Poll::Pending
     }
 
+    /// Says that it takes no more, so that a request that is on its way is known not to have been looked at, and ends.
+    fn make_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.accepting.take_no_more();
+        if self.accepting.end_gracefully() {
+            let _ = self.poll_accept(cx, &mut false);
+        }
+        Poll::Ready(())
+    }
+
     /// Begins the exchange of each stream that came. Ready when the connection is over.
     fn poll_accept(&mut self, cx: &mut Context<'_>, is_denied: &mut bool) -> Poll<()> {
         let (worker, connection) = (self.worker, self.connection);
@@ -166,6 +198,7 @@ fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>,
         return incoming.refuse();
     };
     streams.open.set(streams.open.get() + 1);
+    streams.connection.begin_request();
     let (worker, connection, streams) = (Rc::clone(worker), connection.stream(), Rc::clone(streams));
     tokio::task::spawn_local(async move {
         // Boxed where it runs: it is large, and a task is moved before it does.
@@ -173,6 +206,9 @@ fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>,
         worker.alarms.cancel(&connection.alarm);
         streams.open.set(streams.open.get() - 1);
         streams.idle_since.set(worker.alarms.recently());
+        if streams.open.get() == 0 && !streams.has_ended.get() {
+            streams.connection.rest(worker.alarms.recently());
+        }
         drop(place);
     });
 }

@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use tokio::sync::oneshot;
 
 use super::alarm::Alarm;
 use super::client::Client;
+use super::client_ledger::ClientAccount;
 use super::connection::{Connection, Facts, Listening, Open};
-use super::connection_meters::Handshook;
+use super::connection_meters::{Handshook, Turned};
 use super::proxied;
 use super::snapshot::ListenerPlan;
 use super::throttle::Throttle;
@@ -29,6 +30,8 @@ use crate::transport::{self, HandshakeError, Stream};
 
 /// Length of the kernel's queue of connections that nobody has accepted yet.
 const BACKLOG: i32 = 4096;
+/// How often a connection that has no place tries to take one from another.
+const ROOM_TRIES: usize = 4;
 /// How long accepting pauses after an error such as "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -87,6 +90,7 @@ pub async fn accept(
     };
     let reports = Throttle::default();
     let listening = Listening::new(configured);
+    worker.room.add(&listening);
     loop {
         tokio::select! {
             biased;
@@ -129,21 +133,13 @@ fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc
         deny(worker, &stream);
         return;
     }
-    let Some(guard) = worker.connection_opened(client, &plan) else {
-        // Whoever comes too often learns it at once, and the kernel keeps nothing of it.
-        drop(stream.set_zero_linger());
-        return;
-    };
-    // Without it the kernel may hold the end of a response back for 40 ms.
-    drop(stream.set_nodelay(true));
-    let now = worker.clock.now();
-    worker.alarms.note(now);
-    let due = now + worker.handshake_timeout();
-    let socket = Accepted { stream, peer, plan, due, listening: Rc::clone(listening), guard };
-    if client.is_some() {
-        socket.serve(None);
-    } else {
-        tokio::task::spawn_local(socket.serve_proxied());
+    let arrival = Arrival { stream, peer, client, plan, listening: Rc::clone(listening) };
+    match worker.connection_opened(client, &arrival.plan) {
+        Ok(guard) => arrival.open(guard),
+        Err(by) if worker.make_room(by, listening) => {
+            tokio::task::spawn_local(arrival.wait_for_room(Rc::clone(worker)));
+        }
+        Err(by) => arrival.turn_away(worker, by),
     }
 }
 
@@ -151,6 +147,56 @@ fn deny(worker: &Worker, stream: &TcpStream) {
     worker.connections.denied.inc();
     // A reset: nothing was said that it could spoil, and the kernel keeps nothing of a connection that was reset.
     drop(stream.set_zero_linger());
+}
+
+/// A connection that has no place yet.
+struct Arrival {
+    stream: TcpStream,
+    peer: SocketAddr,
+    /// Whose it is, if that is known before its PROXY header.
+    client: Option<IpAddr>,
+    plan: ListenerPlan,
+    listening: Rc<Listening>,
+}
+
+impl Arrival {
+    /// Takes the place of another one, which was asked to end and does so while this one lets others have their turn.
+    async fn wait_for_room(self, worker: Rc<Worker>) {
+        let mut full = Turned::Worker;
+        for _ in 0..ROOM_TRIES {
+            tokio::task::yield_now().await;
+            match worker.connection_opened(self.client, &self.plan) {
+                Ok(guard) => return self.open(guard),
+                // It had a request on its way, or somebody was quicker.
+                Err(by) if worker.make_room(by, &self.listening) => full = by,
+                Err(by) => return self.turn_away(&worker, by),
+            }
+        }
+        self.turn_away(&worker, full);
+    }
+
+    fn turn_away(self, worker: &Worker, by: Turned) {
+        worker.connections.turned_away(by);
+        // Whoever comes too often learns it at once, and the kernel keeps nothing of it.
+        drop(self.stream.set_zero_linger());
+    }
+
+    fn open(self, guard: ConnectionGuard) {
+        let Self { stream, peer, client, plan, listening } = self;
+        // Without it the kernel may hold the end of a response back for 40 ms.
+        drop(stream.set_nodelay(true));
+        let worker = guard.worker();
+        let now = worker.clock.now();
+        worker.alarms.note(now);
+        worker.keep_headroom(&plan, &listening, now);
+        let due = now + worker.handshake_timeout();
+        let socket = Accepted { stream, peer, plan, due, listening, guard };
+        if client.is_some() {
+            socket.serve(None);
+        } else {
+            tokio::task::spawn_local(socket.serve_proxied());
+        }
+    }
 }
 
 /// A connection of which nothing was read yet.
@@ -168,8 +214,9 @@ impl Accepted {
     /// Reads the PROXY header, then serves the client that it tells of.
     async fn serve_proxied(mut self) {
         let worker = Rc::clone(self.guard.worker());
+        let account = self.guard.account();
         let Self { stream, peer, due, listening, .. } = &mut self;
-        let read = Box::pin(proxied::read_header(&worker, stream, *peer, listening, *due)).await;
+        let read = Box::pin(proxied::read_header(&worker, stream, *peer, &account, listening, *due)).await;
         let Some(proxied) = read else { return };
         self.peer = proxied.endpoints.map_or(self.peer, |ends| ends.source);
         let client = self.peer.ip();
@@ -196,9 +243,10 @@ impl Accepted {
             return;
         }
         let now = worker.alarms.recently();
-        let (id, account, max_requests) = (worker.next_connection(), guard.account(), worker.max_requests());
+        let (id, max_requests) = (worker.next_connection(), worker.max_requests());
+        let (place, account) = guard.into_parts();
         let connection = Connection::new(id, peer, facts, account, listening, max_requests, now);
-        tokio::task::spawn_local(h1::serve(Open::new(connection, guard), Client::new(Stream::Plain(stream))));
+        tokio::task::spawn_local(h1::serve(Open::new(connection, place), Client::new(Stream::Plain(stream))));
     }
 }
 
@@ -213,22 +261,25 @@ async fn serve_tls(
     guard: ConnectionGuard,
 ) {
     let worker = Rc::clone(guard.worker());
-    let Some(accepted) = Box::pin(shake_hands(&worker, stream, tls, peer, &listening, due)).await else { return };
+    let account = guard.account();
+    let shaken = Box::pin(shake_hands(&worker, stream, tls, peer, &account, &listening, due)).await;
+    let Some(accepted) = shaken else { return };
     let transport::Accepted { stream, is_h2, certificate, .. } = accepted;
     let certificate = certificate.map(Rc::new);
     let own_end = if is_h2 { stream.own_end().map(Rc::new) } else { None };
     let facts = Facts { is_tls: true, is_h2, certificate, own_end, redirect_to_https: None, ..facts };
     let now = worker.clock.now();
     worker.alarms.note(now);
-    let (id, account, max_requests) = (worker.next_connection(), guard.account(), worker.max_requests());
+    let (id, max_requests) = (worker.next_connection(), worker.max_requests());
+    let (place, account) = guard.into_parts();
     let connection = Connection::new(id, peer, facts, account, listening, max_requests, now);
     if is_h2 {
         Box::pin(h2::serve(&worker, stream, Vec::new(), &connection)).await;
         worker.alarms.cancel(&connection.alarm);
         worker.forget(connection.id);
-        drop(guard);
+        drop(place);
     } else {
-        h1::serve(Open::new(connection, guard), Client::new(stream)).await;
+        h1::serve(Open::new(connection, place), Client::new(stream)).await;
     }
 }
 
@@ -238,26 +289,31 @@ async fn shake_hands(
     stream: TcpStream,
     tls: Arc<ServerTls>,
     peer: SocketAddr,
+    account: &Rc<ClientAccount>,
     listening: &Listening,
     due: Tick,
 ) -> Option<transport::Accepted> {
     let alarm = Rc::<Alarm>::default();
-    // Its place is taken with its first byte: whoever says nothing takes none from those who do. It is looked for in the
-    // socket, since a new one may be taken for readable and not be.
-    let spoken = in_time(worker, &alarm, due, Some(listening), stream.peek(&mut [0])).await;
-    let (place, ended) = match spoken.map(|_| worker.enter_handshake()) {
-        None if listening.is_closing() => {
-            worker.alarms.cancel(&alarm);
-            return None;
-        }
-        None => (None, None),
+    // Its place is taken with its first byte: whoever says nothing takes none from those who do.
+    let spoken = first_byte(worker, &alarm, due, account, listening, &stream).await;
+    if spoken == Spoken::Dismissed || spoken == Spoken::NotInTime && listening.is_closing() {
+        worker.alarms.cancel(&alarm);
+        return None;
+    }
+    let place = if spoken == Spoken::Yes { Some(worker.enter_handshake(account, &alarm)) } else { None };
+    let ended = match &place {
+        None => None,
         Some(None) => {
             worker.alarms.cancel(&alarm);
             worker.connections.handshook(Handshook::TooMany);
             drop(stream.set_zero_linger());
             return None;
         }
-        Some(place) => (place, in_time(worker, &alarm, due, None, transport::accept(stream, &tls)).await),
+        Some(Some(_)) => {
+            // Of one that is cut off in the middle the kernel keeps nothing.
+            drop(stream.set_zero_linger());
+            in_time(worker, &alarm, due, None, transport::accept(stream, &tls)).await
+        }
     };
     drop(place);
     worker.alarms.cancel(&alarm);
@@ -267,6 +323,7 @@ async fn shake_hands(
         Some(Err(HandshakeError::PlainHttp(_))) => Handshook::PlainHttp,
         Some(Err(HandshakeError::Io(_))) => Handshook::ClientGone,
         Some(Err(_)) => Handshook::Failed,
+        None if alarm.take_dismissal().is_some() => Handshook::Displaced,
         None => Handshook::Timeout,
     });
     match ended? {
@@ -286,7 +343,43 @@ async fn shake_hands(
     None
 }
 
-/// What `work` ends in, if it ends before `due`; and soon, once `listening` closes, where nothing was begun yet.
+/// Whether a connection has said something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoken {
+    /// Its first byte is here, or its end.
+    Yes,
+    /// It has not said anything in time, or before its listener closed.
+    NotInTime,
+    /// It was closed to make room for another one.
+    Dismissed,
+}
+
+/// Waits for the first byte of a connection, which may have to make room for another one meanwhile. The byte is looked for
+/// in the socket, since a new one may be taken for readable and not be.
+pub async fn first_byte(
+    worker: &Worker,
+    alarm: &Rc<Alarm>,
+    due: Tick,
+    account: &Rc<ClientAccount>,
+    listening: &Listening,
+    stream: &TcpStream,
+) -> Spoken {
+    let _silent = listening.reclaimable.list(account, alarm, worker.alarms.recently());
+    if in_time(worker, alarm, due, Some(listening), stream.peek(&mut [0])).await.is_some() {
+        return Spoken::Yes;
+    }
+    match alarm.take_dismissal() {
+        None => Spoken::NotInTime,
+        Some(_) if transport::has_unread(stream) => Spoken::Yes,
+        Some(why) => {
+            worker.connections.reclaimed(why);
+            drop(stream.set_zero_linger());
+            Spoken::Dismissed
+        }
+    }
+}
+
+/// What `work` ends in, if it ends before `due` and nobody asks for its place; and soon, once `listening` closes, where nothing was begun yet.
 pub async fn in_time<T>(
     worker: &Worker,
     alarm: &Rc<Alarm>,
@@ -301,7 +394,7 @@ pub async fn in_time<T>(
             return Poll::Ready(Some(ended));
         }
         let now = worker.alarms.recently();
-        if alarm.has_rung() && now >= due {
+        if alarm.has_rung() && (now >= due || alarm.is_dismissed()) {
             return Poll::Ready(None);
         }
         if listening.take_if(|listening| listening.is_closing()).is_some() {

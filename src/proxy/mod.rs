@@ -13,7 +13,7 @@
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
-//!   `client_ledger`: what each client holds of it.
+//!   `client_ledger`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for others.
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
@@ -35,6 +35,7 @@ mod forward;
 mod h1;
 mod h2;
 mod headers;
+mod holdings;
 mod listener;
 mod message_gate;
 mod meters;
@@ -44,6 +45,7 @@ mod pacing;
 mod policy;
 mod proxied;
 mod rate_headers;
+mod reclaim;
 mod refuse;
 mod relay;
 mod relay_head;

@@ -10,9 +10,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::alarm::Alarm;
+use super::client_ledger::ClientAccount;
 use super::connection::Listening;
 use super::connection_meters::HeaderResult;
-use super::listener::in_time;
+use super::listener::{Spoken, first_byte, in_time};
 use super::worker::Worker;
 use crate::proxy_protocol::{self, Fault, Header, MAX_HEADER_BYTES, Read};
 use crate::time::Tick;
@@ -28,19 +29,19 @@ pub async fn read_header(
     worker: &Rc<Worker>,
     stream: &mut TcpStream,
     peer: SocketAddr,
+    account: &Rc<ClientAccount>,
     listening: &Listening,
     due: Tick,
 ) -> Option<Rc<Header>> {
     let alarm = Rc::<Alarm>::default();
-    // A silent connection has no room for a header yet, and no part in a listener that closes. It is looked for in the
-    // socket, since a new one may be taken for readable and not be.
-    let spoken = in_time(worker, &alarm, due, Some(listening), stream.peek(&mut [0])).await;
+    // A silent connection has no room for a header yet, and no part in a listener that closes.
+    let spoken = first_byte(worker, &alarm, due, account, listening, stream).await;
     let read = match spoken {
-        Some(_) => in_time(worker, &alarm, due, None, read(stream)).await,
-        None => None,
+        Spoken::Yes => in_time(worker, &alarm, due, None, read(stream)).await,
+        Spoken::NotInTime | Spoken::Dismissed => None,
     };
     worker.alarms.cancel(&alarm);
-    if spoken.is_none() && listening.is_closing() {
+    if spoken == Spoken::Dismissed || spoken == Spoken::NotInTime && listening.is_closing() {
         return None;
     }
     worker.connections.header_read(match &read {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::connection_meters::Turned;
+use super::reclaim::headroom;
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
 use crate::config::{Body, Cors, MessageRules, OnLimit, RateHeaders, Refusal, StatusSet};
@@ -81,8 +82,15 @@ pub struct Http2Plan {
 pub struct HandshakePlan {
     /// From the accept to the end of the handshake.
     pub timeout: Span,
-    /// How many one worker carries at once; a connection beyond is closed.
+    /// How many one worker carries at once.
     pub max: usize,
+}
+
+impl HandshakePlan {
+    /// How many of them one client may have: half.
+    pub fn share(&self) -> usize {
+        (self.max / 2).max(1)
+    }
 }
 
 /// What is special about a listener.
@@ -137,6 +145,11 @@ impl Places {
         let free = |taken: u64| (taken < self.max).then_some(taken + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
         Some(Place(Arc::clone(&self.taken)))
+    }
+
+    /// Whether so many are free that none has to be made free yet.
+    pub fn has_headroom(&self) -> bool {
+        self.max.saturating_sub(self.taken.load(Ordering::Relaxed)) >= headroom(self.max)
     }
 }
 

@@ -6,11 +6,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::alarm::{Alarms, SWEEP_EVERY};
+use super::alarm::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
 use super::client_ledger::{ClientAccount, ClientLedger, Entered};
+use super::connection::Listening;
 use super::connection_meters::{self, ConnectionMeters, Turned};
 use super::date::DateCell;
+use super::holdings::{Held as HeldThing, Holdings};
 use super::meters::Meters;
+use super::reclaim::{Room, headroom};
 use super::scratch::Pool;
 use super::snapshot::{Feed, ListenerPlan, Place, Snapshot};
 use super::throttle::Throttle;
@@ -18,11 +21,14 @@ use crate::admission::Networks;
 use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::telemetry::Registry;
-use crate::time::{Clock, Span};
+use crate::time::{Clock, Span, Tick};
 use crate::upstream::{Endpoint, Server};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// A handshake that has gone on for so long is taken for one that stands still.
+const STALLED: Span = Span::from_secs(1);
 
 /// Two records of TLS, or what some dozens of small requests are.
 const H2_ROOM: usize = 32 * 1024;
@@ -46,6 +52,8 @@ pub struct Worker {
     pub date: DateCell,
     /// What each client holds of it.
     pub ledger: Rc<ClientLedger>,
+    /// Makes room for connections.
+    pub room: Room,
     /// Counters that no configuration changes.
     pub connections: ConnectionMeters,
     /// Log lines about connections without the PROXY header that they should have.
@@ -60,7 +68,7 @@ pub struct Worker {
     max_connections: u64,
     last_connection: Cell<u64>,
     in_flight: Cell<u64>,
-    handshakes: Cell<usize>,
+    handshakes: RefCell<Holdings<Rc<Alarm>>>,
     streams: Cell<usize>,
     random: Cell<u64>,
     turn: Cell<u64>,
@@ -103,13 +111,14 @@ impl Worker {
         let seed = RandomState::new().hash_one(index);
         Rc::new(Self {
             index,
+            room: Room::default(),
             alarms: Alarms::new(clock.now()),
             pool: Rc::default(),
             h2_room: RefCell::new(vec![0; H2_ROOM].into()),
             date: DateCell::default(),
             last_connection: Cell::new(0),
             in_flight: Cell::new(0),
-            handshakes: Cell::new(0),
+            handshakes: RefCell::default(),
             streams: Cell::new(0),
             ledger: ClientLedger::new(connection_meters::account_overflows(&registry)),
             connections: ConnectionMeters::new(&registry),
@@ -164,20 +173,20 @@ impl Worker {
         drop(old);
     }
 
-    /// Counts a connection for as long as the guard lives; `None`, and counted by its reason, if there are too many.
+    /// Counts a connection for as long as the guard lives; by which bound there are too many, if there are.
     /// Of whom it is may be known [later](ConnectionGuard::is_of).
     pub fn connection_opened(
         self: &Rc<Self>,
         client: Option<IpAddr>,
         listener: &ListenerPlan,
-    ) -> Option<ConnectionGuard> {
+    ) -> Result<ConnectionGuard, Turned> {
         let snapshot = Arc::clone(&self.view.borrow().snapshot);
         let key = client.and_then(|client| snapshot.rules.key_of_peer(client));
-        let taken = self.take_places(&snapshot, key, listener);
-        let held = taken.inspect_err(|by| self.connections.turned_away(*by)).ok()?;
+        let held = self.take_places(&snapshot, key, listener)?;
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        Some(ConnectionGuard { worker: Rc::clone(self), held, entered: self.ledger.enter(key) })
+        let place = OpenPlace { worker: Rc::clone(self), held };
+        Ok(ConnectionGuard { place, entered: self.ledger.enter(key) })
     }
 
     fn take_places(
@@ -186,8 +195,7 @@ impl Worker {
         key: Option<Fingerprint>,
         listener: &ListenerPlan,
     ) -> Result<Option<Box<Held>>, Turned> {
-        let max = snapshot.accept.max_connections.map_or(self.max_connections, |own| own.min(self.max_connections));
-        if self.open_connections() >= max {
+        if self.open_connections() >= self.connection_bound(snapshot) {
             return Err(Turned::Worker);
         }
         let place = match &listener.places {
@@ -197,6 +205,31 @@ impl Worker {
         let permit = self.take_clients_place(snapshot, key)?;
         let is_bounded = place.is_some() || !permit.is_empty();
         Ok(is_bounded.then(|| Box::new(Held { permit, _place: place })))
+    }
+
+    fn connection_bound(&self, snapshot: &Snapshot) -> u64 {
+        snapshot.accept.max_connections.map_or(self.max_connections, |own| own.min(self.max_connections))
+    }
+
+    /// Asks a connection to end for one that met this bound. False if there is none, or the bound is a client's own.
+    pub fn make_room(&self, by: Turned, listening: &Rc<Listening>) -> bool {
+        let now = self.clock.now();
+        match by {
+            Turned::Worker => self.room.make(None, true, now),
+            Turned::Listener => self.room.make(Some(listening), true, now),
+            Turned::Client | Turned::ClientRate => false,
+        }
+    }
+
+    /// Asks connections to end where a bound is near, so that the next ones need not wait for that.
+    pub fn keep_headroom(&self, listener: &ListenerPlan, listening: &Rc<Listening>, now: Tick) {
+        let bound = self.connection_bound(&self.view.borrow().snapshot);
+        if bound.saturating_sub(self.open_connections()) < headroom(bound) {
+            self.room.make(None, false, now);
+        }
+        if listener.places.as_ref().is_some_and(|places| !places.has_headroom()) {
+            self.room.make(Some(listening), false, now);
+        }
     }
 
     /// A place among the connections of the client with this key. A trusted proxy stands for many, and has none.
@@ -282,10 +315,27 @@ impl Worker {
         self.view.borrow().snapshot.http2.max_streams
     }
 
-    /// Counts a handshake for as long as the guard lives; `None` if there are too many.
-    pub fn enter_handshake(self: &Rc<Self>) -> Option<Counted> {
-        let max = self.view.borrow().snapshot.handshake.max;
-        Counted::enter(self, |worker| &worker.handshakes, max)
+    /// Counts a handshake for as long as the guard lives; `None` if there are too many. The client that has most may have to
+    /// give its oldest for it, whose `alarm` is then told.
+    pub fn enter_handshake(self: &Rc<Self>, account: &Rc<ClientAccount>, alarm: &Rc<Alarm>) -> Option<Handshake> {
+        let plan = self.view.borrow().snapshot.handshake;
+        let now = self.clock.now();
+        let mut handshakes = self.handshakes.borrow_mut();
+        let own = handshakes.of(account);
+        if own as usize >= plan.share() {
+            return None;
+        }
+        if handshakes.len() >= plan.max {
+            let most = handshakes.most();
+            let (oldest, _, since) = handshakes.oldest_of_heaviest()?;
+            // Where nobody has more than the newcomer would have, those that go on are worth more, but not if they stand still.
+            if own >= most || own + 1 == most && now.since(since) < STALLED {
+                return None;
+            }
+            handshakes.remove(oldest)?.dismiss(Dismissed::Handshake);
+        }
+        let held = handshakes.add(account, now, Rc::clone(alarm));
+        Some(Handshake { worker: Rc::clone(self), held })
     }
 
     /// Counts a stream of HTTP/2 for as long as the guard lives; `None` if there are too many: each may need a
@@ -339,6 +389,18 @@ impl Worker {
     }
 }
 
+/// A handshake that is going on.
+pub struct Handshake {
+    worker: Rc<Worker>,
+    held: HeldThing,
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.worker.handshakes.borrow_mut().remove(self.held);
+    }
+}
+
 /// One of a bounded number of things at once.
 pub struct Counted(Rc<Worker>, fn(&Worker) -> &Cell<usize>);
 
@@ -379,9 +441,14 @@ impl Drop for Tunnel {
 
 /// An open connection of a worker.
 pub struct ConnectionGuard {
+    place: OpenPlace,
+    entered: Entered,
+}
+
+/// Its place among them.
+pub struct OpenPlace {
     worker: Rc<Worker>,
     held: Option<Box<Held>>,
-    entered: Entered,
 }
 
 /// What a connection has of bounded things, given back when it ends.
@@ -393,20 +460,21 @@ struct Held {
 impl ConnectionGuard {
     /// Counts it among those of its client, who was not known when it came; `false`, and counted, if there are too many.
     pub fn is_of(&mut self, client: IpAddr) -> bool {
-        let snapshot = Arc::clone(&self.worker.view.borrow().snapshot);
+        let OpenPlace { worker, held } = &mut self.place;
+        let snapshot = Arc::clone(&worker.view.borrow().snapshot);
         let key = snapshot.rules.key_of_peer(client);
-        match self.worker.take_clients_place(&snapshot, key) {
+        match worker.take_clients_place(&snapshot, key) {
             Err(by) => {
-                self.worker.connections.turned_away(by);
+                worker.connections.turned_away(by);
                 return false;
             }
             Ok(permit) if permit.is_empty() => {}
-            Ok(permit) => match &mut self.held {
+            Ok(permit) => match held {
                 Some(held) => held.permit = permit,
-                None => self.held = Some(Box::new(Held { permit, _place: None })),
+                None => *held = Some(Box::new(Held { permit, _place: None })),
             },
         }
-        self.entered = self.worker.ledger.enter(key);
+        self.entered = worker.ledger.enter(key);
         true
     }
 
@@ -415,13 +483,25 @@ impl ConnectionGuard {
         Rc::clone(self.entered.account())
     }
 
+    /// Its place, and the account that it is on until it [leaves](ClientAccount::leave) it.
+    pub fn into_parts(self) -> (OpenPlace, Rc<ClientAccount>) {
+        (self.place, self.entered.hand_over())
+    }
+
+    /// Whose it is.
+    pub fn worker(&self) -> &Rc<Worker> {
+        &self.place.worker
+    }
+}
+
+impl OpenPlace {
     /// Whose it is.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.worker
     }
 }
 
-impl Drop for ConnectionGuard {
+impl Drop for OpenPlace {
     fn drop(&mut self) {
         self.worker.gauges.connections.fetch_sub(1, Ordering::Relaxed);
     }

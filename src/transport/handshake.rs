@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use rustls::server::Acceptor;
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
@@ -86,7 +87,8 @@ impl From<io::Error> for HandshakeError {
     }
 }
 
-/// Shakes hands with a client. How long that may take is the caller's patience.
+/// Shakes hands with a client. How long that may take is the caller's patience. The socket lingers as the system has it
+/// once it is given back, whatever it did before.
 pub async fn accept(socket: TcpStream, server: &ServerTls) -> Result<Accepted, HandshakeError> {
     let mut hello = LazyConfigAcceptor::new(Acceptor::default(), Socket::new(socket));
     let ended = match (&mut hello).await {
@@ -99,7 +101,8 @@ pub async fn accept(socket: TcpStream, server: &ServerTls) -> Result<Accepted, H
     };
     match ended {
         Ok(tls) => {
-            let (_, session) = tls.get_ref();
+            let (socket, session) = tls.get_ref();
+            linger_as_usual(socket.tcp());
             let is_h2 = session.alpn_protocol() == Some(H2);
             let certificate =
                 session.peer_certificates().and_then(|chain| chain.first()).map(|der| PeerCertificate::of(der));
@@ -108,13 +111,22 @@ pub async fn accept(socket: TcpStream, server: &ServerTls) -> Result<Accepted, H
         }
         // Methods are words in capitals; what else is no handshake is nobody that could read an answer.
         Err((_, socket)) if socket.first_other_byte().is_some_and(|byte| byte.is_ascii_uppercase()) => {
+            linger_as_usual(socket.tcp());
             Err(HandshakeError::PlainHttp(socket.into_tcp()))
         }
         Err((error, socket)) => Err(match error.into() {
-            HandshakeError::Tls(error) => HandshakeError::Refused(error, socket.into_tcp()),
+            HandshakeError::Tls(error) => {
+                linger_as_usual(socket.tcp());
+                HandshakeError::Refused(error, socket.into_tcp())
+            }
             other => other,
         }),
     }
+}
+
+fn linger_as_usual(socket: &TcpStream) {
+    // If that fails the connection ends by a reset, some time.
+    let _ = SockRef::from(socket).set_linger(None);
 }
 
 /// Shakes hands with a server that is called `host` in the configuration. `h2`: HTTP/2 or nothing.

@@ -17,10 +17,12 @@ mod socket;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 
+use socket2::SockRef;
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
@@ -30,6 +32,11 @@ pub use h2::{
 };
 pub use handshake::{Accepted, HandshakeError, NOT_TLS, accept, connect};
 pub use socket::Socket;
+
+/// Whether the kernel holds bytes of the peer that were not read, or its end.
+pub fn has_unread(socket: &TcpStream) -> bool {
+    SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]).is_ok()
+}
 
 /// TLS over a socket, either side of it.
 pub type TlsStream = tokio_rustls::TlsStream<Socket>;
@@ -147,6 +154,12 @@ impl Stream {
     /// The gateway's end of the socket, where there is one of its own.
     pub fn own_end(&self) -> Option<SocketAddr> {
         self.socket()?.local_addr().ok()
+    }
+
+    /// Whether the kernel holds bytes of the peer, or its end, that were not read: asked of it now, and not of what the
+    /// runtime was told before.
+    pub fn has_unread(&self) -> bool {
+        self.socket().is_some_and(has_unread)
     }
 
     /// Whether the peer has reset the connection.

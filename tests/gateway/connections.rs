@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use socket2::{Domain, Socket, Type};
 
 use crate::h2::peer;
-use crate::support::{Client, Gateway, PATIENCE, eventually};
+use crate::support::{Backend, Client, Gateway, PATIENCE, eventually};
 use crate::wire::{Wire, wait_outcome};
 
 const ROUTE: &str = "[[route]]\nname = \"all\"\nrespond = { body = \"here\\n\" }\n";
@@ -32,6 +32,28 @@ fn served(source: &str, gateway: &Gateway) -> Wire {
 fn turned_away(source: &str, gateway: &Gateway) {
     let ended = connect_from(source, gateway.address()).read(&mut [0; 1]);
     assert!(ended.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset), "{ended:?}");
+}
+
+/// A server that never answers, and the rules that send `/slow` to it.
+fn slow() -> (Backend, String) {
+    let backend = Backend::scripted(|wire, _| while wire.request().is_ok() {});
+    let rules = format!(
+        "[[upstream]]\nname = \"slow\"\nservers = [\"{}\"]\n\
+         [[route]]\nname = \"slow\"\npath = \"/slow\"\nupstream = \"slow\"\n{ROUTE}",
+        backend.address
+    );
+    (backend, rules)
+}
+
+/// Connections with a request under way, which make no room for others.
+fn busy<const COUNT: usize>(sources: [&str; COUNT], gateway: &Gateway) -> Vec<Wire> {
+    let held = sources.map(|source| {
+        let wire = Wire::noting(connect_from(source, gateway.address()), std::sync::Arc::default());
+        assert!(wire.send(crate::wire::get("/slow")));
+        wire
+    });
+    gateway.wait_metric("sluicegate_requests_in_flight", &[], COUNT as f64);
+    held.into()
 }
 
 fn counted(gateway: &Gateway, reason: &str, count: f64) {
@@ -102,11 +124,12 @@ fn a_client_comes_so_often() {
 
 #[test]
 fn a_listener_has_so_many_connections_over_all_workers() {
+    let (_backend, rules) = slow();
     let gateway = Gateway::start_whole(&format!(
         "[server]\nworkers = 2\n[[listener]]\naddress = \"127.0.0.1:0\"\nmax_connections = 3\n\
-         [[listener]]\naddress = \"127.0.0.2:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n{ROUTE}"
+         [[listener]]\naddress = \"127.0.0.2:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n{rules}"
     ));
-    let mut held: Vec<_> = (1..4).map(|last| served(&format!("127.0.0.{last}"), &gateway)).collect();
+    let mut held = busy(["127.0.0.1", "127.0.0.2", "127.0.0.3"], &gateway);
     turned_away("127.0.0.5", &gateway);
     counted(&gateway, "listener", 1.0);
     assert_eq!(
@@ -124,9 +147,10 @@ fn a_listener_has_so_many_connections_over_all_workers() {
 
 #[test]
 fn a_worker_has_so_many_connections() {
-    let rules = |most: &str| format!("[server]\nworkers = 1\nmax_connections = {most}\n{ROUTE}");
+    let (_backend, routes) = slow();
+    let rules = |most: &str| format!("[server]\nworkers = 1\nmax_connections = {most}\n{routes}");
     let gateway = Gateway::start(&rules("2"));
-    let _held = [served("127.0.0.2", &gateway), served("127.0.0.3", &gateway)];
+    let _held = busy(["127.0.0.2", "127.0.0.3"], &gateway);
     turned_away("127.0.0.4", &gateway);
     counted(&gateway, "worker", 1.0);
     let answer = gateway.reload(&rules("3"));

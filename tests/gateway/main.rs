@@ -37,6 +37,7 @@ mod poison;
 mod proxy_protocol;
 mod proxying;
 mod recipes;
+mod reclaiming;
 mod refusals;
 mod reloading;
 mod request_faults;

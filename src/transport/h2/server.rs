@@ -102,6 +102,11 @@ impl Accepting {
         self.connection.borrow_mut().take_no_more();
     }
 
+    /// Whether bytes of its peer, or its end, were not read yet.
+    pub fn has_unread(&self) -> bool {
+        self.stream.has_unread()
+    }
+
     /// Whether it takes no more requests: it has failed, or its client knows that it ends.
     pub fn is_ending(&self) -> bool {
         self.phase != Phase::Open || self.connection.borrow().is_ending()

@@ -10,6 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, ClientConfig, HandshakeKind, ProtocolVersion};
 
 use super::peer::{Asking, Authority, ECHO, LOCAL, Tls, front, gateway, https, wait_handshakes};
+use crate::connections::connect_from;
 use crate::support::{Gateway, PATIENCE, alone, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::Wire;
@@ -246,6 +247,97 @@ fn handshakes_at_once_are_bounded() {
     drop(slow);
     wait_handshakes(&gateway, "client-gone", 4);
     assert_eq!(Tls::open(gateway.address(), &config).get("/").text(), "local\n");
+}
+
+/// A connection that has sent a part of a hello.
+fn half(source: &str, gateway: &Gateway, hello: &[u8]) -> TcpStream {
+    let mut tcp = connect_from(source, gateway.address());
+    tcp.write_all(&hello[..10]).unwrap();
+    tcp
+}
+
+/// Whether a client of this address can shake hands.
+fn is_taken(source: &str, gateway: &Gateway, config: &Arc<ClientConfig>) -> bool {
+    let tcp = connect_from(source, gateway.address());
+    Tls::over(tcp, config, "localhost").and_then(|mut tls| tls.try_get("/")).is_ok_and(|answer| answer.status == 200)
+}
+
+fn wait_open(gateway: &Gateway, count: usize) {
+    gateway.wait_metric("sluicegate_client_connections", &[], count as f64);
+}
+
+#[test]
+fn one_client_has_half_of_the_handshakes_and_a_trusted_proxy_has_all() {
+    let authority = Authority::new("ca");
+    let rules = format!("[client]\ntrusted_proxies = [\"127.0.0.9\"]\n{LOCAL}");
+    let gateway = front(&authority, "max_handshakes = 6", &rules);
+    let (config, hello) = (Asking::of(&authority).build(), hello(&authority));
+    let mut held: Vec<_> = (0..3).map(|_| half("127.0.0.2", &gateway, &hello)).collect();
+    wait_open(&gateway, 3);
+    assert!(!is_taken("127.0.0.2", &gateway, &config));
+    wait_handshakes(&gateway, "too-many", 1);
+    assert!(is_taken("127.0.0.3", &gateway, &config), "the other half is for others");
+    drop(held.pop());
+    wait_handshakes(&gateway, "client-gone", 1);
+    assert!(is_taken("127.0.0.2", &gateway, &config));
+    drop(held);
+    wait_handshakes(&gateway, "client-gone", 3);
+    let _proxy: Vec<_> = (0..5).map(|_| half("127.0.0.9", &gateway, &hello)).collect();
+    wait_open(&gateway, 5);
+    assert!(is_taken("127.0.0.9", &gateway, &config), "it speaks for many");
+    wait_handshakes(&gateway, "too-many", 1);
+}
+
+#[test]
+fn the_client_that_has_most_handshakes_gives_its_oldest() {
+    let authority = Authority::new("ca");
+    let gateway = front(&authority, "max_handshakes = 4", LOCAL);
+    let (config, hello) = (Asking::of(&authority).forgetful(), hello(&authority));
+    let mut held = Vec::new();
+    for source in ["127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.2"] {
+        held.push(half(source, &gateway, &hello));
+        wait_open(&gateway, held.len());
+    }
+    // Each of two has two: whoever has none yet takes one of theirs.
+    for done in 1..=3 {
+        assert!(is_taken(&format!("127.0.0.{}", 3 + done), &gateway, &config));
+        wait_handshakes(&gateway, "full", done);
+        if done == 1 {
+            wait_handshakes(&gateway, "displaced", 1);
+        }
+    }
+    // The three that are left leave a place free, so only the first one had to be given.
+    wait_handshakes(&gateway, "displaced", 1);
+    wait_handshakes(&gateway, "too-many", 0);
+    let ended = held.iter().position(|tcp| {
+        tcp.set_nonblocking(true).unwrap();
+        let mut reader: &TcpStream = tcp;
+        reader.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+    });
+    assert!(matches!(ended, Some(0 | 1)), "the oldest of one of them, by a reset: {ended:?}");
+}
+
+#[test]
+fn where_each_has_one_handshake_only_one_that_stands_still_is_given() {
+    let authority = Authority::new("ca");
+    let gateway = front(&authority, "max_handshakes = 2", LOCAL);
+    let (config, hello) = (Asking::of(&authority).build(), hello(&authority));
+    let _held = [half("127.0.0.2", &gateway, &hello), half("127.0.0.3", &gateway, &hello)];
+    wait_open(&gateway, 2);
+    assert!(eventually(|| is_taken("127.0.0.4", &gateway, &config)));
+    wait_handshakes(&gateway, "displaced", 1);
+}
+
+#[test]
+fn connections_that_never_say_hello_make_room() {
+    let authority = Authority::new("ca");
+    let gateway = front(&authority, "max_connections = 3", LOCAL);
+    let config = Asking::of(&authority).build();
+    let silent: Vec<_> = (0..3).map(|_| connect_from("127.0.0.2", gateway.address())).collect();
+    wait_open(&gateway, 3);
+    assert!(is_taken("127.0.0.3", &gateway, &config));
+    gateway.wait_metric("sluicegate_client_connections_reclaimed_total", &["reason=\"silent\""], 1.0);
+    assert!(is_ended(&silent[0]));
 }
 
 #[test]
