@@ -209,6 +209,7 @@ pub(super) fn upstream(old: &Upstream, new: &Upstream) -> Changes {
         bound.map_or_else(|| "off".to_owned(), |bound| bound.to_string())
     });
     changes.value("connect_timeout", &old.connect_timeout, &new.connect_timeout, Span::to_string);
+    changes.value("connect_rate", &old.connect_rate, &new.connect_rate, ToString::to_string);
     describe_tls::upstream(&mut changes, old, new);
     changes
 }

@@ -177,6 +177,8 @@ pub struct Upstream {
     pub hash_balance: Option<f64>,
     /// How long a connect to one of its servers may take, 100 ms to 60 s.
     pub connect_timeout: Span,
+    /// How often one worker may connect to one of its servers.
+    pub connect_rate: Rate,
     /// What its servers speak.
     pub protocol: UpstreamProtocol,
     /// How it is spoken to over TLS, if it is.

@@ -113,7 +113,10 @@ fn each_section_has_its_defaults() {
     let upstream = &model.upstreams[0];
     assert_eq!(upstream.servers, [ServerSpec { address: ServerAddress::Echo("a".into()), weight: 1 }]);
     assert_eq!((upstream.balance, upstream.hash_balance), (Balance::Hash, Some(1.25)));
-    assert_eq!(upstream.connect_timeout, Span::from_secs(5));
+    assert_eq!(
+        (upstream.connect_timeout, upstream.connect_rate.to_string()),
+        (Span::from_secs(5), "2000/s".to_owned())
+    );
     assert_eq!(upstream.hash_key.to_string(), "client-ip");
     let limit = &model.limits[0];
     assert_eq!((limit.key.to_string().as_str(), limit.on_missing_key), ("client-ip", OnMissingKey::ClientIp));
@@ -191,6 +194,7 @@ balance = "hash"
 hash_key = ["client-ip", "cookie:session"]
 hash_balance = "off"
 connect_timeout = "8s"
+connect_rate = "9/10ms"
 [[limit]]
 name = "per-client"
 key = ["client-ip", "header:x-api-key"]
@@ -282,7 +286,10 @@ address = "127.0.0.1:9900"
     let upstream = &model.upstreams[0];
     assert_eq!(upstream.servers[1].address, ServerAddress::Tcp { host: "::1".into(), port: 9_002 });
     assert_eq!((upstream.servers[1].weight, upstream.hash_balance), (2, None));
-    assert_eq!(upstream.connect_timeout, Span::from_secs(8));
+    assert_eq!(
+        (upstream.connect_timeout, upstream.connect_rate.to_string()),
+        (Span::from_secs(8), "9/10ms".to_owned())
+    );
     let limit = &model.limits[0];
     assert_eq!(limit.key.to_string(), "client-ip + header:x-api-key");
     assert_eq!(
@@ -355,6 +362,9 @@ fn timeouts_and_sizes_of_http_have_exact_bounds() {
     }
     for (value, taken) in [("99ms", false), ("100ms", true), ("1m", true), ("60001ms", false), ("none", false)] {
         assert_eq!(is_taken(&upstream(&format!("connect_timeout = \"{value}\""))), taken, "connect_timeout = {value}");
+    }
+    for (value, taken) in [("1/m", true), ("1000000/s", true), ("1/2m", false), ("0/s", false), ("none", false)] {
+        assert_eq!(is_taken(&upstream(&format!("connect_rate = \"{value}\""))), taken, "connect_rate = {value}");
     }
 }
 

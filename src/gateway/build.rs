@@ -25,7 +25,7 @@ use crate::redact::{Redactor, SecretError};
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
 use crate::tls::{Tickets, TlsError};
-use crate::upstream::{EchoServers, Endpoint, Link, Load, Protocol};
+use crate::upstream::{ConnectRate, EchoServers, Endpoint, Link, Load, Protocol};
 
 /// Why a model that parsed cannot run here and now.
 #[derive(Debug)]
@@ -255,6 +255,7 @@ fn upstream_plan(
             proxy_protocol: upstream.proxy_protocol,
         },
         connect_timeout: upstream.connect_timeout,
+        connect_rate: ConnectRate::new(upstream.connect_rate.limit(), upstream.connect_rate.window()),
         counts_all_workers: matches!(upstream.balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
         servers,
     })

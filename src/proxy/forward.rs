@@ -200,6 +200,31 @@ fn write_edited(
     write_edits(edits, Whose::Servers, known, text, writer);
 }
 
+/// Waits for a turn to connect to this server. Whether that took time.
+async fn turn(
+    server: &Rc<Server>,
+    exchange: &mut Exchange,
+    client: &mut Client,
+    deadline: Tick,
+) -> Result<bool, Broken> {
+    let mut turn = pin!(server.turn());
+    let mut has_waited = false;
+    poll_fn(|cx| {
+        if turn.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(has_waited));
+        }
+        has_waited = true;
+        if poll_gone(cx, exchange, client, deadline).is_ready() {
+            return Poll::Ready(Err(Broken::ClientGone));
+        }
+        match exchange.worker.alarms.recently() {
+            now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
 /// Which server comes next.
 struct Pick<'v> {
     view: &'v View,
@@ -285,6 +310,11 @@ impl<'v> Pick<'v> {
         while self.excluded.len() < MAX_CONNECT_TRIES {
             let Some((index, server)) = self.server(exchange.worker.index) else { break };
             exchange.story.upstream = Some((self.upstream, index));
+            if turn(server, exchange, client, deadline).await?
+                && let Some(kept) = self.reuse_after_waiting(exchange, client, index)
+            {
+                return Ok(kept);
+            }
             match self.connect(server, exchange, client, deadline).await? {
                 Ok(lease) => return Ok((index, lease)),
                 Err(error) => {
@@ -301,6 +331,19 @@ impl<'v> Pick<'v> {
             }
         }
         Err(Broken::Unreachable(last))
+    }
+
+    /// A connection that was given back while this request waited for its turn to open another.
+    fn reuse_after_waiting(
+        &mut self,
+        exchange: &mut Exchange,
+        client: &Client,
+        index: usize,
+    ) -> Option<(usize, Leased)> {
+        self.again = Some(index);
+        let kept = self.reuse(exchange, client);
+        self.again = None;
+        kept
     }
 
     async fn connect(

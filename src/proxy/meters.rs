@@ -47,6 +47,12 @@ static UPSTREAM_RETRIES: Family = Family {
     kind: Kind::Counter,
     labels: &["upstream", "cause"],
 };
+static CONNECT_WAITS: Family = Family {
+    name: "sluicegate_upstream_connect_waits_total",
+    help: "Connections to servers that waited for their turn because connect_rate was reached, by upstream.",
+    kind: Kind::Counter,
+    labels: &["upstream"],
+};
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -205,6 +211,11 @@ pub struct UpstreamMeters {
     pub stale: Counter,
     /// Sent to another server because one could not be reached.
     pub unreachable: Counter,
+}
+
+/// Counts connects to servers of an upstream that waited for their turn.
+pub fn connect_waits(registry: &Registry, upstream: &str) -> Counter {
+    registry.counter(&CONNECT_WAITS, &[upstream])
 }
 
 impl RouteMeters {

@@ -109,10 +109,11 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
             let forwarded = forward::forward(exchange, client, &admitted, upstream).await;
             drop(in_flight);
             match forwarded {
-                Ok((End::Answered { upstream_is_clean, upstream_is_drained, client }, lease)) => {
+                Ok((End::Answered { upstream: left, client }, mut lease)) => {
                     exchange.finish(Outcome::Forwarded);
-                    if upstream_is_clean {
-                        lease.give_back(upstream_is_drained, exchange.worker.alarms.recently());
+                    lease.is_over();
+                    if left.is_clean {
+                        lease.give_back(left.is_drained, left.is_doubtful, exchange.worker.alarms.recently());
                     }
                     client
                 }

@@ -30,15 +30,25 @@ pub const MAX_DISCARD: u64 = 64 * 1024;
 pub enum End {
     /// The whole response went out.
     Answered {
-        /// Whether nothing is left on the upstream's connection, so that it can carry another request.
-        upstream_is_clean: bool,
-        /// Whether the last read from the upstream was a short one.
-        upstream_is_drained: bool,
+        /// What the upstream's connection is like.
+        upstream: Left,
         /// What becomes of the client's connection.
         client: Afterwards,
     },
     /// The server switches protocols, and the client was told so.
     Switched,
+}
+
+/// What an exchange has left on the upstream's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Nothing, so that it can carry another request.
+    pub is_clean: bool,
+    /// Whether the last read was a short one.
+    pub is_drained: bool,
+    /// Whether faulty servers often send more: the body of an answer that has none, or an answer to the body of a request
+    /// that usually has none.
+    pub is_doubtful: bool,
 }
 
 /// What becomes of a client's connection after an answer.
@@ -408,9 +418,19 @@ impl<'r> Relay<'r> {
             (false, true) => Afterwards::Close,
             (false, false) => Afterwards::Linger,
         };
-        let upstream_is_clean = uploaded && !self.stray && response.is_persistent();
-        let upstream_is_drained = self.is_drained;
-        Some(End::Answered { upstream_is_clean, upstream_is_drained, client })
+        let upstream = Left {
+            is_clean: uploaded && !self.stray && response.is_persistent(),
+            is_drained: self.is_drained,
+            is_doubtful: self.is_doubtful(),
+        };
+        Some(End::Answered { upstream, client })
+    }
+
+    fn is_doubtful(&self) -> bool {
+        let Scratch { upload, request, response, .. } = &*self.exchange.scratch;
+        let is_bodiless = request.is_head() || matches!(response.status(), 204 | 304);
+        is_bodiless && response.content_length().is_some_and(|length| length > 0)
+            || upload.content() > 0 && matches!(self.exchange.request().method(), "GET" | "HEAD" | "DELETE" | "OPTIONS")
     }
 
     /// Sets the alarm for the first thing that may be overdue.

@@ -15,7 +15,7 @@ use crate::limiter::{KeyHasher, Limit, Policy};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::tls::ServerTls;
-use crate::upstream::{Endpoint, Link, Load};
+use crate::upstream::{ConnectRate, Endpoint, Link, Load};
 
 /// One generation of the configuration, built whole before any request sees it.
 pub struct Snapshot {
@@ -278,6 +278,8 @@ pub struct UpstreamPlan {
     pub link: Link,
     /// How long a connect may take, the handshake included.
     pub connect_timeout: Span,
+    /// How often one worker may connect to one server.
+    pub connect_rate: ConnectRate,
     /// Its servers, in the balancer's order.
     pub servers: Vec<(Endpoint, Arc<Load>)>,
 }

@@ -50,6 +50,7 @@ struct Way {
 /// Carries bytes until both sides have ended, one fails, or nothing moves for `tunnel_timeout`.
 pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased) -> Afterwards {
     exchange.finish(Outcome::Upgraded);
+    lease.is_over();
     let worker = Rc::clone(&exchange.worker);
     let connection = Rc::clone(&exchange.connection);
     let _open = worker.enter_tunnel();

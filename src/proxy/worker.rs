@@ -12,7 +12,7 @@ use super::connection::Listening;
 use super::connection_meters::{self, ConnectionMeters, Turned};
 use super::date::DateCell;
 use super::holdings::{Held as HeldThing, Holdings};
-use super::meters::Meters;
+use super::meters::{self, Meters};
 use super::reclaim::{Room, headroom};
 use super::scratch::Pool;
 use super::snapshot::{Feed, ListenerPlan, Place, Snapshot};
@@ -22,7 +22,7 @@ use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span, Tick};
-use crate::upstream::{Endpoint, Server};
+use crate::upstream::{Endpoint, Pace, Server};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
@@ -107,7 +107,7 @@ impl Worker {
     ) -> Rc<Self> {
         let snapshot = feed.latest();
         let servers = RefCell::new(HashMap::new());
-        let view = View::build(snapshot, &registry, &mut servers.borrow_mut(), index, None);
+        let view = View::build(snapshot, &registry, &mut servers.borrow_mut(), index, &clock, None);
         let seed = RandomState::new().hash_one(index);
         Rc::new(Self {
             index,
@@ -168,7 +168,7 @@ impl Worker {
         }
         let kept = Rc::clone(&self.view.borrow());
         let servers = &mut self.servers.borrow_mut();
-        let view = View::build(snapshot, &self.registry, servers, self.index, Some(&kept.meters));
+        let view = View::build(snapshot, &self.registry, servers, self.index, &self.clock, Some(&kept.meters));
         let old = self.view.replace(Rc::new(view));
         drop(old);
     }
@@ -513,6 +513,7 @@ impl View {
         registry: &Arc<Registry>,
         known: &mut Servers,
         worker: usize,
+        clock: &Clock,
         old: Option<&Meters>,
     ) -> Self {
         let mut kept = HashMap::new();
@@ -522,11 +523,16 @@ impl View {
             for (endpoint, load) in &upstream.servers {
                 let key = (Arc::clone(&upstream.name), endpoint.clone());
                 let server = match known.remove(&key) {
-                    Some(server) if *server.link() == upstream.link => server,
+                    Some(server) if *server.link() == upstream.link => {
+                        server.set_connect_rate(upstream.connect_rate);
+                        server
+                    }
                     // What was spoken to it before is of no use now.
                     old => {
                         old.inspect(|old| old.retire());
-                        Server::new(endpoint.clone(), upstream.link.clone(), Arc::clone(load), worker)
+                        let waits = meters::connect_waits(registry, &upstream.name);
+                        let pace = Pace::new(upstream.connect_rate, clock.clone(), waits);
+                        Server::new(endpoint.clone(), upstream.link.clone(), Arc::clone(load), worker, pace)
                     }
                 };
                 of_upstream.push(Rc::clone(&server));

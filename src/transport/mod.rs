@@ -196,6 +196,22 @@ impl Stream {
         }
     }
 
+    /// Ends the connection to a server by a reset, where it still works on what nobody waits for: it learns so at once, and the
+    /// kernel keeps nothing of it. A stream of HTTP/2 is reset by dropping it.
+    pub fn reset(&mut self) {
+        if let Some(socket) = self.socket() {
+            drop(socket.set_zero_linger());
+        }
+    }
+
+    /// Lets the connection end as the system has it, whatever was set before.
+    pub fn linger_as_usual(&self) {
+        if let Some(socket) = self.socket() {
+            // If that fails the connection ends by a reset, some time.
+            let _ = SockRef::from(socket).set_linger(None);
+        }
+    }
+
     /// Whether nothing has come over an idle connection: neither bytes, which would be taken for the next response, nor
     /// its end. Costs no system call where nothing did: the runtime was told of either when it came.
     pub fn is_quiet(&mut self) -> bool {

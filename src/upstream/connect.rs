@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::{Endpoint, Link, Load, Protocol, ProxyHeader};
+use super::{ConnectRate, Endpoint, Link, Load, Pace, Protocol, ProxyHeader};
 use crate::time::{Span, Tick};
 use crate::transport::{Channel, HandshakeError, Stream, connect, open_channel};
 
@@ -15,6 +15,10 @@ use crate::transport::{Channel, HandshakeError, Stream, connect, open_channel};
 const MAX_IDLE: usize = 512;
 /// An idle connection older than this is not used again: below the keep-alive time of most servers.
 const MAX_IDLE_AGE: Span = Span::from_secs(50);
+
+/// How long a connection is not used again over which a faulty server may yet send something: the body of an answer to a
+/// HEAD, or an answer to the body of a GET that it took for another request.
+const REST: Span = Span::from_millis(50);
 
 /// How many HTTP/2 connections one worker keeps to one server; more are opened only while the others carry as many
 /// requests as the server allows.
@@ -49,7 +53,21 @@ impl std::error::Error for ConnectError {}
 struct Idle {
     stream: Stream,
     since: Tick,
+    /// Until when it is not used, because something may yet come that belongs to its last exchange.
+    rests_until: Option<Tick>,
     header: Option<Box<ProxyHeader>>,
+}
+
+impl Idle {
+    fn is_resting(&self, now: Tick) -> bool {
+        self.rests_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether it can carry another request.
+    fn is_usable(&mut self, now: Tick) -> bool {
+        let is_quiet = now.since(self.since) < MAX_IDLE_AGE && self.stream.is_quiet();
+        is_quiet && (self.rests_until.is_none() || !self.stream.has_unread())
+    }
 }
 
 /// An HTTP/2 connection, and when a request went over it last.
@@ -66,6 +84,7 @@ pub struct Server {
     worker: usize,
     idle: RefCell<Vec<Idle>>,
     channels: RefCell<Vec<Kept>>,
+    pace: Pace,
     /// Whether an HTTP/2 connection is being opened, which all wait for who need one.
     opening: Cell<bool>,
     opened: Notify,
@@ -74,7 +93,7 @@ pub struct Server {
 
 impl Server {
     /// A server without connections.
-    pub fn new(endpoint: Endpoint, link: Link, load: Arc<Load>, worker: usize) -> Rc<Self> {
+    pub fn new(endpoint: Endpoint, link: Link, load: Arc<Load>, worker: usize, pace: Pace) -> Rc<Self> {
         Rc::new(Self {
             endpoint,
             link,
@@ -82,10 +101,23 @@ impl Server {
             worker,
             idle: RefCell::default(),
             channels: RefCell::default(),
+            pace,
             opening: Cell::new(false),
             opened: Notify::new(),
             retired: Cell::new(false),
         })
+    }
+
+    /// How often it may be connected to, from now on.
+    pub fn set_connect_rate(&self, rate: ConnectRate) {
+        self.pace.set_rate(rate);
+    }
+
+    /// Waits until it may be connected to. Connections of HTTP/2 carry many requests and wait by themselves.
+    pub async fn turn(&self) {
+        if self.link.protocol == Protocol::Http1 {
+            self.pace.turn().await;
+        }
     }
 
     /// How it is spoken to.
@@ -132,9 +164,16 @@ impl Server {
             return Some(Leased::new(Rc::clone(self), stream, None, true));
         }
         loop {
-            let Idle { mut stream, since, .. } = self.idle.borrow_mut().pop()?;
-            if now.since(since) < MAX_IDLE_AGE && stream.is_quiet() {
-                return Some(Leased::new(Rc::clone(self), stream, None, true));
+            let mut idle = self.idle.borrow_mut();
+            let mut last = idle.pop()?;
+            if last.is_resting(now) {
+                let awake = idle.iter().rposition(|idle| !idle.is_resting(now));
+                let rested = awake.map(|place| idle.remove(place));
+                idle.push(last);
+                last = rested?;
+            }
+            if last.is_usable(now) {
+                return Some(Leased::new(Rc::clone(self), last.stream, None, true));
             }
         }
     }
@@ -143,10 +182,11 @@ impl Server {
     pub fn reuse_for(self: &Rc<Self>, now: Tick, header: &ProxyHeader) -> Option<Leased> {
         let mut idle = self.idle.borrow_mut();
         loop {
-            let place = idle.iter().rposition(|idle| idle.header.as_deref() == Some(header))?;
-            let Idle { mut stream, since, header } = idle.remove(place);
-            if now.since(since) < MAX_IDLE_AGE && stream.is_quiet() {
-                return Some(Leased::new(Rc::clone(self), stream, header, true));
+            let is_it = |idle: &Idle| idle.header.as_deref() == Some(header) && !idle.is_resting(now);
+            let place = idle.iter().rposition(is_it)?;
+            let mut found = idle.remove(place);
+            if found.is_usable(now) {
+                return Some(Leased::new(Rc::clone(self), found.stream, found.header, true));
             }
         }
     }
@@ -175,21 +215,29 @@ impl Server {
     async fn open(&self, header: Option<&ProxyHeader>) -> Result<Stream, ConnectError> {
         let address = (&*self.endpoint.host, self.endpoint.port);
         let mut socket = TcpStream::connect(address).await.map_err(ConnectError::Io)?;
+        let has_to_wait = self.link.tls.is_some() || header.is_some();
+        if has_to_wait {
+            // Who gives it up before it can carry a request leaves nothing in the kernel.
+            drop(socket.set_zero_linger());
+        }
         // Without it the kernel may hold the end of a request back for 40 ms.
         socket.set_nodelay(true).map_err(ConnectError::Io)?;
         if let (Some(version), Some(header)) = (self.link.proxy_protocol, header) {
             // Before TLS: the header is of the connection, not of what is said on it.
             socket.write_all(&header.bytes(version)).await.map_err(ConnectError::Io)?;
         }
-        match &self.link.tls {
-            None => Ok(Stream::Plain(socket)),
+        let stream = match &self.link.tls {
+            None => Stream::Plain(socket),
             Some(tls) => {
                 let is_h2 = self.link.protocol == Protocol::Http2;
-                Box::pin(connect(socket, tls, &self.endpoint.host, is_h2))
-                    .await
-                    .map_err(|error| ConnectError::Tls(Box::new(error)))
+                let connected = Box::pin(connect(socket, tls, &self.endpoint.host, is_h2)).await;
+                connected.map_err(|error| ConnectError::Tls(Box::new(error)))?
             }
+        };
+        if has_to_wait {
+            stream.linger_as_usual();
         }
+        Ok(stream)
     }
 
     /// A stream of a new HTTP/2 connection, or of one that somebody else has opened meanwhile.
@@ -204,6 +252,7 @@ impl Server {
             return Err(ConnectError::Full);
         }
         let _opening = Opening::begin(self);
+        self.pace.turn().await;
         let stream = self.open(None).await?;
         let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
         let stream = Stream::ToServer(Box::new(channel.open()));
@@ -231,7 +280,7 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// A connection in use. Dropping it closes it, unless it was given back.
+/// A connection in use. Dropping it resets it, unless it was given back or its exchange is [over](Self::is_over).
 pub struct Leased {
     server: Rc<Server>,
     /// `None` once it is given back.
@@ -240,12 +289,13 @@ pub struct Leased {
     reused: bool,
     /// Whether it counts as in flight.
     counted: bool,
+    over: bool,
 }
 
 impl Leased {
     fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
         server.load.add(server.worker);
-        Self { server, stream: Some(stream), header, reused, counted: true }
+        Self { server, stream: Some(stream), header, reused, counted: true, over: false }
     }
 
     /// Whether it has carried a request before: only then may a failure mean that it died idle.
@@ -269,10 +319,17 @@ impl Leased {
         }
     }
 
+    /// Nothing is broken off any more when the connection ends: its exchange has ended in order, or it carries something
+    /// else than exchanges from now on.
+    pub fn is_over(&mut self) {
+        self.over = true;
+    }
+
     /// Gives the connection back after an exchange of which nothing is left on it.
     ///
-    /// `is_drained`: the last read was a short one, which showed that nothing else had come.
-    pub fn give_back(mut self, is_drained: bool, now: Tick) {
+    /// `is_drained`: the last read was a short one, which showed that nothing else had come. `is_doubtful`: a faulty server
+    /// may yet send something that belongs to this exchange, so the connection rests for a moment before it is used again.
+    pub fn give_back(mut self, is_drained: bool, is_doubtful: bool, now: Tick) {
         let Some(mut stream) = self.stream.take() else { return };
         let mut idle = self.server.idle.borrow_mut();
         if stream.is_single_use() || self.server.retired.get() {
@@ -285,12 +342,16 @@ impl Leased {
             // One for another client is of no use to this one; the oldest will be missed the least.
             drop(idle.remove(0));
         }
-        idle.push(Idle { stream, since: now, header: self.header.take() });
+        let rests_until = if is_doubtful { Some(now + REST) } else { None };
+        idle.push(Idle { stream, since: now, rests_until, header: self.header.take() });
     }
 }
 
 impl Drop for Leased {
     fn drop(&mut self) {
         self.settle();
+        if let (Some(stream), false) = (&mut self.stream, self.over) {
+            stream.reset();
+        }
     }
 }

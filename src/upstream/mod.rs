@@ -6,6 +6,7 @@
 
 mod connect;
 mod echo;
+mod pace;
 mod proxy_header;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use crate::tls::UpstreamTls;
 
 pub use connect::{ConnectError, Leased, Server};
 pub use echo::EchoServers;
+pub use pace::{ConnectRate, Pace};
 pub use proxy_header::ProxyHeader;
 
 /// Where a server is, and what it is called in logs.

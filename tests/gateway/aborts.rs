@@ -298,3 +298,32 @@ fn a_thousand_clients_that_leave_at_any_moment_leave_nothing_behind() {
     let mut client = Client::connect(gateway.address());
     assert_eq!(client.get("/after").text(), "answer");
 }
+
+/// Whoever gives a request up leaves nothing behind in the kernel: servers are told by a reset, not by an end that would
+/// have to be waited for (TIME-WAIT). An exchange that was answered ends in order.
+#[test]
+fn a_server_whose_answer_nobody_waits_for_is_told_by_a_reset() {
+    let (tell, ends) = mpsc::sync_channel(10);
+    let backend = Backend::scripted(move |wire, _| {
+        let target = wire.request().map(|request| request.target().to_owned()).unwrap_or_default();
+        if target == "/answered" {
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+        }
+        let end = wire.rest().map_err(|error| error.kind());
+        let _ = tell.try_send((target, end));
+    });
+    let gateway = front(&backend);
+    assert_eq!(Wire::open(gateway.address()).get("/answered").text(), "ok");
+    let ended = |ends: &mpsc::Receiver<_>| ends.recv_timeout(crate::support::PATIENCE).unwrap();
+    assert_eq!(ended(&ends), ("/answered".to_owned(), Ok(Vec::new())));
+    let reset = ("/given-up".to_owned(), Err(std::io::ErrorKind::ConnectionReset));
+    let wire = Wire::with(gateway.address(), get("/given-up"));
+    assert!(eventually(|| backend.requests() == 2));
+    wire.reset();
+    assert_eq!(ended(&ends), reset);
+    let mut raw = crate::h2::frames::Raw::open(gateway.address());
+    let stream = raw.get("/given-up");
+    assert!(eventually(|| backend.requests() == 3));
+    raw.reset(stream, crate::h2::frames::CANCEL);
+    assert_eq!(ended(&ends), reset);
+}

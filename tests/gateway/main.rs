@@ -7,6 +7,7 @@ mod bandwidth;
 mod certificates;
 mod command_line;
 mod concurrency;
+mod connect_rate;
 mod connections;
 mod costs;
 mod count_when;

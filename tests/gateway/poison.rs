@@ -165,3 +165,59 @@ fn a_connection_that_is_still_owed_trailers_carries_no_other_request() {
         }
     }
 }
+
+/// Servers that send the body of an answer to a HEAD, or take the body of a GET for another request, do so a moment later:
+/// when the next request has come over the connection already.
+#[test]
+fn what_a_faulty_server_sends_late_is_nobodys_answer() {
+    for first in [
+        "HEAD /first HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /first HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody",
+        "DELETE /first HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody",
+        "GET /304 HTTP/1.1\r\nHost: h\r\n\r\n",
+    ] {
+        let is_shown = (0..20).any(|_| {
+            let backend = Backend::scripted(|wire, number| {
+                while let Ok(request) = wire.request() {
+                    match (number, request.line.split(' ').next().unwrap(), request.target()) {
+                        (_, "HEAD", _) => wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"),
+                        (_, _, "/304") => wire.send("HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n"),
+                        (_, _, "/first") => wire.send(ok("")),
+                        (1, _, _) => wire.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"),
+                        _ => wire.send(ok("mine")),
+                    };
+                }
+            });
+            let gateway = front(&backend);
+            let mut other = Wire::open(gateway.address());
+            assert_eq!(other.get("/local").status(), 200);
+            let mut wire = Wire::open(gateway.address());
+            let started = std::time::Instant::now();
+            wire.send(first);
+            assert!(wire.answer_to(first.split(' ').next().unwrap()).status() < 400);
+            let text = other.get("/second").text();
+            // On a machine that is slow just now the moment may be over.
+            let is_in_time = started.elapsed() < Duration::from_millis(40);
+            assert!(!is_in_time || text == "mine", "{first:?}: {text:?}");
+            is_in_time
+        });
+        assert!(is_shown, "{first:?}: each of twenty tries took more than 40 ms");
+    }
+}
+
+#[test]
+fn a_connection_that_had_a_head_is_used_again_after_a_moment() {
+    let backend = Backend::scripted(|wire, _| {
+        while wire.request().is_ok() {
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+        }
+    });
+    let gateway = front(&backend);
+    let mut wire = Wire::open(gateway.address());
+    for _ in 0..3 {
+        wire.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(wire.answer_to("HEAD").status(), 200);
+        thread::sleep(Duration::from_millis(110));
+    }
+    assert_eq!((backend.requests(), backend.connections.load(Ordering::SeqCst)), (3, 1));
+}

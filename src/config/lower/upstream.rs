@@ -10,6 +10,7 @@ use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::{ServerAddress, ServerSpec, Upstream, UpstreamProtocol};
 use crate::config::reader::{Node, Reader};
+use crate::limiter::Rate;
 use crate::proxy_protocol::Version;
 use crate::time::Span;
 
@@ -27,6 +28,12 @@ const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 
 /// At the least a lost packet may already look like a dead server; beyond the most a client has given up.
 const CONNECT_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(60);
+
+/// What one worker may connect to one server: far more than a server that keeps its connections ever sees.
+const CONNECT_RATE: (u64, Span) = (2_000, Span::from_secs(1));
+
+/// With a slower one a server that has closed its connections would seem to be gone.
+const SLOWEST_CONNECT: Span = Span::from_secs(60);
 
 /// Lowers one; its name also where the rest is wrong. `asks_for_clients`: whether a listener asks for certificates.
 pub(super) fn lower(
@@ -67,6 +74,10 @@ pub(super) fn lower(
         Some(node) => node.duration(&CONNECT_TIMEOUTS),
         None => Some(CONNECT_TIMEOUT),
     };
+    let connect_rate = match reader.optional("connect_rate") {
+        Some(node) => connect_rate(&node),
+        None => Rate::new(CONNECT_RATE.0, CONNECT_RATE.1).ok(),
+    };
     let protocol_node = reader.optional("protocol");
     let protocol = protocol_node.as_ref().map_or(Some(UpstreamProtocol::Http1), protocol);
     let tls_node = reader.optional("tls");
@@ -87,12 +98,27 @@ pub(super) fn lower(
             hash_key: hash_key?,
             hash_balance: hash_balance?,
             connect_timeout: connect_timeout?,
+            connect_rate: connect_rate?,
             protocol: protocol?,
             tls: tls?,
             proxy_protocol: proxy_protocol?,
         })
     })();
     (name, upstream)
+}
+
+fn connect_rate(node: &Node<'_>) -> Option<Rate> {
+    let text = node.text("a rate in quotes", "\"2000/s\"")?;
+    let rate = text.parse::<Rate>();
+    let help = match &rate {
+        Err(error) => super::with_causes(error),
+        Ok(rate) if rate.window().as_nanos() / rate.limit() > SLOWEST_CONNECT.as_nanos() => {
+            "one connection a minute (\"1/m\") is the least".to_owned()
+        }
+        Ok(rate) => return Some(*rate),
+    };
+    node.error(format!("{} is no rate of connections", quoted(text)), format!("{help}; or remove it for \"2000/s\""));
+    None
 }
 
 fn protocol(node: &Node<'_>) -> Option<UpstreamProtocol> {
