@@ -14,6 +14,7 @@ fn sigterm_finishes_what_is_in_flight_and_ends_with_0() {
         let mut gateway = Gateway::start(SLOW);
         let mut idle = Client::connect(gateway.address());
         assert_eq!(idle.get("/").status, 200);
+        gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
         let mut slow = Client::connect(gateway.address());
         slow.send("GET", "/?delay=700ms", &[], b"");
         gateway.wait_metric("sluicegate_requests_in_flight", &[], 1.0);
