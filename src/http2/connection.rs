@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
-use super::flood::Flood;
+use super::flood::{Flood, Outcomes};
 use super::frame::{
     FrameHead, HEAD, MAX_PAYLOAD, MAX_STREAM, Reason, flag, kind, put_goaway, put_ping, put_reset, put_window_update,
 };
@@ -28,9 +28,9 @@ pub(super) const MAX_OUT: usize = 64 * 1024;
 /// The same before nothing more is read. What is answered to what is read comes on top of data: a client that downloads as
 /// fast as it can has to be heard all the same.
 const MAX_OUT_IN_ALL: usize = 2 * MAX_OUT;
-/// Bytes of the heads of requests that are here, beyond which no more are taken: a few bytes can stand for a long field
-/// over and over, and a head is held in several forms while it is served.
-pub(super) const MAX_HEADS: usize = 2 * 1024 * 1024;
+/// Decoded bytes of the heads and trailers of requests that are here, beyond which no more are taken: a few bytes can stand
+/// for a long field over and over. A hundred and twenty-eight requests with cookies of 4 KiB each are below it.
+pub(super) const MAX_HEADS: usize = 768 * 1024;
 /// Room for what is written that an idle connection keeps none of.
 const OUT_ROOM: usize = 4 * 1024;
 /// What our first GOAWAY sends with it, to hear when its receipt is known.
@@ -43,6 +43,24 @@ pub struct Limits {
     pub max_streams: u32,
     /// Bytes of a request's fields, each with 32 more (RFC 9113, 6.5.2).
     pub max_header_list: u32,
+}
+
+/// What a client has made us do, as far as the bytes that it has sent do not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Frames that came.
+    pub frames: usize,
+    /// Bytes of the heads that were decoded.
+    pub decoded: usize,
+}
+
+/// Requests that were refused unread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Because as many were here as the client was told.
+    pub by_streams: u64,
+    /// Because the heads of those that were here were too large together.
+    pub by_heads: u64,
 }
 
 /// Why a connection was ended by us.
@@ -69,7 +87,7 @@ pub struct Connection {
     pub(super) reader: Reader,
     /// A header block that goes on.
     pub(super) block: Option<Block>,
-    /// Bytes of the heads of requests that are here.
+    /// Decoded bytes of the heads and trailers of requests that are here.
     pub(super) heads: usize,
     /// Requests that nobody has taken yet.
     pub(super) incoming: VecDeque<StreamKey>,
@@ -88,7 +106,9 @@ pub struct Connection {
     /// Whether some stream waits for room behind what is to be written.
     is_room_wanted: bool,
     /// Requests that were refused because there were too many.
-    pub(super) refused: u64,
+    pub(super) refused: Refused,
+    /// What it has made us do since it was asked last.
+    pub(super) work: Work,
     waker: Option<Waker>,
     is_woken: bool,
     pub(super) going: Going,
@@ -165,7 +185,8 @@ impl Connection {
             out,
             written: 0,
             is_room_wanted: false,
-            refused: 0,
+            refused: Refused::default(),
+            work: Work::default(),
             waker: None,
             is_woken: false,
             going: Going::No,
@@ -234,8 +255,24 @@ impl Connection {
     }
 
     /// How many requests were refused since the last call because there were too many.
-    pub fn take_refused(&mut self) -> u64 {
+    pub fn take_refused(&mut self) -> Refused {
         std::mem::take(&mut self.refused)
+    }
+
+    /// What the client has made us do since the last call.
+    pub fn take_work(&mut self) -> Work {
+        std::mem::take(&mut self.work)
+    }
+
+    /// How requests have ended since the last call.
+    pub fn take_outcomes(&mut self) -> Outcomes {
+        self.flood.take_outcomes()
+    }
+
+    /// Ends it because its client has given up too many requests, over other connections too.
+    pub fn calm_down(&mut self) {
+        self.flood.note_too_many();
+        self.fail(Reason::EnhanceYourCalm, "too many resets of one client");
     }
 
     /// Whether so much waits to be written that nothing is to be read.
@@ -347,6 +384,7 @@ impl Connection {
             return bytes.len();
         }
         if head.kind == kind::DATA {
+            self.work.frames += 1;
             self.begin_data(head);
             return HEAD;
         }
@@ -396,6 +434,7 @@ impl Connection {
 
     fn read_payload(&mut self, head: FrameHead, payload: &[u8]) {
         self.reading = Reading::Frame;
+        self.work.frames += 1;
         self.flood.note(head.kind, head.flags, payload.len());
         if self.flood.spent().is_some() {
             return self.fail(Reason::EnhanceYourCalm, "too many frames that carry nothing");
@@ -464,7 +503,12 @@ impl Connection {
     pub(super) fn memory(&self) -> usize {
         let block = self.block.as_ref().map_or(0, |block| block.bytes.capacity());
         let keys = self.incoming.capacity() + self.queue.capacity();
-        self.streams.memory() + self.rest.capacity() + block + keys * size_of::<StreamKey>() + self.out.capacity()
+        self.streams.memory()
+            + self.reader.memory()
+            + self.rest.capacity()
+            + block
+            + keys * size_of::<StreamKey>()
+            + self.out.capacity()
     }
 
     /// Whether all of a response has gone out.

@@ -3,13 +3,14 @@
 //! Each kind has a store of points that a frame takes from, and that time and honest work fill again: so a peer that
 //! does what it came for never meets the bound, and one that does nothing else meets it soon. The attacks are the ones of
 //! CVE-2019-9511 to 9518 (pings, settings, resets, empty frames, priorities) and CVE-2023-44487 (rapid reset); the idea
-//! of weighing them against requests is Envoy's and nginx's.
+//! of weighing them against requests is Envoy's and nginx's. A frame on a stream that was reset or answered is dropped, and
+//! costs its sender as little: it has a store of its own, because much of it may be on its way when a stream is reset.
 
 use super::frame::{flag, kind};
 use crate::time::{Span, Tick};
 
 /// Frames that ask for an answer or for attention and carry nothing: PING, SETTINGS, PRIORITY, empty DATA, CONTINUATION,
-/// resets of what has ended, frames of unknown types.
+/// resets of what has ended, requests that are refused because there are too many, frames of unknown types.
 const CONTROL: Store = Store { most: 1_000, per_second: 100 };
 /// `WINDOW_UPDATE` frames that no data of ours has caused.
 const WINDOWS: Store = Store { most: 2_000, per_second: 100 };
@@ -22,6 +23,11 @@ const RESETS: Store = Store { most: 1_000, per_second: 50 };
 const RESET_COST: i64 = 2;
 /// What a new request lets its sender say besides.
 const CONTROL_PER_REQUEST: i64 = 2;
+/// DATA and HEADERS on streams that were reset or answered. A client that is told to stop has sent a window of 256 KiB
+/// by then: 16 large frames, or thousands of small ones.
+const LATE: Store = Store { most: 8_192, per_second: 1_000 };
+/// What a new request lets its sender send too late: a window in frames of 8 KiB.
+const LATE_PER_REQUEST: i64 = 32;
 
 struct Store {
     most: i64,
@@ -36,13 +42,24 @@ pub struct Flood {
     /// What data of ours has earned besides.
     earned: i64,
     resets: i64,
+    late: i64,
     filled_at: Option<Tick>,
     spent: Option<&'static str>,
+    outcomes: Outcomes,
+}
+
+/// How requests have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Those that their client has reset, or has made us reset.
+    pub resets: u32,
+    /// Those that were answered.
+    pub answers: u32,
 }
 
 impl Flood {
     /// What there can be too much of.
-    pub const KINDS: [&'static str; 8] = [
+    pub const KINDS: [&'static str; 11] = [
         "empty-frames",
         "priorities",
         "resets",
@@ -51,6 +68,9 @@ impl Flood {
         "window-updates",
         "continuations",
         "unknown-frames",
+        "late-frames",
+        "refused-streams",
+        "resets-of-client",
     ];
 
     /// Full stores.
@@ -60,9 +80,21 @@ impl Flood {
             windows: WINDOWS.most,
             earned: 0,
             resets: RESETS.most,
+            late: LATE.most,
             filled_at: None,
             spent: None,
+            outcomes: Outcomes::default(),
         }
+    }
+
+    /// How requests have ended since the last call.
+    pub(super) fn take_outcomes(&mut self) -> Outcomes {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// Notes that the client has given up too many, over other connections too.
+    pub(super) fn note_too_many(&mut self) {
+        self.spent.get_or_insert("resets-of-client");
     }
 
     /// What there was too much of, in a word or two; `None` as long as nothing is.
@@ -82,7 +114,12 @@ impl Flood {
         }
         self.filled_at = Some(now);
         let tenths = i64::try_from(passed.as_nanos() / 100_000_000).unwrap_or(i64::MAX).min(600);
-        for (left, store) in [(&mut self.control, CONTROL), (&mut self.windows, WINDOWS), (&mut self.resets, RESETS)] {
+        for (left, store) in [
+            (&mut self.control, CONTROL),
+            (&mut self.windows, WINDOWS),
+            (&mut self.resets, RESETS),
+            (&mut self.late, LATE),
+        ] {
             *left = (*left + tenths * store.per_second / 10).min(store.most);
         }
     }
@@ -92,13 +129,31 @@ impl Flood {
         self.earned = (self.earned + WINDOWS_PER_DATA).min(MOST_EARNED);
     }
 
+    /// Notes a request that is served.
+    pub(super) fn note_request(&mut self) {
+        self.control = (self.control + CONTROL_PER_REQUEST).min(CONTROL.most);
+        self.late = (self.late + LATE_PER_REQUEST).min(LATE.most);
+    }
+
+    /// Notes a request that was refused because its client had too many.
+    pub(super) fn note_refused(&mut self) {
+        self.take(1, "refused-streams");
+    }
+
+    /// Notes a frame of DATA or HEADERS that was dropped, because its stream was reset or answered before.
+    pub(super) fn note_late(&mut self) {
+        self.take(1, "late-frames");
+    }
+
     /// Notes a request that was answered and not reset before.
     pub(super) fn note_answered(&mut self) {
         self.resets = (self.resets + 1).min(RESETS.most);
+        self.outcomes.answers += 1;
     }
 
     /// Notes a stream that its client has made us reset: it could as well have done so itself (CVE-2025-8671).
     pub(super) fn note_forced_reset(&mut self) {
+        self.outcomes.resets += 1;
         self.take(RESET_COST, "resets");
     }
 
@@ -106,6 +161,7 @@ impl Flood {
     /// clients reset what we have refused, and the two resets cross.
     pub(super) fn note_reset(&mut self, cancels: bool) {
         if cancels {
+            self.outcomes.resets += 1;
             self.take(RESET_COST, "resets");
         } else {
             self.take(1, "empty-frames");
@@ -117,10 +173,9 @@ impl Flood {
         match kind {
             kind::DATA if length > 0 || flags & flag::END_STREAM != 0 => {}
             kind::DATA => self.take(1, "empty-frames"),
-            kind::HEADERS => self.control = (self.control + CONTROL_PER_REQUEST).min(CONTROL.most),
             kind::PRIORITY => self.take(1, "priorities"),
-            // See `note_reset`.
-            kind::RST_STREAM => {}
+            // See `note_request` and `note_reset`.
+            kind::HEADERS | kind::RST_STREAM => {}
             kind::SETTINGS => self.take(1, "settings"),
             kind::PING => self.take(1, "pings"),
             kind::WINDOW_UPDATE if self.earned > 0 => self.earned -= 1,
@@ -134,6 +189,7 @@ impl Flood {
         let store = match what {
             "resets" => &mut self.resets,
             "window-updates" => &mut self.windows,
+            "late-frames" => &mut self.late,
             _ => &mut self.control,
         };
         *store -= cost;
@@ -206,6 +262,7 @@ mod tests {
             flood.note(0, 0, 1);
             flood.note(0, 1, 0);
             flood.note(1, 4, 10);
+            flood.note_request();
         }
         assert_eq!(flood.spent(), None);
     }
@@ -215,10 +272,43 @@ mod tests {
         let mut flood = Flood::new();
         for _ in 0..100_000 {
             flood.note(1, 4, 10);
+            flood.note_request();
             flood.note(2, 0, 5);
             flood.note(6, 0, 8);
         }
         assert_eq!(flood.spent(), None);
+    }
+
+    #[test]
+    fn frames_that_come_too_late_have_a_store_of_their_own_that_requests_fill() {
+        let mut flood = Flood::new();
+        for _ in 0..8_192 {
+            flood.note_late();
+        }
+        assert_eq!((flood.spent(), flood.control), (None, 1_000));
+        flood.note_request();
+        for _ in 0..32 {
+            flood.note_late();
+        }
+        assert_eq!(flood.spent(), None);
+        flood.note_late();
+        assert_eq!(flood.spent(), Some("late-frames"));
+        // An upload after the other that is refused early, each with 16 large frames on their way.
+        let mut flood = Flood::new();
+        for _ in 0..100_000 {
+            flood.note_request();
+            (0..17).for_each(|_| flood.note_late());
+        }
+        assert_eq!(flood.spent(), None);
+    }
+
+    #[test]
+    fn the_thousand_and_first_request_that_is_refused_is_one_too_many() {
+        let mut flood = Flood::new();
+        (0..1_000).for_each(|_| flood.note_refused());
+        assert_eq!(flood.spent(), None);
+        flood.note_refused();
+        assert_eq!(flood.spent(), Some("refused-streams"));
     }
 
     #[test]
@@ -230,12 +320,13 @@ mod tests {
             flood.note_reset(true);
             flood.note(6, 0, 8);
         }
-        assert_eq!((flood.resets, flood.control, flood.spent()), (0, 500, None));
+        (0..2_000).for_each(|_| flood.note_late());
+        assert_eq!((flood.resets, flood.control, flood.late, flood.spent()), (0, 500, 6_192, None));
         flood.note_answered();
         flood.fill(Tick::ZERO + second);
-        assert_eq!((flood.resets, flood.control), (51, 600));
+        assert_eq!((flood.resets, flood.control, flood.late), (51, 600, 7_192));
         flood.fill(Tick::ZERO + Span::from_secs(3600));
-        assert_eq!((flood.resets, flood.control), (1000, 1000));
+        assert_eq!((flood.resets, flood.control, flood.late), (1000, 1000, 8_192));
     }
 
     #[test]

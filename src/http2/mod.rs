@@ -39,8 +39,8 @@ mod send;
 mod settings;
 mod stream;
 
-pub use connection::{Connection, Failed, Limits, PREFACE};
-pub use flood::Flood;
+pub use connection::{Connection, Failed, Limits, PREFACE, Refused, Work};
+pub use flood::{Flood, Outcomes};
 pub use frame::Reason;
 pub use request::{FIELD_OVERHEAD, Kind};
 pub use response::{ResponseHead, Unreadable};

@@ -50,9 +50,20 @@ impl Connection {
             Place::Here(key) => self.read_trailers(key, block, bytes),
             Place::Idle if id.is_multiple_of(2) => self.fail(Reason::Protocol, "a stream of an even number"),
             Place::Idle => self.read_request(block, bytes),
-            Place::Reset => self.skip_block(bytes),
+            Place::Reset => {
+                self.skip_block(bytes);
+                self.note_late();
+            }
             Place::Ended => self.fail(Reason::StreamClosed, "HEADERS on a stream that has ended"),
             Place::Forgotten => self.fail(Reason::Protocol, "a stream of a number below another's"),
+        }
+    }
+
+    /// Counts a frame that nobody wants.
+    fn note_late(&mut self) {
+        self.flood.note_late();
+        if self.flood.spent().is_some() {
+            self.fail(Reason::EnhanceYourCalm, "too many frames on streams that were reset or answered");
         }
     }
 
@@ -72,21 +83,24 @@ impl Connection {
         }
         // Streams that are over and still served count too, so that giving up requests pays for none.
         let most = self.limits.max_streams as usize;
-        let is_full =
-            self.streams.has_open(most) || self.streams.len() >= most.saturating_mul(2) || self.heads >= MAX_HEADS;
+        let is_crowded = self.streams.has_open(most) || self.streams.len() >= most.saturating_mul(2);
+        let is_full = is_crowded || self.heads >= MAX_HEADS;
         if is_late || is_full || block.depends_on_itself {
             self.skip_block(bytes);
             match () {
                 // Its client has been told that nobody will look at it.
-                () if is_late => {}
+                () if is_late => self.note_late(),
                 () if is_full => {
-                    self.refused += 1;
+                    self.refused.by_streams += u64::from(is_crowded);
+                    self.refused.by_heads += u64::from(!is_crowded);
+                    self.note_refused();
                     self.reset(id, Reason::RefusedStream);
                 }
                 () => self.fail_stream(id, Reason::Protocol, "a stream that depends on itself"),
             }
             return;
         }
+        self.flood.note_request();
         let key = self.streams.open(id);
         let stream_window = self.stream_window;
         let Some(stream) = self.streams.get_mut(key) else { return };
@@ -94,7 +108,12 @@ impl Connection {
         reader.reset();
         let decoded = self.decoder.decode(bytes, |name, value| reader.field(name, value, head));
         stream.meaning = reader.end(block.ends, head);
-        stream.head_size = head.len();
+        self.work.decoded += head.len();
+        if stream.meaning.fault.is_some() {
+            // It is refused for what it is, and nobody reads it.
+            stream.drop_head();
+        }
+        stream.head_size = stream.head.len();
         self.heads += stream.head_size;
         stream.length_left = stream.meaning.length;
         stream.has_ended = block.ends;
@@ -109,17 +128,42 @@ impl Connection {
         }
     }
 
+    /// Counts a request that is refused because there are too many.
+    fn note_refused(&mut self) {
+        self.flood.note_refused();
+        if self.flood.spent().is_some() {
+            self.fail(Reason::EnhanceYourCalm, "too many requests beyond those that are served");
+        }
+    }
+
+    /// Refuses a request that was taken, because its client has too many elsewhere, so that it may be sent again
+    /// (RFC 9113, 8.7).
+    pub fn refuse(&mut self, key: StreamKey) {
+        self.note_refused();
+        self.release(key, Reason::RefusedStream);
+    }
+
     fn read_trailers(&mut self, key: StreamKey, block: &Block, bytes: &[u8]) {
         let Some(stream) = self.streams.get_mut(key) else { return };
+        if self.heads >= MAX_HEADS && stream.failure.is_none() && !stream.has_ended {
+            self.skip_block(bytes);
+            return self.fail_stream(key.id, Reason::EnhanceYourCalm, "trailers beyond what a connection may hold");
+        }
         stream.trailers.clear();
         let mut reader = TrailerReader::new(self.limits.max_header_list as usize, &mut stream.trailers);
         if let Err(error) = self.decoder.decode(bytes, |name, value| reader.field(name, value)) {
             return self.fail(Reason::Compression, error.what());
         }
         let is_malformed = reader.is_malformed();
+        self.work.decoded += stream.trailers.len();
+        if is_malformed || stream.failure.is_some() || stream.has_ended {
+            stream.trailers = Vec::new();
+        }
+        stream.head_size += stream.trailers.len();
+        self.heads += stream.trailers.len();
         let is_tunnel = stream.meaning.kind == Kind::Connect;
         match stream.failure {
-            Some(Failure::ByUs | Failure::Connection) => return,
+            Some(Failure::ByUs | Failure::Connection) => return self.note_late(),
             Some(Failure::ByClient) => {
                 return self.fail_stream(key.id, Reason::StreamClosed, "HEADERS behind a reset");
             }
@@ -163,7 +207,7 @@ impl Connection {
         let mut wanted = None;
         match place {
             Place::Idle => self.fail(Reason::Protocol, "DATA on a stream that is idle"),
-            Place::Reset => {}
+            Place::Reset => self.note_late(),
             Place::Ended | Place::Forgotten => {
                 self.fail_stream(head.stream, Reason::StreamClosed, "DATA on a stream that has ended");
             }
@@ -171,7 +215,7 @@ impl Connection {
                 let stream = self.streams.get_mut(key)?;
                 stream.recv_window -= size;
                 match stream.failure {
-                    Some(Failure::ByUs | Failure::Connection) => {}
+                    Some(Failure::ByUs | Failure::Connection) => self.note_late(),
                     Some(Failure::ByClient) => {
                         self.fail_stream(key.id, Reason::StreamClosed, "DATA behind a reset");
                     }

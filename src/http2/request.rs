@@ -10,6 +10,9 @@ use crate::http1::{Fault, Known, has_control, is_name, is_token_byte};
 /// What each field counts beside its name and value, in bytes (RFC 9113, 6.5.2).
 pub const FIELD_OVERHEAD: usize = 32;
 
+/// Room that one request leaves to the next of its connection, in bytes of each buffer.
+const KEPT_ROOM: usize = 1_024;
+
 /// What was asked, as far as the answer depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
@@ -209,6 +212,12 @@ impl Reader {
         Ok(())
     }
 
+    /// Bytes of memory that it holds.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.text.capacity() + self.cookie.capacity()
+    }
+
     /// Ends the head, but for what only the task that serves it can write: see [`Meaning::is_chunked`] and
     /// [`Kind::Connect`]. `ends`: no body follows.
     pub(super) fn end(&mut self, ends: bool, head: &mut Vec<u8>) -> Meaning {
@@ -217,6 +226,8 @@ impl Reader {
         }
         if !self.cookie.is_empty() {
             put_line(head, b"cookie", &self.cookie);
+            self.cookie.clear();
+            self.cookie.shrink_to(KEPT_ROOM);
         }
         let is_of = |method: &[u8]| self.method.clone().and_then(|range| self.text.get(range)) == Some(method);
         let kind = match () {
@@ -231,6 +242,8 @@ impl Reader {
         let is_malformed = !matches!(self.fault, None | Some(Fault::HeadTooLarge | Fault::Connect));
         // A tunnel has no length: what is said of one is for the codec to read, and not to be counted here.
         let length = self.length.filter(|_| kind != Kind::Connect);
+        self.text.clear();
+        self.text.shrink_to(KEPT_ROOM);
         Meaning { kind, fault: self.fault, is_malformed, length, is_chunked }
     }
 }

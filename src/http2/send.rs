@@ -38,11 +38,25 @@ impl Connection {
         self.streams.get(key).map_or(&[], |stream| &stream.head)
     }
 
-    /// Lets the head go, once whoever serves the stream has it.
+    /// Lets the head go, once whoever serves the stream has it. It counts as held until the stream is
+    /// [released](Self::release).
     pub fn drop_head(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key) {
             stream.drop_head();
         }
+    }
+
+    /// Lets the head go of which nobody has a copy.
+    pub fn forget_head(&mut self, key: StreamKey) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.drop_head();
+            self.heads = self.heads.saturating_sub(std::mem::take(&mut stream.head_size));
+        }
+    }
+
+    /// Decoded bytes that are held of this request.
+    pub fn held(&self, key: StreamKey) -> usize {
+        self.streams.get(key).map_or(0, |stream| stream.head_size)
     }
 
     /// What was asked.

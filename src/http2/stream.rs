@@ -1,12 +1,11 @@
 //! The streams of a connection.
 
-use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::request::Meaning;
 
 /// How many streams that we have reset are remembered. What still comes on one is nobody's fault: a client whose uploads
-/// are refused has sent it before it knew.
+/// are refused has sent it before it knew. A power of two, as the next one.
 const RESET_KNOWN: usize = 1_024;
 /// How many streams that have ended otherwise are remembered, so that what comes on one is told from what comes on one
 /// that was never opened.
@@ -155,8 +154,48 @@ pub(super) struct Streams {
     last: u32,
     /// The highest number that came too late to be looked at.
     late: u32,
-    reset: VecDeque<u32>,
-    ended: VecDeque<u32>,
+    reset: Numbers<RESET_KNOWN>,
+    ended: Numbers<ENDED_KNOWN>,
+}
+
+/// Numbers of streams, up to `MOST` in a row: a newer one takes the place of the one that is `MOST` requests older. So it
+/// takes one look to find one, or to know that it is not there.
+#[derive(Debug, Default)]
+struct Numbers<const MOST: usize> {
+    /// A power of two, or none. 0 is no number of a stream.
+    places: Vec<u32>,
+}
+
+impl<const MOST: usize> Numbers<MOST> {
+    /// Places that the first number makes.
+    const FIRST: usize = 16;
+
+    fn contains(&self, id: u32) -> bool {
+        self.places.get(self.place(id)) == Some(&id)
+    }
+
+    /// Where a number is, if it is there. Clients use the odd ones alone.
+    fn place(&self, id: u32) -> usize {
+        (id as usize / 2) & self.places.len().wrapping_sub(1)
+    }
+
+    fn insert(&mut self, id: u32) {
+        while self.places.get(self.place(id)).is_none_or(|kept| *kept != 0 && *kept != id) && self.places.len() < MOST {
+            self.grow();
+        }
+        let place = self.place(id);
+        self.places[place] = id;
+    }
+
+    fn grow(&mut self) {
+        let length = (self.places.len() * 2).clamp(Self::FIRST, MOST);
+        let kept = std::mem::replace(&mut self.places, vec![0; length]);
+        // Those that were in places of their own are so in more of them.
+        for id in kept.into_iter().filter(|id| *id != 0) {
+            let place = self.place(id);
+            self.places[place] = id;
+        }
+    }
 }
 
 /// What is known of a number.
@@ -194,8 +233,8 @@ impl Streams {
             return Place::Here(StreamKey { slot: self.open[found].1, id });
         }
         match () {
-            () if self.reset.contains(&id) => Place::Reset,
-            () if self.ended.contains(&id) => Place::Ended,
+            () if self.reset.contains(id) => Place::Reset,
+            () if self.ended.contains(id) => Place::Ended,
             () => Place::Forgotten,
         }
     }
@@ -271,7 +310,7 @@ impl Streams {
 
     /// Remembers one that we have reset and on which more may come.
     pub(super) fn remember_reset(&mut self, id: u32) {
-        remember(&mut self.reset, RESET_KNOWN, id);
+        self.reset.insert(id);
     }
 
     /// Takes one away.
@@ -283,7 +322,7 @@ impl Streams {
         if let Ok(found) = self.open.binary_search_by_key(&key.id, |(id, _)| *id) {
             self.open.remove(found);
         }
-        remember(&mut self.ended, ENDED_KNOWN, key.id);
+        self.ended.insert(key.id);
         if self.open.is_empty() && self.slots.len() > KEPT_SLOTS {
             self.slots = Vec::new();
             self.free = Vec::new();
@@ -303,19 +342,14 @@ impl Streams {
             + self.slots.capacity() * size_of::<Stream>()
             + self.free.capacity() * size_of::<usize>()
             + self.open.capacity() * size_of::<(u32, usize)>()
-            + (self.reset.capacity() + self.ended.capacity()) * size_of::<u32>()
+            + (self.reset.places.capacity() + self.ended.places.capacity()) * size_of::<u32>()
     }
-}
-
-fn remember(known: &mut VecDeque<u32>, most: usize, id: u32) {
-    if known.len() >= most {
-        known.pop_front();
-    }
-    known.push_back(id);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     #[test]
@@ -348,7 +382,26 @@ mod tests {
         }
         assert_eq!((streams.place(id(0)), streams.place(id(1))), (Place::Forgotten, Place::Reset));
         assert_eq!(streams.place(id(RESET_KNOWN)), Place::Reset);
-        assert_eq!(streams.reset.len(), RESET_KNOWN);
+        assert!((1..=RESET_KNOWN).all(|number| streams.place(id(number)) == Place::Reset));
+        assert_eq!(streams.reset.places.len(), RESET_KNOWN);
+    }
+
+    #[test]
+    fn few_numbers_need_few_places_and_are_found_whatever_their_order() {
+        let mut numbers = Numbers::<64>::default();
+        assert!(!numbers.contains(1) && !numbers.contains(0));
+        for id in [31, 1, 17] {
+            numbers.insert(id);
+        }
+        assert_eq!((numbers.contains(31), numbers.contains(1), numbers.contains(17)), (true, true, true));
+        assert_eq!((numbers.contains(3), numbers.contains(33), numbers.places.len()), (false, false, 16));
+        // The same place of 16, and of 32.
+        numbers.insert(65);
+        assert!([1, 17, 31, 65].iter().all(|id| numbers.contains(*id)));
+        assert_eq!(numbers.places.len(), 64);
+        numbers.insert(129);
+        assert_eq!((numbers.contains(129), numbers.contains(1), numbers.contains(65)), (true, false, true));
+        assert_eq!(numbers.places.len(), 64);
     }
 
     #[test]

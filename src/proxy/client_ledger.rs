@@ -11,6 +11,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 
+use super::h2_share::H2Share;
 use crate::limiter::Fingerprint;
 use crate::telemetry::Counter;
 use crate::time::{Span, Tick};
@@ -40,6 +41,8 @@ pub struct ClientAccount {
     is_debtor: Cell<bool>,
     /// For what it has made servers and this worker do in vain.
     pub debt: Debt,
+    /// What it holds and has done over HTTP/2.
+    pub h2: H2Share,
 }
 
 /// What is owed, as the time until it is paid: each charge adds to it, and time pays it off.
@@ -102,6 +105,7 @@ impl ClientLedger {
             connections: Cell::new(0),
             is_debtor: Cell::new(false),
             debt: Debt::default(),
+            h2: H2Share::default(),
         })
     }
 
@@ -178,11 +182,11 @@ impl ClientAccount {
 
     /// Whether it may have owed something at any time.
     fn has_owed(&self) -> bool {
-        self.debt.has_been_charged()
+        self.debt.has_been_charged() || self.h2.has_owed()
     }
 
     fn owes(&self, now: Tick) -> bool {
-        !self.debt.owed(now).is_zero()
+        !self.debt.owed(now).is_zero() || self.h2.owes(now)
     }
 }
 
@@ -210,7 +214,8 @@ impl Debt {
         self.0.get().since(now)
     }
 
-    fn has_been_charged(&self) -> bool {
+    /// Whether something was owed at any time.
+    pub fn has_been_charged(&self) -> bool {
         self.0.get() > Tick::ZERO
     }
 }

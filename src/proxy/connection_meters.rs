@@ -1,11 +1,11 @@
 //! What a worker counts of its connections, whatever the configuration is.
 
 use super::alarm::Dismissed;
-use crate::telemetry::{Counter, Family, Kind, Registry};
-
+use super::h2_share::StreamBound;
 use crate::admission::Malformed;
 use crate::http1::Fault;
 use crate::http2::Flood;
+use crate::telemetry::{Counter, Family, Kind, Registry};
 use crate::transport::Ended;
 
 static CONNECTIONS: Family = Family {
@@ -91,9 +91,10 @@ static H2_FLOODS: Family = Family {
 };
 static H2_REFUSED: Family = Family {
     name: "sluicegate_http2_streams_refused_total",
-    help: "HTTP/2 requests refused unread because too many were in flight for the limit on open files.",
+    help: "HTTP/2 requests refused unread (REFUSED_STREAM), by the bound that they met: requests or decoded heads that \
+           are under way, of their connection, their client or their worker; or what their client has given up before.",
     kind: Kind::Counter,
-    labels: &[],
+    labels: &["bound"],
 };
 static TUNNELS: Family = Family {
     name: "sluicegate_tunnels_total",
@@ -231,8 +232,7 @@ pub struct ConnectionMeters {
     pub unasked_switch: Counter,
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
-    /// HTTP/2 requests refused for want of file descriptors.
-    pub streams_refused: Counter,
+    streams_refused: [Counter; StreamBound::ALL.len()],
     handshakes: Vec<Counter>,
     headers: [Counter; HeaderResult::ALL.len()],
     h2_ended: Vec<(&'static str, Counter)>,
@@ -263,7 +263,7 @@ impl ConnectionMeters {
             upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),
             unasked_switch: registry.counter(&FAULTS, &["upstream", "unasked-switch"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
-            streams_refused: registry.counter(&H2_REFUSED, &[]),
+            streams_refused: StreamBound::ALL.map(|(_, text)| registry.counter(&H2_REFUSED, &[text])),
             handshakes: Handshook::ALL.iter().map(|(_, text)| registry.counter(&HANDSHAKES, &[text])).collect(),
             headers: HeaderResult::ALL.map(|(_, text)| registry.counter(&PROXY_HEADERS, &[text])),
             h2_ended: Ended::REASONS.iter().map(|text| (*text, registry.counter(&H2_ENDED, &[text]))).collect(),
@@ -308,6 +308,13 @@ impl ConnectionMeters {
     pub fn header_read(&self, result: HeaderResult) {
         if let Some(counter) = self.headers.get(result as usize) {
             counter.inc();
+        }
+    }
+
+    /// Counts requests of HTTP/2 that were refused unread.
+    pub fn streams_refused(&self, by: StreamBound, count: u64) {
+        if let Some(counter) = self.streams_refused.get(by as usize) {
+            counter.add(count);
         }
     }
 

@@ -18,7 +18,7 @@ use super::exchange::Exchange;
 use super::h2;
 use super::headers::{Fields, Sink};
 use super::relay::{Afterwards, MAX_DISCARD};
-use super::scratch::{Lent, Scratch};
+use super::scratch::{BUFFER_BYTES, Lent, Scratch};
 use super::worker::Worker;
 use crate::http1::{Fault, Form, Known, Request, Response, Side};
 use crate::http2::PREFACE;
@@ -274,9 +274,9 @@ pub fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
     let accepted = upload.accept(body)?;
     exchange.body_here = accepted.kept;
     exchange.rest_at = head_bytes + accepted.taken;
-    if !upload.is_complete() && inbound.room().len() < inbound.capacity() / 4 {
+    if !upload.is_complete() && inbound.room().len() < BUFFER_BYTES / 4 {
         let capacity = inbound.capacity();
-        inbound.grow(capacity * 2);
+        inbound.grow(capacity + BUFFER_BYTES);
     }
     Ok(())
 }

@@ -13,10 +13,11 @@ use super::client::Client;
 use super::connection::Connection;
 use super::exchange::Exchange;
 use super::h1;
+use super::h2_share::{StreamBound, StreamPlace};
 use super::scratch::{BUFFER_BYTES, Scratch};
 use super::worker::Worker;
 use crate::http1::{Fault, MAX_FIELDS};
-use crate::http2::{FIELD_OVERHEAD, Limits};
+use crate::http2::{FIELD_OVERHEAD, Limits, Outcomes, Refused};
 use crate::time::{Span, Tick};
 use crate::transport::{Accepting, Incoming, Stream, websocket_key};
 
@@ -68,6 +69,7 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
     };
     drop(ahead);
     poll_fn(|cx| serving.poll(cx)).await;
+    serving.account_for_end();
     serving.streams.has_ended.set(true);
     connection.delist();
     if let (Some(ended), None) = (serving.accepting.ended(), serving.accepting.flooded()) {
@@ -97,8 +99,8 @@ impl Serving<'_> {
         self.accepting.note_time(worker.alarms.recently());
         let mut is_denied = rung && worker.denies(connection.peer.ip());
         let accepted = self.poll_accept(cx, &mut is_denied);
-        worker.connections.streams_refused.add(self.accepting.take_refused());
         let now = worker.alarms.recently();
+        self.account_for_streams(now);
         if let (Some(what), false) = (self.accepting.flooded(), self.is_flooded) {
             worker.connections.h2_flood(what);
             tracing::debug!(peer = %connection.peer, what, "an HTTP/2 connection was ended for too many frames");
@@ -169,6 +171,31 @@ impl Serving<'_> {
         Poll::Ready(())
     }
 
+    /// Counts requests that were refused, and charges those that were given up to the client.
+    fn account_for_streams(&mut self, now: Tick) {
+        let (meters, share) = (&self.worker.connections, &self.connection.account.h2);
+        let refused = self.accepting.take_refused();
+        if refused != Refused::default() {
+            meters.streams_refused(StreamBound::ConnectionStreams, refused.by_streams);
+            meters.streams_refused(StreamBound::ConnectionHeads, refused.by_heads);
+        }
+        let Outcomes { resets, answers } = self.accepting.take_outcomes();
+        if resets + answers > 0 {
+            share.note(resets, answers, now);
+        }
+        if resets > 0 && share.is_over(now) {
+            self.accepting.calm_down();
+        }
+    }
+
+    /// Requests that are open when the connection ends are given up with it.
+    fn account_for_end(&self) {
+        let open = u32::try_from(self.streams.open.get()).unwrap_or(u32::MAX);
+        if open > 0 && !self.connection.is_closing() {
+            self.connection.account.h2.note(open, 0, self.worker.alarms.recently());
+        }
+    }
+
     /// Begins the exchange of each stream that came. Ready when the connection is over.
     fn poll_accept(&mut self, cx: &mut Context<'_>, is_denied: &mut bool) -> Poll<()> {
         let (worker, connection) = (self.worker, self.connection);
@@ -193,9 +220,15 @@ impl Serving<'_> {
 
 /// Begins the exchange of a stream.
 fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>, incoming: Incoming) {
-    let Some(place) = worker.enter_stream() else {
-        worker.connections.streams_refused.inc();
-        return incoming.refuse();
+    let place = match StreamPlace::take(worker, &connection.account, incoming.held(), worker.alarms.recently()) {
+        Ok(place) => place,
+        Err(bound) => {
+            worker.connections.streams_refused(bound, 1);
+            return match bound {
+                StreamBound::ClientHeads | StreamBound::ClientResets => incoming.refuse_and_charge(),
+                _ => incoming.refuse(),
+            };
+        }
     };
     streams.open.set(streams.open.get() + 1);
     streams.connection.begin_request();
@@ -269,20 +302,7 @@ async fn read_ahead(client: &mut Client, scratch: &mut Scratch) {
 
 /// Puts the head that the request would have in HTTP/1.1 where a head of HTTP/1.1 would be; how long it is.
 fn write_head(worker: &Worker, incoming: &mut Incoming, scratch: &mut Scratch) -> Result<usize, Fault> {
-    let Scratch { inbound, text, .. } = scratch;
-    text.clear();
-    incoming.write_head(text, || websocket_key([worker.random(), worker.random()]));
-    let length = text.len();
-    if length > worker.head_limits().max_bytes {
-        return Err(Fault::HeadTooLarge);
-    }
-    if inbound.capacity() < length + BUFFER_BYTES / 2 {
-        inbound.grow(length + BUFFER_BYTES);
-    }
-    inbound.room()[..length].copy_from_slice(text);
-    inbound.advance(length);
-    // A head that is long by its fields costs its sender little. It is not kept twice.
-    text.clear();
-    text.shrink_to(BUFFER_BYTES);
-    Ok(length)
+    let most = worker.head_limits().max_bytes;
+    let key = || websocket_key([worker.random(), worker.random()]);
+    incoming.write_head(&mut scratch.inbound, (most, BUFFER_BYTES / 2), key).ok_or(Fault::HeadTooLarge)
 }

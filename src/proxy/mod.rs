@@ -13,7 +13,8 @@
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
-//!   `client_ledger`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for others.
+//!   `client_ledger`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
+//!   others.
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
@@ -34,6 +35,7 @@ mod exchange;
 mod forward;
 mod h1;
 mod h2;
+mod h2_share;
 mod headers;
 mod holdings;
 mod listener;

@@ -8,6 +8,9 @@ use crate::transport::Stream;
 
 /// Up to this size, bytes of the buffer are copied behind what was made: that costs less than to gather them.
 const COPIED: usize = 2048;
+/// Room for what is made that is kept once it was written, in bytes: a head may have been larger, and its answer may take
+/// its time.
+const KEPT: usize = 16 * 1024;
 
 /// What one side is still to get: first what was made for it, such as a head, then a part of a buffer.
 #[derive(Debug, Default)]
@@ -59,7 +62,15 @@ impl Outgoing {
         &mut self.made
     }
 
+    /// Gives the room back for what is made if it is larger than `most`, while nothing is in it.
+    pub fn keep(&mut self, most: usize) {
+        if self.made.capacity() > most && self.made.is_empty() {
+            self.made = Vec::new();
+        }
+    }
+
     /// How much room was allocated for what is made.
+    #[cfg(test)]
     pub fn capacity(&self) -> usize {
         self.made.capacity()
     }
@@ -97,15 +108,27 @@ impl Outgoing {
             }
         }
         if !self.unflushed {
+            self.release();
             return Poll::Ready(Ok(written));
         }
         let before = stream.progress();
         match stream.poll_flush(cx) {
-            Poll::Ready(Ok(())) => self.unflushed = false,
+            Poll::Ready(Ok(())) => {
+                self.unflushed = false;
+                self.release();
+            }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending if written == 0 && stream.progress() == before => return Poll::Pending,
             Poll::Pending => written = written.max(1),
         }
         Poll::Ready(Ok(written))
+    }
+
+    /// Gives room back that is larger than most need, if nothing is in it any more.
+    fn release(&mut self) {
+        if self.made.capacity() > KEPT && self.sent == self.made.len() {
+            self.made = Vec::new();
+            self.sent = 0;
+        }
     }
 }

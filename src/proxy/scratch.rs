@@ -1,6 +1,6 @@
 //! What an exchange works with, kept from one to the next so that none of them allocates.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
@@ -14,8 +14,10 @@ use crate::limiter::Report;
 pub const BUFFER_BYTES: usize = 16 * 1024;
 /// How many sets one worker keeps for later.
 const MAX_KEPT: usize = 1024;
-/// The largest of the smaller vectors that is kept, in bytes.
-const MAX_KEPT_BYTES: usize = 64 * 1024;
+/// Room that each of the smaller vectors keeps, in bytes.
+const KEPT_BYTES: usize = 8 * 1024;
+/// How many sets that nobody needs are kept for a sudden load.
+const SPARE: usize = 64;
 
 /// Buffers and everything else that an exchange fills.
 #[derive(Debug)]
@@ -88,24 +90,49 @@ impl Scratch {
         self.to_upstream.clear();
         self.to_client.clear();
         self.pacing = None;
-        let buffers = self.inbound.capacity().max(self.outbound.capacity());
-        let made = self.to_upstream.capacity().max(self.to_client.capacity()).max(self.reply.body.capacity());
-        let made = made.max(self.text.capacity()).max(self.detail.capacity()).max(self.target.capacity());
-        let smallest = self.inbound.capacity().min(self.outbound.capacity());
-        smallest == BUFFER_BYTES && buffers == BUFFER_BYTES && made <= MAX_KEPT_BYTES
+        self.to_upstream.keep(KEPT_BYTES);
+        self.to_client.keep(KEPT_BYTES);
+        for bytes in [&mut self.text, &mut self.target, &mut self.request_id, &mut self.reply.body] {
+            if bytes.capacity() > KEPT_BYTES {
+                *bytes = Vec::new();
+            }
+        }
+        if self.detail.capacity() > KEPT_BYTES {
+            self.detail = String::new();
+        }
+        self.inbound.capacity() == BUFFER_BYTES && self.outbound.capacity() == BUFFER_BYTES
     }
 }
 
 /// The sets of one worker that nobody uses.
 #[derive(Debug, Default)]
 #[allow(clippy::vec_box, reason = "they are lent by the box: each is large, and moving it would be a copy")]
-pub struct Pool(RefCell<Vec<Box<Scratch>>>);
+pub struct Pool {
+    kept: RefCell<Vec<Box<Scratch>>>,
+    /// How many were here, at the least, since the last look.
+    least: Cell<usize>,
+}
 
 impl Pool {
     /// A set, empty.
     pub fn lend(self: &Rc<Self>) -> Lent {
-        let kept = self.0.borrow_mut().pop();
+        let mut sets = self.kept.borrow_mut();
+        let kept = sets.pop();
+        self.least.set(self.least.get().min(sets.len()));
+        drop(sets);
         Lent { pool: Rc::clone(self), scratch: Some(kept.unwrap_or_else(Scratch::new)) }
+    }
+
+    /// Lets sets go that nobody has needed since the last call. To be called every few seconds.
+    pub fn prune(&self) {
+        let mut sets = self.kept.borrow_mut();
+        let spare = self.least.get().min(sets.len()).saturating_sub(SPARE);
+        // Those that were used last are at the end.
+        sets.drain(..spare);
+        if spare > 0 {
+            sets.shrink_to(MAX_KEPT / 8);
+        }
+        self.least.set(sets.len());
     }
 }
 
@@ -147,7 +174,7 @@ impl DerefMut for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let Some(mut scratch) = self.scratch.take() else { return };
-        let mut kept = self.pool.0.borrow_mut();
+        let mut kept = self.pool.kept.borrow_mut();
         if kept.len() < MAX_KEPT && scratch.tidy() {
             kept.push(scratch);
         }
@@ -176,6 +203,38 @@ mod tests {
         let mut one = pool.lend();
         one.inbound.grow(BUFFER_BYTES + 1);
         drop(one);
-        assert!(pool.0.borrow().is_empty());
+        assert!(pool.kept.borrow().is_empty());
+    }
+
+    #[test]
+    fn small_vectors_that_have_grown_are_let_go_and_the_set_is_kept() {
+        let pool = Rc::new(Pool::default());
+        let mut one = pool.lend();
+        one.to_upstream.made().resize(60_000, b'x');
+        one.text.resize(60_000, b'x');
+        one.reply.body.resize(60_000, b'x');
+        one.target.resize(8_000, b'x');
+        drop(one);
+        let two = pool.lend();
+        let rooms = [two.to_upstream.capacity(), two.text.capacity(), two.reply.body.capacity()];
+        assert_eq!(rooms, [0; 3]);
+        assert!(two.target.capacity() >= 8_000);
+    }
+
+    #[test]
+    fn sets_that_nobody_has_needed_between_two_looks_are_let_go() {
+        let pool = Rc::new(Pool::default());
+        let all: Vec<Lent> = (0..500).map(|_| pool.lend()).collect();
+        drop(all);
+        // They were needed since the first look.
+        pool.prune();
+        assert_eq!(pool.kept.borrow().len(), 500);
+        drop((0..200).map(|_| pool.lend()).collect::<Vec<_>>());
+        pool.prune();
+        assert_eq!(pool.kept.borrow().len(), 200 + SPARE);
+        pool.prune();
+        assert_eq!(pool.kept.borrow().len(), SPARE);
+        pool.prune();
+        assert_eq!(pool.kept.borrow().len(), SPARE);
     }
 }

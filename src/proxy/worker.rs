@@ -26,6 +26,8 @@ use crate::upstream::{Endpoint, Pace, Server};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+/// How often buffers that are not needed any more are given back.
+const SHRINK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A handshake that has gone on for so long is taken for one that stands still.
 const STALLED: Span = Span::from_secs(1);
@@ -70,6 +72,8 @@ pub struct Worker {
     in_flight: Cell<u64>,
     handshakes: RefCell<Holdings<Rc<Alarm>>>,
     streams: Cell<usize>,
+    /// Decoded bytes of the heads of requests of HTTP/2 that are under way.
+    pub heads: Cell<usize>,
     random: Cell<u64>,
     turn: Cell<u64>,
 }
@@ -120,6 +124,7 @@ impl Worker {
             in_flight: Cell::new(0),
             handshakes: RefCell::default(),
             streams: Cell::new(0),
+            heads: Cell::new(0),
             ledger: ClientLedger::new(connection_meters::account_overflows(&registry)),
             connections: ConnectionMeters::new(&registry),
             proxy_reports: Throttle::default(),
@@ -385,7 +390,13 @@ impl Worker {
                 self.ledger.prune(now);
             }
         };
-        tokio::join!(sweep, prune);
+        let shrink = async {
+            loop {
+                tokio::time::sleep(SHRINK_EVERY).await;
+                self.pool.prune();
+            }
+        };
+        tokio::join!(sweep, prune, shrink);
     }
 }
 
@@ -405,6 +416,11 @@ impl Drop for Handshake {
 pub struct Counted(Rc<Worker>, fn(&Worker) -> &Cell<usize>);
 
 impl Counted {
+    /// Whose it is.
+    pub fn worker(&self) -> &Worker {
+        &self.0
+    }
+
     fn enter(worker: &Rc<Worker>, cell: fn(&Worker) -> &Cell<usize>, max: usize) -> Option<Self> {
         let count = cell(worker).get();
         (count < max).then(|| {

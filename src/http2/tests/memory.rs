@@ -80,6 +80,8 @@ fn header_blocks_up_to_the_limit_are_kept_once_and_let_go() {
         assert_eq!(connection.failed(), None);
     }
     assert!(connection.memory() < 64 * 1024, "{}", connection.memory());
+    // Nor is what was put together of it kept for the next.
+    assert!(connection.reader.memory() <= 4_096, "{}", connection.reader.memory());
     // One that never ends.
     let mut endless = begun();
     endless.feed(&frame(kind::HEADERS, 0, 1, &[0; 4_000]));
@@ -171,17 +173,92 @@ fn heads_of_one_connection_are_bounded_together_however_short_they_came() {
         connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 2 * number + 1, &next));
     }
     let taken: Vec<_> = std::iter::from_fn(|| connection.next_incoming()).collect();
-    // Each is 60,104 bytes long, and two MiB are reached with the 35th.
-    assert_eq!((taken.len(), connection.take_refused()), (35, 65));
+    // Each is 60,100 bytes long, and 768 KiB are reached with the 14th.
+    assert_eq!((taken.len(), connection.take_refused()), (14, Refused { by_streams: 0, by_heads: 86 }));
     let refused = frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM).count();
-    assert_eq!(refused, 65);
+    assert_eq!(refused, 86);
     // Whoever serves one lets go of it, and one that is over makes room.
     for key in &taken {
         assert!(connection.head(*key).len() > 60_000);
         connection.drop_head(*key);
     }
     assert!(connection.memory() < MIB, "{}", connection.memory());
-    connection.release(taken[0], Reason::Cancel);
-    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 201, &next));
-    assert!(connection.next_incoming().is_some());
+    assert_eq!(connection.held(taken[1]), 60_100);
+    for (key, stream) in taken.into_iter().zip([201, 203]) {
+        connection.release(key, Reason::Cancel);
+        connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, stream, &next));
+        assert!(connection.next_incoming().is_some());
+    }
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 205, &next));
+    assert!(connection.next_incoming().is_none());
+}
+
+#[test]
+fn a_hundred_and_twenty_eight_requests_with_cookies_of_four_kibibytes_are_taken() {
+    let mut connection = begun_with(Limits { max_streams: 128, max_header_list: 128 * 1024 });
+    let head = [&get("/"), &block(&[("cookie", &"c".repeat(4_096)), ("user-agent", &"u".repeat(200))])[..]].concat();
+    for number in 0..128 {
+        connection.feed(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * number + 1, &head));
+    }
+    assert_eq!(std::iter::from_fn(|| connection.next_incoming()).count(), 128);
+    assert_eq!(connection.take_refused(), Refused::default());
+}
+
+#[test]
+fn a_head_that_is_refused_for_what_it_is_counts_no_more() {
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 8_192 });
+    let value = "v".repeat(4_000);
+    let too_large = [&get("/"), &block(&[("x-a", &value), ("x-b", &value), ("x-c", &value)])[..]].concat();
+    let malformed = [&get("/"), &block(&[("x-a", &value), ("x b", "")])[..]].concat();
+    for (number, head) in [&too_large, &malformed].into_iter().cycle().take(150).enumerate() {
+        connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 2 * u32::try_from(number).unwrap() + 1, head));
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| connection.next_incoming()).collect();
+    assert_eq!(taken.len(), 150);
+    assert!(taken.iter().all(|key| connection.fault(*key).is_some() && connection.held(*key) == 0));
+    assert!(connection.memory() < MIB / 2, "{}", connection.memory());
+    // And one that is let go before it was read, as it is longer than its reader takes.
+    let mut connection = begun();
+    let key = taken_of(&mut connection, &value[..3_000]);
+    assert_eq!(connection.held(key), 3_032);
+    connection.forget_head(key);
+    assert_eq!((connection.held(key), connection.head(key), connection.heads), (0, &b""[..], 0));
+    connection.release(key, Reason::Cancel);
+    assert_eq!(connection.heads, 0);
+}
+
+fn taken_of(connection: &mut Connection, value: &str) -> StreamKey {
+    let head = [&get("/"), &block(&[("x-a", value)])[..]].concat();
+    taken(connection, &frame(kind::HEADERS, flag::END_HEADERS, 1, &head))
+}
+
+#[test]
+fn trailers_count_as_heads_do_and_beyond_the_bound_their_stream_is_reset() {
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024 });
+    // The first brings an entry of 4,000 bytes; 15 references to it are trailers of 60,075 bytes.
+    let mut first = get("/");
+    first.extend([&[0x40, 1, b'a', 0x7F, 0xA1, 0x1E][..], &vec![b'v'; 4_000]].concat());
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &first));
+    let head = connection.heads;
+    for number in 1..20 {
+        connection.feed(&uploads(2 * number + 1));
+    }
+    let keys: Vec<_> = std::iter::from_fn(|| connection.next_incoming()).collect();
+    let heads = connection.heads;
+    assert_eq!((keys.len(), head, heads), (20, 4_030, 4_030 + 19 * 25));
+    for number in 0..20 {
+        let trailers = frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * number + 1, &[0xBE; 15]);
+        connection.feed(&trailers);
+    }
+    assert_eq!(connection.failed(), None);
+    let resets: Vec<_> =
+        frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM).collect();
+    // 768 KiB are reached with the 13th or the 14th: (786,432 - 4,505) / 60,075 = 13.01.
+    assert_eq!(resets.len(), 20 - 14);
+    assert!(resets.iter().all(|frame| frame.payload == (Reason::EnhanceYourCalm as u32).to_be_bytes()));
+    assert_eq!(connection.heads, heads + 14 * 60_075);
+    for key in keys {
+        connection.release(key, Reason::Cancel);
+    }
+    assert_eq!(connection.heads, 0);
 }

@@ -6,6 +6,7 @@ mod control;
 mod end;
 mod fairness;
 mod inward;
+mod late;
 mod memory;
 mod outward;
 mod splits;

@@ -9,14 +9,24 @@ use socket2::SockRef;
 
 use super::super::Stream;
 use super::from_client::FromClient;
-use crate::http1::Fault;
-use crate::http2::{Connection, Failed, Kind, Limits, Reason, StreamKey};
+use crate::http1::{Buffer, Fault};
+use crate::http2::{Coming, Connection, Failed, Kind, Limits, Outcomes, Reason, Refused, StreamKey, Work};
 use crate::time::Tick;
 
-/// Reads of one turn, after which others have theirs: a client that sends without pause is not the only one.
-const MAX_READS: usize = 8;
+/// Bytes of one turn, after which others have theirs: a client that sends without pause is not the only one. Those of
+/// heads count as they are decoded.
+const TURN_BYTES: usize = 256 * 1024;
+/// Frames of one turn: ten bytes are one.
+const TURN_FRAMES: usize = 512;
+/// How much is read at once of a client whose frames are small: less than 64 bytes, with their heads, one with another.
+const SMALL_READ: usize = 4 * 1024;
+const SMALL_FRAME: usize = 64;
 /// What the kernel may hold that it has not sent, in bytes: enough for a sender that never has to wait for us.
 const MAX_UNSENT: u32 = 128 * 1024;
+/// Room behind a head that is all of a request: so that nobody takes the buffer for a full one.
+const LEAST_BEHIND: usize = 64;
+/// What the head of a request to upgrade has, and one of HTTP/2 has not.
+const UPGRADE: &[u8] = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: ";
 /// The most that is read and dropped after the end, so that the peer reads why before its kernel is told of a reset.
 const MAX_LINGER: usize = 1024 * 1024;
 
@@ -25,8 +35,39 @@ pub struct Accepting {
     stream: Stream,
     connection: Rc<RefCell<Connection>>,
     phase: Phase,
-    /// Reads of this turn.
-    reads: usize,
+    turn: Turn,
+}
+
+/// What a connection has done since others had their turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    bytes: usize,
+    frames: usize,
+    /// Whether the last that was read had many frames in few bytes.
+    is_dense: bool,
+}
+
+impl Turn {
+    fn is_over(self) -> bool {
+        self.bytes >= TURN_BYTES || self.frames >= TURN_FRAMES
+    }
+
+    /// How much is to be read next.
+    fn most(self) -> usize {
+        if self.is_dense { SMALL_READ } else { usize::MAX }
+    }
+
+    /// Takes note of what was read.
+    fn note(&mut self, size: usize, work: Work) {
+        self.bytes += size + work.decoded;
+        self.frames += work.frames;
+        self.is_dense = work.frames * SMALL_FRAME > size;
+    }
+
+    /// The next one.
+    fn next(self) -> Self {
+        Self { is_dense: self.is_dense, ..Self::default() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +120,7 @@ impl Accepting {
         }
         let mut connection = Connection::new(limits);
         connection.feed(ahead);
-        Self { stream, connection: Rc::new(RefCell::new(connection)), phase: Phase::Open, reads: 0 }
+        Self { stream, connection: Rc::new(RefCell::new(connection)), phase: Phase::Open, turn: Turn::default() }
     }
 
     /// Takes note that it is `now`: for what it may send that is neither request nor data.
@@ -93,8 +134,18 @@ impl Accepting {
     }
 
     /// How many requests were refused since the last call because its client had too many.
-    pub fn take_refused(&self) -> u64 {
+    pub fn take_refused(&self) -> Refused {
         self.connection.borrow_mut().take_refused()
+    }
+
+    /// How requests have ended since the last call.
+    pub fn take_outcomes(&self) -> Outcomes {
+        self.connection.borrow_mut().take_outcomes()
+    }
+
+    /// Ends it because its client has given up too many requests, over other connections too.
+    pub fn calm_down(&self) {
+        self.connection.borrow_mut().calm_down();
     }
 
     /// Takes no more requests from now on, once it [ends gracefully](Self::end_gracefully).
@@ -122,7 +173,7 @@ impl Accepting {
     pub fn poll_accept(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<Option<Incoming>> {
         let polled = self.poll_turn(cx, room);
         if polled.is_pending() {
-            self.reads = 0;
+            self.turn = self.turn.next();
         }
         polled
     }
@@ -147,13 +198,17 @@ impl Accepting {
             if self.connection.borrow().is_clogged() {
                 return Poll::Pending;
             }
-            if self.reads == MAX_READS {
+            if self.turn.is_over() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            self.reads += 1;
-            match ready!(self.stream.poll_read(cx, room)) {
-                Ok(size @ 1..) => self.connection.borrow_mut().feed(&room[..size]),
+            let most = room.len().min(self.turn.most());
+            match ready!(self.stream.poll_read(cx, &mut room[..most])) {
+                Ok(size @ 1..) => {
+                    let mut connection = self.connection.borrow_mut();
+                    connection.feed(&room[..size]);
+                    self.turn.note(size, connection.take_work());
+                }
                 Ok(0) | Err(_) => self.cut(),
             }
         }
@@ -203,8 +258,15 @@ impl Accepting {
     /// connection, and the peer would not learn why it ended.
     fn poll_linger(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<()> {
         while let Phase::Shut(dropped) = self.phase {
+            if self.turn.is_over() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             self.phase = match ready!(self.stream.poll_read(cx, room)) {
-                Ok(size @ 1..) if dropped < MAX_LINGER => Phase::Shut(dropped + size),
+                Ok(size @ 1..) if dropped < MAX_LINGER => {
+                    self.turn.note(size, Work::default());
+                    Phase::Shut(dropped + size)
+                }
                 _ => Phase::Over,
             };
         }
@@ -249,22 +311,45 @@ impl Drop for Held {
 }
 
 impl Incoming {
-    /// Writes the head of HTTP/1.1 that means the same, once. It may be one that HTTP/1 does not allow: then it is refused by
-    /// whoever reads it, and with it the request. `websocket_key` makes the nonce of a tunnel (RFC 8441), whose head has
-    /// none.
-    pub fn write_head(&mut self, out: &mut Vec<u8>, websocket_key: impl FnOnce() -> String) {
+    /// Writes the head of HTTP/1.1 that means the same, once, unless it is longer than `most`; how long it is. `body_room`:
+    /// room that there has to be behind it if more of the request may come. The head may be one that HTTP/1 does not allow:
+    /// then it is refused by whoever reads it, and with it the request. `websocket_key` makes the nonce of a tunnel (RFC
+    /// 8441), whose head has none.
+    pub fn write_head(
+        &mut self,
+        inbound: &mut Buffer,
+        (most, body_room): (usize, usize),
+        websocket_key: impl FnOnce() -> String,
+    ) -> Option<usize> {
         let mut connection = self.stream.connection.borrow_mut();
         let key = self.stream.key;
-        out.extend_from_slice(connection.head(key));
-        connection.drop_head(key);
-        if connection.kind(key) == Kind::Connect && connection.fault(key).is_none() {
-            out.extend_from_slice(b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: ");
-            out.extend_from_slice(websocket_key().as_bytes());
-            out.extend_from_slice(b"\r\n");
-        } else if connection.is_chunked(key) {
-            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+        let is_tunnel = connection.kind(key) == Kind::Connect;
+        let nonce = if is_tunnel { websocket_key() } else { String::new() };
+        let head = connection.head(key);
+        let parts: [&[u8]; 4] = match () {
+            () if is_tunnel => [head, UPGRADE, nonce.as_bytes(), b"\r\n\r\n"],
+            () if connection.is_chunked(key) => [head, b"transfer-encoding: chunked\r\n", b"", b"\r\n"],
+            () => [head, b"", b"", b"\r\n"],
+        };
+        let length = parts.iter().map(|part| part.len()).sum();
+        if length > most {
+            connection.forget_head(key);
+            return None;
         }
-        out.extend_from_slice(b"\r\n");
+        let is_whole = !is_tunnel && matches!(connection.coming(key), Coming::End(_));
+        let behind = if is_whole { LEAST_BEHIND } else { body_room };
+        inbound.grow(length + behind);
+        for part in parts {
+            inbound.room()[..part.len()].copy_from_slice(part);
+            inbound.advance(part.len());
+        }
+        connection.drop_head(key);
+        Some(length)
+    }
+
+    /// Decoded bytes that are held of it until its stream ends.
+    pub fn held(&self) -> usize {
+        self.stream.connection.borrow().held(self.stream.key)
     }
 
     /// Why it is malformed, where the codec of HTTP/1 would not find out.
@@ -286,4 +371,12 @@ impl Incoming {
     pub fn refuse(self) {
         self.stream.connection.borrow_mut().release(self.stream.key, Reason::RefusedStream);
     }
+
+    /// The same because its client has too many, for which its connection pays.
+    pub fn refuse_and_charge(self) {
+        self.stream.connection.borrow_mut().refuse(self.stream.key);
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ const MOST: u64 = 24 << 20;
 const MOST_WORK: Duration = Duration::from_secs(15);
 
 /// Takes requests and says nothing; counts the heads that came.
-fn silent() -> (Backend, Arc<AtomicUsize>) {
+pub fn silent() -> (Backend, Arc<AtomicUsize>) {
     let heads = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&heads);
     let backend = Backend::scripted(move |wire, _| {

@@ -4,6 +4,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::connections::connect_from;
 use crate::support::PATIENCE;
 
 pub const DATA: u8 = 0;
@@ -88,7 +89,16 @@ impl Raw {
     }
 
     pub fn with_settings(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
-        let mut raw = Self::silent(address);
+        Self::begin(TcpStream::connect(address).unwrap(), settings)
+    }
+
+    /// The same from an address of this machine.
+    pub fn open_from(source: &str, address: SocketAddr) -> Self {
+        Self::begin(connect_from(source, address), &[])
+    }
+
+    fn begin(stream: TcpStream, settings: &[(u16, u32)]) -> Self {
+        let mut raw = Self::over(stream);
         raw.send_bytes(PREFACE);
         let mut all = vec![(1, 0)];
         all.extend_from_slice(settings);
@@ -99,7 +109,10 @@ impl Raw {
 
     /// A connection on which nothing was said.
     pub fn silent(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self {

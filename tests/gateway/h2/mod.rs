@@ -11,4 +11,5 @@ mod malformed;
 mod messages;
 pub mod peer;
 mod policy;
+mod shares;
 mod tunnels;

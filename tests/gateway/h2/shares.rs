@@ -1,0 +1,201 @@
+//! What one client may hold and do over HTTP/2, whatever the number of its connections.
+
+use std::time::Duration;
+
+use crate::support::{Backend, Gateway, eventually};
+use crate::wire::{front, rules, telling};
+
+use super::flood::silent;
+use super::frames::{
+    CANCEL, DATA, END_HEADERS, ENHANCE_YOUR_CALM, Ending, HEADERS, REFUSED_STREAM, RESET, Raw, WHOLE, block, frame,
+    integer, request,
+};
+
+const REFUSED: &str = "sluicegate_http2_streams_refused_total";
+const FLOODS: &str = "sluicegate_http2_floods_total";
+/// Bytes of the field that heads reference.
+const FIELD: usize = 3_900;
+const REFERENCES: usize = 15;
+/// Requests of one connection whose heads are of 58 KB, until 768 KiB are held.
+const OF_CONNECTION: usize = 14;
+
+/// All requests but one to anything but `/local` wait until that one is answered, which it never is.
+fn waits(backend: &Backend) -> Gateway {
+    let limit = "[[limit]]\nname = \"one\"\nkey = \"global\"\nalgorithm = \"concurrency\"\nmax_in_flight = 1\n\
+                 max_wait = \"1h\"\nmax_queue = 100000\n";
+    Gateway::start(&rules(backend, "", &format!("limits = [\"one\"]\n{limit}")))
+}
+
+/// A connection from an address that asks so often with a head of 58 KB, which is 40 bytes on the wire.
+fn asks_at_length(gateway: &Gateway, source: &str, path: &str, count: usize) -> (Raw, Vec<u32>) {
+    let mut raw = Raw::open_from(source, gateway.address());
+    let mut bytes = Vec::new();
+    let ids: Vec<u32> = (0..count).map(|_| raw.stream_id()).collect();
+    for (number, id) in ids.iter().enumerate() {
+        let mut head = block(&request("GET", path));
+        if number == 0 {
+            head.push(0x40);
+            integer(&mut head, 0, 127, 1);
+            head.push(b'a');
+            integer(&mut head, 0, 127, FIELD);
+            head.extend_from_slice(&[b'v'; FIELD]);
+        }
+        head.extend_from_slice(&[0xBE; REFERENCES][usize::from(number == 0)..]);
+        bytes.extend_from_slice(&frame(HEADERS, WHOLE, *id, &head));
+    }
+    raw.send_bytes(&bytes);
+    (raw, ids)
+}
+
+fn refused(gateway: &Gateway, bound: &str) -> f64 {
+    gateway.metric(REFUSED, &[&format!("\"{bound}\"")])
+}
+
+#[test]
+fn decoded_heads_are_bounded_by_connection_client_and_worker_and_given_back() {
+    let (backend, _) = silent();
+    let gateway = waits(&backend);
+    let head = |path: &str| {
+        let authority = request("GET", path).iter().find(|(name, _)| name == b":authority").unwrap().1.len();
+        format!("GET {path} HTTP/1.1\r\nhost: \r\n").len() + authority + REFERENCES * (FIELD + 5)
+    };
+    let of_client = (8 << 20) / head("/wait");
+    let of_worker = (32 << 20) / head("/wait");
+    // One connection.
+    let (mut one, ids) = asks_at_length(&gateway, "127.0.0.9", "/wait", OF_CONNECTION + 3);
+    for id in &ids[OF_CONNECTION..] {
+        assert_eq!(one.ending(*id), Ending::Reset(REFUSED_STREAM));
+    }
+    gateway.wait_metric(REFUSED, &["\"connection-heads\""], 3.0);
+    gateway.wait_metric(REFUSED, &[], 3.0);
+    one.close();
+    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    // One client: as many connections as there is room for, and one more.
+    let fill = |source: &str| -> Vec<Raw> {
+        let connections = of_client.div_ceil(OF_CONNECTION);
+        (0..connections).map(|_| asks_at_length(&gateway, source, "/wait", OF_CONNECTION).0).collect()
+    };
+    let mut held = fill("127.0.0.2");
+    let beyond = of_client.div_ceil(OF_CONNECTION) * OF_CONNECTION - of_client;
+    gateway.wait_metric(REFUSED, &["\"client-heads\""], beyond as f64);
+    let (mut again, ids) = asks_at_length(&gateway, "127.0.0.2", "/local", 1);
+    assert_eq!(again.ending(ids[0]), Ending::Reset(REFUSED_STREAM));
+    // It is nobody else's loss.
+    let (mut other, ids) = asks_at_length(&gateway, "127.0.0.3", "/local", 2);
+    assert!(ids.iter().all(|id| matches!(other.ending(*id), Ending::Answered(200, _))));
+    other.close();
+    // All of them.
+    for source in ["127.0.0.3", "127.0.0.4", "127.0.0.5"] {
+        held.extend(fill(source));
+    }
+    let of_last = of_worker - 4 * of_client;
+    gateway.wait_metric(REFUSED, &["\"client-heads\""], (4 * beyond + 1) as f64);
+    held.push(asks_at_length(&gateway, "127.0.0.6", "/wait", of_last + 2).0);
+    gateway.wait_metric(REFUSED, &["\"worker-heads\""], 2.0);
+    // Once they have gone.
+    let most = gateway.most_resident();
+    for raw in held {
+        raw.close();
+    }
+    again.close();
+    gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    for source in ["127.0.0.2", "127.0.0.6"] {
+        let (mut raw, ids) = asks_at_length(&gateway, source, "/local", 1);
+        assert!(matches!(raw.ending(ids[0]), Ending::Answered(200, _)), "{source}");
+    }
+    gateway.wait_metric(REFUSED, &["\"worker-heads\""], 2.0);
+    // Heads in the form that they came in and in the one that they are served in, and the buffers of 573 requests.
+    assert!(most < 160 << 20, "{most} bytes at the most");
+}
+
+#[test]
+fn data_on_streams_that_were_answered_ends_the_connection() {
+    let gateway = front(&telling());
+    let mut raw = Raw::open(gateway.address());
+    let id = raw.headers(END_HEADERS, &request("POST", "/local"));
+    assert!(matches!(raw.ending(id), Ending::Answered(200, _)));
+    while raw.send_bytes(&frame(DATA, 0, id, b"x").repeat(1_000)) && gateway.metric(FLOODS, &[]) < 0.5 {}
+    assert_eq!(raw.goaway(), Some(ENHANCE_YOUR_CALM));
+    gateway.wait_metric(FLOODS, &["\"late-frames\""], 1.0);
+}
+
+#[test]
+fn an_upload_that_is_answered_early_may_go_on_for_a_window() {
+    let gateway = front(&telling());
+    let mut raw = Raw::open(gateway.address());
+    for _ in 0..50 {
+        let id = raw.headers(END_HEADERS, &request("POST", "/local"));
+        for _ in 0..16 {
+            assert!(raw.send(DATA, 0, id, &[b'x'; 16_000]));
+        }
+        assert!(matches!(raw.ending(id), Ending::Answered(200, _)));
+        raw.seen.clear();
+    }
+    assert_eq!(raw.ask("/local").0, 200);
+    gateway.wait_metric(FLOODS, &[], 0.0);
+}
+
+#[test]
+fn requests_beyond_max_streams_without_end_end_the_connection() {
+    let (backend, _) = silent();
+    let gateway = front(&backend);
+    let mut raw = Raw::open(gateway.address());
+    let fields = block(&request("GET", "/"));
+    let bytes: Vec<u8> = (0..2_000).flat_map(|number| frame(HEADERS, WHOLE, 2 * number + 1, &fields)).collect();
+    raw.send_bytes(&bytes);
+    assert_eq!(raw.goaway(), Some(ENHANCE_YOUR_CALM));
+    gateway.wait_metric(FLOODS, &["\"refused-streams\""], 1.0);
+    assert!((1_001.0..1_200.0).contains(&refused(&gateway, "connection-streams")));
+}
+
+#[test]
+fn a_rapid_reset_is_stopped_although_each_connection_stays_below_its_own_bound() {
+    let (backend, _) = silent();
+    let gateway = front(&backend);
+    let fields = block(&request("GET", "/"));
+    let storm = |source: &str| {
+        let mut raw = Raw::open_from(source, gateway.address());
+        let requests = (0..400_u32).flat_map(|number| {
+            let id = 2 * number + 1;
+            [frame(HEADERS, WHOLE, id, &fields), frame(RESET, 0, id, &CANCEL.to_be_bytes())].concat()
+        });
+        raw.send_bytes(&requests.collect::<Vec<u8>>());
+        // An answer, behind all of them, or the end, which may come without a word to who still sends.
+        raw.goaway_or_quiet();
+        raw.close();
+        gateway.metric(FLOODS, &[]) > 0.5
+    };
+    // 2,000 at once and 100 a second: the sixth connection is over, unless a second has passed meanwhile.
+    let ended = (1..200).find(|_| storm("127.0.0.2"));
+    assert!(ended.is_some_and(|connections| connections >= 6), "{ended:?}");
+    gateway.wait_metric(FLOODS, &["\"resets-of-client\""], 1.0);
+    gateway.wait_metric(FLOODS, &[], 1.0);
+    // It is nobody else's loss.
+    assert_eq!(Raw::open_from("127.0.0.3", gateway.address()).ask("/local").0, 200);
+}
+
+#[test]
+fn connections_that_are_closed_with_their_requests_are_charged_for_these() {
+    let (backend, _) = silent();
+    let gateway = front(&backend);
+    let over = (1..400).find(|_| {
+        let mut raw = Raw::open_from("127.0.0.2", gateway.address());
+        let ids: Vec<u32> = (0..100).map(|_| raw.get("/slow")).collect();
+        // All of them have come.
+        raw.goaway_or_quiet();
+        let is_over = ids.iter().any(|id| raw.resets(*id).contains(&REFUSED_STREAM));
+        raw.close();
+        is_over
+    });
+    assert!(over.is_some_and(|connections| connections > 20), "{over:?}");
+    assert!(refused(&gateway, "client-resets") >= 1.0);
+    assert_eq!(Raw::open_from("127.0.0.3", gateway.address()).ask("/local").0, 200);
+    // Time pays for it.
+    let paid = eventually(|| {
+        std::thread::sleep(Duration::from_millis(100));
+        let mut raw = Raw::open_from("127.0.0.2", gateway.address());
+        let id = raw.get("/local");
+        matches!(raw.ending(id), Ending::Answered(200, _))
+    });
+    assert!(paid);
+}
