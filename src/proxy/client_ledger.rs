@@ -25,7 +25,7 @@ pub struct ClientLedger {
     accounts: RefCell<HashMap<Fingerprint, Rc<ClientAccount>>>,
     /// Accounts that owe something and had no connection when they got here, oldest first.
     debtors: RefCell<VecDeque<Rc<ClientAccount>>>,
-    numbers: Rc<Numbers>,
+    numbers: Numbers,
     most: usize,
     overflows: Counter,
 }
@@ -35,7 +35,6 @@ pub struct ClientLedger {
 pub struct ClientAccount {
     key: Option<Fingerprint>,
     number: u32,
-    numbers: Rc<Numbers>,
     ledger: Weak<ClientLedger>,
     connections: Cell<u32>,
     is_debtor: Cell<bool>,
@@ -100,7 +99,6 @@ impl ClientLedger {
         Rc::new(ClientAccount {
             key,
             number: self.numbers.take(),
-            numbers: Rc::clone(&self.numbers),
             ledger: Rc::downgrade(self),
             connections: Cell::new(0),
             is_debtor: Cell::new(false),
@@ -198,7 +196,9 @@ impl fmt::Debug for ClientAccount {
 
 impl Drop for ClientAccount {
     fn drop(&mut self) {
-        self.numbers.give_back(self.number);
+        if let Some(ledger) = self.ledger.upgrade() {
+            ledger.numbers.give_back(self.number);
+        }
     }
 }
 

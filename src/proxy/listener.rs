@@ -356,25 +356,31 @@ pub enum Spoken {
 
 /// Waits for the first byte of a connection, which may have to make room for another one meanwhile. The byte is looked for
 /// in the socket, since a new one may be taken for readable and not be.
-pub async fn first_byte(
-    worker: &Worker,
-    alarm: &Rc<Alarm>,
+///
+/// It is no `async fn`, because that would keep room for its arguments twice in each silent connection.
+#[allow(clippy::manual_async_fn, reason = "see above")]
+pub fn first_byte<'w>(
+    worker: &'w Worker,
+    alarm: &'w Rc<Alarm>,
     due: Tick,
-    account: &Rc<ClientAccount>,
-    listening: &Listening,
-    stream: &TcpStream,
-) -> Spoken {
-    let _silent = listening.reclaimable.list(account, alarm, worker.alarms.recently());
-    if in_time(worker, alarm, due, Some(listening), stream.peek(&mut [0])).await.is_some() {
-        return Spoken::Yes;
-    }
-    match alarm.take_dismissal() {
-        None => Spoken::NotInTime,
-        Some(_) if transport::has_unread(stream) => Spoken::Yes,
-        Some(why) => {
-            worker.connections.reclaimed(why);
-            drop(stream.set_zero_linger());
-            Spoken::Dismissed
+    account: &ClientAccount,
+    listening: &'w Listening,
+    stream: &'w TcpStream,
+) -> impl Future<Output = Spoken> + use<'w> {
+    let silent = listening.reclaimable.list(account, alarm, worker.alarms.recently());
+    async move {
+        let _silent = silent;
+        if in_time(worker, alarm, due, Some(listening), stream.peek(&mut [0])).await.is_some() {
+            return Spoken::Yes;
+        }
+        match alarm.take_dismissal() {
+            None => Spoken::NotInTime,
+            Some(_) if transport::has_unread(stream) => Spoken::Yes,
+            Some(why) => {
+                worker.connections.reclaimed(why);
+                drop(stream.set_zero_linger());
+                Spoken::Dismissed
+            }
         }
     }
 }

@@ -37,7 +37,6 @@ pub struct Room(RefCell<Vec<Weak<Listening>>>);
 pub struct Silent<'r> {
     reclaimable: &'r Reclaimable,
     held: Held,
-    _account: Rc<ClientAccount>,
 }
 
 /// How many places are kept free of so many, by closing connections before the last one is taken.
@@ -76,9 +75,9 @@ impl Room {
 }
 
 impl Reclaimable {
-    /// Lists a connection that has said nothing yet.
-    pub fn list(&self, account: &Rc<ClientAccount>, alarm: &Rc<Alarm>, now: Tick) -> Silent<'_> {
-        Silent { reclaimable: self, held: self.add_silent(account, alarm, now), _account: Rc::clone(account) }
+    /// Lists a connection that has said nothing yet. Its account is to last as long.
+    pub fn list(&self, account: &ClientAccount, alarm: &Rc<Alarm>, now: Tick) -> Silent<'_> {
+        Silent { reclaimable: self, held: self.add_silent(account, alarm, now) }
     }
 
     fn add_silent(&self, account: &ClientAccount, alarm: &Rc<Alarm>, now: Tick) -> Held {
