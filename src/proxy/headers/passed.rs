@@ -5,17 +5,19 @@ use crate::http1::{Known, Request};
 
 use super::{Kind, Nominated, is_forwarding, is_nomination};
 
-/// The value of the first field line of a name, in lower case, that goes further.
+/// The value of the first field line of a name, in lower case, that goes further. One that only some servers take for
+/// it ([`lines`]) is none: others would never get it.
 pub fn field<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
     let mut cut = None;
-    let mut called = request.known_fields().filter(|(_, name, _)| is_called(name, lower));
+    let mut called = request.known_fields().filter(|(_, name, _)| name.eq_ignore_ascii_case(lower));
     let line = called.find(|(known, name, _)| {
         !is_cut_by_name(*known, name) && !cut.get_or_insert_with(|| Nominated::of(request)).contains(name)
     });
     line.map(|(_, _, value)| value)
 }
 
-/// The values of all field lines of a name, in lower case, that go further.
+/// The values of all field lines that go further and that some server takes for those of a name, in lower case: it is
+/// theirs, or it is but for `_` in place of `-`. A value that is not that of [`field`] names nobody for sure.
 pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b [u8])) {
     let mut cut = None;
     for (known, name, value) in request.known_fields().filter(|(_, name, _)| is_called(name, lower)) {
