@@ -2,7 +2,7 @@
 
 use super::connection::{Block, CONNECTION_WINDOW, Connection, Data, MAX_HEADS, STREAM_WINDOW};
 use super::frame::{FrameHead, MAX_STREAM, Reason, flag, kind, put_window_update};
-use super::request::{Kind, TrailerReader};
+use super::request::{FIELD_OVERHEAD, Kind, TrailerReader};
 use super::stream::{Failure, Place, StreamKey};
 use crate::http1::Fault;
 
@@ -68,7 +68,10 @@ impl Connection {
     }
 
     fn skip_block(&mut self, bytes: &[u8]) {
-        if let Err(error) = self.decoder.decode(bytes, |_, _| {}) {
+        let mut size = 0;
+        let decoded = self.decoder.decode(bytes, |name, value| size += name.len() + value.len() + FIELD_OVERHEAD);
+        self.work.decoded += size;
+        if let Err(error) = decoded {
             self.fail(Reason::Compression, error.what());
         }
     }

@@ -101,5 +101,11 @@ fn what_a_client_makes_us_do_is_counted_in_frames_and_decoded_bytes() {
     // One that has only begun is none yet.
     connection.feed(&frame(kind::PING, 0, 0, &[0; 8])[..10]);
     assert_eq!(connection.take_work(), Work { frames: 8, decoded: 0 });
-    assert_eq!(connection.take_work(), Work::default());
+    connection.feed(&frame(kind::PING, 0, 0, &[0; 8])[10..]);
+    assert_eq!(connection.take_work(), Work { frames: 1, decoded: 0 });
+    // A block that is skipped is work as well: each field with what it counts beside its bytes.
+    let key = connection.next_incoming().unwrap();
+    answer(&mut connection, key);
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &[0x82; 1_000]));
+    assert_eq!(connection.take_work(), Work { frames: 1, decoded: 1_000 * (":method".len() + "GET".len() + 32) });
 }
