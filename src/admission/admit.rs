@@ -527,6 +527,7 @@ mod tests {
                 methods: Vec::new(),
                 headers: Vec::new(),
                 allow_encoded_slash: false,
+                has_slow_regex: false,
             },
             active: None,
             policy: Policy::new(limits).unwrap(),

@@ -29,6 +29,9 @@ pub struct RoutePattern {
     /// Paths with an encoded slash, `%5C` or a backslash are let in. They stay `%2F` and `%5C`, are no boundary of a
     /// segment here, and make no `..`: what the upstream makes of them is its business.
     pub allow_encoded_slash: bool,
+    /// Whether its regex may take long on a long path. It is then tried on no path above `max_regex_input`. Others are
+    /// tried on every path: a client could make a path so long that a regex with a limit lets it past.
+    pub has_slow_regex: bool,
 }
 
 /// How a path is matched. The constructors bring the text into the one spelling of paths; a text given to a variant

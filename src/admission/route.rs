@@ -177,8 +177,10 @@ impl RouteTable {
             let is_active = |route: &&RouteRules| holds(route.active.as_deref(), now);
             routes.get(*route).filter(is_active).is_some_and(|route| accepts(route, view))
         };
-        let matches = |route: &usize| match routes.get(*route).map(|route| &route.pattern.path) {
-            Some(PathPattern::Regex(regex)) => regex_input.takes(path) && regex.is_match(path),
+        let matches = |route: &usize| match routes.get(*route).map(|route| (&route.pattern.path, &route.pattern)) {
+            Some((PathPattern::Regex(regex), pattern)) => {
+                (!pattern.has_slow_regex || regex_input.takes(path)) && regex.is_match(path)
+            }
             _ => false,
         };
         let within = |paths: &PathTable| paths.find(path, accepts, matches);
@@ -295,6 +297,7 @@ mod tests {
                 methods: methods.iter().map(|method| (*method).to_owned()).collect(),
                 headers: headers.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect(),
                 allow_encoded_slash: false,
+                has_slow_regex: false,
             },
             active: None,
             policy: Policy::new(Vec::new()).unwrap(),
@@ -324,9 +327,10 @@ mod tests {
     }
 
     #[test]
-    fn expressions_match_no_path_that_is_too_long() {
-        let routes = [route(&[], prefix("/"), &[], &[]), route(&[], expression("/a*"), &[], &[])];
-        for (max, too_long, expected) in [(4, false, 1), (3, true, 0)] {
+    fn slow_expressions_match_no_path_that_is_too_long() {
+        let mut routes = [route(&[], prefix("/"), &[], &[]), route(&[], expression("/a*"), &[], &[])];
+        for (is_slow, max, too_long, expected) in [(true, 4, false, 1), (true, 3, true, 0), (false, 3, false, 1)] {
+            routes[1].pattern.has_slow_regex = is_slow;
             let input = RegexInput::new(max);
             let view = PlainRequest::new("GET", "/aaa");
             assert_eq!(RouteTable::new(&routes).find(&routes, None, "/aaa", &view, Tick::ZERO, &input), Some(expected));

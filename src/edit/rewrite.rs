@@ -21,6 +21,7 @@ pub enum Rewrite {
 #[derive(Clone, Debug)]
 pub struct Target {
     regex: Option<Regex>,
+    is_slow: bool,
     to: Template,
 }
 
@@ -60,7 +61,17 @@ impl Rewrite {
 impl Target {
     /// Sends to `to` what `regex` matches, whose groups `to` may name; without a regex, everything.
     pub fn new(regex: Option<Regex>, to: Template) -> Self {
-        Self { regex, to }
+        Self { regex, is_slow: false, to }
+    }
+
+    /// The same, where the regex may take long on a long path.
+    pub fn slow(self, is_slow: bool) -> Self {
+        Self { is_slow, ..self }
+    }
+
+    /// Whether its regex may take long on a long path.
+    pub fn is_slow(&self) -> bool {
+        self.is_slow
     }
 
     /// The regex, if there is one.

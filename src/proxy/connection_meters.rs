@@ -105,7 +105,7 @@ static TUNNELS: Family = Family {
 
 static REGEX_TOO_LONG: Family = Family {
     name: "sluicegate_regex_input_too_long_total",
-    help: "Requests whose path was longer than max_regex_input, so that a regex of a route or a rewrite did not match it.",
+    help: "Requests whose path was longer than max_regex_input, so that a slow regex of a route or a rewrite did not match it.",
     kind: Kind::Counter,
     labels: &[],
 };

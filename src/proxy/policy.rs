@@ -273,11 +273,10 @@ fn count_too_long(exchange: &mut Exchange) {
     }
 }
 
-/// Whether the path is longer than regexes are tried on, and a regex would be.
+/// Whether the path is longer than slow regexes are tried on, and one would be.
 fn is_too_long(exchange: &Exchange, view: &View, rewrite: &Rewrite) -> bool {
     let path = || exchange.story.path.as_deref().map_or_else(|| exchange.request().path_bytes().len(), str::len);
-    matches!(rewrite, Rewrite::Whole(target) if target.regex().is_some())
-        && path() > view.snapshot.rules.max_regex_input()
+    matches!(rewrite, Rewrite::Whole(target) if target.is_slow()) && path() > view.snapshot.rules.max_regex_input()
 }
 
 /// Has `write` fill in where a request for its path is sent.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::template;
+use super::{language, template};
 use crate::admission::{HostPattern, PathPattern};
 use crate::config::findings::{Finding, quoted};
 use crate::config::reader::{Node, Reader};
@@ -71,7 +71,8 @@ fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) ->
         return None;
     }
     let template = template::target(to, text, Scope::Target(regex.as_ref()))?;
-    Some(Rewrite::Whole(Target::new(regex, template)))
+    let is_slow = regex.as_ref().is_some_and(|regex| language::may_be_slow(regex.as_str()));
+    Some(Rewrite::Whole(Target::new(regex, template).slow(is_slow)))
 }
 
 /// The `Host` that the server gets, if it is another than the client's.
