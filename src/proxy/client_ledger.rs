@@ -20,12 +20,16 @@ use crate::time::{Span, Tick};
 /// connections, the next one's connection has an account of its own.
 const MAX_ACCOUNTS: usize = 65_536;
 
+/// The number of the account that connections share whose client is not known yet.
+pub const UNKNOWN: usize = 0;
+
 /// The accounts of one worker.
 pub struct ClientLedger {
     accounts: RefCell<HashMap<Fingerprint, Rc<ClientAccount>>>,
     /// Accounts that owe something and had no connection when they got here, oldest first.
     debtors: RefCell<VecDeque<Rc<ClientAccount>>>,
     numbers: Numbers,
+    unknown: Rc<ClientAccount>,
     most: usize,
     overflows: Counter,
 }
@@ -66,8 +70,8 @@ impl ClientLedger {
     }
 
     fn with_room(most: usize, overflows: Counter) -> Rc<Self> {
-        let (accounts, debtors, numbers) = Default::default();
-        Rc::new(Self { accounts, debtors, numbers, most, overflows })
+        let (accounts, debtors, numbers, unknown) = Default::default();
+        Rc::new(Self { accounts, debtors, numbers, unknown, most, overflows })
     }
 
     /// Counts a connection of the client with this key; `None`: of nobody that others could share it with.
@@ -78,6 +82,12 @@ impl ClientLedger {
         };
         account.connections.set(account.connections.get() + 1);
         Entered(account)
+    }
+
+    /// Counts nothing: whose connection it is will be known later. Such connections share an account, so that one that waits
+    /// costs little; `Holdings` takes each of them for a client of its own.
+    pub fn enter_unknown(&self) -> Entered {
+        Entered(Rc::clone(&self.unknown))
     }
 
     fn account(self: &Rc<Self>, key: Fingerprint) -> Rc<ClientAccount> {
@@ -161,7 +171,8 @@ impl ClientLedger {
 }
 
 impl ClientAccount {
-    /// Its number: no other account of its worker has it at the same time, and numbers are small.
+    /// Its number: no other account of its worker has it at the same time, and numbers are small. That of connections whose
+    /// client is not known yet is [`UNKNOWN`].
     pub fn number(&self) -> usize {
         self.number as usize
     }
@@ -222,7 +233,11 @@ impl Debt {
 
 impl Numbers {
     fn take(&self) -> u32 {
-        self.free.borrow_mut().pop().unwrap_or_else(|| self.next.replace(self.next.get() + 1))
+        self.free.borrow_mut().pop().unwrap_or_else(|| {
+            // The first one is that of the unknown.
+            self.next.set(self.next.get() + 1);
+            self.next.get()
+        })
     }
 
     fn give_back(&self, number: u32) {
@@ -320,14 +335,15 @@ mod tests {
     fn numbers_are_given_again_once_nobody_has_the_account_any_more() {
         let (ledger, _) = ledger(8);
         let (zero, one) = (ledger.enter(client(7)), ledger.enter(None));
-        assert_eq!((zero.number(), one.number()), (0, 1));
+        assert_eq!((zero.number(), one.number()), (1, 2));
         let held = Rc::clone(zero.account());
         drop(zero);
         let two = ledger.enter(client(8));
-        assert_eq!(two.number(), 2, "a stream may still hold the account");
+        assert_eq!(two.number(), 3, "a stream may still hold the account");
         drop(held);
-        assert_eq!(ledger.enter(client(9)).number(), 0);
-        assert_eq!(ledger.enter(client(8)).number(), 2);
+        assert_eq!(ledger.enter(client(9)).number(), 1);
+        assert_eq!(ledger.enter(client(8)).number(), 3);
+        assert_eq!(ledger.enter_unknown().number(), UNKNOWN);
     }
 
     #[test]

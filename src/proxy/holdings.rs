@@ -1,7 +1,7 @@
 //! What clients hold of something that is bounded, in the order in which they came by it: so that the one who holds most
 //! can be found at once, and what it has held longest.
 
-use super::client_ledger::ClientAccount;
+use super::client_ledger::{ClientAccount, UNKNOWN};
 use crate::time::Tick;
 
 const NIL: u32 = u32::MAX;
@@ -19,6 +19,8 @@ pub struct Holdings<T> {
     /// How many of `order` hold at least so many, from 0.
     at_least: Vec<u32>,
     count: usize,
+    /// How many of them are of clients that are not known yet, who are taken to hold one each.
+    unknown: usize,
 }
 
 /// Names one thing for as long as it is held.
@@ -54,7 +56,15 @@ const NOTHING: Holder = Holder { first: NIL, last: NIL, count: 0, place: NIL };
 
 impl<T> Default for Holdings<T> {
     fn default() -> Self {
-        Self { nodes: Vec::new(), free: NIL, holders: Vec::new(), order: Vec::new(), at_least: vec![0], count: 0 }
+        Self {
+            nodes: Vec::new(),
+            free: NIL,
+            holders: Vec::new(),
+            order: Vec::new(),
+            at_least: vec![0],
+            count: 0,
+            unknown: 0,
+        }
     }
 }
 
@@ -77,7 +87,10 @@ impl<T> Holdings<T> {
         (node.number, node.since, node.item) = (number as u32, since, Some(item));
         let held = Held { index, turn: node.turn };
         self.link(number, index);
-        self.grow(number);
+        if number != UNKNOWN || self.unknown == 0 {
+            self.grow(number);
+        }
+        self.unknown += usize::from(number == UNKNOWN);
         self.count += 1;
         held
     }
@@ -89,7 +102,10 @@ impl<T> Holdings<T> {
         let number = node.number as usize;
         self.unlink(number, held.index);
         self.nodes[held.index as usize].next = std::mem::replace(&mut self.free, held.index);
-        self.shrink(number);
+        self.unknown -= usize::from(number == UNKNOWN);
+        if number != UNKNOWN || self.unknown == 0 {
+            self.shrink(number);
+        }
         self.count -= 1;
         Some(item)
     }
@@ -236,6 +252,22 @@ mod tests {
         assert_eq!(all.remove(three), Some(3));
         assert_eq!(all.oldest_of_heaviest().unwrap().0, one);
         all.remove(one);
+        assert_eq!((all.most(), all.len()), (0, 0));
+    }
+
+    #[test]
+    fn each_of_an_unknown_client_weighs_one() {
+        let clients = clients(1);
+        let unknown = ClientAccount::default();
+        let mut all = Holdings::default();
+        let held: Vec<_> = (1..=3).map(|item| all.add(&unknown, at(item), item)).collect();
+        assert_eq!((all.most(), all.len()), (1, 3));
+        assert_eq!(all.oldest_of_heaviest(), Some((held[0], &1, at(1))));
+        let known = [all.add(&clients[0], at(4), 4), all.add(&clients[0], at(5), 5)];
+        assert_eq!(all.oldest_of_heaviest(), Some((known[0], &4, at(4))));
+        for held in held.into_iter().chain(known) {
+            assert!(all.remove(held).is_some());
+        }
         assert_eq!((all.most(), all.len()), (0, 0));
     }
 

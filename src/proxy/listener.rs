@@ -211,24 +211,26 @@ struct Accepted {
 }
 
 impl Accepted {
-    /// Reads the PROXY header, then serves the client that it tells of.
-    async fn serve_proxied(mut self) {
-        let worker = Rc::clone(self.guard.worker());
-        let account = self.guard.account();
-        let Self { stream, peer, due, listening, .. } = &mut self;
-        let read = Box::pin(proxied::read_header(&worker, stream, *peer, &account, listening, *due)).await;
-        let Some(proxied) = read else { return };
-        self.peer = proxied.endpoints.map_or(self.peer, |ends| ends.source);
-        let client = self.peer.ip();
-        if worker.denies(client) {
-            return deny(&worker, &self.stream);
+    /// Reads the PROXY header, then serves the client that it tells of. It is no `async fn`, as [`first_byte`] is none.
+    #[allow(clippy::manual_async_fn, reason = "see above")]
+    fn serve_proxied(mut self) -> impl Future<Output = ()> {
+        async move {
+            let worker = Rc::clone(self.guard.worker());
+            let Self { stream, peer, due, listening, guard, .. } = &mut self;
+            let read = Box::pin(proxied::read_header(&worker, stream, *peer, guard.account(), listening, *due)).await;
+            let Some(proxied) = read else { return };
+            self.peer = proxied.endpoints.map_or(self.peer, |ends| ends.source);
+            let client = self.peer.ip();
+            if worker.denies(client) {
+                return deny(&worker, &self.stream);
+            }
+            if !self.guard.is_of(client) {
+                drop(self.stream.set_zero_linger());
+                return;
+            }
+            worker.alarms.note(worker.clock.now());
+            self.serve(Some(proxied));
         }
-        if !self.guard.is_of(client) {
-            drop(self.stream.set_zero_linger());
-            return;
-        }
-        worker.alarms.note(worker.clock.now());
-        self.serve(Some(proxied));
     }
 
     fn serve(self, proxied: Option<Rc<Header>>) {
@@ -261,7 +263,7 @@ async fn serve_tls(
     guard: ConnectionGuard,
 ) {
     let worker = Rc::clone(guard.worker());
-    let account = guard.account();
+    let account = Rc::clone(guard.account());
     let shaken = Box::pin(shake_hands(&worker, stream, tls, peer, &account, &listening, due)).await;
     let Some(accepted) = shaken else { return };
     let transport::Accepted { stream, is_h2, certificate, .. } = accepted;

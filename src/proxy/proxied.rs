@@ -29,7 +29,7 @@ pub async fn read_header(
     worker: &Rc<Worker>,
     stream: &mut TcpStream,
     peer: SocketAddr,
-    account: &Rc<ClientAccount>,
+    account: &ClientAccount,
     listening: &Listening,
     due: Tick,
 ) -> Option<Rc<Header>> {

@@ -191,7 +191,8 @@ impl Worker {
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);
         let place = OpenPlace { worker: Rc::clone(self), held };
-        Ok(ConnectionGuard { place, entered: self.ledger.enter(key) })
+        let entered = if client.is_some() { self.ledger.enter(key) } else { self.ledger.enter_unknown() };
+        Ok(ConnectionGuard { place, entered })
     }
 
     fn take_places(
@@ -495,8 +496,8 @@ impl ConnectionGuard {
     }
 
     /// The account of its client, or its own.
-    pub fn account(&self) -> Rc<ClientAccount> {
-        Rc::clone(self.entered.account())
+    pub fn account(&self) -> &Rc<ClientAccount> {
+        self.entered.account()
     }
 
     /// Its place, and the account that it is on until it [leaves](ClientAccount::leave) it.
