@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::Notify;
 
 use super::{ConnectRate, Endpoint, Link, Load, Pace, Protocol, ProxyHeader};
@@ -213,13 +213,7 @@ impl Server {
 
     /// A connection of its own, after the handshake if there is one.
     async fn open(&self, header: Option<&ProxyHeader>) -> Result<Stream, ConnectError> {
-        let address = (&*self.endpoint.host, self.endpoint.port);
-        let mut socket = TcpStream::connect(address).await.map_err(ConnectError::Io)?;
-        let has_to_wait = self.link.tls.is_some() || header.is_some();
-        if has_to_wait {
-            // Who gives it up before it can carry a request leaves nothing in the kernel.
-            drop(socket.set_zero_linger());
-        }
+        let mut socket = dial(&self.endpoint).await.map_err(ConnectError::Io)?;
         // Without it the kernel may hold the end of a request back for 40 ms.
         socket.set_nodelay(true).map_err(ConnectError::Io)?;
         if let (Some(version), Some(header)) = (self.link.proxy_protocol, header) {
@@ -234,9 +228,7 @@ impl Server {
                 connected.map_err(|error| ConnectError::Tls(Box::new(error)))?
             }
         };
-        if has_to_wait {
-            stream.linger_as_usual();
-        }
+        stream.linger_as_usual();
         Ok(stream)
     }
 
@@ -261,6 +253,21 @@ impl Server {
         }
         Ok(stream)
     }
+}
+
+/// A connection to the first address of a server that takes one. Whoever gives it up, also while it is being made, leaves
+/// nothing in the kernel: it ends by a reset until it is told to [linger as usual](Stream::linger_as_usual).
+async fn dial(endpoint: &Endpoint) -> io::Result<TcpStream> {
+    let mut last = None;
+    for address in lookup_host((&*endpoint.host, endpoint.port)).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_zero_linger()?;
+        match socket.connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
 }
 
 /// An HTTP/2 connection that is being opened; whatever comes of it, those who wait are woken.
