@@ -1,5 +1,6 @@
 //! Which entries someone asks for.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -106,8 +107,23 @@ impl KeyFilter {
             None => (written, false),
         };
         is_cut == (end == End::Cut)
-            && (redactor.stands_for(written, &text) || redactor.key_part(source, &text, end, None) == written)
+            && forms(&text)
+                .iter()
+                .any(|form| redactor.stands_for(written, form) || redactor.key_part(source, form, end, None) == written)
     }
+}
+
+/// A value as it was sent, and as keys are made of it: with `+` as a blank (cookies, queries), and with the scheme of
+/// credentials in lower case. Escapes are decoded by whoever compares.
+fn forms(sent: &str) -> Vec<Cow<'_, str>> {
+    let mut forms = vec![Cow::Borrowed(sent)];
+    if sent.contains('+') {
+        forms.push(Cow::Owned(sent.replace('+', " ")));
+    }
+    if let Some((scheme, rest)) = sent.split_once(' ') {
+        forms.push(Cow::Owned(format!("{} {}", scheme.to_ascii_lowercase(), rest.trim_start())));
+    }
+    forms
 }
 
 /// A status, or a class of them.

@@ -163,8 +163,10 @@ impl Reserve {
                 self.append(disk, class, &line, (share, last_written), &mut writers)?;
             }
         }
-        for (series, _) in self.series.iter().zip(&writers).filter(|(_, writer)| writer.is_some()) {
-            if let Some(kept) = series.back() {
+        // Before their source goes. Writers of files that were full are synced where they are let go.
+        for (series, writer) in self.series.iter().zip(&mut writers) {
+            if let (Some(kept), Some(writer)) = (series.back(), writer) {
+                writer.sync().map_err(StoreError::io("sync", &kept.path))?;
                 set_modified(&kept.path, kept.last_written);
             }
         }
@@ -188,7 +190,8 @@ impl Reserve {
             let sequence = series.back().map_or(1, |last| last.name.sequence + 1);
             let name = SegmentName { node, sequence };
             let path = self.directory.join(name.file_name());
-            if let Some(last) = series.back().filter(|_| writer.is_some()) {
+            if let (Some(last), Some(full)) = (series.back(), &mut *writer) {
+                full.sync().map_err(StoreError::io("sync", &last.path))?;
                 set_modified(&last.path, last.last_written);
             }
             *writer = Some(disk.open(&path, true).map_err(StoreError::io("create", &path))?);

@@ -6,6 +6,10 @@ use super::request::{FIELD_OVERHEAD, Kind, TrailerReader};
 use super::stream::{Failure, Place, StreamKey};
 use crate::http1::Fault;
 
+/// Decoded bytes of the trailers of one request, 32 a field included. They count for the connection alone, so they are
+/// held to less than a head is; a call of gRPC sends none.
+const MAX_TRAILERS: usize = 8 * 1024;
+
 impl Connection {
     pub(super) fn read_headers(&mut self, head: FrameHead, payload: &[u8]) {
         if head.stream == 0 {
@@ -153,7 +157,8 @@ impl Connection {
             return self.fail_stream(key.id, Reason::EnhanceYourCalm, "trailers beyond what a connection may hold");
         }
         stream.trailers.clear();
-        let mut reader = TrailerReader::new(self.limits.max_header_list as usize, &mut stream.trailers);
+        let most = MAX_TRAILERS.min(self.limits.max_header_list as usize);
+        let mut reader = TrailerReader::new(most, &mut stream.trailers);
         if let Err(error) = self.decoder.decode(bytes, |name, value| reader.field(name, value)) {
             return self.fail(Reason::Compression, error.what());
         }

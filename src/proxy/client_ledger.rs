@@ -220,6 +220,11 @@ impl Debt {
         self.owed(now)
     }
 
+    /// The same, up to `most`: what is owed beyond is let off.
+    pub fn charge_up_to(&self, cost: Span, most: Span, now: Tick) {
+        self.0.set((self.0.get().max(now) + cost).min(now + most));
+    }
+
     /// How long it takes to pay what is owed.
     pub fn owed(&self, now: Tick) -> Span {
         self.0.get().since(now)
@@ -385,6 +390,15 @@ mod tests {
         assert_eq!(debt.owed(at(7)), SECOND);
         assert_eq!(debt.owed(at(100)), Span::ZERO);
         assert_eq!(debt.charge(SECOND, at(100)), SECOND, "the past is no credit");
+    }
+
+    #[test]
+    fn what_is_owed_beyond_the_most_is_let_off() {
+        let debt = Debt::default();
+        debt.charge_up_to(Span::from_secs(3), Span::from_secs(4), at(1));
+        assert_eq!(debt.owed(at(1)), Span::from_secs(3));
+        debt.charge_up_to(Span::from_secs(3_000), Span::from_secs(4), at(2));
+        assert_eq!(debt.owed(at(2)), Span::from_secs(4));
     }
 
     #[test]

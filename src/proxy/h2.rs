@@ -164,8 +164,9 @@ impl Serving<'_> {
 
     /// Says that it takes no more, so that a request that is on its way is known not to have been looked at, and ends.
     fn make_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let has_begun = self.accepting.end_gracefully();
         self.accepting.take_no_more();
-        if self.accepting.end_gracefully() {
+        if has_begun {
             let _ = self.poll_accept(cx, &mut false);
         }
         Poll::Ready(())

@@ -15,8 +15,11 @@ pub const WORKER_HEADS: usize = 32 * 1024 * 1024;
 
 /// How long it takes to pay for a request that its client has given up: 100 of them a second are borne.
 const RESET_COST: Span = Span::from_millis(10);
-/// The most that may be owed for them: 2,000 at once are borne.
+/// Beyond this debt for them the client is refused: 2,000 at once are borne.
 const MAX_RESET_DEBT: Span = Span::from_secs(20);
+/// What is owed beyond this is let off: a client that closes thousands of requests at once, as a proxy that restarts may,
+/// is refused for two seconds, and not for as long as they would take to pay.
+const MOST_KEPT_OF_DEBT: Span = Span::from_secs(22);
 /// Requests that were answered and pay for one that is given up.
 const ANSWERS_PER_RESET: u32 = 2;
 /// The most of them that are kept for later.
@@ -68,13 +71,14 @@ impl H2Share {
         let paid = resets.min(answers / ANSWERS_PER_RESET);
         self.answers.set((answers - paid * ANSWERS_PER_RESET).min(MAX_ANSWERS));
         if resets > paid {
-            self.resets.charge(Span::from_nanos(RESET_COST.as_nanos() * u64::from(resets - paid)), now);
+            let cost = Span::from_nanos(RESET_COST.as_nanos().saturating_mul(u64::from(resets - paid)));
+            self.resets.charge_up_to(cost, MOST_KEPT_OF_DEBT, now);
         }
     }
 
     /// Whether it has given up more than is borne.
     pub fn is_over(&self, now: Tick) -> bool {
-        self.owes(now) && self.resets.owed(now) > MAX_RESET_DEBT
+        self.resets.owed(now) > MAX_RESET_DEBT
     }
 
     /// Whether it has ever given up more than was answered.

@@ -373,6 +373,9 @@ pub fn first_byte<'w>(
     async move {
         let _silent = silent;
         if in_time(worker, alarm, due, Some(listening), stream.peek(&mut [0])).await.is_some() {
+            // It may have been asked to end just before: its handshake is not.
+            alarm.take_dismissal();
+            alarm.has_rung();
             return Spoken::Yes;
         }
         match alarm.take_dismissal() {
@@ -387,7 +390,8 @@ pub fn first_byte<'w>(
     }
 }
 
-/// What `work` ends in, if it ends before `due` and nobody asks for its place; and soon, once `listening` closes, where nothing was begun yet.
+/// What `work` ends in, if it ends before `due` and nobody asks for its place. Once `listening` closes, where nothing was
+/// begun yet, it has to end soon.
 pub async fn in_time<T>(
     worker: &Worker,
     alarm: &Rc<Alarm>,

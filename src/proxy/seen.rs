@@ -20,6 +20,10 @@ pub struct Seen<'a> {
 impl<'a> Seen<'a> {
     /// The first value of a field, whose name is in lower case.
     pub fn field(&self, name: &str) -> Option<&'a [u8]> {
+        if name == "host" {
+            // Where the target names one, it is that one which goes to the server.
+            return self.request.authority().map(str::as_bytes);
+        }
         passed::field(&self.request, name.as_bytes()).filter(|_| self.is_believed(name))
     }
 
@@ -55,7 +59,9 @@ impl RequestView for Seen<'_> {
     }
 
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {
-        if self.is_believed(name) {
+        if name == "host" {
+            self.field(name).into_iter().for_each(visit);
+        } else if self.is_believed(name) {
             passed::lines(&self.request, name.as_bytes(), visit);
         }
     }

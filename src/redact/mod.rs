@@ -166,8 +166,24 @@ impl Redactor {
         userinfo(secrets);
         let text = secrets.text;
         let path_end = text.find(['?', '#']).unwrap_or(text.len());
-        self.segments(0..path_end, secrets);
-        self.fields((path_end + 1).min(text.len())..text.len(), secrets);
+        if text.starts_with('/') || text.contains("://") {
+            self.segments(0..path_end, secrets);
+            self.fields((path_end + 1).min(text.len())..text.len(), secrets);
+        } else if let Some(first) = self.first_segment(text.as_bytes(), secrets.end) {
+            // It is no URL: a slash in it, as base64 has them, ends nothing, and nor does anything else.
+            secrets.add(first..text.len());
+        }
+    }
+
+    /// Where the first secret begins of a text that is cut at slashes, question marks and the like.
+    fn first_segment(&self, text: &[u8], end: End) -> Option<usize> {
+        let mut from = 0;
+        text.split(|byte| matches!(byte, b'/' | b'?' | b'&' | b'#')).find_map(|piece| {
+            let begin = from;
+            from += piece.len() + 1;
+            let end = if begin + piece.len() == text.len() { end } else { End::Whole };
+            self.secret_of(piece, end).map(|at| begin + at)
+        })
     }
 
     /// Each segment of a path.
@@ -327,11 +343,13 @@ impl<'a> Secrets<'a> {
         Self { text, end, ranges: Vec::new() }
     }
 
-    /// The last one that there is room for takes the rest of the text.
+    /// The last one that there is room for takes the rest of the text, from the first on that comes after it here.
     fn add(&mut self, secret: Range<usize>) {
-        let end = if self.ranges.len() + 1 < MAX_MARKS { secret.end } else { self.text.len() };
-        if !self.is_full() {
-            self.ranges.push(secret.start..end);
+        let taken = self.ranges.len();
+        match self.ranges.last_mut() {
+            Some(rest) if taken >= MAX_MARKS => rest.start = rest.start.min(secret.start),
+            _ if taken + 1 < MAX_MARKS => self.ranges.push(secret),
+            _ => self.ranges.push(secret.start..self.text.len()),
         }
     }
 
@@ -433,6 +451,35 @@ mod tests {
             rest = tail;
         }
         out + rest
+    }
+
+    #[test]
+    fn a_secret_before_many_users_is_not_forgotten() {
+        let redactor = redactor();
+        let users = "/http://u:x@h".repeat(MAX_MARKS + 2);
+        for text in
+            [format!("/dl/token=first{users}"), format!("{users}?token=first"), format!("/a{users}/token=first")]
+        {
+            for shown in [redactor.path(&text, End::Whole), redactor.header("x-url", &text, End::Whole)] {
+                assert!(!shown.contains("first") && !shown.contains("u:x"), "{shown}");
+            }
+            assert!(!redactor.target(&text, End::Whole).contains("first"));
+        }
+    }
+
+    #[test]
+    fn a_secret_with_slashes_goes_as_a_whole_where_the_text_is_no_url() {
+        let redactor = redactor();
+        for (value, expected) in [
+            ("{\"access_token\":\"AAAA/BB?C&D#E=\"}", "*"),
+            ("token=AAAA/BB+C==", "token=*"),
+            ("a=1/b&token=AAAA/BB?C", "a=1/b&token=*"),
+            ("a/b?c=1&d=2", "a/b?c=1&d=2"),
+            ("text/html, */*;q=0.8", "text/html, */*;q=0.8"),
+            ("https://h/token=A/b?x=1", "https://h/token=*/b?x=1"),
+        ] {
+            assert_eq!(starred(&redactor.header("x-info", value, End::Whole)), expected, "{value}");
+        }
     }
 
     #[test]

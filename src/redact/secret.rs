@@ -136,7 +136,8 @@ impl fmt::Debug for Secret {
 /// Writes it beside its place and links it there, so that nobody ever reads a half.
 fn make(path: &Path, key: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}", std::process::id()));
+    // Processes of two containers may have the same number.
+    beside.push(format!(".{}", Uuid::new_v7(Timestamp::from_unix(NoContext, 0, 0)).simple()));
     let beside = PathBuf::from(beside);
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).and_then(|mut file| {
         file.write_all(key)?;

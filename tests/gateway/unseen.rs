@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::support::{Answer, FRAME, Gateway, eventually, get_with};
+use crate::support::{Answer, Client, FRAME, Gateway, eventually, get_with};
 
 const RULES: &str = "[log]\naccess = \"json\"\n[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
     [[limit]]\nname = \"by-key\"\nkey = \"header:x-api-key\"\nrate = \"3/1h\"\n\
@@ -74,6 +74,31 @@ fn a_name_with_underscores_that_only_some_servers_read_names_nobody() {
         assert_eq!(was(&[("X_Api_Key", "one"), ("X-Api-Key", "one")]).as_deref(), Some("<one>"));
     }
     assert_eq!(ask(&gateway, "/keyed", &[("X-Api-Key", "one")]).status, 429);
+}
+
+#[test]
+fn a_name_with_underscores_is_no_way_round_a_stricter_route() {
+    let gateway = Gateway::start(
+        "[[limit]]\nname = \"strict\"\nkey = \"client-ip\"\nrate = \"1/1h\"\n\
+         [[route]]\nname = \"inner\"\nheaders = { x-admin = \"1\" }\nrespond = { status = 201 }\nlimits = [\"strict\"]\n\
+         [[route]]\nname = \"outer\"\nrespond = { status = 202 }\n",
+    );
+    let status = |fields: &[(&str, &str)]| get_with(gateway.address(), "/", fields).status;
+    assert_eq!([status(&[("X-Admin", "1")]), status(&[("X_Admin", "1")])], [201, 429]);
+    assert_eq!([status(&[("X_Admin", "0")]), status(&[])], [202, 202]);
+}
+
+#[test]
+fn the_host_as_a_field_is_the_one_that_the_server_gets() {
+    let gateway = Gateway::start(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[limit]]\nname = \"l\"\nkey = \"header:host\"\nrate = \"1/1h\"\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\n",
+    );
+    let status = |host: &str| {
+        Client::connect(gateway.address()).request("GET", "http://real.example/", &[("Host", host)], b"").status
+    };
+    assert_eq!(["a.example", "b.example"].map(status), [200, 429]);
 }
 
 #[test]

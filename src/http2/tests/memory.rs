@@ -235,30 +235,44 @@ fn taken_of(connection: &mut Connection, value: &str) -> StreamKey {
 #[test]
 fn trailers_count_as_heads_do_and_beyond_the_bound_their_stream_is_reset() {
     let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024 });
-    // The first brings an entry of 4,000 bytes; 15 references to it are trailers of 60,075 bytes.
+    // The first brings an entry of 4,000 bytes; two references to it are trailers of 8,010 bytes.
     let mut first = get("/");
     first.extend([&[0x40, 1, b'a', 0x7F, 0xA1, 0x1E][..], &vec![b'v'; 4_000]].concat());
     connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &first));
     let head = connection.heads;
-    for number in 1..20 {
+    for number in 1..110 {
         connection.feed(&uploads(2 * number + 1));
     }
     let keys: Vec<_> = std::iter::from_fn(|| connection.next_incoming()).collect();
     let heads = connection.heads;
-    assert_eq!((keys.len(), head, heads), (20, 4_030, 4_030 + 19 * 25));
-    for number in 0..20 {
-        let trailers = frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * number + 1, &[0xBE; 15]);
+    assert_eq!((keys.len(), head, heads), (110, 4_030, 4_030 + 109 * 25));
+    for number in 0..110 {
+        let trailers = frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * number + 1, &[0xBE; 2]);
         connection.feed(&trailers);
     }
     assert_eq!(connection.failed(), None);
     let resets: Vec<_> =
         frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM).collect();
-    // 768 KiB are reached with the 13th or the 14th: (786,432 - 4,505) / 60,075 = 13.01.
-    assert_eq!(resets.len(), 20 - 14);
+    // 768 KiB are reached with the 98th: (786,432 - 6,755) / 8,010 = 97.3.
+    assert_eq!(resets.len(), 110 - 98);
     assert!(resets.iter().all(|frame| frame.payload == (Reason::EnhanceYourCalm as u32).to_be_bytes()));
-    assert_eq!(connection.heads, heads + 14 * 60_075);
+    assert_eq!(connection.heads, heads + 98 * 8_010);
     for key in keys {
         connection.release(key, Reason::Cancel);
     }
     assert_eq!(connection.heads, 0);
+}
+
+#[test]
+fn trailers_above_8_kib_are_malformed_and_not_kept() {
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024 });
+    let mut first = get("/");
+    first.extend([&[0x40, 1, b'a', 0x7F, 0xA1, 0x1E][..], &vec![b'v'; 4_000]].concat());
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &first));
+    let heads = connection.heads;
+    // Each counts as 1 + 4,000 + 32 bytes: three are 12,099.
+    connection.feed(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &[0xBE; 3]));
+    assert_eq!((connection.failed(), connection.heads), (None, heads));
+    let resets = frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM);
+    assert_eq!(resets.count(), 1);
 }

@@ -458,10 +458,12 @@ fn a_bomb_of_references_to_a_large_entry_costs_no_more_than_it_weighs() {
         let id = u32::try_from(number).unwrap() * 2 + 1;
         frame(HEADERS, WHOLE, id, if number == 0 { &first } else { &again })
     });
-    // Either each is refused or the connection ends.
+    // Either each is refused or the connection ends, which who still sends may learn by a reset alone.
     let code = raw.goaway_or_quiet();
     let refused = raw.seen.iter().filter(|frame| frame.kind == HEADERS || frame.kind == RESET).count();
-    assert!(code.is_some_and(|code| code != NO_ERROR) || refused >= 2000, "{code:?}, {refused} refused");
+    let ends = || gateway.metric("sluicegate_http2_floods_total", &[]) > 0.5;
+    let is_over = code.is_some_and(|code| code != NO_ERROR) || code.is_none() && eventually(ends);
+    assert!(refused >= 2000 || is_over, "{code:?}, {refused} refused");
     assert_eq!(heads.load(Ordering::SeqCst), 0);
     assert_unharmed(&gateway, &before, "a bomb");
 }
