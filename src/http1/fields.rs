@@ -84,9 +84,15 @@ impl Fields {
         Some(line.value.of(head))
     }
 
+    /// Whether `Connection` has options that are not `close`, `keep-alive` or `upgrade`.
+    #[inline]
+    pub(super) fn has_nominated(&self) -> bool {
+        self.connection.others > 0
+    }
+
     /// Options of `Connection` that are not `close`, `keep-alive` or `upgrade`.
     pub(super) fn nominated<'b>(&'b self, head: &'b [u8]) -> impl Iterator<Item = &'b [u8]> {
-        let lines = if self.connection.others > 0 { self.lines.as_slice() } else { &[] };
+        let lines = if self.has_nominated() { self.lines.as_slice() } else { &[] };
         let lines = lines.iter().filter(|line| line.known == Known::Connection);
         let options =
             lines.flat_map(move |line| line.value.of(head).split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);

@@ -250,6 +250,12 @@ impl<'b> Request<'b> {
         self.head.fields.find(self.bytes, lower)
     }
 
+    /// Whether there are [nominated](Self::nominated) names.
+    #[inline]
+    pub fn has_nominated(&self) -> bool {
+        self.head.fields.has_nominated()
+    }
+
     /// The names in `Connection` that are not `close`, `keep-alive` or `upgrade`, in order, as received.
     pub fn nominated(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         self.head.fields.nominated(self.bytes)

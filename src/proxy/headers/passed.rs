@@ -11,7 +11,8 @@ pub fn field<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
     let mut cut = None;
     let mut called = request.known_fields().filter(|(_, name, _)| name.eq_ignore_ascii_case(lower));
     let line = called.find(|(known, name, _)| {
-        !is_cut_by_name(*known, name) && !cut.get_or_insert_with(|| Nominated::of(request)).contains(name)
+        let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
+        !is_cut_by_name(*known, name) && !(request.has_nominated() && is_nominated())
     });
     line.map(|(_, _, value)| value)
 }
@@ -19,9 +20,11 @@ pub fn field<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
 /// The values of all field lines that go further and that some server takes for those of a name, in lower case: it is
 /// theirs, or it is but for `_` in place of `-`. A value that is not that of [`field`] names nobody for sure.
 pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b [u8])) {
+    // Names are looked at only as often as one is found, and mostly `Connection` nominates none.
     let mut cut = None;
     for (known, name, value) in request.known_fields().filter(|(_, name, _)| is_called(name, lower)) {
-        if !is_cut_by_name(known, name) && !cut.get_or_insert_with(|| Nominated::of(request)).contains(name) {
+        let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
+        if !is_cut_by_name(known, name) && !(request.has_nominated() && is_nominated()) {
             visit(value);
         }
     }
@@ -57,7 +60,7 @@ fn is_called(name: &[u8], lower: &[u8]) -> bool {
 /// Whether such a field is never passed on, or only as we write it for this connection.
 fn is_cut_by_name(known: Known, name: &[u8]) -> bool {
     match known {
-        Known::Other => name.contains(&b'_') && Kind::of(known, name) == Kind::HopByHop,
+        Known::Other => name.iter().any(|byte| *byte == b'_') && Kind::of(known, name) == Kind::HopByHop,
         known => known.is_hop_by_hop(),
     }
 }
