@@ -245,14 +245,15 @@ fn accepts<V: RequestView + ?Sized>(route: &RouteRules, view: &V) -> bool {
     if route.takes_preflights && view.method() == "OPTIONS" && is_preflight(view) {
         return takes(b"OPTIONS") || takes(view.header("access-control-request-method").unwrap_or_default());
     }
-    let has = |(name, value): &(String, String)| match view.header(name) {
-        Some(own) => own.trim_ascii() == value.as_bytes().trim_ascii(),
-        None => {
-            // A line that only some servers read as this field: a stricter route is not for others alone.
-            let mut has = false;
-            view.for_each_header(name, &mut |line| has |= line.trim_ascii() == value.as_bytes().trim_ascii());
-            has
+    let has = |(name, value): &(String, String)| {
+        let is_it = |line: &[u8]| line.trim_ascii() == value.as_bytes().trim_ascii();
+        if let Some(own) = view.header(name) {
+            return is_it(own);
         }
+        // A line that only some servers read as this field: a stricter route is not for others alone.
+        let mut has = false;
+        view.for_each_header(name, &mut |line| has |= is_it(line));
+        has
     };
     takes(view.method().as_bytes()) && pattern.headers.iter().all(has)
 }

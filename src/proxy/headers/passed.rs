@@ -12,7 +12,7 @@ pub fn field<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
     let mut called = request.known_fields().filter(|(_, name, _)| name.eq_ignore_ascii_case(lower));
     let line = called.find(|(known, name, _)| {
         let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
-        !is_cut_by_name(*known, name) && !(request.has_nominated() && is_nominated())
+        !(is_cut_by_name(*known, name) || request.has_nominated() && is_nominated())
     });
     line.map(|(_, _, value)| value)
 }
@@ -24,7 +24,7 @@ pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b 
     let mut cut = None;
     for (known, name, value) in request.known_fields().filter(|(_, name, _)| is_called(name, lower)) {
         let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
-        if !is_cut_by_name(known, name) && !(request.has_nominated() && is_nominated()) {
+        if !(is_cut_by_name(known, name) || request.has_nominated() && is_nominated()) {
             visit(value);
         }
     }
@@ -60,7 +60,7 @@ fn is_called(name: &[u8], lower: &[u8]) -> bool {
 /// Whether such a field is never passed on, or only as we write it for this connection.
 fn is_cut_by_name(known: Known, name: &[u8]) -> bool {
     match known {
-        Known::Other => name.iter().any(|byte| *byte == b'_') && Kind::of(known, name) == Kind::HopByHop,
+        Known::Other => name.contains(&b'_') && Kind::of(known, name) == Kind::HopByHop,
         known => known.is_hop_by_hop(),
     }
 }

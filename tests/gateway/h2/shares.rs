@@ -171,7 +171,7 @@ fn a_rapid_reset_is_stopped_although_each_connection_stays_below_its_own_bound()
     // The next connection may be over before the end of the first one is counted.
     assert!(gateway.metric(FLOODS, &["\"resets-of-client\""]) >= 1.0);
     for other in ["resets", "late-frames", "refused-streams"] {
-        assert_eq!(gateway.metric(FLOODS, &[&format!("\"{other}\"")]), 0.0, "{other}");
+        assert!(gateway.metric(FLOODS, &[&format!("\"{other}\"")]) < 0.5, "{other}");
     }
     // It is nobody else's loss.
     assert_eq!(Raw::open_from("127.0.0.3", gateway.address()).ask("/local").0, 200);
