@@ -148,10 +148,7 @@ fn sole_line<'v, V: RequestView + ?Sized>(
     name: &str,
     same: impl Fn(&[u8], &[u8]) -> bool,
 ) -> Result<&'v [u8], Missing> {
-    let first = view.header(name).unwrap_or_default().trim_ascii();
-    let mut is_sole = true;
-    view.for_each_header(name, &mut |line| is_sole &= same(first, line.trim_ascii()));
-    if is_sole { Ok(first) } else { Err(Missing::Unusable) }
+    view.sole_header(name, &same).ok_or(Missing::Unusable)
 }
 
 /// The value of the cookies of that name, which must all be the same; empty if there is none.

@@ -18,6 +18,14 @@ pub trait RequestView {
     fn header(&self, name: &str) -> Option<&[u8]>;
     /// Calls `visit` with the value of every field line called `name`, which is lower case, in order. It may keep them.
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8]));
+    /// The value, without spaces around it, that all field lines called `name` have, which is lower case: empty if there is
+    /// none, `None` if they do not all have the `same`.
+    fn sole_header(&self, name: &str, same: &dyn Fn(&[u8], &[u8]) -> bool) -> Option<&[u8]> {
+        let first = self.header(name).unwrap_or_default().trim_ascii();
+        let mut is_sole = true;
+        self.for_each_header(name, &mut |line| is_sole &= same(first, line.trim_ascii()));
+        is_sole.then_some(first)
+    }
     /// The subject of the certificate that the client has shown in its handshake, and that was verified.
     fn tls_subject(&self) -> Option<&str> {
         None

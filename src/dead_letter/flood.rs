@@ -88,6 +88,11 @@ impl Flood {
         Ok(())
     }
 
+    /// Whether the budgets have room for a record: nothing that costs more than that is done for an event of a flood.
+    pub(super) fn has_room(&self, now: Tick) -> bool {
+        self.records.has_room(now, BURST) && self.bytes.has_room(now, BURST)
+    }
+
     /// Decides; an event that is to be counted has been counted.
     pub(super) fn admit(&self, event: &Event<'_>) -> Share {
         if self.records_one(event) {
@@ -99,8 +104,7 @@ impl Flood {
 
     fn records_one(&self, event: &Event<'_>) -> bool {
         let now = event.now;
-        // The client and the key are looked up only while the budgets have room, so that a flood costs little more than that.
-        if !self.records.has_room(now, BURST) || !self.bytes.has_room(now, BURST) {
+        if !self.has_room(now) {
             return false;
         }
         let most = if self.clients.had_its_share(event.client, now) { BURST_OF_HEAVY } else { BURST };

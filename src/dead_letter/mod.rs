@@ -227,6 +227,11 @@ impl DeadLetters {
         Self::start_on(settings, node, clock, Box::new(Files))
     }
 
+    /// Whether there is room for a record now. While there is none an event need not say who its client is.
+    pub fn has_room(&self, now: Tick) -> bool {
+        self.0.flood.has_room(now)
+    }
+
     /// Offers what became of one request; never waits. `build` runs only if there is to be a record and room for it.
     pub fn offer(&self, event: &Event<'_>, build: impl FnOnce() -> Draft) {
         let log = &*self.0;

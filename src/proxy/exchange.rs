@@ -254,14 +254,15 @@ impl Exchange {
     /// Offers the dead-letter log a record, without waiting.
     pub fn write_dead_letter(&self, reason: Reason, key: Option<Fingerprint>, refusal: Option<&Refusal>) {
         let Some(log) = &self.view.snapshot.dead_letters else { return };
+        let now = self.ended();
         let event = Event {
             reason,
             limit: self.limit_name(),
             route: self.route_name(),
             key,
-            client: Some(self.client_key()),
+            client: log.has_room(now).then(|| self.client_key()),
             bytes: TextRoom::of_head(self.head_bytes),
-            now: self.ended(),
+            now,
         };
         log.offer(&event, || self.draft(reason, refusal));
     }

@@ -66,6 +66,17 @@ impl RequestView for Seen<'_> {
         }
     }
 
+    fn sole_header(&self, name: &str, same: &dyn Fn(&[u8], &[u8]) -> bool) -> Option<&[u8]> {
+        if name == "host" {
+            return Some(self.field(name).unwrap_or_default().trim_ascii());
+        }
+        if !self.is_believed(name) {
+            return Some(&[]);
+        }
+        // Once over all fields: keys are made of them with each request.
+        passed::sole(&self.request, name.as_bytes(), same)
+    }
+
     fn tls_subject(&self) -> Option<&str> {
         self.connection.facts.certificate.as_ref()?.subject.as_deref()
     }

@@ -30,6 +30,26 @@ pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b 
     }
 }
 
+/// The value that all of [`lines`] have, without spaces around it: empty if there is none, `None` if they do not all have
+/// the `same` or none of them is of that very name.
+pub fn sole<'b>(request: &Request<'b>, lower: &[u8], same: &dyn Fn(&[u8], &[u8]) -> bool) -> Option<&'b [u8]> {
+    let mut cut = None;
+    let (mut own, mut alias) = (None, None);
+    for (known, name, value) in request.known_fields().filter(|(_, name, _)| is_called(name, lower)) {
+        let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
+        if is_cut_by_name(known, name) || request.has_nominated() && is_nominated() {
+            continue;
+        }
+        let value = value.trim_ascii();
+        let first = if name.eq_ignore_ascii_case(lower) { &mut own } else { &mut alias };
+        if !same(first.get_or_insert(value), value) {
+            return None;
+        }
+    }
+    let own = own.unwrap_or_default();
+    alias.is_none_or(|alias| same(alias, own)).then_some(own)
+}
+
 /// All that go further: name and value.
 pub fn fields<'b>(request: &Request<'b>) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
     let cut: Vec<&[u8]> = request.nominated().filter(|name| is_nomination(name)).collect();
@@ -62,5 +82,42 @@ fn is_cut_by_name(known: Known, name: &[u8]) -> bool {
     match known {
         Known::Other => name.contains(&b'_') && Kind::of(known, name) == Kind::HopByHop,
         known => known.is_hop_by_hop(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::http1::{HeadLimits, RequestHead};
+
+    /// What [`sole`] says, from what [`field`] and [`lines`] say.
+    fn sole_said_another_way<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
+        let first = field(request, lower).unwrap_or_default().trim_ascii();
+        let mut all = Vec::new();
+        lines(request, lower, &mut |value| all.push(value.trim_ascii()));
+        all.iter().all(|value| value.eq_ignore_ascii_case(first)).then_some(first)
+    }
+
+    proptest! {
+        #[test]
+        fn one_pass_finds_the_same_sole_value(
+            fields in vec((
+                select(vec!["X-Key", "x-key", "x_key", "X_Key", "x-other", "Connection", "Transfer_Encoding"]),
+                select(vec!["", "a", " a ", "A", "b", "x-key", "x-other", "close", "close, X-KEY"]),
+            ), 0..5),
+            name in select(vec!["x-key", "x_key", "x-other", "transfer-encoding"]),
+        ) {
+            let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+            let mut head = RequestHead::default();
+            head.parse(bytes.as_bytes(), &HeadLimits { max_bytes: 4096, max_fields: 32 }).unwrap();
+            let request = head.on(bytes.as_bytes());
+            let found = sole(&request, name.as_bytes(), &<[u8]>::eq_ignore_ascii_case);
+            prop_assert_eq!(found, sole_said_another_way(&request, name.as_bytes()));
+        }
     }
 }
