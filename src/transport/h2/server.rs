@@ -17,9 +17,9 @@ use crate::time::Tick;
 /// heads count as they are decoded.
 const TURN_BYTES: usize = 256 * 1024;
 /// Frames of one turn: ten bytes are one.
-const TURN_FRAMES: usize = 512;
+const TURN_FRAMES: usize = 128;
 /// How much is read at once of a client whose frames are small: less than 64 bytes, with their heads, one with another.
-const SMALL_READ: usize = 4 * 1024;
+const SMALL_READ: usize = 1024;
 const SMALL_FRAME: usize = 64;
 /// What the kernel may hold that it has not sent, in bytes: enough for a sender that never has to wait for us.
 const MAX_UNSENT: u32 = 128 * 1024;
