@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::redact::{End, steers};
+use crate::redact::{ByNumber, End, steers};
 
 /// No line is longer than this, line feed included; the bounds of `record.rs` add up to less.
 pub(super) const MAX_LINE: usize = 64 * 1024;
@@ -224,11 +224,7 @@ fn push_char(out: &mut Vec<u8>, character: char) {
     match character {
         '"' => out.extend_from_slice(b"\\\""),
         '\\' => out.extend_from_slice(b"\\\\"),
-        _ if steers(character) => {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
-            }
-        }
+        _ if steers(character) => out.extend_from_slice(ByNumber(character).to_string().as_bytes()),
         _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::access_log::{AccessEntry, AccessLogFormat};
-use crate::redact::{Clip, End, Redactor, steers};
+use crate::redact::{ByNumber, Clip, End, Redactor, steers};
 use crate::time::Tick;
 
 /// Where a text of a JSON line was cut.
@@ -123,9 +123,7 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
     }
     for character in line.chars() {
         if steers(character) {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                let _ = write!(out, "\\u{unit:04x}");
-            }
+            let _ = write!(out, "{}", ByNumber(character));
         } else {
             out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         }

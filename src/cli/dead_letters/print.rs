@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::dead_letter::{Entry, Ranking, Record, Summary};
-use crate::redact::steers;
+use crate::redact::{ByNumber, steers};
 use crate::time::Tick;
 
 /// Characters of a request's URL in a list.
@@ -75,9 +75,7 @@ pub(super) fn write_json(out: &mut dyn Write, line: &str, is_terminal: bool) -> 
     }
     for character in line.chars() {
         if steers(character) {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                write!(out, "\\u{unit:04x}")?;
-            }
+            write!(out, "{}", ByNumber(character))?;
         } else {
             write!(out, "{character}")?;
         }
