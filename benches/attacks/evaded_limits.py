@@ -17,48 +17,31 @@ import sys
 import tempfile
 import time
 
+LIMITS = {
+    "logins": ("client-ip", "1/h", "path_regex = '/login(;.*)?'"),
+    "by-key": ("header:x-api-key", "3/h", 'path = "/keyed"'),
+    "by-cookie": ("cookie:sid", "3/h", 'path = "/cookies"'),
+    "by-path": ("path", "3/h", 'path = "/paths"'),
+}
+LIMITED = """
+[[limit]]
+name = "{name}"
+key = "{key}"
+rate = "{rate}"
+[[route]]
+name = "{name}"
+{path}
+limits = ["{name}"]
+upstream = "app"
+"""
 ROUTES = """
 [[listener]]
 address = "127.0.0.1:{port}"
 [[upstream]]
 name = "app"
 servers = ["echo:a"]
-[[limit]]
-name = "logins"
-key = "client-ip"
-rate = "1/h"
-[[limit]]
-name = "by-key"
-key = "header:x-api-key"
-rate = "3/h"
-[[limit]]
-name = "by-cookie"
-key = "cookie:sid"
-rate = "3/h"
-[[limit]]
-name = "by-path"
-key = "path"
-rate = "3/h"
-[[route]]
-name = "login"
-path_regex = '/login(;.*)?'
-limits = ["logins"]
-upstream = "app"
-[[route]]
-name = "keyed"
-path = "/keyed"
-limits = ["by-key"]
-upstream = "app"
-[[route]]
-name = "cookies"
-path = "/cookies"
-limits = ["by-cookie"]
-upstream = "app"
-[[route]]
-name = "paths"
-path = "/paths"
-limits = ["by-path"]
-upstream = "app"
+"""
+REST = """
 [[route]]
 name = "rest"
 upstream = "app"
@@ -97,7 +80,10 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         configuration = pathlib.Path(directory, "gateway.toml")
-        configuration.write_text(ROUTES.format(port=options.port))
+        limits = [
+            LIMITED.format(name=name, key=key, rate=rate, path=path) for name, (key, rate, path) in LIMITS.items()
+        ]
+        configuration.write_text("".join([ROUTES.format(port=options.port), *limits, REST]))
         gateway = subprocess.Popen([options.binary, "run", "-c", str(configuration)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             for _ in range(100):

@@ -520,31 +520,22 @@ mod tests {
         let settings = Settings { directory: directory.path().into(), max_record_rate: 1, ..Settings::default() };
         let log = DeadLetters::start(settings, "gw", Clock::Manual(ManualClock::new())).unwrap();
         let limit: Arc<str> = "per-client".into();
+        let event = |now| Event {
+            reason: Reason::RateLimited,
+            limit: Some(&limit),
+            route: None,
+            key: None,
+            client: None,
+            bytes: 1_000,
+            now,
+        };
         for number in 0..10 {
             let now = start() + Span::from_secs(number);
-            let event = Event {
-                reason: Reason::RateLimited,
-                limit: Some(&limit),
-                route: None,
-                key: None,
-                client: None,
-                bytes: 1_000,
-                now,
-            };
-            log.offer(&event, || draft(now, &format!("/{number}")));
+            log.offer(&event(now), || draft(now, &format!("/{number}")));
         }
         for _ in 0..5 {
             let now = start() + Span::from_secs(9);
-            let event = Event {
-                reason: Reason::RateLimited,
-                limit: Some(&limit),
-                route: None,
-                key: None,
-                client: None,
-                bytes: 1_000,
-                now,
-            };
-            log.offer(&event, || draft(now, "/never"));
+            log.offer(&event(now), || draft(now, "/never"));
         }
         log.close();
         directory
