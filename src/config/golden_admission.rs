@@ -276,6 +276,28 @@ fn a_value_that_is_none_of_the_key() {
 }
 
 #[test]
+fn a_key_without_quotes_is_not_shown() {
+    let report = errors(&with("", "key = \"header:k\"\nexempt = [key:gold, \"10.0.0.0/8\"]"));
+    assert_eq!(
+        format!("\n{report}"),
+        r#"
+error: the value must be quoted
+  --> gateway.toml:12:11
+   |
+12 | exempt = [key:****, "10.0.0.0/8"]
+   |           ^^^^^^^^
+   |
+   = help: put double quotes around it
+
+gateway.toml: 1 error"#
+    );
+    for exempt in ["gold", "[gold]", "[key:gold\"]", "[\n\"QUJD=\",\ngold]", "[\nQUJD=,\n\"gold\"]"] {
+        let report = errors(&with("", &format!("key = \"header:k\"\nexempt = {exempt}")));
+        assert!(!report.contains("gold"), "{exempt}: {report}");
+    }
+}
+
+#[test]
 fn an_entry_that_is_there_twice() {
     assert_eq!(
         format!(

@@ -5,6 +5,7 @@ use std::ops::Range;
 use toml::de::{DeTable, Error};
 
 use super::findings::{Finding, quoted, ticked};
+use super::hidden::may_repeat;
 use super::outline::Outline;
 
 /// Parts of the parser's messages about what may swallow the lines after it, sections and all.
@@ -53,7 +54,12 @@ fn explain_one(text: &str, error: &Error) -> Finding {
     let written = text.get(span.clone()).unwrap_or_default();
     let before = text.get(..span.start).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
-    let finding = in_words(span, written, line, error.message());
+    let start = before.len() - line.len();
+    let shown = || {
+        let whole = text.get(start..).and_then(|rest| rest.split('\n').next()).unwrap_or_default();
+        may_repeat(whole, &(span.start - start..span.end - start)).then_some(written)
+    };
+    let finding = in_words(span.clone(), written, line, error.message(), shown);
     let is_header = line.trim_start().starts_with('[');
     if is_header || SWALLOWING.iter().any(|part| error.message().contains(part)) {
         return finding;
@@ -61,8 +67,14 @@ fn explain_one(text: &str, error: &Error) -> Finding {
     finding.slip_of_the_line()
 }
 
-/// `line` is what stands before `written` in its line.
-fn in_words(span: Range<usize>, written: &str, line: &str, message: &str) -> Finding {
+/// `line` is what stands before `written` in its line; `shown` gives `written` if a message may repeat it.
+fn in_words<'t>(
+    span: Range<usize>,
+    written: &str,
+    line: &str,
+    message: &str,
+    shown: impl Fn() -> Option<&'t str>,
+) -> Finding {
     if message.starts_with("duplicate key") {
         let finding = Finding::syntax(Some(span), format!("{} is written twice", ticked(written)));
         return finding.help("remove one of the two, or join them");
@@ -75,6 +87,9 @@ fn in_words(span: Range<usize>, written: &str, line: &str, message: &str) -> Fin
     let is_word = written.starts_with(|first: char| first.is_ascii_alphanumeric() || "./*_".contains(first));
     let is_bare = value_follows && is_word && message.starts_with("invalid ");
     if is_bare || (message.starts_with("string values must be quoted") && !written.is_empty()) {
+        let Some(written) = shown() else {
+            return Finding::syntax(Some(span), "the value must be quoted").help("put double quotes around it");
+        };
         let finding = Finding::syntax(Some(span), format!("{} must be quoted", ticked(written)));
         return finding.help(format!("write {}", quoted(written)));
     }

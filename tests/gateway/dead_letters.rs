@@ -156,15 +156,24 @@ fn planted_secrets_come_out_of_no_sink() {
         let logged = || fs::read_to_string(gateway.directory.path().join("stdout.log")).unwrap_or_default();
         assert!(eventually(|| logged().matches("&sub_key=").count() == 6), "{}", logged());
         let directory = gateway.directory.path();
-        let bad = configuration.replace("rate = ", &format!("exempt = [\"key:{PLANTED}\", \"{PLANTED}\", 7]\nrate = "));
-        let answer = gateway.reload(&bad);
-        assert_eq!(answer.status, 422);
         let id = gateway.dead_letters()[0]["id"].as_str().unwrap().to_owned();
-        let mut shown = vec![answer.text(), gateway.log()];
-        shown.extend(["/api/config", "/metrics"].map(|page| gateway.ask_admin(page).text()));
+        let mut shown = Vec::new();
+        for entries in [
+            format!("\"key:{PLANTED}\", \"{PLANTED}\", 7"),
+            format!("key:{PLANTED}"),
+            format!("{PLANTED}"),
+            format!("\n\"QUJD=\",\n  \"{PLANTED}\", 7"),
+            format!("\nQUJD=,\n  {PLANTED}"),
+        ] {
+            let answer = gateway.reload(&configuration.replace("rate = ", &format!("exempt = [{entries}]\nrate = ")));
+            assert_eq!(answer.status, 422);
+            let (_, out, errors) = run(&["check"], directory);
+            shown.extend([answer.text(), out, errors]);
+            shown.extend(["/api/config", "/metrics"].map(|page| gateway.ask_admin(page).text()));
+        }
+        shown.push(gateway.log());
         for arguments in [
-            &["check"][..],
-            &["dead-letters", "-d", "dead-letters", "ls"],
+            &["dead-letters", "-d", "dead-letters", "ls"][..],
             &["dead-letters", "-d", "dead-letters", "show", &id],
             &["dead-letters", "-d", "dead-letters", "stats"],
             &["dead-letters", "-d", "dead-letters", "ls", "--json"],
