@@ -1,12 +1,26 @@
 //! The path of a route: a prefix, an exact path or a regex.
 
+use regex::Regex;
+
 use super::language;
 use crate::admission::{PathPattern, PathPatternError};
 use crate::config::findings::quoted;
 use crate::config::reader::{Node, Reader};
 
+/// A regex over a path, and whether it may take long on a long one.
+pub(super) struct PathRegex {
+    pub(super) regex: Regex,
+    pub(super) is_slow: bool,
+}
+
+/// The path of a route, and whether it is a regex that may take long.
+pub(super) struct RoutePath {
+    pub(super) pattern: PathPattern,
+    pub(super) has_slow_regex: bool,
+}
+
 /// `path`, `path_exact` or `path_regex`: at most one; without any, all paths.
-pub(super) fn lower(reader: &mut Reader<'_>) -> Option<PathPattern> {
+pub(super) fn lower(reader: &mut Reader<'_>) -> Option<RoutePath> {
     let prefix = reader.optional("path");
     let exact = reader.optional("path_exact");
     let regex = reader.optional("path_regex");
@@ -16,12 +30,16 @@ pub(super) fn lower(reader: &mut Reader<'_>) -> Option<PathPattern> {
         second.error(message, "a route has one path: make a second route for the other");
         return None;
     }
-    match (&prefix, &exact, &regex) {
-        (Some(node), _, _) => plain(node, PathPattern::prefix),
-        (_, Some(node), _) => plain(node, PathPattern::exact),
-        (_, _, Some(node)) => regex_of(node),
-        (None, None, None) => Some(PathPattern::Prefix("/".to_owned())),
-    }
+    let pattern = match (&prefix, &exact, &regex) {
+        (Some(node), _, _) => plain(node, PathPattern::prefix)?,
+        (_, Some(node), _) => plain(node, PathPattern::exact)?,
+        (_, _, Some(node)) => {
+            let PathRegex { regex, is_slow } = regex_of(node)?;
+            return Some(RoutePath { pattern: PathPattern::Regex(regex), has_slow_regex: is_slow });
+        }
+        (None, None, None) => PathPattern::Prefix("/".to_owned()),
+    };
+    Some(RoutePath { pattern, has_slow_regex: false })
 }
 
 fn plain(node: &Node<'_>, parse: impl Fn(&str) -> Result<PathPattern, PathPatternError>) -> Option<PathPattern> {
@@ -64,13 +82,13 @@ fn percent_encoded(text: &str) -> String {
 }
 
 /// A regex over the whole normalised path: `/v[0-9]+/.*` matches `/v1/x` and neither `/api/v1/x` nor `/v1`.
-pub(super) fn regex_of(node: &Node<'_>) -> Option<PathPattern> {
+pub(super) fn regex_of(node: &Node<'_>) -> Option<PathRegex> {
     let text = node.text("a regex in quotes", "'/v[0-9]+/.*'")?;
     match PathPattern::regex(text) {
         Ok(pattern) => {
-            if let PathPattern::Regex(regex) = &pattern
-                && language::may_be_slow(regex.as_str())
-            {
+            let PathPattern::Regex(regex) = pattern else { return None };
+            let is_slow = language::may_be_slow(regex.as_str());
+            if is_slow {
                 let help = format!(
                     "a path can bring it into more than {} states, such as by `.*` before a counted repetition: name \
                      what may stand there, such as [^/]*. Paths above max_regex_input of [server] are not tried on it",
@@ -78,7 +96,7 @@ pub(super) fn regex_of(node: &Node<'_>) -> Option<PathPattern> {
                 );
                 node.warning(format!("the regex {} may take more than 1 ms on a path of 8 KiB", quoted(text)), help);
             }
-            Some(pattern)
+            Some(PathRegex { regex, is_slow })
         }
         Err(PathPatternError::Regex(regex::Error::CompiledTooBig(bound))) => {
             let message = format!("the regex {} is too large", quoted(text));

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{language, template};
+use super::path::{PathRegex, regex_of};
+use super::template;
 use crate::admission::{HostPattern, PathPattern};
 use crate::config::findings::{Finding, quoted};
 use crate::config::reader::{Node, Reader};
@@ -56,13 +57,14 @@ fn prefix(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
 }
 
 fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
-    let regex = match (regex, path) {
-        (Some(node), _) => match super::path::regex_of(node)? {
-            PathPattern::Regex(regex) => Some(regex),
-            PathPattern::Prefix(_) | PathPattern::Exact(_) => None,
-        },
-        (None, Some(PathPattern::Regex(regex))) => Some(regex.clone()),
-        (None, _) => None,
+    let (regex, is_slow) = match (regex, path) {
+        (Some(node), _) => {
+            let PathRegex { regex, is_slow } = regex_of(node)?;
+            (Some(regex), is_slow)
+        }
+        // A path that is too long for it has not taken the route.
+        (None, Some(PathPattern::Regex(regex))) => (Some(regex.clone()), false),
+        (None, _) => (None, false),
     };
     let text = to.text("a path in quotes", "\"/u?id={1}\"")?;
     if !(text.starts_with('/') || text.starts_with("{path}") || text.starts_with("{uri}")) || text.contains('#') {
@@ -71,7 +73,6 @@ fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) ->
         return None;
     }
     let template = template::target(to, text, Scope::Target(regex.as_ref()))?;
-    let is_slow = regex.as_ref().is_some_and(|regex| language::may_be_slow(regex.as_str()));
     Some(Rewrite::Whole(Target::new(regex, template).slow(is_slow)))
 }
 

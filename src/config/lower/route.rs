@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use super::bandwidth::Bandwidths;
 use super::names::{Declared, Name, name};
+use super::path::RoutePath;
 use super::plans::Asked;
 use super::schedule;
 use super::sections::{BODY_SIZES, TIMEOUTS};
-use super::{action, cors, cost, edits, header_name, is_token, language, messages, path, refusal, rewrite};
-use crate::admission::{Cost, HostPattern, PathPattern, RoutePattern};
+use super::{action, cors, cost, edits, header_name, is_token, messages, path, refusal, rewrite};
+use crate::admission::{Cost, HostPattern, RoutePattern};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted, ticked};
 use crate::config::model::{Action, LimitRule, OnLimit, Route, Server, Upstream};
@@ -117,11 +118,11 @@ fn pattern(reader: &mut Reader<'_>) -> Option<RoutePattern> {
         None => Some(Vec::new()),
     };
     let allow_encoded_slash = reader.optional("allow_encoded_slash").map_or(Some(false), |node| node.boolean());
-    let path = path?;
+    let RoutePath { pattern, has_slow_regex } = path?;
     Some(RoutePattern {
         hosts: hosts?,
-        has_slow_regex: matches!(&path, PathPattern::Regex(regex) if language::may_be_slow(regex.as_str())),
-        path,
+        has_slow_regex,
+        path: pattern,
         methods: methods?,
         headers: headers?,
         allow_encoded_slash: allow_encoded_slash?,
