@@ -55,7 +55,7 @@ pub struct Arrival {
     pub too_long_for_regex: bool,
 }
 
-/// The longest path that regexes are tried on, where nothing else is said.
+/// The longest path that slow regexes are tried on, where nothing else is said.
 pub const MAX_REGEX_INPUT: usize = 4 << 10;
 
 /// Limits of a route, by their places in it.
@@ -150,12 +150,13 @@ impl Rules {
         Self { clients: Clients::new(clients), routes, table, hasher, max_regex_input: MAX_REGEX_INPUT }
     }
 
-    /// With another longest path that regexes are tried on: longer ones match none.
+    /// With another longest path that slow regexes are tried on: a longer one matches none of them.
     pub fn with_max_regex_input(self, bytes: usize) -> Self {
         Self { max_regex_input: bytes, ..self }
     }
 
-    /// The longest path that regexes are tried on.
+    /// The longest path that slow regexes are tried on ([`RoutePattern::has_slow_regex`](super::RoutePattern)); others are
+    /// tried on every path.
     pub fn max_regex_input(&self) -> usize {
         self.max_regex_input
     }
@@ -190,7 +191,8 @@ impl Rules {
     ///
     /// `peer` is the other end of the connection. `report` is emptied, and then says how the limits stand, if any were
     /// asked; it is large and would be copied at each move, so its owner keeps it. Nothing is allocated for a request
-    /// that is admitted at once, if its path came in its one spelling and the limiter's tables know its keys.
+    /// that is admitted at once, if its path came in its one spelling, without escapes of `!$&'()*+,;=:@`, and the limiter's
+    /// tables know its keys.
     pub fn admit<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr, now: Tick, report: &mut Report) -> Admission {
         report.clear();
         let identity = self.clients.identify(view, peer);
@@ -199,8 +201,8 @@ impl Rules {
             Ok(target) => target,
             Err(malformed) => return Admission::Malformed(malformed),
         };
-        let regex_input = RegexInput::new(self.max_regex_input);
-        let found = self.table.find(&self.routes, host, &path.text, view, now, &regex_input);
+        let regex_input = RegexInput::new(self.max_regex_input, path.text.len());
+        let found = self.table.find(&self.routes, host, &path.matched(), view, now, &regex_input);
         let route = found.and_then(|index| Some((index, self.routes.get(index)?)));
         if path.encoded_slash && !route.is_some_and(|(_, route)| route.pattern.allow_encoded_slash) {
             return Admission::Malformed(Malformed::EncodedSlash);

@@ -47,7 +47,7 @@ pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};
 pub use malformed::Malformed;
 pub use networks::{Networks, canonical};
-pub use path::normal_path;
+pub use path::{normal_path, without_escaped_delims};
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
 pub use plans::{KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans, Taken};
 pub use route::{LimitUse, RouteRules};

@@ -2,8 +2,11 @@
 //!
 //! Escapes of unreserved characters are decoded, the hex digits of all others are upper case, dot segments (also
 //! spelled `%2e`) are removed, `//` becomes `/` (first, as nginx does: `/a//../b` is `/b`), and what no path may hold raw
-//! but some clients send (`" < > [ ] ^ { | }` and the backtick) is escaped. Escapes of reserved characters stay: `%3A`
-//! is not `:`. `;parameters` are left alone. A path above the root stays at the root.
+//! but some clients send (`" < > [ ] ^ { | }` and the backtick) is escaped. Escapes of reserved characters stay, because
+//! servers may tell `%3B` from `;`. `;parameters` are left alone. A path above the root stays at the root.
+//!
+//! Routes and keys do not tell `%3A` from `:`, see [`NormalPath::matched`]: most servers do not either, so that the other
+//! spelling would get past the limits of a route.
 //!
 //! An encoded slash and a backslash, in whatever spelling, are `%2F` and `%5C` here and part of their segment: routes
 //! are matched with them, and only then is the request refused unless its route allows them.
@@ -19,9 +22,20 @@ pub(super) struct NormalPath<'p> {
     pub(super) text: Cow<'p, str>,
     /// It holds (or held, in a segment that a `..` removed) an encoded slash or a backslash.
     pub(super) encoded_slash: bool,
+    /// Whether it may hold an escape.
+    may_have_escape: bool,
 }
 
-impl NormalPath<'_> {
+impl<'p> NormalPath<'p> {
+    fn plain(path: &'p str) -> Self {
+        Self { text: Cow::Borrowed(path), encoded_slash: false, may_have_escape: false }
+    }
+
+    /// The path as routes match it.
+    pub(super) fn matched(&self) -> Cow<'_, str> {
+        if self.may_have_escape { without_escaped_delims(&self.text) } else { Cow::Borrowed(&self.text) }
+    }
+
     /// The path, if it did not come in its one spelling.
     pub(super) fn into_changed(self) -> Option<Box<str>> {
         match self.text {
@@ -39,7 +53,7 @@ pub fn normal_path(path: &str) -> Result<Cow<'_, str>, Malformed> {
 /// The one spelling of the target of a request with this method.
 pub(super) fn normalise_target<'p>(method: &str, path: &'p str) -> Result<NormalPath<'p>, Malformed> {
     if path == "*" && method == "OPTIONS" {
-        return Ok(NormalPath { text: Cow::Borrowed(path), encoded_slash: false });
+        return Ok(NormalPath::plain(path));
     }
     normalise(path)
 }
@@ -51,17 +65,20 @@ pub(super) fn normalise(path: &str) -> Result<NormalPath<'_>, Malformed> {
         return Err(Malformed::PathForm);
     }
     if is_plainly_normal(bytes) {
-        return Ok(NormalPath { text: Cow::Borrowed(path), encoded_slash: false });
+        return Ok(NormalPath::plain(path));
     }
     match scan(bytes) {
-        Scan::Normal { encoded_slash } => Ok(NormalPath { text: Cow::Borrowed(path), encoded_slash }),
+        Scan::Normal { encoded_slash } => {
+            Ok(NormalPath { text: Cow::Borrowed(path), encoded_slash, may_have_escape: true })
+        }
         Scan::Other => rewrite(bytes),
     }
 }
 
-/// A path in its one spelling as a key: without the escapes of what may stand in a segment as it is (RFC 3986, 3.3), that
-/// is the sub-delims, `:` and `@`. Most servers decode them, so that they make one resource. Routes tell them apart.
-pub(super) fn without_escaped_delims(path: &str) -> Cow<'_, str> {
+/// A path in its one spelling as routes and keys have it: without the escapes of what may stand in a segment as it is
+/// (RFC 3986, 3.3), that is the sub-delims, `:` and `@`. Most servers decode them, so that they make one resource. The
+/// server gets the path with its escapes.
+pub fn without_escaped_delims(path: &str) -> Cow<'_, str> {
     let is_delim = |byte: u8| b"!$&'()*+,;=:@".contains(&byte);
     let next = |text: &str| {
         let at = text.match_indices('%').map(|(at, _)| at);
@@ -218,7 +235,7 @@ fn rewrite(path: &[u8]) -> Result<NormalPath<'static>, Malformed> {
     }
     // Only ASCII was written: anything else is malformed.
     let text = String::from_utf8(out).map_err(|_| Malformed::PathByte)?;
-    Ok(NormalPath { text: Cow::Owned(text), encoded_slash })
+    Ok(NormalPath { text: Cow::Owned(text), encoded_slash, may_have_escape: true })
 }
 
 /// Where the last segment of `path` begins, with its slash.
@@ -442,6 +459,23 @@ mod tests {
         fn escapes_of_reserved_characters_stay(byte in prop::sample::select(b":/?#[]@!$&'()*+,;=%".to_vec())) {
             let escape = format!("/%{byte:02X}");
             prop_assert_eq!(spelt(&escape), Ok(escape));
+        }
+
+        #[test]
+        fn escapes_of_delimiters_make_no_other_path_for_routes(
+            path in "/[a-c/:;!@ ]{0,12}",
+            escaped in prop::collection::vec(any::<bool>(), 13),
+        ) {
+            let path = path.replace(' ', "%20");
+            let is_delim = |character: char| ":;!@".contains(character);
+            let spelling: String = path
+                .chars()
+                .zip(escaped.iter().cycle())
+                .map(|(own, escaped)| if is_delim(own) && *escaped { format!("%{:02x}", own as u8) } else { own.into() })
+                .collect();
+            let (one, other) = (normalise(&path).unwrap(), normalise(&spelling).unwrap());
+            prop_assert_eq!(one.matched(), other.matched());
+            prop_assert_eq!(one.matched(), Cow::Borrowed(&*one.text));
         }
 
         #[test]

@@ -20,7 +20,7 @@ const WHOLE_END: &str = r")\z";
 pub struct RoutePattern {
     /// Any of these; empty: every host, and requests without one.
     pub hosts: Vec<HostPattern>,
-    /// The path in its one spelling.
+    /// The path in the spelling that routes match.
     pub path: PathPattern,
     /// Any of these, in capitals as they are sent; empty: every method.
     pub methods: Vec<String>,
@@ -34,8 +34,8 @@ pub struct RoutePattern {
     pub has_slow_regex: bool,
 }
 
-/// How a path is matched. The constructors bring the text into the one spelling of paths; a text given to a variant
-/// directly is brought there by [`Rules::new`](super::Rules::new), and matches nothing if it is no path.
+/// How a path is matched. The constructors bring the text into the spelling that is matched, the one spelling of paths
+/// without the escapes of `!$&'()*+,;=:@`; a text given to a variant directly is brought there by [`Rules::new`](super::Rules::new), and matches nothing if it is no path.
 #[derive(Clone, Debug)]
 pub enum PathPattern {
     /// On whole segments: `/api` matches `/api`, `/api/` and `/api/x`, not `/apix`; `/api/` is the same; `/` matches
@@ -229,7 +229,7 @@ impl std::error::Error for PathPatternError {
 }
 
 fn normal(text: &str) -> Result<String, PathPatternError> {
-    path::normalise(text).map(|path| path.text.into_owned()).map_err(PathPatternError::Path)
+    path::normalise(text).map(|path| path.matched().into_owned()).map_err(PathPatternError::Path)
 }
 
 #[cfg(test)]
@@ -285,6 +285,7 @@ mod tests {
             ("/api/", "/api", "/api/"),
             ("/%61pi//x/./", "/api/x", "/api/x/"),
             ("/a%2fb", "/a%2Fb", "/a%2Fb"),
+            ("/items%3abatch/%20", "/items:batch/%20", "/items:batch/%20"),
         ] {
             assert_eq!(PathPattern::prefix(text), Ok(PathPattern::Prefix(prefix.to_owned())));
             assert_eq!(PathPattern::exact(text), Ok(PathPattern::Exact(exact.to_owned())));

@@ -100,26 +100,27 @@ pub(super) struct RouteTable {
     any_host: PathTable,
 }
 
-/// The longest path that expressions are tried on, and whether there was a longer one for an expression to be tried on.
+/// Whether a path is short enough for slow expressions, and whether one was not tried because it is not.
 #[derive(Debug)]
 pub(super) struct RegexInput {
-    max: usize,
+    fits: bool,
     was_too_long: Cell<bool>,
 }
 
 impl RegexInput {
-    pub(super) fn new(max: usize) -> Self {
-        Self { max, was_too_long: Cell::new(false) }
+    /// `length` is that of the path with its escapes, which rewrites go by too.
+    pub(super) fn new(max: usize, length: usize) -> Self {
+        Self { fits: length <= max, was_too_long: Cell::new(false) }
     }
 
     pub(super) fn was_too_long(&self) -> bool {
         self.was_too_long.get()
     }
 
-    fn takes(&self, path: &str) -> bool {
-        let fits = path.len() <= self.max;
-        self.was_too_long.set(self.was_too_long.get() || !fits);
-        fits
+    /// Whether a slow expression is tried.
+    fn admits(&self) -> bool {
+        self.was_too_long.set(self.was_too_long.get() || !self.fits);
+        self.fits
     }
 }
 
@@ -163,7 +164,7 @@ impl RouteTable {
         table
     }
 
-    /// `host` and `path` are in their one spelling.
+    /// `host` is in its one spelling, `path` in that which routes match.
     pub(super) fn find<V: RequestView + ?Sized>(
         &self,
         routes: &[RouteRules],
@@ -179,7 +180,7 @@ impl RouteTable {
         };
         let matches = |route: &usize| match routes.get(*route).map(|route| (&route.pattern.path, &route.pattern)) {
             Some((PathPattern::Regex(regex), pattern)) => {
-                (!pattern.has_slow_regex || regex_input.takes(path)) && regex.is_match(path)
+                (!pattern.has_slow_regex || regex_input.admits()) && regex.is_match(path)
             }
             _ => false,
         };
@@ -330,7 +331,7 @@ mod tests {
     }
 
     fn any_length() -> RegexInput {
-        RegexInput::new(usize::MAX)
+        RegexInput::new(usize::MAX, 0)
     }
 
     #[test]
@@ -338,7 +339,7 @@ mod tests {
         let mut routes = [route(&[], prefix("/"), &[], &[]), route(&[], expression("/a*"), &[], &[])];
         for (is_slow, max, too_long, expected) in [(true, 4, false, 1), (true, 3, true, 0), (false, 3, false, 1)] {
             routes[1].pattern.has_slow_regex = is_slow;
-            let input = RegexInput::new(max);
+            let input = RegexInput::new(max, "/aaa".len());
             let view = PlainRequest::new("GET", "/aaa");
             assert_eq!(RouteTable::new(&routes).find(&routes, None, "/aaa", &view, Tick::ZERO, &input), Some(expected));
             assert_eq!(input.was_too_long(), too_long);

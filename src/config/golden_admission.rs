@@ -298,6 +298,15 @@ gateway.toml: 1 error"#
 }
 
 #[test]
+fn a_regex_for_what_no_path_has() {
+    let routed = |regex: &str| FRAME.replace("respond = {}", &format!("path_regex = '{regex}'\nrespond = {{}}"));
+    let limit = "[[limit]]\nname = \"a\"\nrate = \"1/s\"\n";
+    let report = warnings(&(routed("/v1/items%3abatch") + limit));
+    assert!(report.contains("has an escape of one of !$&'()*+,;=:@"), "{report}");
+    assert_eq!(warnings(&(routed("/v1/items:batch%2F%25[0-9A-F]{2}") + limit)), "");
+}
+
+#[test]
 fn an_entry_that_is_there_twice() {
     assert_eq!(
         format!(

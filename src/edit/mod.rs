@@ -14,6 +14,6 @@ mod template;
 mod variable;
 
 pub use fields::{FieldEdits, is_same_field};
-pub use rewrite::{Rewrite, Rewritten, Target};
+pub use rewrite::{Rewrite, Rewritten, Spellings, Target};
 pub use template::{Escape, Template, TemplateError, TemplateFault, Values};
 pub use variable::{Scope, Variable};

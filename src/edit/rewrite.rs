@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use regex::{Captures, Regex};
 
 use super::template::{Escape, Template, Values};
@@ -25,6 +27,15 @@ pub struct Target {
     to: Template,
 }
 
+/// A path in two spellings, of which the second has some escapes of the first decoded, but none of `%`.
+#[derive(Clone, Copy, Debug)]
+pub struct Spellings<'p> {
+    /// As the server would get it.
+    pub sent: &'p str,
+    /// As routes match it.
+    pub matched: &'p str,
+}
+
 /// What became of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewritten {
@@ -40,15 +51,17 @@ impl Rewrite {
         Self::Prefix { from: prefix.trim_end_matches('/').into(), to: to.trim_end_matches('/').into() }
     }
 
-    /// Appends to `out` what becomes of `path`, which is in its one spelling.
-    pub fn apply(&self, path: &str, values: &impl Values, out: &mut Vec<u8>) -> Rewritten {
+    /// Appends to `out` what becomes of `path`. The part of it that stays is as it would be sent.
+    pub fn apply(&self, path: Spellings<'_>, values: &impl Values, out: &mut Vec<u8>) -> Rewritten {
         let (from, to) = match self {
             Self::Whole(target) => return target.render(path, values, out),
             Self::Prefix { from, to } => (from, to),
         };
-        let Some(rest) = path.strip_prefix(&**from).filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
+        let rest = path.matched.strip_prefix(&**from).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        if rest.is_none() {
             return Rewritten::Same;
-        };
+        }
+        let rest = path.sent_part(from.len()..path.matched.len());
         out.extend_from_slice(to.as_bytes());
         out.extend_from_slice(rest.as_bytes());
         if to.is_empty() && rest.is_empty() {
@@ -85,14 +98,32 @@ impl Target {
     }
 
     /// Appends to `out` where a request for `path` is sent.
-    pub fn render(&self, path: &str, values: &impl Values, out: &mut Vec<u8>) -> Rewritten {
-        let captures = match self.regex.as_ref().map(|regex| regex.captures(path)) {
+    pub fn render(&self, path: Spellings<'_>, values: &impl Values, out: &mut Vec<u8>) -> Rewritten {
+        let captures = match self.regex.as_ref().map(|regex| regex.captures(path.matched)) {
             Some(None) => return Rewritten::Same,
             Some(captures) => captures,
             None => None,
         };
-        self.to.render(&WithGroups { values, captures: captures.as_ref() }, Escape::Target, out);
+        self.to.render(&WithGroups { values, path, captures: captures.as_ref() }, Escape::Target, out);
         Rewritten::Other
+    }
+}
+
+impl<'p> Spellings<'p> {
+    /// The part of the path as it would be sent that a part of the other spelling stands for.
+    fn sent_part(self, part: Range<usize>) -> &'p str {
+        if self.sent.len() == self.matched.len() {
+            return self.sent.get(part).unwrap_or_default();
+        }
+        let [start, end] = [part.start, part.end].map(|end| {
+            let mut at = 0;
+            for byte in self.matched.bytes().take(end) {
+                let is_escaped = byte != b'%' && self.sent.as_bytes().get(at) == Some(&b'%');
+                at += if is_escaped { 3 } else { 1 };
+            }
+            at
+        });
+        self.sent.get(start..end).unwrap_or_default()
     }
 }
 
@@ -108,6 +139,7 @@ impl Eq for Target {}
 /// Values, and the groups of a regex that has matched.
 struct WithGroups<'v, 'c, V> {
     values: &'v V,
+    path: Spellings<'c>,
     captures: Option<&'c Captures<'c>>,
 }
 
@@ -115,7 +147,8 @@ impl<V: Values> Values for WithGroups<'_, '_, V> {
     fn write(&self, variable: &Variable, out: &mut Vec<u8>) {
         match variable {
             Variable::Capture(group) => {
-                let text = self.captures.and_then(|captures| captures.get(*group)).map_or("", |group| group.as_str());
+                let group = self.captures.and_then(|captures| captures.get(*group));
+                let text = group.map_or("", |group| self.path.sent_part(group.range()));
                 out.extend_from_slice(text.as_bytes());
             }
             other => self.values.write(other, out),
@@ -139,7 +172,8 @@ mod tests {
 
     fn apply(rewrite: &Rewrite, path: &str) -> Option<String> {
         let mut out = Vec::new();
-        let rewritten = rewrite.apply(path, &Host, &mut out);
+        let matched = path.replace("%3A", ":").replace("%3B", ";");
+        let rewritten = rewrite.apply(Spellings { sent: path, matched: &matched }, &Host, &mut out);
         assert_eq!(rewritten == Rewritten::Same, out.is_empty());
         (rewritten == Rewritten::Other).then(|| String::from_utf8(out).unwrap())
     }
@@ -158,6 +192,10 @@ mod tests {
             ("/", "/", "/x", Some("/x")),
             ("/api", "/v2", "/apis", None),
             ("/api", "/v2", "/x/api", None),
+            ("/a:b", "/v2", "/a:b/x%3Ay", Some("/v2/x%3Ay")),
+            ("/a:b", "/v2", "/a%3Ab/%20%3B%2541:;", Some("/v2/%20%3B%2541:;")),
+            ("/a:b", "/v2", "/a%3Ab", Some("/v2")),
+            ("/a:b", "/v2", "/a%3Abx", None),
         ] {
             assert_eq!(apply(&Rewrite::prefix(from, to), path).as_deref(), result, "{from} {to} {path}");
         }
@@ -171,6 +209,7 @@ mod tests {
         for (path, result) in [
             ("/users/7", Some("/a.example/u?id=7")),
             ("/users/a%2Fb/x", Some("/a.example/u/x?id=a%2Fb")),
+            ("/users/%3A7%3B%3A/%3Ax%20%3B", Some("/a.example/u/%3Ax%20%3B?id=%3A7%3B%3A")),
             ("/users/", None),
             ("/x/users/7", None),
         ] {

@@ -16,10 +16,12 @@ use super::snapshot::RouteAction;
 use super::variables::Known;
 use super::waiting;
 use super::worker::View;
-use crate::admission::{Admission, Admitted, Arrival, Malformed, Refused, Waiting, is_preflight, normal_path};
+use crate::admission::{
+    Admission, Admitted, Arrival, Malformed, Refused, Waiting, is_preflight, normal_path, without_escaped_delims,
+};
 use crate::config::Cors;
 use crate::dead_letter::Reason;
-use crate::edit::{Rewrite, Rewritten, Variable};
+use crate::edit::{Rewrite, Rewritten, Spellings, Variable};
 use crate::http1::Framing;
 use crate::limiter::Report;
 
@@ -283,7 +285,7 @@ fn is_too_long(exchange: &Exchange, view: &View, rewrite: &Rewrite) -> bool {
 fn lead_to(
     exchange: &mut Exchange,
     view: &View,
-    write: impl FnOnce(&str, &Known<'_>, &mut Vec<u8>) -> Rewritten,
+    write: impl FnOnce(Spellings<'_>, &Known<'_>, &mut Vec<u8>) -> Rewritten,
 ) -> Rewritten {
     exchange.identify();
     let Exchange { connection, scratch, story, head_bytes, .. } = &mut *exchange;
@@ -292,9 +294,12 @@ fn lead_to(
     target.clear();
     let (status, retry_after_secs) = (0, None);
     let known = Known { request, connection, view, story, report, request_id, status, retry_after_secs };
-    let path = story.path.as_deref().unwrap_or(request.path());
+    let sent = story.path.as_deref().unwrap_or(request.path());
     // What is about the server as a whole has no path.
-    if path == "*" { Rewritten::Same } else { write(path, &known, target) }
+    if sent == "*" {
+        return Rewritten::Same;
+    }
+    write(Spellings { sent, matched: &without_escaped_delims(sent) }, &known, target)
 }
 
 /// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued

@@ -3,7 +3,7 @@
 use regex::Regex;
 
 use super::language;
-use crate::admission::{PathPattern, PathPatternError};
+use crate::admission::{PathPattern, PathPatternError, without_escaped_delims};
 use crate::config::findings::quoted;
 use crate::config::reader::{Node, Reader};
 
@@ -87,6 +87,7 @@ pub(super) fn regex_of(node: &Node<'_>) -> Option<PathRegex> {
     match PathPattern::regex(text) {
         Ok(pattern) => {
             let PathPattern::Regex(regex) = pattern else { return None };
+            warn_of_escapes(node, text);
             let is_slow = language::may_be_slow(regex.as_str());
             if is_slow {
                 let help = format!(
@@ -115,6 +116,17 @@ pub(super) fn regex_of(node: &Node<'_>) -> Option<PathRegex> {
             node.error(format!("{} is no path of a route", quoted(text)), super::with_causes(&error));
             None
         }
+    }
+}
+
+/// Warns of a regex for escapes that no path has when it is matched.
+fn warn_of_escapes(node: &Node<'_>, text: &str) {
+    if without_escaped_delims(text) != text {
+        let message = format!("the regex {} has an escape of one of !$&'()*+,;=:@", quoted(text));
+        node.warning(
+            message,
+            "paths are matched without those escapes: write the character, or \\( for one that regexes use",
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::path::{PathRegex, regex_of};
 use super::template;
-use crate::admission::{HostPattern, PathPattern};
+use crate::admission::{HostPattern, PathPattern, normal_path};
 use crate::config::findings::{Finding, quoted};
 use crate::config::reader::{Node, Reader};
 use crate::edit::{Rewrite, Scope, Target};
@@ -42,7 +42,7 @@ pub(super) fn lower(reader: &mut Reader<'_>, path: Option<&PathPattern>) -> Opti
 
 fn prefix(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
     let text = node.text("a path in quotes", "\"/v2\"")?;
-    let Ok(PathPattern::Prefix(to)) = PathPattern::prefix(text) else {
+    let Ok(to) = normal_path(text) else {
         node.error(format!("{} is no path", quoted(text)), "a path begins with a slash and has no query: \"/v2\"");
         return None;
     };
