@@ -1,5 +1,6 @@
 # Build: docker build -t sluicegate .
 # Run:   docker run -p 8080:8080 -v ./my-gateway.toml:/etc/sluicegate/gateway.toml:ro sluicegate
+# Keep: -v sluicegate:/var/lib/sluicegate keeps dead letters and the key of their marks, which is beside their directory.
 # In a container a listener has to be on 0.0.0.0 to be reached from outside, and dead letters need a directory that user
 # 10001 may write, such as /var/lib/sluicegate: start from docker/gateway.toml.
 FROM rust:1-slim-bookworm AS build

@@ -2,6 +2,7 @@
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use super::build::{self, BuildError};
 use crate::config::{AccessFormat, DeadLetter, Model};
@@ -19,12 +20,19 @@ pub fn redactor(model: &Model, before: Option<&Redactor>) -> Result<Redactor, Bu
     let rules = rules(model);
     let passing = || before.map_or_else(|| Redactor::new(&rules), |redactor| redactor.with_rules(&rules));
     let Some(section) = &model.dead_letter else { return Ok(passing()) };
+    let path =
+        section.redact_secret_file.clone().unwrap_or_else(|| DeadLetter::default_secret_file(&section.directory));
     let secret = match &section.redact_secret_file {
         Some(path) => Secret::load_or_make(path),
-        None => beside(section),
+        None => beside(&path),
     };
     match secret {
-        Ok(secret) => Ok(Redactor::with_secret(&secret, &rules)),
+        Ok(secret) => {
+            if secret.is_group_writable() {
+                tracing::warn!("the group of {} may write it, and so choose the key of the marks", path.display());
+            }
+            Ok(Redactor::with_secret(&secret, &rules))
+        }
         Err(error @ SecretError::Make(..)) if section.redact_secret_file.is_none() => {
             tracing::warn!("{error}; marks of this run cannot be matched with those of others");
             Ok(passing())
@@ -33,14 +41,13 @@ pub fn redactor(model: &Model, before: Option<&Redactor>) -> Result<Redactor, Bu
     }
 }
 
-/// The one beside the log's directory, whose parents are made as the log makes them.
-fn beside(section: &DeadLetter) -> Result<Secret, SecretError> {
-    let path = DeadLetter::default_secret_file(&section.directory);
+/// The one at `path` beside the log's directory, whose parents are made as the log makes them.
+fn beside(path: &Path) -> Result<Secret, SecretError> {
     if let Some(parent) = path.parent() {
         // If it fails, so does what follows, and says why.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(parent);
     }
-    Secret::load_or_make(&path)
+    Secret::load_or_make(path)
 }
 
 /// What the file calls secret, or open, beside what every redactor takes for it.

@@ -12,13 +12,19 @@ use uuid::{NoContext, Timestamp, Uuid};
 const MIN_BYTES: usize = 32;
 /// A larger file is some other file.
 const MAX_BYTES: u64 = 4096;
-/// Whoever else may read the key can find keys of clients by trying; whoever may write it can choose it. The group may read
+/// A user who may read the key can find keys of clients by trying; one who may write it can choose it. The group may read
 /// it: that is how an orchestrator hands secrets to a process.
-const FORBIDDEN_MODE: u32 = 0o037;
+const FORBIDDEN_MODE: u32 = 0o006;
+/// The group may write it. An orchestrator makes it so: `fsGroup` of Kubernetes sets 0660 on all files of a volume at each
+/// start, so that a gateway that refused it could not start twice. It is a warning.
+const GROUP_WRITES: u32 = 0o020;
 
-/// What marks are made with.
+/// The key that marks are made with.
 #[derive(Clone)]
-pub struct Secret(Box<[u8]>);
+pub struct Secret {
+    key: Box<[u8]>,
+    is_group_writable: bool,
+}
 
 /// Why there is no [`Secret`].
 #[derive(Debug)]
@@ -29,7 +35,7 @@ pub enum SecretError {
     Read(PathBuf, io::Error),
     /// It has too few bytes, or far too many.
     Length(PathBuf, u64),
-    /// Others may read or write it.
+    /// Every user may read or write it.
     Mode(PathBuf, u32),
 }
 
@@ -57,7 +63,7 @@ impl fmt::Display for SecretError {
             ),
             Self::Mode(path, mode) => write!(
                 f,
-                "the redaction secret {} has the mode {mode:04o}, so that others may read or write it: chmod 600",
+                "the redaction secret {} has the mode {mode:04o}, so that every user may read or write it: chmod 600",
                 path.display()
             ),
         }
@@ -77,7 +83,8 @@ impl Secret {
     /// A new one: 256 bits and more of the operating system's generator, by way of version 7 UUIDs.
     pub fn random() -> Self {
         let draw = || Uuid::new_v7(Timestamp::from_unix(NoContext, 0, 0)).as_u128();
-        Self(format!("{:032x}{:032x}{:032x}{:032x}", draw(), draw(), draw(), draw()).into_bytes().into())
+        let key = format!("{:032x}{:032x}{:032x}{:032x}", draw(), draw(), draw(), draw());
+        Self { key: key.into_bytes().into(), is_group_writable: false }
     }
 
     /// That of the file at `path`, which is made if there is none. Two gateways that start at once get the same one.
@@ -89,7 +96,7 @@ impl Secret {
             return Ok(secret);
         }
         let secret = Self::random();
-        match make(path, &secret.0) {
+        match make(path, &secret.key) {
             Ok(()) => Ok(secret),
             // Somebody else was quicker.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -119,11 +126,16 @@ impl Secret {
         if key.len() < MIN_BYTES || bytes.len() as u64 > MAX_BYTES {
             return Err(SecretError::Length(path.to_owned(), metadata.len().max(key.len() as u64)));
         }
-        Ok(Some(Self(key.into())))
+        Ok(Some(Self { key: key.into(), is_group_writable: metadata.mode() & GROUP_WRITES != 0 }))
+    }
+
+    /// Whether it came from a file that the group may write, and so replace.
+    pub fn is_group_writable(&self) -> bool {
+        self.is_group_writable
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.key
     }
 }
 
@@ -163,10 +175,42 @@ mod tests {
         assert!(Secret::load(&path).unwrap().is_none());
         let made = Secret::load_or_make(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Secret::load_or_make(&path).unwrap().0, made.0);
-        assert_ne!(Secret::random().0, made.0);
+        assert_eq!(Secret::load_or_make(&path).unwrap().key, made.key);
+        assert_ne!(Secret::random().key, made.key);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
-        assert!(made.0.len() >= MIN_BYTES && format!("{made:?}") == "Secret");
+        assert!(made.key.len() >= MIN_BYTES && format!("{made:?}") == "Secret");
+    }
+
+    #[test]
+    fn all_that_start_at_once_have_the_secret_of_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let path = directory.path().join(format!("{round}.secret"));
+            let begin = std::sync::Barrier::new(8);
+            let made: Vec<_> = std::thread::scope(|scope| {
+                let start = || {
+                    begin.wait();
+                    Secret::load_or_make(&path).unwrap().key
+                };
+                let started: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+                started.into_iter().map(|started| started.join().unwrap()).collect()
+            });
+            let kept = Secret::load(&path).unwrap().unwrap().key;
+            assert!(made.iter().all(|made| *made == kept), "round {round}");
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 20, "nothing is left beside them");
+    }
+
+    #[test]
+    fn the_group_may_read_it_and_is_told_of_if_it_may_write_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("redact.secret");
+        fs::write(&path, [b'k'; 40]).unwrap();
+        for (mode, is_group_writable) in [(0o600, false), (0o440, false), (0o640, false), (0o660, true), (0o620, true)]
+        {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Secret::load_or_make(&path).unwrap().is_group_writable(), is_group_writable, "{mode:o}");
+        }
     }
 
     #[test]
@@ -181,8 +225,10 @@ mod tests {
         assert!(error(&[b'k'; 31], 0o600).contains("31 bytes: it needs 32"));
         assert!(error(b" \n", 0o600).contains("remove it"));
         assert!(error(&[b'k'; 5_000], 0o600).contains("5000 bytes"));
-        assert!(error(&[b'k'; 40], 0o644).contains("0644") && error(&[b'k'; 40], 0o620).contains("chmod 600"));
-        assert_eq!(error(&[b'k'; 40], 0o440), "", "the group may read it");
+        for mode in [0o644, 0o602, 0o664, 0o446] {
+            let text = error(&[b'k'; 40], mode);
+            assert!(text.contains(&format!("{mode:04o}")) && text.contains("chmod 600"), "{mode:o}: {text}");
+        }
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         assert!(matches!(Secret::load_or_make(&path), Err(SecretError::Read(..) | SecretError::Mode(..))));

@@ -229,6 +229,47 @@ fn a_key_is_found_by_what_the_client_sent_and_marks_last_over_restarts() {
 }
 
 #[test]
+fn a_secret_that_the_group_may_write_is_a_warning_and_one_of_everybody_an_error() {
+    let gateway = Gateway::start(&logging(""));
+    let secret = gateway.directory.path().join("dead-letters.secret");
+    let reloaded = |mode, rate| {
+        fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
+        gateway.reload(&logging(&format!("max_key_rate = {rate}\n"))).status
+    };
+    assert_eq!((reloaded(0o600, 8), gateway.log().contains("may write it")), (200, false));
+    assert_eq!((reloaded(0o660, 7), gateway.log().contains("may write it")), (200, true));
+    assert_eq!((reloaded(0o664, 6), reloaded(0o602, 5)), (422, 422));
+}
+
+/// As on a file system that is read-only but for the log's directory. For root none is: the name of the directory leaves no
+/// room for the file that the secret is written to at first.
+#[test]
+fn where_no_secret_can_be_made_the_marks_last_as_long_as_the_process() {
+    let name = "d".repeat(240);
+    let configuration = |more: &str| logging(more).replace("dead-letters", &name);
+    let marks = |gateway: &Gateway, count: usize| {
+        let directory = gateway.directory.path().join(&name);
+        for _ in 0..2 {
+            get_with(gateway.address(), "/", &[("X-Api-Key", PLANTED)]);
+        }
+        assert!(eventually(|| dead_letters(&directory).len() == count));
+        dead_letters(&directory).iter().map(|record| record["key"].to_string()).collect::<Vec<_>>()
+    };
+    let gateway = Gateway::start(&configuration(""));
+    assert!(gateway.log().contains("cannot make the redaction secret"), "{}", gateway.log());
+    let before = marks(&gateway, 1);
+    assert_eq!(gateway.reload(&configuration("max_key_rate = 9\n")).status, 200);
+    let reloaded = marks(&gateway, 3);
+    assert!(reloaded.iter().all(|mark| mark.contains("[redacted:") && *mark == before[0]), "{reloaded:?}");
+    let directory = gateway.kill();
+    let kept = fs::read_to_string(directory.path().join("gateway.toml")).unwrap();
+    let gateway = Gateway::start_in(directory, &kept);
+    let restarted = marks(&gateway, 4);
+    assert!(restarted[3].contains("[redacted:") && restarted[3] != before[0], "{restarted:?}");
+    assert!(!gateway.directory.path().join(format!("{name}.secret")).exists());
+}
+
+#[test]
 fn a_key_may_be_shown_where_it_is_no_secret() {
     let open = logging("").replace("key = \"header:x-api-key\"", "key = \"header:x-api-key\"\nkey_is_secret = false");
     let gateway = Gateway::start(&open);
