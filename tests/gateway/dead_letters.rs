@@ -228,6 +228,26 @@ fn a_key_is_found_by_what_the_client_sent_and_marks_last_over_restarts() {
     assert!(answer.text().contains("chmod 600"), "{}", answer.text());
 }
 
+/// The command does not know which keys the file calls secret: it finds them by their marks.
+#[test]
+fn a_key_that_the_file_calls_secret_is_found_by_what_the_client_sent() {
+    let secret = logging("").replace("key = \"header:x-api-key\"", "key = \"header:x-tenant\"\nkey_is_secret = true");
+    let gateway = Gateway::start(&secret);
+    for tenant in ["acme", "acme", "acme", "other", "other"] {
+        get_with(gateway.address(), "/", &[("X-Tenant", tenant)]);
+    }
+    assert!(eventually(|| gateway.dead_letters().len() == 3));
+    let letters = gateway.dead_letters();
+    assert!(letters.iter().all(|record| record["key"].to_string().contains("[redacted:")), "{letters:?}");
+    for (key, found) in
+        [("acme", 2), ("header:x-tenant=acme", 2), ("other", 1), ("header:x-api-key=acme", 0), ("acm", 0)]
+    {
+        let (status, list, errors) = run(&["dead-letters", "ls", "--key", key], gateway.directory.path());
+        assert!(status.success() && errors.is_empty(), "{errors}");
+        assert_eq!(list.lines().count(), found, "{key}: {list}");
+    }
+}
+
 #[test]
 fn a_secret_that_the_group_may_write_is_a_warning_and_one_of_everybody_an_error() {
     let gateway = Gateway::start(&logging(""));
