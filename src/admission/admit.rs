@@ -849,7 +849,7 @@ mod tests {
     fn who_is_exempt_is_counted_by_the_other_limits_alone() {
         let (limit, usage) = limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO);
         let written = ExemptRules { networks: vec!["192.0.2.0/24".parse().unwrap()], keys: vec!["gold".into()] };
-        let exempt = Exempt::new(&written, &usage.key, 64, &KeyHasher::fixed());
+        let exempt = Exempt::new(&written, &usage.key, crate::admission::AddressForm::default(), &KeyHasher::fixed());
         let usage = LimitUse { exempt, cost: Cost::Header { name: "x-cost".into(), max: 1 }, ..usage };
         let rules = rules(vec![route("/", vec![(limit, usage), costing(Cost::ONE)])]);
         let places = |peer: &str, view: &PlainRequest| {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::hops::{self, RightToLeft};
-use super::networks::Networks;
+use super::networks::{Networks, canonical};
 use super::view::RequestView;
 
 /// Hops of one field line that are looked at. A chain of more trusted proxies than this ends there.
@@ -37,7 +37,50 @@ pub enum Ipv4InIpv6 {
     Mapped,
 }
 
+/// How a client is told from others by its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressForm {
+    /// How much of an IPv6 address is the client, 1 to 128 bits.
+    pub ipv6_prefix: u8,
+    /// Which IPv6 addresses are the IPv4 client that they hold.
+    pub ipv4_in_ipv6: Ipv4InIpv6,
+}
+
+impl Default for AddressForm {
+    /// As without `[client]`.
+    fn default() -> Self {
+        Self { ipv6_prefix: 64, ipv4_in_ipv6: Ipv4InIpv6::All }
+    }
+}
+
+impl ClientRules {
+    /// How clients are told apart by their addresses.
+    pub fn address_form(&self) -> AddressForm {
+        AddressForm { ipv6_prefix: self.ipv6_prefix, ipv4_in_ipv6: self.ipv4_in_ipv6 }
+    }
+}
+
+impl AddressForm {
+    /// The key of the client with this address.
+    pub(super) fn key_of(self, addr: IpAddr) -> [u8; 16] {
+        key_of(self.ipv4_in_ipv6.address_of(addr), self.ipv6_prefix)
+    }
+}
+
 impl Ipv4InIpv6 {
+    /// The network of the clients that a network stands for. All of `64:ff9b::/96`, or of `::/96`, stays what it is: as
+    /// IPv4 it would be everybody.
+    pub(super) fn network_of(self, network: IpNet) -> IpNet {
+        let IpNet::V6(network) = canonical(network) else { return network };
+        let held = match self.address_of(IpAddr::V6(network.network())) {
+            IpAddr::V4(addr) if network.prefix_len() > 96 => {
+                IpNet::new(IpAddr::V4(addr), network.prefix_len() - 96).ok()
+            }
+            _ => None,
+        };
+        held.unwrap_or(IpNet::V6(network))
+    }
+
     fn address_of(self, addr: IpAddr) -> IpAddr {
         match addr.to_canonical() {
             IpAddr::V6(addr) if self == Self::All => embedded(addr).map_or(IpAddr::V6(addr), IpAddr::V4),
@@ -102,7 +145,7 @@ impl ClientIp {
 }
 
 /// The key of the client with this address, which is not mapped.
-pub(super) fn key_of(addr: IpAddr, ipv6_prefix: u8) -> [u8; 16] {
+fn key_of(addr: IpAddr, ipv6_prefix: u8) -> [u8; 16] {
     match addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped().octets(),
         IpAddr::V6(addr) => network(addr, ipv6_prefix).octets(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::client::{self, ClientIp};
+use super::client::{AddressForm, ClientIp};
 use super::host::{self, HostRoom};
 use super::identity::{Sink, is_credentials};
 use super::key::{KeyExpr, Part};
@@ -62,18 +62,19 @@ pub enum KeyValueError {
 }
 
 impl Exempt {
-    /// `None` if nobody is exempt. `key` is that of the limit, `ipv6_prefix` and `hasher` are those of its requests.
-    pub fn new(rules: &ExemptRules, key: &KeyExpr, ipv6_prefix: u8, hasher: &KeyHasher) -> Option<Arc<Self>> {
+    /// `None` if nobody is exempt. `key` is that of the limit, `form` and `hasher` are those of its requests.
+    pub fn new(rules: &ExemptRules, key: &KeyExpr, form: AddressForm, hasher: &KeyHasher) -> Option<Arc<Self>> {
         if rules.networks.is_empty() && rules.keys.is_empty() {
             return None;
         }
         let print_of = |value: &str| {
             let mut print = hasher.start();
-            key.read_value(value, ipv6_prefix, &mut print).ok().map(|()| print.finish().bits())
+            key.read_value(value, form, &mut print).ok().map(|()| print.finish().bits())
         };
         let mut keys: Vec<u64> = rules.keys.iter().filter_map(|value| print_of(value)).collect();
         keys.sort_unstable();
-        Some(Arc::new(Self { networks: Networks::new(rules.networks.iter().copied()), keys: keys.into() }))
+        let networks = rules.networks.iter().map(|network| form.ipv4_in_ipv6.network_of(*network));
+        Some(Arc::new(Self { networks: Networks::new(networks), keys: keys.into() }))
     }
 
     /// Whether the client's address is exempt.
@@ -96,13 +97,13 @@ impl KeyExpr {
     /// - `client-ip` is an address; of IPv6 any one of the client's network. Alone it is no value, because networks
     ///   say it.
     pub fn check_value(&self, text: &str) -> Result<(), KeyValueError> {
-        self.read_value(text, 128, &mut Nowhere)
+        self.read_value(text, AddressForm::default(), &mut Nowhere)
     }
 
-    fn read_value(&self, text: &str, ipv6_prefix: u8, sink: &mut impl Sink) -> Result<(), KeyValueError> {
+    fn read_value(&self, text: &str, form: AddressForm, sink: &mut impl Sink) -> Result<(), KeyValueError> {
         match self.parts() {
             [Part::ClientIp] => Err(KeyValueError::ClientIp),
-            _ => self.read_any_value(text, ipv6_prefix, sink),
+            _ => self.read_any_value(text, form, sink),
         }
     }
 
@@ -110,20 +111,17 @@ impl KeyExpr {
     pub(super) fn read_any_value(
         &self,
         text: &str,
-        ipv6_prefix: u8,
+        form: AddressForm,
         sink: &mut impl Sink,
     ) -> Result<(), KeyValueError> {
         match self.parts() {
-            [part] => part.read_value(text, ipv6_prefix, sink),
+            [part] => part.read_value(text, form, sink),
             parts => {
                 let given = text.split(JOINT).count();
                 if given != parts.len() {
                     return Err(KeyValueError::Parts { parts: parts.len(), given });
                 }
-                parts
-                    .iter()
-                    .zip(text.split(JOINT))
-                    .try_for_each(|(part, value)| part.read_value(value, ipv6_prefix, sink))
+                parts.iter().zip(text.split(JOINT)).try_for_each(|(part, value)| part.read_value(value, form, sink))
             }
         }
     }
@@ -131,7 +129,7 @@ impl KeyExpr {
 
 impl Part {
     /// Feeds the sink with the very bytes that a request with this value does.
-    fn read_value(&self, text: &str, ipv6_prefix: u8, sink: &mut impl Sink) -> Result<(), KeyValueError> {
+    fn read_value(&self, text: &str, form: AddressForm, sink: &mut impl Sink) -> Result<(), KeyValueError> {
         let (tag, value) = (self.tag(), text.trim_ascii());
         if value.is_empty() && *self != Self::Global {
             return Err(KeyValueError::Empty);
@@ -139,7 +137,7 @@ impl Part {
         match self {
             Self::ClientIp => {
                 let addr: IpAddr = value.parse().map_err(|_| KeyValueError::Address(value.to_owned()))?;
-                sink.part(tag, &client::key_of(addr.to_canonical(), ipv6_prefix));
+                sink.part(tag, &form.key_of(addr));
             }
             Self::Header(name) if is_credentials(name) => {
                 sink.pieces(tag, credentials(value.as_bytes()));
@@ -207,7 +205,7 @@ impl Sink for Nowhere {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::client::{AddressHeader, ClientRules, Clients};
+    use crate::admission::client::{AddressHeader, ClientRules, Clients, Ipv4InIpv6};
     use crate::admission::identity::KeyFacts;
     use crate::admission::{PlainRequest, RequestView};
 
@@ -231,7 +229,7 @@ mod tests {
             assert_eq!(key.check_value(value), Ok(()), "{value}");
         }
         let rules = ExemptRules { networks: Vec::new(), keys: values.iter().map(|value| (*value).into()).collect() };
-        Exempt::clone(&Exempt::new(&rules, &key, 64, &KeyHasher::fixed()).unwrap())
+        Exempt::clone(&Exempt::new(&rules, &key, AddressForm::default(), &KeyHasher::fixed()).unwrap())
     }
 
     fn print_of(key: &[&str], view: &PlainRequest, from: &str) -> Fingerprint {
@@ -316,7 +314,10 @@ mod tests {
         let request = PlainRequest::new("GET", "/").with("k", "gold");
         let found = |value: &str, from: &str| exempt(&key, &[value]).has_key(print_of(&key, &request, from));
         assert!(found("192.0.2.7 + gold", "192.0.2.7"));
-        assert!(found("::ffff:192.0.2.7 + gold", "192.0.2.7"));
+        for held in ["::ffff:192.0.2.7", "64:ff9b::192.0.2.7", "::192.0.2.7"] {
+            assert!(found(&format!("{held} + gold"), "192.0.2.7"), "{held}");
+        }
+        assert!(!found("::1 + gold", "0.0.0.1"));
         assert!(!found("192.0.2.7 + gold", "192.0.2.8"));
         assert!(!found("192.0.2.7 + lead", "192.0.2.7"));
         assert!(found("2001:db8::1 + gold", "2001:db8::2"), "one client is a network of 64 bits");
@@ -347,7 +348,9 @@ mod tests {
     fn clients_are_found_by_their_whole_address() {
         let networks = ["10.0.0.0/8", "2001:db8::7/128"].map(|text| text.parse().unwrap());
         let rules = ExemptRules { networks: networks.into(), keys: Vec::new() };
-        let exempt = Exempt::new(&rules, &KeyExpr::parse(&["client-ip"]).unwrap(), 64, &KeyHasher::fixed()).unwrap();
+        let exempt =
+            Exempt::new(&rules, &KeyExpr::parse(&["client-ip"]).unwrap(), AddressForm::default(), &KeyHasher::fixed())
+                .unwrap();
         for (addr, is_in) in [
             ("10.1.2.3", true),
             ("11.0.0.1", false),
@@ -360,8 +363,41 @@ mod tests {
     }
 
     #[test]
+    fn an_ipv4_client_may_be_named_by_an_ipv6_address_that_holds_it() {
+        let key = KeyExpr::parse(&["client-ip"]).unwrap();
+        let has = |network: &str, ipv4_in_ipv6, addr: &str| {
+            let rules = ExemptRules { networks: vec![network.parse().unwrap()], keys: Vec::new() };
+            let form = AddressForm { ipv4_in_ipv6, ..AddressForm::default() };
+            let rules = Exempt::new(&rules, &key, form, &KeyHasher::fixed()).unwrap();
+            let clients = ClientRules {
+                trusted_proxies: Vec::new(),
+                address_header: AddressHeader::XForwardedFor,
+                ipv6_prefix: 64,
+                ipv4_in_ipv6,
+            };
+            let view = PlainRequest::new("GET", "/");
+            rules.has_client(&Clients::new(clients).identify(&view, addr.parse().unwrap()).client)
+        };
+        for (network, addr, all, mapped) in [
+            ("64:ff9b::192.0.2.7/128", "192.0.2.7", true, false),
+            ("64:ff9b::192.0.2.7/128", "64:ff9b::192.0.2.7", true, true),
+            ("::192.0.2.7/128", "192.0.2.7", true, false),
+            ("64:ff9b::10.0.0.0/104", "10.1.2.3", true, false),
+            ("64:ff9b::10.0.0.0/104", "11.1.2.3", false, false),
+            ("::ffff:192.0.2.7/128", "192.0.2.7", true, true),
+            ("64:ff9b::/96", "192.0.2.7", false, false),
+            ("::/96", "192.0.2.7", false, false),
+            ("::1/128", "0.0.0.1", false, false),
+            ("::1/128", "::1", true, true),
+        ] {
+            assert_eq!(has(network, Ipv4InIpv6::All, addr), all, "{network} {addr}");
+            assert_eq!(has(network, Ipv4InIpv6::Mapped, addr), mapped, "{network} {addr}");
+        }
+    }
+
+    #[test]
     fn nobody_is_exempt_without_an_entry() {
         let key = KeyExpr::parse(&["global"]).unwrap();
-        assert_eq!(Exempt::new(&ExemptRules::default(), &key, 64, &KeyHasher::fixed()), None);
+        assert_eq!(Exempt::new(&ExemptRules::default(), &key, AddressForm::default(), &KeyHasher::fixed()), None);
     }
 }

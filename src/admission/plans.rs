@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use super::client::AddressForm;
 use super::exempt::KeyValueError;
 use super::identity::KeyFacts;
 use super::key::KeyExpr;
@@ -203,11 +204,11 @@ impl KeyExpr {
     pub fn fingerprint_of_value(
         &self,
         text: &str,
-        ipv6_prefix: u8,
+        form: AddressForm,
         hasher: &KeyHasher,
     ) -> Result<Fingerprint, KeyValueError> {
         let mut print = hasher.start();
-        self.read_any_value(text, ipv6_prefix, &mut print)?;
+        self.read_any_value(text, form, &mut print)?;
         Ok(print.finish())
     }
 }
@@ -336,7 +337,7 @@ mod tests {
         let key = KeyExpr::parse(key).unwrap();
         let mut keys = PlanKeys::with_room(values.len(), key.clone(), KeyHasher::random());
         for (value, plan) in values {
-            let print = key.fingerprint_of_value(value, 64, keys.hasher()).unwrap();
+            let print = key.fingerprint_of_value(value, AddressForm::default(), keys.hasher()).unwrap();
             keys.insert(print, *plan).unwrap();
         }
         let PlanTerms { policy, limits, timeout, .. } = terms("none", "9/s", None);

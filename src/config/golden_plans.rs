@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::{Certificates, KnownPlans, LoadError, Loaded, Model, diff, load, load_again};
+use crate::admission::AddressForm;
 use crate::limiter::Mode;
 use crate::time::{Span, Tick};
 
@@ -130,7 +131,7 @@ fn a_plans_file_overrides_numbers_and_nothing_else() {
     assert_eq!((names, book.default(), book.keys().len()), (vec!["free", "internal", "pro"], 0, 3));
     let plan_of = |key: &str| {
         let keys = book.keys();
-        keys.plan_of(keys.key().fingerprint_of_value(key, 64, keys.hasher()).unwrap())
+        keys.plan_of(keys.key().fingerprint_of_value(key, AddressForm::default(), keys.hasher()).unwrap())
     };
     assert_eq!([plan_of("k-1"), plan_of("k 2"), plan_of("k-3"), plan_of("k-4")], [Some(2), Some(1), Some(0), None]);
     assert_eq!(named, [files.0.path().join("plans.toml")]);
@@ -664,7 +665,7 @@ proptest! {
                 let keys = book.keys();
                 prop_assert_eq!(keys.len(), expected.len());
                 for (key, plan) in expected {
-                    let print = keys.key().fingerprint_of_value(&key, 64, keys.hasher()).unwrap();
+                    let print = keys.key().fingerprint_of_value(&key, AddressForm::default(), keys.hasher()).unwrap();
                     let found = keys.plan_of(print).and_then(|plan| book.names().get(usize::from(plan)).cloned());
                     prop_assert_eq!(found.as_deref(), Some(&*plan), "{}", key);
                 }

@@ -45,7 +45,8 @@ impl<'m> Limits<'m> {
         schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
         lasting: &Lasting,
     ) -> Self {
-        let exempt = |rule: &LimitRule| Exempt::new(&rule.exempt, &rule.key, model.client.ipv6_prefix, &lasting.hasher);
+        let exempt =
+            |rule: &LimitRule| Exempt::new(&rule.exempt, &rule.key, model.client.address_form(), &lasting.hasher);
         let overrides = model.plan_limits.iter().map(|limit| ((limit.limit, &*limit.plan), limit));
         Self {
             model,

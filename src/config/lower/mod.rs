@@ -92,7 +92,7 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     upstreams.warn_unused();
     limits.warn_unused();
     bandwidths.warn_unused();
-    let plans = plans.lower(&limits, &written_limits, client.ipv6_prefix, findings);
+    let plans = plans.lower(&limits, &written_limits, client.address_form(), findings);
     root.done(&LATER_SECTIONS);
 
     let mut routes = routes.into_items();

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use super::names::{Declared, is_name};
 use super::{algorithm, limit};
-use crate::admission::{Cost, KeyExpr};
+use crate::admission::{AddressForm, Cost, KeyExpr};
 use crate::config::certificates::{CertificateFiles, Certificates};
 use crate::config::findings::{Finding, Findings, quoted, ticked};
 use crate::config::model::{LimitRule, PlanLimit, Route};
@@ -150,7 +150,7 @@ impl<'t> Asked<'t> {
         self,
         declared: &Declared<'t, LimitRule>,
         written: &[&'t DeTable<'t>],
-        ipv6_prefix: u8,
+        addresses: AddressForm,
         findings: &Findings,
     ) -> Plans {
         let mut plans = Plans::default();
@@ -162,7 +162,7 @@ impl<'t> Asked<'t> {
         let paths: BTreeSet<&PathBuf> = self.uses.iter().map(|own| &own.path).collect();
         for path in paths {
             let uses: Vec<&Use<'_>> = self.uses.iter().filter(|own| own.path == *path).collect();
-            let books = self.books(&uses, ipv6_prefix, reading, findings);
+            let books = self.books(&uses, addresses, reading, findings);
             if let Some((_, book)) = books.first() {
                 let limits = Limits {
                     declared,
@@ -181,7 +181,7 @@ impl<'t> Asked<'t> {
     fn books(
         &self,
         uses: &[&Use<'t>],
-        ipv6_prefix: u8,
+        addresses: AddressForm,
         reading: Reading,
         findings: &Findings,
     ) -> Vec<(usize, Arc<PlanBook>)> {
@@ -192,7 +192,7 @@ impl<'t> Asked<'t> {
                 books.push((own.route, Arc::clone(book)));
                 continue;
             }
-            let wanted = Wanted { path: &own.path, shown: &own.shown, key, ipv6_prefix };
+            let wanted = Wanted { path: &own.path, shown: &own.shown, key, addresses };
             match self.files.plans().read(&wanted, reading) {
                 Ok(book) => books.push((own.route, book)),
                 Err(fault) => {

@@ -22,7 +22,7 @@ use super::findings::{Finding, Findings};
 use super::nearest::nearest;
 use super::report::{self, Diagnostic, Place};
 use super::{model, syntax};
-use crate::admission::{KeyExpr, KeyValueError, PlanKeys};
+use crate::admission::{AddressForm, KeyExpr, KeyValueError, PlanKeys};
 use crate::limiter::KeyHasher;
 use crate::time::{Span, Tick};
 
@@ -41,7 +41,7 @@ const SETTLED: Span = Span::from_secs(2);
 pub struct PlanBook {
     path: PathBuf,
     shown: PathBuf,
-    ipv6_prefix: u8,
+    addresses: AddressForm,
     digest: [u8; 32],
     head: Box<str>,
     has_keys: bool,
@@ -65,7 +65,7 @@ pub(super) struct Wanted<'w> {
     /// What its keys are values of.
     pub(super) key: &'w KeyExpr,
     /// Bits of an IPv6 address that make one client.
-    pub(super) ipv6_prefix: u8,
+    pub(super) addresses: AddressForm,
 }
 
 /// Who is told, and when it is.
@@ -153,7 +153,7 @@ impl KnownPlans {
     pub(super) fn read(&self, wanted: &Wanted<'_>, reading: Reading) -> Result<Arc<PlanBook>, Fault> {
         let same = |book: &&Arc<PlanBook>| book.path == wanted.path && book.keys.key() == wanted.key;
         let near = self.0.iter().find(same);
-        let known = near.filter(|book| book.ipv6_prefix == wanted.ipv6_prefix);
+        let known = near.filter(|book| book.addresses == wanted.addresses);
         let opened = open(wanted.path).map_err(|error| Fault::Read(reason(&error)))?;
         let stamp = Stamp::of(&opened.1);
         if let Some(book) = known
@@ -269,7 +269,7 @@ impl Reader<'_> {
         Ok(PlanBook {
             path: self.wanted.path.to_owned(),
             shown: self.wanted.shown.to_owned(),
-            ipv6_prefix: self.wanted.ipv6_prefix,
+            addresses: self.wanted.addresses,
             digest: source.digest(),
             head: head.into(),
             has_keys,
@@ -361,8 +361,8 @@ impl Reader<'_> {
             let message = format!("a key of {} bytes", key.len());
             return Err(Finding::error(key_span, message).help(format!("it has at most {MAX_KEY_BYTES}")));
         }
-        let Wanted { key: expression, ipv6_prefix, .. } = *self.wanted;
-        let print = expression.fingerprint_of_value(&key, ipv6_prefix, &self.hasher).map_err(|error| {
+        let Wanted { key: expression, addresses, .. } = *self.wanted;
+        let print = expression.fingerprint_of_value(&key, addresses, &self.hasher).map_err(|error| {
             Finding::error(key_span, format!("this is no value of the key {expression}")).help(remedy(&error))
         })?;
         let Ok(place) = names.binary_search_by(|name| (**name).cmp(&*plan)) else {
@@ -461,7 +461,7 @@ mod tests {
         let path = directory.path().join("plans.toml");
         std::fs::write(&path, "default = \"a\"\n[plan.a]\n[keys]\n").unwrap();
         let key = KeyExpr::parse(&["header:k"]).unwrap();
-        let wanted = Wanted { path: &path, shown: &path, key: &key, ipv6_prefix: 64 };
+        let wanted = Wanted { path: &path, shown: &path, key: &key, addresses: AddressForm::default() };
         let read = |known: &KnownPlans, now| {
             known.read(&wanted, Reading { shows_keys: false, now }).ok().expect("there is nothing wrong with it")
         };
