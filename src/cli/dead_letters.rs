@@ -266,7 +266,7 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
     }
 }
 
-/// What finds redacted keys, if the command asks for a key. Without it, keys are found as the log shows them.
+/// The redactor that finds redacted keys, if the command asks for a key. Without it, keys are found as the log shows them.
 fn redactor(command: &DeadLettersCommand, secret_file: &Path) -> Option<Redactor> {
     match command {
         DeadLettersCommand::Ls(LsArgs { filter, .. }) | DeadLettersCommand::Stats(StatsArgs { filter, .. }) => {

@@ -226,7 +226,7 @@ fn slice_of(now: Tick) -> u64 {
     now.as_nanos() - now.as_nanos() % SLICE.as_nanos()
 }
 
-/// What clients have had of the budgets: for each the instant until which it has used up its share.
+/// The shares that clients have had of the budgets: for each the instant until which it has used up its own.
 struct Clients(Box<[AtomicU64]>);
 
 impl Default for Clients {

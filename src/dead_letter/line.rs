@@ -83,7 +83,7 @@ impl<'a> LineWriter<'a> {
         self.out.push(b'}');
     }
 
-    /// A list of pairs. What goes over a bound is left out, and a last pair `["…","N more"]` says so; `more` were left out
+    /// A list of pairs. Those over a bound are left out, and a last pair `["…","N more"]` says so; `more` were left out
     /// before.
     pub(super) fn pairs<'t>(
         &mut self,

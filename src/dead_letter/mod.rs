@@ -121,7 +121,7 @@ pub struct Settings {
     pub max_age: Span,
     /// When what is written is forced to the disk.
     pub fsync: Fsync,
-    /// What keeps secrets out of it.
+    /// Keeps secrets out of it.
     pub redactor: Redactor,
 }
 
@@ -166,7 +166,7 @@ pub struct Event<'a> {
     pub route: Option<&'a Arc<str>>,
     /// The key it was counted under, if any: keys share the room for records fairly.
     pub key: Option<Fingerprint>,
-    /// Who sent it: clients share the room fairly too, however many keys they make up.
+    /// The client that sent it: clients share the room fairly too, however many keys they make up.
     pub client: Option<Fingerprint>,
     /// About how many bytes its record would take.
     pub bytes: u64,

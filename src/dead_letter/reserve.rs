@@ -1,4 +1,4 @@
-//! What is kept of the reasons that a flood of another one would push out of the log.
+//! Keeps lines of the reasons that a flood of another one would push out of the log.
 //!
 //! When the oldest segment has to make room, lines of it go into a series of segments of their reason, `NODE+REASON-SEQ.jsonl`,
 //! if the rest of the log holds less than that reason's share. All shares together are a quarter of the log's bound. The lines
@@ -22,12 +22,12 @@ use crate::time::{Span, Tick};
 const PART: u64 = 4;
 /// A share is this many segments, of which the oldest goes.
 const SEGMENTS: u64 = 4;
-/// What stands between the node and the reason: no node's name has it.
+/// Stands between the node and the reason: no node's name has it.
 pub(super) const MARK: char = '+';
 /// Where in a line its reason stands at the latest.
 const HEAD: usize = 256;
 
-/// What lines are kept apart by: their reason, or none.
+/// The reason of a line, by which lines are kept apart, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Class(usize);
 

@@ -236,7 +236,7 @@ impl Store {
             }
             let kept = self.keep_of_oldest(settings, now);
             self.remove_oldest()?;
-            // What could not be kept is no reason for the log to grow.
+            // A line that could not be kept is no reason for the log to grow.
             kept?;
         }
         while self.total() > settings.max_total_size && self.reserve.shrink()? {}

@@ -50,7 +50,7 @@ fn beside(path: &Path) -> Result<Secret, SecretError> {
     Secret::load_or_make(path)
 }
 
-/// What the file calls secret, or open, beside what every redactor takes for it.
+/// The names that the file calls secret, or open, beside those that every redactor knows.
 fn rules(model: &Model) -> RedactRules {
     let mut rules = RedactRules::default();
     rules.secret.extend(model.dead_letter.iter().flat_map(|section| section.redact.iter().cloned()));

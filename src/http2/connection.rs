@@ -45,7 +45,7 @@ pub struct Limits {
     pub max_header_list: u32,
 }
 
-/// What a client has made us do, as far as the bytes that it has sent do not tell.
+/// The work that a client has made us do, as far as the bytes that it has sent do not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Frames that came.
@@ -107,7 +107,7 @@ pub struct Connection {
     is_room_wanted: bool,
     /// Requests that were refused because there were too many.
     pub(super) refused: Refused,
-    /// What it has made us do since it was asked last.
+    /// The work that it has made us do since it was asked last.
     pub(super) work: Work,
     waker: Option<Waker>,
     is_woken: bool,
@@ -259,7 +259,7 @@ impl Connection {
         std::mem::take(&mut self.refused)
     }
 
-    /// What the client has made us do since the last call.
+    /// Takes the work that the client has made us do since the last call.
     pub fn take_work(&mut self) -> Work {
         std::mem::take(&mut self.work)
     }

@@ -26,7 +26,7 @@ const CONTROL_PER_REQUEST: i64 = 2;
 /// DATA and HEADERS on streams that were reset or answered. A client that is told to stop has sent a window of 256 KiB
 /// by then: 16 large frames, or thousands of small ones.
 const LATE: Store = Store { most: 8_192, per_second: 1_000 };
-/// What a new request lets its sender send too late: a window in frames of 8 KiB.
+/// How many late frames a new request lets its sender send: a window in frames of 8 KiB.
 const LATE_PER_REQUEST: i64 = 32;
 
 struct Store {

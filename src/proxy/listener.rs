@@ -153,7 +153,7 @@ fn deny(worker: &Worker, stream: &TcpStream) {
 struct Arrival {
     stream: TcpStream,
     peer: SocketAddr,
-    /// Whose it is, if that is known before its PROXY header.
+    /// The client that it is from, if that is known before its PROXY header.
     client: Option<IpAddr>,
     plan: ListenerPlan,
     listening: Rc<Listening>,
@@ -177,7 +177,7 @@ impl Arrival {
 
     fn turn_away(self, worker: &Worker, by: Turned) {
         worker.connections.turned_away(by);
-        // Whoever comes too often learns it at once, and the kernel keeps nothing of it.
+        // A client that comes too often learns it at once, and the kernel keeps nothing of it.
         drop(self.stream.set_zero_linger());
     }
 
@@ -390,7 +390,7 @@ pub fn first_byte<'w>(
     }
 }
 
-/// What `work` ends in, if it ends before `due` and nobody asks for its place. Once `listening` closes, where nothing was
+/// The end of `work`, if it ends before `due` and nobody asks for its place. Once `listening` closes, where nothing was
 /// begun yet, it has to end soon.
 pub async fn in_time<T>(
     worker: &Worker,

@@ -1,6 +1,6 @@
-//! Which connections make room for others when a bound on connections is near: those over which no request is under way.
+//! Connections make room for others when a bound on connections is near: those over which no request is under way.
 //!
-//! Who is listed says nothing while it is busy: a connection that carries requests is found out when its turn to be closed
+//! A connection that is listed says nothing while it is busy: one that carries requests is found out when its turn to be closed
 //! comes, is taken off the list, and is listed again when it next has nothing to do. So a request costs a store and a
 //! comparison, whatever the lists are like.
 
@@ -52,8 +52,8 @@ impl Room {
         all.push(Rc::downgrade(listening));
     }
 
-    /// Asks a connection to end, of this listener or of any: one that has been silent for long; else one of the client that has
-    /// most of them, silent or idle. One that is silent and has come just now is asked only if its client has several, or if
+    /// Asks a connection to end, of this listener or of any: the oldest silent one of the client that has most silent ones, if it
+    /// has been silent for long; else one of the client that has most of them, silent or idle. One that is silent and has come just now is asked only if its client has several, or if
     /// room `is_needed` and nobody is idle. Whether there is one.
     pub fn make(&self, of: Option<&Rc<Listening>>, is_needed: bool, now: Tick) -> bool {
         let mut all: Vec<_> = match of {
@@ -94,7 +94,8 @@ impl Reclaimable {
         self.idle.borrow().most()
     }
 
-    /// Asks a silent connection to end: of the client that has most of them, the oldest, if it has been silent `for_long`.
+    /// Asks a silent connection to end: of the client that has most of them, the oldest. With `for_long` only if that one has
+    /// been silent for [`SILENT_FOR`]; those of other clients are not looked at. Whether there was one.
     fn dismiss_silent(&self, for_long: bool, now: Tick) -> bool {
         let mut silent = self.silent.borrow_mut();
         let Some((held, _, since)) = silent.oldest_of_heaviest() else { return false };

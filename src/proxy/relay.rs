@@ -30,7 +30,7 @@ pub const MAX_DISCARD: u64 = 64 * 1024;
 pub enum End {
     /// The whole response went out.
     Answered {
-        /// What the upstream's connection is like.
+        /// The state of the upstream's connection.
         upstream: Left,
         /// What becomes of the client's connection.
         client: Afterwards,
@@ -39,7 +39,7 @@ pub enum End {
     Switched,
 }
 
-/// What an exchange has left on the upstream's connection.
+/// The state in which an exchange has left the upstream's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// Nothing, so that it can carry another request.

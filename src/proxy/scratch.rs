@@ -123,7 +123,7 @@ impl Pool {
         Lent { pool: Rc::clone(self), scratch: Some(kept.unwrap_or_else(Scratch::new)) }
     }
 
-    /// Lets sets go that nobody has needed since the last call. To be called every few seconds.
+    /// Lets sets go that nobody has needed since the last call. To be called every second.
     pub fn prune(&self) {
         let mut sets = self.kept.borrow_mut();
         let spare = self.least.get().min(sets.len()).saturating_sub(SPARE);

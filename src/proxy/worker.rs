@@ -52,7 +52,7 @@ pub struct Worker {
     pub h2_room: RefCell<Box<[u8]>>,
     /// The date of responses.
     pub date: DateCell,
-    /// What each client holds of it.
+    /// The account of each client: how much it holds of the worker.
     pub ledger: Rc<ClientLedger>,
     /// Makes room for connections.
     pub room: Room,
@@ -417,7 +417,7 @@ impl Drop for Handshake {
 pub struct Counted(Rc<Worker>, fn(&Worker) -> &Cell<usize>);
 
 impl Counted {
-    /// Whose it is.
+    /// The worker that it is of.
     pub fn worker(&self) -> &Worker {
         &self.0
     }
@@ -505,14 +505,14 @@ impl ConnectionGuard {
         (self.place, self.entered.hand_over())
     }
 
-    /// Whose it is.
+    /// The worker that it is of.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.place.worker
     }
 }
 
 impl OpenPlace {
-    /// Whose it is.
+    /// The worker that it is of.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.worker
     }

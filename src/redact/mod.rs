@@ -1,5 +1,5 @@
-//! What must not reach a disk, a screen or an answer, and what stands in its place. Whatever a stranger or the
-//! configuration says goes through here before it is written or shown: both logs, reports of mistakes, the command line.
+//! Finds secrets, which must not reach a disk, a screen or an answer, and puts marks in their place. All that a stranger or
+//! the configuration says goes through here before it is written or shown: both logs, reports of mistakes, the command line.
 //!
 //! A secret becomes `[redacted:HMAC8]`: the first 8 hex digits of its HMAC-SHA-256 under a [`Secret`]. Equal secrets can be
 //! matched with each other; none can be found by trying without the key.
@@ -94,7 +94,7 @@ impl Redactor {
         Self { mac: self.mac.clone(), names: Arc::new(Names::new(&rules.secret, &rules.open)) }
     }
 
-    /// What is written in the place of a header's value.
+    /// A header's value as it is written.
     pub fn header<'a>(&self, name: &str, value: &'a str, end: End) -> Cow<'a, str> {
         if value.is_empty() {
             Cow::Borrowed(value)
@@ -107,14 +107,14 @@ impl Redactor {
         }
     }
 
-    /// What is written in the place of a query (without its `?`).
+    /// A query as it is written (without its `?`).
     pub fn query<'a>(&self, query: &'a str, end: End) -> Cow<'a, str> {
         let mut secrets = Secrets::of(query, end);
         self.fields(0..query.len(), &mut secrets);
         self.written(secrets)
     }
 
-    /// What is written in the place of a path.
+    /// A path as it is written.
     pub fn path<'a>(&self, path: &'a str, end: End) -> Cow<'a, str> {
         let mut secrets = Secrets::of(path, end);
         userinfo(&mut secrets);
@@ -122,7 +122,7 @@ impl Redactor {
         self.written(secrets)
     }
 
-    /// What is written in the place of a path with its query.
+    /// A path with its query as it is written.
     pub fn target<'a>(&self, target: &'a str, end: End) -> Cow<'a, str> {
         let at = target.find('?').unwrap_or(target.len());
         let mut secrets = Secrets::of(target, end);
@@ -132,7 +132,7 @@ impl Redactor {
         self.written(secrets)
     }
 
-    /// What is written in the place of an authority.
+    /// An authority as it is written.
     pub fn host<'a>(&self, host: &'a str, end: End) -> Cow<'a, str> {
         match host.rsplit_once('@') {
             // The end of the user information may be behind the cut.
@@ -142,7 +142,7 @@ impl Redactor {
         }
     }
 
-    /// What is written in the place of a part of a key; `source` is a part of a key expression (`header:x-api-key`). Whether it
+    /// A part of a key as it is written; `source` is a part of a key expression (`header:x-api-key`). Whether it
     /// is secret may have been said for the whole key.
     pub fn key_part<'a>(&self, source: &str, value: &'a str, end: End, is_secret: Option<bool>) -> Cow<'a, str> {
         match source.split_once(':') {
@@ -394,7 +394,7 @@ fn userinfo_length(text: &[u8], authority: &Range<usize>, end: End) -> Option<us
     bytes.iter().rposition(|byte| *byte == b'@')
 }
 
-/// What follows the next `://` from `from` on, up to what surely ends it. A comma or a quote may also be part of a password:
+/// The text behind the next `://` from `from` on, up to what surely ends it. A comma or a quote may also be part of a password:
 /// it ends the authority only where no `@` follows it.
 fn next_authority(text: &[u8], from: usize) -> Option<Range<usize>> {
     let found = memchr::memmem::find(text.get(from..)?, b"://");

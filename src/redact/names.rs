@@ -1,4 +1,4 @@
-//! Which names are those of secrets: of headers, query fields, path parameters, members of JSON.
+//! Tells names of secrets from others: of headers, query fields, path parameters, members of JSON.
 //!
 //! A name is read twice at once, percent-decoded and in lower case: joined (letters and digits alone, so that `api-key`,
 //! `api_key` and `apiKey` are one) and by words (split at what is neither letter nor digit, at a capital after a small
@@ -72,13 +72,13 @@ pub(super) struct Names {
     /// secret.
     automaton: Option<DFA>,
     start: StateID,
-    /// What each pattern says.
+    /// The meaning of each pattern.
     verdicts: Vec<Verdict>,
     /// Shorter names are no secrets.
     shortest: usize,
 }
 
-/// What a match says of a name; the highest one holds.
+/// The meaning of a match for a name; the highest one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Unknown,
@@ -88,7 +88,7 @@ enum Verdict {
 }
 
 impl Names {
-    /// The built-in names, `secret` ones beside them, and `open` ones that the rules do not hold for. What is both is secret.
+    /// The built-in names, `secret` ones beside them, and `open` ones that the rules do not hold for. A name that is both is secret.
     pub(super) fn new(secret: &[String], open: &[String]) -> Self {
         let mut patterns: Vec<(String, Verdict)> = Vec::new();
         patterns.extend(PARTS.iter().map(|part| ((*part).to_owned(), Verdict::SecretByRule)));
@@ -166,7 +166,7 @@ impl Reading<'_> {
     }
 }
 
-/// What a byte of a name is.
+/// The kind of a byte of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Small,

@@ -34,7 +34,7 @@ pub enum AccessLogFormat {
 }
 
 /// Bytes of a text that are logged; of a longer one the beginning is, and marked as cut. Together with the length of the queue they bound
-/// the memory of what waits (32 MiB), and what the writer does for one line.
+/// the memory of lines that wait (32 MiB; three times as much if none of it is UTF-8), and the work of the writer for one line.
 pub const MAX_LOGGED_TARGET: usize = 2048;
 /// As [`MAX_LOGGED_TARGET`], of any other field of the request.
 pub const MAX_LOGGED_FIELD: usize = 512;
@@ -139,7 +139,7 @@ impl AccessLog {
         Self { queue, shared, ended: Arc::new(Mutex::new(ended)) }
     }
 
-    /// What is written from now on is redacted so.
+    /// Sets the redactor of the lines that are written from now on.
     pub fn set_redactor(&self, redactor: Redactor) {
         *self.shared.redactor.lock().unwrap_or_else(PoisonError::into_inner) = redactor;
     }

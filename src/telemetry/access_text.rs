@@ -26,7 +26,7 @@ pub(super) fn write_line(format: AccessLogFormat, entry: &AccessEntry, redactor:
     out.push(b'\n');
 }
 
-/// What a client sent, as it may be written.
+/// The texts that a client sent, as they may be written.
 struct Texts<'a> {
     method: Cow<'a, str>,
     host: Cow<'a, str>,

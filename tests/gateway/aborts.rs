@@ -293,7 +293,7 @@ fn a_thousand_clients_that_leave_at_any_moment_leave_nothing_behind() {
     assert_eq!(client.get("/after").text(), "answer");
 }
 
-/// Whoever gives a request up leaves nothing behind in the kernel: servers are told by a reset, not by an end that would
+/// A client that gives a request up leaves nothing behind in the kernel: servers are told by a reset, not by an end that would
 /// have to be waited for (TIME-WAIT). An exchange that was answered ends in order.
 #[test]
 fn a_server_whose_answer_nobody_waits_for_is_told_by_a_reset() {

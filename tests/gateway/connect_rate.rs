@@ -39,7 +39,7 @@ fn above_it_a_request_waits_within_its_timeout() {
     assert_eq!(wire.get("/").status(), 504);
     assert_eq!((connections(&backend), backend.requests()), (1, 1));
     waits(&gateway, 1);
-    // What needs no server does not wait.
+    // A request that needs no server does not wait.
     assert_eq!(Wire::open(gateway.address()).get("/local").status(), 200);
 }
 

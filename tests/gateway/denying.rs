@@ -60,7 +60,7 @@ fn a_kept_connection_is_closed_at_its_next_request() {
     let open = || Wire::noting(connect_from("127.0.0.2", gateway.address()), std::sync::Arc::default());
     let (mut idle, mut busy) = (open(), open());
     assert_eq!(idle.get("/").status(), 200);
-    // What is in flight from here on is the other one's.
+    // The request in flight from here on is the other one's.
     gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
     busy.send(crate::wire::get("/?delay=500ms"));
     gateway.wait_metric("sluicegate_requests_in_flight", &[], 1.0);

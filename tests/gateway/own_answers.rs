@@ -57,7 +57,7 @@ fn start(route: &str) -> (Backend, Gateway) {
     (backend, gateway)
 }
 
-/// What is asked, and the status of the answer that the gateway makes.
+/// A request, and the status of the answer that the gateway makes.
 fn table() -> Vec<(Ask, u16)> {
     let preflight = [("origin", "https://a.example"), ("access-control-request-method", "PUT")];
     let mut table = vec![

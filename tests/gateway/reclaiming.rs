@@ -118,7 +118,7 @@ fn a_request_that_is_on_its_way_is_answered() {
         let mut held: Vec<_> = (0..4).map(|_| served("127.0.0.2", &gateway)).collect();
         gateway.wait_metric("sluicegate_client_connections", &[], 4.0);
         gateway.pause();
-        // What makes room and what asks for it arrive together.
+        // The connections that make room and those that ask for it arrive together.
         let newcomers: Vec<_> = (3..7).map(|last| wire(&format!("127.0.0.{last}"), &gateway)).collect();
         for wire in &held {
             assert!(wire.send(get("/")));

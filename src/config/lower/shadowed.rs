@@ -15,7 +15,7 @@ const MAX_PAIRS: usize = 100_000;
 /// Automata that are made for one file, and as often they are compared.
 const MAX_AUTOMATA: usize = 64;
 
-/// What the routes of a file match.
+/// The requests that the routes of a file match.
 #[derive(Default)]
 pub(super) struct Claims(Vec<Claim>);
 
@@ -274,7 +274,7 @@ impl Default for Search {
     }
 }
 
-/// What a prefix is for: itself, with a slash, and what is below.
+/// Paths that stand for a prefix: itself, with a slash, and one below.
 fn samples(path: &PathPattern) -> Vec<String> {
     let PathPattern::Prefix(prefix) = path else { return Vec::new() };
     let prefix = prefix.trim_end_matches('/');
@@ -291,7 +291,7 @@ fn hosts(pattern: &RoutePattern) -> Vec<String> {
     if hosts.is_empty() { vec![String::new()] } else { hosts }
 }
 
-/// What a route matches on a host of its; equal texts match equal requests.
+/// The path that a route matches, as a text; equal texts match equal paths.
 fn conditions(pattern: &RoutePattern) -> String {
     let (mut methods, mut headers) = (pattern.methods.clone(), pattern.headers.clone());
     methods.sort();

@@ -29,7 +29,7 @@ const CONNECT_TIMEOUT: Span = Span::from_secs(5);
 /// At the least a lost packet may already look like a dead server; beyond the most a client has given up.
 const CONNECT_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(60);
 
-/// What one worker may connect to one server: far more than a server that keeps its connections ever sees.
+/// How often one worker may connect to one server: far more than a server that keeps its connections ever sees.
 const CONNECT_RATE: (u64, Span) = (2_000, Span::from_secs(1));
 
 /// With a slower one a server that has closed its connections would seem to be gone.

@@ -121,7 +121,7 @@ fn a_flood_of_one_reason_does_not_push_out_the_others() {
         bench.record(20);
         bench.pass(SECOND);
         if round == 50 {
-            // What an earlier process wrote is taken over.
+            // Files of an earlier process are taken over.
             drop(bench);
             bench = Bench::new(settings.clone());
             bench.now = start() + Span::from_secs(51);

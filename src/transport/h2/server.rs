@@ -25,7 +25,7 @@ const SMALL_FRAME: usize = 64;
 const MAX_UNSENT: u32 = 128 * 1024;
 /// Room behind a head that is all of a request: so that nobody takes the buffer for a full one.
 const LEAST_BEHIND: usize = 64;
-/// What the head of a request to upgrade has, and one of HTTP/2 has not.
+/// The fields of a request to upgrade that one of HTTP/2 lacks.
 const UPGRADE: &[u8] = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: ";
 /// The most that is read and dropped after the end, so that the peer reads why before its kernel is told of a reset.
 const MAX_LINGER: usize = 1024 * 1024;
@@ -38,7 +38,7 @@ pub struct Accepting {
     turn: Turn,
 }
 
-/// What a connection has done since others had their turn.
+/// The work that a connection has done since others had their turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     bytes: usize,

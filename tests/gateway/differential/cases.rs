@@ -1,4 +1,4 @@
-//! What is sent: the classics and the corpus of the codec's own tests, and products of what smuggling is made of.
+//! The requests that are sent: the classics and the corpus of the codec's own tests, and products of what smuggling is made of.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ fn classics() -> Vec<Vec<u8>> {
     rows.filter_map(|line| line.split_once(" | request | ")).map(|(_, bytes)| unescaped(bytes)).collect()
 }
 
-/// What the fuzzers kept, without the four bytes that are options of theirs.
+/// The inputs that the fuzzers kept, without the four bytes that are options of theirs.
 fn corpus() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for target in ["head", "framing"] {
@@ -229,7 +229,7 @@ pub struct Case {
     trailers: Option<Fields>,
 }
 
-/// What must not become lines of a head of HTTP/1.
+/// Fields that must not become lines of a head of HTTP/1.
 const INJECTIONS: [&str; 16] = [
     "a\r\nTransfer-Encoding: chunked",
     "a\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\nX: ",
@@ -301,7 +301,7 @@ pub fn http2() -> Vec<Case> {
             all.push(Case { fields: good.clone(), data: Some(smuggled.clone()), trailers });
         }
     }
-    // What is right has to pass, with every kind of body.
+    // A right head has to pass, with every kind of body.
     for data in [None, Some(Vec::new()), Some(smuggled.clone()), Some(vec![b'x'; 10_000])] {
         for method in ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH"] {
             let trailers = data.as_ref().map(|_| vec![(bytes("x-trailer"), bytes("1"))]);

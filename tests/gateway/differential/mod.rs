@@ -1,6 +1,6 @@
 //! Requests that parsers disagree about, with real servers behind the gateway, those of `servers`.
 //!
-//! Between the gateway and the server lies a tap. What the gateway has written is read there by a strict reader, and the
+//! Between the gateway and the server lies a tap. A strict reader reads there what the gateway has written, and the
 //! server writes down what it has read; both have to be the same requests on each connection, in order: the same method,
 //! target, id and length of the body. The id is the one that the gateway gave the request, so what a server sees without
 //! one, or twice, was smuggled. A server may refuse what it takes for wrong; then it has to see nothing more. `make setup-tests` installs the servers.
@@ -139,7 +139,7 @@ fn over_http1(kind: Kind) {
     for case in &cases {
         let mut wire = Wire::with(run.gateway.address(), case);
         wire.finish();
-        // What is answered was judged elsewhere; here it only has to end.
+        // The answer was judged elsewhere; here it only has to end.
         assert!(wire.is_cut(), "{}", case.escape_ascii());
     }
     run.judge(cases.len());

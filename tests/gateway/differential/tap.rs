@@ -9,7 +9,7 @@ use std::thread;
 use super::Seen;
 use crate::wire::Wire;
 
-/// What came over each connection, by the port that it has towards the server.
+/// The bytes that came over each connection, by the port that it has towards the server.
 type Kept = Arc<Mutex<BTreeMap<u16, Vec<u8>>>>;
 
 pub struct Tap {
@@ -18,10 +18,10 @@ pub struct Tap {
     injected: Arc<Mutex<Vec<u8>>>,
 }
 
-/// What the strict reader says of bytes that no request has, in difference to a body that is cut.
+/// The word of the strict reader for bytes that no request has, in difference to a body that is cut.
 const DOUBTS: [&str; 5] = ["a bad", "a doubtful", "more data", "no colon", "a bare CR"];
 
-/// What the strict reader makes of it.
+/// The requests that the strict reader reads in it.
 #[derive(Debug)]
 pub enum Read {
     Whole(Seen),
@@ -53,7 +53,7 @@ impl Tap {
         self.injected.lock().unwrap().extend_from_slice(bytes.as_bytes());
     }
 
-    /// What was read of each connection, by its port.
+    /// The requests that were read of each connection, by its port.
     pub fn read(&self) -> BTreeMap<u16, Vec<Read>> {
         let kept = self.kept.lock().unwrap().clone();
         kept.into_iter().map(|(port, bytes)| (port, read(bytes))).collect()

@@ -359,7 +359,7 @@ fn a_client_that_does_not_say_that_it_knows_cannot_put_the_end_off() {
         let last = raw.wait(is_last);
         assert_took(started, 900..2500);
         assert_eq!((&last.payload[..4], last.code()), (&early.to_be_bytes()[..], NO_ERROR));
-        // What it sends behind that is not looked at, and no fault.
+        // Frames behind that are not looked at, and no fault.
         let late = raw.headers(END_HEADERS, &request("POST", "/late"));
         raw.send(DATA, 0, late, b"a body");
         raw.window(late, 1);

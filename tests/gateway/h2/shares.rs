@@ -1,4 +1,4 @@
-//! What one client may hold and do over HTTP/2, whatever the number of its connections.
+//! Bounds on one client over HTTP/2, whatever the number of its connections.
 
 use std::time::Duration;
 

@@ -62,7 +62,7 @@ fn a_download_takes_as_long_as_its_bandwidth_has_it(mix: Mix) {
         let started = Instant::now();
         assert_eq!(asker.get(&format!("/{}", 100 * KIB)).body.len(), 100 * KIB);
         assert_below(started.elapsed(), Duration::from_millis(80), "a burst, which does not wait,");
-        // What of the burst has come back by now is below the tolerance of what follows.
+        // The part of the burst that has come back by now is below the tolerance of what follows.
         let started = Instant::now();
         assert_eq!(asker.get(&format!("/{}", 700 * KIB)).body.len(), 700 * KIB);
         assert_paid(started.elapsed() + Duration::from_millis(25), 700, 1024, "700 KiB");
@@ -186,7 +186,7 @@ fn share(mix: Mix, bandwidth: &str, each: usize, kib: usize, rate: usize) {
             };
             thread::scope(|scope| [(); 2].map(|()| scope.spawn(one)).map(|download| download.join().unwrap()))
         };
-        // What the machine needs for as many bytes that nobody holds up comes on top: while it is busy with others for
+        // The time that the machine needs for as many bytes that nobody holds up comes on top: while it is busy with others for
         // longer than the burst lasts, 16 ms at 64 MiB a second, the bucket is full and time is lost.
         let free = both("/free").into_iter().max().unwrap();
         let took = both("");
@@ -236,7 +236,7 @@ fn keys_do_not_share(mix: Mix) {
                 assert_paid(one.join().unwrap(), 128, 512, "each");
             }
         });
-        // Who says no key is counted by its address.
+        // A client without a key is counted by its address.
         assert_paid(took(Ask::get(&format!("/{}", 256 * KIB))), 128, 512, "keyless");
     });
 }

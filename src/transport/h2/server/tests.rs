@@ -69,7 +69,7 @@ fn a_turn_is_bounded_in_frames_however_small_they_are() {
     let count = 12_000;
     let come = [upload(count), frame(0, 0, 1, b"x").repeat(count)].concat();
     let turns = bytes_of_each_turn(&come, count);
-    // What fits into one read of 32 KiB, before it is known how small they are, and of 1 KiB from then on.
+    // As many as fit into one read of 32 KiB, before it is known how small they are, and of 1 KiB from then on.
     let (first, later) = turns.split_at(turns.iter().position(|turn| *turn > 0).unwrap() + 1);
     assert!(first.iter().all(|turn| *turn <= 32 * 1024 / 10), "{turns:?}");
     assert!(later.iter().all(|turn| *turn <= TURN_FRAMES + SMALL_READ / 10), "{turns:?}");
