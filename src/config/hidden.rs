@@ -238,7 +238,7 @@ mod tests {
                 "limit = [{ exempt = [\"a\"], name = \"b\" }, { exempt = ['c'] }]",
                 "limit = [{ exempt = [\"*\"], name = \"b\" }, { exempt = ['*'] }]",
             ),
-            // What follows such an array is shown.
+            // The lines behind such an array are shown.
             ("exempt = [\n  \"a\",\n]\n", "rate 5/s", "rate 5/s"),
             ("exempt = [\n", "[[limit", "[[limit"),
             ("exempt = [\n", "rate = 5/s", "rate = 5/s"),
