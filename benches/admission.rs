@@ -137,7 +137,9 @@ fn plans(c: &mut Criterion) {
     let key = KeyExpr::parse(&["header:x-api-key"]).expect("a key");
     let mut keys = PlanKeys::with_room(KEYS, key.clone(), KeyHasher::random());
     for at in 0..KEYS {
-        let print = key.fingerprint_of_value(&name(at), 64, keys.hasher()).expect("a value");
+        let print = key
+            .fingerprint_of_value(&name(at), sluicegate::admission::AddressForm::default(), keys.hasher())
+            .expect("a value");
         keys.insert(print, (at % 3) as u16).expect("each once");
     }
     let plans = RoutePlans { keys: Arc::new(keys), default: 0, terms: vec![own("free"), own("pro"), own("team")] };

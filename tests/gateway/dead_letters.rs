@@ -161,7 +161,7 @@ fn planted_secrets_come_out_of_no_sink() {
         for entries in [
             format!("\"key:{PLANTED}\", \"{PLANTED}\", 7"),
             format!("key:{PLANTED}"),
-            format!("{PLANTED}"),
+            PLANTED.to_owned(),
             format!("\n\"QUJD=\",\n  \"{PLANTED}\", 7"),
             format!("\nQUJD=,\n  {PLANTED}"),
         ] {
