@@ -1,4 +1,4 @@
-//! Who holds one of admin's connections, and which one is closed for the next.
+//! Admin's connections: their holders, and the one that is closed for the next.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -22,12 +22,12 @@ pub struct ClientRules {
     pub address_header: AddressHeader,
     /// How much of an IPv6 address is the client, 1 to 128 bits.
     pub ipv6_prefix: u8,
-    /// Which IPv6 addresses are the IPv4 client that they hold.
+    /// Says for IPv6 addresses whether they are the IPv4 client that they hold.
     pub ipv4_in_ipv6: Ipv4InIpv6,
 }
 
-/// Which IPv6 addresses are the IPv4 client that they hold. Whether a peer or a hop is trusted is asked of the address
-/// itself, or of a mapped one's.
+/// Says for IPv6 addresses whether they are the IPv4 client that they hold. Whether a peer or a hop is trusted is
+/// asked of the address itself, or of a mapped one's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ipv4InIpv6 {
     /// `::ffff:a.b.c.d`, `::a.b.c.d` (RFC 4291, 2.5.5.1), but for `::` and `::1`, and `64:ff9b::/96` (RFC 6052).
@@ -42,7 +42,7 @@ pub enum Ipv4InIpv6 {
 pub struct AddressForm {
     /// How much of an IPv6 address is the client, 1 to 128 bits.
     pub ipv6_prefix: u8,
-    /// Which IPv6 addresses are the IPv4 client that they hold.
+    /// Says for IPv6 addresses whether they are the IPv4 client that they hold.
     pub ipv4_in_ipv6: Ipv4InIpv6,
 }
 

@@ -215,7 +215,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client has written, the element that a proxy has added behind it is read as the RFC has it.
+        /// The element that a proxy has added is read as the RFC has it, whatever a client has written before it.
         #[test]
         fn what_a_proxy_adds_is_read_by_itself(left in left(), blank in " ?", added in element()) {
             let line = format!("{left},{blank}{added}");

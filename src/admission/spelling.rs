@@ -399,7 +399,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-        /// A seed of proptest's is printed with what fails. Whatever Python reads is our key, or we read none for sure.
+        /// A seed of proptest's is printed with what fails. A value that Python reads is our key, or we read none for sure.
         #[test]
         fn python_reads_no_cookie_that_we_read_as_another(line in any_line()) {
             if let (Some(theirs), Ok(ours)) = (python::cookie(&line, "s"), as_key(&line)) {

@@ -1,4 +1,4 @@
-//! What each client holds of one worker, and what it owes.
+//! The account of each client with one worker: how much it holds, and how much it owes.
 //!
 //! A client is what `[client] max_connections` takes for one: an IPv4 address, or an IPv6 network of `ipv6_prefix` bits. A
 //! connection of a peer of `trusted_proxies`, and one whose PROXY header has not come yet, has an account of its own. An
@@ -34,7 +34,7 @@ pub struct ClientLedger {
     overflows: Counter,
 }
 
-/// What one client holds and owes.
+/// The account of one client: how much it holds and owes.
 #[derive(Default)]
 pub struct ClientAccount {
     key: Option<Fingerprint>,
@@ -44,11 +44,11 @@ pub struct ClientAccount {
     is_debtor: Cell<bool>,
     /// For what it has made servers and this worker do in vain.
     pub debt: Debt,
-    /// What it holds and has done over HTTP/2.
+    /// Its share of HTTP/2: how much it holds and has done.
     pub h2: H2Share,
 }
 
-/// What is owed, as the time until it is paid: each charge adds to it, and time pays it off.
+/// A debt, as the time until it is paid: each charge adds to it, and time pays it off.
 #[derive(Debug, Default)]
 pub struct Debt(Cell<Tick>);
 
@@ -257,7 +257,7 @@ impl Entered {
         Rc::clone(&self.0)
     }
 
-    /// Whose account it is on.
+    /// The account that it is on.
     pub fn account(&self) -> &Rc<ClientAccount> {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! What one client may hold and do over HTTP/2, over all its connections to a worker together.
+//! Bounds on how much one client may hold and do over HTTP/2, over all its connections to a worker together.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ pub const WORKER_HEADS: usize = 32 * 1024 * 1024;
 const RESET_COST: Span = Span::from_millis(10);
 /// Beyond this debt for them the client is refused: 2,000 at once are borne.
 const MAX_RESET_DEBT: Span = Span::from_secs(20);
-/// What is owed beyond this is let off: a client that closes thousands of requests at once, as a proxy that restarts may,
+/// A debt beyond this is let off: a client that closes thousands of requests at once, as a proxy that restarts may,
 /// is refused for two seconds, and not for as long as they would take to pay.
 const MOST_KEPT_OF_DEBT: Span = Span::from_secs(22);
 /// Requests that were answered and pay for one that is given up.

@@ -1,5 +1,5 @@
-//! What clients hold of something that is bounded, in the order in which they came by it: so that the one who holds most
-//! can be found at once, and what it has held longest.
+//! The parts that clients hold of something that is bounded, in the order in which they came by it: so that the one who
+//! holds most can be found at once, and what it has held longest.
 
 use super::client_ledger::{ClientAccount, UNKNOWN};
 use crate::time::Tick;
@@ -69,7 +69,7 @@ impl<T> Default for Holdings<T> {
 }
 
 impl<T> Holdings<T> {
-    /// Adds a thing; it is the one that its holder has held shortest. Whoever adds it keeps the account for as long.
+    /// Adds a thing; it is the one that its holder has held shortest. Its owner keeps the account for as long.
     pub fn add(&mut self, account: &ClientAccount, since: Tick, item: T) -> Held {
         let number = account.number();
         let index = match self.free {
@@ -130,7 +130,7 @@ impl<T> Holdings<T> {
         self.at_least.len() as u32 - 1
     }
 
-    /// What the client that holds most has held longest, and since when.
+    /// The thing that the client that holds most has held longest, and since when.
     pub fn oldest_of_heaviest(&self) -> Option<(Held, &T, Tick)> {
         let heaviest = *self.order.first()? as usize;
         let index = self.holders.get(heaviest)?.first;
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(all.oldest_of_heaviest(), Some((held[0], &1, at(9))));
     }
 
-    /// Whatever comes and goes, it says the same as a list that is searched.
+    /// It says the same as a list that is searched, whatever comes and goes.
     #[test]
     fn it_agrees_with_a_plain_list() {
         let clients = clients(7);

@@ -114,8 +114,8 @@ pub struct Wants<'a> {
 }
 
 impl<'a> Wants<'a> {
-    /// What this request says. gRPC is spoken by POST over HTTP/2 and by nothing else ("gRPC over HTTP/2", "Requests"):
-    /// to anything else its 200 would be a success, which a cache may keep.
+    /// The form that this request asks for. gRPC is spoken by POST over HTTP/2 and by nothing else ("gRPC over HTTP/2",
+    /// "Requests"): to anything else its 200 would be a success, which a cache may keep.
     pub fn of(request: &Request<'a>, is_h2: bool) -> Self {
         let is_grpc =
             is_h2 && request.method() == "POST" && passed::field(request, b"content-type").is_some_and(is_type_of_grpc);

@@ -5,15 +5,15 @@ use super::headers::passed;
 use crate::admission::{RequestView, Rules};
 use crate::http1::Request;
 
-/// What a client has sent, and what is known of its connection. Of its fields only those that go further are there: no
-/// key, cost, plan, condition or text is made of what no server would see.
+/// The request that a client has sent, and what is known of its connection. Of its fields only those that go further are
+/// there: no key, cost, plan, condition or text is made of what no server would see.
 #[derive(Clone, Copy)]
 pub struct Seen<'a> {
     /// The request.
     pub request: Request<'a>,
     /// What it came over.
     pub connection: &'a Connection,
-    /// Whose word is believed.
+    /// The rules of who is believed.
     pub rules: &'a Rules,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Seen<'a> {
         passed::field(&self.request, name.as_bytes()).filter(|_| self.is_believed(name))
     }
 
-    /// What a proxy in front says is cut where the peer is none.
+    /// The word of a proxy in front is cut where the peer is none.
     fn is_believed(&self, name: &str) -> bool {
         !passed::is_of_a_proxy(name.as_bytes()) || self.rules.trusts(self.connection.peer.ip())
     }

@@ -255,7 +255,7 @@ impl Server {
     }
 }
 
-/// A connection to the first address of a server that takes one. Whoever gives it up, also while it is being made, leaves
+/// A connection to the first address of a server that takes one. An owner that gives it up, also while it is being made, leaves
 /// nothing in the kernel: it ends by a reset until it is told to [linger as usual](Stream::linger_as_usual).
 async fn dial(endpoint: &Endpoint) -> io::Result<TcpStream> {
     let mut last = None;

@@ -1,6 +1,6 @@
 //! How fast one worker connects to one server.
 //!
-//! Whoever is refused quickly comes again quickly, and a client that takes its requests back as soon as they are under way
+//! A client that is refused quickly comes again quickly, and a client that takes its requests back as soon as they are under way
 //! makes the gateway open a connection for each: what that costs is bounded here, whoever is to blame.
 
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ struct Turns {
 pub struct Pace {
     rate: Cell<ConnectRate>,
     turns: RefCell<Turns>,
-    /// Who waits first; the others wait for that.
+    /// The one that waits first; the others wait for that.
     first: Semaphore,
     clock: Clock,
     waits: Counter,
@@ -68,7 +68,7 @@ impl Pace {
         self.rate.set(rate);
     }
 
-    /// Waits for a turn to connect. Who stops waiting has taken none.
+    /// Waits for a turn to connect. A caller that stops waiting has taken none.
     pub async fn turn(&self) {
         if self.first.available_permits() > 0 && self.take().is_ok() {
             return;

@@ -55,9 +55,7 @@ pub trait Sink {
     fn has(&self, lower_name: &[u8]) -> bool;
 }
 
-/// Fields that `Connection` may not nominate: cutting them would change what the message is or whom it is for. Nor may it
-/// nominate those by which a proxy in front says who the client is: whoever can have it sent would hide who they are.
-/// `Host` and the framing are no matter of copying, so they need no mention.
+/// Fields that `Connection` may not nominate: cutting them would change what the message is or whom it is for.
 const NEVER_NOMINATED: [&[u8]; 4] = [b"content-type", b"content-encoding", b"authorization", b"cookie"];
 
 /// What forwarding adds to a request.
@@ -338,7 +336,9 @@ impl<'f> Nominated<'f> {
     }
 }
 
-/// Whether a nominated name has to be kept: some fields are cut anyway, and some never are.
+/// Whether a nominated name has to be kept: some fields are cut anyway, and some never are. Those by which a proxy in front
+/// says who the client is are never cut: whoever can have the nomination sent would hide who they are. `Host` and the framing
+/// are no matter of copying.
 fn is_nomination(name: &[u8]) -> bool {
     let known = Known::of(name);
     !known.is_hop_by_hop()
