@@ -219,7 +219,9 @@ fn a_file_is_sent_as_what_it_is_and_a_change_of_it_is_taken_over() {
     }
     fs::write(gateway.directory.path().join("page.html"), "short").unwrap();
     assert!(eventually(|| get_with(gateway.address(), "/", &[]).text() == "short"));
-    fs::write(gateway.directory.path().join("page.html"), vec![b'x'; (1 << 20) + 1]).unwrap();
+    // Moved over: written in place it would be taken over at a length that is not too large yet.
+    fs::write(gateway.directory.path().join("large"), vec![b'x'; (1 << 20) + 1]).unwrap();
+    fs::rename(gateway.directory.path().join("large"), gateway.directory.path().join("page.html")).unwrap();
     assert!(eventually(|| gateway.log().contains("it is larger than 1 MiB")));
     assert_eq!(get_with(gateway.address(), "/", &[]).text(), "short", "a file that cannot be used changes nothing");
 }
