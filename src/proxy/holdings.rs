@@ -14,13 +14,10 @@ pub struct Holdings<T> {
     free: u32,
     /// By the numbers of accounts.
     holders: Vec<Holder>,
-    /// Numbers of accounts, those that hold most in front.
-    order: Vec<u32>,
-    /// How many of `order` hold at least so many, from 0.
-    at_least: Vec<u32>,
+    /// Holders of one thing, of two, and so on: each list in the order in which they came to hold so many. The last list is
+    /// not empty. Clients that are not known yet are in none, as they are taken to hold one each.
+    levels: Vec<List>,
     count: usize,
-    /// How many of them are of clients that are not known yet, who are taken to hold one each.
-    unknown: usize,
 }
 
 /// Names one thing for as long as it is held.
@@ -32,8 +29,8 @@ pub struct Held {
 
 #[derive(Debug)]
 struct Node<T> {
-    next: u32,
-    prev: u32,
+    /// In the list of its holder, or the chain of free nodes.
+    links: Links,
     /// How often it was filled, so that nobody takes out what is there instead.
     turn: u32,
     /// The number of the account of whoever holds it.
@@ -45,26 +42,33 @@ struct Node<T> {
 
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    first: u32,
-    last: u32,
+    /// Nodes, the one that it has held longest in front.
+    things: List,
     count: u32,
-    /// Where it is in the order; only while it holds something.
-    place: u32,
+    /// In the list of those that hold as many.
+    links: Links,
 }
 
-const NOTHING: Holder = Holder { first: NIL, last: NIL, count: 0, place: NIL };
+/// A list through the links of its elements.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u32,
+    last: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    next: u32,
+    prev: u32,
+}
+
+const EMPTY: List = List { first: NIL, last: NIL };
+const UNLINKED: Links = Links { next: NIL, prev: NIL };
+const NOTHING: Holder = Holder { things: EMPTY, count: 0, links: UNLINKED };
 
 impl<T> Default for Holdings<T> {
     fn default() -> Self {
-        Self {
-            nodes: Vec::new(),
-            free: NIL,
-            holders: Vec::new(),
-            order: Vec::new(),
-            at_least: vec![0],
-            count: 0,
-            unknown: 0,
-        }
+        Self { nodes: Vec::new(), free: NIL, holders: Vec::new(), levels: Vec::new(), count: 0 }
     }
 }
 
@@ -74,11 +78,11 @@ impl<T> Holdings<T> {
         let number = account.number();
         let index = match self.free {
             NIL => {
-                self.nodes.push(Node { next: NIL, prev: NIL, turn: 0, number: 0, since, item: None });
+                self.nodes.push(Node { links: UNLINKED, turn: 0, number: 0, since, item: None });
                 self.nodes.len() as u32 - 1
             }
             free => {
-                self.free = self.nodes[free as usize].next;
+                self.free = self.nodes[free as usize].links.next;
                 free
             }
         };
@@ -86,11 +90,11 @@ impl<T> Holdings<T> {
         node.turn = node.turn.wrapping_add(1);
         (node.number, node.since, node.item) = (number as u32, since, Some(item));
         let held = Held { index, turn: node.turn };
-        self.link(number, index);
-        if number != UNKNOWN || self.unknown == 0 {
-            self.grow(number);
+        if self.holders.len() <= number {
+            self.holders.resize(number + 1, NOTHING);
         }
-        self.unknown += usize::from(number == UNKNOWN);
+        self.holders[number].things.append(&mut self.nodes, index);
+        self.put_at_level(number, self.holders[number].count + 1);
         self.count += 1;
         held
     }
@@ -100,41 +104,46 @@ impl<T> Holdings<T> {
         let node = self.nodes.get_mut(held.index as usize).filter(|node| node.turn == held.turn)?;
         let item = node.item.take()?;
         let number = node.number as usize;
-        self.unlink(number, held.index);
-        self.nodes[held.index as usize].next = std::mem::replace(&mut self.free, held.index);
-        self.unknown -= usize::from(number == UNKNOWN);
-        if number != UNKNOWN || self.unknown == 0 {
-            self.shrink(number);
-        }
+        self.holders[number].things.remove(&mut self.nodes, held.index);
+        self.nodes[held.index as usize].links.next = std::mem::replace(&mut self.free, held.index);
+        self.put_at_level(number, self.holders[number].count.saturating_sub(1));
         self.count -= 1;
         Some(item)
     }
 
-    /// Files a thing anew, as held since then and shorter than all else of its holder.
+    /// Files a thing anew, as held since then and shorter than all else of its holder. The holder goes behind all that hold
+    /// as many.
     pub fn renew(&mut self, held: Held, since: Tick) {
         let node = self.nodes.get_mut(held.index as usize);
         let Some(node) = node.filter(|node| node.turn == held.turn && node.item.is_some()) else { return };
         node.since = since;
         let number = node.number as usize;
-        self.unlink(number, held.index);
-        self.link(number, held.index);
+        let holder = &mut self.holders[number];
+        holder.things.remove(&mut self.nodes, held.index);
+        holder.things.append(&mut self.nodes, held.index);
+        self.put_at_level(number, self.holders[number].count);
     }
 
-    /// How many things this client holds.
+    /// How many things this client holds. One that is not known yet is another than all that came before, and holds none.
     pub fn of(&self, account: &ClientAccount) -> u32 {
         self.holders.get(account.number()).map_or(0, |holder| holder.count)
     }
 
     /// How many the client holds that holds most.
     pub fn most(&self) -> u32 {
-        self.at_least.len() as u32 - 1
+        (self.levels.len() as u32).max(u32::from(self.oldest_of_unknown().is_some()))
     }
 
-    /// The thing that the client that holds most has held longest, and since when.
+    /// The thing that the client that holds most has held longest, and since when. Of several clients that hold as many it is the one that came
+    /// to hold so many, or whose thing was renewed, before the others: where each holds one, whoever has held it longest.
     pub fn oldest_of_heaviest(&self) -> Option<(Held, &T, Tick)> {
-        let heaviest = *self.order.first()? as usize;
-        let index = self.holders.get(heaviest)?.first;
-        let node = self.nodes.get(index as usize)?;
+        let known = self.levels.last().map(|level| self.holders[level.first as usize].things.first);
+        let since = |index: u32| self.nodes[index as usize].since;
+        let index = match (known, self.oldest_of_unknown()) {
+            (Some(known), Some(unknown)) if self.levels.len() == 1 && since(unknown) < since(known) => unknown,
+            (known, unknown) => known.or(unknown)?,
+        };
+        let node = &self.nodes[index as usize];
         Some((Held { index, turn: node.turn }, node.item.as_ref()?, node.since))
     }
 
@@ -143,72 +152,67 @@ impl<T> Holdings<T> {
         self.count
     }
 
-    /// Appends a node to the list of its holder.
-    fn link(&mut self, number: usize, index: u32) {
-        if self.holders.len() <= number {
-            self.holders.resize(number + 1, NOTHING);
-        }
-        let holder = &mut self.holders[number];
-        let last = std::mem::replace(&mut holder.last, index);
-        if last == NIL {
-            holder.first = index;
-        } else {
-            self.nodes[last as usize].next = index;
-        }
-        let node = &mut self.nodes[index as usize];
-        (node.prev, node.next) = (last, NIL);
+    fn oldest_of_unknown(&self) -> Option<u32> {
+        self.holders.get(UNKNOWN).map(|unknown| unknown.things.first).filter(|first| *first != NIL)
     }
 
-    fn unlink(&mut self, number: usize, index: u32) {
-        let Node { prev, next, .. } = self.nodes[index as usize];
-        let holder = &mut self.holders[number];
+    /// Puts a holder behind all that hold `count`. It has held as many until now, or one more or less.
+    fn put_at_level(&mut self, number: usize, count: u32) {
+        if number == UNKNOWN {
+            return;
+        }
+        let before = std::mem::replace(&mut self.holders[number].count, count) as usize;
+        if let Some(level) = before.checked_sub(1) {
+            self.levels[level].remove(&mut self.holders, number as u32);
+        }
+        if let Some(level) = (count as usize).checked_sub(1) {
+            if self.levels.len() == level {
+                self.levels.push(EMPTY);
+            }
+            self.levels[level].append(&mut self.holders, number as u32);
+        }
+        // The one before it is not empty: the holder has gone there, if it still holds something.
+        if self.levels.last().is_some_and(|level| level.first == NIL) {
+            self.levels.pop();
+        }
+    }
+}
+
+trait Linked {
+    fn links(&mut self) -> &mut Links;
+}
+
+impl<T> Linked for Node<T> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl Linked for Holder {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl List {
+    fn append(&mut self, all: &mut [impl Linked], index: u32) {
+        let last = std::mem::replace(&mut self.last, index);
+        match last {
+            NIL => self.first = index,
+            last => all[last as usize].links().next = index,
+        }
+        *all[index as usize].links() = Links { next: NIL, prev: last };
+    }
+
+    fn remove(&mut self, all: &mut [impl Linked], index: u32) {
+        let Links { next, prev } = *all[index as usize].links();
         match prev {
-            NIL => holder.first = next,
-            prev => self.nodes[prev as usize].next = next,
+            NIL => self.first = next,
+            prev => all[prev as usize].links().next = next,
         }
         match next {
-            NIL => holder.last = prev,
-            next => self.nodes[next as usize].prev = prev,
-        }
-    }
-
-    /// Counts one more: its holder changes places with the first of those that hold as many.
-    fn grow(&mut self, number: usize) {
-        let count = self.holders[number].count as usize;
-        if count == 0 {
-            self.holders[number].place = self.order.len() as u32;
-            self.order.push(number as u32);
-            self.at_least[0] += 1;
-        }
-        if self.at_least.len() == count + 1 {
-            self.at_least.push(0);
-        }
-        let first = self.at_least[count + 1];
-        self.exchange(self.holders[number].place, first);
-        self.at_least[count + 1] += 1;
-        self.holders[number].count += 1;
-    }
-
-    /// Counts one less: its holder changes places with the last of those that hold as many.
-    fn shrink(&mut self, number: usize) {
-        let count = self.holders[number].count as usize;
-        self.at_least[count] -= 1;
-        self.exchange(self.holders[number].place, self.at_least[count]);
-        if self.at_least[count] == 0 {
-            self.at_least.pop();
-        }
-        self.holders[number].count -= 1;
-        if count == 1 {
-            // Nobody in the order holds nothing, so it is the last.
-            self.order.pop();
-            self.at_least[0] -= 1;
-        }
-    }
-
-    fn exchange(&mut self, one: u32, other: u32) {
-        self.order.swap(one as usize, other as usize);
-        for place in [one, other] {
-            self.holders[self.order[place as usize] as usize].place = place;
+            NIL => self.last = prev,
+            next => all[next as usize].links().prev = prev,
         }
     }
 }
@@ -283,51 +287,110 @@ mod tests {
         assert_eq!(all.oldest_of_heaviest(), Some((held[0], &1, at(9))));
     }
 
-    /// It says the same as a list that is searched, whatever comes and goes.
+    #[test]
+    fn of_many_with_one_each_those_that_came_first_go_first() {
+        let clients = clients(1_000);
+        let mut all = Holdings::default();
+        for (number, client) in clients.iter().enumerate() {
+            all.add(client, at(number as u64), number);
+        }
+        // 900 attackers came before 100 others: for each of these that comes one of the attackers goes.
+        for gone in 0..900 {
+            let (held, item, since) = all.oldest_of_heaviest().unwrap();
+            assert_eq!((*item, since), (gone, at(gone as u64)));
+            all.remove(held);
+        }
+        assert_eq!((all.len(), all.oldest_of_heaviest().unwrap().1), (100, &900));
+    }
+
+    #[test]
+    fn of_several_with_as_many_the_one_that_came_to_it_first_gives_and_who_is_renewed_last() {
+        let clients = clients(3);
+        let mut all = Holdings::default();
+        let mut add = |client: usize, item: u64| all.add(&clients[client], at(item), item);
+        let (one, two, _) = (add(0, 1), add(1, 2), add(2, 3));
+        let (_, four) = (add(1, 4), add(0, 5));
+        assert_eq!(all.oldest_of_heaviest().unwrap().1, &2, "it had two before the other");
+        all.renew(two, at(6));
+        assert_eq!(all.oldest_of_heaviest().unwrap().1, &1);
+        all.remove(one);
+        assert_eq!(all.oldest_of_heaviest().unwrap().1, &4);
+        all.remove(two);
+        assert_eq!(all.oldest_of_heaviest().unwrap().1, &3, "the only one that has had one all the time");
+        all.renew(four, at(7));
+        assert_eq!(all.most(), 1);
+    }
+
+    #[test]
+    fn the_older_of_a_known_and_an_unknown_client_gives() {
+        let clients = clients(2);
+        let unknown = ClientAccount::default();
+        let mut all = Holdings::default();
+        all.add(&clients[0], at(1), 1);
+        all.add(&unknown, at(2), 2);
+        all.add(&clients[1], at(3), 3);
+        all.add(&unknown, at(4), 4);
+        let order: Vec<u64> = std::iter::from_fn(|| {
+            let held = all.oldest_of_heaviest()?.0;
+            all.remove(held)
+        })
+        .collect();
+        assert_eq!(order, [1, 2, 3, 4]);
+    }
+
+    /// Whatever comes and goes, it says the same as a list that is searched.
     #[test]
     fn it_agrees_with_a_plain_list() {
         let clients = clients(7);
+        let unknown = ClientAccount::default();
         let mut all = Holdings::default();
-        let mut plain: Vec<(Held, usize, u64)> = Vec::new();
+        // What is held, each holder's oldest first; clients in the order in which they came to hold as many as they do.
+        let mut plain: Vec<(Held, usize, u64, u64)> = Vec::new();
+        let mut order: Vec<usize> = Vec::new();
         let mut random = 0x9e37_79b9_u64;
         for step in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let dice = (random >> 33) as usize;
-            let is_full = plain.len() > 60;
-            match dice % 5 {
+            let (most_held, has_unknown) = [(60, true), (60, false), (9, true)][step as usize / 100 % 3];
+            let is_full = plain.len() > most_held;
+            let client = match dice % 5 {
                 0 | 1 if !plain.is_empty() => {
-                    let (held, _, item) = plain.remove(dice / 5 % plain.len());
+                    let (held, client, item, _) = plain.remove(dice / 5 % plain.len());
                     assert_eq!(all.remove(held), Some(item));
+                    client
                 }
                 2 if !plain.is_empty() => {
-                    let (held, client, item) = plain.remove(dice / 5 % plain.len());
+                    let (held, client, item, _) = plain.remove(dice / 5 % plain.len());
                     all.renew(held, at(step));
-                    plain.push((held, client, item));
+                    plain.push((held, client, item, step));
+                    client
                 }
-                _ if is_full => {}
+                _ if is_full => continue,
                 _ => {
-                    let client = dice / 5 % clients.len();
-                    let held = all.add(&clients[client], at(step), step);
-                    plain.push((held, client, step));
+                    let client = dice / 5 % (clients.len() + usize::from(has_unknown));
+                    let account = clients.get(client).map_or(&unknown, |client| client.account());
+                    plain.push((all.add(account, at(step), step), client, step, step));
+                    client
                 }
-            }
+            };
+            order.retain(|other| *other != client);
+            order.push(client);
             let mut counts = HashMap::new();
-            for (_, client, _) in &plain {
+            for (_, client, ..) in plain.iter().filter(|(_, client, ..)| *client < clients.len()) {
                 *counts.entry(*client).or_insert(0) += 1;
             }
-            let most = counts.values().copied().max().unwrap_or(0);
+            let oldest_unknown = plain.iter().find(|(_, client, ..)| *client == clients.len());
+            let most = counts.values().copied().max().unwrap_or(0).max(u32::from(oldest_unknown.is_some()));
             assert_eq!((all.most(), all.len()), (most, plain.len()));
             for (number, client) in clients.iter().enumerate() {
                 assert_eq!(all.of(client), counts.get(&number).copied().unwrap_or(0));
             }
-            if let Some((_, first, _)) = all.oldest_of_heaviest() {
-                let (_, heaviest, _) = plain.iter().find(|(_, _, item)| item == first).unwrap();
-                assert_eq!(counts[heaviest], most);
-                let oldest = plain.iter().find(|(_, client, _)| client == heaviest).unwrap();
-                assert_eq!(oldest.2, *first);
-            } else {
-                assert!(plain.is_empty());
-            }
+            let heaviest = order.iter().find(|client| counts.get(*client) == Some(&most));
+            let of_known = heaviest.and_then(|heaviest| plain.iter().find(|(_, client, ..)| client == heaviest));
+            let of_unknown = oldest_unknown.filter(|_| most == 1);
+            let expected = of_known.into_iter().chain(of_unknown).min_by_key(|(.., since)| *since);
+            let found = all.oldest_of_heaviest().map(|(held, item, since)| (held, *item, since));
+            assert_eq!(found, expected.map(|(held, _, item, since)| (*held, *item, at(*since))));
         }
         assert!(all.nodes.len() <= 61, "nodes are used again");
     }

@@ -44,6 +44,11 @@ pub fn headroom(places: u64) -> u64 {
     (places / 16).min(128)
 }
 
+/// Least for the listener that has the first connection to give: of the client that has most, and then the oldest.
+fn rank<T>(holdings: &Holdings<T>) -> (Reverse<u32>, Option<Tick>) {
+    (Reverse(holdings.most()), holdings.oldest_of_heaviest().map(|(_, _, since)| since))
+}
+
 impl Room {
     /// Knows of a listener from now on, for as long as it or a connection of it is there.
     pub fn add(&self, listening: &Rc<Listening>) {
@@ -52,21 +57,21 @@ impl Room {
         all.push(Rc::downgrade(listening));
     }
 
-    /// Asks a connection to end, of this listener or of any: the oldest silent one of the client that has most silent ones, if it
-    /// has been silent for long; else one of the client that has most of them, silent or idle. One that is silent and has come just now is asked only if its client has several, or if
+    /// Asks a connection to end, of this listener or of any: one that has been silent for long; else one of the client that has
+    /// most of them, silent or idle; of several such clients the one whose connection is oldest, or has been idle longest. One that is silent and has come just now is asked only if its client has several, or if
     /// room `is_needed` and nobody is idle. Whether there is one.
     pub fn make(&self, of: Option<&Rc<Listening>>, is_needed: bool, now: Tick) -> bool {
         let mut all: Vec<_> = match of {
             Some(listening) => vec![Rc::clone(listening)],
             None => self.0.borrow().iter().filter_map(Weak::upgrade).collect(),
         };
-        all.sort_by_key(|listening| Reverse(listening.reclaimable.most_silent()));
+        all.sort_by_key(|listening| rank(&listening.reclaimable.silent.borrow()));
         let silent = all.first().cloned();
-        let most_silent = silent.as_ref().map_or(0, |listening| listening.reclaimable.most_silent());
+        let most_silent = silent.as_ref().map_or(0, |listening| listening.reclaimable.silent.borrow().most());
         let dismiss_silent =
             |for_long| silent.as_ref().is_some_and(|listening| listening.reclaimable.dismiss_silent(for_long, now));
-        all.sort_by_key(|listening| Reverse(listening.reclaimable.most_idle()));
-        let most_idle = all.first().map_or(0, |listening| listening.reclaimable.most_idle());
+        all.sort_by_key(|listening| rank(&listening.reclaimable.idle.borrow()));
+        let most_idle = all.first().map_or(0, |listening| listening.reclaimable.idle.borrow().most());
         dismiss_silent(true)
             || most_silent > most_idle.max(1) && dismiss_silent(false)
             || all.iter().any(|listening| listening.reclaimable.dismiss_idle())
@@ -84,18 +89,7 @@ impl Reclaimable {
         self.silent.borrow_mut().add(account, now, Rc::clone(alarm))
     }
 
-    /// How many silent connections the client has that has most.
-    fn most_silent(&self) -> u32 {
-        self.silent.borrow().most()
-    }
-
-    /// The same of idle ones.
-    fn most_idle(&self) -> u32 {
-        self.idle.borrow().most()
-    }
-
-    /// Asks a silent connection to end: of the client that has most of them, the oldest. With `for_long` only if that one has
-    /// been silent for [`SILENT_FOR`]; those of other clients are not looked at. Whether there was one.
+    /// Asks a silent connection to end: of the client that has most of them, the oldest, if it has been silent `for_long`.
     fn dismiss_silent(&self, for_long: bool, now: Tick) -> bool {
         let mut silent = self.silent.borrow_mut();
         let Some((held, _, since)) = silent.oldest_of_heaviest() else { return false };
@@ -108,24 +102,34 @@ impl Reclaimable {
         true
     }
 
-    /// Asks an idle connection to end: of the client that has most of them, the one that is idle longest.
+    /// Asks an idle connection to end: of the client that has most of them, the one that is idle longest. Those that carried
+    /// a request since they were listed get a second chance, as long as there are others to look at.
     fn dismiss_idle(&self) -> bool {
         let mut idle = self.idle.borrow_mut();
+        let mut longest: Option<(Held, Rc<Connection>, Tick)> = None;
         for _ in 0..MAX_LOOKS {
-            let Some((held, connection, listed)) = idle.oldest_of_heaviest() else { return false };
+            let Some((held, connection, listed)) = idle.oldest_of_heaviest() else { break };
             let since = connection.idle_since.get();
-            if since > listed && since < Tick::MAX {
-                idle.renew(held, since);
+            if since == Tick::MAX {
+                if let Some(busy) = idle.remove(held) {
+                    busy.listed.set(None);
+                }
+                longest.take_if(|(_, known, _)| idle.of(&known.account) < idle.most());
                 continue;
             }
-            let Some(connection) = idle.remove(held) else { return false };
-            connection.listed.set(None);
-            if since < Tick::MAX {
-                connection.alarm.dismiss(Dismissed::Idle);
-                return true;
+            if longest.as_ref().is_none_or(|(_, _, known)| since < *known) {
+                longest = Some((held, Rc::clone(connection), since));
             }
+            if since <= listed {
+                break;
+            }
+            idle.renew(held, since);
         }
-        false
+        let Some((held, connection, _)) = longest else { return false };
+        idle.remove(held);
+        connection.listed.set(None);
+        connection.alarm.dismiss(Dismissed::Idle);
+        true
     }
 }
 
@@ -319,6 +323,46 @@ mod tests {
         drop(there);
         room.add(&here);
         assert_eq!(room.0.borrow().len(), 2, "a listener that is gone is forgotten");
+    }
+
+    #[test]
+    fn of_listeners_with_as_many_the_one_with_the_oldest_gives() {
+        let ([one, other], here, there, room) = (clients(), listening(), listening(), Room::default());
+        room.add(&here);
+        room.add(&there);
+        let used = [idle(&one, &here, 2), idle(&other, &there, 1)];
+        assert!(room.make(None, false, at(9)));
+        assert_eq!((dismissed(&used[0]), dismissed(&used[1])), (None, Some(Dismissed::Idle)));
+        let begun = [silent(&one, &here, 11), silent(&other, &there, 10)];
+        assert!(room.make(None, false, at(2_000)));
+        assert_eq!((dismissed(&begun[0]), dismissed(&begun[1])), (None, Some(Dismissed::Silent)));
+    }
+
+    #[test]
+    fn many_clients_with_one_connection_each_do_not_outlast_who_comes_later() {
+        let (clients, listening, room) = (clients::<340>(), listening(), Room::default());
+        room.add(&listening);
+        let all: Vec<_> =
+            clients.iter().enumerate().map(|(number, client)| idle(client, &listening, number as u64)).collect();
+        for gone in &all[..300] {
+            assert!(room.make(None, false, at(1_000)));
+            assert_eq!(dismissed(gone), Some(Dismissed::Idle));
+        }
+        assert!(all[300..].iter().all(|kept| dismissed(kept).is_none()));
+    }
+
+    #[test]
+    fn where_more_were_used_than_are_looked_at_the_longest_idle_of_these_goes() {
+        let (clients, listening, room) = (clients::<340>(), listening(), Room::default());
+        room.add(&listening);
+        let all: Vec<_> = clients.iter().map(|client| idle(client, &listening, 1)).collect();
+        for (number, connection) in all.iter().enumerate() {
+            connection.begin_request();
+            connection.rest(at(if number == 77 { 10 } else { 20 }));
+        }
+        assert!(room.make(None, false, at(30)));
+        let gone: Vec<_> = (0..340).filter(|number| dismissed(&all[*number]).is_some()).collect();
+        assert_eq!(gone, [77]);
     }
 
     #[test]

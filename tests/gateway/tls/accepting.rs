@@ -318,14 +318,32 @@ fn the_client_that_has_most_handshakes_gives_its_oldest() {
 }
 
 #[test]
-fn where_each_has_one_handshake_only_one_that_stands_still_is_given() {
+fn where_each_has_one_handshake_only_the_one_that_stands_still_longest_is_given() {
     let authority = Authority::new("ca");
-    let gateway = front(&authority, "max_handshakes = 2", LOCAL);
+    let gateway = front(&authority, "max_handshakes = 40", LOCAL);
     let (config, hello) = (Asking::of(&authority).build(), hello(&authority));
-    let _held = [half("127.0.0.2", &gateway, &hello), half("127.0.0.3", &gateway, &hello)];
-    wait_open(&gateway, 2);
-    assert!(eventually(|| is_taken("127.0.0.4", &gateway, &config)));
-    wait_handshakes(&gateway, "displaced", 1);
+    let mut held = Vec::new();
+    for last in 2..42 {
+        held.push(half(&format!("127.0.0.{last}"), &gateway, &hello));
+        wait_open(&gateway, held.len());
+    }
+    // Two that come later: for either the one that has stood still longest goes.
+    for newcomer in 0..2 {
+        if newcomer == 1 {
+            // The place that the first one has left.
+            held.push(half("127.0.0.42", &gateway, &hello));
+            wait_open(&gateway, 40);
+        }
+        assert!(eventually(|| is_taken(&format!("127.0.0.{}", 50 + newcomer), &gateway, &config)));
+        wait_handshakes(&gateway, "displaced", newcomer + 1);
+        wait_open(&gateway, 39);
+    }
+    let is_reset = |mut tcp: &TcpStream| {
+        tcp.set_nonblocking(true).unwrap();
+        tcp.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+    };
+    let gone: Vec<_> = (0..held.len()).filter(|number| is_reset(&held[*number])).collect();
+    assert_eq!(gone, [0, 1]);
 }
 
 #[test]
