@@ -1,10 +1,17 @@
 //! Bounds on how much one client may hold and do over HTTP/2, over all its connections to a worker together.
+//!
+//! Of a worker's requests and of the bytes of their heads a client may hold a share that shrinks with what is free: where a
+//! fraction f is free, f² of the whole. That is the dynamic threshold of shared buffers (Choudhury and Hahne, "Dynamic queue
+//! length thresholds for shared-memory packet switches", 1998: share <= alpha * free) with f as its alpha. A constant alpha
+//! would not do, because requests, unlike packets, may stay: clients that come one after the other and hold all that they
+//! can would leave a part that falls as a power of their number. With f² one alone can hold 38% of the worker, and n of them
+//! leave about 1/(n + 1).
 
 use std::cell::Cell;
 use std::rc::Rc;
 
 use super::client_ledger::{ClientAccount, Debt};
-use super::worker::{Counted, Worker};
+use super::worker::Worker;
 use crate::time::{Span, Tick};
 
 /// Decoded bytes of the heads of one client's requests that are under way on a worker: 2,000 requests with cookies of
@@ -28,10 +35,20 @@ const MAX_ANSWERS: u32 = 4_000;
 /// A client's part.
 #[derive(Debug, Default)]
 pub struct H2Share {
+    /// Its requests that are under way, and the decoded bytes of their heads.
+    streams: Cell<usize>,
     heads: Cell<usize>,
     /// Answers that pay for resets to come.
     answers: Cell<u32>,
     resets: Debt,
+}
+
+/// What all clients hold of a worker.
+#[derive(Debug)]
+pub struct H2Totals {
+    streams: Cell<usize>,
+    heads: Cell<usize>,
+    max_streams: usize,
 }
 
 /// By which bound a request was refused unread.
@@ -46,6 +63,10 @@ pub enum StreamBound {
     ClientHeads,
     /// Requests that its client has given up before.
     ClientResets,
+    /// Its client's share of the requests at once of the worker.
+    ShareOfStreams,
+    /// Its client's share of the decoded heads of the worker.
+    ShareOfHeads,
     /// Requests at once of the worker.
     WorkerStreams,
     /// Decoded heads of the worker.
@@ -54,11 +75,13 @@ pub enum StreamBound {
 
 impl StreamBound {
     /// All of them, with their names.
-    pub const ALL: [(Self, &'static str); 6] = [
+    pub const ALL: [(Self, &'static str); 8] = [
         (Self::ConnectionStreams, "connection-streams"),
         (Self::ConnectionHeads, "connection-heads"),
         (Self::ClientHeads, "client-heads"),
         (Self::ClientResets, "client-resets"),
+        (Self::ShareOfStreams, "share-of-streams"),
+        (Self::ShareOfHeads, "share-of-heads"),
         (Self::WorkerStreams, "worker-streams"),
         (Self::WorkerHeads, "worker-heads"),
     ];
@@ -92,11 +115,64 @@ impl H2Share {
     }
 }
 
+impl H2Totals {
+    /// Nothing yet, of at most so many requests at once.
+    pub fn new(max_streams: usize) -> Self {
+        Self { streams: Cell::new(0), heads: Cell::new(0), max_streams }
+    }
+
+    /// Counts a request with a head of so many bytes, unless there is no room for it. A client without another one has
+    /// room as long as the worker has.
+    fn enter(&self, share: &H2Share, bytes: usize) -> Result<(), StreamBound> {
+        let (streams, heads) = (self.streams.get() + 1, self.heads.get() + bytes);
+        let (own_streams, own_heads) = (share.streams.get() + 1, share.heads.get() + bytes);
+        if own_heads > CLIENT_HEADS {
+            return Err(StreamBound::ClientHeads);
+        }
+        if heads > WORKER_HEADS {
+            return Err(StreamBound::WorkerHeads);
+        }
+        if streams > self.max_streams {
+            return Err(StreamBound::WorkerStreams);
+        }
+        if own_streams > 1 {
+            if !is_within_share(own_heads, heads, WORKER_HEADS) {
+                return Err(StreamBound::ShareOfHeads);
+            }
+            if !is_within_share(own_streams, streams, self.max_streams) {
+                return Err(StreamBound::ShareOfStreams);
+            }
+        }
+        self.set(share, (own_streams, streams), (own_heads, heads));
+        Ok(())
+    }
+
+    fn leave(&self, share: &H2Share, bytes: usize) {
+        let one_less = |streams: &Cell<usize>| streams.get().saturating_sub(1);
+        let less = |heads: &Cell<usize>| heads.get().saturating_sub(bytes);
+        let streams = (one_less(&share.streams), one_less(&self.streams));
+        self.set(share, streams, (less(&share.heads), less(&self.heads)));
+    }
+
+    fn set(&self, share: &H2Share, streams: (usize, usize), heads: (usize, usize)) {
+        share.streams.set(streams.0);
+        self.streams.set(streams.1);
+        share.heads.set(heads.0);
+        self.heads.set(heads.1);
+    }
+}
+
+/// Whether a client may hold `own` of what all together hold `all` of.
+fn is_within_share(own: usize, all: usize, bound: usize) -> bool {
+    let free = bound.saturating_sub(all) as u128;
+    own as u128 * bound as u128 <= free * free
+}
+
 /// A request's place in its worker, with the bytes of its head. Dropping it gives both back.
 pub struct StreamPlace {
+    worker: Rc<Worker>,
     account: Rc<ClientAccount>,
     bytes: usize,
-    streams: Counted,
 }
 
 impl StreamPlace {
@@ -107,31 +183,17 @@ impl StreamPlace {
         bytes: usize,
         now: Tick,
     ) -> Result<Self, StreamBound> {
-        let share = &account.h2;
-        if share.is_over(now) {
+        if account.h2.is_over(now) {
             return Err(StreamBound::ClientResets);
         }
-        let of_client = share.heads.get() + bytes;
-        let of_worker = worker.heads.get() + bytes;
-        if of_client > CLIENT_HEADS {
-            return Err(StreamBound::ClientHeads);
-        }
-        if of_worker > WORKER_HEADS {
-            return Err(StreamBound::WorkerHeads);
-        }
-        let streams = worker.enter_stream().ok_or(StreamBound::WorkerStreams)?;
-        share.heads.set(of_client);
-        worker.heads.set(of_worker);
-        Ok(Self { account: Rc::clone(account), bytes, streams })
+        worker.h2.enter(&account.h2, bytes)?;
+        Ok(Self { worker: Rc::clone(worker), account: Rc::clone(account), bytes })
     }
 }
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
-        let heads = &self.account.h2.heads;
-        heads.set(heads.get().saturating_sub(self.bytes));
-        let heads = &self.streams.worker().heads;
-        heads.set(heads.get().saturating_sub(self.bytes));
+        self.worker.h2.leave(&self.account.h2, self.bytes);
     }
 }
 
@@ -172,6 +234,58 @@ mod tests {
         assert!(share.has_owed());
         share.note(1, 1, at(1));
         assert_eq!(share.resets.owed(at(1)), RESET_COST, "half an answer is kept");
+    }
+
+    /// How many requests with heads of so many bytes get in, one after the other, and what ends that.
+    fn fill(totals: &H2Totals, share: &H2Share, bytes: usize) -> (usize, StreamBound) {
+        let mut count = 0;
+        loop {
+            match totals.enter(share, bytes) {
+                Ok(()) => count += 1,
+                Err(bound) => return (count, bound),
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_holds_a_share_of_the_streams_that_shrinks_with_what_is_free() {
+        let totals = H2Totals::new(1_000);
+        let clients: Vec<H2Share> = (0..12).map(|_| H2Share::default()).collect();
+        let held: Vec<_> = clients[..10].iter().map(|client| fill(&totals, client, 1)).collect();
+        let expected = [381, 186, 106, 67, 45, 33, 24, 19, 15, 12];
+        assert_eq!(held, expected.map(|count| (count, StreamBound::ShareOfStreams)));
+        // A ninth is left to those who come after ten that hold all that they can.
+        assert_eq!(1_000 - totals.streams.get(), 112);
+        // Who gives back most has room for as many as others have now.
+        (0..381).for_each(|_| totals.leave(&clients[0], 1));
+        assert_eq!((clients[0].streams.get(), clients[0].heads.get()), (0, 0));
+        assert_eq!(fill(&totals, &clients[10], 1).0, 131);
+    }
+
+    #[test]
+    fn who_has_no_request_under_way_may_have_one_as_long_as_there_is_room() {
+        let totals = H2Totals::new(10);
+        let clients: Vec<H2Share> = (0..12).map(|_| H2Share::default()).collect();
+        let held: Vec<_> = clients.iter().map(|client| fill(&totals, client, 0)).collect();
+        use StreamBound::{ShareOfStreams, WorkerStreams};
+        assert_eq!(held[..6], [3, 2, 1, 1, 1, 1].map(|count| (count, ShareOfStreams)));
+        assert_eq!(held[6..], [1, 0, 0, 0, 0, 0].map(|count| (count, WorkerStreams)));
+        let totals = H2Totals::new(1);
+        assert_eq!(fill(&totals, &H2Share::default(), 0), (1, WorkerStreams));
+    }
+
+    #[test]
+    fn clients_that_fill_the_heads_leave_a_share_to_others() {
+        const KIB: usize = 1024;
+        let totals = H2Totals::new(100_000);
+        let clients: Vec<H2Share> = (0..7).map(|_| H2Share::default()).collect();
+        let held: Vec<_> = clients.iter().map(|client| fill(&totals, client, 64 * KIB)).collect();
+        use StreamBound::{ClientHeads, ShareOfHeads};
+        assert_eq!(held[..2], [(128, ClientHeads); 2]);
+        assert_eq!(held[2..], [68, 41, 27, 19, 14].map(|count| (count, ShareOfHeads)));
+        let one_more = H2Share::default();
+        assert_eq!(fill(&totals, &one_more, 4 * KIB), (179, ShareOfHeads));
+        assert_eq!(fill(&totals, &one_more, WORKER_HEADS), (0, ClientHeads));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::client_ledger::{ClientAccount, ClientLedger, Entered};
 use super::connection::Listening;
 use super::connection_meters::{self, ConnectionMeters, Turned};
 use super::date::DateCell;
+use super::h2_share::H2Totals;
 use super::holdings::{Held as HeldThing, Holdings};
 use super::meters::{self, Meters};
 use super::reclaim::{Room, headroom};
@@ -71,9 +72,8 @@ pub struct Worker {
     last_connection: Cell<u64>,
     in_flight: Cell<u64>,
     handshakes: RefCell<Holdings<Rc<Alarm>>>,
-    streams: Cell<usize>,
-    /// Decoded bytes of the heads of requests of HTTP/2 that are under way.
-    pub heads: Cell<usize>,
+    /// Requests of HTTP/2 that are under way.
+    pub h2: H2Totals,
     random: Cell<u64>,
     turn: Cell<u64>,
 }
@@ -123,8 +123,8 @@ impl Worker {
             last_connection: Cell::new(0),
             in_flight: Cell::new(0),
             handshakes: RefCell::default(),
-            streams: Cell::new(0),
-            heads: Cell::new(0),
+            // Each may need a connection to an upstream, as a client's connection may.
+            h2: H2Totals::new(usize::try_from(max_connections).unwrap_or(usize::MAX)),
             ledger: ClientLedger::new(connection_meters::account_overflows(&registry)),
             connections: ConnectionMeters::new(&registry),
             proxy_reports: Throttle::default(),
@@ -344,13 +344,6 @@ impl Worker {
         Some(Handshake { worker: Rc::clone(self), held })
     }
 
-    /// Counts a stream of HTTP/2 for as long as the guard lives; `None` if there are too many: each may need a
-    /// connection to an upstream, as a client's connection may.
-    pub fn enter_stream(self: &Rc<Self>) -> Option<Counted> {
-        let max = usize::try_from(self.max_connections).unwrap_or(usize::MAX);
-        Counted::enter(self, |worker| &worker.streams, max)
-    }
-
     /// Open client connections.
     pub fn open_connections(&self) -> u64 {
         self.gauges.connections.load(Ordering::Relaxed)
@@ -410,31 +403,6 @@ pub struct Handshake {
 impl Drop for Handshake {
     fn drop(&mut self) {
         self.worker.handshakes.borrow_mut().remove(self.held);
-    }
-}
-
-/// One of a bounded number of things at once.
-pub struct Counted(Rc<Worker>, fn(&Worker) -> &Cell<usize>);
-
-impl Counted {
-    /// The worker that it is of.
-    pub fn worker(&self) -> &Worker {
-        &self.0
-    }
-
-    fn enter(worker: &Rc<Worker>, cell: fn(&Worker) -> &Cell<usize>, max: usize) -> Option<Self> {
-        let count = cell(worker).get();
-        (count < max).then(|| {
-            cell(worker).set(count + 1);
-            Self(Rc::clone(worker), cell)
-        })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let cell = (self.1)(&self.0);
-        cell.set(cell.get().saturating_sub(1));
     }
 }
 

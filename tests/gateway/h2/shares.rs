@@ -1,5 +1,6 @@
 //! Bounds on one client over HTTP/2, whatever the number of its connections.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::support::{Backend, Gateway, eventually};
@@ -47,6 +48,34 @@ fn asks_at_length(gateway: &Gateway, source: &str, path: &str, count: usize) -> 
     (raw, ids)
 }
 
+/// How much of a worker's bytes of heads clients come to hold, one after the other, each as much as it can.
+struct Shares {
+    head: usize,
+    held: usize,
+}
+
+impl Shares {
+    /// Requests of the next client, and the bound that it meets with one more.
+    fn take(&mut self) -> (usize, &'static str) {
+        let worker = 32 << 20;
+        for count in 1.. {
+            let (own, all) = (count * self.head, self.held + self.head);
+            let bound = if own > 8 << 20 {
+                "client-heads"
+            } else if all > worker {
+                "worker-heads"
+            } else if count > 1 && own as u128 * worker as u128 > ((worker - all) as u128).pow(2) {
+                "share-of-heads"
+            } else {
+                self.held = all;
+                continue;
+            };
+            return (count - 1, bound);
+        }
+        unreachable!()
+    }
+}
+
 fn refused(gateway: &Gateway, bound: &str) -> f64 {
     gateway.metric(REFUSED, &[&format!("\"{bound}\"")])
 }
@@ -60,7 +89,7 @@ fn decoded_heads_are_bounded_by_connection_client_and_worker_and_given_back() {
         format!("GET {path} HTTP/1.1\r\nhost: \r\n").len() + authority + REFERENCES * (FIELD + 5)
     };
     let of_client = (8 << 20) / head("/wait");
-    let of_worker = (32 << 20) / head("/wait");
+    let mut shares = Shares { head: head("/wait"), held: 0 };
     // One connection.
     let (mut one, ids) = asks_at_length(&gateway, "127.0.0.9", "/wait", OF_CONNECTION + 3);
     for id in &ids[OF_CONNECTION..] {
@@ -70,40 +99,54 @@ fn decoded_heads_are_bounded_by_connection_client_and_worker_and_given_back() {
     gateway.wait_metric(REFUSED, &[], 3.0);
     one.close();
     gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
-    // One client: as many connections as there is room for, and one more.
-    let fill = |source: &str| -> Vec<Raw> {
-        let connections = of_client.div_ceil(OF_CONNECTION);
+    // Each client: one request more than it can have, at least.
+    let fill = |source: &str, count: usize| -> Vec<Raw> {
+        let connections = count / OF_CONNECTION + 1;
         (0..connections).map(|_| asks_at_length(&gateway, source, "/wait", OF_CONNECTION).0).collect()
     };
-    let mut held = fill("127.0.0.2");
-    let beyond = of_client.div_ceil(OF_CONNECTION) * OF_CONNECTION - of_client;
-    gateway.wait_metric(REFUSED, &["\"client-heads\""], beyond as f64);
-    let (mut again, ids) = asks_at_length(&gateway, "127.0.0.2", "/local", 1);
-    assert_eq!(again.ending(ids[0]), Ending::Reset(REFUSED_STREAM));
-    // It is nobody else's loss.
-    let (mut other, ids) = asks_at_length(&gateway, "127.0.0.3", "/local", 2);
-    assert!(ids.iter().all(|id| matches!(other.ending(*id), Ending::Answered(200, _))));
-    other.close();
-    // All of them.
-    for source in ["127.0.0.3", "127.0.0.4", "127.0.0.5"] {
-        held.extend(fill(source));
+    let beyond = |count: usize| OF_CONNECTION - count % OF_CONNECTION;
+    let mut refusals = HashMap::from([("client-heads", 0), ("share-of-heads", 0), ("worker-heads", 0)]);
+    let (mut held, mut counts) = (Vec::new(), Vec::new());
+    let mut again = None;
+    for last in 2.. {
+        let source = format!("127.0.0.{last}");
+        let (count, bound) = shares.take();
+        held.extend(fill(&source, count));
+        *refusals.get_mut(bound).unwrap() += beyond(count);
+        for (bound, refusals) in &refusals {
+            gateway.wait_metric(REFUSED, &[&format!("\"{bound}\"")], *refusals as f64);
+        }
+        counts.push(count);
+        if last == 2 {
+            let (mut raw, ids) = asks_at_length(&gateway, &source, "/local", 1);
+            assert_eq!(raw.ending(ids[0]), Ending::Reset(REFUSED_STREAM));
+            *refusals.get_mut("client-heads").unwrap() += 1;
+            again = Some(raw);
+        }
+        if bound == "worker-heads" {
+            break;
+        }
+        // It is nobody else's loss.
+        let (mut other, ids) = asks_at_length(&gateway, "127.0.0.200", "/local", 1);
+        assert!(matches!(other.ending(ids[0]), Ending::Answered(200, _)), "beside {last}");
+        other.close();
     }
-    let of_last = of_worker - 4 * of_client;
-    gateway.wait_metric(REFUSED, &["\"client-heads\""], (4 * beyond + 1) as f64);
-    held.push(asks_at_length(&gateway, "127.0.0.6", "/wait", of_last + 2).0);
-    gateway.wait_metric(REFUSED, &["\"worker-heads\""], 2.0);
+    // Two have all that a client can have at all; to those that follow more than half is left of what they find, and after
+    // dozens of them each can have one.
+    assert_eq!(counts[..2], [of_client; 2]);
+    assert!(counts[2] < of_client && counts[4] > 30 && counts.len() > 50, "{counts:?}");
     // Once they have gone.
     let most = gateway.most_resident();
     for raw in held {
         raw.close();
     }
-    again.close();
+    drop(again);
     gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
     for source in ["127.0.0.2", "127.0.0.6"] {
         let (mut raw, ids) = asks_at_length(&gateway, source, "/local", 1);
         assert!(matches!(raw.ending(ids[0]), Ending::Answered(200, _)), "{source}");
     }
-    gateway.wait_metric(REFUSED, &["\"worker-heads\""], 2.0);
+    gateway.wait_metric(REFUSED, &["\"worker-heads\""], refusals["worker-heads"] as f64);
     // Heads in the form that they came in and in the one that they are served in, and the buffers of 573 requests.
     assert!(most < 160 << 20, "{most} bytes at the most");
 }
