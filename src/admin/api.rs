@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::guard::{self, Refusal};
+use super::seats::Seat;
 use super::{Commands, Limits, metrics};
 use crate::telemetry::Registry;
 
@@ -63,7 +64,8 @@ impl Api {
         Self { limits, is_loopback, registry, commands, reads, reloads }
     }
 
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Reply {
+    /// Answers a request. It counts as one on its `seat` when everything of it that is waited for is here.
+    pub(super) async fn answer(&self, request: Request<Incoming>, seat: &Arc<Seat>) -> Reply {
         let (head, body) = request.into_parts();
         if let Err(refusal) = guard::check(&head, self.is_loopback) {
             return refused(refusal);
@@ -72,6 +74,12 @@ impl Api {
         if !endpoint.methods().contains(&head.method) {
             return not_allowed(endpoint);
         }
+        if endpoint == Endpoint::Reload
+            && let Err(reply) = self.read_past(body).await
+        {
+            return reply;
+        }
+        let _asking = seat.ask();
         match endpoint {
             Endpoint::Health => reply(StatusCode::OK, TEXT, "ok"),
             Endpoint::Ready if self.commands.ready() => reply(StatusCode::OK, TEXT, "ready"),
@@ -86,16 +94,20 @@ impl Api {
                 let config = self.run(&self.reads, move || commands.config()).await;
                 config.map_or_else(failed, |config| reply(StatusCode::OK, JSON, format!("{config:#}\n")))
             }
-            Endpoint::Reload => self.reload(&head.headers, body).await,
+            Endpoint::Reload => self.reload(&head.headers).await,
         }
     }
 
-    async fn reload(&self, headers: &HeaderMap, body: Incoming) -> Reply {
-        match timeout(self.limits.head, read_past(body, self.limits.body)).await {
-            Ok(true) => {}
-            Ok(false) => return closing(problem(StatusCode::PAYLOAD_TOO_LARGE, "A reload has no body.", json!({}))),
-            Err(_) => return closing(problem(StatusCode::REQUEST_TIMEOUT, "The body did not come.", json!({}))),
+    /// Reads a body, whatever it says; the answer if it is too long or does not come.
+    async fn read_past(&self, body: Incoming) -> Result<(), Reply> {
+        match timeout(self.limits.head, ends_within(body, self.limits.body)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(closing(problem(StatusCode::PAYLOAD_TOO_LARGE, "A reload has no body.", json!({})))),
+            Err(_) => Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "The body did not come.", json!({})))),
         }
+    }
+
+    async fn reload(&self, headers: &HeaderMap) -> Reply {
         let commands = Arc::clone(&self.commands);
         match self.run(&self.reloads, move || commands.reload()).await {
             Err(failure) => failed(failure),
@@ -148,7 +160,7 @@ impl Endpoint {
 }
 
 /// Whether the body ends within `most` bytes. What it says is ignored.
-async fn read_past(mut body: impl Body<Data = Bytes> + Unpin, most: usize) -> bool {
+async fn ends_within(mut body: impl Body<Data = Bytes> + Unpin, most: usize) -> bool {
     let mut left = most;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return true };

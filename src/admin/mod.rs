@@ -45,8 +45,8 @@ pub trait Commands: Send + Sync + 'static {
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections at once. For a further one another is closed over which no request is being answered; if there is none,
-    /// it is closed unread. Either is counted.
+    /// Connections at once. For a further one another is closed over which no whole request is being answered; if there is
+    /// none, it is closed unread. Either is counted.
     connections: usize,
     /// To read a request's head, from the end of the response before: an idle connection is closed after it, too.
     head: Duration,
@@ -150,12 +150,8 @@ fn leave(seats: &mut Seats, ended: Result<(Id, ()), JoinError>) {
 /// Serves one connection.
 async fn attend(limits: Limits, stream: TcpStream, api: Arc<Api>, seat: Arc<Seat>, shutdown: watch::Receiver<bool>) {
     let service = service_fn(|request| {
-        let (api, asking) = (Arc::clone(&api), seat.ask());
-        async move {
-            let reply = api.answer(request).await;
-            drop(asking);
-            Ok::<_, Infallible>(reply)
-        }
+        let (api, seat) = (Arc::clone(&api), Arc::clone(&seat));
+        async move { Ok::<_, Infallible>(api.answer(request, &seat).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.head);

@@ -68,7 +68,7 @@ impl Seats {
 }
 
 impl Seat {
-    /// A request has come.
+    /// A whole request has come.
     pub(super) fn ask(self: &Arc<Self>) -> Asking {
         self.is_asking.store(true, Ordering::Relaxed);
         self.has_asked.store(true, Ordering::Relaxed);

@@ -19,6 +19,8 @@ struct Fake {
     reload: Result<String, String>,
     /// Told when a reload begins; the reload then waits for the other.
     gate: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
+    /// The same of whoever reads the configuration.
+    gate_of_reads: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
 }
 
 impl Commands for Fake {
@@ -28,6 +30,10 @@ impl Commands for Fake {
 
     fn config(&self) -> Value {
         assert!(self.ready, "a command that panics");
+        if let Some((begun, go)) = &self.gate_of_reads {
+            let _ = begun.send(());
+            let _ = go.lock().unwrap().recv_timeout(PATIENCE);
+        }
         json!({ "generation": 3, "last_reload_error": null })
     }
 
@@ -41,7 +47,7 @@ impl Commands for Fake {
 }
 
 fn fake() -> Fake {
-    Fake { ready: true, reload: Ok("kept 2 limits".into()), gate: None }
+    Fake { ready: true, reload: Ok("kept 2 limits".into()), gate: None, gate_of_reads: None }
 }
 
 struct Server {
@@ -257,21 +263,23 @@ fn metric(page: &str, name: &str) -> u64 {
 
 #[test]
 fn connections_beyond_the_bound_are_closed_and_counted() {
-    let server = Server::start(Limits { connections: 2, head: 2 * PATIENCE, ..LIMITS }, fake());
-    let begin = "POST /reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n";
-    // Each is in the midst of a request.
+    let ((begun, begins), (go, gate)) = (sync_channel(8), sync_channel(8));
+    let commands = Fake { gate_of_reads: Some((begun, Mutex::new(gate))), ..fake() };
+    let server = Server::start(Limits { connections: 2, head: 2 * PATIENCE, ..LIMITS }, commands);
+    // The command of each is going on.
     let open: Vec<_> = (0..2)
         .map(|_| {
             let mut stream = server.connect();
-            stream.write_all(begin.as_bytes()).unwrap();
-            let mut said = [0; 12];
-            stream.read_exact(&mut said).unwrap();
-            assert_eq!(&said, b"HTTP/1.1 100");
+            stream.write_all(b"GET /api/config HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+            begins.recv_timeout(PATIENCE).unwrap();
             stream
         })
         .collect();
     assert!(is_closed_unread(server.connect()));
-    drop(open);
+    (0..2).for_each(|_| go.send(()).unwrap());
+    for stream in open {
+        assert_eq!(read_reply(stream).status, 200);
+    }
     // The server learns of the end of the others in its own time.
     let page = loop {
         let mut stream = server.connect();
@@ -317,6 +325,34 @@ fn slow_heads_and_idle_connections_make_room_for_others() {
     let page = server.ask("GET /metrics", NOTHING).body;
     assert!(metric(&page, "sluicegate_admin_connections_reclaimed_total ") >= 3, "{page}");
     assert_eq!(metric(&page, "sluicegate_admin_connections_refused_total "), 0);
+}
+
+#[test]
+fn bodies_that_do_not_come_make_room_for_others() {
+    let server = Server::start(Limits { head: 2 * PATIENCE, request: 2 * PATIENCE, ..LIMITS }, fake());
+    let begin = "POST /reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\nconnection: close\r\nexpect: 100-continue\r\n\r\n12345";
+    let held: Vec<_> = (0..LIMITS.connections)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(begin.as_bytes()).unwrap();
+            let mut said = [0; 25];
+            stream.read_exact(&mut said).unwrap();
+            assert!(said.starts_with(b"HTTP/1.1 100") && said.ends_with(b"\r\n\r\n"));
+            stream
+        })
+        .collect();
+    assert_eq!(server.ask("GET /api/config", NOTHING).status, 200);
+    assert_eq!(server.ask("POST /reload", NOTHING).status, 200);
+    let mut held = held.into_iter();
+    // The oldest has made room for the first one, which has left its place to the second.
+    assert!(is_closed_unread(held.next().unwrap()));
+    for mut stream in held {
+        stream.set_nonblocking(true).unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        stream.set_nonblocking(false).unwrap();
+        stream.write_all(b"67890").unwrap();
+        assert!(read_reply(stream).head.starts_with("HTTP/1.1 200"), "its body came after all");
+    }
 }
 
 fn gated() -> (Fake, Receiver<()>, SyncSender<()>) {
