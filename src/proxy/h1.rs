@@ -55,7 +55,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
     async move {
         let (worker, connection) = (open.worker(), &open.connection);
         let mut kept = None;
-        let mut is_first = !connection.facts.is_tls;
+        let mut has_answered = false;
         poll_fn(|cx| {
             connection.alarm.wakes(cx);
             Poll::Ready(())
@@ -72,10 +72,10 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 None if wait_for_bytes(worker, connection, &mut client).await => worker.pool.lend(),
                 None => return client.stream.say_goodbye().await,
             };
-            let arrived = read_head(worker, connection, &mut client, &mut scratch).await;
+            let arrived = read_head(worker, connection, &mut client, &mut scratch, has_answered).await;
             let head_bytes = match arrived {
                 // Only as the first thing on a connection; by ALPN it would have been another one.
-                Arrived::Head(_) if is_first && is_preface(&scratch) => {
+                Arrived::Head(_) if !has_answered && !connection.facts.is_tls && is_preface(&scratch) => {
                     connection.delist();
                     let ahead = scratch.inbound.filled().to_vec();
                     drop(scratch);
@@ -84,13 +84,17 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 }
                 Arrived::Head(head_bytes) => head_bytes,
                 Arrived::NotYet => {
-                    connection.list_silent(worker.alarms.recently());
+                    if has_answered {
+                        connection.rest(connection.idle_since.get());
+                    } else {
+                        connection.list_silent(worker.alarms.recently());
+                    }
                     continue;
                 }
                 Arrived::Nothing => return client.stream.say_goodbye().await,
                 Arrived::Fault(_) | Arrived::Late => 0,
             };
-            is_first = false;
+            has_answered = true;
             connection.begin_request();
             let now = worker.clock.now();
             worker.alarms.note(now);
@@ -208,6 +212,7 @@ async fn read_head(
     connection: &Rc<Connection>,
     client: &mut Client,
     scratch: &mut Lent,
+    has_answered: bool,
 ) -> Arrived {
     let limits = worker.head_limits();
     let mut due = None;
@@ -233,12 +238,19 @@ async fn read_head(
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Arrived::Nothing),
                 // The socket was taken for readable and is not: the connection goes on being idle.
                 Poll::Pending if inbound.is_empty() => return Poll::Ready(Arrived::NotYet),
-                Poll::Pending if connection.alarm.is_dismissed() => {
-                    connection.alarm.take_dismissal().inspect(|why| worker.connections.reclaimed(*why));
-                    client.stream.abort();
-                    return Poll::Ready(Arrived::Nothing);
-                }
                 Poll::Pending => {
+                    if let Some(why) = connection.alarm.take_dismissal() {
+                        if !client.stream.has_unread() {
+                            worker.connections.reclaimed(why);
+                            if !has_answered {
+                                // The kernel keeps nothing of it. Answers of before may be on their way, which a reset destroys.
+                                client.stream.abort();
+                            }
+                            return Poll::Ready(Arrived::Nothing);
+                        }
+                        // More of it is here: another connection makes room.
+                        connection.delist();
+                    }
                     let now = worker.alarms.recently();
                     connection.list_silent(now);
                     let due = *due.get_or_insert_with(|| worker.clock.now() + worker.head_timeout());

@@ -184,3 +184,25 @@ fn connections_that_wait_for_their_header_make_room() {
     assert_eq!(&begin, b"HTTP/1.1 200");
     reclaimed(&gateway, "silent", 1);
 }
+
+#[test]
+fn an_answer_that_is_not_read_yet_outlasts_half_of_a_next_head() {
+    let gateway = Gateway::start(
+        "[server]\nworkers = 1\nmax_connections = 1\n[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\n",
+    );
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&"127.0.0.2:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    // Of the answer most stays in the gateway's kernel, until it is read.
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&gateway.address().into()).unwrap();
+    let mut slow = Wire::noting(socket.into(), Arc::default());
+    assert!(slow.send(get("/?bytes=200000")));
+    gateway.wait_metric("sluicegate_requests_total", &[], 1.0);
+    assert!(slow.send("GET / HTTP/1.1\r\nHost:"));
+    assert!(eventually(|| try_served("127.0.0.3", &gateway).is_some()));
+    gateway.wait_metric("sluicegate_client_connections_reclaimed_total", &[], 1.0);
+    let answer = slow.answer();
+    assert_eq!((answer.status(), answer.body.len()), (200, 200_000));
+    slow.assert_ended();
+}
