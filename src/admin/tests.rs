@@ -330,7 +330,8 @@ fn slow_heads_and_idle_connections_make_room_for_others() {
 #[test]
 fn bodies_that_do_not_come_make_room_for_others() {
     let server = Server::start(Limits { head: 2 * PATIENCE, request: 2 * PATIENCE, ..LIMITS }, fake());
-    let begin = "POST /reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\nconnection: close\r\nexpect: 100-continue\r\n\r\n12345";
+    let begin = "POST /reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\nconnection: close\r\n\
+                 expect: 100-continue\r\n\r\n12345";
     let held: Vec<_> = (0..LIMITS.connections)
         .map(|_| {
             let mut stream = server.connect();

@@ -92,7 +92,8 @@ static H2_FLOODS: Family = Family {
 static H2_REFUSED: Family = Family {
     name: "sluicegate_http2_streams_refused_total",
     help: "HTTP/2 requests refused unread (REFUSED_STREAM), by the bound that they met: requests or decoded heads that \
-           are under way, of their connection, their client, their worker or their client's share of it; or what their client has given up before.",
+           are under way, of their connection, their client, their worker or their client's share of it; or what their \
+           client has given up before.",
     kind: Kind::Counter,
     labels: &["bound"],
 };
