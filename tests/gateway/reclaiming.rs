@@ -206,3 +206,31 @@ fn an_answer_that_is_not_read_yet_outlasts_half_of_a_next_head() {
     assert_eq!((answer.status(), answer.body.len()), (200, 200_000));
     slow.assert_ended();
 }
+
+#[test]
+fn a_header_that_has_begun_to_come_is_waited_for() {
+    let gateway = Gateway::start_whole(&format!(
+        "[server]\nworkers = 1\nmax_connections = 4\n{}{ROUTE}",
+        FRAME.replacen("[admin]", "proxy_protocol = \"required\"\nproxy_protocol_from = [\"127.0.0.1\"]\n[admin]", 1)
+    ));
+    for _ in 0..10 {
+        let held: Vec<_> = (0..4).map(|_| wire("127.0.0.1", &gateway)).collect();
+        gateway.wait_metric("sluicegate_client_connections", &[], 4.0);
+        gateway.pause();
+        // What makes room and what asks for it arrive together.
+        let newcomers: Vec<_> = (0..4).map(|_| wire("127.0.0.1", &gateway)).collect();
+        for wire in &held {
+            assert!(wire.send("PROXY TCP4 192.0.2.1 "));
+        }
+        gateway.resume();
+        // Each newcomer was turned away.
+        for mut newcomer in newcomers {
+            assert!(newcomer.is_cut());
+        }
+        for mut wire in held {
+            assert!(wire.send(format!("192.0.2.2 1 2\r\n{}", get("/"))));
+            assert_eq!(wire.answer().status(), 200);
+        }
+        gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
+    }
+}
