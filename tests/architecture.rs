@@ -249,14 +249,34 @@ fn assertions(text: &str) -> Vec<String> {
     whole.collect()
 }
 
+/// Names that a text gives to durations, or to numbers that were made of them.
+fn durations(text: &str) -> Vec<&str> {
+    let statements = text.split(';').filter_map(|statement| statement.rsplit_once("let "));
+    let measured = statements.filter(|(_, named)| {
+        let value = named.split_once('=').map_or("", |(_, value)| value);
+        // A block has statements of its own.
+        !value.contains('{') && [".elapsed()", ".duration_since("].iter().any(|word| value.contains(word))
+    });
+    measured.map(|(_, named)| named.trim_start_matches("mut ").split([' ', ':']).next().unwrap_or_default()).collect()
+}
+
 /// Whether an assertion holds only on a machine that is quick enough: it bounds a duration from above. A textual look: a
-/// comparison of what has elapsed, or with a length of time.
-fn bounds_time_from_above(assertion: &str) -> bool {
-    let is_elapsed = |text: &str| text.contains("elapsed()") || text.contains("took");
-    let is_length = |text: &str| text.contains("Duration::");
+/// comparison of what has elapsed, or with a length of time, also where either is a number.
+fn bounds_time_from_above(assertion: &str, durations: &[&str]) -> bool {
+    let is_in_word = |c: char| c.is_alphanumeric() || c == '_';
+    let names_one = |text: &str| text.split(|c| !is_in_word(c)).any(|word| durations.contains(&word));
+    let is_any = |text: &str, words: &[&str]| words.iter().any(|word| text.contains(word));
+    let is_number = |text: &str| is_any(text, &[".as_secs", ".as_millis", ".as_micros", ".as_nanos"]);
+    let is_elapsed = |text: &str| is_any(text, &["elapsed()", "took"]) || is_number(text) || names_one(text);
+    // Of a constant, as a number; anything else may have been measured.
+    let is_constant = |text: &str| text.match_indices(".as_").any(|(at, _)| text[..at].ends_with(char::is_uppercase));
+    let is_length = |text: &str| text.contains("Duration::") || is_constant(text);
     // Words in quotes compare nothing.
     let code: String = assertion.split('"').step_by(2).collect();
     code.split("&&").flat_map(|clause| clause.split("||")).any(|clause| {
+        if let Some((_, within)) = clause.split_once(".contains(&") {
+            return is_elapsed(within);
+        }
         let less = clause.split_once(" < ").or_else(|| clause.split_once(" <= "));
         let more = clause.split_once(" > ").or_else(|| clause.split_once(" >= "));
         less.or(more.map(|(left, right)| (right, left)))
@@ -274,7 +294,8 @@ fn tests_bound_durations_by_their_helper_alone() {
     let mut wrong = Vec::new();
     for path in found.iter().filter(|path| !path.ends_with("timing.rs")) {
         let text = fs::read_to_string(path).unwrap();
-        let bounds = assertions(&text).into_iter().filter(|assertion| bounds_time_from_above(assertion));
+        let names = durations(&text);
+        let bounds = assertions(&text).into_iter().filter(|assertion| bounds_time_from_above(assertion, &names));
         wrong.extend(bounds.map(|assertion| format!("{}: {assertion}", path.display())));
     }
     assert!(wrong.is_empty(), "use assert_took, assert_lasted or assert_below of timing.rs:\n{}", wrong.join("\n"));
@@ -287,12 +308,24 @@ fn a_bound_from_above_is_told_from_one_from_below() {
         ("assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(2))", true),
         ("assert!(PATIENCE > started.elapsed())", true),
         ("assert!(longest <= Duration::from_millis(5))", true),
+        ("assert!(longest.as_millis() < 500, \"late\")", true),
+        ("assert!(0.5 > longest.as_secs_f64())", true),
+        ("assert!(longest <= PATIENCE.as_secs())", true),
+        ("assert!((0.1..0.5).contains(&longest.as_secs_f64()))", true),
+        ("assert!((10..20).contains(&took))", true),
+        ("assert!((1..9).contains(&size))", false),
+        ("assert!(came < 400)", true),
+        ("assert!((0..400).contains(&came))", true),
+        ("assert!(came > 400 && became < 5)", false),
+        ("assert!(longest.as_millis() >= 500)", false),
         ("assert!(started.elapsed() >= Duration::from_secs(1))", false),
         ("assert!(took > STRETCH, \"took < {took:?}\")", false),
         ("assert!(lines <= started.elapsed().as_secs() + 1)", false),
         ("assert!(size < 5)", false),
     ] {
-        assert_eq!(bounds_time_from_above(assertion), bounds, "{assertion}");
+        assert_eq!(bounds_time_from_above(assertion, &["came"]), bounds, "{assertion}");
     }
+    let text = "let started = Instant::now(); let mut came = started.elapsed().as_millis();\nlet x: u8 = 3; let t: Duration = a.duration_since(b);";
+    assert_eq!(durations(text), ["came", "t"]);
     assert_eq!(assertions("a;\nassert!(\n    b < c,\n    d\n);\nassert_eq!(a, b);\n"), ["assert!( b < c, d )"]);
 }

@@ -60,6 +60,15 @@ pub fn assert_lasted(took: Duration, range: Range<Duration>, what: &str) {
     eprintln!("{what} took {took:?} of {range:?}");
 }
 
+/// Something lasted no less than this, unless the machine held up what it is compared with: if others had to wait for their
+/// thread, the first of several that share something is rightly done sooner. It may be missed in two of three tries.
+pub fn assert_shared(took: Duration, least: Duration, what: &str) {
+    assert!(MAY_BE_LATE.get(), "a bound that a busy machine can break stands in best_of_three");
+    if took < least {
+        resume_unwind(Box::new(Late(format!("{what} took only {took:?} and not {least:?}"))));
+    }
+}
+
 /// Sleeps for the start of a range of milliseconds. A test that is to be in time with what follows is late if the machine
 /// made more of it than the end.
 pub fn pause(millis: Range<u64>) {

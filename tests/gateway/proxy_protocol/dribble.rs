@@ -123,5 +123,7 @@ fn a_header_full_of_vectors_costs_no_more_than_its_bytes() {
     let long = binary("198.51.100.7:5000", &[(NOOP, &[0; 1900]), (UNIQUE_ID, b"one")]);
     let (plain, crowded) = (work(&long), work(&crowded()));
     eprintln!("{COUNT} headers: {plain:?} with one vector, {crowded:?} with 670");
-    assert!(crowded.as_millis() < 3 * plain.as_millis() + 100);
+    // Compared within one run; the kernel counts work in hundredths of a second.
+    let most = 3 * plain + Duration::from_millis(100);
+    assert!(crowded < most);
 }
