@@ -25,8 +25,8 @@ use crate::balance::Facts;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
 use crate::proxy_protocol::Endpoints;
-use crate::time::Tick;
-use crate::upstream::{ConnectError, Leased, ProxyHeader, Server};
+use crate::time::{Span, Tick};
+use crate::upstream::{ConnectError, Leased, ProxyHeader, Server, Turn};
 
 /// To how many servers a connect is tried for one request.
 const MAX_CONNECT_TRIES: usize = 3;
@@ -200,20 +200,19 @@ fn write_edited(
     write_edits(edits, Whose::Servers, known, text, writer);
 }
 
-/// Waits for a turn to connect to this server. Whether that took time.
+/// Waits for a turn to connect to this server, or for a connection that is given back.
 async fn turn(
     server: &Rc<Server>,
     exchange: &mut Exchange,
     client: &mut Client,
     deadline: Tick,
-) -> Result<bool, Broken> {
-    let mut turn = pin!(server.turn());
-    let mut has_waited = false;
+    takes_kept: bool,
+) -> Result<Turn, Broken> {
+    let mut turn = pin!(server.turn(exchange.client_key(), takes_kept));
     poll_fn(|cx| {
-        if turn.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ok(has_waited));
+        if let Poll::Ready(turn) = turn.as_mut().poll(cx) {
+            return Poll::Ready(Ok(turn));
         }
-        has_waited = true;
         if poll_gone(cx, exchange, client, deadline).is_ready() {
             return Poll::Ready(Err(Broken::ClientGone));
         }
@@ -310,12 +309,7 @@ impl<'v> Pick<'v> {
         while self.excluded.len() < MAX_CONNECT_TRIES {
             let Some((index, server)) = self.server(exchange.worker.index) else { break };
             exchange.story.upstream = Some((self.upstream, index));
-            if turn(server, exchange, client, deadline).await?
-                && let Some(kept) = self.reuse_after_waiting(exchange, client, index)
-            {
-                return Ok(kept);
-            }
-            match self.connect(server, exchange, client, deadline).await? {
+            match self.connect(index, server, exchange, client, deadline).await? {
                 Ok(lease) => return Ok((index, lease)),
                 Err(error) => {
                     tracing::debug!(server = %server.endpoint().name, %error, "cannot connect");
@@ -333,28 +327,53 @@ impl<'v> Pick<'v> {
         Err(Broken::Unreachable(last))
     }
 
-    /// A connection that was given back while this request waited for its turn to open another.
-    fn reuse_after_waiting(
-        &mut self,
-        exchange: &mut Exchange,
-        client: &Client,
-        index: usize,
-    ) -> Option<(usize, Leased)> {
-        self.again = Some(index);
-        let kept = self.reuse(exchange, client);
-        self.again = None;
-        kept
-    }
-
+    /// A new connection to this server once there is a turn for it, or one that was given back meanwhile. The upstream's
+    /// `connect_timeout` bounds how long the server takes, not how long the turn does.
     async fn connect(
-        &self,
+        &mut self,
+        index: usize,
         server: &Rc<Server>,
         exchange: &mut Exchange,
         client: &mut Client,
         deadline: Tick,
     ) -> Result<Result<Leased, ConnectError>, Broken> {
         let patience = self.view.snapshot.upstreams.get(self.upstream).map(|plan| plan.connect_timeout);
-        let until = exchange.worker.clock.now() + patience.unwrap_or_default();
+        let mut patience = patience.unwrap_or_default();
+        loop {
+            if !server.may_connect() {
+                match turn(server, exchange, client, deadline, !self.fresh_only).await? {
+                    Turn::Kept(lease) => return Ok(Ok(lease)),
+                    Turn::Connect => {}
+                }
+                if server.link().proxy_protocol.is_some() {
+                    self.again = Some(index);
+                    if let Some((_, kept)) = self.reuse(exchange, client) {
+                        return Ok(Ok(kept));
+                    }
+                    self.again = None;
+                }
+            }
+            let began = exchange.worker.clock.now();
+            let connected = self.open(server, exchange, client, deadline, began + patience).await?;
+            match connected {
+                Ok(Some(lease)) => return Ok(Ok(lease)),
+                Ok(None) => {
+                    let took = exchange.worker.clock.now().since(began);
+                    patience = Span::from_nanos(patience.as_nanos().saturating_sub(took.as_nanos()));
+                }
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    async fn open(
+        &self,
+        server: &Rc<Server>,
+        exchange: &mut Exchange,
+        client: &mut Client,
+        deadline: Tick,
+        until: Tick,
+    ) -> Result<Result<Option<Leased>, ConnectError>, Broken> {
         let header = server.link().proxy_protocol.map(|_| Box::new(self.proxy_header(&exchange.connection, client)));
         let mut connecting = pin!(Rc::clone(server).connect(header));
         poll_fn(|cx| {

@@ -49,7 +49,7 @@ static UPSTREAM_RETRIES: Family = Family {
 };
 static CONNECT_WAITS: Family = Family {
     name: "sluicegate_upstream_connect_waits_total",
-    help: "Connections to servers that waited for their turn because connect_rate was reached, by upstream.",
+    help: "Requests that waited for a turn to connect to a server because connect_rate was reached, by upstream.",
     kind: Kind::Counter,
     labels: &["upstream"],
 };

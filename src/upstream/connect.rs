@@ -113,11 +113,19 @@ impl Server {
         self.pace.set_rate(rate);
     }
 
-    /// Waits until it may be connected to. Connections of HTTP/2 carry many requests and wait by themselves.
-    pub async fn turn(&self) {
-        if self.link.protocol == Protocol::Http1 {
-            self.pace.turn().await;
-        }
+    /// Who may connect to it, and when.
+    pub(super) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// Whether an HTTP/2 connection is being opened: who needs one waits for that.
+    pub(super) fn is_opening(&self) -> bool {
+        self.opening.get()
+    }
+
+    /// Whether there are as many HTTP/2 connections as there may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.channels.borrow().len() >= MAX_CHANNELS
     }
 
     /// How it is spoken to.
@@ -157,8 +165,14 @@ impl Server {
         });
     }
 
-    /// The connection used last, if one is idle, open and silent. It counts as in flight until it is dropped.
+    /// The connection used last, if one is idle, open and silent, and nobody waits for it. It counts as in flight until it
+    /// is dropped.
     pub fn reuse(self: &Rc<Self>, now: Tick) -> Option<Leased> {
+        if self.pace.is_kept_wanted() { None } else { self.kept(now) }
+    }
+
+    /// The same for those who wait for it.
+    pub(super) fn kept(self: &Rc<Self>, now: Tick) -> Option<Leased> {
         if self.link.protocol == Protocol::Http2 {
             let stream = self.stream(Some(now))?;
             return Some(Leased::new(Rc::clone(self), stream, None, true));
@@ -178,7 +192,13 @@ impl Server {
         }
     }
 
-    /// The same where servers are told for whom a connection is: only one that began with this header.
+    /// When the first of the connections that rest may be used again.
+    pub(super) fn rested_at(&self, now: Tick) -> Option<Tick> {
+        let idle = self.idle.borrow();
+        idle.iter().filter(|idle| idle.is_resting(now)).filter_map(|idle| idle.rests_until).min()
+    }
+
+    /// The same as [`reuse`](Self::reuse) where servers are told for whom a connection is: only one that began with this header.
     pub fn reuse_for(self: &Rc<Self>, now: Tick, header: &ProxyHeader) -> Option<Leased> {
         let mut idle = self.idle.borrow_mut();
         loop {
@@ -200,15 +220,17 @@ impl Server {
         Some(Stream::ToServer(Box::new(kept.channel.open())))
     }
 
-    /// A new connection. It counts as in flight until it is dropped. How long it may take is the caller's patience.
+    /// A new connection, for whoever has a [turn](Self::turn). It counts as in flight until it is dropped. How long it may
+    /// take is the caller's patience. `None` where it waited for the HTTP/2 connection of another request and there is no
+    /// room on it, or none at all: it needs a turn of its own.
     ///
     /// `header`: for whom it is, if the server is to be told.
-    pub async fn connect(self: Rc<Self>, header: Option<Box<ProxyHeader>>) -> Result<Leased, ConnectError> {
+    pub async fn connect(self: Rc<Self>, header: Option<Box<ProxyHeader>>) -> Result<Option<Leased>, ConnectError> {
         let stream = match self.link.protocol {
-            Protocol::Http1 => self.open(header.as_deref()).await?,
+            Protocol::Http1 => Some(self.open(header.as_deref()).await?),
             Protocol::Http2 => self.open_channel().await?,
         };
-        Ok(Leased::new(self, stream, header, false))
+        Ok(stream.map(|stream| Leased::new(self, stream, header, false)))
     }
 
     /// A connection of its own, after the handshake if there is one.
@@ -232,26 +254,23 @@ impl Server {
         Ok(stream)
     }
 
-    /// A stream of a new HTTP/2 connection, or of one that somebody else has opened meanwhile.
-    async fn open_channel(&self) -> Result<Stream, ConnectError> {
-        while self.opening.get() {
+    /// A stream of a new HTTP/2 connection, or of the one that somebody else is opening, if there is room on it.
+    async fn open_channel(&self) -> Result<Option<Stream>, ConnectError> {
+        if self.opening.get() {
             self.opened.notified().await;
-            if let Some(stream) = self.stream(None) {
-                return Ok(stream);
-            }
+            return Ok(self.stream(None));
         }
-        if self.channels.borrow().len() >= MAX_CHANNELS {
+        if self.is_full() {
             return Err(ConnectError::Full);
         }
         let _opening = Opening::begin(self);
-        self.pace.turn().await;
         let stream = self.open(None).await?;
         let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
         let stream = Stream::ToServer(Box::new(channel.open()));
         if !self.retired.get() {
             self.channels.borrow_mut().push(Kept { channel, used: Tick::MAX });
         }
-        Ok(stream)
+        Ok(Some(stream))
     }
 }
 
@@ -284,6 +303,7 @@ impl Drop for Opening<'_> {
     fn drop(&mut self) {
         self.0.opening.set(false);
         self.0.opened.notify_waiters();
+        self.0.pace.wake();
     }
 }
 
@@ -359,6 +379,11 @@ impl Drop for Leased {
         self.settle();
         if let (Some(stream), false) = (&mut self.stream, self.over) {
             stream.reset();
+        }
+        if self.server.pace.is_kept_wanted() {
+            // A stream of HTTP/2 makes room by its end.
+            drop(self.stream.take());
+            self.server.pace.wake();
         }
     }
 }

@@ -6,8 +6,10 @@
 
 mod connect;
 mod echo;
+mod line;
 mod pace;
 mod proxy_header;
+mod turn;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +19,9 @@ use crate::tls::UpstreamTls;
 
 pub use connect::{ConnectError, Leased, Server};
 pub use echo::EchoServers;
-pub use pace::{ConnectRate, Pace};
+pub use pace::ConnectRate;
 pub use proxy_header::ProxyHeader;
+pub use turn::{Pace, Turn};
 
 /// Where a server is, and what it is called in logs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,9 +1,11 @@
 //! How often servers are connected to: `connect_rate`.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, mpsc};
 
-use crate::support::{Backend, Gateway, eventually};
-use crate::wire::{Wire, get, rules};
+use crate::connections::connect_from;
+use crate::support::{Backend, Gateway, PATIENCE, eventually};
+use crate::wire::{Wire, get, ok, rules, settle};
 
 /// A server that closes after each answer, and leaves `/slow` without one.
 fn closing() -> Backend {
@@ -77,4 +79,81 @@ fn a_kept_connection_needs_no_turn_and_a_reload_changes_the_rate() {
     assert_eq!((wire.get("/").status(), wire.get("/").status()), (200, 504));
     let answer = gateway.reload(&rated("1000/s"));
     assert!(answer.text().contains("connect_rate 1/m -> 1000/s"), "{}", answer.text());
+}
+
+#[test]
+fn who_waits_for_a_turn_takes_a_connection_that_is_given_back() {
+    let (answer, held) = mpsc::sync_channel(10);
+    let held = Mutex::new(held);
+    let backend = Backend::scripted(move |wire, _| {
+        while let Ok(request) = wire.request() {
+            held.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+            let answer = ok(request.target());
+            let head = answer.find("\r\n\r\n").unwrap() + 4;
+            wire.send(if request.line.starts_with("HEAD") { &answer[..head] } else { &answer });
+        }
+    });
+    let gateway = gateway(&backend, "1/m", "timeout = \"15s\"");
+    let mut first = Wire::with(gateway.address(), get("/first"));
+    assert!(eventually(|| backend.requests() == 1));
+    let mut second = Wire::with(gateway.address(), get("/second"));
+    waits(&gateway, 1);
+    let leaves = Wire::with(gateway.address(), get("/leaves"));
+    waits(&gateway, 2);
+    // A HEAD, behind which faulty servers send a body: its connection rests for a moment.
+    let mut third = Wire::with(gateway.address(), get("/third").replace("GET", "HEAD"));
+    waits(&gateway, 3);
+    let mut fourth = Wire::with(gateway.address(), get("/fourth"));
+    waits(&gateway, 4);
+    leaves.reset();
+    gateway.wait_metric("sluicegate_requests_total", &["outcome=\"client-gone\""], 1.0);
+    for wire in [&mut first, &mut second] {
+        answer.send(()).unwrap();
+        assert_eq!(wire.answer().status(), 200);
+    }
+    answer.send(()).unwrap();
+    assert_eq!(third.answer_to("HEAD").status(), 200);
+    answer.send(()).unwrap();
+    assert_eq!(fourth.answer().text(), "/fourth");
+    assert_eq!(connections(&backend), 1);
+    // Nobody waits any more, so it is anybody's.
+    answer.send(()).unwrap();
+    assert_eq!(first.get("/next").text(), "/next");
+    waits(&gateway, 4);
+}
+
+#[test]
+fn a_reload_to_a_faster_rate_holds_for_those_who_wait() {
+    let backend = closing();
+    let text = rules(&backend, "", "timeout = \"15s\"");
+    let rated = |rate: &str| text.replace("servers =", &format!("connect_rate = \"{rate}\"\nservers ="));
+    let gateway = Gateway::start(&rated("1/m"));
+    assert_eq!(Wire::open(gateway.address()).get("/").status(), 200);
+    let mut waiting: Vec<_> = (0..3).map(|_| Wire::with(gateway.address(), get("/"))).collect();
+    waits(&gateway, 3);
+    assert_eq!(gateway.reload(&rated("1000/s")).status, 200);
+    for wire in &mut waiting {
+        assert_eq!(wire.answer().status(), 200);
+    }
+}
+
+#[test]
+fn a_storm_of_one_client_takes_no_turns_of_another() {
+    let backend = closing();
+    let gateway = gateway(&backend, "5/s", "timeout = \"15s\"");
+    let from = |source: &str, target: &str| {
+        let wire = Wire::noting(connect_from(source, gateway.address()), Arc::default());
+        wire.send(get(target));
+        wire
+    };
+    let _storm: Vec<_> = (0..40).map(|_| from("127.0.0.2", "/storm")).collect();
+    assert!(eventually(|| gateway.metric("sluicegate_upstream_connect_waits_total", &[]) > 34.0));
+    let mut honest = from("127.0.0.3", "/honest");
+    settle(&gateway);
+    let before = backend.requests();
+    assert_eq!(honest.answer().status(), 200);
+    let seen = backend.seen.lock().unwrap();
+    let place = seen.iter().position(|request| request.target() == "/honest").unwrap();
+    // One of the storm may have the turn before it, and one may be on its way.
+    assert!(place <= before + 2, "{place}, and {before} when it came");
 }

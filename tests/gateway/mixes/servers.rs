@@ -13,7 +13,7 @@ use super::peers::{
     Ask, Asker, Head, Http, Mix, Origin, Told, all_at_once, fields, header_map, in_every_mix, next_head, open_h2, pour,
     request_of, runtime, serve_tcp, soon,
 };
-use crate::support::{Backend, Gateway, PATIENCE};
+use crate::support::{Backend, Gateway, PATIENCE, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, wait_outcome};
 
@@ -281,9 +281,13 @@ struct Frames<'w>(&'w mut Wire);
 impl Frames<'_> {
     /// Past the preface; our settings are sent.
     fn begin(wire: &mut Wire) -> Frames<'_> {
+        Self::begin_with(wire, &[])
+    }
+
+    fn begin_with<'w>(wire: &'w mut Wire, settings: &[u8]) -> Frames<'w> {
         assert_eq!(wire.take(24).unwrap(), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         let frames = Frames(wire);
-        frames.send(4, 0, 0, &[]);
+        frames.send(4, 0, 0, settings);
         frames
     }
 
@@ -437,6 +441,50 @@ fn a_server_that_never_says_its_settings_is_unreachable() {
             .replace("protocol = \"h2\"", "protocol = \"h2\"\nconnect_timeout = \"300ms\"");
         let gateway = Gateway::start(&rules);
         assert_eq!(mix.asker(&gateway).ask(&Ask::post("/", "body")).status(), 502);
+    }
+}
+
+#[test]
+fn a_turn_to_connect_is_no_part_of_connect_timeout() {
+    for mix in TO_H2 {
+        // Each connection carries one request at once, until three are here.
+        let asked = AtomicUsize::new(0);
+        let backend = Backend::scripted(move |wire, _| {
+            let mut frames = Frames::begin_with(wire, &[0, 3, 0, 0, 0, 1]);
+            while let Some(stream) = frames.next_stream() {
+                asked.fetch_add(1, Ordering::SeqCst);
+                assert!(eventually(|| asked.load(Ordering::SeqCst) >= 3));
+                frames.answer(stream);
+            }
+        });
+        let rules = mix
+            .rules(backend.address, "", "")
+            .replace("protocol = \"h2\"", "protocol = \"h2\"\nconnect_timeout = \"100ms\"\nconnect_rate = \"2/s\"");
+        let gateway = Gateway::start(&rules);
+        let answers = all_at_once(gateway.address(), 5, |_| Ask::post("/", "body"));
+        let statuses: Vec<_> = answers.iter().map(|answer| answer.status()).collect();
+        assert_eq!(statuses, [200; 5], "{mix:?}");
+        // Two have waited for a turn and two for a request to end, not only whoever was to connect.
+        gateway.wait_metric("sluicegate_upstream_connect_waits_total", &[], 4.0);
+    }
+}
+
+#[test]
+fn the_end_of_a_stream_makes_room_for_who_waits_for_a_turn() {
+    for mix in TO_H2 {
+        let backend = Backend::scripted(|wire, _| {
+            let mut frames = Frames::begin_with(wire, &[0, 3, 0, 0, 0, 1]);
+            while let Some(stream) = frames.next_stream() {
+                frames.answer(stream);
+            }
+        });
+        let rules = mix
+            .rules(backend.address, "timeout = \"15s\"", "")
+            .replace("protocol = \"h2\"", "protocol = \"h2\"\nconnect_rate = \"1/m\"");
+        let gateway = Gateway::start(&rules);
+        let answers = all_at_once(gateway.address(), 20, |_| Ask::post("/", "body"));
+        assert!(answers.iter().all(|answer| answer.status() == 200));
+        assert_eq!(backend.connections.load(Ordering::SeqCst), 1);
     }
 }
 
