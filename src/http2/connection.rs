@@ -10,7 +10,7 @@ use super::frame::{
 use super::hpack::{Decoder, Encoder};
 use super::request::Reader;
 use super::settings;
-use super::stream::{Failure, Place, Stream, StreamKey, Streams};
+use super::stream::{End, Failure, Place, Stream, StreamKey, Streams};
 
 /// What a client sends first (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -272,7 +272,8 @@ impl Connection {
     /// Ends it because its client has given up too many requests, over other connections too.
     pub fn calm_down(&mut self) {
         self.flood.note_too_many();
-        self.fail(Reason::EnhanceYourCalm, "too many resets of one client");
+        // It is we who give up the requests that are under way.
+        self.end_by(Reason::EnhanceYourCalm, "too many resets of one client");
     }
 
     /// Whether so much waits to be written that nothing is to be read.
@@ -325,25 +326,38 @@ impl Connection {
     /// The client's end: nothing can be written to it any more, and nobody waits for the answers.
     pub fn cut(&mut self) {
         self.is_cut = true;
-        self.fail_streams();
+        let abandoned = self.fail_streams();
+        self.flood.note_abandoned(abandoned);
     }
 
     /// Ends the connection for an error (RFC 9113, 5.4.1).
     pub fn fail(&mut self, reason: Reason, what: &'static str) {
-        if self.failed.is_none() {
-            self.failed = Some(Failed { reason, what });
-            put_goaway(&mut self.out, self.streams.last(), reason);
-            self.fail_streams();
-            self.wake();
-        }
+        let abandoned = self.end_by(reason, what);
+        self.flood.note_abandoned(abandoned);
     }
 
-    fn fail_streams(&mut self) {
+    /// The same; how many requests end with it.
+    fn end_by(&mut self, reason: Reason, what: &'static str) -> u32 {
+        if self.failed.is_some() {
+            return 0;
+        }
+        self.failed = Some(Failed { reason, what });
+        put_goaway(&mut self.out, self.streams.last(), reason);
+        let ended = self.fail_streams();
+        self.wake();
+        ended
+    }
+
+    /// Lets all streams fail. How many of them had neither failed nor a whole answer.
+    fn fail_streams(&mut self) -> u32 {
         self.queue.clear();
         let keys: Vec<StreamKey> = self.streams.keys().collect();
+        let mut ended = 0;
         for key in keys {
-            self.streams.fail(key, Failure::Connection);
+            let stream = self.streams.fail(key, Failure::Connection);
+            ended += u32::from(stream.is_some_and(|stream| stream.end != End::Done));
         }
+        ended
     }
 
     /// Takes bytes that came.

@@ -53,6 +53,8 @@ pub struct Flood {
 pub struct Outcomes {
     /// Those that their client has reset, or has made us reset.
     pub resets: u32,
+    /// Those that it has given up with their connection, and neither reset before nor got a whole answer to.
+    pub abandoned: u32,
     /// Those that were answered.
     pub answers: u32,
 }
@@ -90,6 +92,11 @@ impl Flood {
     /// How requests have ended since the last call.
     pub(super) fn take_outcomes(&mut self) -> Outcomes {
         std::mem::take(&mut self.outcomes)
+    }
+
+    /// Notes requests that their client has given up with the connection.
+    pub(super) fn note_abandoned(&mut self, count: u32) {
+        self.outcomes.abandoned += count;
     }
 
     /// Notes that the client has given up too many, over other connections too.

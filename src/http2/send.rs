@@ -194,7 +194,8 @@ impl Connection {
         self.heads = self.heads.saturating_sub(stream.head_size);
         let is_complete = stream.end == End::Done;
         if stream.is_queued {
-            // Its place would be kept for as long as the client opens no window.
+            // Its place would be kept for as long as the client opens no window. There are as many as streams: twice
+            // `max_streams` at the most, which is 1,000 at the most.
             self.queue.retain(|waiting| *waiting != key);
         }
         if is_complete && stream.failure.is_none() {

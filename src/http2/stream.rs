@@ -279,7 +279,8 @@ impl Streams {
     }
 
     /// Whether the client has so many open, or more. One that is complete in both directions is closed, though whoever
-    /// serves it has not let it go yet (RFC 9113, 5.1).
+    /// serves it has not let it go yet (RFC 9113, 5.1). It looks at twice `max_streams` at the most, which is 1,000 at the
+    /// most; the caller refuses more than are here then.
     pub(super) fn has_open(&self, most: usize) -> bool {
         self.open.len() - self.failed >= most && self.count_open() >= most
     }

@@ -11,6 +11,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 
+use super::given_up::GivenUp;
 use super::h2_share::H2Share;
 use crate::limiter::Fingerprint;
 use crate::telemetry::Counter;
@@ -42,9 +43,9 @@ pub struct ClientAccount {
     ledger: Weak<ClientLedger>,
     connections: Cell<u32>,
     is_debtor: Cell<bool>,
-    /// For what it has made servers and this worker do in vain.
-    pub debt: Debt,
-    /// Its share of HTTP/2: how much it holds and has done.
+    /// Requests that it has given up.
+    pub given_up: GivenUp,
+    /// Its share of HTTP/2: how much it holds.
     pub h2: H2Share,
 }
 
@@ -112,7 +113,7 @@ impl ClientLedger {
             ledger: Rc::downgrade(self),
             connections: Cell::new(0),
             is_debtor: Cell::new(false),
-            debt: Debt::default(),
+            given_up: GivenUp::default(),
             h2: H2Share::default(),
         })
     }
@@ -191,11 +192,11 @@ impl ClientAccount {
 
     /// Whether it may have owed something at any time.
     fn has_owed(&self) -> bool {
-        self.debt.has_been_charged() || self.h2.has_owed()
+        self.given_up.has_owed()
     }
 
     fn owes(&self, now: Tick) -> bool {
-        !self.debt.owed(now).is_zero() || self.h2.owes(now)
+        self.given_up.owes(now)
     }
 }
 
@@ -214,13 +215,7 @@ impl Drop for ClientAccount {
 }
 
 impl Debt {
-    /// Adds a charge that takes `cost` to pay; all that is owed now.
-    pub fn charge(&self, cost: Span, now: Tick) -> Span {
-        self.0.set(self.0.get().max(now) + cost);
-        self.owed(now)
-    }
-
-    /// The same, up to `most`: what is owed beyond is let off.
+    /// Adds a charge that takes `cost` to pay, up to `most`: what is owed beyond is let off.
     pub fn charge_up_to(&self, cost: Span, most: Span, now: Tick) {
         self.0.set((self.0.get().max(now) + cost).min(now + most));
     }
@@ -284,6 +279,8 @@ mod tests {
 
     static OVERFLOWS: Family = Family { name: "overflows_total", help: "-", kind: Kind::Counter, labels: &[] };
     const SECOND: Span = Span::from_secs(1);
+    /// Requests that are given up, for what takes a second to pay.
+    const A_SECONDS: u32 = 100;
 
     fn ledger(most: usize) -> (Rc<ClientLedger>, std::sync::Arc<Registry>) {
         let registry = Registry::new();
@@ -331,7 +328,7 @@ mod tests {
         let (one, other) = (ledger.enter(None), ledger.enter(None));
         assert!(!Rc::ptr_eq(one.account(), other.account()));
         assert_eq!((one.connections(), ledger.len()), (1, 0));
-        one.debt.charge(SECOND, at(1));
+        one.given_up.note(A_SECONDS, 0, at(1));
         drop(one);
         assert!(ledger.debtors.borrow().is_empty(), "nobody could come back to pay it");
     }
@@ -355,13 +352,13 @@ mod tests {
     fn who_leaves_with_a_debt_finds_it_again_until_it_is_paid() {
         let (ledger, _) = ledger(8);
         let first = ledger.enter(client(1));
-        assert_eq!(first.debt.charge(SECOND, at(10)), SECOND);
-        assert_eq!(first.debt.charge(SECOND, at(10)), Span::from_secs(2));
+        first.given_up.note(A_SECONDS, 0, at(10));
+        first.given_up.note(A_SECONDS, 0, at(10));
         drop(first);
         ledger.prune(at(11));
         assert_eq!(ledger.len(), 1);
         let again = ledger.enter(client(1));
-        assert_eq!(again.debt.owed(at(11)), SECOND);
+        assert!(again.given_up.owes(at(12) - Span::from_nanos(1)) && !again.given_up.owes(at(12)));
         ledger.prune(at(11));
         assert!(ledger.debtors.borrow().is_empty(), "it is here");
         drop(again);
@@ -375,7 +372,7 @@ mod tests {
     fn who_comes_and_goes_with_a_debt_is_listed_once() {
         let (ledger, _) = ledger(8);
         for _ in 0..5 {
-            ledger.enter(client(1)).debt.charge(SECOND, at(1));
+            ledger.enter(client(1)).given_up.note(A_SECONDS, 0, at(1));
         }
         assert_eq!((ledger.debtors.borrow().len(), ledger.len()), (1, 1));
         ledger.prune(at(6));
@@ -386,10 +383,11 @@ mod tests {
     fn time_pays_and_never_more_than_is_owed() {
         let debt = Debt::default();
         assert_eq!(debt.owed(at(5)), Span::ZERO);
-        debt.charge(Span::from_secs(3), at(5));
+        debt.charge_up_to(Span::from_secs(3), Span::from_secs(4), at(5));
         assert_eq!(debt.owed(at(7)), SECOND);
         assert_eq!(debt.owed(at(100)), Span::ZERO);
-        assert_eq!(debt.charge(SECOND, at(100)), SECOND, "the past is no credit");
+        debt.charge_up_to(SECOND, Span::from_secs(4), at(100));
+        assert_eq!(debt.owed(at(100)), SECOND, "the past is no credit");
     }
 
     #[test]
@@ -405,12 +403,12 @@ mod tests {
     fn a_full_table_forgets_the_debtor_that_left_first() {
         let (ledger, registry) = ledger(2);
         for (number, secs) in [(1, 9), (2, 5)] {
-            ledger.enter(client(number)).debt.charge(Span::from_secs(secs), at(1));
+            ledger.enter(client(number)).given_up.note(secs * A_SECONDS, 0, at(1));
         }
         let third = ledger.enter(client(3));
         assert_eq!((ledger.len(), overflows(&registry).as_str()), (2, "1"));
         let second = ledger.enter(client(2));
-        assert_eq!(second.debt.owed(at(1)), Span::from_secs(5), "kept");
+        assert!(second.given_up.owes(at(6) - Span::from_nanos(1)) && !second.given_up.owes(at(6)), "kept");
         // All that are left have connections.
         let fourth = ledger.enter(client(4));
         assert_eq!((ledger.len(), fourth.connections(), overflows(&registry).as_str()), (2, 1, "2"));

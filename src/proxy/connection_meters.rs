@@ -97,6 +97,12 @@ static H2_REFUSED: Family = Family {
     kind: Kind::Counter,
     labels: &["bound"],
 };
+static GIVEN_UP_REFUSED: Family = Family {
+    name: "sluicegate_http1_given_up_refused_total",
+    help: "HTTP/1 requests refused (429), each the first of its connection, because their client has given up too many before.",
+    kind: Kind::Counter,
+    labels: &[],
+};
 static TUNNELS: Family = Family {
     name: "sluicegate_tunnels_total",
     help: "Connections that were switched to another protocol, such as WebSocket.",
@@ -233,6 +239,8 @@ pub struct ConnectionMeters {
     pub unasked_switch: Counter,
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
+    /// Requests of HTTP/1 that were refused for those that their client has given up before.
+    pub given_up_refused: Counter,
     streams_refused: [Counter; StreamBound::ALL.len()],
     handshakes: Vec<Counter>,
     headers: [Counter; HeaderResult::ALL.len()],
@@ -264,6 +272,7 @@ impl ConnectionMeters {
             upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),
             unasked_switch: registry.counter(&FAULTS, &["upstream", "unasked-switch"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
+            given_up_refused: registry.counter(&GIVEN_UP_REFUSED, &[]),
             streams_refused: StreamBound::ALL.map(|(_, text)| registry.counter(&H2_REFUSED, &[text])),
             handshakes: Handshook::ALL.iter().map(|(_, text)| registry.counter(&HANDSHAKES, &[text])).collect(),
             headers: HeaderResult::ALL.map(|(_, text)| registry.counter(&PROXY_HEADERS, &[text])),

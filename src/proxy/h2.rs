@@ -23,6 +23,9 @@ use crate::transport::{Accepting, Incoming, Stream, websocket_key};
 
 /// How long a connection that was told that it will end may open streams still, if its client does not say that it knows.
 const WARNED: Span = Span::from_secs(1);
+/// So many requests may be reset on one connection before it ends because of all that its client has reset. It may be that of
+/// a neighbour behind the same address, whose requests are refused meanwhile.
+const RESETS_OF_NEIGHBOUR: u32 = 100;
 /// How long one that has ended may take to do so, beyond its requests.
 const LAST_WORDS: Span = Span::from_secs(2);
 
@@ -65,11 +68,11 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
         streams: Rc::new(streams),
         phase: Phase::Open,
         is_flooded: false,
+        resets: 0,
         opened_at: now,
     };
     drop(ahead);
     poll_fn(|cx| serving.poll(cx)).await;
-    serving.account_for_end();
     serving.streams.has_ended.set(true);
     connection.delist();
     if let (Some(ended), None) = (serving.accepting.ended(), serving.accepting.flooded()) {
@@ -87,6 +90,8 @@ struct Serving<'w> {
     phase: Phase,
     /// Whether it was counted as a flood.
     is_flooded: bool,
+    /// Requests that its client has reset.
+    resets: u32,
     opened_at: Tick,
 }
 
@@ -174,26 +179,21 @@ impl Serving<'_> {
 
     /// Counts requests that were refused, and charges those that were given up to the client.
     fn account_for_streams(&mut self, now: Tick) {
-        let (meters, share) = (&self.worker.connections, &self.connection.account.h2);
+        let (meters, given_up) = (&self.worker.connections, &self.connection.account.given_up);
         let refused = self.accepting.take_refused();
         if refused != Refused::default() {
             meters.streams_refused(StreamBound::ConnectionStreams, refused.by_streams);
             meters.streams_refused(StreamBound::ConnectionHeads, refused.by_heads);
         }
-        let Outcomes { resets, answers } = self.accepting.take_outcomes();
-        if resets + answers > 0 {
-            share.note(resets, answers, now);
+        let Outcomes { resets, abandoned, answers } = self.accepting.take_outcomes();
+        // One that was asked to end may do so when it likes.
+        let abandoned = if self.connection.is_closing() { 0 } else { abandoned };
+        if resets + abandoned + answers > 0 {
+            given_up.note(resets + abandoned, answers, now);
         }
-        if resets > 0 && share.is_over(now) {
+        self.resets += resets;
+        if resets > 0 && self.resets > RESETS_OF_NEIGHBOUR && given_up.is_over(now) {
             self.accepting.calm_down();
-        }
-    }
-
-    /// Requests that are open when the connection ends are given up with it.
-    fn account_for_end(&self) {
-        let open = u32::try_from(self.streams.open.get()).unwrap_or(u32::MAX);
-        if open > 0 && !self.connection.is_closing() {
-            self.connection.account.h2.note(open, 0, self.worker.alarms.recently());
         }
     }
 

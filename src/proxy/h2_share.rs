@@ -1,4 +1,4 @@
-//! Bounds on how much one client may hold and do over HTTP/2, over all its connections to a worker together.
+//! Bounds on how much one client may hold over HTTP/2, over all its connections to a worker together.
 //!
 //! Of a worker's requests and of the bytes of their heads a client may hold a share that shrinks with what is free: where a
 //! fraction f is free, f² of the whole. That is the dynamic threshold of shared buffers (Choudhury and Hahne, "Dynamic queue
@@ -10,9 +10,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use super::client_ledger::{ClientAccount, Debt};
+use super::client_ledger::ClientAccount;
 use super::worker::Worker;
-use crate::time::{Span, Tick};
+use crate::time::Tick;
 
 /// Decoded bytes of the heads of one client's requests that are under way on a worker: 2,000 requests with cookies of
 /// 4 KiB.
@@ -20,27 +20,12 @@ pub const CLIENT_HEADS: usize = 8 * 1024 * 1024;
 /// The same for all clients together.
 pub const WORKER_HEADS: usize = 32 * 1024 * 1024;
 
-/// How long it takes to pay for a request that its client has given up: 100 of them a second are borne.
-const RESET_COST: Span = Span::from_millis(10);
-/// Beyond this debt for them the client is refused: 2,000 at once are borne.
-const MAX_RESET_DEBT: Span = Span::from_secs(20);
-/// A debt beyond this is let off: a client that closes thousands of requests at once, as a proxy that restarts may,
-/// is refused for two seconds, and not for as long as they would take to pay.
-const MOST_KEPT_OF_DEBT: Span = Span::from_secs(22);
-/// Requests that were answered and pay for one that is given up.
-const ANSWERS_PER_RESET: u32 = 2;
-/// The most of them that are kept for later.
-const MAX_ANSWERS: u32 = 4_000;
-
 /// A client's part.
 #[derive(Debug, Default)]
 pub struct H2Share {
     /// Its requests that are under way, and the decoded bytes of their heads.
     streams: Cell<usize>,
     heads: Cell<usize>,
-    /// Answers that pay for resets to come.
-    answers: Cell<u32>,
-    resets: Debt,
 }
 
 /// What all clients hold of a worker.
@@ -85,34 +70,6 @@ impl StreamBound {
         (Self::WorkerStreams, "worker-streams"),
         (Self::WorkerHeads, "worker-heads"),
     ];
-}
-
-impl H2Share {
-    /// Notes requests that the client has given up, and those of it that were answered.
-    pub fn note(&self, resets: u32, answers: u32, now: Tick) {
-        let answers = self.answers.get().saturating_add(answers);
-        let paid = resets.min(answers / ANSWERS_PER_RESET);
-        self.answers.set((answers - paid * ANSWERS_PER_RESET).min(MAX_ANSWERS));
-        if resets > paid {
-            let cost = Span::from_nanos(RESET_COST.as_nanos().saturating_mul(u64::from(resets - paid)));
-            self.resets.charge_up_to(cost, MOST_KEPT_OF_DEBT, now);
-        }
-    }
-
-    /// Whether it has given up more than is borne.
-    pub fn is_over(&self, now: Tick) -> bool {
-        self.resets.owed(now) > MAX_RESET_DEBT
-    }
-
-    /// Whether it has ever given up more than was answered.
-    pub fn has_owed(&self) -> bool {
-        self.resets.has_been_charged()
-    }
-
-    /// Whether something of that is not paid for.
-    pub fn owes(&self, now: Tick) -> bool {
-        !self.resets.owed(now).is_zero()
-    }
 }
 
 impl H2Totals {
@@ -183,7 +140,7 @@ impl StreamPlace {
         bytes: usize,
         now: Tick,
     ) -> Result<Self, StreamBound> {
-        if account.h2.is_over(now) {
+        if account.given_up.is_over(now) {
             return Err(StreamBound::ClientResets);
         }
         worker.h2.enter(&account.h2, bytes)?;
@@ -200,41 +157,6 @@ impl Drop for StreamPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(millis: u64) -> Tick {
-        Tick::ZERO + Span::from_millis(millis)
-    }
-
-    #[test]
-    fn two_thousand_resets_are_borne_at_once_and_a_hundred_a_second() {
-        let share = H2Share::default();
-        let start = at(1_000);
-        share.note(2_000, 0, start);
-        assert!(!share.is_over(start) && share.owes(start));
-        share.note(1, 0, start);
-        assert!(share.is_over(start) && !share.is_over(at(1_010)));
-        for second in 2..1_000 {
-            share.note(100, 0, at(second * 1_000));
-            assert!(!share.is_over(at(second * 1_000 + 10)), "{second}");
-        }
-        assert!(!share.owes(at(2_000_000)));
-    }
-
-    #[test]
-    fn two_answers_pay_for_a_reset_now_or_later_up_to_a_number() {
-        let share = H2Share::default();
-        for _ in 0..10_000 {
-            share.note(1, 2, at(1));
-        }
-        assert!(!share.has_owed());
-        share.note(0, 100_000, at(1));
-        share.note(2_000, 0, at(1));
-        assert!(!share.has_owed(), "4,000 answers pay for 2,000 resets");
-        share.note(1, 1, at(1));
-        assert!(share.has_owed());
-        share.note(1, 1, at(1));
-        assert_eq!(share.resets.owed(at(1)), RESET_COST, "half an answer is kept");
-    }
 
     /// How many requests with heads of so many bytes get in, one after the other, and what ends that.
     fn fill(totals: &H2Totals, share: &H2Share, bytes: usize) -> (usize, StreamBound) {

@@ -13,7 +13,7 @@
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
-//!   `client_ledger`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
+//!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
 //!   others.
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
@@ -33,6 +33,7 @@ mod date;
 mod edited;
 mod exchange;
 mod forward;
+mod given_up;
 mod h1;
 mod h2;
 mod h2_share;
@@ -68,6 +69,7 @@ use std::rc::Rc;
 
 use crate::dead_letter::Reason;
 use crate::http1::{Fault, HeadWriter, Version};
+use crate::time::Span;
 use broken::{Broken, Late};
 use client::Client;
 use edited::{Changes, Whose};
@@ -120,7 +122,12 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
                     client
                 }
                 Ok((End::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,
-                Err(broken) => give_up(exchange, client, &broken).await,
+                Err(broken) => {
+                    if matches!(broken, Broken::ClientGone) && !exchange.connection.facts.is_h2 {
+                        exchange.connection.give_up(exchange.worker.alarms.recently());
+                    }
+                    give_up(exchange, client, &broken).await
+                }
             }
         }
         // By an end, not a reset: answers of before may be on their way, and a reset could take them back. If the client
@@ -139,6 +146,13 @@ async fn answer_fault(exchange: &mut Exchange, client: &mut Client, fault: Fault
     }
     reply(exchange, client, false).await;
     Afterwards::Linger
+}
+
+/// A request of a client that has given up so many that it is refused for so long.
+async fn answer_given_up(exchange: &mut Exchange, client: &mut Client, over_for: Span) -> Afterwards {
+    exchange.worker.connections.given_up_refused.inc();
+    policy::refuse_given_up(exchange, over_for);
+    reply(exchange, client, true).await
 }
 
 /// A head that was begun and not completed in time.

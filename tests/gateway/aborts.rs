@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::connections::connect_from;
 use crate::support::{Backend, Client, Gateway, alone, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Message, Wire, front, get, ok, rules, telling, wait_outcome};
@@ -320,4 +321,73 @@ fn a_server_whose_answer_nobody_waits_for_is_told_by_a_reset() {
     assert!(eventually(|| backend.requests() == 3));
     raw.reset(stream, crate::h2::frames::CANCEL);
     assert_eq!(ended(&ends), reset);
+}
+
+#[test]
+fn requests_that_a_client_gives_up_are_charged_to_its_address() {
+    const REFUSED: &str = "sluicegate_http1_given_up_refused_total";
+    let backend = silent();
+    let gateway = front(&backend);
+    let from = |source: &str, target: &str| {
+        let wire = Wire::noting(connect_from(source, gateway.address()), Arc::default());
+        wire.send(get(target));
+        wire
+    };
+    let mut known = from("127.0.0.2", "/local");
+    assert_eq!(known.answer().status(), 200);
+    let mut given_up = 0;
+    let refused = loop {
+        let batch: Vec<_> = (0..200).map(|_| from("127.0.0.2", "/slow")).collect();
+        given_up += batch.len();
+        assert!(eventually(|| backend.requests() == given_up));
+        batch.into_iter().for_each(Wire::reset);
+        wait_outcome(&gateway, "client-gone", given_up);
+        let answer = from("127.0.0.2", "/local").answer();
+        match answer.status() {
+            200 => assert!(given_up < 20_000),
+            _ => break answer,
+        }
+    };
+    assert_eq!(refused.status(), 429);
+    assert!((1..=2).contains(&refused.header("retry-after").unwrap().parse::<u32>().unwrap()));
+    // 2,000 are borne, and those that were paid for meanwhile.
+    assert!(given_up > 2_000, "{given_up}");
+    gateway.wait_metric(REFUSED, &[], 1.0);
+    // It is nobody else's loss, not even that of who was here before.
+    assert_eq!(known.get("/local").status(), 200);
+    assert_eq!(from("127.0.0.3", "/local").answer().status(), 200);
+    gateway.wait_metric(REFUSED, &[], 1.0);
+    // Time pays for it.
+    assert!(eventually(|| {
+        thread::sleep(Duration::from_millis(100));
+        from("127.0.0.2", "/local").answer().status() == 200
+    }));
+}
+
+#[test]
+fn answers_pay_for_what_a_client_gives_up_and_proxies_are_not_charged() {
+    for (server, source) in [("", "127.0.0.2"), ("[client]\ntrusted_proxies = [\"127.0.0.2\"]", "127.0.0.2")] {
+        let backend = silent();
+        let gateway = Gateway::start(&rules(&backend, server, ""));
+        let from = |target: &str| {
+            let wire = Wire::noting(connect_from(source, gateway.address()), Arc::default());
+            wire.send(get(target));
+            wire
+        };
+        for round in 0..12 {
+            let mut batch: Vec<_> =
+                (0..200).map(|_| from(if server.is_empty() { "/local" } else { "/slow" })).collect();
+            if server.is_empty() {
+                for wire in &mut batch {
+                    assert_eq!(wire.answer().status(), 200);
+                    assert_eq!(wire.get("/local").status(), 200);
+                    wire.send(get("/slow"));
+                }
+            }
+            assert!(eventually(|| backend.requests() == 200 * (round + 1)));
+            batch.into_iter().for_each(Wire::reset);
+            wait_outcome(&gateway, "client-gone", 200 * (round + 1));
+        }
+        assert_eq!(from("/local").answer().status(), 200, "{server}");
+    }
 }

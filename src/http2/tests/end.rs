@@ -156,3 +156,25 @@ fn whoever_writes_is_woken_when_there_is_something_to_write_and_when_it_may_be_o
     assert_eq!(woken(&mut connection, &|connection| connection.release(key, Reason::Cancel)), 1);
     assert_eq!(woken(&mut connection, &Connection::go_away), 1);
 }
+
+#[test]
+fn requests_that_end_with_their_connection_are_given_up_once() {
+    let ends: [(fn(&mut Connection), u32); 3] = [
+        (Connection::cut, 2),
+        (|connection| connection.fail(Reason::Protocol, "a mistake of the client"), 2),
+        // By us.
+        (Connection::calm_down, 0),
+    ];
+    for (end, abandoned) in ends {
+        let mut connection = begun();
+        let keys: Vec<_> = [1, 3, 5, 7].map(|id| taken(&mut connection, &asks(id))).into();
+        answer(&mut connection, keys[0]);
+        connection.feed(&frame(kind::RST_STREAM, 0, 3, &8_u32.to_be_bytes()));
+        end(&mut connection);
+        connection.cut();
+        assert_eq!(connection.take_outcomes(), Outcomes { resets: 1, abandoned, answers: 1 });
+        // Whoever serves them lets them go later.
+        keys[1..].iter().for_each(|key| connection.release(*key, Reason::Cancel));
+        assert_eq!(connection.take_outcomes(), Outcomes::default());
+    }
+}

@@ -221,6 +221,39 @@ fn a_rapid_reset_is_stopped_although_each_connection_stays_below_its_own_bound()
 }
 
 #[test]
+fn a_neighbour_of_who_resets_too_many_keeps_its_connection() {
+    let (backend, _) = silent();
+    let gateway = front(&backend);
+    let mut neighbour = Raw::open_from("127.0.0.2", gateway.address());
+    let (kept, reset) = (neighbour.get("/slow"), neighbour.get("/slow"));
+    let storm = || {
+        let mut raw = Raw::open_from("127.0.0.2", gateway.address());
+        let fields = block(&request("GET", "/"));
+        let requests = (0..400_u32).flat_map(|number| {
+            let id = 2 * number + 1;
+            [frame(HEADERS, WHOLE, id, &fields), frame(RESET, 0, id, &CANCEL.to_be_bytes())].concat()
+        });
+        raw.send_bytes(&requests.collect::<Vec<u8>>());
+        raw.goaway_or_quiet();
+        raw.close();
+    };
+    let ended = || gateway.metric(FLOODS, &["\"resets-of-client\""]);
+    assert!((0..200).any(|_| {
+        storm();
+        ended() > 0.5
+    }));
+    // While its address is over.
+    let refused_before = refused(&gateway, "client-resets");
+    let before = ended();
+    neighbour.reset(reset, CANCEL);
+    let id = neighbour.get("/local");
+    assert_eq!(neighbour.ending(id), Ending::Reset(REFUSED_STREAM));
+    assert!(refused(&gateway, "client-resets") > refused_before);
+    assert!(neighbour.is_open(kept));
+    assert!((ended() - before).abs() < 0.5);
+}
+
+#[test]
 fn connections_that_are_closed_with_their_requests_are_charged_for_these() {
     let (backend, _) = silent();
     let gateway = front(&backend);
