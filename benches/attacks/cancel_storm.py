@@ -3,7 +3,7 @@
 
     cancel_storm.py HOST:PORT [--path /slow] [--local /local] [--clients 8] [--seconds 10]
 
---path is of a route to a server that answers slowly, --local of one that the gateway answers itself. HTTP/2 by prior
+The other route is asked from 127.0.0.9, so that its client is not the one that is refused for the storm. --path is of a route to a server that answers slowly, --local of one that the gateway answers itself. HTTP/2 by prior
 knowledge; Python's standard library only. It prints requests that were taken back, p50 and p99 of the local route, and
 how many sockets towards the server (--server HOST:PORT) are in TIME-WAIT at the end.
 """
@@ -52,7 +52,7 @@ def measure(address, path, until):
     while time.monotonic() < until:
         began = time.monotonic()
         try:
-            sock = sock or socket.create_connection(address, timeout=5)
+            sock = sock or socket.create_connection(address, timeout=5, source_address=("127.0.0.9", 0))
             sock.sendall(request)
             if not sock.recv(4096):
                 raise OSError

@@ -159,13 +159,10 @@ fn whoever_writes_is_woken_when_there_is_something_to_write_and_when_it_may_be_o
 
 #[test]
 fn requests_that_end_with_their_connection_are_given_up_once() {
-    let ends: [(fn(&mut Connection), u32); 3] = [
-        (Connection::cut, 2),
-        (|connection| connection.fail(Reason::Protocol, "a mistake of the client"), 2),
-        // By us.
-        (Connection::calm_down, 0),
-    ];
-    for (end, abandoned) in ends {
+    let fail = |connection: &mut Connection| connection.fail(Reason::Protocol, "a mistake of the client");
+    let ends: [fn(&mut Connection); 3] = [Connection::cut, fail, Connection::calm_down];
+    // The last one is ours.
+    for (end, abandoned) in ends.into_iter().zip([2, 2, 0]) {
         let mut connection = begun();
         let keys: Vec<_> = [1, 3, 5, 7].map(|id| taken(&mut connection, &asks(id))).into();
         answer(&mut connection, keys[0]);

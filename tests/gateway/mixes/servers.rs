@@ -462,8 +462,7 @@ fn a_turn_to_connect_is_no_part_of_connect_timeout() {
             .replace("protocol = \"h2\"", "protocol = \"h2\"\nconnect_timeout = \"100ms\"\nconnect_rate = \"2/s\"");
         let gateway = Gateway::start(&rules);
         let answers = all_at_once(gateway.address(), 5, |_| Ask::post("/", "body"));
-        let statuses: Vec<_> = answers.iter().map(|answer| answer.status()).collect();
-        assert_eq!(statuses, [200; 5], "{mix:?}");
+        assert!(answers.iter().all(|answer| answer.status() == 200), "{mix:?}");
         // Two have waited for a turn and two for a request to end, not only whoever was to connect.
         gateway.wait_metric("sluicegate_upstream_connect_waits_total", &[], 4.0);
     }
