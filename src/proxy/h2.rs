@@ -61,10 +61,17 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
         connection: Rc::clone(connection),
         has_ended: Cell::new(false),
     };
+    // Its client is refused for now, and so are the requests that have come with it: they are not even read.
+    let is_refused = connection.account.given_up.is_over(now);
+    let ahead = if is_refused { Vec::new() } else { ahead };
+    let accepting = Accepting::new(stream, &ahead, limits);
+    if is_refused {
+        accepting.calm_down();
+    }
     let mut serving = Serving {
         worker,
         connection,
-        accepting: Accepting::new(stream, &ahead, limits),
+        accepting,
         streams: Rc::new(streams),
         phase: Phase::Open,
         is_flooded: false,
