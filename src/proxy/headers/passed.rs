@@ -34,16 +34,21 @@ pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b 
 /// the `same` or none of them is of that very name.
 pub fn sole<'b>(request: &Request<'b>, lower: &[u8], same: &dyn Fn(&[u8], &[u8]) -> bool) -> Option<&'b [u8]> {
     let mut cut = None;
-    let (mut own, mut alias) = (None, None);
-    for (known, name, value) in request.known_fields().filter(|(_, name, _)| is_called(name, lower)) {
+    let (mut own, mut alias): (Option<&[u8]>, Option<&[u8]>) = (None, None);
+    for (known, name, value) in request.known_fields().filter(|(_, name, _)| name.len() == lower.len()) {
+        let is_own = name.eq_ignore_ascii_case(lower);
+        if !is_own && !is_called(name, lower) {
+            continue;
+        }
         let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
         if is_cut_by_name(known, name) || request.has_nominated() && is_nominated() {
             continue;
         }
         let value = value.trim_ascii();
-        let first = if name.eq_ignore_ascii_case(lower) { &mut own } else { &mut alias };
-        if !same(first.get_or_insert(value), value) {
-            return None;
+        match if is_own { &mut own } else { &mut alias } {
+            Some(first) if same(first, value) => {}
+            Some(_) => return None,
+            none => *none = Some(value),
         }
     }
     let own = own.unwrap_or_default();
