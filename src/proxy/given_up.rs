@@ -11,7 +11,7 @@ use crate::time::{Span, Tick};
 const COST: Span = Span::from_millis(10);
 /// Beyond this debt the client is refused: 2,000 at once are borne.
 const MAX_DEBT: Span = Span::from_secs(20);
-/// What is owed beyond this is let off: a client that closes thousands of requests at once, as a proxy that restarts may,
+/// A debt beyond this is let off: a client that closes thousands of requests at once, as a proxy that restarts may,
 /// is refused for two seconds, and not for as long as they would take to pay.
 const MOST_KEPT_OF_DEBT: Span = Span::from_secs(22);
 /// Requests that were answered and pay for one that is given up.
@@ -19,7 +19,7 @@ const ANSWERS_PER_REQUEST: u32 = 2;
 /// The most of them that are kept for later.
 const MAX_ANSWERS: u32 = 4_000;
 
-/// What one client has given up.
+/// The requests that one client has given up.
 #[derive(Debug, Default)]
 pub struct GivenUp {
     /// Answers that pay for requests that are yet to be given up.

@@ -28,7 +28,7 @@ pub struct H2Share {
     heads: Cell<usize>,
 }
 
-/// What all clients hold of a worker.
+/// The part of a worker that all clients hold together.
 #[derive(Debug)]
 pub struct H2Totals {
     streams: Cell<usize>,
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(held, expected.map(|count| (count, StreamBound::ShareOfStreams)));
         // A ninth is left to those who come after ten that hold all that they can.
         assert_eq!(1_000 - totals.streams.get(), 112);
-        // Who gives back most has room for as many as others have now.
+        // A client that gives back most has room for as many as others have now.
         (0..381).for_each(|_| totals.leave(&clients[0], 1));
         assert_eq!((clients[0].streams.get(), clients[0].heads.get()), (0, 0));
         assert_eq!(fill(&totals, &clients[10], 1).0, 131);

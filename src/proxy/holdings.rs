@@ -338,13 +338,13 @@ mod tests {
         assert_eq!(order, [1, 2, 3, 4]);
     }
 
-    /// Whatever comes and goes, it says the same as a list that is searched.
+    /// It says the same as a list that is searched, whatever comes and goes.
     #[test]
     fn it_agrees_with_a_plain_list() {
         let clients = clients(7);
         let unknown = ClientAccount::default();
         let mut all = Holdings::default();
-        // What is held, each holder's oldest first; clients in the order in which they came to hold as many as they do.
+        // The things that are held, each holder's oldest first; clients in the order in which they came to hold as many as they do.
         let mut plain: Vec<(Held, usize, u64, u64)> = Vec::new();
         let mut order: Vec<usize> = Vec::new();
         let mut random = 0x9e37_79b9_u64;

@@ -113,7 +113,7 @@ impl Server {
         self.pace.set_rate(rate);
     }
 
-    /// Who may connect to it, and when.
+    /// Turns to connect to it.
     pub(super) fn pace(&self) -> &Pace {
         &self.pace
     }

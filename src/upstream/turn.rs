@@ -1,6 +1,6 @@
 //! Waiting for a connection to a server, where it is connected to as often as `connect_rate` allows.
 //!
-//! Whoever waits gets the next turn to connect, or a connection that was given back meanwhile, whichever comes first. While
+//! A request that waits gets the next turn to connect, or a connection that was given back meanwhile, whichever comes first. While
 //! somebody waits who takes such a connection, nobody else gets one: a newcomer joins the line.
 
 use std::cell::{Cell, RefCell};
@@ -118,7 +118,7 @@ impl<'s> InLine<'s> {
         }
     }
 
-    /// What there is for it, or when to look again, if that is known.
+    /// The turn that there is for it, or when to look again, if that is known.
     fn look(&self, now: Tick) -> Result<Turn, Option<Tick>> {
         let Self { server, place, .. } = self;
         let line = server.pace().line.borrow();

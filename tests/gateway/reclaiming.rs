@@ -217,7 +217,7 @@ fn a_header_that_has_begun_to_come_is_waited_for() {
         let held: Vec<_> = (0..4).map(|_| wire("127.0.0.1", &gateway)).collect();
         gateway.wait_metric("sluicegate_client_connections", &[], 4.0);
         gateway.pause();
-        // What makes room and what asks for it arrive together.
+        // The one that makes room and the one that asks for it arrive together.
         let newcomers: Vec<_> = (0..4).map(|_| wire("127.0.0.1", &gateway)).collect();
         for wire in &held {
             assert!(wire.send("PROXY TCP4 192.0.2.1 "));

@@ -170,7 +170,7 @@ fn requests_that_end_with_their_connection_are_given_up_once() {
         end(&mut connection);
         connection.cut();
         assert_eq!(connection.take_outcomes(), Outcomes { resets: 1, abandoned, answers: 1 });
-        // Whoever serves them lets them go later.
+        // Those who serve them let them go later.
         keys[1..].iter().for_each(|key| connection.release(*key, Reason::Cancel));
         assert_eq!(connection.take_outcomes(), Outcomes::default());
     }

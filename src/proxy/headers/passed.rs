@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::http1::{HeadLimits, RequestHead};
 
-    /// What [`sole`] says, from what [`field`] and [`lines`] say.
+    /// The answer of [`sole`], from what [`field`] and [`lines`] say.
     fn sole_said_another_way<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
         let first = field(request, lower).unwrap_or_default().trim_ascii();
         let mut all = Vec::new();
