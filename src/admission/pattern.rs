@@ -35,7 +35,8 @@ pub struct RoutePattern {
 }
 
 /// How a path is matched. The constructors bring the text into the spelling that is matched, the one spelling of paths
-/// without the escapes of `!$&'()*+,;=:@`; a text given to a variant directly is brought there by [`Rules::new`](super::Rules::new), and matches nothing if it is no path.
+/// without the escapes of `!$&'()*+,;=:@`; a text given to a variant directly is brought there by
+/// [`Rules::new`](super::Rules::new), and matches nothing if it is no path.
 #[derive(Clone, Debug)]
 pub enum PathPattern {
     /// On whole segments: `/api` matches `/api`, `/api/` and `/api/x`, not `/apix`; `/api/` is the same; `/` matches

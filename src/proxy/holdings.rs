@@ -134,8 +134,9 @@ impl<T> Holdings<T> {
         (self.levels.len() as u32).max(u32::from(self.oldest_of_unknown().is_some()))
     }
 
-    /// The thing that the client that holds most has held longest, and since when. Of several clients that hold as many it is the one that came
-    /// to hold so many, or whose thing was renewed, before the others: where each holds one, whoever has held it longest.
+    /// The thing that the client that holds most has held longest, and since when. Of several clients that hold as many
+    /// it is the one that came to hold so many, or whose thing was renewed, before the others: where each holds one,
+    /// whoever has held it longest.
     pub fn oldest_of_heaviest(&self) -> Option<(Held, &T, Tick)> {
         let known = self.levels.last().map(|level| self.holders[level.first as usize].things.first);
         let since = |index: u32| self.nodes[index as usize].since;

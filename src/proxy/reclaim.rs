@@ -57,9 +57,10 @@ impl Room {
         all.push(Rc::downgrade(listening));
     }
 
-    /// Asks a connection to end, of this listener or of any: one that has been silent for long; else one of the client that has
-    /// most of them, silent or idle; of several such clients the one whose connection is oldest, or has been idle longest. One that is silent and has come just now is asked only if its client has several, or if
-    /// room `is_needed` and nobody is idle. Whether there is one.
+    /// Asks a connection to end, of this listener or of any: one that has been silent for long; else one of the client
+    /// that has most of them, silent or idle; of several such clients the one whose connection is oldest, or has been
+    /// idle longest. One that is silent and has come just now is asked only if its client has several, or if room
+    /// `is_needed` and nobody is idle. Whether there is one.
     pub fn make(&self, of: Option<&Rc<Listening>>, is_needed: bool, now: Tick) -> bool {
         let mut all: Vec<_> = match of {
             Some(listening) => vec![Rc::clone(listening)],
