@@ -48,9 +48,11 @@ impl Hearing {
         let log = Arc::clone(&heard);
         let add = move |bytes: &[u8]| {
             let mut log = log.lock().unwrap();
+            // Where these bytes begin, and the one before them: all of it each time would take longer than what is measured.
+            let from = log.len().saturating_sub(1);
             log.extend_from_slice(bytes);
             // None of these tests says these two bytes otherwise.
-            log.windows(2).any(|two| two == [0x88, 0x82])
+            log[from..].windows(2).any(|two| two == [0x88, 0x82])
         };
         if http == Http::One {
             let backend = Backend::scripted(move |wire, _| {
