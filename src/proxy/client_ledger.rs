@@ -178,6 +178,12 @@ impl ClientAccount {
         self.number as usize
     }
 
+    /// Whether it is that of one client, whatever connections it has. That of a proxy, who speaks for many, is of one
+    /// connection.
+    pub fn is_of_one_client(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// Connections that it has open on this worker.
     pub fn connections(&self) -> u32 {
         self.connections.get()

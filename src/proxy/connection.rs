@@ -114,8 +114,10 @@ pub struct Connection {
     pub account: Rc<ClientAccount>,
     /// How many requests it may still carry.
     left: Cell<u32>,
-    /// Requests of HTTP/1 that were answered and are not yet counted on the account.
+    /// Requests of HTTP/1 that a server has answered and that are not yet counted on the account.
     answers: Cell<u32>,
+    /// Whether a request of HTTP/1 was answered.
+    was_answered: Cell<bool>,
     /// Where it has come from.
     pub listening: Rc<Listening>,
 }
@@ -145,6 +147,7 @@ impl Connection {
             account,
             left: Cell::new(max_requests),
             answers: Cell::default(),
+            was_answered: Cell::default(),
             listening,
         })
     }
@@ -177,6 +180,7 @@ impl Connection {
             account: Rc::clone(&self.account),
             left: self.left.clone(),
             answers: Cell::default(),
+            was_answered: Cell::default(),
             listening: Rc::clone(&self.listening),
         }
     }
@@ -190,9 +194,11 @@ impl Connection {
         left == 1
     }
 
-    /// Counts a request of HTTP/1 that was answered.
-    pub fn count_answer(&self) {
-        self.answers.set(self.answers.get().saturating_add(1));
+    /// Counts a request of HTTP/1 that was answered. Only the answer `of_server` pays for requests that are given up: the
+    /// gateway's own costs next to nothing.
+    pub fn count_answer(&self, of_server: bool) {
+        self.was_answered.set(true);
+        self.answers.set(self.answers.get().saturating_add(of_server.into()));
     }
 
     /// Charges the request of HTTP/1 that it carries to its client, who does not wait for the answer.
@@ -203,7 +209,7 @@ impl Connection {
     /// How long its client is refused for what it has given up over other connections, if it is. One over which a request was
     /// answered goes on: it may be that of a neighbour behind the same address, and can be closed once only.
     pub fn is_refused_for(&self, now: Tick) -> Option<Span> {
-        if self.answers.get() == 0 { self.account.given_up.over_for(now) } else { None }
+        if self.was_answered.get() { None } else { self.account.given_up.over_for(now) }
     }
 
     /// Whether the listener is gone or the connection has carried all that it may, so that each answer is the last one.

@@ -23,7 +23,7 @@ static ACCEPT_ERRORS: Family = Family {
 static CONNECTIONS_REFUSED: Family = Family {
     name: "sluicegate_client_connections_refused_total",
     help: "Client connections closed at once, by the bound that they were over: max_connections of a worker or the limit \
-           on open files (worker), of a listener (listener), of a client (client), or connection_rate (client-rate).",
+           on open files (worker), of a listener (listener), of a client (client), connection_rate (client-rate), or its share of the last places (share).",
     kind: Kind::Counter,
     labels: &["reason"],
 };
@@ -133,14 +133,17 @@ pub enum Turned {
     Client,
     /// New ones of a client.
     ClientRate,
+    /// A client's share of the last places.
+    Share,
 }
 
 impl Turned {
-    const ALL: [(Self, &str); 4] = [
+    const ALL: [(Self, &str); 5] = [
         (Self::Worker, "worker"),
         (Self::Listener, "listener"),
         (Self::Client, "client"),
         (Self::ClientRate, "client-rate"),
+        (Self::Share, "share"),
     ];
 }
 

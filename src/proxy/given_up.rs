@@ -27,6 +27,11 @@ pub struct GivenUp {
     debt: Debt,
 }
 
+/// Whether so many answers pay for so many requests that are given up.
+pub fn pays_for(answers: u32, given_up: u32) -> bool {
+    given_up <= answers / ANSWERS_PER_REQUEST
+}
+
 impl GivenUp {
     /// Notes requests that the client has given up, and those of it that were answered.
     pub fn note(&self, requests: u32, answers: u32, now: Tick) {

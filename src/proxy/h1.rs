@@ -119,7 +119,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                     None => {
                         let afterwards = super::answer(&mut exchange, &mut client).await;
                         if afterwards != Afterwards::Cut {
-                            connection.count_answer();
+                            connection.count_answer(exchange.was_forwarded());
                         }
                         afterwards
                     }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 use super::client::Client;
 use super::connection::Connection;
 use super::exchange::Exchange;
+use super::given_up::pays_for;
 use super::h1;
 use super::h2_share::{StreamBound, StreamPlace};
 use super::scratch::{BUFFER_BYTES, Scratch};
@@ -76,6 +77,7 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
         phase: Phase::Open,
         is_flooded: false,
         resets: 0,
+        answers: 0,
         opened_at: now,
     };
     drop(ahead);
@@ -99,6 +101,8 @@ struct Serving<'w> {
     is_flooded: bool,
     /// Requests that its client has reset.
     resets: u32,
+    /// Requests that were answered.
+    answers: u32,
     opened_at: Tick,
 }
 
@@ -193,12 +197,13 @@ impl Serving<'_> {
             meters.streams_refused(StreamBound::ConnectionHeads, refused.by_heads);
         }
         let Outcomes { resets, abandoned, answers } = self.accepting.take_outcomes();
-        // One that was asked to end may do so when it likes.
-        let abandoned = if self.connection.is_closing() { 0 } else { abandoned };
+        // One whose listener goes was asked to end, and may do so when it likes.
+        let abandoned = if self.connection.listening.is_closing() { 0 } else { abandoned };
         if resets + abandoned + answers > 0 {
             given_up.note(resets + abandoned, answers, now);
         }
-        self.resets += resets;
+        self.resets = self.resets.saturating_add(resets);
+        self.answers = self.answers.saturating_add(answers);
         if resets > 0 && self.resets > RESETS_OF_NEIGHBOUR && given_up.is_over(now) {
             self.accepting.calm_down();
         }
@@ -218,7 +223,9 @@ impl Serving<'_> {
                     if connection.count_request() {
                         worker.connections.used_up.inc();
                     }
-                    open(worker, connection, &self.streams, incoming);
+                    // It may be that of a neighbour behind the same address.
+                    let is_spared = self.answers > 0 && pays_for(self.answers, self.resets);
+                    open(worker, connection, &self.streams, incoming, is_spared);
                 }
                 None => return Poll::Ready(()),
             }
@@ -226,9 +233,10 @@ impl Serving<'_> {
     }
 }
 
-/// Begins the exchange of a stream.
-fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>, incoming: Incoming) {
-    let place = match StreamPlace::take(worker, &connection.account, incoming.held(), worker.alarms.recently()) {
+/// Begins the exchange of a stream. `is_spared`: what its client has given up over other connections is not held against it.
+fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>, incoming: Incoming, is_spared: bool) {
+    let now = if is_spared { None } else { Some(worker.alarms.recently()) };
+    let place = match StreamPlace::take(worker, &connection.account, incoming.held(), now) {
         Ok(place) => place,
         Err(bound) => {
             worker.connections.streams_refused(bound, 1);

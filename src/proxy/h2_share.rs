@@ -78,9 +78,16 @@ impl H2Totals {
         Self { streams: Cell::new(0), heads: Cell::new(0), max_streams }
     }
 
+    /// The most requests at once that one connection is promised: all of them have room in a worker that serves no other
+    /// client.
+    pub fn most_of_connection(&self, max_streams: u32) -> u32 {
+        max_streams.min(u32::try_from(self.max_streams / 2).unwrap_or(u32::MAX)).max(1)
+    }
+
     /// Counts a request with a head of so many bytes, unless there is no room for it. A client without another one has
-    /// room as long as the worker has.
-    fn enter(&self, share: &H2Share, bytes: usize) -> Result<(), StreamBound> {
+    /// room as long as the worker has, and one with no more than `promised` as long as half of the worker is free; its
+    /// share bounds a client beyond that, if it `has_share`.
+    fn enter(&self, share: &H2Share, bytes: usize, (promised, has_share): (u32, bool)) -> Result<(), StreamBound> {
         let (streams, heads) = (self.streams.get() + 1, self.heads.get() + bytes);
         let (own_streams, own_heads) = (share.streams.get() + 1, share.heads.get() + bytes);
         if own_heads > CLIENT_HEADS {
@@ -92,11 +99,12 @@ impl H2Totals {
         if streams > self.max_streams {
             return Err(StreamBound::WorkerStreams);
         }
-        if own_streams > 1 {
+        if own_streams > 1 && has_share {
             if !is_within_share(own_heads, heads, WORKER_HEADS) {
                 return Err(StreamBound::ShareOfHeads);
             }
-            if !is_within_share(own_streams, streams, self.max_streams) {
+            let is_promised = own_streams <= promised as usize && streams <= self.max_streams / 2;
+            if !is_promised && !is_within_share(own_streams, streams, self.max_streams) {
                 return Err(StreamBound::ShareOfStreams);
             }
         }
@@ -133,17 +141,18 @@ pub struct StreamPlace {
 }
 
 impl StreamPlace {
-    /// A place for a request with a head of so many bytes, unless there is none.
+    /// A place for a request with a head of so many bytes, unless there is none. Without `now` nobody asks whether its
+    /// client has given up too much.
     pub fn take(
         worker: &Rc<Worker>,
         account: &Rc<ClientAccount>,
         bytes: usize,
-        now: Tick,
+        now: Option<Tick>,
     ) -> Result<Self, StreamBound> {
-        if account.given_up.is_over(now) {
+        if now.is_some_and(|now| account.given_up.is_over(now)) {
             return Err(StreamBound::ClientResets);
         }
-        worker.h2.enter(&account.h2, bytes)?;
+        worker.h2.enter(&account.h2, bytes, (worker.max_streams(), account.is_of_one_client()))?;
         Ok(Self { worker: Rc::clone(worker), account: Rc::clone(account), bytes })
     }
 }
@@ -162,7 +171,7 @@ mod tests {
     fn fill(totals: &H2Totals, share: &H2Share, bytes: usize) -> (usize, StreamBound) {
         let mut count = 0;
         loop {
-            match totals.enter(share, bytes) {
+            match totals.enter(share, bytes, (1, true)) {
                 Ok(()) => count += 1,
                 Err(bound) => return (count, bound),
             }
@@ -208,6 +217,20 @@ mod tests {
         let one_more = H2Share::default();
         assert_eq!(fill(&totals, &one_more, 4 * KIB), (179, ShareOfHeads));
         assert_eq!(fill(&totals, &one_more, WORKER_HEADS), (0, ClientHeads));
+    }
+
+    #[test]
+    fn one_connection_has_all_that_it_is_promised_while_half_is_free() {
+        let totals = H2Totals::new(128);
+        assert_eq!([1, 63, 64, 128].map(|max_streams| totals.most_of_connection(max_streams)), [1, 63, 64, 64]);
+        assert_eq!(H2Totals::new(1).most_of_connection(128), 1);
+        let (one, other) = (H2Share::default(), H2Share::default());
+        let fill = |share| (0..128).take_while(|_| totals.enter(share, 1, (64, true)).is_ok()).count();
+        assert_eq!(fill(&one), 64);
+        assert_eq!(fill(&other), 17, "a share of the other half");
+        // A proxy speaks for many.
+        let proxy = H2Share::default();
+        assert_eq!((0..128).take_while(|_| totals.enter(&proxy, 1, (64, false)).is_ok()).count(), 47);
     }
 
     #[test]

@@ -188,7 +188,9 @@ impl Arrival {
         let worker = guard.worker();
         let now = worker.clock.now();
         worker.alarms.note(now);
-        worker.keep_headroom(&plan, &listening, now);
+        if !worker.keep_headroom(&plan, &listening, guard.account(), now) {
+            return Self { stream, peer, client, plan, listening }.turn_away(worker, Turned::Share);
+        }
         let due = now + worker.handshake_timeout();
         let socket = Accepted { stream, peer, plan, due, listening, guard };
         if client.is_some() {

@@ -147,9 +147,10 @@ impl Places {
         Some(Place(Arc::clone(&self.taken)))
     }
 
-    /// Whether so many are free that none has to be made free yet.
-    pub fn has_headroom(&self) -> bool {
-        self.max.saturating_sub(self.taken.load(Ordering::Relaxed)) >= headroom(self.max)
+    /// How many are free, if so few are that some have to be made free.
+    pub fn last_ones(&self) -> Option<u64> {
+        let free = self.max.saturating_sub(self.taken.load(Ordering::Relaxed));
+        (free < headroom(self.max)).then_some(free)
     }
 }
 

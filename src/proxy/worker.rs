@@ -223,19 +223,30 @@ impl Worker {
         match by {
             Turned::Worker => self.room.make(None, true, now),
             Turned::Listener => self.room.make(Some(listening), true, now),
-            Turned::Client | Turned::ClientRate => false,
+            Turned::Client | Turned::ClientRate | Turned::Share => false,
         }
     }
 
-    /// Asks connections to end where a bound is near, so that the next ones need not wait for that.
-    pub fn keep_headroom(&self, listener: &ListenerPlan, listening: &Rc<Listening>, now: Tick) {
+    /// Asks connections to end where a bound is near, so that the next ones need not wait for that. False if there is none to
+    /// end, and so few places are left that this client, who has more connections than that, is not to have one more.
+    ///
+    /// That is the dynamic threshold of shared buffers (see `h2_share`) with alpha 1, for the last places alone: clients
+    /// whose connections are all busy leave as many to others as each of them has.
+    pub fn keep_headroom(
+        &self,
+        listener: &ListenerPlan,
+        listening: &Rc<Listening>,
+        account: &ClientAccount,
+        now: Tick,
+    ) -> bool {
+        let has_few = |free: u64| u64::from(account.connections()) <= free.max(1);
         let bound = self.connection_bound(&self.view.borrow().snapshot);
-        if bound.saturating_sub(self.open_connections()) < headroom(bound) {
-            self.room.make(None, false, now);
+        let free = bound.saturating_sub(self.open_connections());
+        if free < headroom(bound) && !self.room.make(None, false, now) && !has_few(free) {
+            return false;
         }
-        if listener.places.as_ref().is_some_and(|places| !places.has_headroom()) {
-            self.room.make(Some(listening), false, now);
-        }
+        let free = listener.places.as_ref().and_then(|places| places.last_ones());
+        free.is_none_or(|free| self.room.make(Some(listening), false, now) || has_few(free))
     }
 
     /// A place among the connections of the client with this key. A trusted proxy stands for many, and has none.
@@ -318,7 +329,7 @@ impl Worker {
 
     /// Requests that an HTTP/2 connection may have in flight, by the view that the worker has.
     pub fn max_streams(&self) -> u32 {
-        self.view.borrow().snapshot.http2.max_streams
+        self.h2.most_of_connection(self.view.borrow().snapshot.http2.max_streams)
     }
 
     /// Counts a handshake for as long as the guard lives; `None` if there are too many. The client that has most may have to

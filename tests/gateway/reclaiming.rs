@@ -112,6 +112,47 @@ fn requests_under_way_are_not_given_up() {
 }
 
 #[test]
+fn the_last_places_are_for_clients_that_have_few_where_all_are_busy() {
+    let backend = Backend::scripted(|wire, _| while wire.request().is_ok() {});
+    let bounds = [("workers = 1\nmax_connections = 64", ""), ("workers = 1", "max_connections = 64\n")];
+    for (server, listener) in bounds {
+        let gateway = Gateway::start_whole(&format!(
+            "[server]\n{server}\n[[listener]]\naddress = \"127.0.0.1:0\"\n{listener}[admin]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"app\"\n\
+             servers = [\"{}\"]\n[[route]]\nname = \"slow\"\npath = \"/slow\"\nupstream = \"app\"\n{ROUTE}",
+            backend.address
+        ));
+        let busy = |source: &str| {
+            let wire = wire(source, &gateway);
+            (wire.send(get("/slow"))).then_some(wire)
+        };
+        let shares = || gateway.metric("sluicegate_client_connections_refused_total", &["reason=\"share\""]);
+        // Four places are the last ones: with 61 connections there would be three.
+        let held: Vec<_> = (0..60).map(|_| busy("127.0.0.2").unwrap()).collect();
+        gateway.wait_metric("sluicegate_requests_in_flight", &[], 60.0);
+        for beyond in 1..=3 {
+            let _turned_away = busy("127.0.0.2");
+            gateway.wait_metric(
+                "sluicegate_client_connections_refused_total",
+                &["reason=\"share\""],
+                f64::from(beyond),
+            );
+        }
+        // Another one has two of them, a third has one, and the last one is for whoever has none.
+        let mut others: Vec<_> = ["127.0.0.3"; 2].iter().map(|source| busy(source).unwrap()).collect();
+        gateway.wait_metric("sluicegate_requests_in_flight", &[], 62.0);
+        let _turned_away = busy("127.0.0.3");
+        gateway.wait_metric("sluicegate_client_connections_refused_total", &["reason=\"share\""], 4.0);
+        for (source, in_flight) in [("127.0.0.4", 63.0), ("127.0.0.5", 64.0)] {
+            others.extend(busy(source));
+            gateway.wait_metric("sluicegate_requests_in_flight", &[], in_flight);
+        }
+        assert!(try_served("127.0.0.6", &gateway).is_none(), "all are taken");
+        assert_eq!((shares(), refused(&gateway)), (4.0, 5.0));
+        drop((held, others));
+    }
+}
+
+#[test]
 fn a_request_that_is_on_its_way_is_answered() {
     let gateway = gateway(4);
     for _ in 0..10 {

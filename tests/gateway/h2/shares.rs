@@ -226,6 +226,10 @@ fn a_neighbour_of_who_resets_too_many_keeps_its_connection() {
     let gateway = front(&backend);
     let mut neighbour = Raw::open_from("127.0.0.2", gateway.address());
     let (kept, reset) = (neighbour.get("/slow"), neighbour.get("/slow"));
+    // Its own answers pay for what this one resets.
+    let mut answered = Raw::open_from("127.0.0.2", gateway.address());
+    (0..2).for_each(|_| assert_eq!(answered.ask("/local").0, 200));
+    let reset_by_answered = answered.get("/slow");
     let storm = || {
         let mut raw = Raw::open_from("127.0.0.2", gateway.address());
         let fields = block(&request("GET", "/"));
@@ -250,6 +254,10 @@ fn a_neighbour_of_who_resets_too_many_keeps_its_connection() {
     assert_eq!(neighbour.ending(id), Ending::Reset(REFUSED_STREAM));
     assert!(refused(&gateway, "client-resets") > refused_before);
     assert!(neighbour.is_open(kept));
+    answered.reset(reset_by_answered, CANCEL);
+    let refused_of_neighbour = refused(&gateway, "client-resets");
+    assert_eq!(answered.ask("/local").0, 200);
+    assert!((refused(&gateway, "client-resets") - refused_of_neighbour).abs() < 0.5);
     assert!((ended() - before).abs() < 0.5);
 }
 
