@@ -341,6 +341,7 @@ fn requests_that_a_client_gives_up_are_charged_to_its_address() {
         let mut batch: Vec<_> = (0..200).map(|_| from("127.0.0.2", "/local")).collect();
         for wire in &mut batch {
             assert_eq!(wire.answer().status(), 200);
+            assert_eq!(wire.get("/local").status(), 200);
             wire.send(get("/slow"));
         }
         given_up += batch.len();
