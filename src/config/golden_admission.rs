@@ -291,7 +291,17 @@ error: the value must be quoted
 
 gateway.toml: 1 error"#
     );
-    for exempt in ["gold", "[gold]", "[key:gold\"]", "[\n\"QUJD=\",\ngold]", "[\nQUJD=,\n\"gold\"]"] {
+    for exempt in [
+        "{key = gold}",
+        "{gold = 1, gold = 2}",
+        "[{gold = x, gold = x}]",
+        "[ # [x]]\ngold = x]",
+        "gold",
+        "[gold]",
+        "[key:gold\"]",
+        "[\n\"QUJD=\",\ngold]",
+        "[\nQUJD=,\n\"gold\"]",
+    ] {
         let report = errors(&with("", &format!("key = \"header:k\"\nexempt = {exempt}")));
         assert!(!report.contains("gold"), "{exempt}: {report}");
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::findings::{Finding, Findings};
-use super::hidden::hidden;
+use super::hidden::Secrets;
 use crate::redact::steers;
 
 /// Findings printed in full; those beyond are counted in the last line.
@@ -238,13 +238,14 @@ impl Diagnostic {
 /// The text by lines, to find the place of a byte.
 struct Lines<'t> {
     text: &'t str,
+    secrets: Secrets<'t>,
     starts: Vec<usize>,
 }
 
 impl<'t> Lines<'t> {
     fn new(text: &'t str) -> Self {
         let after_newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
-        Self { text, starts: std::iter::once(0).chain(after_newlines).collect() }
+        Self { text, secrets: Secrets::new(text), starts: std::iter::once(0).chain(after_newlines).collect() }
     }
 
     fn diagnose(&self, finding: &Finding) -> Diagnostic {
@@ -276,12 +277,12 @@ impl<'t> Lines<'t> {
 
     fn excerpt(&self, span: &Range<usize>) -> Excerpt {
         let (_, line, start) = self.line_at(span.start);
-        let hidden = hidden(self.text.get(..start).unwrap_or_default(), line);
+        let hidden = self.secrets.hidden(start);
         let (mut before, mut under) = (0, 0);
         let mut cells = Vec::new();
         for (offset, character) in line.char_indices() {
             let at = start + offset;
-            let character = if hidden.iter().any(|range| range.contains(&offset)) { '*' } else { character };
+            let character = if hidden.covers(offset) { '*' } else { character };
             let width = cell_width(character);
             if at < span.start {
                 before += width;

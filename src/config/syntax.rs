@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::de::{DeTable, Error};
 
 use super::findings::{Finding, quoted, ticked};
-use super::hidden::may_repeat;
+use super::hidden::Secrets;
 use super::outline::Outline;
 
 /// Parts of the parser's messages about what may swallow the lines after it, sections and all.
@@ -46,19 +46,16 @@ pub(super) fn without_broken_headers(text: &str) -> Mended {
 /// hundreds of thousands, of which few are told.
 pub(super) fn explain(text: &str, mut errors: Vec<Error>) -> impl Iterator<Item = Finding> {
     errors.sort_by_key(|error| error.span().map_or(text.len(), |span| span.start));
-    errors.into_iter().map(move |error| explain_one(text, &error))
+    let secrets = Secrets::new(text);
+    errors.into_iter().map(move |error| explain_one(text, &secrets, &error))
 }
 
-fn explain_one(text: &str, error: &Error) -> Finding {
+fn explain_one(text: &str, secrets: &Secrets<'_>, error: &Error) -> Finding {
     let span = error.span().unwrap_or(text.len()..text.len());
     let written = text.get(span.clone()).unwrap_or_default();
     let before = text.get(..span.start).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
-    let start = before.len() - line.len();
-    let shown = || {
-        let whole = text.get(start..).and_then(|rest| rest.split('\n').next()).unwrap_or_default();
-        may_repeat(whole, &(span.start - start..span.end - start)).then_some(written)
-    };
+    let shown = || secrets.may_repeat(&span).then_some(written);
     let finding = in_words(span.clone(), written, line, error.message(), shown);
     let is_header = line.trim_start().starts_with('[');
     if is_header || SWALLOWING.iter().any(|part| error.message().contains(part)) {
@@ -76,7 +73,8 @@ fn in_words<'t>(
     shown: impl Fn() -> Option<&'t str>,
 ) -> Finding {
     if message.starts_with("duplicate key") {
-        let finding = Finding::syntax(Some(span), format!("{} is written twice", ticked(written)));
+        let what = shown().map_or_else(|| "the key".to_owned(), ticked);
+        let finding = Finding::syntax(Some(span), format!("{what} is written twice"));
         return finding.help("remove one of the two, or join them");
     }
     let value_follows = line.trim_end().ends_with('=');
