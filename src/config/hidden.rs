@@ -717,7 +717,8 @@ mod tests {
     #[test]
     fn nothing_of_the_tour_is_hidden() {
         let tour = include_str!("../../gateway.toml");
-        let text: String = tour.lines().map(|line| format!("{}\n", line.strip_prefix('#').unwrap_or(line))).collect();
+        let lines: Vec<_> = tour.lines().map(|line| line.strip_prefix('#').unwrap_or(line)).collect();
+        let text = lines.join("\n") + "\n";
         let secrets = Secrets::new(&text);
         let mut start = 0;
         for line in text.split_inclusive('\n') {
