@@ -257,7 +257,9 @@ fn a_secret_that_the_group_may_write_is_a_warning_and_one_of_everybody_an_error(
         gateway.reload(&logging(&format!("max_key_rate = {rate}\n"))).status
     };
     assert_eq!((reloaded(0o600, 8), gateway.log().contains("may write it")), (200, false));
-    assert_eq!((reloaded(0o660, 7), gateway.log().contains("may write it")), (200, true));
+    assert_eq!(reloaded(0o660, 7), 200);
+    // The log has a thread of its own, which may be later than the answer.
+    assert!(eventually(|| gateway.log().contains("may write it")));
     assert_eq!((reloaded(0o664, 6), reloaded(0o602, 5)), (422, 422));
 }
 
@@ -276,7 +278,7 @@ fn where_no_secret_can_be_made_the_marks_last_as_long_as_the_process() {
         dead_letters(&directory).iter().map(|record| record["key"].to_string()).collect::<Vec<_>>()
     };
     let gateway = Gateway::start(&configuration(""));
-    assert!(gateway.log().contains("cannot make the redaction secret"), "{}", gateway.log());
+    assert!(eventually(|| gateway.log().contains("cannot make the redaction secret")), "{}", gateway.log());
     let before = marks(&gateway, 1);
     assert_eq!(gateway.reload(&configuration("max_key_rate = 9\n")).status, 200);
     let reloaded = marks(&gateway, 3);
