@@ -571,7 +571,8 @@ fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) 
     out.push(("traceparent".to_owned(), trace.map_or_else(|| text(facts.new_traceparent), str::to_owned)));
     let states = list("tracestate").join(", ");
     let members: Vec<_> = states.split(',').map(str::trim).filter(|member| !member.is_empty()).collect();
-    let known = ["vendor=a", "t@v=b", "other=c"];
+    // Those of `VALUES` that are members of a list: an element of `Forwarded` looks like one too.
+    let known = ["vendor=a", "t@v=b", "other=c", "for=192.0.2.1"];
     let each_once = members.iter().enumerate().all(|(nth, member)| !members[..nth].contains(member));
     if trace.is_some() && !members.is_empty() && each_once && members.iter().all(|member| known.contains(member)) {
         out.push(("tracestate".to_owned(), states));
