@@ -291,7 +291,7 @@ fn hosts(pattern: &RoutePattern) -> Vec<String> {
     if hosts.is_empty() { vec![String::new()] } else { hosts }
 }
 
-/// The path that a route matches, as a text; equal texts match equal paths.
+/// The path, methods and headers that a route matches, as a text: on one host, equal texts match equal requests.
 fn conditions(pattern: &RoutePattern) -> String {
     let (mut methods, mut headers) = (pattern.methods.clone(), pattern.headers.clone());
     methods.sort();

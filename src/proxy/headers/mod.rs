@@ -327,7 +327,11 @@ struct Nominated<'f> {
 
 impl<'f> Nominated<'f> {
     fn of(fields: &'f impl Fields) -> Self {
-        Self { names: fields.nominated().filter(|option| is_nomination(option)).collect() }
+        Self::among(fields.nominated())
+    }
+
+    fn among(options: impl Iterator<Item = &'f [u8]>) -> Self {
+        Self { names: options.filter(|option| is_nomination(option)).collect() }
     }
 
     #[inline]

@@ -3,28 +3,45 @@
 
 use crate::http1::{Known, Request};
 
-use super::{Kind, Nominated, is_forwarding, is_nomination};
+use super::{Kind, Nominated, is_forwarding};
+
+/// Tells which fields of a request go further. The names that its `Connection` nominates are gathered once, and only if
+/// it is asked: mostly there are none.
+struct Passing<'b> {
+    request: Request<'b>,
+    nominated: Option<Nominated<'b>>,
+}
+
+impl<'b> Passing<'b> {
+    fn of(request: &Request<'b>) -> Self {
+        Self { request: *request, nominated: None }
+    }
+
+    #[inline]
+    fn goes_further(&mut self, known: Known, name: &[u8]) -> bool {
+        !is_cut_by_name(known, name) && !(self.request.has_nominated() && self.is_nominated(name))
+    }
+
+    #[cold]
+    fn is_nominated(&mut self, name: &[u8]) -> bool {
+        self.nominated.get_or_insert_with(|| Nominated::among(self.request.nominated())).contains(name)
+    }
+}
 
 /// The value of the first field line of a name, in lower case, that goes further. One that only some servers take for
 /// it ([`lines`]) is none: others would never get it.
 pub fn field<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
-    let mut cut = None;
+    let mut passing = Passing::of(request);
     let mut called = request.known_fields().filter(|(_, name, _)| name.eq_ignore_ascii_case(lower));
-    let line = called.find(|(known, name, _)| {
-        let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
-        !(is_cut_by_name(*known, name) || request.has_nominated() && is_nominated())
-    });
-    line.map(|(_, _, value)| value)
+    called.find(|(known, name, _)| passing.goes_further(*known, name)).map(|(_, _, value)| value)
 }
 
 /// The values of all field lines that go further and that some server takes for those of a name, in lower case: it is
 /// theirs, or it is but for `_` in place of `-`. A value that is not that of [`field`] names nobody for sure.
 pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b [u8])) {
-    // Names are looked at only as often as one is found, and mostly `Connection` nominates none.
-    let mut cut = None;
+    let mut passing = Passing::of(request);
     for (known, name, value) in request.known_fields().filter(|(_, name, _)| is_called(name, lower)) {
-        let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
-        if !(is_cut_by_name(known, name) || request.has_nominated() && is_nominated()) {
+        if passing.goes_further(known, name) {
             visit(value);
         }
     }
@@ -33,15 +50,11 @@ pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b 
 /// The value that all of [`lines`] have, without spaces around it: empty if there is none, `None` if they do not all have
 /// the `same` or none of them is of that very name.
 pub fn sole<'b>(request: &Request<'b>, lower: &[u8], same: &dyn Fn(&[u8], &[u8]) -> bool) -> Option<&'b [u8]> {
-    let mut cut = None;
+    let mut passing = Passing::of(request);
     let (mut own, mut alias): (Option<&[u8]>, Option<&[u8]>) = (None, None);
     for (known, name, value) in request.known_fields().filter(|(_, name, _)| name.len() == lower.len()) {
         let is_own = name.eq_ignore_ascii_case(lower);
-        if !is_own && !is_called(name, lower) {
-            continue;
-        }
-        let mut is_nominated = || cut.get_or_insert_with(|| Nominated::of(request)).contains(name);
-        if is_cut_by_name(known, name) || request.has_nominated() && is_nominated() {
+        if !(is_own || is_called(name, lower)) || !passing.goes_further(known, name) {
             continue;
         }
         let value = value.trim_ascii();
@@ -57,11 +70,9 @@ pub fn sole<'b>(request: &Request<'b>, lower: &[u8], same: &dyn Fn(&[u8], &[u8])
 
 /// All that go further: name and value.
 pub fn fields<'b>(request: &Request<'b>) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
-    let cut: Vec<&[u8]> = request.nominated().filter(|name| is_nomination(name)).collect();
-    request.known_fields().filter_map(move |(known, name, value)| {
-        let is_nominated = || cut.iter().any(|other| name.eq_ignore_ascii_case(other));
-        (!is_cut_by_name(known, name) && !is_nominated()).then_some((name, value))
-    })
+    let mut passing = Passing::of(request);
+    let passed = request.known_fields().filter(move |(known, name, _)| passing.goes_further(*known, name));
+    passed.map(|(_, name, value)| (name, value))
 }
 
 /// Whether a name, in lower case, is of those that are believed from trusted peers only, and else replaced.

@@ -191,25 +191,29 @@ fn requests_beyond_max_streams_without_end_end_the_connection() {
     assert!((1_001.0..1_200.0).contains(&refused(&gateway, "connection-streams")));
 }
 
+/// Opens a connection from 127.0.0.2 that begins 400 requests and gives each up at once.
+fn reset_many(gateway: &Gateway) {
+    let mut raw = Raw::open_from("127.0.0.2", gateway.address());
+    let fields = block(&request("GET", "/"));
+    let requests = (0..400_u32).flat_map(|number| {
+        let id = 2 * number + 1;
+        [frame(HEADERS, WHOLE, id, &fields), frame(RESET, 0, id, &CANCEL.to_be_bytes())].concat()
+    });
+    raw.send_bytes(&requests.collect::<Vec<u8>>());
+    // An answer, behind all of them, or the end, which may come without a word to who still sends.
+    raw.goaway_or_quiet();
+    raw.close();
+}
+
 #[test]
 fn a_rapid_reset_is_stopped_although_each_connection_stays_below_its_own_bound() {
     let (backend, _) = silent();
     let gateway = front(&backend);
-    let fields = block(&request("GET", "/"));
-    let storm = |source: &str| {
-        let mut raw = Raw::open_from(source, gateway.address());
-        let requests = (0..400_u32).flat_map(|number| {
-            let id = 2 * number + 1;
-            [frame(HEADERS, WHOLE, id, &fields), frame(RESET, 0, id, &CANCEL.to_be_bytes())].concat()
-        });
-        raw.send_bytes(&requests.collect::<Vec<u8>>());
-        // An answer, behind all of them, or the end, which may come without a word to who still sends.
-        raw.goaway_or_quiet();
-        raw.close();
-        gateway.metric(FLOODS, &[]) > 0.5
-    };
     // 2,000 at once and 100 a second: the sixth connection is over, unless a second has passed meanwhile.
-    let ended = (1..200).find(|_| storm("127.0.0.2"));
+    let ended = (1..200).find(|_| {
+        reset_many(&gateway);
+        gateway.metric(FLOODS, &[]) > 0.5
+    });
     assert!(ended.is_some_and(|connections| connections >= 6), "{ended:?}");
     // The next connection may be over before the end of the first one is counted.
     assert!(gateway.metric(FLOODS, &["\"resets-of-client\""]) >= 1.0);
@@ -230,20 +234,9 @@ fn a_neighbour_of_who_resets_too_many_keeps_its_connection() {
     let mut answered = Raw::open_from("127.0.0.2", gateway.address());
     (0..2).for_each(|_| assert_eq!(answered.ask("/local").0, 200));
     let reset_by_answered = answered.get("/slow");
-    let storm = || {
-        let mut raw = Raw::open_from("127.0.0.2", gateway.address());
-        let fields = block(&request("GET", "/"));
-        let requests = (0..400_u32).flat_map(|number| {
-            let id = 2 * number + 1;
-            [frame(HEADERS, WHOLE, id, &fields), frame(RESET, 0, id, &CANCEL.to_be_bytes())].concat()
-        });
-        raw.send_bytes(&requests.collect::<Vec<u8>>());
-        raw.goaway_or_quiet();
-        raw.close();
-    };
     let ended = || gateway.metric(FLOODS, &["\"resets-of-client\""]);
     assert!((0..200).any(|_| {
-        storm();
+        reset_many(&gateway);
         ended() > 0.5
     }));
     // While its address is over.
