@@ -269,7 +269,8 @@ fn connections_that_are_closed_with_their_requests_are_charged_for_these() {
         is_over
     });
     assert!(over.is_some_and(|connections| connections > 20), "{over:?}");
-    assert!(gateway.metric(FLOODS, &["\"resets-of-client\""]) >= 1.0);
+    // The client is told before it is counted.
+    assert!(eventually(|| gateway.metric(FLOODS, &["\"resets-of-client\""]) >= 1.0));
     assert_eq!(Raw::open_from("127.0.0.3", gateway.address()).ask("/local").0, 200);
     // Time pays for it.
     let paid = eventually(|| {
