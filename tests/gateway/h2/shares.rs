@@ -1,9 +1,10 @@
 //! Bounds on one client over HTTP/2, whatever the number of its connections.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Gateway, eventually};
+use crate::timing::{assert_below, best_of_three};
 use crate::wire::{front, rules, telling};
 
 use super::flood::silent;
@@ -226,32 +227,39 @@ fn a_rapid_reset_is_stopped_although_each_connection_stays_below_its_own_bound()
 
 #[test]
 fn a_neighbour_of_who_resets_too_many_keeps_its_connection() {
-    let (backend, _) = silent();
-    let gateway = front(&backend);
-    let mut neighbour = Raw::open_from("127.0.0.2", gateway.address());
-    let (kept, reset) = (neighbour.get("/slow"), neighbour.get("/slow"));
-    // Its own answers pay for what this one resets.
-    let mut answered = Raw::open_from("127.0.0.2", gateway.address());
-    (0..2).for_each(|_| assert_eq!(answered.ask("/local").0, 200));
-    let reset_by_answered = answered.get("/slow");
-    let ended = || gateway.metric(FLOODS, &["\"resets-of-client\""]);
-    assert!((0..200).any(|_| {
-        reset_many(&gateway);
-        ended() > 0.5
-    }));
-    // While its address is over.
-    let refused_before = refused(&gateway, "client-resets");
-    let before = ended();
-    neighbour.reset(reset, CANCEL);
-    let id = neighbour.get("/local");
-    assert_eq!(neighbour.ending(id), Ending::Reset(REFUSED_STREAM));
-    assert!(refused(&gateway, "client-resets") > refused_before);
-    assert!(neighbour.is_open(kept));
-    answered.reset(reset_by_answered, CANCEL);
-    let refused_of_neighbour = refused(&gateway, "client-resets");
-    assert_eq!(answered.ask("/local").0, 200);
-    assert!((refused(&gateway, "client-resets") - refused_of_neighbour).abs() < 0.5);
-    assert!((ended() - before).abs() < 0.5);
+    best_of_three(|| {
+        let (backend, _) = silent();
+        let gateway = front(&backend);
+        let mut neighbour = Raw::open_from("127.0.0.2", gateway.address());
+        let kept = neighbour.get("/slow");
+        // As many as a connection may reset that goes on. They take a second to pay.
+        let resets: Vec<u32> = (0..100).map(|_| neighbour.get("/slow")).collect();
+        // Its own answers pay for what this one resets.
+        let mut answered = Raw::open_from("127.0.0.2", gateway.address());
+        (0..2).for_each(|_| assert_eq!(answered.ask("/local").0, 200));
+        let reset_by_answered = answered.get("/slow");
+        let ended = || gateway.metric(FLOODS, &["\"resets-of-client\""]);
+        let mut storm_began = Instant::now();
+        assert!((0..200).any(|_| {
+            storm_began = Instant::now();
+            reset_many(&gateway);
+            ended() > 0.5
+        }));
+        let refused_before = refused(&gateway, "client-resets");
+        assert!(resets.iter().all(|id| neighbour.reset(*id, CANCEL)));
+        neighbour.goaway_or_quiet();
+        let id = neighbour.get("/local");
+        let ending = neighbour.ending(id);
+        // Some moment after it began the address was over; with the second that its resets take it still is.
+        assert_below(storm_began.elapsed(), Duration::from_secs(1), "all since the storm");
+        assert_eq!(ending, Ending::Reset(REFUSED_STREAM));
+        assert!(refused(&gateway, "client-resets") > refused_before);
+        answered.reset(reset_by_answered, CANCEL);
+        let refused_of_neighbour = refused(&gateway, "client-resets");
+        assert_eq!(answered.ask("/local").0, 200);
+        assert!((refused(&gateway, "client-resets") - refused_of_neighbour).abs() < 0.5);
+        assert!(neighbour.is_open(kept));
+    });
 }
 
 #[test]
