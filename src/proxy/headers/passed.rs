@@ -19,7 +19,7 @@ impl<'b> Passing<'b> {
 
     #[inline]
     fn goes_further(&mut self, known: Known, name: &[u8]) -> bool {
-        !is_cut_by_name(known, name) && !(self.request.has_nominated() && self.is_nominated(name))
+        !(is_cut_by_name(known, name) || self.request.has_nominated() && self.is_nominated(name))
     }
 
     #[cold]
