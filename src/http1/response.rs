@@ -71,6 +71,11 @@ impl ResponseHead {
         self.content_length
     }
 
+    /// Whether its fields speak of a body, also where none may follow (RFC 9112, 6.3). A faulty server may send it then.
+    pub fn states_body(&self) -> bool {
+        self.fields.framing.states_body()
+    }
+
     /// The version that the server speaks.
     pub fn version(&self) -> Version {
         self.version

@@ -429,7 +429,7 @@ impl<'r> Relay<'r> {
     fn is_doubtful(&self) -> bool {
         let Scratch { upload, request, response, .. } = &*self.exchange.scratch;
         let is_bodiless = request.is_head() || matches!(response.status(), 204 | 304);
-        is_bodiless && response.content_length().is_some_and(|length| length > 0)
+        is_bodiless && response.states_body()
             || upload.content() > 0 && matches!(self.exchange.request().method(), "GET" | "HEAD" | "DELETE" | "OPTIONS")
     }
 

@@ -175,13 +175,17 @@ fn what_a_faulty_server_sends_late_is_nobodys_answer() {
         "GET /first HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody",
         "DELETE /first HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody",
         "GET /304 HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /204 HTTP/1.1\r\nHost: h\r\n\r\n",
+        "HEAD /chunked HTTP/1.1\r\nHost: h\r\n\r\n",
     ] {
         let is_shown = (0..20).any(|_| {
             let backend = Backend::scripted(|wire, number| {
                 while let Ok(request) = wire.request() {
                     match (number, request.line.split(' ').next().unwrap(), request.target()) {
+                        (_, _, "/chunked") => wire.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
                         (_, "HEAD", _) => wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"),
                         (_, _, "/304") => wire.send("HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n"),
+                        (_, _, "/204") => wire.send("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n"),
                         (_, _, "/first") => wire.send(ok("")),
                         (1, _, _) => wire.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"),
                         _ => wire.send(ok("mine")),
