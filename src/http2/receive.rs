@@ -107,7 +107,6 @@ impl Connection {
             }
             return;
         }
-        self.flood.note_request();
         let key = self.streams.open(id);
         let stream_window = self.stream_window;
         let Some(stream) = self.streams.get_mut(key) else { return };

@@ -74,6 +74,12 @@ impl Connection {
         self.streams.get(key).and_then(|stream| stream.meaning.fault)
     }
 
+    /// Notes that a request is served, and not [refused](Self::refuse): then its client may send frames that only make
+    /// work.
+    pub fn serve(&mut self) {
+        self.flood.note_request();
+    }
+
     /// Whom to wake when something comes, or can be sent, or the stream ends.
     pub fn set_waker(&mut self, key: StreamKey, waker: Waker) {
         if let Some(stream) = self.streams.get_mut(key) {

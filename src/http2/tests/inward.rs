@@ -151,6 +151,7 @@ impl World {
                 let rest = self.on_the_way.split_off(bytes.min(self.on_the_way.len()));
                 self.connection.feed(&std::mem::replace(&mut self.on_the_way, rest));
                 while let Some(key) = self.connection.next_incoming() {
+                    self.connection.serve();
                     self.held.push(key);
                 }
             }

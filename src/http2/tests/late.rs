@@ -67,10 +67,37 @@ fn requests_behind_the_last_one_are_counted() {
 #[test]
 fn requests_beyond_those_that_are_served_are_counted() {
     let mut connection = begun();
-    (0..MAX_STREAMS).for_each(|number| connection.feed(&asks(2 * number + 1)));
+    for number in 0..MAX_STREAMS {
+        taken(&mut connection, &asks(2 * number + 1));
+    }
     let next = 2 * MAX_STREAMS + 1;
     assert_eq!(ends_after(&mut connection, |number| asks(2 * number + next)), (1_000, Some("refused-streams")));
     assert_eq!(connection.take_refused(), Refused { by_streams: 1_001, by_heads: 0 });
+}
+
+#[test]
+fn requests_that_are_refused_for_what_their_client_holds_are_counted_and_earn_nothing() {
+    let mut connection = answered_early();
+    let refused = (0..10_000).find(|number| {
+        connection.feed(&asks(2 * number + 3));
+        let key = connection.next_incoming().unwrap();
+        connection.refuse(key);
+        written(&mut connection);
+        connection.failed().is_some()
+    });
+    assert_eq!((refused, connection.flood().spent()), (Some(1_000), Some("refused-streams")));
+    // Refused for what all hold, they cost nothing, and earn no late frames either.
+    let mut connection = answered_early();
+    let late = (0..10_000).find(|number| {
+        let stream = 2 * number + 3;
+        connection.feed(&uploads(stream));
+        let key = connection.next_incoming().unwrap();
+        connection.release(key, Reason::RefusedStream);
+        connection.feed(&data(stream, b"x"));
+        written(&mut connection);
+        connection.failed().is_some()
+    });
+    assert_eq!((late, connection.flood().spent()), (Some(8_192), Some("late-frames")));
 }
 
 #[test]

@@ -7,6 +7,7 @@ const MIB: usize = 1024 * 1024;
 /// Serves as whoever is out of luck does: takes every request and gives it up.
 fn gives_up(connection: &mut Connection) {
     while let Some(key) = connection.next_incoming() {
+        connection.serve();
         connection.release(key, Reason::Cancel);
     }
 }
@@ -73,6 +74,7 @@ fn header_blocks_up_to_the_limit_are_kept_once_and_let_go() {
             assert!(connection.memory() < 256 * 1024, "{}", connection.memory());
             while let Some(key) = connection.next_incoming() {
                 assert!(connection.fault(key).is_none());
+                connection.serve();
                 answer(&mut connection, key);
             }
             written(&mut connection);

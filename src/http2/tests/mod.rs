@@ -161,9 +161,10 @@ fn begun_wide() -> Connection {
     connection
 }
 
-/// Feeds a request and takes it.
+/// Feeds a request and serves it.
 fn taken(connection: &mut Connection, bytes: &[u8]) -> StreamKey {
     connection.feed(bytes);
+    connection.serve();
     connection.next_incoming().expect("a request")
 }
 

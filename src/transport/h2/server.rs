@@ -361,6 +361,7 @@ impl Incoming {
     pub fn into_stream(self, waker: Waker) -> FromClient {
         let kind = {
             let mut connection = self.stream.connection.borrow_mut();
+            connection.serve();
             connection.set_waker(self.stream.key, waker);
             connection.kind(self.stream.key)
         };
