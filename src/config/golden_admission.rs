@@ -317,6 +317,48 @@ fn a_regex_for_what_no_path_has() {
 }
 
 #[test]
+fn regexes_that_may_be_slow() {
+    let routed = |path: &str, action: &str| {
+        let text = FRAME.replace("respond = {}", &format!("path_regex = '{path}'\n{action}"));
+        warnings(&(text + "[[limit]]\nname = \"a\"\nrate = \"1/s\"\n"))
+    };
+    assert_eq!(
+        format!("\n{}", routed(".*a.{12}", "respond = {}")),
+        r#"
+warning: the regex ".*a.{12}" may take more than 1 ms on a path of 8 KiB
+ --> gateway.toml:5:1
+  |
+5 | path_regex = '.*a.{12}'
+  | ^^^^^^^^^^
+  |
+  = help: a path can bring it into more than 1000 states, such as by `.*` before a counted repetition: name what may stand there, such as [^/]*. Paths above max_regex_input of [server] are not tried on it
+
+gateway.toml: 1 warning"#
+    );
+    let slow = r"/x/((?:[a-z0-9-]{1,200}\.?)+)";
+    assert_eq!(
+        format!("\n{}", routed(slow, "redirect = { to = \"/{1}\" }")),
+        r#"
+warning: to find the groups of the regex may take more than 1 ms on a path of 8 KiB
+ --> gateway.toml:6:14
+  |
+6 | redirect = { to = "/{1}" }
+  |              ^^
+  |
+  = help: it has many states, such as by a counted repetition, and several ways to match: use smaller repetitions, or name no group here. Paths above max_regex_input of [server] are not tried on it
+
+gateway.toml: 1 warning"#
+    );
+    for (path, action) in [
+        (slow, "redirect = { to = \"/new\" }"),
+        (slow, "respond = {}"),
+        ("/([^/]+)/([^/]+)/([^/]+)/([^/]+)/(.*)", "redirect = { to = \"/{5}\" }"),
+    ] {
+        assert_eq!(routed(path, action), "", "{path} {action}");
+    }
+}
+
+#[test]
 fn an_entry_that_is_there_twice() {
     assert_eq!(
         format!(

@@ -23,7 +23,9 @@ pub enum Rewrite {
 #[derive(Clone, Debug)]
 pub struct Target {
     regex: Option<Regex>,
+    names_groups: bool,
     is_slow: bool,
+    longest: usize,
     to: Template,
 }
 
@@ -74,17 +76,23 @@ impl Rewrite {
 impl Target {
     /// Sends to `to` what `regex` matches, whose groups `to` may name; without a regex, everything.
     pub fn new(regex: Option<Regex>, to: Template) -> Self {
-        Self { regex, is_slow: false, to }
+        let names_groups = to.variables().any(|variable| matches!(variable, Variable::Capture(_)));
+        Self { regex, names_groups, is_slow: false, longest: usize::MAX, to }
     }
 
-    /// The same, where the regex may take long on a long path.
-    pub fn slow(self, is_slow: bool) -> Self {
-        Self { is_slow, ..self }
+    /// The same, where the regex is tried on paths of at most so many bytes, and may take long on one of these.
+    pub fn bounded(self, longest: usize, is_slow: bool) -> Self {
+        Self { is_slow, longest, ..self }
     }
 
-    /// Whether its regex may take long on a long path.
-    pub fn is_slow(&self) -> bool {
-        self.is_slow
+    /// Whether a group of the regex has a part in where requests are sent: to find it takes longer than to match.
+    pub fn names_groups(&self) -> bool {
+        self.names_groups
+    }
+
+    /// Whether a path of so many bytes is longer than the regex is tried on. `max_regex_input` holds for slow ones.
+    pub fn is_too_long(&self, path: usize, max_regex_input: usize) -> bool {
+        path > self.longest || self.is_slow && path > max_regex_input
     }
 
     /// The regex, if there is one.
@@ -99,10 +107,13 @@ impl Target {
 
     /// Appends to `out` where a request for `path` is sent.
     pub fn render(&self, path: Spellings<'_>, values: &impl Values, out: &mut Vec<u8>) -> Rewritten {
-        let captures = match self.regex.as_ref().map(|regex| regex.captures(path.matched)) {
-            Some(None) => return Rewritten::Same,
-            Some(captures) => captures,
-            None => None,
+        let captures = match &self.regex {
+            Some(regex) if self.names_groups => match regex.captures(path.matched) {
+                None => return Rewritten::Same,
+                captures => captures,
+            },
+            Some(regex) if !regex.is_match(path.matched) => return Rewritten::Same,
+            _ => None,
         };
         self.to.render(&WithGroups { values, path, captures: captures.as_ref() }, Escape::Target, out);
         Rewritten::Other

@@ -112,7 +112,7 @@ static TUNNELS: Family = Family {
 
 static REGEX_TOO_LONG: Family = Family {
     name: "sluicegate_regex_input_too_long_total",
-    help: "Requests whose path was longer than max_regex_input, so that a slow regex of a route or a rewrite did not match it.",
+    help: "Requests whose path was too long for a slow regex (max_regex_input), or for the search of its groups, so that the regex was not tried.",
     kind: Kind::Counter,
     labels: &[],
 };

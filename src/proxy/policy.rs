@@ -21,7 +21,7 @@ use crate::admission::{
 };
 use crate::config::Cors;
 use crate::dead_letter::Reason;
-use crate::edit::{Rewrite, Rewritten, Spellings, Variable};
+use crate::edit::{Rewrite, Rewritten, Spellings, Target, Variable};
 use crate::http1::Framing;
 use crate::limiter::Report;
 use crate::time::Span;
@@ -160,6 +160,11 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             responded(exchange, &view)
         }
         RouteAction::Redirect { status, target } => {
+            if is_too_long(exchange, &view, target) {
+                count_too_long(exchange);
+                fail(exchange, Outcome::Malformed, 414, "The path is too long to be redirected.");
+                return Next::Reply;
+            }
             let led = lead_to(exchange, &view, |path, known, text| target.render(path, known, text));
             let is_hostless = exchange.request().authority().is_none_or(str::is_empty);
             let names_host =
@@ -233,7 +238,7 @@ fn keep_on_this_host(target: &mut Vec<u8>) {
 /// Makes the path and the query that the server gets, in their one spelling: what a regex has put together may be a way
 /// up.
 fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Result<(), Malformed> {
-    if is_too_long(exchange, view, rewrite) {
+    if matches!(rewrite, Rewrite::Whole(target) if is_too_long(exchange, view, target)) {
         count_too_long(exchange);
         return Ok(());
     }
@@ -276,10 +281,10 @@ fn count_too_long(exchange: &mut Exchange) {
     }
 }
 
-/// Whether the path is longer than slow regexes are tried on, and one would be.
-fn is_too_long(exchange: &Exchange, view: &View, rewrite: &Rewrite) -> bool {
-    let path = || exchange.story.path.as_deref().map_or_else(|| exchange.request().path_bytes().len(), str::len);
-    matches!(rewrite, Rewrite::Whole(target) if target.is_slow()) && path() > view.snapshot.rules.max_regex_input()
+/// Whether the path is longer than the regex is tried on that says where the request is sent.
+fn is_too_long(exchange: &Exchange, view: &View, target: &Target) -> bool {
+    let path = exchange.story.path.as_deref().map_or_else(|| exchange.request().path_bytes().len(), str::len);
+    target.is_too_long(path, view.snapshot.rules.max_regex_input())
 }
 
 /// Has `write` fill in where a request for its path is sent.

@@ -84,6 +84,26 @@ fn a_path_that_is_too_long_matches_no_slow_regex() {
 }
 
 #[test]
+fn groups_that_are_slow_to_find_are_looked_for_in_short_paths() {
+    let slow = "((?:[a-z0-9-]{1,200}\\.?)+)";
+    let gateway = Gateway::start(&format!(
+        "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[route]]\nname = \"moved\"\npath_regex = '/m/{slow}'\nredirect = {{ to = \"/new/{{1}}\" }}\n\
+         [[route]]\nname = \"gone\"\npath_regex = '/g/{slow}'\nredirect = {{ to = \"/gone\" }}\n\
+         [[route]]\nname = \"rest\"\nupstream = \"app\"\nrewrite = {{ regex = '/r/{slow}', to = \"/{{1}}\" }}\n"
+    ));
+    let ask = |start: &str, length: usize| {
+        get(gateway.address(), &format!("/{start}/{}", "a".repeat(length - 2 - start.len())))
+    };
+    assert_eq!([ask("m", 4096).status, ask("m", 4097).status], [307, 414]);
+    assert_eq!(["r", "rr"].map(|start| ask(start, 4096).json()["path"].as_str().unwrap().len()), [4094, 4096]);
+    assert_eq!(ask("r", 4097).json()["path"].as_str().unwrap().len(), 4097);
+    gateway.wait_metric("sluicegate_regex_input_too_long_total", &[], 2.0);
+    // It names no group.
+    assert_eq!(ask("g", 20_000).status, 307);
+}
+
+#[test]
 fn each_key_has_its_own_count() {
     let gateway = Gateway::start(&limited("key = \"header:x-api-key\"\nrate = \"1/1h\""));
     for key in ["a", "b", "c"] {

@@ -4,13 +4,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::names::Declared;
-use super::{file, template};
+use super::{file, path, template};
 use crate::admission::PathPattern;
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::{Action, Body, Upstream};
 use crate::config::reader::{Node, Reader};
-use crate::edit::{Scope, Target};
+use crate::edit::Scope;
 
 /// A response of the gateway is a final one.
 const STATUSES: RangeInclusive<u64> = 200..=599;
@@ -118,7 +118,9 @@ fn redirect(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Action> {
         return None;
     }
     let to = template::target(&to_node, text, Scope::Target(regex))?;
-    Some(Action::Redirect { status: u16::try_from(status?).ok()?, target: Target::new(regex.cloned(), to) })
+    // A path that is too long for the regex has not taken the route.
+    let target = path::target(&to_node, regex.cloned(), false, to);
+    Some(Action::Redirect { status: u16::try_from(status?).ok()?, target })
 }
 
 /// Whether what stands between `://` and the first slash is the operator's own word, or the host that was asked for.

@@ -3,8 +3,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use regex_automata::dfa::{Automaton, StartKind, dense};
+use regex_automata::dfa::{Automaton, StartKind, dense, onepass};
 use regex_automata::hybrid::dfa::DFA;
+use regex_automata::nfa::thompson::NFA;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::start;
 use regex_automata::{Anchored, Input, MatchKind};
@@ -19,6 +20,16 @@ const MAX_STATES: usize = 20_000;
 pub(super) const MAX_QUICK_STATES: usize = 1_000;
 /// Bytes that the lazy automaton may take meanwhile.
 const LAZY_BYTES: usize = 16 << 20;
+/// The groups of a match are found by backtracking, with a bit for each state at each byte of the path. For more bits than
+/// these `regex` takes another way, which is slower by a hundred times (regex-automata, `visited_capacity` of its
+/// `BoundedBacktracker`: 256 KiB).
+const MAX_VISITS: usize = 256 * 1024 * 8;
+/// As many are visited in about a millisecond, 4 ns each as measured.
+const MAX_QUICK_VISITS: usize = 500_000;
+/// A long path.
+const LONG: usize = 8 << 10;
+/// Bytes of an automaton that finds groups in one pass: `regex` makes none that is larger.
+const MAX_ONE_PASS_BYTES: usize = 1 << 20;
 /// A character of a normalised path, but for the slash.
 const CHARACTER: &str = "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-F]{2})";
 
@@ -143,6 +154,27 @@ pub(super) fn may_be_slow(expression: &str) -> bool {
     false
 }
 
+/// How the groups of a match are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Groups {
+    /// Whether it may take more than a millisecond on a long path.
+    pub(super) is_slow: bool,
+    /// The longest path, in bytes, that they are found in by other means than the slowest.
+    pub(super) longest: usize,
+}
+
+/// How the groups of an expression are found, where somebody asks for them. Its automaton knows none: it says whether a path
+/// matches, and the groups are looked for in another way.
+pub(super) fn groups(expression: &str) -> Groups {
+    let Ok(nfa) = NFA::new(expression) else { return Groups { is_slow: true, longest: 0 } };
+    let states = nfa.states().len().max(1);
+    let config = onepass::Config::new().size_limit(Some(MAX_ONE_PASS_BYTES));
+    if onepass::Builder::new().configure(config).build_from_nfa(nfa).is_ok() {
+        return Groups { is_slow: false, longest: usize::MAX };
+    }
+    Groups { is_slow: states > MAX_QUICK_VISITS / LONG, longest: (MAX_VISITS / states).saturating_sub(1) }
+}
+
 /// Every byte that a normalised path may have.
 fn path_bytes() -> impl Iterator<Item = u8> {
     (0x21..0x7F).filter(|byte| !br##""#<>?[\]^`{|}"##.contains(byte))
@@ -220,6 +252,24 @@ mod tests {
         ] {
             assert!(!slow(expression), "{expression}");
         }
+    }
+
+    #[test]
+    fn groups_are_slow_where_there_are_many_states_and_several_ways() {
+        let of = |expression: &str| groups(&format!(r"\A(?:{expression})\z"));
+        for expression in ["/users/([^/]+)/(.*)", "/([^/]+)/([^/]+)/([^/]+)/([^/]+)/(.*)", "/u/([0-9a-f]{200})"] {
+            assert_eq!(of(expression), Groups { is_slow: false, longest: usize::MAX }, "{expression}");
+        }
+        for expression in [r"/(.*)/([^/]*)\.(png|jpg)", "/(?:[a-z]+/)*([a-z]+)", "/(?:(en|de)/)?(.*)"] {
+            let Groups { is_slow, longest } = of(expression);
+            assert!(!is_slow && (34_000..1_000_000).contains(&longest), "{expression}: {longest}");
+        }
+        for expression in [r"/x/((?:[a-z0-9-]{1,200}\.?)+)", "/x/(([a-z]{1,50}[0-9]?)+)z?"] {
+            let Groups { is_slow, longest } = of(expression);
+            assert!(is_slow && (4_096..20_000).contains(&longest), "{expression}: {longest}");
+        }
+        let Groups { is_slow, longest } = of("/((?:[a-z0-9-]{1,600}-?)+)");
+        assert!(is_slow && (1_000..4_096).contains(&longest), "{longest}");
     }
 
     #[test]

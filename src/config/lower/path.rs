@@ -2,10 +2,11 @@
 
 use regex::Regex;
 
-use super::language;
+use super::language::{self, Groups};
 use crate::admission::{PathPattern, PathPatternError, without_escaped_delims};
 use crate::config::findings::quoted;
 use crate::config::reader::{Node, Reader};
+use crate::edit::{Target, Template};
 
 /// A regex over a path, and whether it may take long on a long one.
 pub(super) struct PathRegex {
@@ -117,6 +118,23 @@ pub(super) fn regex_of(node: &Node<'_>) -> Option<PathRegex> {
             None
         }
     }
+}
+
+/// A place where requests are sent, which is said at `node`. `is_slow`: whether the regex may take long to match.
+pub(super) fn target(node: &Node<'_>, regex: Option<Regex>, is_slow: bool, to: Template) -> Target {
+    let target = Target::new(regex, to);
+    let Some(regex) = target.regex().filter(|_| target.names_groups()) else {
+        return target.bounded(usize::MAX, is_slow);
+    };
+    let Groups { is_slow: are_slow, longest } = language::groups(regex.as_str());
+    if are_slow {
+        node.warning(
+            "to find the groups of the regex may take more than 1 ms on a path of 8 KiB",
+            "it has many states, such as by a counted repetition, and several ways to match: use smaller repetitions, or \
+             name no group here. Paths above max_regex_input of [server] are not tried on it",
+        );
+    }
+    target.bounded(longest, is_slow || are_slow)
 }
 
 /// Warns of a regex for escapes that no path has when it is matched.

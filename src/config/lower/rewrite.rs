@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::path::{PathRegex, regex_of};
+use super::path::{PathRegex, regex_of, target};
 use super::template;
 use crate::admission::{HostPattern, PathPattern, normal_path};
 use crate::config::findings::{Finding, quoted};
 use crate::config::reader::{Node, Reader};
-use crate::edit::{Rewrite, Scope, Target};
+use crate::edit::{Rewrite, Scope};
 
 const EXAMPLE: &str = "{ prefix = \"/v2\" } or { regex = '/users/([0-9]+)', to = \"/u?id={1}\" }";
 
@@ -73,7 +73,7 @@ fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) ->
         return None;
     }
     let template = template::target(to, text, Scope::Target(regex.as_ref()))?;
-    Some(Rewrite::Whole(Target::new(regex, template).slow(is_slow)))
+    Some(Rewrite::Whole(target(to, regex, is_slow, template)))
 }
 
 /// The `Host` that the server gets, if it is another than the client's.

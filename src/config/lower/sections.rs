@@ -41,7 +41,7 @@ const CONNECTION_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span:
 /// Heads of browsers with their cookies reach a few KiB; each connection may hold as much memory as the most.
 const HEAD_SIZES: RangeInclusive<u64> = 4 << 10..=1 << 20;
 
-/// Bytes of a path that regexes are tried on; a target is no longer than a head.
+/// Bytes of a path that slow regexes are tried on; a target is no longer than a head.
 const REGEX_INPUTS: RangeInclusive<u64> = 64..=1 << 20;
 
 /// Fields of one head; each is looked at with each request.
