@@ -34,7 +34,7 @@ pub enum AccessLogFormat {
 }
 
 /// Bytes of a text that are logged; of a longer one the beginning is, and marked as cut. Together with the length of the queue they bound
-/// the memory of lines that wait (32 MiB; three times as much if none of it is UTF-8), and the work of the writer for one line.
+/// the memory of lines that wait (32 MiB; 48 where fields of clients are not UTF-8), and the work of the writer for one line.
 pub const MAX_LOGGED_TARGET: usize = 2048;
 /// As [`MAX_LOGGED_TARGET`], of any other field of the request.
 pub const MAX_LOGGED_FIELD: usize = 512;
@@ -117,6 +117,10 @@ impl Shared {
     fn new(redactor: Redactor) -> Self {
         Self { closed: AtomicBool::new(false), dropped: AtomicU64::new(0), redactor: Mutex::new(redactor) }
     }
+
+    fn redactor(&self) -> Redactor {
+        self.redactor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl AccessLog {
@@ -190,7 +194,7 @@ struct Writer {
 impl Writer {
     fn run(mut self, entries: &Receiver<Message>) {
         while let Ok(message) = entries.recv() {
-            self.redactor = self.shared.redactor.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            self.redactor = self.shared.redactor();
             self.take(message);
             if !self.shared.closed.load(Ordering::Acquire) {
                 thread::sleep(GATHER);
@@ -243,6 +247,8 @@ impl Writer {
         let lost = self.lines[written.max(mending)..].split_inclusive(|byte| *byte == b'\n').count();
         self.shared.dropped.fetch_add(lost as u64, Ordering::Relaxed);
         self.lines.clear();
+        // The queue may not be empty for long.
+        self.redactor = self.shared.redactor();
     }
 }
 
@@ -316,14 +322,14 @@ mod tests {
         }
     }
 
-    /// An output that waits for the test before each write.
-    struct Gate(mpsc::Receiver<()>, SyncSender<()>);
+    /// An output that waits for the test before each write, as long as the test is there.
+    struct Gate(mpsc::Receiver<()>, SyncSender<()>, Pipe);
 
     impl Write for Gate {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let _ = self.1.send(());
             let _ = self.0.recv();
-            Ok(bytes.len())
+            self.2.write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -345,6 +351,26 @@ mod tests {
     }
 
     /// The writer wakes some 10 ms after the first entry: the close comes before, while and after it takes what is there.
+    #[test]
+    fn a_new_redactor_is_taken_also_while_the_queue_is_never_empty() {
+        let ((go, gate), (tell, told)) = (sync_channel(0), sync_channel(1_000));
+        let pipe = Pipe::default();
+        let log = start(AccessLogFormat::Combined, Box::new(Gate(gate, tell, pipe.clone())));
+        let offer = || log.offer(AccessEntry { target: "/a?tenant=acme".into(), ..entry() });
+        offer();
+        told.recv().unwrap();
+        // They are more than one write takes, and wait while the writer stands.
+        (0..4_000).for_each(|_| offer());
+        go.send(()).unwrap();
+        told.recv().unwrap();
+        log.set_redactor(Redactor::new(&RedactRules { secret: vec!["tenant".into()], ..RedactRules::default() }));
+        drop(go);
+        assert_eq!(log.close(), Closed::Drained);
+        let lines = pipe.lines();
+        assert_eq!((lines.len(), lines[0].contains("tenant=acme")), (4_001, true));
+        assert!(lines[4_000].contains("tenant=[redacted:"), "{}", lines[4_000]);
+    }
+
     #[test]
     fn a_close_is_not_missed_whenever_it_comes() {
         for round in 0..100_u64 {
@@ -371,7 +397,7 @@ mod tests {
     fn a_closed_log_takes_nothing_even_while_its_writer_is_stuck() {
         let (open, gate) = mpsc::sync_channel(1);
         let (entering, entered) = mpsc::sync_channel(1);
-        let log = start(AccessLogFormat::Json, Box::new(Gate(gate, entering)));
+        let log = start(AccessLogFormat::Json, Box::new(Gate(gate, entering, Pipe::default())));
         log.offer(entry());
         entered.recv().unwrap();
         log.shared.closed.store(true, Ordering::Release);
@@ -396,7 +422,7 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_a_stuck_output_is_abandoned() {
         let (open, gate) = mpsc::sync_channel(1);
         let (entering, entered) = mpsc::sync_channel(1);
-        let log = start(AccessLogFormat::Json, Box::new(Gate(gate, entering)));
+        let log = start(AccessLogFormat::Json, Box::new(Gate(gate, entering, Pipe::default())));
         log.offer(entry());
         entered.recv().unwrap();
         for _ in 0..QUEUE + 7 {
