@@ -1224,6 +1224,39 @@ gateway.toml: 3 errors"#;
 }
 
 #[test]
+fn a_log_whose_key_lies_in_it_and_a_rate_that_is_none() {
+    let text = r#"[[listener]]
+address = "127.0.0.1:8080"
+[[route]]
+name = "all"
+respond = {}
+[dead_letter]
+directory = "log"
+max_byte_rate = "4MiB"
+redact_secret_file = "x/../log/./redact.secret"
+"#;
+    let report = r#"
+error: `max_byte_rate` = "4MiB" is no number of bytes a second
+ --> gateway.toml:8:17
+  |
+8 | max_byte_rate = "4MiB"
+  |                 ^^^^^^
+  |
+  = help: write a size and "/s", like "4MiB/s", from 64KiB/s to 10GiB/s
+
+error: "x/../log/./redact.secret" is in the log's directory
+ --> gateway.toml:9:22
+  |
+9 | redact_secret_file = "x/../log/./redact.secret"
+  |                      ^^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+  = help: name a file elsewhere, such as "dead-letters.secret": whoever gets a copy of the log shall not get its key
+
+gateway.toml: 2 errors"#;
+    assert_eq!(format!("\n{}", errors(text)), report);
+}
+
+#[test]
 fn ten_mistakes_in_one_run() {
     let text = r#"[server]
 workers = 0
