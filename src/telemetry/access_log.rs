@@ -247,7 +247,7 @@ impl Writer {
         let lost = self.lines[written.max(mending)..].split_inclusive(|byte| *byte == b'\n').count();
         self.shared.dropped.fetch_add(lost as u64, Ordering::Relaxed);
         self.lines.clear();
-        // The queue may not be empty for long.
+        // For each batch: under load the queue may never be empty.
         self.redactor = self.shared.redactor();
     }
 }
@@ -350,7 +350,6 @@ mod tests {
         assert_eq!((log.dropped(), state.flushed), (0, state.bytes.len()));
     }
 
-    /// The writer wakes some 10 ms after the first entry: the close comes before, while and after it takes what is there.
     #[test]
     fn a_new_redactor_is_taken_also_while_the_queue_is_never_empty() {
         let ((go, gate), (tell, told)) = (sync_channel(0), sync_channel(1_000));
@@ -371,6 +370,7 @@ mod tests {
         assert!(lines[4_000].contains("tenant=[redacted:"), "{}", lines[4_000]);
     }
 
+    /// The writer wakes some 10 ms after the first entry: the close comes before, while and after it takes what is there.
     #[test]
     fn a_close_is_not_missed_whenever_it_comes() {
         for round in 0..100_u64 {
