@@ -188,16 +188,18 @@ impl Gate {
         self.setting.mode == Mode::Enforce && self.is_plain && self.is_bound && self.promise.is_exact()
     }
 
-    /// Whoever is let in is one whom the limit's promise allows; in shadow mode it is counted if it does.
+    /// Whoever is let in is one whom the limit's promise allows; in shadow mode it is counted if it does, and if no
+    /// penalty would have refused it.
     fn admitted(&mut self, id: usize, at: u64) -> Result<(), TestCaseError> {
         let cost = self.costs[id];
         let allows = self.promise.allows(cost, at);
+        let is_exact = self.promise.is_exact() && self.is_plain;
         match self.setting.mode {
             Mode::Enforce => {
                 prop_assert!(allows || !self.is_bound, "{} of cost {} at {}: {:?}", id, cost, at, self.promise);
             }
-            Mode::Shadow if self.promise.is_exact() && allows => {}
-            Mode::Shadow if self.promise.is_exact() => return Ok(()),
+            Mode::Shadow if is_exact && allows => {}
+            Mode::Shadow if is_exact => return Ok(()),
             Mode::Shadow => {
                 self.promise.may_admit(at);
                 return Ok(());
