@@ -26,7 +26,7 @@ use tonic::server::StreamingService;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::mixes::peers::{Ask, Asker, Http, Mix, runtime, serve_tcp, soon};
-use crate::support::{Gateway, PATIENCE};
+use crate::support::{Gateway, PATIENCE, unused_address};
 use crate::wire::wait_outcome;
 
 const MIX: Mix = Mix { client: Http::Two, server: Http::Two };
@@ -434,7 +434,7 @@ fn refused(gateway: &Gateway, method: &'static str) -> Code {
 #[test]
 fn what_the_gateway_cannot_do_is_told_in_codes_of_grpc() {
     let (address, told) = start_server();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = unused_address();
     assert_eq!(refused(&in_front_of(nobody, "", ""), "/t.T/Echo"), Code::Unavailable);
     assert_eq!(refused(&in_front_of(address, "path = \"/other\"", ""), "/t.T/Echo"), Code::Unimplemented);
     let gateway = in_front_of(address, "timeout = \"200ms\"", "");

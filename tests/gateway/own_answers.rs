@@ -1,10 +1,9 @@
 //! Answers that the gateway makes itself: nobody keeps them, and gRPC has its form where gRPC is spoken.
 
 use std::io::Write;
-use std::net::TcpListener;
 
 use crate::mixes::peers::{Ask, Asker, Http};
-use crate::support::{Backend, FRAME, Gateway, PATIENCE, write_ok};
+use crate::support::{Backend, FRAME, Gateway, PATIENCE, unused_address, write_ok};
 use crate::wire::{Message, Wire};
 
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
@@ -20,7 +19,7 @@ fn start(route: &str) -> (Backend, Gateway) {
         "/bad" => write!(stream, "HTTP/1.1 abc\r\n\r\n").is_ok(),
         _ => write_ok(stream, b"told"),
     });
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = unused_address();
     let routes = [
         ("/", "upstream = \"app\""),
         ("/hang", "upstream = \"app\"\ntimeout = \"100ms\""),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, FRAME, Gateway, eventually, get, get_with};
+use crate::support::{Client, FRAME, Gateway, eventually, get, get_with, unused_address};
 use crate::timing::{assert_below, best_of_three};
 
 fn rules(rate: &str, body: &str) -> String {
@@ -123,7 +123,7 @@ fn a_request_in_flight_outlives_the_reload_that_removes_its_route() {
 
 #[test]
 fn listeners_come_and_go() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = unused_address();
     let gateway = Gateway::start(&rules("3/1h", "1"));
     let second = format!("[[listener]]\naddress = \"{free}\"\n");
     assert_eq!(gateway.reload(&format!("{second}{}", rules("3/1h", "2"))).status, 200);
@@ -259,7 +259,7 @@ fn a_file_that_cannot_be_read_does_not_make_the_gateway_deaf() {
 
 #[test]
 fn a_listener_cannot_be_widened_in_one_step_and_the_error_says_how() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = unused_address();
     let with = |address: &str| format!("[[listener]]\naddress = \"{address}\"\n{}", rules("3/1h", "1"));
     let gateway = Gateway::start(&with(&free.to_string()));
     let answer = gateway.reload(&with(&format!("0.0.0.0:{}", free.port())));

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -571,6 +571,15 @@ pub fn write_ok(stream: &mut TcpStream, body: &[u8]) -> bool {
     let mut bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
     bytes.extend_from_slice(body);
     stream.write_all(&bytes).is_ok()
+}
+
+/// An address at which nobody listens, nor will unless the test does: a port that was free at 127.0.0.1 may be another
+/// test's a moment later, but no other test uses this loopback address.
+pub fn unused_address() -> SocketAddr {
+    static TAKEN: AtomicU8 = AtomicU8::new(0);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let host = [127, 64 + TAKEN.fetch_add(1, Ordering::Relaxed) % 128, high, low];
+    TcpListener::bind(SocketAddr::from((host, 0))).unwrap().local_addr().unwrap()
 }
 
 /// Runs the binary to its end.

@@ -1,12 +1,11 @@
 //! One exchange at a time.
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::peers::{Ask, Http, Mix, Origin, Told, fields, in_every_mix};
-use crate::support::{Gateway, PATIENCE, eventually};
+use crate::support::{Gateway, PATIENCE, eventually, unused_address};
 use crate::wire::{Message, wait_outcome};
 
 in_every_mix! {
@@ -387,7 +386,7 @@ fn a_timeout_is_a_504_and_ends_the_request_at_the_server(mix: Mix) {
 }
 
 fn an_unreachable_server_is_a_502(mix: Mix) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = unused_address();
     let gateway = mix.gateway(address);
     let mut asker = mix.asker(&gateway);
     for ask in [Ask::get("/"), Ask::post("/", "body"), Ask { has_no_length: true, ..Ask::post("/", "body") }] {

@@ -1,9 +1,7 @@
 //! `redirect_to_https`.
 
-use std::net::TcpListener;
-
 use super::peer::{Asking, Authority, LOCAL, Tls, gateway};
-use crate::support::Gateway;
+use crate::support::{Gateway, unused_address};
 use crate::wire::Wire;
 
 fn redirecting(authority: &Authority, to: &str, https: &str) -> Gateway {
@@ -70,11 +68,10 @@ fn every_request_is_sent_to_https() {
 #[test]
 fn a_redirect_leads_where_it_is_served() {
     let authority = Authority::new("ca");
-    let taken = TcpListener::bind("127.0.0.2:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
-    drop(taken);
+    let address = unused_address();
+    let port = address.port();
     for to in ["true".to_owned(), port.to_string()] {
-        let gateway = redirecting(&authority, &to, &format!("127.0.0.2:{port}"));
+        let gateway = redirecting(&authority, &to, &address.to_string());
         let answer = Wire::open(gateway.address()).get("/x?y");
         assert_eq!(answer.header("location"), Some(&*format!("https://h:{port}/x?y")));
         let mut tls = Tls::open(gateway.addresses[1], &Asking::of(&authority).build());
