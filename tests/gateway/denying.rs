@@ -1,11 +1,9 @@
 //! Peers whose connections are closed.
 
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
 
-use socket2::{Domain, Socket, Type};
-
-use crate::support::{Gateway, PATIENCE, get, get_with};
+use crate::connections::connect_from;
+use crate::support::{Gateway, get, get_with};
 use crate::wire::{Wire, wait_outcome};
 
 fn denying(deny: &str) -> String {
@@ -13,16 +11,6 @@ fn denying(deny: &str) -> String {
         "[client]\ntrusted_proxies = [\"127.0.0.1\"]\ndeny = [{deny}]\n\
          [[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n"
     )
-}
-
-/// A connection from another address of this machine.
-fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&format!("{source}:0").parse::<SocketAddr>().unwrap().into()).unwrap();
-    socket.connect(&to.into()).unwrap();
-    let stream: TcpStream = socket.into();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
 }
 
 fn denied(gateway: &Gateway, count: f64) {
