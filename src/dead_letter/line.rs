@@ -182,7 +182,7 @@ fn push_clip(out: &mut Vec<u8>, text: Cow<'_, str>, end: End, max: usize) -> boo
 /// Writes `text` as a JSON string of at most `max` bytes between the quotes; says whether it was cut.
 fn push_string(out: &mut Vec<u8>, text: &str, max: usize) -> bool {
     // Most texts stand for themselves: then nobody looks at each character three times.
-    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\');
+    let is_plain = is_plain(text);
     let length = if is_plain { text.len() } else { written_length(text, max) };
     let cut = length > max;
     let room = if cut { max.saturating_sub(ELLIPSIS.len()) } else { max };
@@ -197,6 +197,15 @@ fn push_string(out: &mut Vec<u8>, text: &str, max: usize) -> bool {
     }
     out.push(b'"');
     cut
+}
+
+/// Whether a text stands for itself in a JSON string, and is of printable ASCII. To look at all of it, without an early
+/// end, is done for many bytes at once.
+fn is_plain(text: &str) -> bool {
+    let special = text.bytes().fold(0, |any, byte| {
+        any | u8::from(byte < b' ') | u8::from(byte > b'~') | u8::from(byte == b'"') | u8::from(byte == b'\\')
+    });
+    special == 0
 }
 
 /// Writes as many characters as have room, escaped.

@@ -49,7 +49,7 @@ pub use known::{Known, is_name};
 pub use line::{has_control, is_token_byte};
 pub use request::{Request, RequestHead};
 pub use response::{Response, ResponseHead};
-pub use write::{CHUNK_ROOM, HeadWriter, reason_phrase, write_chunk_head};
+pub use write::{CHUNK_ROOM, HeadWriter, has_line, line_name, reason_phrase, write_chunk_head};
 
 #[cfg(test)]
 mod tests;

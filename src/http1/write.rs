@@ -64,9 +64,9 @@ impl<'o> HeadWriter<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Adds field lines as they stand in a parsed head, each with its CRLF.
+    /// Adds field lines as they stand in a head, each with its CRLF.
     pub fn lines(&mut self, lines: &[u8]) {
-        debug_assert!(lines.ends_with(b"\r\n"));
+        debug_assert!(lines.is_empty() || lines.ends_with(b"\r\n"));
         self.out.extend_from_slice(lines);
     }
 
@@ -86,21 +86,31 @@ impl<'o> HeadWriter<'o> {
 
     /// Whether there is a field line of a name, which is lower case.
     pub fn has(&self, name: &[u8]) -> bool {
-        let mut rest = &self.out[self.fields..];
-        while let Some(length) = memchr::memchr(b'\n', rest) {
-            let (line, next) = rest.split_at(length + 1);
-            if line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name) {
-                return true;
-            }
-            rest = next;
-        }
-        false
+        has_line(&self.out[self.fields..], name)
     }
 
     /// Ends the head with the empty line.
     pub fn end(self) {
         self.out.extend_from_slice(b"\r\n");
     }
+}
+
+/// Whether there is a field line of a name, which is lower case, among these. Each ends with CRLF.
+pub fn has_line(lines: &[u8], name: &[u8]) -> bool {
+    let mut rest = lines;
+    while let Some(length) = memchr::memchr(b'\n', rest) {
+        let (line, next) = rest.split_at(length + 1);
+        if line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name) {
+            return true;
+        }
+        rest = next;
+    }
+    false
+}
+
+/// The name of a field line.
+pub fn line_name(line: &[u8]) -> &[u8] {
+    line.split(|byte| *byte == b':').next().unwrap_or_default()
 }
 
 /// The usual reason phrase of a status (IANA's registry); empty for one that has none.

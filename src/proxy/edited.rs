@@ -7,7 +7,7 @@ use super::variables::Known;
 use super::worker::View;
 use crate::config::Cors;
 use crate::edit::{Escape, FieldEdits, is_same_field};
-use crate::http1::Piece;
+use crate::http1::{Piece, line_name};
 
 /// A sink that leaves out what is removed or set.
 pub struct Edited<'e, S> {
@@ -133,8 +133,7 @@ impl<S: Sink> Sink for Edited<'_, S> {
             Piece::Lines(lines) => lines,
         };
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-            if !self.cuts(name) {
+            if !self.cuts(line_name(line)) {
                 self.sink.put_piece(Piece::Lines(line));
             }
         }

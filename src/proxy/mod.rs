@@ -68,7 +68,7 @@ mod worker;
 use std::rc::Rc;
 
 use crate::dead_letter::Reason;
-use crate::http1::{Fault, HeadWriter, Version};
+use crate::http1::{Fault, HeadWriter, Piece, Version};
 use crate::time::Span;
 use broken::{Broken, Late};
 use client::Client;
@@ -78,7 +78,6 @@ use headers::Sink;
 use meters::Outcome;
 use policy::{Next, write_rate_fields};
 use relay::{Afterwards, End};
-use respond::Reply;
 use scratch::Scratch;
 use variables::Known;
 use waiting::Waited;
@@ -193,13 +192,13 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     let mut writer = HeadWriter::response(to_client.made(), reply.status, b"");
     match changes {
         None => {
-            write_fields(reply, &mut writer);
+            writer.lines(reply.lines());
             worker.date.write(now, &mut writer);
         }
         Some(changes) => {
             let whose = if reply.is_problem { Whose::Problem } else { Whose::Own };
             let mut sink = changes.sink(&mut writer, whose);
-            write_fields(reply, &mut sink);
+            sink.put_piece(Piece::Lines(reply.lines()));
             worker.date.write(now, &mut sink);
             let known = Known {
                 request: request.on(inbound.filled().get(..*head_bytes).unwrap_or_default()),
@@ -226,12 +225,6 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     if !is_bodiless && !request.is_head() {
         *bytes_sent = body.len() as u64;
         to_client.add(body, 0..body.len());
-    }
-}
-
-fn write_fields(reply: &Reply, sink: &mut impl Sink) {
-    for (name, value) in reply.fields() {
-        sink.put(name, value);
     }
 }
 

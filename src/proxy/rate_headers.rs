@@ -41,8 +41,9 @@ pub fn write<'a>(
         RateHeaders::Legacy | RateHeaders::Both => true,
         RateHeaders::Ietf | RateHeaders::Off => false,
     };
-    // An origin that counts for itself has the stricter word on it; a second line would only be misread.
-    if legacy && !sink.has(b"x-ratelimit-limit") {
+    // An origin that counts for itself has the stricter word on it; a second line would only be misread. Where a limit has
+    // refused, no origin was asked.
+    if legacy && (refused.is_some() || !sink.has(b"x-ratelimit-limit")) {
         write_legacy(lines, refused, sink);
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::headers::{Sink, passed};
-use crate::http1::{Fault, Request};
+use crate::http1::{Fault, Request, has_line, line_name};
 
 /// An answer made by the gateway, whatever the protocol that carries it. Meant to be kept and filled anew: once it is
 /// warm, that allocates nothing.
@@ -19,17 +19,8 @@ pub struct Reply {
     pub has_cors: bool,
     /// Whether it says that something went wrong: caches never keep it, whatever a route sets for its answers.
     pub is_problem: bool,
-    /// The names, in lower case, and the values of all fields, one after the other.
-    text: Vec<u8>,
-    lines: Vec<Line>,
-}
-
-/// Where a field is in the text.
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    start: usize,
-    name_end: usize,
-    end: usize,
+    /// Its field lines as a head of HTTP/1 has them. Names are in lower case.
+    lines: Vec<u8>,
 }
 
 impl Reply {
@@ -40,22 +31,28 @@ impl Reply {
         self.has_route_body = false;
         self.has_cors = false;
         self.is_problem = false;
-        self.text.clear();
         self.lines.clear();
     }
 
-    /// Its fields in order: names in lower case, values.
+    /// Its field lines as a head of HTTP/1 has them, each with its CRLF. Names are in lower case.
+    pub fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+
+    /// Its fields in order: names, values.
+    #[cfg(test)]
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.lines.iter().map(|line| {
-            let name = self.text.get(line.start..line.name_end).unwrap_or_default();
-            (name, self.text.get(line.name_end..line.end).unwrap_or_default())
+        self.lines.split_inclusive(|byte| *byte == b'\n').map(|line| {
+            let name = line_name(line);
+            (name, &line[name.len() + 2..line.len() - 2])
         })
     }
 
     /// Leaves out the fields whose names `cut` wants out.
     pub fn cut(&mut self, cut: impl Fn(&[u8]) -> bool) {
-        let text = &self.text;
-        self.lines.retain(|line| !cut(text.get(line.start..line.name_end).unwrap_or_default()));
+        let lines = std::mem::take(&mut self.lines);
+        let kept = lines.split_inclusive(|byte| *byte == b'\n').filter(|line| !cut(line_name(line)));
+        kept.for_each(|line| self.lines.extend_from_slice(line));
     }
 
     /// Nobody keeps this answer (RFC 9111, 5.2.2.5): by default some statuses are kept, such as 301, 308, 404 and 414.
@@ -68,16 +65,21 @@ impl Reply {
     }
 
     /// Adds a field whose value is what `write` appends.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "names are mostly constants, and then copying them is a store or two")]
     fn put_written(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.text.len();
-        self.text.extend_from_slice(name);
-        let name_end = self.text.len();
-        write(&mut self.text);
-        self.lines.push(Line { start, name_end, end: self.text.len() });
+        self.lines.extend_from_slice(name);
+        self.lines.extend_from_slice(b": ");
+        let value = self.lines.len();
+        write(&mut self.lines);
+        debug_assert!(!self.lines[value..].iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
+        self.lines.extend_from_slice(b"\r\n");
     }
 }
 
 impl Sink for Reply {
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
     fn put(&mut self, name: &[u8], value: &[u8]) {
         self.put_written(name, |text| text.extend_from_slice(value));
     }
@@ -87,7 +89,7 @@ impl Sink for Reply {
     }
 
     fn has(&self, lower_name: &[u8]) -> bool {
-        self.fields().any(|(name, _)| name == lower_name)
+        has_line(&self.lines, lower_name)
     }
 }
 
@@ -246,9 +248,10 @@ const RANGES: [(&[&[u8]], u8, Form); 6] = [
 impl Form {
     /// The best of what is accepted: quality first (RFC 9110, 12.5.1), then the more specific range, then our order.
     fn accepted(accept: Option<&[u8]>) -> Self {
+        let Some(accept) = accept.filter(|accept| *accept != b"*/*") else { return Self::Problem };
         // Whoever takes none of our forms can read plain text best.
         let mut best = (0, 0, Self::Text);
-        for range in accept.unwrap_or(b"*/*").split(|byte| *byte == b',').take(MAX_RANGES) {
+        for range in accept.split(|byte| *byte == b',').take(MAX_RANGES) {
             let (kind, quality) = quality_of(range);
             let is = |known: &&[u8]| kind.eq_ignore_ascii_case(known);
             let Some((_, specific, form)) = RANGES.iter().find(|(kinds, ..)| kinds.iter().any(is)) else { continue };
@@ -549,7 +552,7 @@ mod tests {
     #[test]
     fn an_emptied_reply_keeps_its_room() {
         let mut reply = reply_to(&REFUSED, Wants::default());
-        let room = |reply: &Reply| (reply.body.capacity(), reply.text.capacity(), reply.lines.capacity());
+        let room = |reply: &Reply| (reply.body.capacity(), reply.lines.capacity());
         let before = room(&reply);
         reply.clear();
         assert_eq!((reply.status, reply.body.len(), reply.fields().count()), (0, 0, 0));
@@ -560,11 +563,11 @@ mod tests {
     fn a_reply_finds_what_was_put_into_it() {
         let mut reply = Reply::default();
         reply.put(b"a", b"1");
-        reply.put(b"", b"");
+        reply.put(b"c", b"");
         reply.put_joined(b"ab", &[b"2", b"", b"34"]);
         reply.put_number(b"a", u64::MAX);
         let fields: Vec<_> = reply.fields().collect();
-        assert_eq!(fields, [(&b"a"[..], &b"1"[..]), (b"", b""), (b"ab", b"234"), (b"a", b"18446744073709551615")]);
+        assert_eq!(fields, [(&b"a"[..], &b"1"[..]), (b"c", b""), (b"ab", b"234"), (b"a", b"18446744073709551615")]);
         assert!(reply.has(b"a") && reply.has(b"ab") && !reply.has(b"b") && !reply.has(b"1"));
     }
 
