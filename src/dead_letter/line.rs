@@ -199,8 +199,8 @@ fn push_string(out: &mut Vec<u8>, text: &str, max: usize) -> bool {
     cut
 }
 
-/// Whether a text stands for itself in a JSON string, and is of printable ASCII. To look at all of it, without an early
-/// end, is done for many bytes at once.
+/// Whether a text stands for itself in a JSON string, and is of printable ASCII. It looks at all of the text: without an
+/// early end, the compiler takes many bytes at once.
 fn is_plain(text: &str) -> bool {
     let special = text.bytes().fold(0, |any, byte| {
         any | u8::from(byte < b' ') | u8::from(byte > b'~') | u8::from(byte == b'"') | u8::from(byte == b'\\')

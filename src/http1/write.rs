@@ -42,6 +42,11 @@ impl<'o> HeadWriter<'o> {
         Self { out, fields }
     }
 
+    /// Goes on with field lines without a first line, which are all that `out` holds.
+    pub fn of_lines(out: &'o mut Vec<u8>) -> Self {
+        Self { out, fields: 0 }
+    }
+
     /// Adds a field line.
     #[inline]
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
@@ -61,6 +66,16 @@ impl<'o> HeadWriter<'o> {
         for part in parts {
             self.out.extend_from_slice(part);
         }
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// Adds a field line whose value is what `write` appends.
+    pub fn written(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.extend_from_slice(name);
+        self.out.extend_from_slice(b": ");
+        let value = self.out.len();
+        write(self.out);
+        debug_assert!(!name.is_empty() && is_clean(name) && is_clean(&self.out[value..]));
         self.out.extend_from_slice(b"\r\n");
     }
 

@@ -165,8 +165,7 @@ pub fn write_trailers(tail: &[u8], whose: Option<Whose>, view: &View, story: &St
         Some(whose) => Changes::of(view, story).is_some_and(|changes| changes.sink(&mut Nowhere, whose).cuts(name)),
     };
     for line in tail.split_inclusive(|byte| *byte == b'\n') {
-        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-        if !cuts(name) {
+        if !cuts(line_name(line)) {
             made.extend_from_slice(line);
         }
     }

@@ -192,13 +192,13 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     let mut writer = HeadWriter::response(to_client.made(), reply.status, b"");
     match changes {
         None => {
-            writer.lines(reply.lines());
+            writer.lines(&reply.lines);
             worker.date.write(now, &mut writer);
         }
         Some(changes) => {
             let whose = if reply.is_problem { Whose::Problem } else { Whose::Own };
             let mut sink = changes.sink(&mut writer, whose);
-            sink.put_piece(Piece::Lines(reply.lines()));
+            sink.put_piece(Piece::Lines(&reply.lines));
             worker.date.write(now, &mut sink);
             let known = Known {
                 request: request.on(inbound.filled().get(..*head_bytes).unwrap_or_default()),

@@ -41,8 +41,8 @@ pub fn write<'a>(
         RateHeaders::Legacy | RateHeaders::Both => true,
         RateHeaders::Ietf | RateHeaders::Off => false,
     };
-    // An origin that counts for itself has the stricter word on it; a second line would only be misread. Where a limit has
-    // refused, no origin was asked.
+    // An origin that counts for itself has the stricter word on it; a second line would only be misread. No origin was
+    // asked where a limit has refused.
     if legacy && (refused.is_some() || !sink.has(b"x-ratelimit-limit")) {
         write_legacy(lines, refused, sink);
     }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::headers::{Sink, passed};
-use crate::http1::{Fault, Request, has_line, line_name};
+use crate::http1::{Fault, HeadWriter, Request, has_line, line_name};
 
 /// An answer made by the gateway, whatever the protocol that carries it. Meant to be kept and filled anew: once it is
 /// warm, that allocates nothing.
@@ -20,7 +20,7 @@ pub struct Reply {
     /// Whether it says that something went wrong: caches never keep it, whatever a route sets for its answers.
     pub is_problem: bool,
     /// Its field lines as a head of HTTP/1 has them. Names are in lower case.
-    lines: Vec<u8>,
+    pub lines: Vec<u8>,
 }
 
 impl Reply {
@@ -34,11 +34,6 @@ impl Reply {
         self.lines.clear();
     }
 
-    /// Its field lines as a head of HTTP/1 has them, each with its CRLF. Names are in lower case.
-    pub fn lines(&self) -> &[u8] {
-        &self.lines
-    }
-
     /// Its fields in order: names, values.
     #[cfg(test)]
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -50,9 +45,16 @@ impl Reply {
 
     /// Leaves out the fields whose names `cut` wants out.
     pub fn cut(&mut self, cut: impl Fn(&[u8]) -> bool) {
-        let lines = std::mem::take(&mut self.lines);
-        let kept = lines.split_inclusive(|byte| *byte == b'\n').filter(|line| !cut(line_name(line)));
-        kept.for_each(|line| self.lines.extend_from_slice(line));
+        let (mut kept, mut from) = (0, 0);
+        while let Some(length) = self.lines.get(from..).and_then(|rest| memchr::memchr(b'\n', rest)) {
+            let line = from..from + length + 1;
+            from = line.end;
+            if !cut(line_name(&self.lines[line.clone()])) {
+                self.lines.copy_within(line.clone(), kept);
+                kept += line.len();
+            }
+        }
+        self.lines.truncate(kept);
     }
 
     /// Nobody keeps this answer (RFC 9111, 5.2.2.5): by default some statuses are kept, such as 301, 308, 404 and 414.
@@ -61,31 +63,23 @@ impl Reply {
     }
 
     fn put_number(&mut self, name: &[u8], number: u64) {
-        self.put(name, itoa::Buffer::new().format(number).as_bytes());
+        self.writer().number(name, number);
     }
 
-    /// Adds a field whose value is what `write` appends.
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "names are mostly constants, and then copying them is a store or two")]
-    fn put_written(&mut self, name: &[u8], write: impl FnOnce(&mut Vec<u8>)) {
-        self.lines.extend_from_slice(name);
-        self.lines.extend_from_slice(b": ");
-        let value = self.lines.len();
-        write(&mut self.lines);
-        debug_assert!(!self.lines[value..].iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)));
-        self.lines.extend_from_slice(b"\r\n");
+    fn writer(&mut self) -> HeadWriter<'_> {
+        HeadWriter::of_lines(&mut self.lines)
     }
 }
 
 impl Sink for Reply {
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "as above")]
+    #[expect(clippy::inline_always, reason = "names are mostly constants, and then copying them is a store or two")]
     fn put(&mut self, name: &[u8], value: &[u8]) {
-        self.put_written(name, |text| text.extend_from_slice(value));
+        self.writer().field(name, value);
     }
 
     fn put_joined(&mut self, name: &[u8], parts: &[&[u8]]) {
-        self.put_written(name, |text| parts.iter().for_each(|part| text.extend_from_slice(part)));
+        self.writer().joined(name, parts);
     }
 
     fn has(&self, lower_name: &[u8]) -> bool {
@@ -441,7 +435,7 @@ fn grpc(problem: &Problem<'_>, reply: &mut Reply) {
     reply.put(b"content-type", b"application/grpc");
     reply.put_no_store();
     reply.put_number(b"grpc-status", code);
-    reply.put_written(b"grpc-message", |text| percent_encode(problem.detail, text));
+    reply.writer().written(b"grpc-message", |text| percent_encode(problem.detail, text));
     if let Some(secs) = problem.retry_after_secs {
         reply.put_number(b"grpc-retry-pushback-ms", secs.saturating_mul(1000));
     }
@@ -741,7 +735,9 @@ mod tests {
         for (name, value) in [("a", "1"), ("bc", "23"), ("a", ""), ("d", "4")] {
             reply.put(name.as_bytes(), value.as_bytes());
         }
+        let room = reply.lines.capacity();
         reply.cut(|name| name == b"a");
+        assert_eq!(reply.lines.capacity(), room);
         reply.put(b"e", b"5");
         let left: Vec<_> = reply.fields().collect();
         assert_eq!(left, [(&b"bc"[..], &b"23"[..]), (b"d", b"4"), (b"e", b"5")]);

@@ -92,7 +92,8 @@ impl Scratch {
         self.pacing = None;
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
-        for bytes in [&mut self.text, &mut self.target, &mut self.request_id, &mut self.reply.body] {
+        let Reply { body, lines, .. } = &mut self.reply;
+        for bytes in [&mut self.text, &mut self.target, &mut self.request_id, body, lines] {
             if bytes.capacity() > KEPT_BYTES {
                 *bytes = Vec::new();
             }

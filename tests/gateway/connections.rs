@@ -13,8 +13,8 @@ use crate::wire::{Wire, wait_outcome};
 
 const ROUTE: &str = "[[route]]\nname = \"all\"\nrespond = { body = \"here\\n\" }\n";
 
-/// A connection from an address of this machine. What the other side does to it is left for the first read to tell: on a
-/// busy machine a reset may come so early that a `connect` that waits would be the one to fail.
+/// A connection from an address of this machine. The first read tells what the other side does to it: on a busy machine
+/// a reset may come so early that a `connect` that waits would fail.
 pub fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
     const IN_PROGRESS: i32 = 115;
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -107,7 +107,7 @@ fn one_connection_of_http2_is_one() {
         for _ in 0..3 {
             assert_eq!(peer::ask(&sender, peer::request("GET", "/", &[])).await.unwrap().status, 200);
         }
-        // By a runtime of their own, which has to be another thread's.
+        // Each connects by a runtime of its own. A thread runs one at a time, so this is another thread.
         let others = || {
             turned_away("127.0.0.1", &gateway);
             served("127.0.0.2", &gateway);

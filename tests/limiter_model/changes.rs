@@ -193,13 +193,13 @@ impl Gate {
     fn admitted(&mut self, id: usize, at: u64) -> Result<(), TestCaseError> {
         let cost = self.costs[id];
         let allows = self.promise.allows(cost, at);
-        let is_exact = self.promise.is_exact() && self.is_plain;
+        let is_exact = self.promise.is_exact();
         match self.setting.mode {
             Mode::Enforce => {
                 prop_assert!(allows || !self.is_bound, "{} of cost {} at {}: {:?}", id, cost, at, self.promise);
             }
-            Mode::Shadow if is_exact && allows => {}
-            Mode::Shadow if is_exact => return Ok(()),
+            Mode::Shadow if is_exact && !allows => return Ok(()),
+            Mode::Shadow if is_exact && self.is_plain => {}
             Mode::Shadow => {
                 self.promise.may_admit(at);
                 return Ok(());

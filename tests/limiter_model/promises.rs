@@ -145,7 +145,7 @@ impl Promise {
                 let missing = (old.level(latest) - SLACK).ceil().max(0.0) as u64;
                 Past::Periods { missing: missing.min(self.shape.number), began: latest }
             }
-            // How many have been given back by now is not known where it is not when the period began.
+            // Nobody knows how many were given back by now, if nobody knows when the period began.
             (Past::Periods { .. }, fresh @ Past::Level { .. }) if !old.is_known => fresh,
             (Past::Periods { .. }, Past::Level { .. }) => {
                 Past::Level { taken: old.missing(latest).0.min(self.shape.number) as f64, at: latest }
