@@ -249,6 +249,13 @@ fn a_key_that_the_file_calls_secret_is_found_by_what_the_client_sent() {
 }
 
 #[test]
+fn the_thread_that_writes_goes_behind_the_workers() {
+    let gateway = Gateway::start(&logging(""));
+    let own = gateway.niceness("worker-0");
+    assert!(eventually(|| gateway.niceness("dead-letters") == own.max(5)), "{own}");
+}
+
+#[test]
 fn a_secret_that_the_group_may_write_is_a_warning_and_one_of_everybody_an_error() {
     let gateway = Gateway::start(&logging(""));
     let secret = gateway.directory.path().join("dead-letters.secret");

@@ -254,6 +254,16 @@ impl Gateway {
         Duration::from_millis(10 * fields.map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>())
     }
 
+    /// How nice its thread of this name is.
+    pub fn niceness(&self, thread: &str) -> i32 {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        // Some end meanwhile.
+        let mut stats = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+        let stat = stats.find(|stat| stat.contains(&format!("({thread})"))).unwrap();
+        // The 19th field; the third is the first behind the name in brackets (proc(5)).
+        stat.rsplit_once(") ").unwrap().1.split_whitespace().nth(16).unwrap().parse().unwrap()
+    }
+
     /// The most that it has been.
     pub fn most_resident(&self) -> u64 {
         self.memory("VmHWM:")
