@@ -286,6 +286,7 @@ impl Drop for Gateway {
     }
 }
 
+/// The whole lines of all segments. A part of a write may be seen before the rest of it.
 pub fn dead_letters(directory: &Path) -> Vec<serde_json::Value> {
     let mut segments: Vec<PathBuf> =
         fs::read_dir(directory).map(|entries| entries.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default();
@@ -294,7 +295,8 @@ pub fn dead_letters(directory: &Path) -> Vec<serde_json::Value> {
     let mut lines = Vec::new();
     for segment in segments {
         let text = fs::read_to_string(segment).unwrap();
-        lines.extend(text.lines().map(|line| serde_json::from_str(line).unwrap()));
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        lines.extend(whole.lines().map(|line| serde_json::from_str(line).unwrap()));
     }
     lines
 }
