@@ -73,7 +73,6 @@ fn rules(routes: Vec<RouteRules>) -> Rules {
         trusted_proxies: vec!["10.0.0.0/8".parse().expect("a network")],
         address_header: AddressHeader::XForwardedFor,
         ipv6_prefix: 64,
-        ipv4_in_ipv6: sluicegate::admission::Ipv4InIpv6::All,
     };
     Rules::new(clients, routes, KeyHasher::fixed())
 }

@@ -12,17 +12,6 @@ static REFUSED_CONNECTIONS: Family = Family {
     labels: &[],
 };
 
-static RECLAIMED_CONNECTIONS: Family = Family {
-    name: "sluicegate_admin_connections_reclaimed_total",
-    help: "Connections to admin that were closed, while no request was answered over them, to make room for another.",
-    kind: Kind::Counter,
-    labels: &[],
-};
-
-pub(super) fn reclaimed_connections(registry: &Arc<Registry>) -> Counter {
-    registry.counter(&RECLAIMED_CONNECTIONS, &[])
-}
-
 pub(super) fn refused_connections(registry: &Arc<Registry>) -> Counter {
     registry.counter(&REFUSED_CONNECTIONS, &[])
 }

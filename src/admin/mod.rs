@@ -91,7 +91,7 @@ async fn serve_within(
     commands: Arc<dyn Commands>,
     shutdown: watch::Receiver<bool>,
 ) {
-    let (refused, reclaimed) = (metrics::refused_connections(&registry), metrics::reclaimed_connections(&registry));
+    let refused = metrics::refused_connections(&registry);
     let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
     let api = Arc::new(Api::new(limits, is_loopback, registry, commands));
     let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
@@ -119,7 +119,6 @@ async fn serve_within(
                         refused.inc();
                         continue;
                     }
-                    reclaimed.inc();
                     // The one that was chosen ends at once, if no other did before.
                     if let Some(ended) = connections.join_next_with_id().await {
                         leave(&mut seats, ended);

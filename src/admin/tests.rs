@@ -323,7 +323,6 @@ fn slow_heads_and_idle_connections_make_room_for_others() {
     // One that has asked stays as long as there are others.
     assert!(is_served());
     let page = server.ask("GET /metrics", NOTHING).body;
-    assert!(metric(&page, "sluicegate_admin_connections_reclaimed_total ") >= 3, "{page}");
     assert_eq!(metric(&page, "sluicegate_admin_connections_refused_total "), 0);
 }
 

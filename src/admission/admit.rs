@@ -171,11 +171,6 @@ impl Rules {
         self.clients.of_peer(peer).is_none()
     }
 
-    /// The client's address that a peer's stands for: of one that holds an IPv4 address, that.
-    pub fn address_of(&self, peer: IpAddr) -> IpAddr {
-        self.clients.address_of(peer)
-    }
-
     /// What tells a peer from others by its address; `None` of a trusted proxy, which stands for many.
     pub fn key_of_peer(&self, peer: IpAddr) -> Option<Fingerprint> {
         let client = self.clients.of_peer(peer)?;
@@ -547,7 +542,6 @@ mod tests {
             trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
             address_header: AddressHeader::XForwardedFor,
             ipv6_prefix: 64,
-            ipv4_in_ipv6: crate::admission::Ipv4InIpv6::All,
         };
         Rules::new(clients, routes, KeyHasher::fixed())
     }

@@ -22,19 +22,6 @@ pub struct ClientRules {
     pub address_header: AddressHeader,
     /// How much of an IPv6 address is the client, 1 to 128 bits.
     pub ipv6_prefix: u8,
-    /// Says for IPv6 addresses whether they are the IPv4 client that they hold.
-    pub ipv4_in_ipv6: Ipv4InIpv6,
-}
-
-/// Says for IPv6 addresses whether they are the IPv4 client that they hold. Whether a peer or a hop is trusted is
-/// asked of the address itself, or of a mapped one's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ipv4InIpv6 {
-    /// `::ffff:a.b.c.d`, `::a.b.c.d` (RFC 4291, 2.5.5.1), but for `::` and `::1`, and `64:ff9b::/96` (RFC 6052).
-    #[default]
-    All,
-    /// `::ffff:a.b.c.d` alone.
-    Mapped,
 }
 
 /// How a client is told from others by its address.
@@ -42,54 +29,51 @@ pub enum Ipv4InIpv6 {
 pub struct AddressForm {
     /// How much of an IPv6 address is the client, 1 to 128 bits.
     pub ipv6_prefix: u8,
-    /// Says for IPv6 addresses whether they are the IPv4 client that they hold.
-    pub ipv4_in_ipv6: Ipv4InIpv6,
 }
 
 impl Default for AddressForm {
     /// As without `[client]`.
     fn default() -> Self {
-        Self { ipv6_prefix: 64, ipv4_in_ipv6: Ipv4InIpv6::All }
+        Self { ipv6_prefix: 64 }
     }
 }
 
 impl ClientRules {
     /// How clients are told apart by their addresses.
     pub fn address_form(&self) -> AddressForm {
-        AddressForm { ipv6_prefix: self.ipv6_prefix, ipv4_in_ipv6: self.ipv4_in_ipv6 }
+        AddressForm { ipv6_prefix: self.ipv6_prefix }
     }
 }
 
 impl AddressForm {
     /// The key of the client with this address.
     pub(super) fn key_of(self, addr: IpAddr) -> [u8; 16] {
-        key_of(self.ipv4_in_ipv6.address_of(addr), self.ipv6_prefix)
+        key_of(address_of(addr), self.ipv6_prefix)
     }
 }
 
-impl Ipv4InIpv6 {
-    /// The network of the clients that a network stands for. All of `64:ff9b::/96`, or of `::/96`, stays what it is: as
-    /// IPv4 it would be everybody.
-    pub(super) fn network_of(self, network: IpNet) -> IpNet {
-        let IpNet::V6(network) = canonical(network) else { return network };
-        let held = match self.address_of(IpAddr::V6(network.network())) {
-            IpAddr::V4(addr) if network.prefix_len() > 96 => {
-                IpNet::new(IpAddr::V4(addr), network.prefix_len() - 96).ok()
-            }
-            _ => None,
-        };
-        held.unwrap_or(IpNet::V6(network))
-    }
+/// The network of the clients that a network stands for. All of `64:ff9b::/96`, or of `::/96`, stays what it is: as IPv4
+/// it would be everybody.
+pub(super) fn network_of(network: IpNet) -> IpNet {
+    let IpNet::V6(network) = canonical(network) else { return network };
+    let held = match address_of(IpAddr::V6(network.network())) {
+        IpAddr::V4(addr) if network.prefix_len() > 96 => IpNet::new(IpAddr::V4(addr), network.prefix_len() - 96).ok(),
+        _ => None,
+    };
+    held.unwrap_or(IpNet::V6(network))
+}
 
-    fn address_of(self, addr: IpAddr) -> IpAddr {
-        match addr.to_canonical() {
-            IpAddr::V6(addr) if self == Self::All => embedded(addr).map_or(IpAddr::V6(addr), IpAddr::V4),
-            addr => addr,
-        }
+/// The address of the client that comes from `addr`: an IPv6 address that holds an IPv4 address is that IPv4 client.
+/// Whether a peer or a hop is trusted or allowed is asked of the address itself, or of a mapped one's.
+pub fn address_of(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V6(addr) => embedded(addr).map_or(IpAddr::V6(addr), IpAddr::V4),
+        addr @ IpAddr::V4(_) => addr,
     }
 }
 
-/// The IPv4 address in one that is compatible or translated.
+/// The IPv4 address in one that is compatible (`::a.b.c.d`, RFC 4291, 2.5.5.1, but for `::` and `::1`) or translated
+/// (`64:ff9b::/96`, RFC 6052).
 fn embedded(addr: Ipv6Addr) -> Option<Ipv4Addr> {
     let holds = matches!(addr.segments(), [0, 0, 0, 0, 0, 0, _, _] | [0x64, 0xFF9B, 0, 0, 0, 0, _, _]);
     let is_own = addr.is_unspecified() || addr.is_loopback();
@@ -175,7 +159,6 @@ pub(super) struct Clients {
     trusted: Networks,
     header: AddressHeader,
     ipv6_prefix: u8,
-    ipv4_in_ipv6: Ipv4InIpv6,
 }
 
 impl Clients {
@@ -184,7 +167,6 @@ impl Clients {
             trusted: Networks::new(rules.trusted_proxies),
             header: rules.address_header,
             ipv6_prefix: rules.ipv6_prefix.min(128),
-            ipv4_in_ipv6: rules.ipv4_in_ipv6,
         }
     }
 
@@ -199,13 +181,8 @@ impl Clients {
         (!self.trusted.contains(addr)).then(|| self.client(addr))
     }
 
-    /// The client's address that a peer's stands for.
-    pub(super) fn address_of(&self, peer: IpAddr) -> IpAddr {
-        self.ipv4_in_ipv6.address_of(peer)
-    }
-
     fn client(&self, addr: IpAddr) -> ClientIp {
-        ClientIp { addr: self.address_of(addr), ipv6_prefix: self.ipv6_prefix }
+        ClientIp { addr: address_of(addr), ipv6_prefix: self.ipv6_prefix }
     }
 
     pub(super) fn identify<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr) -> Identity {
@@ -277,12 +254,7 @@ mod tests {
 
     fn clients(header: AddressHeader, trusted: &[&str]) -> Clients {
         let trusted_proxies = trusted.iter().map(|net| net.parse().unwrap()).collect();
-        Clients::new(ClientRules {
-            trusted_proxies,
-            address_header: header,
-            ipv6_prefix: 64,
-            ipv4_in_ipv6: Ipv4InIpv6::All,
-        })
+        Clients::new(ClientRules { trusted_proxies, address_header: header, ipv6_prefix: 64 })
     }
 
     fn client_of(clients: &Clients, peer: &str, lines: &[(&str, &str)]) -> String {
@@ -294,20 +266,17 @@ mod tests {
     #[test]
     fn an_ipv6_address_that_holds_an_ipv4_address_is_that_client() {
         let all = clients(AddressHeader::XForwardedFor, &["192.0.2.0/24"]);
-        let mapped = Clients { ipv4_in_ipv6: Ipv4InIpv6::Mapped, ..all.clone() };
-        let of = |clients: &Clients, peer: &str| client_of(clients, peer, &[]);
-        for (peer, client, as_before) in [
-            ("::ffff:198.51.100.1", "198.51.100.1", "198.51.100.1"),
-            ("::198.51.100.1", "198.51.100.1", "::c633:6401"),
-            ("64:ff9b::198.51.100.1", "198.51.100.1", "64:ff9b::c633:6401"),
-            ("64:ff9b:1::198.51.100.1", "64:ff9b:1::c633:6401", "64:ff9b:1::c633:6401"),
-            ("::1", "::1", "::1"),
-            ("::", "::", "::"),
-            ("::2", "0.0.0.2", "::2"),
-            ("2001:db8::1", "2001:db8::1", "2001:db8::1"),
+        for (peer, client) in [
+            ("::ffff:198.51.100.1", "198.51.100.1"),
+            ("::198.51.100.1", "198.51.100.1"),
+            ("64:ff9b::198.51.100.1", "198.51.100.1"),
+            ("64:ff9b:1::198.51.100.1", "64:ff9b:1::c633:6401"),
+            ("::1", "::1"),
+            ("::", "::"),
+            ("::2", "0.0.0.2"),
+            ("2001:db8::1", "2001:db8::1"),
         ] {
-            assert_eq!(of(&all, peer), client, "{peer}");
-            assert_eq!(of(&mapped, peer), as_before, "{peer}");
+            assert_eq!(client_of(&all, peer, &[]), client, "{peer}");
         }
         // Nobody is trusted for what an address holds, and what a trusted one tells of is the client.
         let told = &[("x-forwarded-for", "64:ff9b::198.51.100.1")];

@@ -229,12 +229,8 @@ mod tests {
     use crate::admission::view::PlainRequest;
 
     fn client(addr: &str) -> ClientIp {
-        let rules = ClientRules {
-            trusted_proxies: Vec::new(),
-            address_header: AddressHeader::XForwardedFor,
-            ipv6_prefix: 64,
-            ipv4_in_ipv6: crate::admission::Ipv4InIpv6::All,
-        };
+        let rules =
+            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
         let peer: IpAddr = addr.parse().unwrap();
         Clients::new(rules).identify(&PlainRequest::new("GET", "/"), peer).client
     }

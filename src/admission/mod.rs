@@ -41,7 +41,7 @@ mod spelling;
 mod view;
 
 pub use admit::{Admission, Admitted, Arrival, MAX_REGEX_INPUT, Places, Progress, Refused, Rules, Waiting};
-pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Ipv4InIpv6};
+pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, address_of};
 pub use cost::{Cost, ResponseCost, Stated};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};

@@ -366,12 +366,8 @@ mod tests {
             active: None,
             takes_preflights: false,
         };
-        let clients = ClientRules {
-            trusted_proxies: Vec::new(),
-            address_header: AddressHeader::XForwardedFor,
-            ipv6_prefix: 64,
-            ipv4_in_ipv6: crate::admission::Ipv4InIpv6::All,
-        };
+        let clients =
+            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
         Rules::new(clients, vec![route], KeyHasher::random())
     }
 

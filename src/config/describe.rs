@@ -13,7 +13,7 @@ use super::model::{
     RateHeaders, Route, Server, ServerSpec, Upstream,
 };
 use super::size::show_size;
-use crate::admission::{AddressHeader, Cost, ExemptRules, Ipv4InIpv6, OnMissingKey, PathPattern};
+use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
 use crate::balance::Strategy;
 use crate::limiter::{Algorithm, Align, Bound, Mode, OnFull, Refill};
 use crate::time::{ScheduleRules, Span};
@@ -151,10 +151,6 @@ pub(super) fn client(old_model: &Model, new_model: &Model) -> Changes {
         AddressHeader::XRealIp => "x-real-ip",
     });
     changes.value("ipv6_prefix", &old.ipv6_prefix, &new.ipv6_prefix, u8::to_string);
-    changes.value("ipv4_in_ipv6", &old.ipv4_in_ipv6, &new.ipv4_in_ipv6, |which| match which {
-        Ipv4InIpv6::All => "all",
-        Ipv4InIpv6::Mapped => "mapped",
-    });
     changes.list("deny", &texts(&old_model.deny), &texts(&new_model.deny));
     let (old, new) = (&old_model.accepting, &new_model.accepting);
     changes.list("allow", &texts(&old.allow), &texts(&new.allow));

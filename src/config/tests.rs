@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::admission::{AddressHeader, Cost, ExemptRules, Ipv4InIpv6, OnMissingKey, PathPattern, ResponseCost};
+use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern, ResponseCost};
 use crate::balance::Strategy as Balance;
 use crate::limiter::{Algorithm, Bound, Mode, OnFull};
 use crate::time::Span;
@@ -83,7 +83,6 @@ fn a_file_that_says_nothing_has_every_default() {
     assert_eq!(log, Log { level: "info".into(), format: LogFormat::Auto, access: AccessFormat::Off });
     assert!(client.trusted_proxies.is_empty() && deny.is_empty() && accepting == Accepting::default());
     assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));
-    assert_eq!(client.ipv4_in_ipv6, Ipv4InIpv6::All);
     assert_eq!(
         listeners,
         [Listener {
@@ -178,7 +177,6 @@ access = "combined"
 trusted_proxies = ["10.0.0.0/8", "192.0.2.7", "fd00::/8"]
 address_header = "forwarded"
 ipv6_prefix = 56
-ipv4_in_ipv6 = "mapped"
 deny = ["198.51.100.0/24", "2001:db8::7"]
 allow = ["198.51.0.0/16"]
 max_connections = 10000000

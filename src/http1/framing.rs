@@ -48,11 +48,6 @@ impl FramingFields {
         self.length
     }
 
-    /// Whether a field says that there is a body, and that it is not empty.
-    pub(super) fn states_body(self) -> bool {
-        self.codings.last.is_some() || self.length.is_some_and(|length| length > 0)
-    }
-
     /// What frames the body; [`Framing::None`] if no field does.
     pub(super) fn framing(self, is_http_10: bool) -> Result<Framing, Fault> {
         match (self.codings.last, self.length) {

@@ -71,9 +71,9 @@ impl ResponseHead {
         self.content_length
     }
 
-    /// Whether its fields speak of a body, also where none may follow (RFC 9112, 6.3). A faulty server may send it then.
-    pub fn states_body(&self) -> bool {
-        self.fields.framing.states_body()
+    /// Whether it gives a length above 0, also where no body may follow (RFC 9112, 6.3). A faulty server may send it then.
+    pub fn states_length(&self) -> bool {
+        self.fields.framing.length().is_some_and(|length| length > 0)
     }
 
     /// The version that the server speaks.

@@ -10,7 +10,8 @@ use super::frame::{
 use super::hpack::{Decoder, Encoder};
 use super::request::Reader;
 use super::settings;
-use super::stream::{End, Failure, Place, Stream, StreamKey, Streams};
+use super::stream::{Failure, Place, Stream, StreamKey, Streams};
+use crate::time::Tick;
 
 /// What a client sends first (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -29,8 +30,9 @@ pub(super) const MAX_OUT: usize = 64 * 1024;
 /// fast as it can has to be heard all the same.
 const MAX_OUT_IN_ALL: usize = 2 * MAX_OUT;
 /// Decoded bytes of the heads and trailers of requests that are here, beyond which no more are taken: a few bytes can stand
-/// for a long field over and over. A hundred and twenty-eight requests with cookies of 4 KiB each are below it.
-pub(super) const MAX_HEADS: usize = 768 * 1024;
+/// for a long field over and over. A hundred and twenty-eight requests with cookies of 8 KiB each are below it, with 2 KiB
+/// for what else each of them says.
+pub(super) const MAX_HEADS: usize = 1280 * 1024;
 /// Room for what is written that an idle connection keeps none of.
 const OUT_ROOM: usize = 4 * 1024;
 /// What our first GOAWAY sends with it, to hear when its receipt is known.
@@ -77,6 +79,8 @@ pub struct Failed {
 #[derive(Debug)]
 pub struct Connection {
     pub(super) limits: Limits,
+    /// When it was told the time last.
+    pub(super) now: Tick,
     pub(super) streams: Streams,
     pub(super) flood: Flood,
     reading: Reading,
@@ -161,12 +165,13 @@ pub(super) enum Going {
 
 impl Connection {
     /// One that has begun; our settings wait to be written.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, now: Tick) -> Self {
         let mut out = Vec::with_capacity(OUT_ROOM);
         settings::put(&mut out, limits.max_streams, STREAM_WINDOW, limits.max_header_list);
         put_window_update(&mut out, 0, CONNECTION_WINDOW - FIRST_WINDOW);
         Self {
             limits,
+            now,
             streams: Streams::default(),
             flood: Flood::new(),
             reading: Reading::Preface(0),
@@ -196,9 +201,15 @@ impl Connection {
         }
     }
 
+    /// Takes note that it is `now`, for what comes from here on.
+    pub fn note_time(&mut self, now: Tick) {
+        self.now = now;
+        self.flood.fill(now);
+    }
+
     /// What the client may still send that is neither request nor data.
-    pub fn flood(&mut self) -> &mut Flood {
-        &mut self.flood
+    pub fn flood(&self) -> &Flood {
+        &self.flood
     }
 
     /// Whom to wake when there is something to write: the task that polls with this context.
@@ -269,10 +280,10 @@ impl Connection {
         self.flood.take_outcomes()
     }
 
-    /// Ends it because its client has given up too many requests, over other connections too.
+    /// Ends it because its client has cancelled too many requests, over other connections too.
     pub fn calm_down(&mut self) {
         self.flood.note_too_many();
-        // It is we who give up the requests that are under way.
+        // It is we who end the requests that are under way.
         self.end_by(Reason::EnhanceYourCalm, "too many resets of one client");
     }
 
@@ -336,7 +347,7 @@ impl Connection {
         self.flood.note_abandoned(abandoned);
     }
 
-    /// The same; how many requests end with it.
+    /// The same; how many requests end early with it.
     fn end_by(&mut self, reason: Reason, what: &'static str) -> u32 {
         if self.failed.is_some() {
             return 0;
@@ -348,16 +359,16 @@ impl Connection {
         ended
     }
 
-    /// Lets all streams fail. How many of them had neither failed nor a whole answer.
+    /// Lets all streams fail. How many of them end early.
     fn fail_streams(&mut self) -> u32 {
         self.queue.clear();
         let keys: Vec<StreamKey> = self.streams.keys().collect();
-        let mut ended = 0;
+        let mut early = 0;
         for key in keys {
-            let stream = self.streams.fail(key, Failure::Connection);
-            ended += u32::from(stream.is_some_and(|stream| stream.end != End::Done));
+            early += u32::from(self.streams.get(key).is_some_and(|stream| stream.is_early(self.now)));
+            self.streams.fail(key, Failure::Connection);
         }
-        ended
+        early
     }
 
     /// Takes bytes that came.

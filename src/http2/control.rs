@@ -97,8 +97,8 @@ impl Connection {
         }
         let place = self.streams.place(head.stream);
         let stream = if let Place::Here(key) = place { self.streams.get(key) } else { None };
-        let cancels = stream.is_some_and(|stream| stream.failure.is_none() && stream.end != End::Done);
-        self.flood.note_reset(cancels);
+        let is_early = stream.is_some_and(|stream| stream.is_early(self.now));
+        self.flood.note_reset(is_early);
         if self.flood.spent().is_some() {
             return self.fail(Reason::EnhanceYourCalm, "too many resets");
         }

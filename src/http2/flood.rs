@@ -18,8 +18,9 @@ const WINDOWS: Store = Store { most: 2_000, per_second: 100 };
 const WINDOWS_PER_DATA: i64 = 4;
 /// The most of that which is kept. A client that is slow has a whole window of frames before it: 65,535 of a byte each.
 const MOST_EARNED: i64 = 65_536 * WINDOWS_PER_DATA;
-/// Requests that were reset by whoever had sent them, above one for every two that were answered.
-const RESETS: Store = Store { most: 1_000, per_second: 50 };
+/// Requests that their sender has cancelled in vain for us: 1,000, and 100 a second. An answer pays for half of one, so that a
+/// client that cancels one request in three may do so at any rate.
+const RESETS: Store = Store { most: 2_000, per_second: 200 };
 const RESET_COST: i64 = 2;
 /// What a new request lets its sender say besides.
 const CONTROL_PER_REQUEST: i64 = 2;
@@ -51,9 +52,9 @@ pub struct Flood {
 /// How requests have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
-    /// Those that their client has reset, or has made us reset.
+    /// Those that their client has cancelled early, or has made us reset.
     pub resets: u32,
-    /// Those that it has given up with their connection, and neither reset before nor got a whole answer to.
+    /// Those that it has cancelled early by the end of their connection.
     pub abandoned: u32,
     /// Those that were answered.
     pub answers: u32,
@@ -94,12 +95,12 @@ impl Flood {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// Notes requests that their client has given up with the connection.
+    /// Notes requests that their client has cancelled early with the connection.
     pub(super) fn note_abandoned(&mut self, count: u32) {
         self.outcomes.abandoned += count;
     }
 
-    /// Notes that the client has given up too many, over other connections too.
+    /// Notes that the client has cancelled too many, over other connections too.
     pub(super) fn note_too_many(&mut self) {
         self.spent.get_or_insert("resets-of-client");
     }
@@ -164,10 +165,10 @@ impl Flood {
         self.take(RESET_COST, "resets");
     }
 
-    /// Notes a reset that came. One that cancels nothing, as its stream was answered or reset before, is an empty frame:
-    /// clients reset what we have refused, and the two resets cross.
-    pub(super) fn note_reset(&mut self, cancels: bool) {
-        if cancels {
+    /// Notes a reset that came. One that cancels nothing that has cost us, as its stream was answered or reset before, is an
+    /// empty frame: clients reset what we have refused, and the two resets cross.
+    pub(super) fn note_reset(&mut self, is_early: bool) {
+        if is_early {
             self.outcomes.resets += 1;
             self.take(RESET_COST, "resets");
         } else {
@@ -249,17 +250,17 @@ mod tests {
                 "{what}"
             );
         }
-        for (cancels, what, expected) in [(true, "resets", 501), (false, "empty-frames", 1001)] {
+        for (is_early, what, expected) in [(true, "resets", 1_001), (false, "empty-frames", 1001)] {
             let mut flood = Flood::new();
             let most = (1..=3000).find(|_| {
-                flood.note_reset(cancels);
+                flood.note_reset(is_early);
                 flood.spent().is_some()
             });
             assert_eq!((flood.spent(), most), (Some(what), Some(expected)));
         }
         // What we are made to do is charged as what is done.
         let mut flood = Flood::new();
-        (0..500).for_each(|_| flood.note_forced_reset());
+        (0..1_000).for_each(|_| flood.note_forced_reset());
         assert_eq!(flood.spent(), None);
         flood.note_forced_reset();
         assert_eq!(flood.spent(), Some("resets"));
@@ -325,15 +326,16 @@ mod tests {
         flood.fill(Tick::ZERO);
         for _ in 0..500 {
             flood.note_reset(true);
+            flood.note_reset(true);
             flood.note(6, 0, 8);
         }
         (0..2_000).for_each(|_| flood.note_late());
         assert_eq!((flood.resets, flood.control, flood.late, flood.spent()), (0, 500, 6_192, None));
         flood.note_answered();
         flood.fill(Tick::ZERO + second);
-        assert_eq!((flood.resets, flood.control, flood.late), (51, 600, 7_192));
+        assert_eq!((flood.resets, flood.control, flood.late), (201, 600, 7_192));
         flood.fill(Tick::ZERO + Span::from_secs(3600));
-        assert_eq!((flood.resets, flood.control, flood.late), (1000, 1000, 8_192));
+        assert_eq!((flood.resets, flood.control, flood.late), (2_000, 1_000, 8_192));
     }
 
     #[test]
@@ -345,7 +347,7 @@ mod tests {
             flood.note_answered();
         }
         assert_eq!(flood.spent(), None);
-        for _ in 0..501 {
+        for _ in 0..1_001 {
             flood.note_reset(true);
         }
         assert_eq!(flood.spent(), Some("resets"));

@@ -108,8 +108,9 @@ impl Connection {
             return;
         }
         let key = self.streams.open(id);
-        let stream_window = self.stream_window;
+        let (stream_window, now) = (self.stream_window, self.now);
         let Some(stream) = self.streams.get_mut(key) else { return };
+        stream.opened_at = now;
         let (reader, head) = (&mut self.reader, &mut stream.head);
         reader.reset();
         let decoded = self.decoder.decode(bytes, |name, value| reader.field(name, value, head));

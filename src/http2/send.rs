@@ -115,6 +115,7 @@ impl Connection {
     /// Sends a head with this status, which need not be its own. `ends`: nothing follows.
     pub fn respond(&mut self, key: StreamKey, status: u16, head: &ResponseHead<'_>, ends: bool) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.failure.is_none()) else { return };
+        stream.is_answered |= status >= 200;
         if ends {
             stream.end = End::Done;
         }

@@ -3,6 +3,7 @@
 use std::task::Waker;
 
 use super::request::Meaning;
+use crate::time::{Span, Tick};
 
 /// How many streams that we have reset are remembered. What still comes on one is nobody's fault: a client whose uploads
 /// are refused has sent it before it knew. A power of two, as the next one.
@@ -16,6 +17,10 @@ const KEPT_ROOM: usize = 1_024;
 const DATA_ROOM: usize = 16 * 1_024;
 /// Ended streams whose room is kept while there is none.
 const KEPT_SLOTS: usize = 16;
+
+/// A request that its client cancels later than this has waited for a slow server, and is no attack: to cancel as many as
+/// there may be at once costs a second each time.
+const EARLY: Span = Span::from_secs(1);
 
 /// A stream, named for as long as somebody holds it. The number of a stream is never used again in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +58,10 @@ pub(super) enum Failure {
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) id: u32,
+    /// When its request was complete up to the head.
+    pub(super) opened_at: Tick,
+    /// Whether the head of the final response has gone out.
+    pub(super) is_answered: bool,
     /// Of the task that serves it.
     pub(super) waker: Option<Waker>,
     pub(super) failure: Option<Failure>,
@@ -101,6 +110,11 @@ impl Stream {
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }
+    }
+
+    /// Whether its client cancels it in vain for us if it ends `now`: before the answer began, and soon.
+    pub(super) fn is_early(&self, now: Tick) -> bool {
+        self.failure.is_none() && !self.is_answered && now < self.opened_at + EARLY
     }
 
     /// Takes content that came. What was read makes room.

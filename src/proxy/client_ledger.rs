@@ -14,8 +14,7 @@ use std::rc::{Rc, Weak};
 use super::given_up::GivenUp;
 use super::h2_share::H2Share;
 use crate::limiter::Fingerprint;
-use crate::telemetry::Counter;
-use crate::time::{Span, Tick};
+use crate::time::Tick;
 
 /// Clients that one worker knows at once. Beyond, the client that left first is forgotten with its debts; if all have
 /// connections, the next one's connection has an account of its own.
@@ -32,7 +31,6 @@ pub struct ClientLedger {
     numbers: Numbers,
     unknown: Rc<ClientAccount>,
     most: usize,
-    overflows: Counter,
 }
 
 /// The account of one client: how much it holds and owes.
@@ -43,15 +41,11 @@ pub struct ClientAccount {
     ledger: Weak<ClientLedger>,
     connections: Cell<u32>,
     is_debtor: Cell<bool>,
-    /// Requests that it has given up.
+    /// Requests of HTTP/2 that it has given up.
     pub given_up: GivenUp,
     /// Its share of HTTP/2: how much it holds.
     pub h2: H2Share,
 }
-
-/// A debt, as the time until it is paid: each charge adds to it, and time pays it off.
-#[derive(Debug, Default)]
-pub struct Debt(Cell<Tick>);
 
 /// Numbers of accounts: small, and given again.
 #[derive(Debug, Default)]
@@ -65,14 +59,14 @@ struct Numbers {
 pub struct Entered(Rc<ClientAccount>);
 
 impl ClientLedger {
-    /// No accounts yet. `overflows` counts how often the table was full.
-    pub fn new(overflows: Counter) -> Rc<Self> {
-        Self::with_room(MAX_ACCOUNTS, overflows)
+    /// No accounts yet.
+    pub fn new() -> Rc<Self> {
+        Self::with_room(MAX_ACCOUNTS)
     }
 
-    fn with_room(most: usize, overflows: Counter) -> Rc<Self> {
+    fn with_room(most: usize) -> Rc<Self> {
         let (accounts, debtors, numbers, unknown) = Default::default();
-        Rc::new(Self { accounts, debtors, numbers, unknown, most, overflows })
+        Rc::new(Self { accounts, debtors, numbers, unknown, most })
     }
 
     /// Counts a connection of the client with this key; `None`: of nobody that others could share it with.
@@ -95,11 +89,8 @@ impl ClientLedger {
         if let Some(known) = self.accounts.borrow().get(&key) {
             return Rc::clone(known);
         }
-        if self.accounts.borrow().len() >= self.most {
-            self.overflows.inc();
-            if !self.forget_a_debtor() {
-                return self.open(None);
-            }
+        if self.accounts.borrow().len() >= self.most && !self.forget_a_debtor() {
+            return self.open(None);
         }
         let account = self.open(Some(key));
         self.accounts.borrow_mut().insert(key, Rc::clone(&account));
@@ -202,7 +193,7 @@ impl ClientAccount {
     }
 
     fn owes(&self, now: Tick) -> bool {
-        self.given_up.owes(now)
+        !self.given_up.owed(now).is_zero()
     }
 }
 
@@ -217,23 +208,6 @@ impl Drop for ClientAccount {
         if let Some(ledger) = self.ledger.upgrade() {
             ledger.numbers.give_back(self.number);
         }
-    }
-}
-
-impl Debt {
-    /// Adds a charge that takes `cost` to pay, up to `most`: what is owed beyond is let off.
-    pub fn charge_up_to(&self, cost: Span, most: Span, now: Tick) {
-        self.0.set((self.0.get().max(now) + cost).min(now + most));
-    }
-
-    /// How long it takes to pay what is owed.
-    pub fn owed(&self, now: Tick) -> Span {
-        self.0.get().since(now)
-    }
-
-    /// Whether something was owed at any time.
-    pub fn has_been_charged(&self) -> bool {
-        self.0.get() > Tick::ZERO
     }
 }
 
@@ -281,22 +255,10 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{Family, Kind, Registry};
+    use crate::time::Span;
 
-    static OVERFLOWS: Family = Family { name: "overflows_total", help: "-", kind: Kind::Counter, labels: &[] };
-    const SECOND: Span = Span::from_secs(1);
     /// Requests that are given up, for what takes a second to pay.
-    const A_SECONDS: u32 = 100;
-
-    fn ledger(most: usize) -> (Rc<ClientLedger>, std::sync::Arc<Registry>) {
-        let registry = Registry::new();
-        (ClientLedger::with_room(most, registry.counter(&OVERFLOWS, &[])), registry)
-    }
-
-    fn overflows(registry: &Registry) -> String {
-        let text = registry.render();
-        text.lines().find_map(|line| line.strip_prefix("overflows_total ")).unwrap().to_owned()
-    }
+    const A_SECONDS: u32 = 500;
 
     fn client(number: u64) -> Option<Fingerprint> {
         Fingerprint::known(number)
@@ -308,7 +270,7 @@ mod tests {
 
     #[test]
     fn connections_of_a_client_are_on_one_account_until_the_last_has_gone() {
-        let (ledger, _) = ledger(8);
+        let ledger = ClientLedger::with_room(8);
         let (one, other, same) = (ledger.enter(client(1)), ledger.enter(client(2)), ledger.enter(client(1)));
         assert!(Rc::ptr_eq(one.account(), same.account()));
         assert_eq!((one.connections(), other.connections(), ledger.len()), (2, 1, 2));
@@ -321,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_handed_over_counts_until_it_leaves() {
-        let (ledger, _) = ledger(8);
+        let ledger = ClientLedger::with_room(8);
         let account = ledger.enter(client(1)).hand_over();
         assert_eq!((account.connections(), ledger.len()), (1, 1));
         account.leave();
@@ -330,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_connection_without_a_client_shares_with_nobody_and_is_not_in_the_table() {
-        let (ledger, _) = ledger(8);
+        let ledger = ClientLedger::with_room(8);
         let (one, other) = (ledger.enter(None), ledger.enter(None));
         assert!(!Rc::ptr_eq(one.account(), other.account()));
         assert_eq!((one.connections(), ledger.len()), (1, 0));
@@ -341,7 +303,7 @@ mod tests {
 
     #[test]
     fn numbers_are_given_again_once_nobody_has_the_account_any_more() {
-        let (ledger, _) = ledger(8);
+        let ledger = ClientLedger::with_room(8);
         let (zero, one) = (ledger.enter(client(7)), ledger.enter(None));
         assert_eq!((zero.number(), one.number()), (1, 2));
         let held = Rc::clone(zero.account());
@@ -356,7 +318,7 @@ mod tests {
 
     #[test]
     fn who_leaves_with_a_debt_finds_it_again_until_it_is_paid() {
-        let (ledger, _) = ledger(8);
+        let ledger = ClientLedger::with_room(8);
         let first = ledger.enter(client(1));
         first.given_up.note(A_SECONDS, 0, at(10));
         first.given_up.note(A_SECONDS, 0, at(10));
@@ -364,7 +326,7 @@ mod tests {
         ledger.prune(at(11));
         assert_eq!(ledger.len(), 1);
         let again = ledger.enter(client(1));
-        assert!(again.given_up.owes(at(12) - Span::from_nanos(1)) && !again.given_up.owes(at(12)));
+        assert_eq!(again.given_up.owed(at(11)), Span::from_secs(1));
         ledger.prune(at(11));
         assert!(ledger.debtors.borrow().is_empty(), "it is here");
         drop(again);
@@ -376,7 +338,7 @@ mod tests {
 
     #[test]
     fn who_comes_and_goes_with_a_debt_is_listed_once() {
-        let (ledger, _) = ledger(8);
+        let ledger = ClientLedger::with_room(8);
         for _ in 0..5 {
             ledger.enter(client(1)).given_up.note(A_SECONDS, 0, at(1));
         }
@@ -386,38 +348,18 @@ mod tests {
     }
 
     #[test]
-    fn time_pays_and_never_more_than_is_owed() {
-        let debt = Debt::default();
-        assert_eq!(debt.owed(at(5)), Span::ZERO);
-        debt.charge_up_to(Span::from_secs(3), Span::from_secs(4), at(5));
-        assert_eq!(debt.owed(at(7)), SECOND);
-        assert_eq!(debt.owed(at(100)), Span::ZERO);
-        debt.charge_up_to(SECOND, Span::from_secs(4), at(100));
-        assert_eq!(debt.owed(at(100)), SECOND, "the past is no credit");
-    }
-
-    #[test]
-    fn what_is_owed_beyond_the_most_is_let_off() {
-        let debt = Debt::default();
-        debt.charge_up_to(Span::from_secs(3), Span::from_secs(4), at(1));
-        assert_eq!(debt.owed(at(1)), Span::from_secs(3));
-        debt.charge_up_to(Span::from_secs(3_000), Span::from_secs(4), at(2));
-        assert_eq!(debt.owed(at(2)), Span::from_secs(4));
-    }
-
-    #[test]
     fn a_full_table_forgets_the_debtor_that_left_first() {
-        let (ledger, registry) = ledger(2);
+        let ledger = ClientLedger::with_room(2);
         for (number, secs) in [(1, 9), (2, 5)] {
             ledger.enter(client(number)).given_up.note(secs * A_SECONDS, 0, at(1));
         }
         let third = ledger.enter(client(3));
-        assert_eq!((ledger.len(), overflows(&registry).as_str()), (2, "1"));
+        assert_eq!(ledger.len(), 2);
         let second = ledger.enter(client(2));
-        assert!(second.given_up.owes(at(6) - Span::from_nanos(1)) && !second.given_up.owes(at(6)), "kept");
+        assert_eq!(second.given_up.owed(at(1)), Span::from_secs(5), "kept");
         // All that are left have connections.
         let fourth = ledger.enter(client(4));
-        assert_eq!((ledger.len(), fourth.connections(), overflows(&registry).as_str()), (2, 1, "2"));
+        assert_eq!((ledger.len(), fourth.connections()), (2, 1));
         assert!(!Rc::ptr_eq(fourth.account(), ledger.enter(client(4)).account()));
         drop(third);
         assert!(Rc::ptr_eq(ledger.enter(client(4)).account(), ledger.enter(client(4)).account()), "there is room");

@@ -10,7 +10,7 @@ use super::holdings::Held;
 use super::reclaim::Reclaimable;
 use super::worker::{OpenPlace, Worker};
 use crate::proxy_protocol::Header;
-use crate::time::{Span, Tick};
+use crate::time::Tick;
 use crate::tls::PeerCertificate;
 
 /// What the connections of one listener on one worker share.
@@ -114,10 +114,6 @@ pub struct Connection {
     pub account: Rc<ClientAccount>,
     /// How many requests it may still carry.
     left: Cell<u32>,
-    /// Requests of HTTP/1 that a server has answered and that are not yet counted on the account.
-    answers: Cell<u32>,
-    /// Whether a request of HTTP/1 was answered.
-    was_answered: Cell<bool>,
     /// Where it has come from.
     pub listening: Rc<Listening>,
 }
@@ -146,8 +142,6 @@ impl Connection {
             is_entered: true,
             account,
             left: Cell::new(max_requests),
-            answers: Cell::default(),
-            was_answered: Cell::default(),
             listening,
         })
     }
@@ -179,8 +173,6 @@ impl Connection {
             is_entered: false,
             account: Rc::clone(&self.account),
             left: self.left.clone(),
-            answers: Cell::default(),
-            was_answered: Cell::default(),
             listening: Rc::clone(&self.listening),
         }
     }
@@ -192,24 +184,6 @@ impl Connection {
             self.left.set(left.saturating_sub(1));
         }
         left == 1
-    }
-
-    /// Counts a request of HTTP/1 that was answered. Only the answer `of_server` pays for requests that are given up: the
-    /// gateway's own costs next to nothing.
-    pub fn count_answer(&self, of_server: bool) {
-        self.was_answered.set(true);
-        self.answers.set(self.answers.get().saturating_add(of_server.into()));
-    }
-
-    /// Charges the request of HTTP/1 that it carries to its client, who does not wait for the answer.
-    pub fn give_up(&self, now: Tick) {
-        self.account.given_up.note(1, self.answers.take(), now);
-    }
-
-    /// How long its client is refused for what it has given up over other connections, if it is. One over which a request was
-    /// answered goes on: it may be that of a neighbour behind the same address, and can be closed once only.
-    pub fn is_refused_for(&self, now: Tick) -> Option<Span> {
-        if self.was_answered.get() { None } else { self.account.given_up.over_for(now) }
     }
 
     /// Whether the listener is gone or the connection has carried all that it may, so that each answer is the last one.
@@ -237,7 +211,6 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.is_entered {
-            self.account.given_up.note_answers(self.answers.get());
             self.account.leave();
         }
     }

@@ -47,13 +47,6 @@ static CONNECTIONS_DENIED: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
-static ACCOUNT_OVERFLOWS: Family = Family {
-    name: "sluicegate_client_accounts_overflow_total",
-    help: "How often a worker's table of clients was full: the client that had left first was forgotten with what it owed, \
-           or the newcomer is bounded by its connection alone.",
-    kind: Kind::Counter,
-    labels: &[],
-};
 static FAULTS: Family = Family {
     name: "sluicegate_http1_faults_total",
     help: "HTTP/1 messages refused for what they are, by the side that sent them and the reason: what is malformed, too \
@@ -97,12 +90,6 @@ static H2_REFUSED: Family = Family {
     kind: Kind::Counter,
     labels: &["bound"],
 };
-static GIVEN_UP_REFUSED: Family = Family {
-    name: "sluicegate_http1_given_up_refused_total",
-    help: "HTTP/1 requests refused (429), each the first of its connection, because their client has given up too many before.",
-    kind: Kind::Counter,
-    labels: &[],
-};
 static TUNNELS: Family = Family {
     name: "sluicegate_tunnels_total",
     help: "Connections that were switched to another protocol, such as WebSocket.",
@@ -116,11 +103,6 @@ static REGEX_TOO_LONG: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
-
-/// Counts how often the table of clients was full.
-pub fn account_overflows(registry: &Registry) -> Counter {
-    registry.counter(&ACCOUNT_OVERFLOWS, &[])
-}
 
 /// By which bound a connection was closed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,8 +224,6 @@ pub struct ConnectionMeters {
     pub unasked_switch: Counter,
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
-    /// Requests of HTTP/1 that were refused for those that their client has given up before.
-    pub given_up_refused: Counter,
     streams_refused: [Counter; StreamBound::ALL.len()],
     handshakes: Vec<Counter>,
     headers: [Counter; HeaderResult::ALL.len()],
@@ -275,7 +255,6 @@ impl ConnectionMeters {
             upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),
             unasked_switch: registry.counter(&FAULTS, &["upstream", "unasked-switch"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
-            given_up_refused: registry.counter(&GIVEN_UP_REFUSED, &[]),
             streams_refused: StreamBound::ALL.map(|(_, text)| registry.counter(&H2_REFUSED, &[text])),
             handshakes: Handshook::ALL.iter().map(|(_, text)| registry.counter(&HANDSHAKES, &[text])).collect(),
             headers: HeaderResult::ALL.map(|(_, text)| registry.counter(&PROXY_HEADERS, &[text])),

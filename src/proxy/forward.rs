@@ -20,7 +20,7 @@ use super::snapshot::RouteEdits;
 use super::variables::Known;
 use super::watch::poll_gone;
 use super::worker::View;
-use crate::admission::{AddressHeader, Admitted};
+use crate::admission::{AddressHeader, Admitted, address_of};
 use crate::balance::Facts;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
@@ -291,7 +291,7 @@ impl<'v> Pick<'v> {
     #[inline(never)]
     fn proxy_header(&self, connection: &Connection, client: &Client) -> ProxyHeader {
         let client_ip = self.admitted.arrival().client.addr();
-        let is_peer = self.view.snapshot.rules.address_of(connection.peer.ip()) == client_ip;
+        let is_peer = address_of(connection.peer.ip()) == client_ip;
         let (port, owner) = if is_peer { (connection.peer.port(), Some(connection.id)) } else { (0, None) };
         let source = SocketAddr::new(client_ip, port);
         let endpoints = Endpoints { source, destination: connection.destination(client.stream.own_end()) };

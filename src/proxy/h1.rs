@@ -115,17 +115,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             let mut afterwards = match (fault, arrived) {
                 (Some(fault), _) => super::answer_fault(&mut exchange, &mut client, fault).await,
                 (None, Arrived::Late) => super::answer_late_head(&mut exchange, &mut client).await,
-                _ => match connection.is_refused_for(now) {
-                    None => {
-                        let afterwards = super::answer(&mut exchange, &mut client).await;
-                        if afterwards != Afterwards::Cut {
-                            connection.count_answer(exchange.was_forwarded());
-                        }
-                        afterwards
-                    }
-                    // Boxed, since it is rare.
-                    Some(over_for) => Box::pin(super::answer_given_up(&mut exchange, &mut client, over_for)).await,
-                },
+                _ => super::answer(&mut exchange, &mut client).await,
             };
             if afterwards == Afterwards::Drain {
                 // It has its answer: what the client still sends takes nobody's place.

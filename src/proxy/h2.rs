@@ -65,7 +65,7 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
     // Its client is refused for now, and so are the requests that have come with it: they are not even read.
     let is_refused = connection.account.given_up.is_over(now);
     let ahead = if is_refused { Vec::new() } else { ahead };
-    let accepting = Accepting::new(stream, &ahead, limits);
+    let accepting = Accepting::new(stream, &ahead, limits, now);
     if is_refused {
         accepting.calm_down();
     }
@@ -240,6 +240,10 @@ fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>,
         Ok(place) => place,
         Err(bound) => {
             worker.connections.streams_refused(bound, 1);
+            if matches!(bound, StreamBound::ClientHeads | StreamBound::ShareOfHeads | StreamBound::ShareOfStreams) {
+                let (peer, now) = (connection.peer.ip(), worker.alarms.recently());
+                worker.report_crowding(peer, &connection.account, "HTTP/2 requests", now);
+            }
             return match bound {
                 StreamBound::ClientHeads | StreamBound::ClientResets => incoming.refuse_and_charge(),
                 _ => incoming.refuse(),

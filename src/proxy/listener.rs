@@ -188,6 +188,9 @@ impl Arrival {
         let worker = guard.worker();
         let now = worker.clock.now();
         worker.alarms.note(now);
+        if let Some(client) = client {
+            worker.report_crowd(client, guard.account(), now);
+        }
         if !worker.keep_headroom(&plan, &listening, guard.account(), now) {
             return Self { stream, peer, client, plan, listening }.turn_away(worker, Turned::Share);
         }
@@ -304,7 +307,7 @@ async fn shake_hands(
         worker.alarms.cancel(&alarm);
         return None;
     }
-    let place = if spoken == Spoken::Yes { Some(worker.enter_handshake(account, &alarm)) } else { None };
+    let place = if spoken == Spoken::Yes { Some(worker.enter_handshake(peer.ip(), account, &alarm)) } else { None };
     let ended = match &place {
         None => None,
         Some(None) => {

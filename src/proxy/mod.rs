@@ -69,7 +69,6 @@ use std::rc::Rc;
 
 use crate::dead_letter::Reason;
 use crate::http1::{Fault, HeadWriter, Piece, Version};
-use crate::time::Span;
 use broken::{Broken, Late};
 use client::Client;
 use edited::{Changes, Whose};
@@ -121,12 +120,7 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
                     client
                 }
                 Ok((End::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,
-                Err(broken) => {
-                    if matches!(broken, Broken::ClientGone) && !exchange.connection.facts.is_h2 {
-                        exchange.connection.give_up(exchange.worker.alarms.recently());
-                    }
-                    give_up(exchange, client, &broken).await
-                }
+                Err(broken) => give_up(exchange, client, &broken).await,
             }
         }
         // By an end, not a reset: answers of before may be on their way, and a reset could take them back. If the client
@@ -145,13 +139,6 @@ async fn answer_fault(exchange: &mut Exchange, client: &mut Client, fault: Fault
     }
     reply(exchange, client, false).await;
     Afterwards::Linger
-}
-
-/// A request of a client that has given up so many that it is refused for so long.
-async fn answer_given_up(exchange: &mut Exchange, client: &mut Client, over_for: Span) -> Afterwards {
-    exchange.worker.connections.given_up_refused.inc();
-    policy::refuse_given_up(exchange, over_for);
-    reply(exchange, client, true).await
 }
 
 /// A head that was begun and not completed in time.

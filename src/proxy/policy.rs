@@ -24,7 +24,6 @@ use crate::dead_letter::Reason;
 use crate::edit::{Rewrite, Rewritten, Spellings, Target, Variable};
 use crate::http1::Framing;
 use crate::limiter::Report;
-use crate::time::Span;
 
 /// What comes next for a request.
 pub enum Next {
@@ -431,15 +430,6 @@ pub fn fail(exchange: &mut Exchange, outcome: Outcome, status: u16, detail: &str
     exchange.finish(outcome);
     exchange.story.status = Some(status);
     write_problem(exchange, &Problem { status, detail, violated: &[], retry_after_secs: None });
-}
-
-/// Makes the answer for a request of a client that has given up too many.
-pub fn refuse_given_up(exchange: &mut Exchange, over_for: Span) {
-    exchange.finish(Outcome::Refused);
-    exchange.story.status = Some(429);
-    let detail = "The client has closed too many connections before their requests were answered.";
-    let retry_after_secs = Some(over_for.as_secs_ceil());
-    write_problem(exchange, &Problem { status: 429, detail, violated: &[], retry_after_secs });
 }
 
 pub fn write_problem(exchange: &mut Exchange, problem: &Problem<'_>) {

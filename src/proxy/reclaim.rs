@@ -185,12 +185,9 @@ mod tests {
     use super::super::client_ledger::{ClientLedger, Entered};
     use super::super::connection::Facts;
     use super::*;
-    use crate::telemetry::{Family, Kind, Registry};
-
-    static OVERFLOWS: Family = Family { name: "overflows_total", help: "-", kind: Kind::Counter, labels: &[] };
 
     fn clients<const COUNT: usize>() -> [Entered; COUNT] {
-        let ledger = ClientLedger::new(Registry::new().counter(&OVERFLOWS, &[]));
+        let ledger = ClientLedger::new();
         std::array::from_fn(|_| ledger.enter(None))
     }
 

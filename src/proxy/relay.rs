@@ -428,9 +428,8 @@ impl<'r> Relay<'r> {
 
     fn is_doubtful(&self) -> bool {
         let Scratch { upload, request, response, .. } = &*self.exchange.scratch;
-        let is_bodiless = request.is_head() || matches!(response.status(), 204 | 304);
-        is_bodiless && response.states_body()
-            || upload.content() > 0 && matches!(self.exchange.request().method(), "GET" | "HEAD" | "DELETE" | "OPTIONS")
+        request.is_head() && response.states_length()
+            || upload.content() > 0 && self.exchange.request().method() == "GET"
     }
 
     /// Sets the alarm for the first thing that may be overdue.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::connection_meters::Turned;
 use super::reclaim::headroom;
+use super::throttle::Seldom;
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
 use crate::config::{Body, Cors, MessageRules, OnLimit, RateHeaders, Refusal, StatusSet};
@@ -302,6 +303,8 @@ impl Snapshot {
 
 /// Where workers find the current snapshot: one atomic to look at for each exchange, one lock when it has changed.
 pub struct Feed {
+    /// Log lines about addresses that hold much of a worker.
+    pub crowding_reports: Seldom,
     generation: AtomicU64,
     latest: Mutex<Arc<Snapshot>>,
 }
@@ -309,7 +312,8 @@ pub struct Feed {
 impl Feed {
     /// A feed whose current snapshot is `first`.
     pub fn new(first: Arc<Snapshot>) -> Arc<Self> {
-        Arc::new(Self { generation: AtomicU64::new(first.generation), latest: Mutex::new(first) })
+        let generation = AtomicU64::new(first.generation);
+        Arc::new(Self { crowding_reports: Seldom::default(), generation, latest: Mutex::new(first) })
     }
 
     /// Makes `next` the current one.

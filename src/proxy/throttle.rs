@@ -1,6 +1,7 @@
 //! Log lines that traffic causes, kept from becoming a flood.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::time::{Span, Tick};
 
@@ -26,6 +27,26 @@ impl Throttle {
     }
 }
 
+/// At most one line in this time, of those that are no news in a second.
+const SELDOM: Span = Span::from_secs(60);
+
+/// Lets one line pass a minute, from all workers together.
+#[derive(Debug, Default)]
+pub struct Seldom {
+    /// When the next one may be written, in nanoseconds.
+    next: AtomicU64,
+}
+
+impl Seldom {
+    /// Whether a line may be written now.
+    pub fn is_due(&self, now: Tick) -> bool {
+        let next = self.next.load(Ordering::Relaxed);
+        let after = (now + SELDOM).since(Tick::ZERO).as_nanos();
+        let is_due = now.since(Tick::ZERO).as_nanos() >= next;
+        is_due && self.next.compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +60,15 @@ mod tests {
         assert_eq!(throttle.due(at(1004)), None);
         assert_eq!(throttle.due(at(1005)), Some(2));
         assert_eq!(throttle.due(at(9000)), Some(0));
+    }
+
+    #[test]
+    fn one_line_a_minute() {
+        let seldom = Seldom::default();
+        let at = |secs| Tick::ZERO + Span::from_secs(secs);
+        assert_eq!(
+            [5, 5, 64, 65, 66, 125].map(|secs| seldom.is_due(at(secs))),
+            [true, false, false, true, false, true]
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::alarm::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
 use super::client_ledger::{ClientAccount, ClientLedger, Entered};
 use super::connection::Listening;
-use super::connection_meters::{self, ConnectionMeters, Turned};
+use super::connection_meters::{ConnectionMeters, Turned};
 use super::date::DateCell;
 use super::h2_share::H2Totals;
 use super::holdings::{Held as HeldThing, Holdings};
@@ -18,7 +18,7 @@ use super::reclaim::{Room, headroom};
 use super::scratch::Pool;
 use super::snapshot::{Feed, ListenerPlan, Place, Snapshot};
 use super::throttle::Throttle;
-use crate::admission::Networks;
+use crate::admission::address_of;
 use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::telemetry::Registry;
@@ -125,7 +125,7 @@ impl Worker {
             handshakes: RefCell::default(),
             // Each may need a connection to an upstream, as a client's connection may.
             h2: H2Totals::new(usize::try_from(max_connections).unwrap_or(usize::MAX)),
-            ledger: ClientLedger::new(connection_meters::account_overflows(&registry)),
+            ledger: ClientLedger::new(),
             connections: ConnectionMeters::new(&registry),
             proxy_reports: Throttle::default(),
             upstream_reports: Throttle::default(),
@@ -160,9 +160,10 @@ impl Worker {
         self.follow();
         let snapshot = &self.view.borrow().snapshot;
         // An IPv4 client that comes by an IPv6 address is named by either.
-        let client = snapshot.rules.address_of(peer);
-        let is_in = |networks: &Networks| networks.contains(peer) || networks.contains(client);
-        is_in(&snapshot.deny) || snapshot.accept.allow.as_ref().is_some_and(|allow| !is_in(allow))
+        let client = address_of(peer);
+        let is_denied = snapshot.deny.contains(peer) || snapshot.deny.contains(client);
+        // Whom an address holds is no proof that it is allowed: anybody may have an address that holds another.
+        is_denied || snapshot.accept.allow.as_ref().is_some_and(|allow| !allow.contains(peer))
     }
 
     /// Takes the latest snapshot over: servers that stay keep their connections, those that went close theirs.
@@ -247,6 +248,27 @@ impl Worker {
         }
         let free = listener.places.as_ref().and_then(|places| places.last_ones());
         free.is_none_or(|free| self.room.make(Some(listening), false, now) || has_few(free))
+    }
+
+    /// Says that a client holds more than half of the places for connections, where it does. A load balancer that nobody has
+    /// named is bounded as one client, and its operator has to be told why.
+    pub fn report_crowd(&self, peer: IpAddr, account: &ClientAccount, now: Tick) {
+        let bound = self.connection_bound(&self.view.borrow().snapshot);
+        if u64::from(account.connections()) > bound / 2 {
+            self.report_crowding(peer, account, "connections", now);
+        }
+    }
+
+    /// Says in the log that this address holds so much of a worker that it is bounded, unless it stands for many or somebody
+    /// was told within a minute.
+    pub fn report_crowding(&self, peer: IpAddr, account: &ClientAccount, what: &str, now: Tick) {
+        if account.is_of_one_client() && self.feed.crowding_reports.is_due(now) {
+            tracing::warn!(
+                %peer,
+                "one address holds much of a worker's {what}; if it is a load balancer, name it in `trusted_proxies` of [client], \
+                 and it is not bounded as one client"
+            );
+        }
     }
 
     /// A place among the connections of the client with this key. A trusted proxy stands for many, and has none.
@@ -334,12 +356,18 @@ impl Worker {
 
     /// Counts a handshake for as long as the guard lives; `None` if there are too many. The client that has most may have to
     /// give its oldest for it, whose `alarm` is then told.
-    pub fn enter_handshake(self: &Rc<Self>, account: &Rc<ClientAccount>, alarm: &Rc<Alarm>) -> Option<Handshake> {
+    pub fn enter_handshake(
+        self: &Rc<Self>,
+        peer: IpAddr,
+        account: &Rc<ClientAccount>,
+        alarm: &Rc<Alarm>,
+    ) -> Option<Handshake> {
         let plan = self.view.borrow().snapshot.handshake;
         let now = self.clock.now();
         let mut handshakes = self.handshakes.borrow_mut();
         let own = handshakes.of(account);
         if own as usize >= plan.share() {
+            self.report_crowding(peer, account, "TLS handshakes", now);
             return None;
         }
         if handshakes.len() >= plan.max {

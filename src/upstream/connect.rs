@@ -19,6 +19,9 @@ const MAX_IDLE_AGE: Span = Span::from_secs(50);
 /// How long a connection is not used again over which a faulty server may yet send something: the body of an answer to a
 /// HEAD, or an answer to the body of a GET that it took for another request.
 const REST: Span = Span::from_millis(50);
+/// How many connections of one worker to one server rest at once; a further one is closed. A client that asks with HEAD alone
+/// must not fill the idle connections with such as nobody can use.
+const MAX_RESTING: usize = 16;
 
 /// How many HTTP/2 connections one worker keeps to one server; more are opened only while the others carry as many
 /// requests as the server allows.
@@ -368,6 +371,9 @@ impl Leased {
         if idle.len() >= MAX_IDLE {
             // One for another client is of no use to this one; the oldest will be missed the least.
             drop(idle.remove(0));
+        }
+        if is_doubtful && idle.iter().filter(|idle| idle.is_resting(now)).count() >= MAX_RESTING {
+            return;
         }
         let rests_until = if is_doubtful { Some(now + REST) } else { None };
         idle.push(Idle { stream, since: now, rests_until, header: self.header.take() });

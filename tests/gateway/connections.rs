@@ -192,6 +192,26 @@ fn who_is_not_allowed_is_cut_off_as_who_is_denied() {
 }
 
 #[test]
+fn an_address_that_holds_most_of_a_worker_is_told_of_once_unless_it_is_trusted() {
+    const HINT: &str =
+        "one address holds much of a worker's connections; if it is a load balancer, name it in `trusted_proxies`";
+    let gateway =
+        |client: &str| Gateway::start(&format!("[server]\nworkers = 1\nmax_connections = 40\n{client}\n{ROUTE}"));
+    let hints = |gateway: &Gateway| gateway.log().matches(HINT).count();
+    let untrusted = gateway("");
+    let mut held: Vec<_> = (0..20).map(|_| served("127.0.0.2", &untrusted)).collect();
+    held.extend((0..4).map(|_| served("127.0.0.3", &untrusted)));
+    assert_eq!(hints(&untrusted), 0, "half is no more than half");
+    held.extend((0..4).map(|_| served("127.0.0.2", &untrusted)));
+    assert!(eventually(|| hints(&untrusted) == 1));
+    assert!(untrusted.log().contains(r#""peer":"127.0.0.2""#), "{}", untrusted.log());
+    let trusted = gateway("[client]\ntrusted_proxies = [\"127.0.0.2\"]");
+    let held_by_trusted: Vec<_> = (0..24).map(|_| served("127.0.0.2", &trusted)).collect();
+    assert_eq!((hints(&trusted), hints(&untrusted)), (0, 1));
+    drop((held, held_by_trusted));
+}
+
+#[test]
 fn a_connection_carries_so_many_requests_and_says_which_is_the_last() {
     let gateway = Gateway::start(&format!("[server]\nmax_requests = 3\n{ROUTE}"));
     let used_up = |count: f64| gateway.wait_metric("sluicegate_client_connections_used_up_total", &[], count);

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Gateway, get, get_with};
+use crate::timing::{assert_below, best_of_three};
 
 fn limited(limit: &str) -> String {
     format!(
@@ -47,9 +48,39 @@ fn a_cookie_in_another_spelling_has_no_count_of_its_own() {
         assert_eq!(["sid=session", "sid=\"session\"", "sid= session"].map(ask), [200; 3]);
         assert_eq!(["sid=\"session\"", "sid=session"].map(ask), [429; 2]);
         // All others are one client by its address, and never skipped.
-        let others = ["sid=\"\\163ession\"", "sid=\"s\\145ssion\"", "sid=\"a b\"", "x=1 sid=session", "sid=\"session"];
+        let others = ["sid=\"\\163ession\"", "sid=\"s\\145ssion\"", "sid=\"a b\"", "sid=\"sess\"ion", "sid=\"session"];
         assert_eq!(others.map(ask), [200, 200, 200, 429, 429], "{on_missing}");
     }
+}
+
+#[test]
+fn users_whose_other_cookies_name_the_key_have_a_count_of_their_own() {
+    let gateway = Gateway::start(&limited("key = \"cookie:id\"\nrate = \"1/1h\""));
+    let ask = |cookie: &str| get_with(gateway.address(), "/", &[("Cookie", cookie)]).status;
+    let users = ["prefs=a=1,id=2; id=u7", "prefs=a=1,id=2; id=u8", "id=u9; prefs=\"a b\" id=2", "note=a id=2; id=u10"];
+    assert_eq!(users.map(ask), [200; 4]);
+    assert_eq!(["id=u7", "id=u8", "id=u9", "id=u10"].map(ask), [429; 4]);
+}
+
+#[test]
+fn a_cookie_with_the_name_again_and_again_is_read_in_one_pass() {
+    best_of_three(|| {
+        let gateway = Gateway::start(&limited("key = \"cookie:sid\"\nrate = \"1000/1h\""));
+        let work = |cookie: &str| {
+            let before = gateway.worked();
+            for _ in 0..20 {
+                assert_eq!(get_with(gateway.address(), "/", &[("Cookie", cookie)]).status, 200);
+            }
+            gateway.worked().saturating_sub(before)
+        };
+        let plain = work(&format!("x={}", "y".repeat(60_000)));
+        let blanks = " ".repeat(30_000);
+        let names = ["sid".repeat(10_000), "sid=".repeat(7_500), " sid=1".repeat(5_000)];
+        for cookie in names.map(|names| format!("x={blanks}{names}")) {
+            // A look back over the blanks at each name would be 10,000 times 30,000 bytes: seconds of work.
+            assert_below(work(&cookie), plain * 10 + Duration::from_millis(200), "work for a cookie");
+        }
+    });
 }
 
 #[test]

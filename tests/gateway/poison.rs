@@ -2,11 +2,11 @@
 //! becomes the answer to another request.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Backend, Gateway, PATIENCE};
+use crate::support::{Backend, Gateway, PATIENCE, eventually};
 use crate::wire::{Wire, front, get, ok, settle, tell};
 
 /// A first connection that answers and then sends too much, at once and once more a little later; all further ones are
@@ -170,22 +170,14 @@ fn a_connection_that_is_still_owed_trailers_carries_no_other_request() {
 /// when the next request has come over the connection already.
 #[test]
 fn what_a_faulty_server_sends_late_is_nobodys_answer() {
-    for first in [
-        "HEAD /first HTTP/1.1\r\nHost: h\r\n\r\n",
-        "GET /first HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody",
-        "DELETE /first HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody",
-        "GET /304 HTTP/1.1\r\nHost: h\r\n\r\n",
-        "GET /204 HTTP/1.1\r\nHost: h\r\n\r\n",
-        "HEAD /chunked HTTP/1.1\r\nHost: h\r\n\r\n",
-    ] {
+    for first in
+        ["HEAD /first HTTP/1.1\r\nHost: h\r\n\r\n", "GET /first HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"]
+    {
         let is_shown = (0..20).any(|_| {
             let backend = Backend::scripted(|wire, number| {
                 while let Ok(request) = wire.request() {
                     match (number, request.line.split(' ').next().unwrap(), request.target()) {
-                        (_, _, "/chunked") => wire.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
                         (_, "HEAD", _) => wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"),
-                        (_, _, "/304") => wire.send("HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n"),
-                        (_, _, "/204") => wire.send("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n"),
                         (_, _, "/first") => wire.send(ok("")),
                         (1, _, _) => wire.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray"),
                         _ => wire.send(ok("mine")),
@@ -224,4 +216,57 @@ fn a_connection_that_had_a_head_is_used_again_after_a_moment() {
         thread::sleep(Duration::from_millis(110));
     }
     assert_eq!((backend.requests(), backend.connections.load(Ordering::SeqCst)), (3, 1));
+}
+
+#[test]
+fn what_is_usual_needs_no_rest() {
+    let backend = Backend::scripted(|wire, _| {
+        while let Ok(request) = wire.request() {
+            match request.target() {
+                "/304" => wire.send("HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n"),
+                "/chunked" => wire.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"),
+                _ => wire.send(ok("")),
+            };
+        }
+    });
+    let gateway = front(&backend);
+    let mut wire = Wire::open(gateway.address());
+    for _ in 0..10 {
+        for (method, target, body) in [("GET", "/304", ""), ("HEAD", "/chunked", ""), ("DELETE", "/", "body")] {
+            let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+            wire.send(format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{length}\r\n{body}"));
+            assert!(wire.answer_to(method).status() < 400);
+        }
+    }
+    assert_eq!((backend.requests(), backend.connections.load(Ordering::SeqCst)), (30, 1));
+}
+
+#[test]
+fn of_many_connections_that_would_rest_most_are_closed() {
+    const COUNT: usize = 40;
+    // Each request is answered when all have come, so that each has a connection of its own.
+    let (all_here, answered) = (Arc::new(Barrier::new(COUNT + 1)), Arc::new(Barrier::new(COUNT + 1)));
+    let (here, done) = (Arc::clone(&all_here), Arc::clone(&answered));
+    let backend = Backend::scripted(move |wire, _| {
+        if wire.request().is_ok() {
+            here.wait();
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+            done.wait();
+            drop(wire.rest());
+        }
+    });
+    let gateway = front(&backend);
+    let head = "HEAD / HTTP/1.1\r\nHost: h\r\n\r\n";
+    let mut wires: Vec<_> = (0..COUNT).map(|_| Wire::with(gateway.address(), head)).collect();
+    assert!(eventually(|| backend.requests() == COUNT));
+    // All answers are there when the gateway looks: none has rested before the last one comes.
+    gateway.pause();
+    all_here.wait();
+    answered.wait();
+    gateway.resume();
+    for wire in &mut wires {
+        assert_eq!(wire.answer_to("HEAD").status(), 200);
+    }
+    // Without a bound all would be idle for 50 s.
+    backend.wait_closed();
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use sluicegate::http2;
+use sluicegate::{http2, time};
 
 mod properties;
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::http2::{Coming, Connection, Failed, Limits, PREFACE, Reason, ResponseHead, Sending, StreamKey};
+use crate::time::Tick;
 
 const LIMITS: Limits = Limits { max_streams: 8, max_header_list: 4_096 };
 const HEAD: usize = 9;
@@ -27,7 +28,7 @@ pub fn conversation(data: &[u8]) {
 }
 
 fn begun() -> Connection {
-    let mut connection = Connection::new(LIMITS);
+    let mut connection = Connection::new(LIMITS, Tick::ZERO);
     connection.feed(PREFACE);
     connection
 }

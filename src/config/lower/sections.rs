@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 
 use super::{address, networks};
-use crate::admission::{AddressHeader, ClientRules, Ipv4InIpv6, MAX_REGEX_INPUT};
+use crate::admission::{AddressHeader, ClientRules, MAX_REGEX_INPUT};
 use crate::config::findings::quoted;
 use crate::config::model::{Accepting, AccessFormat, Admin, Log, LogFormat, RateHeaders, Server};
 use crate::config::nearest::nearest;
@@ -204,9 +204,6 @@ pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>, Accept
         node.choice(&words, &[])
     });
     let ipv6_prefix = reader.optional("ipv6_prefix").and_then(|node| node.integer(IPV6_PREFIXES));
-    let ipv4_in_ipv6 = reader
-        .optional("ipv4_in_ipv6")
-        .and_then(|node| node.choice(&[("all", Ipv4InIpv6::All), ("mapped", Ipv4InIpv6::Mapped)], &[]));
     let allow_node = reader.optional("allow");
     let allow = allow_node.as_ref().and_then(networks::list).unwrap_or_default();
     if let (Some(node), true) = (&allow_node, allow.is_empty()) {
@@ -219,7 +216,6 @@ pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>, Accept
         trusted_proxies,
         address_header: address_header.unwrap_or(AddressHeader::XForwardedFor),
         ipv6_prefix: ipv6_prefix.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(IPV6_PREFIX),
-        ipv4_in_ipv6: ipv4_in_ipv6.unwrap_or_default(),
     };
     (rules, deny, Accepting { allow, max_connections, connection_rate })
 }

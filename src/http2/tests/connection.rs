@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn we_begin_with_settings_and_a_window() {
-    let connection = Connection::new(Limits { max_streams: 100, max_header_list: 9_000 });
+    let connection = Connection::new(Limits { max_streams: 100, max_header_list: 9_000 }, Tick::ZERO);
     let expected: &[&[u8]] = &[
         &[0, 0, 24, 4, 0, 0, 0, 0, 0],
         &[0, 3, 0, 0, 0, 100],
@@ -35,13 +35,13 @@ fn a_request_is_given_out_and_its_answer_goes_out() {
 #[test]
 fn a_preface_is_what_it_is_in_any_pieces() {
     for cut in 1..=PREFACE.len() {
-        let mut connection = Connection::new(limits());
+        let mut connection = Connection::new(limits(), Tick::ZERO);
         PREFACE.chunks(cut).for_each(|piece| connection.feed(piece));
         assert!(connection.has_begun() && connection.failed().is_none(), "{cut}");
         for at in 0..PREFACE.len() {
             let mut other = PREFACE.to_vec();
             other[at] ^= 0x20;
-            let mut connection = Connection::new(limits());
+            let mut connection = Connection::new(limits(), Tick::ZERO);
             other.chunks(cut).for_each(|piece| connection.feed(piece));
             assert_eq!(failed(&connection), Some(Reason::Protocol), "{cut} {at}");
             assert!(connection.is_over());
@@ -60,7 +60,7 @@ fn the_first_frame_is_settings() {
         (data(1, b"x"), true),
         (frame(0xEE, 0, 0, &[]), true),
     ] {
-        let mut connection = Connection::new(limits());
+        let mut connection = Connection::new(limits(), Tick::ZERO);
         connection.feed(PREFACE);
         connection.feed(&bytes);
         assert_eq!(failed(&connection), is_refused.then_some(Reason::Protocol), "{bytes:?}");

@@ -3,6 +3,7 @@
 use std::task::Context;
 
 use super::*;
+use crate::time::Span;
 
 const LAST_PING: &[u8; 8] = b"sluice\x02\x07";
 
@@ -166,7 +167,7 @@ fn requests_that_end_with_their_connection_are_given_up_once() {
         let mut connection = begun();
         let keys: Vec<_> = [1, 3, 5, 7].map(|id| taken(&mut connection, &asks(id))).into();
         answer(&mut connection, keys[0]);
-        connection.feed(&frame(kind::RST_STREAM, 0, 3, &8_u32.to_be_bytes()));
+        connection.feed(&reset(3, Reason::Cancel));
         end(&mut connection);
         connection.cut();
         assert_eq!(connection.take_outcomes(), Outcomes { resets: 1, abandoned, answers: 1 });
@@ -174,4 +175,57 @@ fn requests_that_end_with_their_connection_are_given_up_once() {
         keys[1..].iter().for_each(|key| connection.release(*key, Reason::Cancel));
         assert_eq!(connection.take_outcomes(), Outcomes::default());
     }
+}
+
+#[test]
+fn what_its_client_cancels_late_or_behind_the_head_of_its_answer_costs_nothing() {
+    let at = |millis| Tick::ZERO + Span::from_millis(millis);
+    let early = |answers: bool, from: u64, until: u64, cancel: fn(&mut Connection)| {
+        let mut connection = begun();
+        connection.note_time(at(from));
+        let key = taken(&mut connection, &asks(1));
+        if answers {
+            respond(&mut connection, key, 200, false);
+        }
+        connection.note_time(at(until));
+        cancel(&mut connection);
+        let Outcomes { resets, abandoned, .. } = connection.take_outcomes();
+        resets + abandoned
+    };
+    for cancel in [|connection: &mut Connection| connection.feed(&reset(1, Reason::Cancel)), Connection::cut] {
+        assert_eq!(early(false, 5_000, 5_999, cancel), 1);
+        assert_eq!(early(false, 5_000, 6_000, cancel), 0);
+        assert_eq!(early(true, 5_000, 5_000, cancel), 0);
+    }
+}
+
+#[test]
+fn an_interim_response_is_no_answer() {
+    let mut connection = begun();
+    let key = taken(&mut connection, &asks(1));
+    respond(&mut connection, key, 103, false);
+    connection.feed(&reset(1, Reason::Cancel));
+    assert_eq!(connection.take_outcomes().resets, 1);
+}
+
+#[test]
+fn a_map_whose_tiles_are_cancelled_is_no_flood() {
+    // As Chromium scrolls over one: 121 requests a second, 61 of 100 of them cancelled, for an hour.
+    let mut connection = begun();
+    for number in 0..121 * 3_600 {
+        connection.note_time(at_tile(number));
+        let key = taken(&mut connection, &asks(2 * number + 1));
+        if number % 100 < 61 {
+            connection.feed(&reset(2 * number + 1, Reason::Cancel));
+            connection.release(key, Reason::Cancel);
+        } else {
+            answer(&mut connection, key);
+        }
+        connection.advance(connection.unwritten().len());
+    }
+    assert_eq!(connection.failed(), None);
+}
+
+fn at_tile(number: u32) -> Tick {
+    Tick::ZERO + Span::from_millis(u64::from(number) * 1_000 / 121)
 }

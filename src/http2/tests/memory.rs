@@ -175,10 +175,10 @@ fn heads_of_one_connection_are_bounded_together_however_short_they_came() {
         connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 2 * number + 1, &next));
     }
     let taken: Vec<_> = std::iter::from_fn(|| connection.next_incoming()).collect();
-    // Each is 60,100 bytes long, and 768 KiB are reached with the 14th.
-    assert_eq!((taken.len(), connection.take_refused()), (14, Refused { by_streams: 0, by_heads: 86 }));
+    // Each is 60,100 bytes long, and 1,280 KiB are reached with the 22nd.
+    assert_eq!((taken.len(), connection.take_refused()), (22, Refused { by_streams: 0, by_heads: 78 }));
     let refused = frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM).count();
-    assert_eq!(refused, 86);
+    assert_eq!(refused, 78);
     // Whoever serves one lets go of it, and one that is over makes room.
     for key in &taken {
         assert!(connection.head(*key).len() > 60_000);
@@ -196,9 +196,9 @@ fn heads_of_one_connection_are_bounded_together_however_short_they_came() {
 }
 
 #[test]
-fn a_hundred_and_twenty_eight_requests_with_cookies_of_four_kibibytes_are_taken() {
+fn a_hundred_and_twenty_eight_requests_with_cookies_of_eight_kibibytes_are_taken() {
     let mut connection = begun_with(Limits { max_streams: 128, max_header_list: 128 * 1024 });
-    let head = [&get("/"), &block(&[("cookie", &"c".repeat(4_096)), ("user-agent", &"u".repeat(200))])[..]].concat();
+    let head = [&get("/"), &block(&[("cookie", &"c".repeat(8_192)), ("user-agent", &"u".repeat(1_500))])[..]].concat();
     for number in 0..128 {
         connection.feed(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * number + 1, &head));
     }
@@ -242,23 +242,23 @@ fn trailers_count_as_heads_do_and_beyond_the_bound_their_stream_is_reset() {
     first.extend([&[0x40, 1, b'a', 0x7F, 0xA1, 0x1E][..], &vec![b'v'; 4_000]].concat());
     connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &first));
     let head = connection.heads;
-    for number in 1..110 {
+    for number in 1..180 {
         connection.feed(&uploads(2 * number + 1));
     }
     let keys: Vec<_> = std::iter::from_fn(|| connection.next_incoming()).collect();
     let heads = connection.heads;
-    assert_eq!((keys.len(), head, heads), (110, 4_030, 4_030 + 109 * 25));
-    for number in 0..110 {
+    assert_eq!((keys.len(), head, heads), (180, 4_030, 4_030 + 179 * 25));
+    for number in 0..180 {
         let trailers = frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * number + 1, &[0xBE; 2]);
         connection.feed(&trailers);
     }
     assert_eq!(connection.failed(), None);
     let resets: Vec<_> =
         frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM).collect();
-    // 768 KiB are reached with the 98th: (786,432 - 6,755) / 8,010 = 97.3.
-    assert_eq!(resets.len(), 110 - 98);
+    // 1,280 KiB are reached with the 163rd: (1,310,720 - 8,505) / 8,010 = 162.6.
+    assert_eq!(resets.len(), 180 - 163);
     assert!(resets.iter().all(|frame| frame.payload == (Reason::EnhanceYourCalm as u32).to_be_bytes()));
-    assert_eq!(connection.heads, heads + 98 * 8_010);
+    assert_eq!(connection.heads, heads + 163 * 8_010);
     for key in keys {
         connection.release(key, Reason::Cancel);
     }

@@ -20,6 +20,7 @@ use std::task::{Wake, Waker};
 use super::frame::{FrameHead, HEAD, flag, kind, put_head};
 use super::hpack::{Decoder, Encoder};
 use super::*;
+use crate::time::Tick;
 
 const MAX_STREAMS: u32 = 10;
 
@@ -145,7 +146,7 @@ fn begun() -> Connection {
 }
 
 fn begun_with(limits: Limits) -> Connection {
-    let mut connection = Connection::new(limits);
+    let mut connection = Connection::new(limits, Tick::ZERO);
     connection.feed(PREFACE);
     connection.feed(&frame(kind::SETTINGS, 0, 0, &[]));
     written(&mut connection);

@@ -81,7 +81,7 @@ struct Heard {
 }
 
 fn hears(parts: &[Vec<u8>], mut pieces: impl Iterator<Item = usize>) -> Heard {
-    let mut connection = Connection::new(limits());
+    let mut connection = Connection::new(limits(), Tick::ZERO);
     let mut heard = Heard::default();
     let mut keys = Vec::new();
     for (number, part) in parts.iter().enumerate() {
@@ -213,7 +213,7 @@ proptest! {
 
 /// The output and the reason of the end, when every request is answered between the parts.
 fn hears_any(parts: &[Vec<u8>], pieces: &[usize]) -> (Vec<u8>, Option<Failed>, Vec<Vec<u8>>) {
-    let mut connection = Connection::new(limits());
+    let mut connection = Connection::new(limits(), Tick::ZERO);
     let (mut out, mut heads) = (Vec::new(), Vec::new());
     let mut keys = Vec::new();
     let mut sizes = pieces.iter().copied().cycle();

@@ -1,7 +1,7 @@
 //! Clients whose uploads are refused, and what resets cost.
 
 use super::*;
-use crate::time::{Span, Tick};
+use crate::time::Span;
 
 /// An upload that is answered early and reset, while what is `behind` it is on its way.
 fn refuses(connection: &mut Connection, stream: u32, behind: &dyn Fn(u32) -> Vec<Vec<u8>>) {
@@ -15,11 +15,11 @@ fn refuses(connection: &mut Connection, stream: u32, behind: &dyn Fn(u32) -> Vec
     connection.advance(connection.unwritten().len());
 }
 
-/// One every 10 ms: twice what the store of resets would bear.
+/// One every 4 ms: more than twice what the store of resets would bear.
 fn refuses_many(count: u32, behind: &dyn Fn(u32) -> Vec<Vec<u8>>) {
     let mut connection = begun();
     for number in 0..count {
-        connection.flood().fill(Tick::ZERO + Span::from_millis(u64::from(number) * 10));
+        connection.note_time(Tick::ZERO + Span::from_millis(u64::from(number) * 4));
         refuses(&mut connection, 2 * number + 1, behind);
         assert_eq!(connection.failed(), None, "{number}");
     }
@@ -80,7 +80,7 @@ fn resets_of_nothing_are_a_flood_all_the_same() {
 #[test]
 fn rapid_resets_end_a_connection() {
     let mut connection = begun();
-    let most = (0..1_000).find(|number| {
+    let most = (0..2_000).find(|number| {
         connection.feed(&asks(2 * number + 1));
         connection.feed(&reset(2 * number + 1, Reason::Cancel));
         while let Some(key) = connection.next_incoming() {
@@ -88,7 +88,7 @@ fn rapid_resets_end_a_connection() {
         }
         connection.failed().is_some()
     });
-    assert_eq!(most, Some(500));
+    assert_eq!(most, Some(1_000));
     assert_eq!((failed(&connection), connection.flood().spent()), (Some(Reason::EnhanceYourCalm), Some("resets")));
 }
 
@@ -127,7 +127,7 @@ fn every_way_to_make_us_reset_is_charged_as_a_reset() {
     ];
     for (what, open, way) in &ways {
         let mut connection = begun();
-        let most = (0..1_000).find(|number| {
+        let most = (0..2_000).find(|number| {
             let stream = 2 * number + 1;
             let key = taken(&mut connection, &open(stream));
             connection.feed(&way(stream));
@@ -139,7 +139,7 @@ fn every_way_to_make_us_reset_is_charged_as_a_reset() {
             connection.release(key, Reason::Internal);
             connection.failed().is_some()
         });
-        assert_eq!(most, Some(500), "{what}");
+        assert_eq!(most, Some(1_000), "{what}");
         let spent = connection.flood().spent();
         assert_eq!((failed(&connection), spent), (Some(Reason::EnhanceYourCalm), Some("resets")), "{what}");
     }

@@ -112,25 +112,25 @@ impl fmt::Display for Ended {
 
 impl Accepting {
     /// A connection over `stream`, of which `ahead` was read already.
-    pub fn new(stream: Stream, ahead: &[u8], limits: Limits) -> Self {
+    pub fn new(stream: Stream, ahead: &[u8], limits: Limits, now: Tick) -> Self {
         if let Some(socket) = stream.socket() {
             // What the kernel has taken cannot be overtaken: a small answer would wait behind all of a large one. Without
             // the bound it only waits longer.
             let _ = SockRef::from(socket).set_tcp_notsent_lowat(MAX_UNSENT);
         }
-        let mut connection = Connection::new(limits);
+        let mut connection = Connection::new(limits, now);
         connection.feed(ahead);
         Self { stream, connection: Rc::new(RefCell::new(connection)), phase: Phase::Open, turn: Turn::default() }
     }
 
-    /// Takes note that it is `now`: for what it may send that is neither request nor data.
+    /// Takes note that it is `now`: for what it may send that is neither request nor data, and cancel.
     pub fn note_time(&self, now: Tick) {
-        self.connection.borrow_mut().flood().fill(now);
+        self.connection.borrow_mut().note_time(now);
     }
 
     /// What it has sent too much of, in a word or two.
     pub fn flooded(&self) -> Option<&'static str> {
-        self.connection.borrow_mut().flood().spent()
+        self.connection.borrow().flood().spent()
     }
 
     /// How many requests were refused since the last call because its client had too many.
@@ -143,7 +143,7 @@ impl Accepting {
         self.connection.borrow_mut().take_outcomes()
     }
 
-    /// Ends it because its client has given up too many requests, over other connections too.
+    /// Ends it because its client has cancelled too many requests, over other connections too.
     pub fn calm_down(&self) {
         self.connection.borrow_mut().calm_down();
     }

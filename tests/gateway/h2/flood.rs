@@ -306,7 +306,8 @@ fn a_rapid_reset_is_stopped_after_a_bounded_number_of_requests() {
     let floods = gateway.metric("sluicegate_http2_floods_total", &["\"resets\""]);
     let errors = gateway.metric("sluicegate_http2_connection_errors_total", &["\"enhance-your-calm\""]);
     assert!(floods + errors > 0.5, "{floods} floods, {errors} errors");
-    assert!(heads.load(Ordering::SeqCst) <= 501, "{} requests", heads.load(Ordering::SeqCst));
+    // 1,000, and 100 a second.
+    assert!(heads.load(Ordering::SeqCst) <= 2_000, "{} requests", heads.load(Ordering::SeqCst));
     assert_unharmed(&gateway, &before, "rapid reset");
 }
 
@@ -319,7 +320,8 @@ fn a_slower_reset_of_requests_that_are_under_way_is_stopped_too() {
     for number in 0..10_000 {
         let id = raw.get("/");
         // Each has got as far as the server.
-        if number < 700 && !eventually(|| heads.load(Ordering::SeqCst) > number || gateway_is_done(&gateway, number)) {
+        if number < 1_200 && !eventually(|| heads.load(Ordering::SeqCst) > number || gateway_is_done(&gateway, number))
+        {
             break;
         }
         if !raw.reset(id, 8) || gateway_is_done(&gateway, number) {
@@ -330,7 +332,7 @@ fn a_slower_reset_of_requests_that_are_under_way_is_stopped_too() {
     gateway.wait_metric("sluicegate_http2_floods_total", &["\"resets\""], 1.0);
     gateway.wait_metric("sluicegate_requests_in_flight", &[], 0.0);
     let taken = heads.load(Ordering::SeqCst);
-    assert!((450..=1000).contains(&taken), "{taken} requests");
+    assert!((900..=2_000).contains(&taken), "{taken} requests");
     assert_unharmed(&gateway, &before, "slow reset");
 }
 
@@ -401,7 +403,7 @@ fn who_gives_up_one_request_in_three_is_no_flood() {
 }
 
 fn gateway_is_done(gateway: &Gateway, number: usize) -> bool {
-    number > 450 && gateway.metric("sluicegate_http2_floods_total", &[]) > 0.5
+    number > 900 && gateway.metric("sluicegate_http2_floods_total", &[]) > 0.5
 }
 
 type Attack = (&'static str, fn(u32) -> Vec<u8>);
@@ -433,7 +435,7 @@ fn resets_that_the_gateway_is_made_to_send_are_bounded() {
         let floods = gateway.metric("sluicegate_http2_floods_total", &[]);
         let errors = gateway.metric("sluicegate_http2_connection_errors_total", &[]);
         assert!(floods + errors > 0.5, "{what}");
-        assert!(heads.load(Ordering::SeqCst) <= 1100, "{what}: {} requests", heads.load(Ordering::SeqCst));
+        assert!(heads.load(Ordering::SeqCst) <= 2_000, "{what}: {} requests", heads.load(Ordering::SeqCst));
         assert_unharmed(&gateway, &before, what);
     }
 }

@@ -114,6 +114,24 @@ fn whole(rules: &str) -> (Gateway, Gateway, Authority) {
 }
 
 #[test]
+fn an_address_is_allowed_for_itself_and_not_for_the_one_it_holds() {
+    let gateway = start(&format!("[client]\nallow = [\"127.0.0.1\", \"192.0.2.0/24\"]\n{ECHO}"));
+    let from = |source: &str| {
+        let family = if source.contains(':') { "TCP6" } else { "TCP4" };
+        let to = if source.contains(':') { "2001:db8::1" } else { "192.0.2.1" };
+        sent(gateway.address(), format!("PROXY {family} {source} {to} 4000 443\r\n{}", get("/")).as_bytes())
+    };
+    for source in ["192.0.2.7", "::ffff:192.0.2.7"] {
+        let answer = read_answer(&mut std::io::BufReader::new(from(source)), false).unwrap();
+        assert_eq!(answer.status, 200, "{source}");
+    }
+    for source in ["64:ff9b::192.0.2.7", "::192.0.2.7", "198.51.100.7"] {
+        assert_closed(from(source));
+    }
+    gateway.wait_metric("sluicegate_client_connections_denied_total", &[], 3.0);
+}
+
+#[test]
 fn the_header_says_who_asks_whatever_is_spoken_behind_it() {
     let rules = format!("{ECHO}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"2/1h\"\nkey = \"client-ip\"\n");
     let (plain, secure, authority) = whole(&rules);

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::http2::{Limits, PREFACE};
+use crate::time::Tick;
 
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -39,7 +40,7 @@ struct World {
 
 impl World {
     fn new(flags: u8, head: &[u8]) -> Self {
-        let mut connection = Connection::new(Limits { max_streams: 10, max_header_list: 10_000 });
+        let mut connection = Connection::new(Limits { max_streams: 10, max_header_list: 10_000 }, Tick::ZERO);
         connection.feed(&[PREFACE, &frame(4, 0, 0, &[]), &frame(1, END_HEADERS | flags, 1, head)].concat());
         connection.advance(connection.unwritten().len());
         let key = connection.next_incoming().unwrap();
