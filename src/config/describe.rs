@@ -10,7 +10,7 @@ use super::describe_tls;
 use super::diff::Change;
 use super::model::{
     AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, OnLimit, Preflight,
-    RateHeaders, Route, Server, ServerSpec, Upstream,
+    RateHeaders, Route, Server, ServerSpec, Traceparent, Upstream,
 };
 use super::size::show_size;
 use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
@@ -85,6 +85,7 @@ fn exempt(changes: &mut Changes, old: &ExemptRules, new: &ExemptRules) {
 
 pub(super) fn server(old: &Server, new: &Server) -> Changes {
     let mut changes = Changes::default();
+    changes.value("watch", &old.watch, &new.watch, bool::to_string);
     changes.value("shutdown_grace", &old.shutdown_grace, &new.shutdown_grace, Span::to_string);
     changes.value("rate_headers", &old.rate_headers, &new.rate_headers, |headers| match headers {
         RateHeaders::Auto => "auto",
@@ -92,6 +93,11 @@ pub(super) fn server(old: &Server, new: &Server) -> Changes {
         RateHeaders::Legacy => "legacy",
         RateHeaders::Both => "both",
         RateHeaders::Off => "off",
+    });
+    changes.value("traceparent", &old.traceparent, &new.traceparent, |what| match what {
+        Traceparent::Pass => "pass",
+        Traceparent::Make => "make",
+        Traceparent::MakeSampled => "make-sampled",
     });
     changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
     changes.value("head_timeout", &old.head_timeout, &new.head_timeout, Span::to_string);

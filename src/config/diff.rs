@@ -1,8 +1,9 @@
 //! The plan of a reload: what a new [`Model`] changes, by the identities that survive it (the name of a limit, an
 //! upstream, a route; the address of a listener). It is what the operator reads; the gateway goes by the models.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use super::describe::{self, Changes};
 use super::describe_bandwidth;
@@ -79,6 +80,26 @@ pub struct Change {
     pub what: &'static str,
     /// From what to what.
     pub how: String,
+}
+
+/// A route or limit of `old` that `new` has no more, or a route's limit that it has no more, in words; `None` if there is
+/// none. A file of which only the first half was written lacks such.
+pub fn removed(old: &Model, new: &Model) -> Option<String> {
+    let of_route = |model: &Model, limits: &[usize]| -> Vec<Arc<str>> {
+        let names = limits.iter().filter_map(|place| model.limits.get(*place));
+        names.map(|limit| Arc::clone(&limit.spec.name)).collect()
+    };
+    let limits: HashSet<&str> = new.limits.iter().map(|limit| &*limit.spec.name).collect();
+    if let Some(gone) = old.limits.iter().find(|limit| !limits.contains(&*limit.spec.name)) {
+        return Some(format!("limit {}", gone.spec.name));
+    }
+    let routes: HashMap<&str, &[usize]> = new.routes.iter().map(|route| (&*route.name, &*route.limits)).collect();
+    old.routes.iter().find_map(|route| {
+        let Some(kept) = routes.get(&*route.name) else { return Some(format!("route {}", route.name)) };
+        let kept = of_route(new, kept);
+        let gone = of_route(old, &route.limits).into_iter().find(|limit| !kept.contains(limit))?;
+        Some(format!("limit {gone} of route {}", route.name))
+    })
 }
 
 /// What a reload from `old` to `new` does.

@@ -66,11 +66,11 @@ use self::certificates::CertificateFiles;
 use self::findings::{Finding, Findings};
 
 pub use self::certificates::Certificates;
-pub use self::diff::{Change, Fate, Item, Part, Plan, diff};
+pub use self::diff::{Change, Fate, Item, Part, Plan, diff, removed};
 pub use self::model::{
     Accepting, AccessFormat, Action, Admin, Bandwidth, Body, Cors, DeadLetter, Direction, Fsync, LimitId, LimitRule,
     Listener, Log, LogFormat, MessageOver, MessageRules, Model, OnLimit, PlanLimit, Preflight, RateHeaders, Refusal,
-    RefusalBody, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
+    RefusalBody, Route, Server, ServerAddress, ServerSpec, Traceparent, Upstream, UpstreamProtocol,
 };
 pub use self::plans::{KnownPlans, PlanBook};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};

@@ -65,10 +65,14 @@ pub struct Accepting {
 pub struct Server {
     /// Worker threads; `None` is "auto", one per core. A change needs a restart.
     pub workers: Option<usize>,
+    /// Whether changes of the file, and of those that it names, are taken over as they happen.
+    pub watch: bool,
     /// How long a drain waits for what is in flight.
     pub shutdown_grace: Span,
     /// Which rate headers go out.
     pub rate_headers: RateHeaders,
+    /// What a request without a valid `traceparent` gets.
+    pub traceparent: Traceparent,
     /// Default of every route; `None` is "none".
     pub timeout: Option<Span>,
     /// From the first byte of a request's head to its last, 100 ms to 24 h.
@@ -97,6 +101,17 @@ pub struct Server {
     pub max_regex_input: usize,
     /// Requests of one client's connection, 1 to 4 000 000 000; `None` is "none".
     pub max_requests: Option<u32>,
+}
+
+/// `traceparent` of `[server]`: what becomes of a request without a valid field of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traceparent {
+    /// It goes on without one: its server decides whether a trace begins.
+    Pass,
+    /// A trace begins here, and its flags say that it is not sampled.
+    Make,
+    /// A trace begins here, and its flags say that it is sampled.
+    MakeSampled,
 }
 
 /// `rate_headers` of `[server]`.

@@ -62,8 +62,10 @@ fn a_file_that_says_nothing_has_every_default() {
         server,
         Server {
             workers: None,
+            watch: true,
             shutdown_grace: Span::from_secs(30),
             rate_headers: RateHeaders::Auto,
+            traceparent: Traceparent::Pass,
             timeout: Some(Span::from_secs(60)),
             head_timeout: Span::from_secs(30),
             keep_alive_timeout: Span::from_secs(75),
@@ -153,8 +155,10 @@ fn every_key_is_read() {
         r#"
 [server]
 workers = 4
+watch = false
 shutdown_grace = "10s"
 rate_headers = "both"
+traceparent = "make-sampled"
 timeout = "none"
 head_timeout = "1s"
 keep_alive_timeout = "2s"
@@ -258,8 +262,10 @@ address = "127.0.0.1:9900"
         model.server,
         Server {
             workers: Some(4),
+            watch: false,
             shutdown_grace: Span::from_secs(10),
             rate_headers: RateHeaders::Both,
+            traceparent: Traceparent::MakeSampled,
             timeout: None,
             head_timeout: Span::from_secs(1),
             keep_alive_timeout: Span::from_secs(2),

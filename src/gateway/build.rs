@@ -214,6 +214,7 @@ pub fn build(
         http2: Http2Plan { max_streams: model.server.max_streams },
         handshake: HandshakePlan { timeout: model.server.handshake_timeout, max: model.server.max_handshakes },
         rate_headers: model.server.rate_headers,
+        traceparent: model.server.traceparent,
         dead_letters,
         access_log,
         hasher: lasting.hasher.clone(),

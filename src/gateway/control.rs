@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,9 +22,12 @@ use crate::limiter::KeyHasher;
 use crate::proxy::{self, Feed};
 use crate::redact::Redactor;
 use crate::telemetry::{AccessLog, Registration, Registry};
-use crate::time::Clock;
+use crate::time::{Clock, Span, Tick};
 use crate::tls::Tickets;
 use crate::upstream::EchoServers;
+
+/// How long a file that was written in place, and lacks what it had, has to stay as it is before the watcher takes it over.
+const STANDS: Span = Span::from_secs(3);
 
 /// The running gateway.
 pub struct Control {
@@ -44,6 +48,10 @@ struct State {
     digest: [u8; 32],
     /// What was right the last time and yet could not be built, so that the watcher does not try it again and again.
     refused: Option<[u8; 32]>,
+    /// Which file the path led to when it was looked at last: device and inode. A rename or the swap of a link changes it.
+    file: Option<(u64, u64)>,
+    /// What was written in place and is taken over once it has stood: its digest, and since when it stands.
+    half_done: Option<([u8; 32], Tick)>,
     /// The files of certificates, keys and plans that the running text names.
     files: Vec<PathBuf>,
     /// Those that the text names that was read last: where it was refused, one of them may be mended.
@@ -81,7 +89,7 @@ struct Prepared {
 /// What a reload did.
 #[derive(Debug)]
 pub enum Reloaded {
-    /// The text, and what it names, is what runs already.
+    /// The text, and what it names, is what runs already, or is not taken over yet.
     Unchanged,
     /// A new generation runs; the plan says what changed.
     Changed(String),
@@ -132,6 +140,8 @@ impl Control {
             model,
             digest,
             refused: None,
+            file: file_at(path),
+            half_done: None,
             files,
             files_tried: Vec::new(),
             last_error: None,
@@ -191,6 +201,17 @@ impl Control {
         files
     }
 
+    /// Whether changes of the files are taken over as they happen.
+    pub fn watches(&self) -> bool {
+        self.state().model.server.watch
+    }
+
+    /// How long what the file says has to stand before it is taken over, if it may be half done.
+    pub fn stands_in(&self) -> Option<Span> {
+        let (_, since) = self.state().half_done?;
+        Some((since + STANDS).since(self.clock.now()))
+    }
+
     /// Reads the file again, and those that it names, and changes over to what it says. A file that is wrong changes nothing.
     ///
     /// `asked` is false for the watcher, whose events are hints: the same content is not reported twice.
@@ -199,12 +220,18 @@ impl Control {
             return Err("the gateway is draining; it reads no new configuration".into());
         }
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = file_at(&self.path);
         // Reading may take as long as a file system likes: not under the lock that others look through.
         let known = config::KnownPlans::of(&self.state().model);
         let loaded = config::load_again(&self.path, Certificates::Lenient(self.clock.now()), known);
         let mut state = self.state();
         state.note_files(&loaded);
+        let is_in_place = std::mem::replace(&mut state.file, file) == file;
+        let half_done = state.half_done.take();
         if !asked && state.has_seen(&loaded) {
+            return Ok(Reloaded::Unchanged);
+        }
+        if !asked && is_in_place && state.may_be_half_done(half_done, &loaded, self.clock.now()) {
             return Ok(Reloaded::Unchanged);
         }
         let changed = loaded.map_err(|error| (None, error.to_string())).and_then(|loaded| {
@@ -382,6 +409,29 @@ impl State {
         }
     }
 
+    /// Whether a text that was written in place lacks a route or limit and has not stood long: its writer may be half done.
+    fn may_be_half_done(
+        &mut self,
+        before: Option<([u8; 32], Tick)>,
+        loaded: &Result<Loaded, config::LoadError>,
+        now: Tick,
+    ) -> bool {
+        let Ok(Loaded { digest, model, .. }) = loaded else { return false };
+        let Some(gone) = config::removed(&self.model, model) else { return false };
+        let since = before.filter(|(known, _)| known == digest).map_or(now, |(_, since)| since);
+        let is_young = now.since(since) < STANDS;
+        if is_young {
+            self.half_done = Some((*digest, since));
+        }
+        if since == now {
+            tracing::warn!(
+                "the configuration was written in place and has no {gone} any more: its writer may be half done, so it is taken \
+                 over when it has stood for {STANDS}; SIGHUP takes it over at once"
+            );
+        }
+        is_young
+    }
+
     /// Remembers which files were looked at. Where the configuration itself could not be read, those of the last time
     /// still count.
     fn note_files(&mut self, loaded: &Result<Loaded, config::LoadError>) {
@@ -424,6 +474,11 @@ fn max_connections(workers: usize) -> u64 {
     const AT_LEAST: u64 = 8;
     let files = rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(1024, |(soft, _)| soft);
     (files.saturating_sub(SET_ASIDE) / 2 / workers.max(1) as u64).max(AT_LEAST)
+}
+
+/// Which file a path leads to: device and inode.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn available_cores() -> usize {

@@ -39,27 +39,34 @@ fn watch(control: &Weak<Control>) {
     let (hint, hints) = sync_channel(1);
     let mut watched = Watched::new(hint);
     loop {
-        let listening = {
+        let next = {
             let Some(control) = control.upgrade() else { return };
             let files = control.watched();
             let listening = watched.renew(&files);
-            // Only now: what changed before the directory was watched has sent no hint.
-            // What is wrong has been logged, and counted, where it was found.
-            drop(control.reload(false));
+            let watches = control.watches();
+            if watches {
+                // Only now: what changed before the directory was watched has sent no hint.
+                // What is wrong has been logged, and counted, where it was found.
+                drop(control.reload(false));
+            }
             if control.watched() != files {
                 // It names others now. What happens to them is not seen yet.
                 continue;
             }
-            listening
+            (listening && watches, control.stands_in().filter(|_| watches))
         };
-        let hinted = if listening { hints.recv().is_ok() } else { wait(&hints) };
+        let hinted = match next {
+            (_, Some(stands_in)) => hints.recv_timeout(stands_in.into()).is_ok(),
+            (true, None) => hints.recv().is_ok(),
+            (false, None) => wait(&hints),
+        };
         if hinted {
             settle(&hints, &clock);
         }
     }
 }
 
-/// Where no events come: looks every 2 s. Whether an event came after all.
+/// Where no events come, or they mean nothing: looks every 2 s. Whether an event came after all.
 fn wait(hints: &Receiver<()>) -> bool {
     match hints.recv_timeout(POLL.into()) {
         Ok(()) => true,

@@ -11,6 +11,7 @@ use super::seen::Seen;
 use super::snapshot::LimitPlan;
 use super::worker::{View, Worker};
 use crate::admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
+use crate::config::Traceparent;
 use crate::dead_letter::{Draft, Event, Quota, Reason, TextRoom};
 use crate::http1::{Request, Response, Version};
 use crate::limiter::{Fingerprint, Permit, Refusal, Spent};
@@ -138,26 +139,31 @@ impl Exchange {
         }
     }
 
-    /// Gives the request an id, if it has none yet; gives the trace that starts here if the request brought none.
-    pub fn identify(&mut self) -> [u8; TRACEPARENT_BYTES] {
-        let trace = self.new_traceparent();
+    /// Gives the request an id, if it has none yet.
+    pub fn identify(&mut self) {
+        let [one, two, _] = self.id;
         let id = &mut self.scratch.request_id;
         if id.is_empty() {
-            // They have the same two numbers in them.
-            id.extend_from_slice(&trace[3..35]);
+            id.extend_from_slice(&hex(one));
+            id.extend_from_slice(&hex(two));
         }
-        trace
     }
 
-    /// W3C Trace Context, version 00.
-    fn new_traceparent(&self) -> [u8; TRACEPARENT_BYTES] {
+    /// The trace that starts here if the request brought none, as the configuration wants it: W3C Trace Context, version 00.
+    /// Its numbers are those of the id. By default none does: samplers of servers go by its flag, and the gateway, which
+    /// records nothing, has no right one.
+    pub fn new_traceparent(&self) -> Option<[u8; TRACEPARENT_BYTES]> {
         let [one, two, three] = self.id;
-        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        let mut text = match self.view.snapshot.traceparent {
+            Traceparent::Pass => return None,
+            Traceparent::Make => *b"00-00000000000000000000000000000000-0000000000000000-00",
+            Traceparent::MakeSampled => *b"00-00000000000000000000000000000000-0000000000000000-01",
+        };
         text[3..19].copy_from_slice(&hex(one));
         text[19..35].copy_from_slice(&hex(two));
         // A span id may not be all zeros.
         text[36..52].copy_from_slice(&hex(three | 1));
-        text
+        Some(text)
     }
 
     /// Settles what it owes to its limits: counts it in those that wait for the status of its answer, and corrects its cost
@@ -320,7 +326,7 @@ impl Exchange {
             }),
             status: self.story.status.unwrap_or(0),
             attempts: self.story.attempts,
-            trace_id: Some(self.trace_id()),
+            trace_id: self.trace_id(),
             request_id: Some(self.request_id()),
         }
     }
@@ -367,12 +373,12 @@ impl Exchange {
         }
     }
 
-    fn trace_id(&self) -> String {
+    fn trace_id(&self) -> Option<String> {
         let own = self.new_traceparent();
         let request = self.request();
         let lines = passed::fields(&request).filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
         let theirs = super::headers::trace_of(lines.map(|(_, value)| value));
-        String::from_utf8_lossy(theirs.unwrap_or_else(|| own.get(3..35).unwrap_or_default())).into_owned()
+        theirs.or_else(|| own.as_ref()?.get(3..35)).map(|id| String::from_utf8_lossy(id).into_owned())
     }
 
     fn log(&self) {

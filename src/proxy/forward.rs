@@ -132,7 +132,8 @@ fn edits<'v>(view: &'v View, admitted: &Admitted) -> Option<&'v RouteEdits> {
 ///
 /// `to_h2`: it goes into HTTP/2, where a client's wish for trailers may be told (RFC 9113, 8.2.2), as gRPC asks for.
 fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h2: bool) {
-    let new_traceparent = exchange.identify();
+    exchange.identify();
+    let new_traceparent = exchange.new_traceparent();
     let edits = edits(view, admitted);
     let Exchange { connection, scratch, story, head_bytes, body_here, .. } = &mut *exchange;
     let Scratch { inbound, request, to_upstream, request_id, report, text, target, .. } = &mut **scratch;
@@ -148,7 +149,7 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
         authority,
         host: host.map_or(authority, str::as_bytes),
         request_id,
-        new_traceparent: &new_traceparent,
+        new_traceparent: new_traceparent.as_ref().map(<[u8; _]>::as_slice),
         via: match request.version() {
             _ if connection.facts.is_h2 => b"2.0 sluicegate",
             Version::Http10 => b"1.0 sluicegate",

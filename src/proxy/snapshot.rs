@@ -8,7 +8,7 @@ use super::reclaim::headroom;
 use super::throttle::Seldom;
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
-use crate::config::{Body, Cors, MessageRules, OnLimit, RateHeaders, Refusal, StatusSet};
+use crate::config::{Body, Cors, MessageRules, OnLimit, RateHeaders, Refusal, StatusSet, Traceparent};
 use crate::dead_letter::DeadLetters;
 use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
@@ -48,6 +48,8 @@ pub struct Snapshot {
     pub handshake: HandshakePlan,
     /// Which rate fields go out.
     pub rate_headers: RateHeaders,
+    /// What a request without a valid `traceparent` gets.
+    pub traceparent: Traceparent,
     /// The dead-letter log, if there is one.
     pub dead_letters: Option<DeadLetters>,
     /// The access log, if it is on.

@@ -338,7 +338,7 @@ fn a_post_that_was_whole_is_delivered_although_its_client_has_left() {
             assert!(wire.stream().peek(&mut room).unwrap() > 0);
         }
         let _ = here.try_send(());
-        drop(may_go.lock().unwrap().recv());
+        may_go.lock().unwrap().recv().unwrap();
         let _ = tell.try_send(wire.request().map(|request| request.text()));
     });
     let gateway = front(&backend);

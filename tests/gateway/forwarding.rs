@@ -50,10 +50,15 @@ fn the_address_goes_on_in_the_field_that_it_came_in() {
 }
 
 #[test]
-fn a_trace_goes_on_with_its_state_or_begins_without() {
+fn a_trace_goes_on_with_its_state_and_begins_without_where_that_is_wanted() {
     const TRACE: &str = "00-11111111111111111111111111111111-2222222222222222-01";
-    let gateway = start("");
-    for protocol in BOTH {
+    for (server, flags, protocol) in [
+        ("", None, BOTH[0]),
+        ("", None, BOTH[1]),
+        ("[server]\ntraceparent = \"make\"", Some("-00"), BOTH[0]),
+        ("[server]\ntraceparent = \"make-sampled\"", Some("-01"), BOTH[1]),
+    ] {
+        let gateway = start(server);
         let ask = |fields: &[(&str, &str)]| {
             let answer = protocol.ask(&gateway, "GET", "/", fields);
             (told(&answer, "traceparent"), told(&answer, "tracestate"))
@@ -67,8 +72,12 @@ fn a_trace_goes_on_with_its_state_or_begins_without() {
         ];
         for fields in begun {
             let (trace, state) = ask(fields);
-            assert_eq!((trace.len(), state.len()), (1, 0), "{protocol:?} {fields:?}");
-            assert!(trace[0].len() == 55 && trace[0] != TRACE, "{protocol:?} {trace:?}");
+            // A trace of ours without being asked for one would tell samplers of servers what to do.
+            assert_eq!((trace.len(), state.len()), (usize::from(flags.is_some()), 0), "{protocol:?} {fields:?}");
+            if let Some(flags) = flags {
+                let is_ours = trace[0].len() == 55 && trace[0] != TRACE && trace[0].ends_with(flags);
+                assert!(is_ours, "{protocol:?} {trace:?}");
+            }
         }
         let (trace, state) = ask(&[("traceparent", TRACE), ("tracestate", "no state")]);
         assert_eq!((trace, state), (vec![TRACE.to_owned()], vec![]), "{protocol:?}");

@@ -48,7 +48,7 @@ fn a_request_reaches_the_upstream_with_its_forwarding_fields() {
     assert_eq!(answer.echoed("x-hop"), None);
     assert_eq!(answer.echoed("connection"), None);
     assert_eq!(answer.echoed("x-request-id").map(|id| id.len()), Some(32));
-    assert_eq!(answer.echoed("traceparent").map(|trace| trace.len()), Some(55));
+    assert_eq!(answer.echoed("traceparent"), None);
 }
 
 #[test]

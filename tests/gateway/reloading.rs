@@ -267,3 +267,56 @@ fn a_listener_cannot_be_widened_in_one_step_and_the_error_says_how() {
     assert!(answer.text().contains("this gateway itself listens on"), "{}", answer.text());
     assert_eq!(get(free, "/version").text(), "1");
 }
+
+#[test]
+fn half_of_a_file_that_is_written_in_place_removes_nothing() {
+    let gateway = Gateway::start(&rules("1/1h", "1"));
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    let whole = format!("{FRAME}{}", rules("1/1h", "2"));
+    let half = whole.split("[[limit]]").next().unwrap().to_owned();
+    let half = format!("{half}[[route]]\nname = \"all\"\nupstream = \"app\"\n");
+    fs::write(gateway.file(), &half).unwrap();
+    assert!(eventually(|| gateway.log().contains("its writer may be half done")));
+    assert_eq!(get(gateway.address(), "/").status, 429);
+    fs::write(gateway.file(), &whole).unwrap();
+    assert!(eventually(|| version(&gateway) == "2"));
+    assert!(!gateway.log().contains("removed"), "{}", gateway.log());
+    assert_eq!(get(gateway.address(), "/").status, 429);
+    // What stands is meant.
+    fs::write(gateway.file(), &half).unwrap();
+    assert!(eventually(|| gateway.log().contains("limit l: removed")));
+    assert_eq!(get(gateway.address(), "/").status, 200);
+}
+
+#[test]
+fn a_rename_and_a_signal_remove_at_once() {
+    let gateway = Gateway::start(&rules("1/1h", "1"));
+    let least = "[[route]]\nname = \"all\"\nrespond = { status = 204 }\n";
+    gateway.replace(least);
+    assert!(eventually(|| get(gateway.address(), "/").status == 204));
+    assert!(!gateway.log().contains("half done"), "{}", gateway.log());
+    gateway.replace(&rules("1/1h", "2"));
+    assert!(eventually(|| version(&gateway) == "2"));
+    fs::write(gateway.file(), format!("{FRAME}{least}")).unwrap();
+    gateway.signal("HUP");
+    assert!(eventually(|| get(gateway.address(), "/").status == 204));
+    assert!(!gateway.log().contains("has stood"), "{}", gateway.log());
+}
+
+#[test]
+fn a_file_that_is_not_watched_is_read_when_somebody_asks() {
+    let unwatched = |body: &str| format!("[server]\nwatch = false\n{}", rules("3/1h", body));
+    let gateway = Gateway::start(&unwatched("1"));
+    gateway.replace(&unwatched("2"));
+    // Twice what a watcher takes at the most.
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(version(&gateway), "1");
+    gateway.signal("HUP");
+    assert!(eventually(|| version(&gateway) == "2"));
+    // The other way round it is watched again.
+    gateway.replace(&rules("3/1h", "3"));
+    gateway.signal("HUP");
+    assert!(eventually(|| version(&gateway) == "3"));
+    gateway.replace(&rules("3/1h", "4"));
+    assert!(eventually(|| version(&gateway) == "4"));
+}

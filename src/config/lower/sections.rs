@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::{address, networks};
 use crate::admission::{AddressHeader, ClientRules, MAX_REGEX_INPUT};
 use crate::config::findings::quoted;
-use crate::config::model::{Accepting, AccessFormat, Admin, Log, LogFormat, RateHeaders, Server};
+use crate::config::model::{Accepting, AccessFormat, Admin, Log, LogFormat, RateHeaders, Server, Traceparent};
 use crate::config::nearest::nearest;
 use crate::config::reader::{Node, Reader};
 use crate::limiter::{Bound, Rate, TimerWheel};
@@ -79,6 +79,7 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 /// `[server]`
 pub(super) fn server(mut reader: Reader<'_>) -> Server {
     let workers = reader.optional("workers").and_then(|node| workers(&node));
+    let watch = reader.optional("watch").and_then(|node| node.boolean());
     let shutdown_grace = reader.optional("shutdown_grace").and_then(|node| node.duration(&GRACES));
     let rate_headers = reader.optional("rate_headers").and_then(|node| {
         let words = [
@@ -88,6 +89,11 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
             ("both", RateHeaders::Both),
             ("off", RateHeaders::Off),
         ];
+        node.choice(&words, &[])
+    });
+    let traceparent = reader.optional("traceparent").and_then(|node| {
+        let words =
+            [("pass", Traceparent::Pass), ("make", Traceparent::Make), ("make-sampled", Traceparent::MakeSampled)];
         node.choice(&words, &[])
     });
     let timeout = reader.optional("timeout").and_then(|node| node.duration_or_none(&TIMEOUTS));
@@ -115,8 +121,10 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
     let count = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
     Server {
         workers,
+        watch: watch.unwrap_or(true),
         shutdown_grace: shutdown_grace.unwrap_or(SHUTDOWN_GRACE),
         rate_headers: rate_headers.unwrap_or(RateHeaders::Auto),
+        traceparent: traceparent.unwrap_or(Traceparent::Pass),
         timeout: timeout.unwrap_or(Some(SERVER_TIMEOUT)),
         head_timeout: head_timeout.unwrap_or(HEAD_TIMEOUT),
         keep_alive_timeout: keep_alive_timeout.unwrap_or(KEEP_ALIVE_TIMEOUT),

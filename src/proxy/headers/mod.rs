@@ -75,7 +75,7 @@ pub struct Forwarding<'a> {
     /// The id of this request: ours, or a trusted peer's that was adopted.
     pub request_id: &'a [u8],
     /// A trace that starts here, used if the request carries no valid one.
-    pub new_traceparent: &'a [u8],
+    pub new_traceparent: Option<&'a [u8]>,
     /// What the client spoke and our name, as `Via` has them: `1.1 sluicegate`.
     pub via: &'a [u8],
     /// How the server is told who the client is, beside `X-Forwarded-For`: as `address_header` says that we are.
@@ -305,7 +305,9 @@ fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept<'_>, sink: &mut impl Sink)
     }
     sink.put(b"x-request-id", facts.request_id);
     let trace = kept.trace.valid();
-    sink.put(b"traceparent", trace.unwrap_or(facts.new_traceparent));
+    if let Some(trace) = trace.or(facts.new_traceparent) {
+        sink.put(b"traceparent", trace);
+    }
     // The state of a trace that we have started would be another trace's (W3C Trace Context, 3.3 and 4.3).
     if trace.is_some() && !kept.states.is_empty() && is_tracestate(&kept.states) {
         kept.states.put(b"tracestate", &[], sink);

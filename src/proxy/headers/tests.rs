@@ -80,7 +80,7 @@ fn facts(trusted_peer: bool) -> Forwarding<'static> {
         authority: b"example.org",
         host: b"example.org",
         request_id: b"id-1",
-        new_traceparent: TRACE.as_bytes(),
+        new_traceparent: Some(TRACE.as_bytes()),
         via: b"1.1 sluicegate",
         also: Also::Nothing,
         upgrade: None,
@@ -568,7 +568,8 @@ fn request_said_another_way(lines: &[(String, String)], facts: &Forwarding<'_>) 
         Also::RealIp(client) => out.push(("x-real-ip".to_owned(), text(client))),
     }
     out.push(("x-request-id".to_owned(), text(facts.request_id)));
-    out.push(("traceparent".to_owned(), trace.map_or_else(|| text(facts.new_traceparent), str::to_owned)));
+    let made = || facts.new_traceparent.map(text);
+    out.extend(trace.map(str::to_owned).or_else(made).map(|trace| ("traceparent".to_owned(), trace)));
     let states = list("tracestate").join(", ");
     let members: Vec<_> = states.split(',').map(str::trim).filter(|member| !member.is_empty()).collect();
     // Those of `VALUES` that are members of a list: an element of `Forwarded` looks like one too.

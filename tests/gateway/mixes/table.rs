@@ -250,9 +250,7 @@ fn a_request_says_where_it_came_from(mix: Mix) {
     ] {
         assert_eq!(seen.all(name), values, "{name}");
     }
-    for name in ["x-request-id", "traceparent"] {
-        assert_eq!(seen.all(name).len(), 1, "{name}");
-    }
+    assert_eq!((seen.all("x-request-id").len(), seen.all("traceparent").len()), (1, 0));
     assert!(!seen.all("x-real-ip").contains(&"1.2.3.4"));
     assert_eq!(answer.status(), 200);
 }
