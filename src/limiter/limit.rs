@@ -1,5 +1,5 @@
 use std::sync::atomic::{self, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 
 use super::algorithm::{Algorithm, Layout, Penalty, Rule};
@@ -103,7 +103,12 @@ pub struct Limit {
     params: Mutex<Arc<Params>>,
     /// How many keys there are, over all shards; touched only when one comes or goes.
     keys: AtomicU64,
-    shards: Box<[Padded]>,
+    /// Those that have been asked for a key, under the lock of `params` made by who asked first: there may be tens of thousands
+    /// of limits that nobody asks, and of a limit with few keys most shards have none. Std's in the models too: what is made
+    /// under a lock is never waited for.
+    shards: OnceLock<Box<[OnceLock<Box<Padded>>]>>,
+    /// One less than the number of shards, which is a power of two.
+    mask: usize,
 }
 
 /// Two workers at work in neighbouring shards do not share a cache line.
@@ -147,7 +152,8 @@ impl Limit {
             id: CREATED.fetch_add(1, Ordering::Relaxed),
             name: Arc::clone(&params.spec.name),
             keys: AtomicU64::new(0),
-            shards: (0..shards).map(|_| Padded(Mutex::new(Shard::new(Arc::clone(&params))))).collect(),
+            shards: OnceLock::new(),
+            mask: (shards - 1) as usize,
             params: Mutex::new(params),
         })
     }
@@ -207,11 +213,16 @@ impl Limit {
         self.lock(key).refund(key, cost);
     }
 
+    /// How many keys its table holds.
+    pub fn key_count(&self) -> u64 {
+        self.keys.load(Ordering::Relaxed)
+    }
+
     /// How it is doing. Takes each shard's lock in turn.
     pub fn stats(&self) -> LimitStats {
-        let mut stats = LimitStats { keys: self.keys.load(Ordering::Relaxed), ..LimitStats::default() };
-        for shard in &self.shards {
-            let shard = lock(&shard.0);
+        let mut stats = LimitStats { keys: self.key_count(), ..LimitStats::default() };
+        for shard in self.made() {
+            let shard = lock(shard);
             let Counts { evicted_idle, evicted_live, refused_full, allowed_full, blocks } = shard.counts();
             stats.waiting += shard.waiting();
             stats.evicted_idle += evicted_idle;
@@ -234,8 +245,24 @@ impl Limit {
     /// Locks the shard that owns a key: the low bits choose it, the high ones the place within.
     #[inline]
     pub(super) fn lock(&self, key: Fingerprint) -> MutexGuard<'_, Shard> {
-        // The number of shards is a power of two and at least 1.
-        lock(&self.shards[key.bits() as usize & (self.shards.len() - 1)].0)
+        let at = key.bits() as usize & self.mask;
+        let shard = self.shards.get().and_then(|shards| shards.get(at)?.get());
+        lock(shard.map_or_else(|| self.make(at), |shard| &shard.0))
+    }
+
+    /// Makes a shard by the parameters of now. Whoever switches them holds their lock until all shards that there are have
+    /// been told, so none is made by the old ones.
+    #[cold]
+    #[inline(never)]
+    fn make(&self, at: usize) -> &Mutex<Shard> {
+        let params = lock(&self.params);
+        let shards = self.shards.get_or_init(|| (0..=self.mask).map(|_| OnceLock::new()).collect());
+        &shards[at].get_or_init(|| Box::new(Padded(Mutex::new(Shard::new(Arc::clone(&params)))))).0
+    }
+
+    /// The shards that have been made.
+    fn made(&self) -> impl Iterator<Item = &Mutex<Shard>> {
+        self.shards.get().into_iter().flatten().filter_map(|shard| Some(&shard.get()?.0))
     }
 
     fn retire(&self, stance: Stance) {
@@ -245,8 +272,8 @@ impl Limit {
         }
         let next = Params { stance, ..Params::new(current.spec.clone(), Some(&current)) };
         let heads = self.switch(&mut current, next);
-        for shard in &self.shards {
-            lock(&shard.0).forget_all(&self.keys);
+        for shard in self.made() {
+            lock(shard).forget_all(&self.keys);
         }
         drop(current);
         wake_all(heads);
@@ -255,8 +282,8 @@ impl Limit {
     /// The heads of all queues, who have to look again once no lock is held.
     fn switch(&self, current: &mut Arc<Params>, next: Params) -> Vec<Waker> {
         *current = Arc::new(next);
-        let switch = |shard: &Padded| lock(&shard.0).switch(Arc::clone(current), &self.keys);
-        self.shards.iter().flat_map(switch).collect()
+        let switch = |shard: &Mutex<Shard>| lock(shard).switch(Arc::clone(current), &self.keys);
+        self.made().flat_map(switch).collect()
     }
 }
 
@@ -297,6 +324,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Bound, Gcra, Rate, TimerWheel};
     use super::*;
 
     #[test]
@@ -308,5 +336,62 @@ mod tests {
         assert_eq!(shards_for(1_000_000, 451), 32_768);
         assert_eq!(shards_for(90_000, 451), 2_048);
         assert_eq!(shards_for(u64::MAX, usize::MAX), MAX_SHARDS);
+    }
+
+    /// Bytes of a limit but for the tables of its shards and what its spec holds.
+    fn weight(limit: &Limit) -> usize {
+        let places = limit.shards.get().map_or(0, |shards| size_of_val::<[_]>(shards));
+        size_of::<Limit>() + size_of::<Params>() + places + limit.made().count() * size_of::<Padded>()
+    }
+
+    #[test]
+    fn weighs_little_until_it_is_asked_and_then_by_the_shard() {
+        let wheel = TimerWheel::new(&["100/s".parse().unwrap()], None, Bound::Sliding).unwrap();
+        let limit = Limit::new(LimitSpec {
+            name: "many".into(),
+            algorithm: Algorithm::TimerWheel(wheel),
+            mode: Mode::Enforce,
+            max_wait: Span::ZERO,
+            max_queue: None,
+            max_keys: 1_000_000,
+            on_full: OnFull::EvictOldest,
+            penalty: None,
+        });
+        assert_eq!(limit.stats(), LimitStats::default());
+        limit.reconfigure(LimitSpec { max_wait: Span::from_secs(1), ..limit.spec() });
+        assert!(weight(&limit) <= 2 * 1024, "{}", weight(&limit));
+        for asked in 1..=300u64 {
+            limit.charge(Fingerprint::from_bits(asked), 1, Tick::ZERO);
+            let made = asked.min(limit.mask as u64 + 1);
+            assert_eq!((limit.made().count() as u64, limit.stats().keys), (made, asked));
+        }
+        assert!(weight(&limit) <= 128 * 1024, "{}", weight(&limit));
+        limit.release();
+        assert_eq!(limit.stats().keys, 0);
+    }
+
+    #[test]
+    fn a_shard_that_is_made_after_a_change_lives_by_it() {
+        let spec = |limit: u64| LimitSpec {
+            name: "changed".into(),
+            algorithm: Algorithm::Gcra(
+                Gcra::new(&[Rate::new(limit, Span::from_secs(1)).unwrap()], Some(limit)).unwrap(),
+            ),
+            mode: Mode::Enforce,
+            max_wait: Span::ZERO,
+            max_queue: None,
+            max_keys: 1_000_000,
+            on_full: OnFull::EvictOldest,
+            penalty: None,
+        };
+        let limit = Limit::new(spec(1));
+        for (key, rate) in [(1, 1), (2, 5), (3, 2)] {
+            limit.reconfigure(spec(rate));
+            // One more than fits waits until there is room for it.
+            let owed: Vec<Tick> =
+                (0..=rate).map(|_| limit.charge(Fingerprint::from_bits(key), 1, Tick::ZERO)).collect();
+            assert_eq!(owed.iter().filter(|at| **at == Tick::ZERO).count() as u64, rate, "{owed:?}");
+        }
+        assert_eq!(limit.made().count(), 3);
     }
 }
