@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::build::Lasting;
 use super::worker::WorkerThread;
 use crate::dead_letter::{DeadLetters, Stats};
-use crate::limiter::{Limit, LimitStats};
+use crate::limiter::Limit;
 use crate::proxy::Feed;
-use crate::telemetry::{AccessLog, Family, Kind, Registration, Registry};
+use crate::telemetry::{AccessLog, Column, Family, Group, Kind, Registration, Registry};
 use crate::time::{Clock, Schedule};
 
 macro_rules! family {
@@ -58,6 +58,32 @@ family!(
 );
 family!(LETTER_QUEUE, Gauge, "sluicegate_dead_letter_queue", "Records that wait for the writer.", []);
 family!(ACCESS_DROPPED, Counter, "sluicegate_access_log_dropped_total", "Access log lines lost to a full queue.", []);
+
+/// What a limit's row shows, and where it is read: the number of its keys without looking into its shards.
+const LIMIT_FIGURES: [(Column, fn(&Limit) -> u64); 7] = [
+    (column(&KEYS, None, true), Limit::key_count),
+    (column(&WAITING, None, true), |limit| limit.stats().waiting),
+    (column(&EVICTED, Some("idle"), false), |limit| limit.stats().evicted_idle),
+    (column(&EVICTED, Some("live"), true), |limit| limit.stats().evicted_live),
+    (column(&FULL, Some("refused"), false), |limit| limit.stats().refused_full),
+    (column(&FULL, Some("allowed"), false), |limit| limit.stats().allowed_full),
+    (column(&BLOCKS, None, false), |limit| limit.stats().blocks),
+];
+
+const fn column(family: &'static Family, value: Option<&'static str>, from_start: bool) -> Column {
+    Column { family, value, from_start }
+}
+
+static OF_LIMIT: Group = Group { columns: &LIMIT_COLUMNS };
+const LIMIT_COLUMNS: [Column; LIMIT_FIGURES.len()] = {
+    let mut columns = [LIMIT_FIGURES[0].0; _];
+    let mut at = 0;
+    while at < columns.len() {
+        columns[at] = LIMIT_FIGURES[at].0;
+        at += 1;
+    }
+    columns
+};
 
 /// What the control thread counts.
 #[derive(Debug, Default)]
@@ -150,18 +176,10 @@ impl LimitGauges {
             by_name.entry(&id.limit).or_default().push(Arc::clone(limit));
         }
         for (name, limits) in by_name {
-            let mut figure = |family, labels: &[&str], read: fn(&LimitStats) -> u64| {
-                let limits = limits.clone();
-                let sum = move || limits.iter().map(|limit| read(&limit.stats())).sum();
-                all.push(registry.observe_with(family, labels, sum));
-            };
-            figure(&KEYS, &[name], |stats| stats.keys);
-            figure(&WAITING, &[name], |stats| stats.waiting);
-            figure(&EVICTED, &[name, "idle"], |stats| stats.evicted_idle);
-            figure(&EVICTED, &[name, "live"], |stats| stats.evicted_live);
-            figure(&FULL, &[name, "refused"], |stats| stats.refused_full);
-            figure(&FULL, &[name, "allowed"], |stats| stats.allowed_full);
-            figure(&BLOCKS, &[name], |stats| stats.blocks);
+            all.push(registry.observe_row(&OF_LIMIT, name, move |column| {
+                let Some((_, read)) = LIMIT_FIGURES.get(column) else { return 0 };
+                limits.iter().map(|limit| read(limit)).sum()
+            }));
         }
         for (name, direction, limit) in lasting.accepting.live_bandwidths() {
             let labels = [&**name, direction];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::telemetry::{Counter, Family, Histogram, Kind, Registry};
+use crate::telemetry::{Column, Counter, Counters, Family, Group, Histogram, Kind, Registry};
 
 use super::pace_meters::{BandwidthMeters, MessageMeters, Over};
 use super::snapshot::{RoutePlan, Snapshot};
@@ -53,6 +53,42 @@ static CONNECT_WAITS: Family = Family {
     kind: Kind::Counter,
     labels: &["upstream"],
 };
+
+/// The counters of a route: an [`Outcome`] each, then the classes of statuses.
+static OF_ROUTE: Group = Group { columns: &ROUTE_COLUMNS };
+const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + CLASSES.len()] = {
+    let mut columns = [Column { family: &REQUESTS, value: None, from_start: false }; _];
+    let mut at = 0;
+    while at < Outcome::ALL.len() {
+        let outcome = Outcome::ALL[at];
+        columns[at].value = Some(outcome.text());
+        columns[at].from_start = outcome.is_common();
+        at += 1;
+    }
+    while at < columns.len() {
+        let (class, from_start) = CLASSES[at - Outcome::ALL.len()];
+        columns[at] = Column { family: &RESPONSES, value: Some(class), from_start };
+        at += 1;
+    }
+    columns
+};
+
+/// The counters of a limit: a [`Decision`] each, then its invalid costs.
+static OF_LIMIT: Group = Group { columns: &LIMIT_COLUMNS };
+const COST_INVALID: usize = Decision::ALL.len();
+const LIMIT_COLUMNS: [Column; COST_INVALID + 1] = {
+    let mut columns = [Column { family: &DECISIONS, value: None, from_start: false }; _];
+    let mut at = 0;
+    while at < Decision::ALL.len() {
+        let (decision, text) = Decision::ALL[at];
+        columns[at].value = Some(text);
+        columns[at].from_start = matches!(decision, Decision::Admitted | Decision::Refused);
+        at += 1;
+    }
+    columns[at].family = &COSTS_INVALID;
+    columns
+};
+
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -98,6 +134,11 @@ impl Outcome {
         Self::Dropped,
         Self::MessageLimit,
     ];
+
+    /// Whether its series is there before it counts: what routes count every day, and what alerts are made of.
+    const fn is_common(self) -> bool {
+        matches!(self, Self::Forwarded | Self::Responded | Self::Refused | Self::Timeout | Self::UpstreamError)
+    }
 
     /// Its name in metrics and in the access log.
     pub const fn text(self) -> &'static str {
@@ -162,14 +203,15 @@ impl Decision {
     ];
 }
 
-const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+/// Classes of statuses, and whether their series are there before they count.
+const CLASSES: [(&str, bool); 4] = [("2xx", true), ("3xx", false), ("4xx", true), ("5xx", true)];
 
 /// A worker's counters for one generation of the configuration. Those of a name that stays are taken over by the next:
 /// making them takes the registry's lock.
 pub struct Meters {
-    routes: Named<RouteMeters>,
-    unrouted: Rc<RouteMeters>,
-    limits: Named<LimitMeters>,
+    routes: Named<Counters>,
+    unrouted: Rc<Counters>,
+    limits: Named<Counters>,
     upstreams: Named<UpstreamMeters>,
     bandwidths: Named<BandwidthMeters>,
     /// Of the routes that bound messages.
@@ -193,16 +235,6 @@ fn named<'n, T>(
         .collect()
 }
 
-struct RouteMeters {
-    outcomes: Vec<Counter>,
-    classes: Vec<Counter>,
-}
-
-struct LimitMeters {
-    decisions: Vec<Counter>,
-    costs_invalid: Counter,
-}
-
 /// A worker's figures of one upstream.
 pub struct UpstreamMeters {
     /// Time to the response head.
@@ -218,25 +250,9 @@ pub fn connect_waits(registry: &Registry, upstream: &str) -> Counter {
     registry.counter(&CONNECT_WAITS, &[upstream])
 }
 
-impl RouteMeters {
-    fn new(registry: &Registry, route: &str) -> Self {
-        Self {
-            outcomes: Outcome::ALL
-                .iter()
-                .map(|outcome| registry.counter(&REQUESTS, &[route, outcome.text()]))
-                .collect(),
-            classes: CLASSES.iter().map(|class| registry.counter(&RESPONSES, &[route, class])).collect(),
-        }
-    }
-}
-
 impl Meters {
     /// A worker's cells for a snapshot, those of `old` where the names are the same.
     pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot, old: Option<&Self>) -> Self {
-        let of_limit = |limit: &str| LimitMeters {
-            decisions: Decision::ALL.iter().map(|(_, text)| registry.counter(&DECISIONS, &[limit, text])).collect(),
-            costs_invalid: registry.counter(&COSTS_INVALID, &[limit]),
-        };
         let of_upstream = |upstream: &str| UpstreamMeters {
             seconds: registry.histogram(&UPSTREAM_SECONDS, &[upstream]),
             stale: registry.counter(&UPSTREAM_RETRIES, &[upstream, "stale-connection"]),
@@ -247,10 +263,12 @@ impl Meters {
         let bounded = routes.iter().filter(has_messages);
         Self {
             routes: named(routes.iter().map(|route| &route.name), old.map(|old| &old.routes), |route| {
-                RouteMeters::new(registry, route)
+                registry.counters(&OF_ROUTE, route)
             }),
-            unrouted: old.map_or_else(|| Rc::new(RouteMeters::new(registry, "")), |old| Rc::clone(&old.unrouted)),
-            limits: named(limits.iter().map(|limit| &limit.name), old.map(|old| &old.limits), of_limit),
+            unrouted: old.map_or_else(|| Rc::new(registry.counters(&OF_ROUTE, "")), |old| Rc::clone(&old.unrouted)),
+            limits: named(limits.iter().map(|limit| &limit.name), old.map(|old| &old.limits), |limit| {
+                registry.counters(&OF_LIMIT, limit)
+            }),
             messages: named(bounded.map(|route| &route.name), old.map(|old| &old.messages), |route| {
                 MessageMeters::new(registry, route)
             }),
@@ -266,28 +284,26 @@ impl Meters {
     /// Counts a finished exchange.
     pub fn finished(&self, route: Option<usize>, outcome: Outcome, status: Option<u16>) {
         let meters = route.and_then(|route| self.routes.get(route)).map_or(&self.unrouted, |(_, meters)| meters);
-        if let Some(counter) = meters.outcomes.get(outcome as usize) {
-            counter.inc();
-        }
+        meters.inc(outcome as usize);
         // Nothing was sent to who was dropped: its status is for the logs.
         let sent = status.filter(|_| outcome != Outcome::Dropped);
         let class = sent.map(|status| usize::from(status / 100).wrapping_sub(2));
-        if let Some(counter) = class.and_then(|class| meters.classes.get(class)) {
-            counter.inc();
+        if let Some(class) = class.filter(|class| *class < CLASSES.len()) {
+            meters.inc(Outcome::ALL.len() + class);
         }
     }
 
     /// Counts what a limit said; `limit` is its place in the file.
     pub fn decided(&self, limit: usize, decision: Decision) {
-        if let Some(counter) = self.limits.get(limit).and_then(|(_, limit)| limit.decisions.get(decision as usize)) {
-            counter.inc();
+        if let Some((_, counters)) = self.limits.get(limit) {
+            counters.inc(decision as usize);
         }
     }
 
     /// Counts a cost that is no number; `limit` is the limit's place in the file.
     pub fn cost_invalid(&self, limit: usize) {
-        if let Some((_, limit)) = self.limits.get(limit) {
-            limit.costs_invalid.inc();
+        if let Some((_, counters)) = self.limits.get(limit) {
+            counters.inc(COST_INVALID);
         }
     }
 

@@ -35,6 +35,46 @@ pub(super) struct CounterCell(pub(super) AtomicU64);
 #[repr(align(64))]
 pub(super) struct GaugeCell(pub(super) AtomicI64);
 
+/// The live cells of a series, one for each thread that counts in it.
+#[derive(Debug)]
+pub(super) struct Cells<T: ?Sized> {
+    live: Vec<Arc<T>>,
+    /// At how many of them those are looked for whose owner is gone.
+    look_at: usize,
+}
+
+impl<T: ?Sized> Default for Cells<T> {
+    fn default() -> Self {
+        Self { live: Vec::new(), look_at: 1 }
+    }
+}
+
+impl<T: ?Sized> Cells<T> {
+    /// Adds one. Dropped ones are looked for when the number of cells has doubled since the last look: so adding takes the same
+    /// time however many there are.
+    pub(super) fn add(&mut self, cell: Arc<T>, fold: impl FnMut(&mut T)) {
+        if self.live.len() >= self.look_at {
+            self.fold_dropped(fold);
+            self.look_at = (2 * self.live.len()).max(1);
+        }
+        self.live.push(cell);
+    }
+
+    /// Frees cells whose owner is gone, after `fold` has seen them. `Arc::get_mut` answers when we hold the last reference,
+    /// and then sees all that the other holder had written.
+    pub(super) fn fold_dropped(&mut self, mut fold: impl FnMut(&mut T)) {
+        self.live.retain_mut(|cell| Arc::get_mut(cell).map(&mut fold).is_none());
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.live.iter().map(|cell| &**cell)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+}
+
 impl Counter {
     pub(super) fn new(cell: Arc<CounterCell>) -> Self {
         Self { cell, one_writer: PhantomData }
@@ -75,5 +115,40 @@ impl Gauge {
     #[inline]
     pub fn set(&self, value: i64) {
         self.cell.0.store(value, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_looked_through_as_often_as_their_number_doubles() {
+        let mut cells = Cells::default();
+        let (mut looked_at, mut kept) = (0, Vec::new());
+        for _ in 0..100_000 {
+            let (cell, before) = (Arc::new(0), cells.look_at);
+            kept.push(Arc::clone(&cell));
+            cells.add(cell, |_| {});
+            looked_at += if cells.look_at == before { 0 } else { before };
+        }
+        assert_eq!((cells.live.len(), looked_at), (100_000, (1 << 17) - 1));
+        drop(kept);
+        let mut folded = 0;
+        cells.fold_dropped(|_| folded += 1);
+        assert!((cells.is_empty(), folded) == (true, 100_000));
+    }
+
+    #[test]
+    fn cells_that_come_and_go_do_not_pile_up() {
+        let (mut cells, mut sum) = (Cells::default(), 0);
+        let kept: Vec<_> = (0..10).map(|_| Arc::new(0)).collect();
+        kept.iter().for_each(|cell| cells.add(Arc::clone(cell), |_| {}));
+        for n in 1..=1_000 {
+            cells.add(Arc::new(n), |dropped| sum += *dropped);
+            assert!(cells.live.len() <= 22, "{} after {n}", cells.live.len());
+        }
+        cells.fold_dropped(|dropped| sum += *dropped);
+        assert_eq!((cells.live.len(), sum), (10, 500_500));
     }
 }

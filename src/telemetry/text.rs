@@ -14,6 +14,14 @@ pub(super) enum Value {
 }
 
 impl Value {
+    /// Of a counter or a gauge.
+    pub(super) fn of(kind: Kind, value: u64) -> Self {
+        match kind {
+            Kind::Gauge => Self::Gauge(0).plus(value),
+            Kind::Counter | Kind::Histogram => Self::Counter(value),
+        }
+    }
+
     /// With what was read from elsewhere; a histogram cannot be.
     pub(super) fn plus(self, read: u64) -> Self {
         match self {
@@ -39,7 +47,11 @@ impl Text {
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n", name = family.name);
     }
 
-    pub(super) fn series(&mut self, family: &Family, labels: &[String], value: &Value) {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn series<'l>(&mut self, family: &Family, labels: impl Iterator<Item = &'l str> + Clone, value: &Value) {
         match value {
             Value::Counter(count) => self.line(family, "", labels, None, count),
             Value::Gauge(value) => self.line(family, "", labels, None, value),
@@ -47,9 +59,9 @@ impl Text {
                 let mut below = 0u64;
                 for (bound, count) in bounds().zip(totals.counts) {
                     below = below.wrapping_add(count);
-                    self.line(family, "_bucket", labels, Some(bound), below);
+                    self.line(family, "_bucket", labels.clone(), Some(bound), below);
                 }
-                self.line(family, "_sum", labels, None, totals.sum_seconds);
+                self.line(family, "_sum", labels.clone(), None, totals.sum_seconds);
                 self.line(family, "_count", labels, None, below);
             }
         }
@@ -59,17 +71,17 @@ impl Text {
         self.0
     }
 
-    fn line(
+    fn line<'l>(
         &mut self,
         family: &Family,
         suffix: &str,
-        labels: &[String],
-        bound: Option<&str>,
+        labels: impl Iterator<Item = &'l str>,
+        bound: Option<&'l str>,
         value: impl std::fmt::Display,
     ) {
         let out = &mut self.0;
         let _ = write!(out, "{}{suffix}", family.name);
-        let own = family.labels.iter().copied().zip(labels.iter().map(String::as_str));
+        let own = family.labels.iter().copied().zip(labels);
         let mut separator = '{';
         for (name, label) in own.chain(bound.map(|bound| ("le", bound))) {
             let _ = write!(out, "{separator}{name}=\"");

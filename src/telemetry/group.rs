@@ -1,0 +1,209 @@
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Family;
+use super::cell::Cells;
+
+/// Series that exist together for each value of one label, such as all counters of a route. A value has one row: so much
+/// less memory and work than a series by itself that there may be tens of thousands of them.
+#[derive(Debug)]
+pub struct Group {
+    /// The series of a row, each family's side by side.
+    pub columns: &'static [Column],
+}
+
+/// One series of each row of a [`Group`].
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// What it is a series of: counters, or gauges that are read. Its first label is the row's. No other group has columns of
+    /// this family.
+    pub family: &'static Family,
+    /// The value of the family's second label, if it has one.
+    pub value: Option<&'static str>,
+    /// Whether a reader is told of it before it has counted anything. Prometheus' `increase()` does not see the first step of
+    /// a series that was not there before.
+    pub from_start: bool,
+}
+
+/// The counters of one row, as one thread sees them; the same terms as [`Counter`](super::Counter).
+#[derive(Debug)]
+pub struct Counters {
+    cells: Arc<CounterCells>,
+    one_writer: PhantomData<Cell<()>>,
+}
+
+/// One cell for each column, in cache lines of their own.
+pub(super) type CounterCells = [Line];
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Line([AtomicU64; LINE]);
+
+const LINE: usize = 8;
+
+/// What is read of a row, by its column.
+pub(super) type ReadColumn = Arc<dyn Fn(usize) -> u64 + Send + Sync>;
+
+/// A row of a group.
+#[derive(Default)]
+pub(super) struct Row {
+    /// What dropped cells had counted, by column; empty as long as that is nothing.
+    base: Vec<u64>,
+    live: Cells<CounterCells>,
+    readings: Vec<(u64, ReadColumn)>,
+}
+
+impl Group {
+    /// What tells it from other groups.
+    pub(super) fn name(&self) -> &'static str {
+        self.columns.first().map_or("", |column| column.family.name)
+    }
+}
+
+impl Counters {
+    /// Counts one in a column, by its place in the group.
+    #[inline]
+    pub fn inc(&self, column: usize) {
+        if let Some(cell) = cell(&self.cells, column) {
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row").field("base", &self.base).field("readings", &self.readings.len()).finish_non_exhaustive()
+    }
+}
+
+impl Row {
+    /// New cells for one thread to count in.
+    pub(super) fn counters(&mut self, columns: usize) -> Counters {
+        let cells: Arc<CounterCells> = (0..columns.div_ceil(LINE)).map(|_| Line::default()).collect();
+        let Self { base, live, .. } = self;
+        live.add(Arc::clone(&cells), |dropped| fold(base, dropped));
+        Counters { cells, one_writer: PhantomData }
+    }
+
+    pub(super) fn observe(&mut self, id: u64, read: ReadColumn) {
+        self.readings.push((id, read));
+    }
+
+    /// Takes a reading out. Its owner drops it where no lock is held.
+    pub(super) fn forget(&mut self, id: u64) -> Option<ReadColumn> {
+        let at = self.readings.iter().position(|(own, _)| *own == id)?;
+        Some(self.readings.swap_remove(at).1)
+    }
+
+    /// What was counted in a column.
+    pub(super) fn counted(&self, column: usize) -> u64 {
+        let live = self.live.iter().filter_map(|cells| cell(cells, column)).map(|cell| cell.load(Ordering::Relaxed));
+        live.fold(self.base.get(column).copied().unwrap_or(0), u64::wrapping_add)
+    }
+
+    pub(super) fn readings(&self) -> Vec<ReadColumn> {
+        self.readings.iter().map(|(_, read)| Arc::clone(read)).collect()
+    }
+
+    /// Keeps the counts of cells whose owner is gone and frees them.
+    pub(super) fn fold_dropped(&mut self) {
+        let Self { base, live, .. } = self;
+        live.fold_dropped(|dropped| fold(base, dropped));
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        !self.live.is_empty() || !self.readings.is_empty() || self.base.iter().any(|count| *count != 0)
+    }
+}
+
+fn cell(cells: &CounterCells, column: usize) -> Option<&AtomicU64> {
+    cells.get(column / LINE)?.0.get(column % LINE)
+}
+
+fn fold(base: &mut Vec<u64>, dropped: &mut CounterCells) {
+    let counts = dropped.iter_mut().flat_map(|line| &mut line.0).map(|cell| *cell.get_mut());
+    for (column, count) in counts.enumerate().filter(|(_, count)| *count != 0) {
+        if base.len() <= column {
+            base.resize(column + 1, 0);
+        }
+        if let Some(base) = base.get_mut(column) {
+            *base = base.wrapping_add(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::super::{Kind, Registry};
+    use super::*;
+
+    static A: Family = Family { name: "a_total", help: "A.", kind: Kind::Counter, labels: &["name", "kind"] };
+    static B: Family = Family { name: "b", help: "B.", kind: Kind::Gauge, labels: &["name"] };
+    static GROUP: Group = Group {
+        columns: &[
+            Column { family: &A, value: Some("often"), from_start: true },
+            Column { family: &B, value: None, from_start: true },
+            Column { family: &A, value: Some("rare"), from_start: false },
+        ],
+    };
+
+    fn lines(registry: &Registry) -> Vec<String> {
+        let text = registry.render();
+        text.lines().filter(|line| line.starts_with(['a', 'b'])).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_rare_series_is_there_once_it_has_counted_and_stays() {
+        let registry = Registry::new();
+        let (x, y) = (registry.counters(&GROUP, "x"), registry.counters(&GROUP, "y"));
+        let start = [r#"a_total{name="x",kind="often"} 0"#, r#"a_total{name="y",kind="often"} 0"#];
+        let b = [r#"b{name="x"} 0"#, r#"b{name="y"} 0"#];
+        assert_eq!(lines(&registry), [start, b].concat());
+        x.inc(0);
+        y.inc(2);
+        // No such column.
+        y.inc(3);
+        y.inc(usize::MAX);
+        let counted = [r#"a_total{name="x",kind="often"} 1"#, start[1], r#"a_total{name="y",kind="rare"} 1"#];
+        assert_eq!(lines(&registry), [&counted[..], &b].concat());
+        drop((x, y));
+        assert_eq!(lines(&registry), [&counted[..], &b].concat());
+    }
+
+    #[test]
+    fn rows_are_summed_over_threads_and_over_those_that_are_gone() {
+        let registry = Registry::new();
+        for round in 1..=20 {
+            let threads = (0..3).map(|_| {
+                let counters = registry.counters(&GROUP, "x");
+                thread::spawn(move || (0..100).for_each(|_| counters.inc(2)))
+            });
+            threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+            let counters = registry.counters(&GROUP, "x");
+            counters.inc(2);
+            assert_eq!(lines(&registry)[1], format!(r#"a_total{{name="x",kind="rare"}} {}"#, round * 301));
+        }
+    }
+
+    #[test]
+    fn what_is_read_of_a_row_is_added_until_its_registration_is_dropped() {
+        let registry = Registry::new();
+        registry.counters(&GROUP, "x").inc(2);
+        let source = Arc::new(());
+        let held = Arc::clone(&source);
+        let read =
+            registry.observe_row(&GROUP, "x", move |column| column as u64 * 10 * Arc::strong_count(&held) as u64);
+        let value = |line: &str| lines(&registry).into_iter().find_map(|all| all.strip_prefix(line).map(str::to_owned));
+        assert_eq!(value(r#"a_total{name="x",kind="rare"} "#).unwrap(), "41");
+        assert_eq!(value(r#"b{name="x"} "#).unwrap(), "20");
+        drop(read);
+        assert_eq!(Arc::strong_count(&source), 1);
+        assert_eq!(value(r#"a_total{name="x",kind="rare"} "#).unwrap(), "1");
+        assert_eq!(value(r#"b{name="x"} "#).unwrap(), "0");
+    }
+}
