@@ -3,14 +3,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Incoming};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::guard::{self, Refusal};
-use super::seats::Seat;
+use super::pieces::Pieces;
+use super::seats::{Asking, Seat};
 use super::{Commands, Limits, metrics};
 use crate::telemetry::Registry;
 
@@ -21,7 +22,10 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const PROBLEM: &str = "application/problem+json";
 
-type Reply = Response<Full<Bytes>>;
+type Reply = Response<Answer>;
+
+/// Whole, or made while it is sent.
+type Answer = Either<Full<Bytes>, Pieces>;
 
 /// Answers requests.
 pub(super) struct Api {
@@ -79,16 +83,12 @@ impl Api {
         {
             return reply;
         }
-        let _asking = seat.ask();
+        let asking = seat.ask();
         match endpoint {
             Endpoint::Health => reply(StatusCode::OK, TEXT, "ok"),
             Endpoint::Ready if self.commands.ready() => reply(StatusCode::OK, TEXT, "ready"),
             Endpoint::Ready => reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready"),
-            Endpoint::Metrics => {
-                let registry = Arc::clone(&self.registry);
-                let page = self.run(&self.reads, move || metrics::page(&registry)).await;
-                page.map_or_else(failed, |page| reply(StatusCode::OK, metrics::CONTENT_TYPE, page))
-            }
+            Endpoint::Metrics => self.metrics(asking).await,
             Endpoint::Config => {
                 let commands = Arc::clone(&self.commands);
                 let config = self.run(&self.reads, move || commands.config()).await;
@@ -104,6 +104,24 @@ impl Api {
             Ok(true) => Ok(()),
             Ok(false) => Err(closing(problem(StatusCode::PAYLOAD_TOO_LARGE, "A reload has no body.", json!({})))),
             Err(_) => Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "The body did not come.", json!({})))),
+        }
+    }
+
+    /// A page of one piece is sent as a whole, with its length.
+    async fn metrics(&self, asking: Asking) -> Reply {
+        let mut page = self.registry.page();
+        // Reading blocks: figures are kept behind locks of other rooms.
+        let begun = self.run(&self.reads, move || {
+            let pieces = [page.next(), page.next()].map(|piece| piece.map(Bytes::from));
+            (pieces, page)
+        });
+        match begun.await {
+            Err(failure) => failed(failure),
+            Ok(([first, None], _)) => reply(StatusCode::OK, metrics::CONTENT_TYPE, first.unwrap_or_default()),
+            Ok((first, page)) => {
+                let pieces = Pieces::new(first, page, Arc::clone(&self.reads), asking);
+                reply_with(StatusCode::OK, metrics::CONTENT_TYPE, Either::Right(pieces))
+            }
         }
     }
 
@@ -177,7 +195,11 @@ fn accepts_json(headers: &HeaderMap) -> bool {
 }
 
 fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
+    reply_with(status, content_type, Either::Left(Full::new(body.into())))
+}
+
+fn reply_with(status: StatusCode, content_type: &'static str, body: Answer) -> Reply {
+    let mut reply = Response::new(body);
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -15,8 +15,3 @@ static REFUSED_CONNECTIONS: Family = Family {
 pub(super) fn refused_connections(registry: &Arc<Registry>) -> Counter {
     registry.counter(&REFUSED_CONNECTIONS, &[])
 }
-
-/// The page. Blocks: it reads figures that other rooms keep behind locks.
-pub(super) fn page(registry: &Registry) -> String {
-    registry.render()
-}

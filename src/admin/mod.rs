@@ -10,6 +10,7 @@
 mod api;
 mod guard;
 mod metrics;
+mod pieces;
 mod seats;
 
 use std::convert::Infallible;
