@@ -135,9 +135,13 @@ fn parse_with(text: &str, file: &Path, files: &CertificateFiles) -> Result<Parse
     if text.len() > MAX_FILE_BYTES {
         return Err(refuse(file, "", None, TOO_LARGE, "name the gateway's own configuration file"));
     }
-    let mended = syntax::without_broken_headers(text);
-    let (root, mut broken) = DeTable::parse_recoverable(mended.text.as_deref().unwrap_or(text));
-    broken.extend(mended.errors);
+    let mended;
+    let (mut root, mut broken) = DeTable::parse_recoverable(text);
+    if let Some(syntax::Mended { text, errors }) = syntax::without_broken_headers(text, &broken) {
+        mended = text;
+        (root, broken) = DeTable::parse_recoverable(&mended);
+        broken.extend(errors);
+    }
     let findings = Findings::from_syntax(text, syntax::explain(text, broken));
     let model = lower::lower(root.get_ref(), file, files, &findings);
     let warnings = report::judge(file, text, findings)?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use toml::de::{DeTable, Error};
+use toml::de::Error;
 
 use super::findings::{Finding, quoted, ticked};
 use super::hidden::Secrets;
@@ -17,19 +17,20 @@ const UNCLOSED: [&str; 2] = ["unclosed table", "unclosed array table"];
 
 /// A text whose broken headers were taken out.
 pub(super) struct Mended {
-    /// The text with blanks in place of each section whose header is broken; `None` where no header is.
-    pub(super) text: Option<String>,
+    /// The text with blanks in place of each section whose header is broken.
+    pub(super) text: String,
     /// What is wrong with those headers.
     pub(super) errors: Vec<Error>,
 }
 
-/// Takes out sections with a header that is not closed. The parser would go on to the next header and take its name for
-/// the name of the broken one, so that everything after it would be read into the wrong place.
-pub(super) fn without_broken_headers(text: &str) -> Mended {
-    let (_, mut errors) = DeTable::parse_recoverable(text);
-    errors.retain(|error| UNCLOSED.iter().any(|start| error.message().starts_with(start)));
+/// Takes out sections with a header that is not closed, by the `errors` of the text. The parser has gone on to the next header
+/// and taken its name for the name of the broken one, so that everything after it was read into the wrong place. `None`: no
+/// header is broken.
+pub(super) fn without_broken_headers(text: &str, errors: &[Error]) -> Option<Mended> {
+    let is_unclosed = |error: &&Error| UNCLOSED.iter().any(|start| error.message().starts_with(start));
+    let errors: Vec<Error> = errors.iter().filter(is_unclosed).cloned().collect();
     if errors.is_empty() {
-        return Mended { text: None, errors: Vec::new() };
+        return None;
     }
     let outline = Outline::of(text);
     let mut bytes = text.as_bytes().to_vec();
@@ -39,7 +40,7 @@ pub(super) fn without_broken_headers(text: &str) -> Mended {
         let blanked = bytes.get_mut(start..end).unwrap_or_default();
         blanked.iter_mut().filter(|byte| !matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
     }
-    Mended { text: String::from_utf8(bytes).ok(), errors }
+    Some(Mended { text: String::from_utf8(bytes).ok()?, errors })
 }
 
 /// The parser's errors about `text`, by position. Each is put into words when it is asked for: a broken file may have
