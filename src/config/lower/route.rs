@@ -1,6 +1,7 @@
 //! `[[route]]`
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::ops::Range;
 
 use super::bandwidth::Bandwidths;
@@ -18,8 +19,10 @@ use crate::config::reader::{Node, Reader};
 use crate::edit::Scope;
 use crate::limiter::{MAX_LIMITS, Mode};
 
-/// Hosts, methods or headers of one route; each may be compared with each request.
+/// Methods or headers of one route; each may be compared with each request.
 pub(super) const MAX_CONDITIONS: usize = 256;
+/// Hosts of one route. A request's is found by its hash.
+const MAX_HOSTS: usize = 10_000;
 
 /// Lowers one; its name also where the rest is wrong. `server` has the defaults.
 pub(super) fn lower<'t>(
@@ -101,7 +104,7 @@ fn on_limit(node: &Node<'_>, used: Option<&[usize]>) -> Option<OnLimit> {
 }
 
 fn pattern(reader: &mut Reader<'_>) -> Option<RoutePattern> {
-    let hosts = list(reader, "hosts", "[\"api.example.com\", \"*.example.org\"]", |item| {
+    let hosts = list(reader, "hosts", MAX_HOSTS, "[\"api.example.com\", \"*.example.org\"]", |item| {
         let text = item.text("a host in quotes", "\"api.example.com\" or \"*.example.org\"")?;
         match HostPattern::parse(text) {
             Ok(host) => Some(host),
@@ -112,7 +115,7 @@ fn pattern(reader: &mut Reader<'_>) -> Option<RoutePattern> {
         }
     });
     let path = path::lower(reader);
-    let methods = list(reader, "methods", "[\"GET\", \"POST\"]", method);
+    let methods = list(reader, "methods", MAX_CONDITIONS, "[\"GET\", \"POST\"]", method);
     let headers = match reader.optional("headers") {
         Some(node) => headers(&node),
         None => Some(Vec::new()),
@@ -130,9 +133,10 @@ fn pattern(reader: &mut Reader<'_>) -> Option<RoutePattern> {
 }
 
 /// The items of an array that may be left out, but not be empty: that would match nothing, or everything.
-fn list<T: PartialEq>(
+fn list<T: Clone + Eq + Hash>(
     reader: &mut Reader<'_>,
     key: &'static str,
+    most: usize,
     example: &str,
     lower: impl Fn(&Node<'_>) -> Option<T>,
 ) -> Option<Vec<T>> {
@@ -142,19 +146,18 @@ fn list<T: PartialEq>(
         node.error(format!("`{key}` is empty"), format!("leave `{key}` out to match all, or write {key} = {example}"));
         return None;
     }
-    if items.len() > MAX_CONDITIONS {
-        node.error(format!("`{key}` has {} items", items.len()), format!("it takes at most {MAX_CONDITIONS}"));
+    if items.len() > most {
+        node.error(format!("`{key}` has {} items", items.len()), format!("it takes at most {most}"));
         return None;
     }
-    let mut seen = Vec::new();
-    for item in items {
-        let lowered = lower(&item);
-        if lowered.is_some() && seen.contains(&lowered) {
+    let mut seen = HashSet::new();
+    super::each(&items, |item| {
+        let lowered = lower(item)?;
+        if !seen.insert(lowered.clone()) {
             item.error(format!("{} is in `{key}` twice", quoted(item.as_text().unwrap_or_default())), "remove one");
         }
-        seen.push(lowered);
-    }
-    seen.into_iter().collect()
+        Some(lowered)
+    })
 }
 
 fn method(item: &Node<'_>) -> Option<String> {
