@@ -99,6 +99,8 @@ pub struct Loaded {
     pub warnings: Warnings,
     /// SHA-256 over the text and what was read from the files that it names, to see whether a later one differs.
     pub digest: [u8; 32],
+    /// SHA-256 over the text alone.
+    pub text_digest: [u8; 32],
     /// The files of certificates, keys and plans that it names, sorted; absolute, as it spells them.
     pub files: Vec<PathBuf>,
 }
@@ -160,17 +162,7 @@ pub fn load(path: &Path, certificates: Certificates) -> Result<Loaded, LoadError
 
 /// The same. What is `known` of plans files and has not changed is not built again.
 pub fn load_again(path: &Path, certificates: Certificates, known: KnownPlans) -> Result<Loaded, LoadError> {
-    let read = || {
-        let mut bytes = Vec::new();
-        // Opening a pipe would wait for whoever writes to it.
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        // One byte more than allowed tells a larger file, without reading all of it.
-        File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = read().map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+    let bytes = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
     let invalid = |errors, files| LoadError::Invalid { errors, files };
     if bytes.len() > MAX_FILE_BYTES {
         let errors = refuse(path, "", None, TOO_LARGE, "name the gateway's own configuration file");
@@ -181,9 +173,28 @@ pub fn load_again(path: &Path, certificates: Certificates, known: KnownPlans) ->
     let parsed = parse_with(&text, path, &files);
     let files = files.into_paths();
     match parsed {
-        Ok(Parsed { model, warnings }) => Ok(Loaded { digest: digest(&text, &model), model, warnings, files }),
+        Ok(Parsed { model, warnings }) => {
+            let text_digest = Sha256::digest(&text).into();
+            Ok(Loaded { digest: digest(&text, &model), text_digest, model, warnings, files })
+        }
         Err(errors) => Err(invalid(errors, files)),
     }
+}
+
+/// [`Loaded::text_digest`] of the file as it is now, right or wrong; `None` if it cannot be read.
+pub fn text_digest(path: &Path) -> Option<[u8; 32]> {
+    Some(Sha256::digest(read(path).ok()?).into())
+}
+
+/// The file's bytes; of one that is too large one more than is allowed.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // Opening a pipe would wait for whoever writes to it.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// What the text says, and what the files hold: the text alone fixes how many of them there are and in which order.

@@ -46,6 +46,8 @@ struct State {
     model: Model,
     /// Of the text and of the files that it names.
     digest: [u8; 32],
+    /// Of the text alone.
+    text_digest: [u8; 32],
     /// What was right the last time and yet could not be built, so that the watcher does not try it again and again.
     refused: Option<[u8; 32]>,
     /// Which file the path led to when it was looked at last: device and inode. A rename or the swap of a link changes it.
@@ -102,7 +104,7 @@ impl Control {
         loaded: Loaded,
         on_log: impl Fn(&config::Log) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BuildError> {
-        let Loaded { model, digest, files, warnings: _ } = loaded;
+        let Loaded { model, digest, text_digest, files, warnings: _ } = loaded;
         let clock = Clock::system();
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
@@ -139,6 +141,7 @@ impl Control {
         let mut state = State {
             model,
             digest,
+            text_digest,
             refused: None,
             file: file_at(path),
             half_done: None,
@@ -221,9 +224,12 @@ impl Control {
         }
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let file = file_at(&self.path);
-        // Reading may take as long as a file system likes: not under the lock that others look through.
-        let known = config::KnownPlans::of(&self.state().model);
-        let loaded = config::load_again(&self.path, Certificates::Lenient(self.clock.now()), known);
+        if !asked && self.is_as_it_was() {
+            let mut state = self.state();
+            (state.file, state.half_done) = (file, None);
+            return Ok(Reloaded::Unchanged);
+        }
+        let loaded = self.load();
         let mut state = self.state();
         state.note_files(&loaded);
         let is_in_place = std::mem::replace(&mut state.file, file) == file;
@@ -235,13 +241,16 @@ impl Control {
             return Ok(Reloaded::Unchanged);
         }
         let changed = loaded.map_err(|error| (None, error.to_string())).and_then(|loaded| {
-            let Loaded { model, warnings, digest, files } = loaded;
+            let Loaded { model, warnings, digest, text_digest, files } = loaded;
             if digest == state.digest {
                 return Ok(Reloaded::Unchanged);
             }
             match self.change_over(&mut state, model, digest, files) {
-                Ok(plan) if warnings.is_empty() => Ok(Reloaded::Changed(plan)),
-                Ok(plan) => Ok(Reloaded::Changed(format!("{plan}\n{warnings}"))),
+                Ok(plan) => {
+                    state.text_digest = text_digest;
+                    let and = if warnings.is_empty() { String::new() } else { format!("\n{warnings}") };
+                    Ok(Reloaded::Changed(plan + &and))
+                }
                 Err(error) => Err((Some(digest), error.to_string())),
             }
         });
@@ -266,6 +275,28 @@ impl Control {
                 Err(report)
             }
         }
+    }
+
+    /// Whether the file has the text that runs, and names no others: then there is nothing to read.
+    fn is_as_it_was(&self) -> bool {
+        let text = {
+            let state = self.state();
+            let is_all = state.files.is_empty() && state.files_tried.is_empty() && state.last_error.is_none();
+            is_all.then_some(state.text_digest)
+        };
+        text.is_some_and(|text| config::text_digest(&self.path) == Some(text))
+    }
+
+    /// Reads the file, in a thread that ends with that. An allocator such as glibc's keeps room for each thread that has freed
+    /// much; that of a thread which has ended is the next one's, so that all reloads together keep it once.
+    fn load(&self) -> Result<Loaded, config::LoadError> {
+        // Reading may take as long as a file system likes: not under the lock that others look through.
+        let known = config::KnownPlans::of(&self.state().model);
+        let load = || config::load_again(&self.path, Certificates::Lenient(self.clock.now()), known);
+        thread::scope(|scope| match thread::Builder::new().name("reader".into()).spawn_scoped(scope, load) {
+            Ok(reader) => reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(source) => Err(config::LoadError::Read { path: self.path.clone(), source }),
+        })
     }
 
     /// Builds what the model says, then swaps.
