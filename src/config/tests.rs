@@ -560,6 +560,40 @@ fn sizes_of_files_are_bounded() {
 }
 
 #[test]
+fn one_mistake_among_ten_thousand_limits_is_one_report() {
+    let mut text = String::from(LEAST);
+    for at in 0..10_000 {
+        let _ = writeln!(
+            text,
+            "[[limit]]\nname = \"l{at}\"\nrate = \"1/s\"\n\
+             [[route]]\nname = \"r{at}\"\npath = \"/{at}\"\nlimits = [\"l{at}\"]\nrespond = {{}}"
+        );
+    }
+    assert!(text.len() < MAX_FILE_BYTES / 3, "{}", text.len());
+    for (right, wrong, message) in [
+        ("name = \"l5000\"\nrate", "name = \"l5000\"\nrat", "unknown key `rat` in [[limit]]"),
+        ("limits = [\"l5000\"]", "limits = [\"l500O\"]", "there is no limit \"l500O\""),
+        ("name = \"l5000\"", "name = l5000", "`l5000` must be quoted"),
+        ("name = \"r5000\"", "name = \"r4999\"", "the route \"r4999\" is defined twice"),
+    ] {
+        assert!(text.contains(right));
+        assert_eq!(messages(&text.replacen(right, wrong, 1)), [message]);
+    }
+}
+
+#[test]
+fn hosts_of_a_route_are_ten_thousand_at_most_none_of_them_twice() {
+    let with = |count: usize, more: &str| {
+        let hosts: Vec<String> = (0..count).map(|at| format!("\"h{at}.example\"")).collect();
+        LEAST.replace("respond", &format!("hosts = [{}{more}]\nrespond", hosts.join(", ")))
+    };
+    let pattern = &model(&with(10_000, "")).routes[0].pattern;
+    assert_eq!((pattern.hosts.len(), pattern.hosts[9_999].to_string().as_str()), (10_000, "h9999.example"));
+    assert_eq!(messages(&with(10_001, "")), ["`hosts` has 10001 items"]);
+    assert_eq!(messages(&with(9_000, ", \"H17.example.\"")), ["\"H17.example.\" is in `hosts` twice"]);
+}
+
+#[test]
 fn what_cannot_be_read_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);

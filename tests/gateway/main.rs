@@ -28,6 +28,7 @@ mod idle;
 mod interim;
 mod large_bodies;
 mod limiting;
+mod many_limits;
 mod mixes;
 mod observing;
 mod own_answers;
