@@ -60,7 +60,7 @@ family!(LETTER_QUEUE, Gauge, "sluicegate_dead_letter_queue", "Records that wait 
 family!(ACCESS_DROPPED, Counter, "sluicegate_access_log_dropped_total", "Access log lines lost to a full queue.", []);
 
 /// What a limit's row shows, and where it is read: the number of its keys without looking into its shards.
-const LIMIT_FIGURES: [(Column, fn(&Limit) -> u64); 7] = [
+const LIMIT_FIGURES: [Figure; 7] = [
     (column(&KEYS, None, true), Limit::key_count),
     (column(&WAITING, None, true), |limit| limit.stats().waiting),
     (column(&EVICTED, Some("idle"), false), |limit| limit.stats().evicted_idle),
@@ -69,6 +69,8 @@ const LIMIT_FIGURES: [(Column, fn(&Limit) -> u64); 7] = [
     (column(&FULL, Some("allowed"), false), |limit| limit.stats().allowed_full),
     (column(&BLOCKS, None, false), |limit| limit.stats().blocks),
 ];
+
+type Figure = (Column, fn(&Limit) -> u64);
 
 const fn column(family: &'static Family, value: Option<&'static str>, from_start: bool) -> Column {
     Column { family, value, from_start }

@@ -143,7 +143,9 @@ mod tests {
     fn cells_that_come_and_go_do_not_pile_up() {
         let (mut cells, mut sum) = (Cells::default(), 0);
         let kept: Vec<_> = (0..10).map(|_| Arc::new(0)).collect();
-        kept.iter().for_each(|cell| cells.add(Arc::clone(cell), |_| {}));
+        for cell in &kept {
+            cells.add(Arc::clone(cell), |_| {});
+        }
         for n in 1..=1_000 {
             cells.add(Arc::new(n), |dropped| sum += *dropped);
             assert!(cells.live.len() <= 22, "{} after {n}", cells.live.len());
