@@ -39,8 +39,8 @@ def written(limits, plans, hosts, port, admin):
         )
     if plans:
         text.append('[[limit]]\nname = "by-key"\nkey = "header:x-api-key"\nrate = "100/s"\n')
-        text.append('[[route]]\nname = "planned"\npath = "/planned"\nlimits = ["by-key"]\nplans = "plans.toml"\n'
-                    'plan_key = "header:x-api-key"\nrespond = { status = 200, body = "ok" }\n')
+        text.append('[[route]]\nname = "planned"\npath = "/planned"\nlimits = ["by-key"]\n'
+                    'plans = { file = "plans.toml", key = "header:x-api-key" }\nrespond = { status = 200, body = "ok" }\n')
     if hosts:
         names = ", ".join(f'"{"*." if at % 2 else ""}tenant-{at}.example"' for at in range(hosts))
         text.append(f'[[route]]\nname = "hosts"\nhosts = [{names}]\nrespond = {{ status = 201, body = "ok" }}\n')
@@ -138,6 +138,7 @@ def main():
 
         if options.plans:
             with open(os.path.join(directory, "plans.toml"), "w", encoding="ascii") as file:
+                file.write('default = "p0"\n')
                 for at in range(options.plans):
                     file.write(f'[plan.p{at}]\nby-key = {{ rate = "{at + 1}/s" }}\n')
                 file.write("[keys]\n" + "".join(f'"key-{at}" = "p{at}"\n' for at in range(options.plans)))
