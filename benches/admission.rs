@@ -51,7 +51,6 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
             methods: Vec::new(),
             headers: Vec::new(),
             allow_encoded_slash: false,
-            has_slow_regex: false,
         },
         active: None,
         policy: Policy::new(key.iter().map(|_| limit()).collect()).expect("a policy"),

@@ -10,7 +10,7 @@ use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
 use super::plans::{PlanPlace, PlanTerms};
-use super::route::{LimitUse, RegexInput, RouteRules, RouteTable, timeout_at};
+use super::route::{LimitUse, RouteRules, RouteTable, timeout_at};
 use super::spelling::Missing;
 use super::view::{RequestView, is_preflight};
 use crate::limiter::{
@@ -51,12 +51,7 @@ pub struct Arrival {
     pub invalid_costs: Places,
     /// The plan that it is of, if its route has plans.
     pub plan: Option<PlanPlace>,
-    /// Whether its path was too long for an expression of a route to be tried on it.
-    pub too_long_for_regex: bool,
 }
-
-/// The longest path that slow regexes are tried on, where nothing else is said.
-pub const MAX_REGEX_INPUT: usize = 4 << 10;
 
 /// Limits of a route, by their places in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,7 +132,6 @@ pub struct Rules {
     routes: Vec<RouteRules>,
     table: RouteTable,
     hasher: KeyHasher,
-    max_regex_input: usize,
 }
 
 impl Rules {
@@ -147,18 +141,7 @@ impl Rules {
             route.pattern.normalise();
         }
         let table = RouteTable::new(&routes);
-        Self { clients: Clients::new(clients), routes, table, hasher, max_regex_input: MAX_REGEX_INPUT }
-    }
-
-    /// With another longest path that slow regexes are tried on: a longer one matches none of them.
-    pub fn with_max_regex_input(self, bytes: usize) -> Self {
-        Self { max_regex_input: bytes, ..self }
-    }
-
-    /// The longest path that slow regexes are tried on ([`RoutePattern::has_slow_regex`](super::RoutePattern)); others are
-    /// tried on every path.
-    pub fn max_regex_input(&self) -> usize {
-        self.max_regex_input
+        Self { clients: Clients::new(clients), routes, table, hasher }
     }
 
     /// The field by which trusted proxies say who the client is.
@@ -196,14 +179,12 @@ impl Rules {
             Ok(target) => target,
             Err(malformed) => return Admission::Malformed(malformed),
         };
-        let regex_input = RegexInput::new(self.max_regex_input, path.text.len());
-        let found = self.table.find(&self.routes, host, &path.matched(), view, now, &regex_input);
+        let found = self.table.find(&self.routes, host, &path.matched(), view, now);
         let route = found.and_then(|index| Some((index, self.routes.get(index)?)));
         if path.encoded_slash && !route.is_some_and(|(_, route)| route.pattern.allow_encoded_slash) {
             return Admission::Malformed(Malformed::EncodedSlash);
         }
-        let mut arrival = Arrival::new(identity, found);
-        arrival.too_long_for_regex = regex_input.was_too_long();
+        let arrival = Arrival::new(identity, found);
         match route {
             Some((index, route)) => self.ask_limits((index, route), view, (host, path), arrival, now, report),
             None => Admission::NoRoute(Arrival { path: path.into_changed(), ..arrival }),
@@ -366,16 +347,7 @@ impl Arrival {
     fn new(identity: Identity, route: Option<usize>) -> Self {
         let Identity { client, trusted_peer } = identity;
         let invalid_costs = Places::default();
-        Self {
-            client,
-            trusted_peer,
-            route,
-            path: None,
-            key: None,
-            invalid_costs,
-            plan: None,
-            too_long_for_regex: false,
-        }
+        Self { client, trusted_peer, route, path: None, key: None, invalid_costs, plan: None }
     }
 }
 
@@ -524,7 +496,6 @@ mod tests {
                 methods: Vec::new(),
                 headers: Vec::new(),
                 allow_encoded_slash: false,
-                has_slow_regex: false,
             },
             active: None,
             policy: Policy::new(limits).unwrap(),

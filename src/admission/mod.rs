@@ -40,7 +40,7 @@ mod route;
 mod spelling;
 mod view;
 
-pub use admit::{Admission, Admitted, Arrival, MAX_REGEX_INPUT, Places, Progress, Refused, Rules, Waiting};
+pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
 pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, address_of};
 pub use cost::{Cost, ResponseCost, Stated};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};

@@ -3,17 +3,10 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use regex::{Regex, RegexBuilder};
-
 use super::host::{self, HostRoom};
 use super::malformed::Malformed;
 use super::path;
-
-/// Bytes that a compiled expression may take, and again its cache while it matches.
-const MAX_REGEX_BYTES: usize = 1 << 20;
-/// What makes an expression match the whole path.
-const WHOLE_BEGIN: &str = r"\A(?:";
-const WHOLE_END: &str = r")\z";
+use crate::edit::{PathRegex, PathRegexError};
 
 /// What a route matches. A request has to meet all of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,23 +22,20 @@ pub struct RoutePattern {
     /// Paths with an encoded slash, `%5C` or a backslash are let in. They stay `%2F` and `%5C`, are no boundary of a
     /// segment here, and make no `..`: what the upstream makes of them is its business.
     pub allow_encoded_slash: bool,
-    /// Whether its regex may take long on a long path. It is then tried on no path above `max_regex_input`. Others are
-    /// tried on every path: a client could make a path so long that a regex with a limit lets it past.
-    pub has_slow_regex: bool,
 }
 
 /// How a path is matched. The constructors bring the text into the spelling that is matched, the one spelling of paths
 /// without the escapes of `!$&'()*+,;=:@`; a text given to a variant directly is brought there by
 /// [`Rules::new`](super::Rules::new), and matches nothing if it is no path.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PathPattern {
     /// On whole segments: `/api` matches `/api`, `/api/` and `/api/x`, not `/apix`; `/api/` is the same; `/` matches
     /// all, also the `*` of OPTIONS.
     Prefix(String),
     /// The whole path.
     Exact(String),
-    /// An expression; found anywhere unless it is anchored, as [`PathPattern::regex`] does.
-    Regex(Regex),
+    /// Paths that the expression matches as a whole.
+    Regex(PathRegex),
 }
 
 /// `api.example.com`, `*.example.org` or `[::1]`, in lower case.
@@ -62,7 +52,7 @@ pub enum PathPatternError {
     /// No path is like this.
     Path(Malformed),
     /// The expression is wrong or too large.
-    Regex(regex::Error),
+    Regex(PathRegexError),
 }
 
 /// Why a text is no host pattern.
@@ -110,27 +100,9 @@ impl PathPattern {
         Ok(Self::Exact(if text == "*" { text.to_owned() } else { normal(text)? }))
     }
 
-    /// Paths that the expression matches as a whole, from first to last character: a part of a path that looks like
-    /// another path must not match. At most 1 MiB compiled; matching takes time linear in the path.
+    /// Paths that the expression `text` matches, on each of which it is tried.
     pub fn regex(text: &str) -> Result<Self, PathPatternError> {
-        // The text by itself first: "a)(b" would close the group below.
-        let bounded = |text: &str| {
-            let mut builder = RegexBuilder::new(text);
-            builder.size_limit(MAX_REGEX_BYTES).dfa_size_limit(MAX_REGEX_BYTES);
-            builder.build().map_err(PathPatternError::Regex)
-        };
-        bounded(text)?;
-        bounded(&format!("{WHOLE_BEGIN}{text}{WHOLE_END}")).map(Self::Regex)
-    }
-}
-
-impl PartialEq for PathPattern {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Prefix(one), Self::Prefix(two)) | (Self::Exact(one), Self::Exact(two)) => one == two,
-            (Self::Regex(one), Self::Regex(two)) => one.as_str() == two.as_str(),
-            _ => false,
-        }
+        PathRegex::new(text).map(Self::Regex).map_err(PathPatternError::Regex)
     }
 }
 
@@ -184,11 +156,7 @@ impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefix(text) | Self::Exact(text) => f.write_str(text),
-            Self::Regex(regex) => {
-                let text = regex.as_str();
-                let inner = text.strip_prefix(WHOLE_BEGIN).and_then(|text| text.strip_suffix(WHOLE_END));
-                f.write_str(inner.unwrap_or(text))
-            }
+            Self::Regex(regex) => f.write_str(regex.as_str()),
         }
     }
 }

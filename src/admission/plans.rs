@@ -355,7 +355,6 @@ mod tests {
                 methods: Vec::new(),
                 headers: Vec::new(),
                 allow_encoded_slash: false,
-                has_slow_regex: false,
             },
             policy,
             limits,

@@ -1,6 +1,5 @@
 //! Which route a request takes.
 
-use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -100,30 +99,6 @@ pub(super) struct RouteTable {
     any_host: PathTable,
 }
 
-/// Whether a path is short enough for slow expressions, and whether one was not tried because it is not.
-#[derive(Debug)]
-pub(super) struct RegexInput {
-    fits: bool,
-    was_too_long: Cell<bool>,
-}
-
-impl RegexInput {
-    /// `length` is that of the path with its escapes, which rewrites go by too.
-    pub(super) fn new(max: usize, length: usize) -> Self {
-        Self { fits: length <= max, was_too_long: Cell::new(false) }
-    }
-
-    pub(super) fn was_too_long(&self) -> bool {
-        self.was_too_long.get()
-    }
-
-    /// Whether a slow expression is tried.
-    fn admits(&self) -> bool {
-        self.was_too_long.set(self.was_too_long.get() || !self.fits);
-        self.fits
-    }
-}
-
 /// The routes of one host.
 #[derive(Clone, Debug, Default)]
 struct PathTable {
@@ -172,16 +147,13 @@ impl RouteTable {
         path: &str,
         view: &V,
         now: Tick,
-        regex_input: &RegexInput,
     ) -> Option<usize> {
         let accepts = |route: &usize| {
             let is_active = |route: &&RouteRules| holds(route.active.as_deref(), now);
             routes.get(*route).filter(is_active).is_some_and(|route| accepts(route, view))
         };
-        let matches = |route: &usize| match routes.get(*route).map(|route| (&route.pattern.path, &route.pattern)) {
-            Some((PathPattern::Regex(regex), pattern)) => {
-                (!pattern.has_slow_regex || regex_input.admits()) && regex.is_match(path)
-            }
+        let matches = |route: &usize| match routes.get(*route).map(|route| &route.pattern.path) {
+            Some(PathPattern::Regex(regex)) => regex.is_match(path),
             _ => false,
         };
         let within = |paths: &PathTable| paths.find(path, accepts, matches);
@@ -305,7 +277,6 @@ mod tests {
                 methods: methods.iter().map(|method| (*method).to_owned()).collect(),
                 headers: headers.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect(),
                 allow_encoded_slash: false,
-                has_slow_regex: false,
             },
             active: None,
             policy: Policy::new(Vec::new()).unwrap(),
@@ -330,31 +301,8 @@ mod tests {
         PathPattern::regex(text).unwrap()
     }
 
-    fn any_length() -> RegexInput {
-        RegexInput::new(usize::MAX, 0)
-    }
-
-    #[test]
-    fn slow_expressions_match_no_path_that_is_too_long() {
-        let mut routes = [route(&[], prefix("/"), &[], &[]), route(&[], expression("/a*"), &[], &[])];
-        for (is_slow, max, too_long, expected) in [(true, 4, false, 1), (true, 3, true, 0), (false, 3, false, 1)] {
-            routes[1].pattern.has_slow_regex = is_slow;
-            let input = RegexInput::new(max, "/aaa".len());
-            let view = PlainRequest::new("GET", "/aaa");
-            assert_eq!(RouteTable::new(&routes).find(&routes, None, "/aaa", &view, Tick::ZERO, &input), Some(expected));
-            assert_eq!(input.was_too_long(), too_long);
-        }
-    }
-
     fn found(routes: &[RouteRules], host: &str, path: &str) -> Option<usize> {
-        RouteTable::new(routes).find(
-            routes,
-            Some(host),
-            path,
-            &PlainRequest::new("GET", path),
-            Tick::ZERO,
-            &any_length(),
-        )
+        RouteTable::new(routes).find(routes, Some(host), path, &PlainRequest::new("GET", path), Tick::ZERO)
     }
 
     #[test]
@@ -424,11 +372,7 @@ mod tests {
             [("GET", &["x", "y"][..], 1), ("PUT", &["x", "y"], 0), ("GET", &["y"], 2), ("GET", &[], 2), ("PUT", &[], 0)]
         {
             let request = fields.iter().fold(PlainRequest::new(method, "/ab"), |view, name| view.with(name, "1"));
-            assert_eq!(
-                table.find(&routes, None, "/ab", &request, Tick::ZERO, &any_length()),
-                Some(expected),
-                "{method} {fields:?}"
-            );
+            assert_eq!(table.find(&routes, None, "/ab", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
         }
     }
 
@@ -454,10 +398,7 @@ mod tests {
             assert_eq!(found(&routes, host, path), expected, "{host}{path}");
         }
         let table = RouteTable::new(&routes);
-        assert_eq!(
-            table.find(&routes, None, "/x", &PlainRequest::new("GET", "/x"), Tick::ZERO, &any_length()),
-            Some(0)
-        );
+        assert_eq!(table.find(&routes, None, "/x", &PlainRequest::new("GET", "/x"), Tick::ZERO), Some(0));
     }
 
     #[test]
@@ -481,11 +422,7 @@ mod tests {
         ] {
             let request =
                 fields.iter().fold(PlainRequest::new(method, "/"), |view, (name, value)| view.with(name, value));
-            assert_eq!(
-                table.find(&routes, None, "/", &request, Tick::ZERO, &any_length()),
-                Some(expected),
-                "{method} {fields:?}"
-            );
+            assert_eq!(table.find(&routes, None, "/", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
         }
     }
 
@@ -574,7 +511,7 @@ mod tests {
             for (host, path, method, headers, now) in requests {
                 let view = headers.iter().fold(PlainRequest::new(method, &path), |view, name| view.with(name, "1"));
                 let expected = by_looking_at_all(&routes, host, &path, &view, now);
-                prop_assert_eq!(table.find(&routes, host, &path, &view, now, &any_length()), expected);
+                prop_assert_eq!(table.find(&routes, host, &path, &view, now), expected);
             }
         }
     }

@@ -111,7 +111,6 @@ pub(super) fn server(old: &Server, new: &Server) -> Changes {
     changes.value("max_handshakes", &old.max_handshakes, &new.max_handshakes, usize::to_string);
     changes.value("max_streams", &old.max_streams, &new.max_streams, u32::to_string);
     changes.value("max_connections", &old.max_connections, &new.max_connections, |count| count_or(*count, "auto"));
-    changes.value("max_regex_input", &old.max_regex_input, &new.max_regex_input, |bytes| show_size(*bytes as u64));
     changes.value("max_requests", &old.max_requests, &new.max_requests, |count| count_or(count.map(u64::from), "none"));
     changes
 }
@@ -396,14 +395,8 @@ fn path(path: &PathPattern) -> String {
     match path {
         PathPattern::Prefix(path) => path.clone(),
         PathPattern::Exact(path) => format!("exactly {path}"),
-        PathPattern::Regex(regex) => format!("regex {}", without_anchors(regex.as_str())),
+        PathPattern::Regex(regex) => format!("regex {}", regex.as_str()),
     }
-}
-
-/// A regex as it stands in the file; the anchors were added to it.
-fn without_anchors(regex: &str) -> &str {
-    let inner = regex.strip_prefix("\\A(?:").and_then(|rest| rest.strip_suffix(")\\z"));
-    inner.map_or(regex, |inner| inner.strip_suffix('\n').unwrap_or(inner))
 }
 
 fn cors(cors: Option<&Cors>) -> String {

@@ -97,8 +97,6 @@ pub struct Server {
     pub max_streams: u32,
     /// Client connections that one worker keeps at once; `None` is "auto", by the limit on open files.
     pub max_connections: Option<u64>,
-    /// The longest path that slow regexes are tried on, 64 bytes to 1 MiB.
-    pub max_regex_input: usize,
     /// Requests of one client's connection, 1 to 4 000 000 000; `None` is "none".
     pub max_requests: Option<u32>,
 }

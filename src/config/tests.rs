@@ -78,7 +78,6 @@ fn a_file_that_says_nothing_has_every_default() {
             max_handshakes: 1_024,
             max_streams: 128,
             max_connections: None,
-            max_regex_input: 4 << 10,
             max_requests: None,
         }
     );
@@ -171,7 +170,6 @@ handshake_timeout = "5s"
 max_handshakes = 6
 max_streams = 7
 max_connections = 1
-max_regex_input = "8KiB"
 max_requests = 4000000000
 [log]
 level = "warn,sluicegate::proxy=debug"
@@ -278,7 +276,6 @@ address = "127.0.0.1:9900"
             max_handshakes: 6,
             max_streams: 7,
             max_connections: Some(1),
-            max_regex_input: 8 << 10,
             max_requests: Some(4_000_000_000),
         }
     );

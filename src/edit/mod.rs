@@ -1,7 +1,7 @@
 //! What an operator has changed in messages on their way: fields, paths, answers. Plain data, and what it does to bytes.
 //!
 //! What it is: [`Template`], a text with variables; [`FieldEdits`], which fields are set, added and removed; [`Rewrite`],
-//! another path for the server. What it is not: it knows no request, only [`Values`], which says what a variable stands
+//! another path for the server; [`PathRegex`], an expression over paths. What it is not: it knows no request, only [`Values`], which says what a variable stands
 //! for; it reads no file and writes no message.
 //!
 //! Invariants: a template that exists names variables that exist where it is used; what a variable stands for is escaped
@@ -9,11 +9,13 @@
 //! `proxy` uses them.
 
 mod fields;
+mod path_regex;
 mod rewrite;
 mod template;
 mod variable;
 
 pub use fields::{FieldEdits, is_same_field};
+pub use path_regex::{Groups, PathRegex, PathRegexError};
 pub use rewrite::{Rewrite, Rewritten, Spellings, Target};
 pub use template::{Escape, Template, TemplateError, TemplateFault, Values};
 pub use variable::{Scope, Variable};

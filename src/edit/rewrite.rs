@@ -1,7 +1,8 @@
 use std::ops::Range;
 
-use regex::{Captures, Regex};
+use regex_automata::util::captures::Captures;
 
+use super::path_regex::{Groups, PathRegex, PathRegexError};
 use super::template::{Escape, Template, Values};
 use super::variable::Variable;
 
@@ -22,10 +23,9 @@ pub enum Rewrite {
 /// Where a request is sent, by the groups of a regex over its path.
 #[derive(Clone, Debug)]
 pub struct Target {
-    regex: Option<Regex>,
-    names_groups: bool,
-    is_slow: bool,
-    longest: usize,
+    regex: Option<PathRegex>,
+    /// Where `to` names some: to find them takes longer than to match.
+    groups: Option<Groups>,
     to: Template,
 }
 
@@ -74,29 +74,19 @@ impl Rewrite {
 }
 
 impl Target {
-    /// Sends to `to` what `regex` matches, whose groups `to` may name; without a regex, everything.
-    pub fn new(regex: Option<Regex>, to: Template) -> Self {
+    /// Sends to `to` what `regex` matches, whose groups `to` may name; without a regex, everything. An
+    /// error where `to` names groups and the regex has too many states to find them in a long path.
+    pub fn new(regex: Option<PathRegex>, to: Template) -> Result<Self, PathRegexError> {
         let names_groups = to.variables().any(|variable| matches!(variable, Variable::Capture(_)));
-        Self { regex, names_groups, is_slow: false, longest: usize::MAX, to }
-    }
-
-    /// The same, where the regex is tried on paths of at most so many bytes, and may take long on one of these.
-    pub fn bounded(self, longest: usize, is_slow: bool) -> Self {
-        Self { is_slow, longest, ..self }
-    }
-
-    /// Whether a group of the regex has a part in where requests are sent: to find it takes longer than to match.
-    pub fn names_groups(&self) -> bool {
-        self.names_groups
-    }
-
-    /// Whether a path of so many bytes is longer than the regex is tried on. `max_regex_input` holds for slow ones.
-    pub fn is_too_long(&self, path: usize, max_regex_input: usize) -> bool {
-        path > self.longest || self.is_slow && path > max_regex_input
+        let groups = match &regex {
+            Some(regex) if names_groups => Some(regex.groups()?),
+            _ => None,
+        };
+        Ok(Self { regex, groups, to })
     }
 
     /// The regex, if there is one.
-    pub fn regex(&self) -> Option<&Regex> {
+    pub fn regex(&self) -> Option<&PathRegex> {
         self.regex.as_ref()
     }
 
@@ -107,12 +97,12 @@ impl Target {
 
     /// Appends to `out` where a request for `path` is sent.
     pub fn render(&self, path: Spellings<'_>, values: &impl Values, out: &mut Vec<u8>) -> Rewritten {
-        let captures = match &self.regex {
-            Some(regex) if self.names_groups => match regex.captures(path.matched) {
+        let captures = match (&self.groups, &self.regex) {
+            (Some(groups), _) => match groups.find(path.matched) {
                 None => return Rewritten::Same,
                 captures => captures,
             },
-            Some(regex) if !regex.is_match(path.matched) => return Rewritten::Same,
+            (None, Some(regex)) if !regex.is_match(path.matched) => return Rewritten::Same,
             _ => None,
         };
         self.to.render(&WithGroups { values, path, captures: captures.as_ref() }, Escape::Target, out);
@@ -140,8 +130,7 @@ impl<'p> Spellings<'p> {
 
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
-        let regex = |target: &Self| target.regex.as_ref().map(|regex| regex.as_str().to_owned());
-        self.to == other.to && regex(self) == regex(other)
+        (&self.regex, &self.to) == (&other.regex, &other.to)
     }
 }
 
@@ -151,14 +140,14 @@ impl Eq for Target {}
 struct WithGroups<'v, 'c, V> {
     values: &'v V,
     path: Spellings<'c>,
-    captures: Option<&'c Captures<'c>>,
+    captures: Option<&'c Captures>,
 }
 
 impl<V: Values> Values for WithGroups<'_, '_, V> {
     fn write(&self, variable: &Variable, out: &mut Vec<u8>) {
         match variable {
             Variable::Capture(group) => {
-                let group = self.captures.and_then(|captures| captures.get(*group));
+                let group = self.captures.and_then(|captures| captures.get_group(*group));
                 let text = group.map_or("", |group| self.path.sent_part(group.range()));
                 out.extend_from_slice(text.as_bytes());
             }
@@ -214,9 +203,9 @@ mod tests {
 
     #[test]
     fn a_regex_has_groups_and_variables() {
-        let regex = Regex::new("\\A(?:/users/(?<id>[^/]+)(/.*)?)\\z").unwrap();
+        let regex = PathRegex::new("/users/(?<id>[^/]+)(/.*)?").unwrap();
         let to = Template::parse("/{host}/u{2}?id={id}", Scope::Target(Some(&regex))).unwrap();
-        let rewrite = Rewrite::Whole(Target::new(Some(regex), to));
+        let rewrite = Rewrite::Whole(Target::new(Some(regex), to).unwrap());
         for (path, result) in [
             ("/users/7", Some("/a.example/u?id=7")),
             ("/users/a%2Fb/x", Some("/a.example/u/x?id=a%2Fb")),

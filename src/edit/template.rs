@@ -258,9 +258,9 @@ impl std::error::Error for TemplateError {}
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use regex::Regex;
 
     use super::*;
+    use crate::edit::PathRegex;
 
     /// Every variable stands for its own name, but the path.
     struct Names(&'static [u8]);
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn what_is_no_variable_is_told_with_its_place() {
-        let regex = Regex::new("(a)(?<id>b)").unwrap();
+        let regex = PathRegex::new("(a)(?<id>b)").unwrap();
         let target = Scope::Target(Some(&regex));
         for (source, scope, at, fault) in [
             ("x{clientip}", Scope::Request, 1..11, TemplateFault::Unknown),
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn groups_go_by_number_and_name() {
-        let regex = Regex::new("(a)(?<id>b)").unwrap();
+        let regex = PathRegex::new("(a)(?<id>b)").unwrap();
         assert_eq!(render("/{2}/{id}/{1}", Scope::Target(Some(&regex))), "/2/2/1");
     }
 

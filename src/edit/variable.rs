@@ -1,6 +1,6 @@
 use std::fmt;
 
-use regex::Regex;
+use super::path_regex::PathRegex;
 
 /// Something of a request, its answer or its limits that a [`Template`](super::Template) may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum Scope<'r> {
     /// What a limit's refusal says.
     Refusal,
     /// A path or an address to go to, with the groups of a regex, if there is one.
-    Target(Option<&'r Regex>),
+    Target(Option<&'r PathRegex>),
 }
 
 /// Variables without a parameter, where they can be used.
@@ -137,7 +137,7 @@ impl Variable {
     /// The variable that is called `name`, if it can be known there.
     pub(super) fn parse(name: &str, scope: Scope<'_>) -> Result<Self, NoVariable> {
         if let Scope::Target(regex) = scope
-            && let Some(group) = regex.and_then(|regex| group(regex, name))
+            && let Some(group) = regex.and_then(|regex| regex.group(name))
         {
             return Ok(Self::Capture(group));
         }
@@ -165,13 +165,6 @@ impl Variable {
         let words = WORDS.iter().filter(move |(.., known)| known.is_in(scope)).map(|(word, ..)| *word);
         words.chain(["header:NAME", "cookie:NAME"])
     }
-}
-
-/// The number of a group of a regex: by its number or its name.
-fn group(regex: &Regex, name: &str) -> Option<usize> {
-    let by_name = || regex.capture_names().position(|group| group == Some(name));
-    let by_number = name.parse::<usize>().ok().filter(|number| (1..regex.captures_len()).contains(number));
-    by_number.or_else(by_name)
 }
 
 impl fmt::Display for Variable {

@@ -196,8 +196,7 @@ pub fn build(
     }
     let snapshot = Snapshot {
         generation,
-        rules: Rules::new(model.client.clone(), rules, lasting.hasher.clone())
-            .with_max_regex_input(model.server.max_regex_input),
+        rules: Rules::new(model.client.clone(), rules, lasting.hasher.clone()),
         deny: Networks::new(model.deny.iter().copied()),
         accept: accepting.plan(model)?,
         routes: model.routes.iter().map(route_plan).collect(),

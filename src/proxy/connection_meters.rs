@@ -97,12 +97,6 @@ static TUNNELS: Family = Family {
     labels: &[],
 };
 
-static REGEX_TOO_LONG: Family = Family {
-    name: "sluicegate_regex_input_too_long_total",
-    help: "Requests whose path was too long for a slow regex (max_regex_input), or for the search of its groups, so that the regex was not tried.",
-    kind: Kind::Counter,
-    labels: &[],
-};
 
 /// By which bound a connection was closed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,8 +202,6 @@ pub struct ConnectionMeters {
     pub accept_errors: Counter,
     /// Connections switched to another protocol.
     pub tunnels: Counter,
-    /// Requests whose path was too long for a regex.
-    pub regex_too_long: Counter,
     /// Heads that did not come in time.
     pub head_timeout: Counter,
     /// Bodies that did not come in time.
@@ -247,7 +239,6 @@ impl ConnectionMeters {
             denied: registry.counter(&CONNECTIONS_DENIED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
             tunnels: registry.counter(&TUNNELS, &[]),
-            regex_too_long: registry.counter(&REGEX_TOO_LONG, &[]),
             head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
             body_timeout: registry.counter(&FAULTS, &["client", "body-timeout"]),
             read_timeout: registry.counter(&FAULTS, &["client", "read-timeout"]),

@@ -73,8 +73,6 @@ pub struct Story {
     pub upstream: Option<(usize, usize)>,
     /// The path in its one spelling; `None` if it came so.
     pub path: Option<Box<str>>,
-    /// Whether its path was too long for a regex.
-    pub too_long_for_regex: bool,
     /// How often it was sent.
     pub attempts: u32,
     /// The status that went out, or will.

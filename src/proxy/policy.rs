@@ -21,7 +21,7 @@ use crate::admission::{
 };
 use crate::config::Cors;
 use crate::dead_letter::Reason;
-use crate::edit::{Rewrite, Rewritten, Spellings, Target, Variable};
+use crate::edit::{Rewrite, Rewritten, Spellings, Variable};
 use crate::http1::Framing;
 use crate::limiter::Report;
 
@@ -122,9 +122,6 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
     if arrival.trusted_peer {
         exchange.adopt_request_id();
     }
-    if arrival.too_long_for_regex {
-        count_too_long(exchange);
-    }
     if !arrival.invalid_costs.is_empty() {
         count_invalid_costs(&exchange.view, arrival);
     }
@@ -159,11 +156,6 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             responded(exchange, &view)
         }
         RouteAction::Redirect { status, target } => {
-            if is_too_long(exchange, &view, target) {
-                count_too_long(exchange);
-                fail(exchange, Outcome::Malformed, 414, "The path is too long to be redirected.");
-                return Next::Reply;
-            }
             let led = lead_to(exchange, &view, |path, known, text| target.render(path, known, text));
             let is_hostless = exchange.request().authority().is_none_or(str::is_empty);
             let names_host =
@@ -237,10 +229,6 @@ fn keep_on_this_host(target: &mut Vec<u8>) {
 /// Makes the path and the query that the server gets, in their one spelling: what a regex has put together may be a way
 /// up.
 fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Result<(), Malformed> {
-    if matches!(rewrite, Rewrite::Whole(target) if is_too_long(exchange, view, target)) {
-        count_too_long(exchange);
-        return Ok(());
-    }
     if lead_to(exchange, view, |path, known, text| rewrite.apply(path, known, text)) == Rewritten::Same {
         exchange.scratch.target.clear();
         return Ok(());
@@ -271,19 +259,6 @@ fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Re
     }
     std::mem::swap(text, target);
     Ok(())
-}
-
-/// A request counts once, however many regexes its path is too long for.
-fn count_too_long(exchange: &mut Exchange) {
-    if !std::mem::replace(&mut exchange.story.too_long_for_regex, true) {
-        exchange.worker.connections.regex_too_long.inc();
-    }
-}
-
-/// Whether the path is longer than the regex is tried on that says where the request is sent.
-fn is_too_long(exchange: &Exchange, view: &View, target: &Target) -> bool {
-    let path = exchange.story.path.as_deref().map_or_else(|| exchange.request().path_bytes().len(), str::len);
-    target.is_too_long(path, view.snapshot.rules.max_regex_input())
 }
 
 /// Has `write` fill in where a request for its path is sent.

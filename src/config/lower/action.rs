@@ -118,8 +118,7 @@ fn redirect(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Action> {
         return None;
     }
     let to = template::target(&to_node, text, Scope::Target(regex))?;
-    // A path that is too long for the regex has not taken the route.
-    let target = path::target(&to_node, regex.cloned(), false, to);
+    let target = path::target(&to_node, regex.cloned(), to)?;
     Some(Action::Redirect { status: u16::try_from(status?).ok()?, target })
 }
 

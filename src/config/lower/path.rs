@@ -1,27 +1,12 @@
 //! The path of a route: a prefix, an exact path or a regex.
 
-use regex::Regex;
-
-use super::language::{self, Groups};
 use crate::admission::{PathPattern, PathPatternError, without_escaped_delims};
 use crate::config::findings::quoted;
 use crate::config::reader::{Node, Reader};
-use crate::edit::{Target, Template};
-
-/// A regex over a path, and whether it may take long on a long one.
-pub(super) struct PathRegex {
-    pub(super) regex: Regex,
-    pub(super) is_slow: bool,
-}
-
-/// The path of a route, and whether it is a regex that may take long.
-pub(super) struct RoutePath {
-    pub(super) pattern: PathPattern,
-    pub(super) has_slow_regex: bool,
-}
+use crate::edit::{PathRegex, PathRegexError, Target, Template};
 
 /// `path`, `path_exact` or `path_regex`: at most one; without any, all paths.
-pub(super) fn lower(reader: &mut Reader<'_>) -> Option<RoutePath> {
+pub(super) fn lower(reader: &mut Reader<'_>) -> Option<PathPattern> {
     let prefix = reader.optional("path");
     let exact = reader.optional("path_exact");
     let regex = reader.optional("path_regex");
@@ -31,16 +16,12 @@ pub(super) fn lower(reader: &mut Reader<'_>) -> Option<RoutePath> {
         second.error(message, "a route has one path: make a second route for the other");
         return None;
     }
-    let pattern = match (&prefix, &exact, &regex) {
-        (Some(node), _, _) => plain(node, PathPattern::prefix)?,
-        (_, Some(node), _) => plain(node, PathPattern::exact)?,
-        (_, _, Some(node)) => {
-            let PathRegex { regex, is_slow } = regex_of(node)?;
-            return Some(RoutePath { pattern: PathPattern::Regex(regex), has_slow_regex: is_slow });
-        }
-        (None, None, None) => PathPattern::Prefix("/".to_owned()),
-    };
-    Some(RoutePath { pattern, has_slow_regex: false })
+    match (&prefix, &exact, &regex) {
+        (Some(node), _, _) => plain(node, PathPattern::prefix),
+        (_, Some(node), _) => plain(node, PathPattern::exact),
+        (_, _, Some(node)) => regex_of(node).map(PathPattern::Regex),
+        (None, None, None) => Some(PathPattern::Prefix("/".to_owned())),
+    }
 }
 
 fn plain(node: &Node<'_>, parse: impl Fn(&str) -> Result<PathPattern, PathPatternError>) -> Option<PathPattern> {
@@ -85,56 +66,35 @@ fn percent_encoded(text: &str) -> String {
 /// A regex over the whole normalised path: `/v[0-9]+/.*` matches `/v1/x` and neither `/api/v1/x` nor `/v1`.
 pub(super) fn regex_of(node: &Node<'_>) -> Option<PathRegex> {
     let text = node.text("a regex in quotes", "'/v[0-9]+/.*'")?;
-    match PathPattern::regex(text) {
-        Ok(pattern) => {
-            let PathPattern::Regex(regex) = pattern else { return None };
+    let (message, help) = match PathRegex::new(text) {
+        Ok(regex) => {
             warn_of_escapes(node, text);
-            let is_slow = language::may_be_slow(regex.as_str());
-            if is_slow {
-                let help = format!(
-                    "a path can bring it into more than {} states, such as by `.*` before a counted repetition: name \
-                     what may stand there, such as [^/]*. Paths above max_regex_input of [server] are not tried on it",
-                    language::MAX_QUICK_STATES
-                );
-                node.warning(format!("the regex {} may take more than 1 ms on a path of 8 KiB", quoted(text)), help);
-            }
-            Some(PathRegex { regex, is_slow })
+            return Some(regex);
         }
-        Err(PathPatternError::Regex(regex::Error::CompiledTooBig(bound))) => {
-            let message = format!("the regex {} is too large", quoted(text));
-            node.error(message, format!("it may compile to at most {bound} bytes: use smaller repetitions"));
-            None
-        }
-        Err(PathPatternError::Regex(error)) => {
-            // The crate draws the error over several lines; the last one says what it is.
-            let drawn = error.to_string();
-            let reason = drawn.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            let message = format!("{} is no regex: {reason}", quoted(text));
-            node.error(message, "see docs.rs/regex for the syntax, and quote it with '...'");
-            None
-        }
-        Err(error) => {
-            node.error(format!("{} is no path of a route", quoted(text)), super::with_causes(&error));
-            None
-        }
-    }
+        Err(error @ PathRegexError::TooLarge) => (
+            format!("the regex {} is too large: {error}", quoted(text)),
+            "use smaller repetitions, and in place of a `.*` before one say what may stand there, such as [^/]*",
+        ),
+        Err(error) => (
+            format!("{} is no regex: {error}", quoted(text)),
+            "see docs.rs/regex for the syntax, and quote it with '...'",
+        ),
+    };
+    node.error(message, help);
+    None
 }
 
-/// A place where requests are sent, which is said at `node`. `is_slow`: whether the regex may take long to match.
-pub(super) fn target(node: &Node<'_>, regex: Option<Regex>, is_slow: bool, to: Template) -> Target {
+/// A place where requests are sent, which is said at `node`.
+pub(super) fn target(node: &Node<'_>, regex: Option<PathRegex>, to: Template) -> Option<Target> {
     let target = Target::new(regex, to);
-    let Some(regex) = target.regex().filter(|_| target.names_groups()) else {
-        return target.bounded(usize::MAX, is_slow);
-    };
-    let Groups { is_slow: are_slow, longest } = language::groups(regex.as_str());
-    if are_slow {
-        node.warning(
-            "to find the groups of the regex may take more than 1 ms on a path of 8 KiB",
-            "it has many states, such as by a counted repetition, and several ways to match: use smaller repetitions, or \
-             name no group here. Paths above max_regex_input of [server] are not tried on it",
+    if let Err(error) = &target {
+        node.error(
+            format!("the groups of the regex may take long to find: {error}"),
+            "name no group here; or have fewer states, by + or * in place of counted repetitions and by fewer \
+             alternatives; or leave each character one way to go on, as in /([^/]*)/(.*)",
         );
     }
-    target.bounded(longest, is_slow || are_slow)
+    target.ok()
 }
 
 /// Warns of a regex for escapes that no path has when it is matched.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::path::{PathRegex, regex_of, target};
+use super::path::{regex_of, target};
 use super::template;
 use crate::admission::{HostPattern, PathPattern, normal_path};
 use crate::config::findings::{Finding, quoted};
@@ -57,14 +57,10 @@ fn prefix(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
 }
 
 fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
-    let (regex, is_slow) = match (regex, path) {
-        (Some(node), _) => {
-            let PathRegex { regex, is_slow } = regex_of(node)?;
-            (Some(regex), is_slow)
-        }
-        // A path that is too long for it has not taken the route.
-        (None, Some(PathPattern::Regex(regex))) => (Some(regex.clone()), false),
-        (None, _) => (None, false),
+    let regex = match (regex, path) {
+        (Some(node), _) => Some(regex_of(node)?),
+        (None, Some(PathPattern::Regex(regex))) => Some(regex.clone()),
+        (None, _) => None,
     };
     let text = to.text("a path in quotes", "\"/u?id={1}\"")?;
     if !(text.starts_with('/') || text.starts_with("{path}") || text.starts_with("{uri}")) || text.contains('#') {
@@ -73,7 +69,7 @@ fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) ->
         return None;
     }
     let template = template::target(to, text, Scope::Target(regex.as_ref()))?;
-    Some(Rewrite::Whole(target(to, regex, is_slow, template)))
+    target(to, regex, template).map(Rewrite::Whole)
 }
 
 /// The `Host` that the server gets, if it is another than the client's.

@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use super::bandwidth::Bandwidths;
 use super::names::{Declared, Name, name};
-use super::path::RoutePath;
 use super::plans::Asked;
 use super::schedule;
 use super::sections::{BODY_SIZES, TIMEOUTS};
@@ -121,11 +120,9 @@ fn pattern(reader: &mut Reader<'_>) -> Option<RoutePattern> {
         None => Some(Vec::new()),
     };
     let allow_encoded_slash = reader.optional("allow_encoded_slash").map_or(Some(false), |node| node.boolean());
-    let RoutePath { pattern, has_slow_regex } = path?;
     Some(RoutePattern {
         hosts: hosts?,
-        has_slow_regex,
-        path: pattern,
+        path: path?,
         methods: methods?,
         headers: headers?,
         allow_encoded_slash: allow_encoded_slash?,

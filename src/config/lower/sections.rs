@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 
 use super::{address, networks};
-use crate::admission::{AddressHeader, ClientRules, MAX_REGEX_INPUT};
+use crate::admission::{AddressHeader, ClientRules};
 use crate::config::findings::quoted;
 use crate::config::model::{Accepting, AccessFormat, Admin, Log, LogFormat, RateHeaders, Server, Traceparent};
 use crate::config::nearest::nearest;
@@ -40,9 +40,6 @@ const CONNECTION_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span:
 
 /// Heads of browsers with their cookies reach a few KiB; each connection may hold as much memory as the most.
 const HEAD_SIZES: RangeInclusive<u64> = 4 << 10..=1 << 20;
-
-/// Bytes of a path that slow regexes are tried on; a target is no longer than a head.
-const REGEX_INPUTS: RangeInclusive<u64> = 64..=1 << 20;
 
 /// Fields of one head; each is looked at with each request.
 const HEAD_FIELDS: RangeInclusive<u64> = 1..=256;
@@ -115,7 +112,6 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
         }
         None => node.integer(CONNECTIONS),
     });
-    let max_regex_input = reader.optional("max_regex_input").and_then(|node| node.size(&REGEX_INPUTS));
     let max_requests = reader.optional("max_requests").and_then(|node| or_none(&node, REQUESTS));
     reader.done(&[]);
     let count = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
@@ -137,7 +133,6 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
         max_handshakes: count(max_handshakes).unwrap_or(MAX_HANDSHAKES),
         max_streams: max_streams.and_then(|streams| u32::try_from(streams).ok()).unwrap_or(MAX_STREAMS),
         max_connections,
-        max_regex_input: count(max_regex_input).unwrap_or(MAX_REGEX_INPUT),
         max_requests: max_requests.and_then(|requests| u32::try_from(requests).ok()),
     }
 }

@@ -259,7 +259,7 @@ impl Search {
         let language = self.languages.entry(text_of(path)).or_insert_with(|| {
             *left = left.checked_sub(1)?;
             match path {
-                PathPattern::Regex(regex) => Language::of(regex.as_str()),
+                PathPattern::Regex(regex) => Language::of(&format!(r"\A(?:{})\z", regex.as_str())),
                 PathPattern::Prefix(prefix) => Language::below(prefix),
                 PathPattern::Exact(path) => Language::of(&format!(r"\A{}\z", regex::escape(path))),
             }

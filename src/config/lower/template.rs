@@ -50,7 +50,7 @@ pub(super) fn remedy(error: &TemplateError, scope: Scope<'_>) -> String {
             )
         }
         (TemplateFault::NoGroup, _) => match scope {
-            Scope::Target(Some(regex)) => match regex.captures_len() - 1 {
+            Scope::Target(Some(regex)) => match regex.group_count() {
                 0 => "the regex has no groups: put in parentheses what you mean".to_owned(),
                 groups => format!("the regex has the groups {{1}} to {{{groups}}}"),
             },
