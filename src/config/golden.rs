@@ -1459,41 +1459,27 @@ respond = { body = "x" }
 name = "words"
 path_regex = '/(login(/.*)?|pages(/[a-z]*)?)'
 respond = { body = "x" }
-
-[[route]]
-name = "v1"
-path_regex = '/login/v1/.*'
-respond = { body = "x" }
 "#;
     let report = r#"
-warning: the route "login" can never match
+warning: the route "login" gets none of /login, /login/, /login/x
  --> gateway.toml:5:8
   |
 5 | name = "login"
   |        ^^^^^^^
   |
-  = note: all of its paths match the path_regex that is tried before it, at gateway.toml:21:8
+  = note: these match the path_regex that is tried before it, at gateway.toml:21:8
   = help: narrow that regex, or make this route a path_exact, or a path_regex above it: exact paths are tried first, then regexes in the file's order, then the longest prefix
 
-warning: the route "pages" hardly ever matches: /pages, /pages/ and /pages/x match a path_regex
+warning: the route "pages" gets none of /pages, /pages/, /pages/x
   --> gateway.toml:11:8
    |
 11 | name = "pages"
    |        ^^^^^^^
    |
-   = note: this path_regex is tried before it, at gateway.toml:21:8
+   = note: these match the path_regex that is tried before it, at gateway.toml:21:8
    = help: narrow that regex, or make this route a path_exact, or a path_regex above it: exact paths are tried first, then regexes in the file's order, then the longest prefix
 
-warning: the route "v1" can never match
-  --> gateway.toml:26:8
-   |
-26 | name = "v1"
-   |        ^^^^
-   |
-   = note: all of its paths match the path_regex that is tried before it, at gateway.toml:21:8
-   = help: narrow that regex, or make this route a path_exact, or a path_regex above it: exact paths are tried first, then regexes in the file's order, then the longest prefix
-
-gateway.toml: 3 warnings"#;
+gateway.toml: 2 warnings"#;
     assert_eq!(format!("\n{}", warnings(text)), report);
 }
 
@@ -1509,7 +1495,7 @@ fn a_route_is_left_nothing_only_by_one_that_takes_all_it_would() {
         ("path_regex = '.*'", "", true),
         ("path_regex = '/.+'", "", false),
         ("path_regex = '.*'", "path_exact = \"/a\"", false),
-        ("path_exact = \"/a\"", "path_regex = '/a'", true),
+        ("path_exact = \"/a\"", "path_regex = '/a'", false),
         ("path_exact = \"/a\"", "path_regex = '/a|/b'", false),
         ("path_exact = \"/a\"", "path = \"/a\"", false),
         ("path_regex = '.*'\nmethods = [\"GET\"]", "path = \"/a\"", false),
@@ -1529,7 +1515,7 @@ fn a_route_is_left_nothing_only_by_one_that_takes_all_it_would() {
         ("path = \"/a\"\nmethods = [\"GET\"]", "path = \"/a\"", false),
         // Between regexes, the file's order alone.
         ("path_regex = '/a.*'", "path_regex = '/a.*'\nmethods = [\"PUT\"]", true),
-        ("path_regex = '/a.*'", "path_regex = '/ab.*'\nmethods = [\"PUT\"]", true),
+        ("path_regex = '/a.*'", "path_regex = '/ab.*'\nmethods = [\"PUT\"]", false),
         ("path_regex = '/ab.*'", "path_regex = '/a.*'", false),
     ] {
         let route =
@@ -1537,16 +1523,8 @@ fn a_route_is_left_nothing_only_by_one_that_takes_all_it_would() {
         let text =
             format!("[[listener]]\naddress = \"127.0.0.1:8080\"\n{}{}", route("first", first), route("second", second));
         let said = warnings(&text);
-        assert_eq!(said.contains("the route \"second\" can never match"), never, "{first} | {second}: {said}");
+        assert_eq!(said.contains("the route \"second\""), never, "{first} | {second}: {said}");
     }
-}
-
-#[test]
-fn a_regex_with_a_large_automaton_is_tried_with_samples() {
-    let text = "[[listener]]\naddress = \"127.0.0.1:8080\"\n[[route]]\nname = \"a\"\npath = \"/a\"\nrespond = {}\n\
-                [[route]]\nname = \"large\"\npath_regex = '/a(/.*)?|.*a.{10}'\nrespond = {}\n";
-    let said = warnings(text);
-    assert!(said.contains("the route \"a\" hardly ever matches: /a, /a/ and /a/x match a path_regex"), "{said}");
 }
 
 #[test]

@@ -97,7 +97,6 @@ static TUNNELS: Family = Family {
     labels: &[],
 };
 
-
 /// By which bound a connection was closed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turned {

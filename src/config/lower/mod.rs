@@ -15,7 +15,6 @@ mod doubts;
 mod edits;
 mod exempt;
 mod file;
-mod language;
 mod limit;
 mod listener;
 mod messages;
