@@ -51,6 +51,7 @@ mod size_limits;
 mod slow;
 mod sticky;
 mod stopped;
+#[path = "../support/mod.rs"]
 mod support;
 mod targets;
 mod timeouts;
@@ -60,4 +61,5 @@ mod unseen;
 mod upgrades;
 mod waiting;
 mod websocket;
-mod wire;
+
+use support::wire;

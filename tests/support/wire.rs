@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Backend, Gateway, PATIENCE, eventually};
+use super::{Backend, Gateway, PATIENCE, eventually};
 
 /// A request or a response; names of fields in lower case.
 #[derive(Clone, Debug, Default)]

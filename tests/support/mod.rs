@@ -1,6 +1,8 @@
 //! The real binary on a configuration of the test's own, a client that speaks plain HTTP/1, and servers that behave as
 //! they are told. Every port is chosen by the kernel. How a test measures time is said in `timing`.
 
+pub mod wire;
+
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::wire::{Message, Wire};
+use wire::{Message, Wire};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
 
