@@ -14,9 +14,9 @@ setup:
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq build-essential; } || { \
 	  echo "a C linker (cc) is missing; on Debian: sudo apt-get install -y build-essential" >&2; exit 1; }
 
-# Servers that stand behind the gateway in tests/gateway/differential. Nothing is done where they are there, and nothing
-# of them is started: RUNLEVEL=1 keeps a container's init scripts from it.
-SERVERS = nginx haproxy gunicorn
+# Servers that tests put behind the gateway or beside it, see tests/support. Nothing is done where they are there, and
+# nothing of them is started: RUNLEVEL=1 keeps a container's init scripts from it.
+SERVERS = nginx haproxy gunicorn redis-server
 setup-tests: setup
 	@missing=; for tool in $(SERVERS); do PATH="$$PATH:/usr/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ -z "$$missing" ] || { \
@@ -29,7 +29,7 @@ run: setup
 	cargo run --release --locked
 
 # Every test: unit, property, architecture, documentation, the gateway over real sockets, and the models of the
-# limiter's locks. Some put nginx, HAProxy and gunicorn behind the gateway.
+# limiter's locks. Some start nginx, HAProxy, gunicorn and Redis.
 test: setup-tests loom
 	cargo test --locked
 

@@ -51,6 +51,7 @@ mod size_limits;
 mod slow;
 mod sticky;
 mod stopped;
+mod stores;
 #[path = "../support/mod.rs"]
 mod support;
 mod targets;

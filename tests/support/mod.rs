@@ -4,6 +4,8 @@
 mod backend;
 mod client;
 mod gateway;
+mod program;
+mod store;
 pub mod wire;
 
 use std::net::{SocketAddr, TcpListener};
@@ -14,6 +16,8 @@ use std::time::{Duration, Instant};
 pub use backend::{Backend, write_ok};
 pub use client::{Answer, Client, get, get_with, read_answer, read_body, read_head};
 pub use gateway::{FRAME, Gateway, alone, dead_letters, run};
+pub use program::Program;
+pub use store::Store;
 
 /// Longest that a test waits for something that has to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -55,7 +55,7 @@ struct Run {
 impl Run {
     fn start(kind: Kind) -> Self {
         let server = Server::start(kind);
-        let tap = Tap::start(server.address);
+        let tap = Tap::start(server.address());
         let gateway = Gateway::start(&format!(
             "[server]\nworkers = 1\nmax_requests = 100000\n[log]\naccess = \"json\"\n\
              [[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\

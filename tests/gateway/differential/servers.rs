@@ -1,17 +1,13 @@
-//! The servers: real ones, on a port of their own, ended when they are dropped.
+//! The real servers, and how they write down what they read.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use tempfile::TempDir;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 
 use super::{REFUSED, Seen};
-use crate::support::PATIENCE;
+use crate::support::Program;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -22,9 +18,7 @@ pub enum Kind {
 
 pub struct Server {
     pub kind: Kind,
-    pub address: SocketAddr,
-    child: Child,
-    directory: TempDir,
+    program: Program,
 }
 
 /// The outer server reads the whole body and hands it to the inner one, whose answer says how long it was.
@@ -106,23 +100,8 @@ impl Kind {
         }
     }
 
-    /// Where it lies. A test that needs it fails without it: nobody is to take it for passed.
-    fn path(self) -> PathBuf {
-        let name = self.program();
-        let path = std::env::var("PATH").unwrap_or_default();
-        let known = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
-        let places = path.split(':').chain(known).map(|place| Path::new(place).join(name));
-        places.into_iter().find(|path| path.is_file()).unwrap_or_else(|| {
-            panic!(
-                "{name} is missing, a server that this test is about. `make setup-tests` installs it on Debian as root; \
-                 else: sudo apt-get install -y nginx haproxy gunicorn"
-            )
-        })
-    }
-
-    fn command(self, directory: &Path, port: u16) -> Command {
-        let mut command = Command::new(self.path());
-        let address = format!("127.0.0.1:{port}");
+    fn configure(self, command: &mut Command, directory: &Path, address: SocketAddr) {
+        let address = address.to_string();
         let place = directory.to_str().unwrap();
         let write = |name: &str, text: &str| {
             let path = directory.join(name);
@@ -152,40 +131,27 @@ impl Kind {
                 command.args(["--workers", "1", "--timeout", "600", "seen_app:app"]);
             }
         }
-        command.current_dir(directory);
-        command
+    }
+
+    /// The file of its directory into which it writes the requests that it reads.
+    fn log(self) -> &'static str {
+        if self == Self::Haproxy { "stdout.log" } else { "seen.log" }
     }
 }
 
 impl Server {
     pub fn start(kind: Kind) -> Self {
-        let deadline = Instant::now() + PATIENCE;
-        let directory = tempfile::tempdir().unwrap();
-        loop {
-            // Another process may take the port in between: then this one ends, and gets another.
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let output = |name: &str| File::create(directory.path().join(name)).unwrap();
-            let stdout = output(if kind == Kind::Haproxy { "seen.log" } else { "stdout.log" });
-            let mut command = kind.command(directory.path(), port);
-            let mut child = command.stdin(Stdio::null()).stdout(stdout).stderr(output("stderr.log")).spawn().unwrap();
-            let address = SocketAddr::from(([127, 0, 0, 1], port));
-            loop {
-                if child.try_wait().unwrap().is_some() {
-                    break;
-                }
-                if TcpStream::connect(address).is_ok() && child.try_wait().unwrap().is_none() {
-                    return Self { kind, address, child, directory };
-                }
-                assert!(Instant::now() < deadline, "{kind:?} does not start: {}", said(directory.path()));
-                thread::sleep(Duration::from_millis(10));
-            }
-            assert!(Instant::now() < deadline, "{kind:?} does not start: {}", said(directory.path()));
-        }
+        let configure = |command: &mut Command, directory: &Path, address| kind.configure(command, directory, address);
+        Self { kind, program: Program::start(kind.program(), configure) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.program.address
     }
 
     /// The requests that it has read on each connection, by the client's port, in order.
     pub fn seen(&self) -> BTreeMap<u16, Vec<Seen>> {
-        let text = fs::read(self.directory.path().join("seen.log")).unwrap_or_default();
+        let text = fs::read(self.program.directory.path().join(self.kind.log())).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let mut seen = BTreeMap::<u16, Vec<Seen>>::new();
         for line in text.lines().filter(|line| line.starts_with('[')) {
@@ -197,26 +163,5 @@ impl Server {
             seen.entry(port.parse().unwrap()).or_default().push(Seen { method, target, id, length });
         }
         seen
-    }
-}
-
-fn said(directory: &Path) -> String {
-    ["stderr.log", "stdout.log", "nginx-error.log", "seen.log"]
-        .map(|name| fs::read_to_string(directory.join(name)).unwrap_or_default())
-        .concat()
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status());
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while Instant::now() < deadline {
-            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        drop(self.child.kill());
-        drop(self.child.wait());
     }
 }
