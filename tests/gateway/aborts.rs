@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::connections::connect_from;
-use crate::support::{Backend, Client, Gateway, alone, eventually};
+use crate::support::{Backend, Client, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Message, Wire, front, get, ok, rules, telling, wait_outcome};
 
@@ -45,7 +45,6 @@ fn assert_aborted(gateway: &Gateway, backend: &Backend, gone: Instant, within: u
 /// A client that goes while its request waits for the server: also behind more than the gateway reads ahead.
 fn aborts_when_the_client_goes(go: impl Fn(Wire), within: u64) {
     best_of_three(|| {
-        let _alone = alone();
         for bytes in [get("/"), get("/").repeat(2), get("/").repeat(2000)] {
             let backend = silent();
             let gateway = front(&backend);
@@ -202,7 +201,6 @@ fn unread(gateway: &Gateway, wire: &Wire) -> u64 {
 #[test]
 fn a_client_that_closes_behind_an_upload_that_is_stuck_aborts_it() {
     best_of_three(|| {
-        let _alone = alone();
         let (tell, told) = mpsc::sync_channel::<()>(1);
         let told = Mutex::new(told);
         let backend = Backend::scripted(move |wire, _| {

@@ -10,7 +10,7 @@ use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use crate::support::{Backend, Gateway, PATIENCE, alone, write_ok};
+use crate::support::{Backend, Gateway, PATIENCE, write_ok};
 use crate::timing::{assert_lasted, assert_shared, assert_took, best_of_three};
 use crate::websocket::{runtime, start_server};
 use crate::wire::{Wire, get, rules, wait_outcome};
@@ -20,7 +20,6 @@ const KIB: usize = 1024;
 #[test]
 fn downloads_of_one_key_share_its_rate_over_all_workers() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::start(|_, stream| write_ok(stream, &vec![b'd'; 258 * KIB]));
         // The first may have the burst for itself: it is small, so that it makes little of a share.
         let bandwidth = "bandwidth = { rate = \"2MiB/s\", burst = \"16KiB\" }";
@@ -44,7 +43,6 @@ fn downloads_of_one_key_share_its_rate_over_all_workers() {
 #[test]
 fn two_bandwidths_of_a_route_both_hold_and_routes_share_one_by_its_name() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::start(|_, stream| write_ok(stream, &vec![b'd'; 256 * KIB]));
         let sections = "[[bandwidth]]\nname = \"fast\"\nrate = \"8MiB/s\"\nburst = \"64KiB\"\n\
                     [[bandwidth]]\nname = \"slow\"\nrate = \"1MiB/s\"\nburst = \"64KiB\"\nkey = \"global\"\n";
@@ -148,7 +146,6 @@ async fn first_piece(address: std::net::SocketAddr, window: u32) -> (usize, h2::
 /// The time in which a client has to read begins when there is something to read.
 #[test]
 fn a_client_that_is_slow_after_a_wait_has_its_whole_timeout() {
-    let _alone = alone();
     let backend = Backend::start(|_, stream| write_ok(stream, &vec![b'd'; 40 * KIB]));
     let bandwidth = "bandwidth = { rate = \"16KiB/s\", burst = 1 }";
     let gateway = Gateway::start(&rules(&backend, "body_timeout = \"500ms\"", bandwidth));
@@ -211,7 +208,6 @@ fn paced_socket(server: &Backend, messages: &str) -> (Gateway, Wire) {
 #[test]
 fn each_paced_message_goes_on_at_its_own_time() {
     best_of_three(|| {
-        let _alone = alone();
         let (tell, told) = mpsc::sync_channel(10);
         let server = Backend::scripted(move |wire, _| {
             if wire.request().is_ok() && wire.send(SWITCH) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Client, Gateway, alone, eventually, get};
+use crate::support::{Backend, Client, Gateway, eventually, get};
 use crate::timing::{assert_took, best_of_three};
 
 /// Sends the first half of its answer, and the second only when it may.
@@ -49,7 +49,6 @@ impl Halting {
 
 #[test]
 fn a_request_is_in_flight_until_the_last_byte_of_its_answer() {
-    let _alone = alone();
     let backend = Halting::start();
     let gateway = backend.gateway("");
     let mut first = Client::connect(gateway.address());
@@ -67,7 +66,6 @@ fn a_request_is_in_flight_until_the_last_byte_of_its_answer() {
 
 #[test]
 fn a_client_that_goes_away_gives_its_permit_back() {
-    let _alone = alone();
     let backend = Halting::start();
     let gateway = backend.gateway("");
     let mut first = Client::connect(gateway.address());
@@ -84,7 +82,6 @@ fn a_client_that_goes_away_gives_its_permit_back() {
 
 #[test]
 fn a_waiter_is_let_in_when_the_one_before_it_has_ended() {
-    let _alone = alone();
     let backend = Halting::start();
     let gateway = backend.gateway("max_wait = \"30s\"");
     let mut clients = [Client::connect(gateway.address()), Client::connect(gateway.address())];

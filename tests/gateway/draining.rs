@@ -1,7 +1,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, alone, eventually};
+use crate::support::{Client, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three};
 
 const SLOW: &str = "[server]\nshutdown_grace = \"5s\"\n[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
@@ -10,7 +10,6 @@ const SLOW: &str = "[server]\nshutdown_grace = \"5s\"\n[[upstream]]\nname = \"ap
 #[test]
 fn sigterm_finishes_what_is_in_flight_and_ends_with_0() {
     best_of_three(|| {
-        let _alone = alone();
         let mut gateway = Gateway::start(SLOW);
         let mut idle = Client::connect(gateway.address());
         assert_eq!(idle.get("/").status, 200);
@@ -33,7 +32,6 @@ fn sigterm_finishes_what_is_in_flight_and_ends_with_0() {
 #[test]
 fn the_grace_is_a_bound() {
     best_of_three(|| {
-        let _alone = alone();
         let mut gateway = Gateway::start(&SLOW.replace("5s", "300ms"));
         let mut slow = Client::connect(gateway.address());
         slow.send("GET", "/?delay=30s", &[], b"");
@@ -49,7 +47,6 @@ fn the_grace_is_a_bound() {
 #[test]
 fn a_second_signal_ends_at_once() {
     best_of_three(|| {
-        let _alone = alone();
         let mut gateway = Gateway::start(&SLOW.replace("5s", "60s"));
         let mut slow = Client::connect(gateway.address());
         slow.send("GET", "/?delay=50s", &[], b"");
@@ -69,7 +66,6 @@ fn a_second_signal_ends_at_once() {
 
 #[test]
 fn busy_connections_lose_no_request_when_the_gateway_drains() {
-    let _alone = alone();
     let mut gateway = Gateway::start(SLOW);
     let threads: Vec<_> = (0..16)
         .map(|_| {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::h2::frames::{DATA, END_HEADERS, Ending, Raw, request};
-use crate::support::{Backend, Gateway, alone};
+use crate::support::{Backend, Gateway};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, rules, settle, telling, wait_fault, wait_outcome};
 
@@ -20,7 +20,6 @@ fn silent() -> Backend {
 #[test]
 fn a_body_that_drips_ends_by_the_timeout_of_its_route() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = silent();
         let gateway = Gateway::start(&rules(&backend, "body_timeout = \"5s\"", "timeout = \"600ms\""));
         for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
@@ -60,7 +59,6 @@ fn a_body_that_drips_ends_by_the_timeout_of_its_route() {
 #[test]
 fn an_answer_that_is_read_in_drips_ends_by_the_timeout_of_its_route() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| {
             while wire.request().is_ok() {
                 let body = vec![b'x'; 64 << 20];
@@ -98,7 +96,6 @@ fn an_answer_that_is_read_in_drips_ends_by_the_timeout_of_its_route() {
 fn heads_that_never_end_hold_their_bytes_and_no_more() {
     const HELD: usize = 200;
     const SIZE: usize = 60_000;
-    let _alone = alone();
     let backend = telling();
     let gateway = Gateway::start(&rules(&backend, "head_timeout = \"4s\"", ""));
     settle(&gateway);

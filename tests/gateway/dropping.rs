@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Client, Gateway, alone, eventually, get_with};
+use crate::support::{Backend, Client, Gateway, eventually, get_with};
 use crate::timing::{assert_below, best_of_three};
 use crate::wire::{Wire, get, only_letter, telling, wait_outcome};
 
@@ -60,7 +60,6 @@ fn requests_behind_a_dropped_one_are_not_read_and_those_before_it_are_answered()
 #[test]
 fn a_body_that_is_yet_to_come_is_not_waited_for() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let gateway = Gateway::start(&dropping(&backend, "rate = \"1/1h\""));
         assert_eq!(Wire::open(gateway.address()).get("/").status(), 200);
@@ -80,7 +79,6 @@ fn a_body_that_is_yet_to_come_is_not_waited_for() {
 
 #[test]
 fn a_wait_in_vain_is_dropped_too() {
-    let _alone = alone();
     let backend = telling();
     let gateway = Gateway::start(&dropping(&backend, "rate = \"1/1s\"\nmax_wait = \"1s\""));
     assert_eq!(Wire::open(gateway.address()).get("/").status(), 200);

@@ -196,7 +196,6 @@ fn a_request_is_not_tried_again_once_a_byte_of_the_answer_came() {
 #[test]
 fn an_upstream_that_takes_no_connection_is_given_up_after_connect_timeout() {
     best_of_three(|| {
-        let _alone = crate::support::alone();
         // A queue of one that nobody empties: the kernel lets further connects wait.
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();

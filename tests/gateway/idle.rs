@@ -1,11 +1,10 @@
-use crate::support::{Client, Gateway, alone};
+use crate::support::{Client, Gateway};
 
 /// What a connection may cost while it is idle, in bytes of resident memory.
 const MOST: u64 = 2048;
 
 #[test]
 fn an_idle_connection_holds_no_buffers() {
-    let _alone = alone();
     let gateway = Gateway::start(
         "[server]\nworkers = 1\n[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
          [[route]]\nname = \"all\"\nupstream = \"app\"\n",

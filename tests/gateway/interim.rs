@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Gateway, alone};
+use crate::support::{Backend, Gateway};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, front, get, ok, rules, tell, telling};
 
@@ -93,7 +93,6 @@ fn an_expectation_is_forwarded_and_the_upstreams_100_releases_the_body() {
 #[test]
 fn a_silent_upstream_makes_the_gateway_ask_for_the_body_after_a_second() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let gateway = front(&backend);
         let started = Instant::now();

@@ -217,7 +217,6 @@ fn the_same_limit_holds_over_all_workers_and_connections() {
 
 #[test]
 fn retry_after_is_when_it_says() {
-    let _alone = crate::support::alone();
     let gateway = Gateway::start(&limited("key = \"global\"\nrate = \"2/2s\"\nslots = 2"));
     let mut client = Client::connect(gateway.address());
     let started = Instant::now();

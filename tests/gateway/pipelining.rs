@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Backend, FRAME, Gateway, alone, eventually};
+use crate::support::{Backend, FRAME, Gateway, eventually};
 use crate::wire::{Wire, front, get, rules, telling, wait_fault, wait_outcome};
 
 #[test]
@@ -207,7 +207,6 @@ fn a_slow_first_answer_holds_the_ones_behind_it_back() {
 
 #[test]
 fn requests_behind_one_whose_response_stops_in_its_head_are_answered() {
-    let _alone = alone();
     let backend = Backend::scripted(|wire, _| {
         while let Ok(request) = wire.request() {
             if request.target() == "/stall" {

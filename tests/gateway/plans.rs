@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use crate::h2::peer;
-use crate::support::{Gateway, PATIENCE, alone, eventually, eventually_in, get_with};
+use crate::support::{Gateway, PATIENCE, eventually, eventually_in, get_with};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Over {
@@ -227,7 +227,6 @@ fn a_limit_that_is_off_in_a_plan_has_no_timeout_there() {
 #[test]
 fn a_million_keys_take_less_than_a_hundred_megabytes_from_the_first_to_the_last_byte() {
     const KEYS: usize = 1_000_000;
-    let _alone = alone();
     let mut plans = format!("{HEAD}[keys]\n");
     for key in 0..KEYS {
         let _ = writeln!(plans, "\"key-{key:024x}\" = \"{}\"", if key % 2 == 0 { "pro" } else { "team" });

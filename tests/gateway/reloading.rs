@@ -213,7 +213,6 @@ fn reloads_under_load_fail_nothing_and_lose_no_count() {
 #[test]
 fn a_thousand_routes_are_reloaded_without_a_pause() {
     best_of_three(|| {
-        let _alone = crate::support::alone();
         let many = |count: usize, body: &str| -> String {
             let routes = (0..count).map(|number| {
             format!("[[limit]]\nname = \"l{number}\"\nrate = \"100/s\"\n[[route]]\nname = \"r{number}\"\npath = \"/r{number}\"\n\

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Gateway, alone, eventually};
+use crate::support::{Backend, Gateway, eventually};
 use crate::wire::{Wire, front, get, ok, rules, tell, telling};
 
 /// Requests in front that the gateway answers itself, in the same turn of its worker: the reset comes meanwhile.
@@ -43,7 +43,6 @@ fn the_neighbour_of_a_server_that_is_down_is_asked_over_its_kept_connection() {
 
 #[test]
 fn a_request_whose_kept_connection_is_reset_under_it_is_sent_again_whole() {
-    let _alone = alone();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::support::{Backend, Gateway, alone, eventually};
+use crate::support::{Backend, Gateway, eventually};
 use crate::wire::{Wire, get, ok, only_letter, rules, telling, wait_fault, wait_outcome};
 
 fn padded(size: usize) -> String {
@@ -174,7 +174,6 @@ fn a_refused_body_that_never_ends_does_not_hold_the_connection_open() {
 
 #[test]
 fn a_client_that_writes_all_of_its_upload_before_it_reads_learns_why_it_was_refused() {
-    let _alone = alone();
     let backend = telling();
     let gateway = Gateway::start(&rules(&backend, "", "max_body_size = \"1KiB\""));
     let body = vec![b'x'; 10 << 20];

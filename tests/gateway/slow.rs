@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Gateway, alone, eventually};
+use crate::support::{Backend, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three, pause};
 use crate::wire::{Wire, front, get, ok, only_letter, rules, telling, wait_fault, wait_outcome};
 
@@ -60,7 +60,6 @@ fn responses_that_come_byte_by_byte_arrive_unchanged() {
 #[test]
 fn a_dripping_head_is_a_408_at_its_timeout_although_bytes_keep_coming() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let gateway = Gateway::start(&rules(&backend, "head_timeout = \"400ms\"", ""));
         for kept in [false, true] {
@@ -96,7 +95,6 @@ fn a_dripping_head_is_a_408_at_its_timeout_although_bytes_keep_coming() {
 #[test]
 fn a_head_in_time_is_not_held_against_the_next() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let gateway = Gateway::start(&rules(&backend, "head_timeout = \"500ms\"", ""));
         let mut wire = Wire::open(gateway.address());
@@ -113,7 +111,6 @@ fn a_head_in_time_is_not_held_against_the_next() {
 #[test]
 fn an_idle_connection_ends_silently() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let gateway = Gateway::start(&rules(&backend, "keep_alive_timeout = \"300ms\"\nhead_timeout = \"60s\"", ""));
         let started = Instant::now();
@@ -134,7 +131,6 @@ fn an_idle_connection_ends_silently() {
 #[test]
 fn an_empty_line_behind_a_request_is_not_the_beginning_of_one() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let gateway = Gateway::start(&rules(&backend, "keep_alive_timeout = \"60s\"\nhead_timeout = \"300ms\"", ""));
         for target in ["/local", "/forwarded"] {
@@ -156,7 +152,6 @@ fn an_empty_line_behind_a_request_is_not_the_beginning_of_one() {
 
 #[test]
 fn a_request_in_flight_is_not_idle() {
-    let _alone = alone();
     let backend = Backend::scripted(|wire, _| {
         while wire.request().is_ok() {
             thread::sleep(Duration::from_millis(700));
@@ -171,7 +166,6 @@ fn a_request_in_flight_is_not_idle() {
 #[test]
 fn a_client_that_stops_in_its_body_is_a_408() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| drop(wire.request()));
         let gateway = Gateway::start(&rules(&backend, "body_timeout = \"300ms\"", ""));
         let started = Instant::now();
@@ -190,7 +184,6 @@ fn a_client_that_stops_in_its_body_is_a_408() {
 
 #[test]
 fn a_slow_body_is_not_a_stopped_one() {
-    let _alone = alone();
     let backend = Backend::scripted(|wire, _| {
         while let Ok(request) = wire.request() {
             wire.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len()));
@@ -206,7 +199,6 @@ fn a_slow_body_is_not_a_stopped_one() {
 #[test]
 fn an_upstream_that_stops_in_its_body_is_cut() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| {
             if wire.request().is_ok() {
                 wire.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
@@ -229,7 +221,6 @@ fn an_upstream_that_stops_in_its_body_is_cut() {
 
 #[test]
 fn an_upstream_that_never_reads_a_large_upload_is_a_504() {
-    let _alone = alone();
     let (tell, told) = mpsc::sync_channel::<()>(1);
     let told = Mutex::new(told);
     let backend = Backend::scripted(move |wire, _| {
@@ -259,7 +250,6 @@ fn an_upstream_that_never_reads_a_large_upload_is_a_504() {
 #[test]
 fn a_client_that_does_not_read_holds_its_upstream_back_and_is_cut() {
     best_of_three(|| {
-        let _alone = alone();
         let taken = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&taken);
         let backend = Backend::scripted(move |wire, _| {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Answer, Backend, Client, Gateway, alone, eventually, get, write_ok};
+use crate::support::{Answer, Backend, Client, Gateway, eventually, get, write_ok};
 use crate::timing::{assert_below, best_of_three};
 
 /// So many in two seconds, ten slots of 200 ms.
@@ -90,7 +90,6 @@ fn holds_the_limit(reached: &Mutex<Vec<Instant>>) {
 #[test]
 fn a_stop_under_load_ends_what_is_overdue_and_admits_no_more_than_the_limit() {
     best_of_three(|| {
-        let _alone = alone();
         let long = std::env::var_os("SLUICEGATE_LONG").is_some();
         let (gateway, reached) = gateway();
         let reached_by_now = || reached.lock().unwrap().len();
@@ -138,7 +137,6 @@ fn a_stop_under_load_ends_what_is_overdue_and_admits_no_more_than_the_limit() {
 
 #[test]
 fn a_stop_shorter_than_a_window_gives_nobody_the_quota_a_second_time() {
-    let _alone = alone();
     let (gateway, reached) = gateway();
     let before = answers(send(&gateway, LIMIT, "/fast"));
     assert_eq!(statuses(&before), [(200, LIMIT)].into());

@@ -1,7 +1,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Client, Gateway, alone, eventually, get};
+use crate::support::{Backend, Client, Gateway, eventually, get};
 use crate::timing::{assert_lasted, assert_took, best_of_three};
 use crate::wire::{Wire, rules};
 
@@ -10,7 +10,6 @@ const LOG: &str = "[dead_letter]\ndirectory = \"dead-letters\"\n";
 #[test]
 fn a_request_that_overruns_its_timeout_is_a_504_and_its_upstream_request_is_aborted() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::start(|_, stream| stream.read(&mut [0; 16]).is_ok_and(|size| size > 0));
         let gateway = Gateway::start(&format!(
             "[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
@@ -34,7 +33,6 @@ fn a_request_that_overruns_its_timeout_is_a_504_and_its_upstream_request_is_abor
 
 #[test]
 fn a_timeout_in_the_body_cuts_the_connection() {
-    let _alone = alone();
     let backend = Backend::start(|_, stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"));
         stream.read(&mut [0; 16]).is_ok_and(|size| size > 0)
@@ -61,7 +59,6 @@ fn a_timeout_between_two_chunks_that_the_gateway_makes_puts_no_answer_into_the_b
     // two of them: then not a byte of the next one is sent.
     const SEGMENT: u32 = 536;
     const PIECES: [usize; 6] = [517, 1041, 1565, 529, 1065, 1601];
-    let _alone = alone();
     let backend = Backend::scripted(|wire, number| {
         let piece = vec![b'x'; PIECES[number % PIECES.len()]];
         if wire.request().is_ok() && wire.send("HTTP/1.1 200 OK\r\n\r\n") {
@@ -99,7 +96,6 @@ fn a_timeout_between_two_chunks_that_the_gateway_makes_puts_no_answer_into_the_b
 
 #[test]
 fn a_client_that_does_not_read_is_cut_at_the_timeout() {
-    let _alone = alone();
     let gateway = Gateway::start(
         "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n\
          timeout = \"500ms\"\n",
@@ -113,7 +109,6 @@ fn a_client_that_does_not_read_is_cut_at_the_timeout() {
 
 #[test]
 fn what_answers_in_time_is_untouched() {
-    let _alone = alone();
     let gateway = Gateway::start(
         "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n\
          timeout = \"2s\"\n",
@@ -126,7 +121,6 @@ fn what_answers_in_time_is_untouched() {
 #[test]
 fn a_stopped_process_sweeps_what_is_overdue_when_it_goes_on() {
     best_of_three(|| {
-        let _alone = alone();
         let gateway = Gateway::start(
             "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"100/s\"\n\
          [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\ntimeout = \"500ms\"\n",

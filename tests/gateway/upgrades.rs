@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Gateway, alone, eventually};
+use crate::support::{Backend, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, front, ok, rules, telling, wait_outcome};
 
@@ -176,7 +176,6 @@ fn an_end_on_one_side_is_passed_on_and_the_other_direction_goes_on() {
 #[test]
 fn a_slow_reader_gets_everything_although_it_has_ended_its_side() {
     const SIZE: usize = 12 << 20;
-    let _alone = alone();
     let backend = Backend::scripted(|wire, _| {
         if wire.request().is_ok() && wire.send(SWITCH) {
             assert!(wire.rest().is_ok_and(|rest| rest.is_empty()));
@@ -212,7 +211,6 @@ fn a_reset_on_one_side_ends_the_other() {
 #[test]
 fn a_tunnel_without_a_byte_ends_on_both_sides_at_its_timeout() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = echoing();
         let gateway = Gateway::start(&rules(&backend, "tunnel_timeout = \"400ms\"", ""));
         let mut wire = tunnelled(&gateway);
@@ -231,7 +229,6 @@ fn a_tunnel_without_a_byte_ends_on_both_sides_at_its_timeout() {
 
 #[test]
 fn a_tunnel_outlives_every_timeout_of_requests() {
-    let _alone = alone();
     let backend = echoing();
     let server = "head_timeout = \"200ms\"\nkeep_alive_timeout = \"200ms\"\nbody_timeout = \"200ms\"";
     let gateway = Gateway::start(&rules(&backend, server, "timeout = \"300ms\""));
@@ -244,7 +241,6 @@ fn a_tunnel_outlives_every_timeout_of_requests() {
 #[test]
 fn a_handshake_that_is_not_answered_has_the_routes_timeout() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| while wire.request().is_ok() {});
         let gateway = Gateway::start(&rules(&backend, "", "timeout = \"300ms\""));
         let started = Instant::now();

@@ -1,7 +1,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, alone, eventually, get};
+use crate::support::{Client, Gateway, eventually, get};
 use crate::timing::{assert_below, assert_lasted, assert_took, best_of_three};
 
 /// Two a second in slots of 100 ms, so that room comes one second after it was taken.
@@ -15,7 +15,6 @@ fn waiting(more: &str) -> String {
 #[test]
 fn a_request_over_the_limit_waits_for_its_slot() {
     best_of_three(|| {
-        let _alone = alone();
         let gateway = Gateway::start(&waiting("rate = \"2/1s\"\nmax_wait = \"5s\""));
         let started = Instant::now();
         let threads: Vec<_> = (0..6)
@@ -41,7 +40,6 @@ fn a_request_over_the_limit_waits_for_its_slot() {
 #[test]
 fn a_full_queue_and_a_too_long_wait_refuse_at_once() {
     best_of_three(|| {
-        let _alone = alone();
         let gateway = Gateway::start(&format!(
             "{}[dead_letter]\ndirectory = \"dead-letters\"\n",
             waiting("rate = \"1/10s\"\nmax_wait = \"60s\"\nmax_queue = 2")
@@ -62,7 +60,6 @@ fn a_full_queue_and_a_too_long_wait_refuse_at_once() {
 #[test]
 fn a_waiter_that_goes_away_gives_its_place_up() {
     best_of_three(|| {
-        let _alone = alone();
         let gateway = Gateway::start(&waiting("rate = \"1/2s\"\nmax_wait = \"30s\""));
         assert_eq!(get(gateway.address(), "/").status, 200);
         let mut first = Client::connect(gateway.address());
@@ -83,7 +80,6 @@ fn a_waiter_that_goes_away_gives_its_place_up() {
 
 #[test]
 fn waiters_are_let_go_when_their_limit_is_switched_off() {
-    let _alone = alone();
     let slow = waiting("rate = \"1/1h\"\nmax_wait = \"1h\"\ntimeout = \"3h\"");
     let gateway = Gateway::start(&format!("[server]\ntimeout = \"none\"\n{slow}"));
     assert_eq!(get(gateway.address(), "/").status, 200);
@@ -117,7 +113,6 @@ fn waiters_are_let_go_when_their_limit_is_removed() {
 #[test]
 fn a_wait_in_vain_is_a_429_that_says_so() {
     best_of_three(|| {
-        let _alone = alone();
         let log = "[dead_letter]\ndirectory = \"dead-letters\"\n";
         let gateway = Gateway::start(&format!("{}{log}", waiting("rate = \"1/1s\"\nmax_wait = \"2s\"")));
         assert_eq!(get(gateway.address(), "/").status, 200);

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Gateway, alone, eventually};
+use crate::support::{Backend, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Message, front, ok, rules, wait_outcome};
 
@@ -139,7 +139,6 @@ fn an_upload_that_is_not_taken_stalls_no_other() {
 #[test]
 fn a_window_that_never_opens_ends_by_the_body_timeout() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = sizes();
         let gateway = Gateway::start(&rules(&backend, "body_timeout = \"300ms\"", ""));
         let mut raw = Raw::with_settings(gateway.address(), &[(4, 0)]);
@@ -165,7 +164,6 @@ fn a_window_that_never_opens_ends_by_the_body_timeout() {
 #[test]
 fn a_small_answer_for_which_there_is_no_window_ends_by_the_body_timeout_too() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = sizes();
         let gateway = Gateway::start(&rules(&backend, "body_timeout = \"300ms\"", ""));
         let mut raw = Raw::with_settings(gateway.address(), &[(4, 0)]);
@@ -183,7 +181,6 @@ fn a_small_answer_for_which_there_is_no_window_ends_by_the_body_timeout_too() {
 #[test]
 fn an_upload_that_stops_ends_by_the_body_timeout() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = sizes();
         let gateway = Gateway::start(&rules(&backend, "body_timeout = \"300ms\"", ""));
         let mut raw = Raw::open(gateway.address());

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Gateway, alone, eventually};
+use crate::support::{Backend, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, front, ok, rules, settle, telling, wait_outcome};
 
@@ -19,7 +19,6 @@ fn silent() -> Backend {
 #[test]
 fn a_cancelled_stream_aborts_its_upstream_request_and_no_other() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = silent();
         let gateway = Gateway::start(&format!("[log]\naccess = \"json\"\n{}", rules(&backend, "", "")));
         let mut raw = Raw::open(gateway.address());
@@ -46,7 +45,6 @@ fn a_cancelled_stream_aborts_its_upstream_request_and_no_other() {
 #[test]
 fn a_cancel_in_the_middle_of_an_upload_aborts_it() {
     best_of_three(|| {
-        let _alone = alone();
         // One that reads what comes, and one that reads nothing.
         for reads in [true, false] {
             let (tell, told) = std::sync::mpsc::channel();
@@ -84,7 +82,6 @@ fn a_cancel_in_the_middle_of_an_upload_aborts_it() {
 #[test]
 fn a_cancel_of_an_upload_that_its_server_does_not_take_aborts_it() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| {
             let _ = wire.head();
             thread::sleep(Duration::from_secs(60));
@@ -115,7 +112,6 @@ fn a_cancel_of_an_upload_that_its_server_does_not_take_aborts_it() {
 #[test]
 fn a_cancel_in_the_middle_of_a_download_aborts_it() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| {
             if wire.request().is_ok() {
                 wire.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
@@ -140,7 +136,6 @@ fn a_cancel_in_the_middle_of_a_download_aborts_it() {
 #[test]
 fn a_connection_that_is_cut_aborts_all_of_its_requests() {
     best_of_three(|| {
-        let _alone = alone();
         for by_reset in [false, true] {
             let backend = silent();
             let gateway = front(&backend);
@@ -206,7 +201,6 @@ fn a_server_that_dies_before_its_head_is_a_502_and_after_it_a_reset() {
 #[test]
 fn sigterm_says_goaway_and_finishes_what_is_in_flight() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| {
             while wire.request().is_ok() {
                 thread::sleep(Duration::from_millis(700));
@@ -237,7 +231,6 @@ fn sigterm_says_goaway_and_finishes_what_is_in_flight() {
 #[test]
 fn a_client_that_does_not_follow_a_goaway_does_not_outlast_the_grace() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let mut gateway = Gateway::start(&rules(&backend, "shutdown_grace = \"1s\"", ""));
         let mut raw = Raw::open(gateway.address());
@@ -254,7 +247,6 @@ fn a_client_that_does_not_follow_a_goaway_does_not_outlast_the_grace() {
 #[test]
 fn an_idle_connection_is_told_goaway_when_its_time_has_come() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| {
             while let Ok(request) = wire.request() {
                 thread::sleep(Duration::from_millis(if request.target() == "/slow" { 1200 } else { 0 }));
@@ -291,7 +283,6 @@ fn an_idle_connection_is_told_goaway_when_its_time_has_come() {
 
 #[test]
 fn a_request_that_comes_with_the_goaway_is_answered_or_may_be_sent_again() {
-    let _alone = alone();
     let backend = telling();
     let gateway = Gateway::start(&rules(&backend, "keep_alive_timeout = \"300ms\"", ""));
     for _ in 0..5 {
@@ -314,7 +305,6 @@ fn a_request_that_comes_with_the_goaway_is_answered_or_may_be_sent_again() {
 #[test]
 fn a_listener_that_a_reload_removes_says_goaway() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let rest = rules(&backend, "", "");
         let two = format!("[[listener]]\naddress = \"127.0.0.2:0\"\n{rest}");
@@ -336,7 +326,6 @@ fn a_listener_that_a_reload_removes_says_goaway() {
 #[test]
 fn a_client_that_does_not_say_that_it_knows_cannot_put_the_end_off() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| {
             while let Ok(request) = wire.request() {
                 thread::sleep(Duration::from_millis(if request.target() == "/slow" { 3000 } else { 0 }));

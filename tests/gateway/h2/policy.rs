@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Backend, Gateway, alone, eventually};
+use crate::support::{Backend, Gateway, eventually};
 use crate::timing::{assert_below, assert_took, best_of_three};
 use crate::wire::{only_letter, telling, wait_outcome};
 
@@ -109,7 +109,6 @@ fn a_route_that_drops_resets_the_stream_and_leaves_the_connection() {
 #[test]
 fn requests_wait_for_their_slot_and_a_cancel_gives_the_place_up() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let gateway = Gateway::start(&limited(&backend, "rate = \"1/2s\"\nmax_wait = \"30s\"", ""));
         let mut raw = Raw::open(gateway.address());
@@ -145,7 +144,6 @@ fn requests_wait_for_their_slot_and_a_cancel_gives_the_place_up() {
 #[test]
 fn a_wait_in_vain_is_refused() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = telling();
         let gateway = Gateway::start(&limited(&backend, "rate = \"1/1s\"\nmax_wait = \"1s\"", ""));
         let mut raw = Raw::open(gateway.address());
@@ -166,7 +164,6 @@ fn a_wait_in_vain_is_refused() {
 #[test]
 fn a_route_timeout_is_a_504_and_a_malformed_request_is_logged() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = Backend::scripted(|wire, _| while wire.request().is_ok() {});
         let gateway = Gateway::start(&limited(&backend, "rate = \"100/1s\"", "timeout = \"300ms\""));
         let mut raw = Raw::open(gateway.address());

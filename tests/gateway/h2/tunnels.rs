@@ -6,7 +6,7 @@ use std::time::Instant;
 use base64ct::{Base64, Encoding};
 use sha1::{Digest, Sha1};
 
-use crate::support::{Backend, Gateway, alone, eventually};
+use crate::support::{Backend, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, front, rules, wait_outcome};
 
@@ -154,7 +154,6 @@ fn a_server_that_ends_its_side_ends_the_stream() {
 #[test]
 fn a_client_that_resets_closes_the_server() {
     best_of_three(|| {
-        let _alone = alone();
         let backend = echoing();
         let gateway = front(&backend);
         let (mut raw, id) = tunnelled(&gateway);

@@ -10,7 +10,7 @@ use http::Response;
 
 use super::peers::{Http, Mix, in_every_mix, pour, runtime, serve_tcp};
 use super::tunnels::{ACCEPT, Socket};
-use crate::support::{Backend, Gateway, PATIENCE, alone, eventually};
+use crate::support::{Backend, Gateway, PATIENCE, eventually};
 use crate::timing::{assert_lasted, best_of_three};
 use crate::wire::wait_outcome;
 
@@ -189,7 +189,6 @@ fn a_frame_that_the_server_has_begun_is_finished_first(mix: Mix) {
 
 fn messages_may_be_held_until_their_time(mix: Mix) {
     best_of_three(|| {
-        let _alone = alone();
         let server = Hearing::start(mix.server, Says { first: WELCOME, last: b"" });
         let gateway = gateway(mix, &server, "messages = { rate = \"20/s\", burst = 2, over = \"pace\" }");
         runtime().block_on(async {
@@ -247,7 +246,6 @@ fn bytes_of_a_tunnel_are_paced_both_ways(mix: Mix) {
     best_of_three(|| {
         const SIZE: usize = 384 << 10;
         static DOWN: [u8; SIZE] = [b'd'; SIZE];
-        let _alone = alone();
         let server = Hearing::start(mix.server, Says { first: &DOWN, last: b"" });
         let gateway = gateway(mix, &server, "bandwidth = { rate = \"512KiB/s\", burst = \"128KiB\" }");
         runtime().block_on(async {

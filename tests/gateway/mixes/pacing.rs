@@ -55,7 +55,6 @@ fn most_paid(exact: Duration) -> Duration {
 
 fn a_download_takes_as_long_as_its_bandwidth_has_it(mix: Mix) {
     best_of_three(|| {
-        let _alone = alone();
         let origin = origin(mix);
         let gateway = gateway(mix, &origin, "", "{ rate = \"1MiB/s\", burst = \"100KiB\" }");
         let mut asker = mix.asker(&gateway);
@@ -77,7 +76,6 @@ fn a_download_takes_as_long_as_its_bandwidth_has_it(mix: Mix) {
 
 fn an_upload_takes_as_long_as_its_bandwidth_has_it(mix: Mix) {
     best_of_three(|| {
-        let _alone = alone();
         let origin = origin(mix);
         let gateway = gateway(mix, &origin, "", "{ rate = \"1MiB/s\", burst = \"64KiB\", direction = \"up\" }");
         let mut asker = mix.asker(&gateway);
@@ -94,7 +92,6 @@ fn an_upload_takes_as_long_as_its_bandwidth_has_it(mix: Mix) {
 /// Each fits into one read: nobody gets round a bandwidth by asking often.
 fn small_messages_add_up(mix: Mix) {
     best_of_three(|| {
-        let _alone = alone();
         let origin = origin(mix);
         let gateway = gateway(mix, &origin, "", "{ rate = \"512KiB/s\", burst = \"16KiB\" }");
         let mut asker = mix.asker(&gateway);
@@ -113,7 +110,6 @@ fn small_messages_add_up(mix: Mix) {
 
 fn no_timeout_of_bodies_rings_for_what_is_paced(mix: Mix) {
     best_of_three(|| {
-        let _alone = alone();
         let origin = origin(mix);
         // Each piece waits for about two thirds of a second.
         let bandwidth = "{ rate = \"24KiB/s\", burst = \"1KiB\" }";
@@ -133,7 +129,6 @@ fn others_of_the_same_connection_do_not_wait(mix: Mix) {
         if mix.client == Http::One {
             return;
         }
-        let _alone = alone();
         let origin = origin(mix);
         let gateway = gateway(mix, &origin, "", "{ rate = \"256KiB/s\", burst = \"16KiB\" }");
         runtime().block_on(async {
@@ -167,15 +162,16 @@ fn two_downloads_of_one_key_share_its_rate(mix: Mix) {
     share(mix, "{ rate = \"2MiB/s\", burst = \"64KiB\" }", 544 * KIB, 1024, 2048);
 }
 
-/// Many pieces go in a millisecond, which is what timers are of: so whoever is woken first goes on for one piece only.
+/// Many pieces go in a millisecond, which is what timers are of: so whoever is woken first goes on for one piece only. It
+/// takes most of a core to be in time for so many bytes, so nothing else runs meanwhile.
 fn two_fast_downloads_share_too(mix: Mix) {
+    let _alone = alone();
     share(mix, "{ rate = \"64MiB/s\", burst = \"1MiB\" }", 16_896 * KIB, 32_768, 65_536);
 }
 
 /// Two downloads of `each` bytes, of which so many KiB together are paid for.
 fn share(mix: Mix, bandwidth: &str, each: usize, kib: usize, rate: usize) {
     best_of_three(|| {
-        let _alone = alone();
         let origin = origin(mix);
         let gateway = gateway(mix, &origin, "", bandwidth);
         let both = |prefix: &str| -> [Duration; 2] {
@@ -201,7 +197,6 @@ fn share(mix: Mix, bandwidth: &str, each: usize, kib: usize, rate: usize) {
 
 fn a_reload_holds_for_what_is_on_its_way(mix: Mix) {
     best_of_three(|| {
-        let _alone = alone();
         let origin = origin(mix);
         let slow = "{ rate = \"64KiB/s\", burst = \"16KiB\" }";
         let gateway = gateway(mix, &origin, "", slow);
@@ -221,7 +216,6 @@ fn a_reload_holds_for_what_is_on_its_way(mix: Mix) {
 
 fn keys_do_not_share(mix: Mix) {
     best_of_three(|| {
-        let _alone = alone();
         let origin = origin(mix);
         let gateway = gateway(mix, &origin, "", "{ rate = \"512KiB/s\", burst = \"128KiB\", key = \"header:x-key\" }");
         let ask = |key| Ask::get(&format!("/{}", 256 * KIB)).with(&[("x-key", key)]);
@@ -242,7 +236,6 @@ fn keys_do_not_share(mix: Mix) {
 }
 
 fn what_is_held_back_is_not_kept_here(mix: Mix) {
-    let _alone = alone();
     let origin = origin(mix);
     let gateway = gateway(mix, &origin, "", "{ rate = \"256KiB/s\", burst = \"64KiB\" }");
     let before = gateway.resident();

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::{AUTHORITY, UNIQUE_ID, binary, line};
-use crate::support::{Gateway, PATIENCE, alone};
+use crate::support::{Gateway, PATIENCE};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::{Wire, get};
 
@@ -53,7 +53,6 @@ fn closed_by_the_timeout(gateway: &Gateway, count: usize) {
 #[test]
 fn bytes_that_keep_coming_do_not_put_the_timeout_off() {
     best_of_three(|| {
-        let _alone = alone();
         let gateway = start("handshake_timeout = \"400ms\"");
         let headers = [crowded(), binary("198.51.100.7:1", &[(AUTHORITY, &[b'a'; 200])]), line("198.51.100.7:1")];
         for header in &headers {
@@ -81,7 +80,6 @@ fn bytes_that_keep_coming_do_not_put_the_timeout_off() {
 #[test]
 fn a_thousand_half_headers_hold_little_and_keep_nobody_waiting() {
     const HELD: usize = 1000;
-    let _alone = alone();
     let gateway = start("handshake_timeout = \"3s\"\nmax_handshakes = 4000");
     let header = crowded();
     serve(&gateway, &header);
@@ -111,7 +109,6 @@ fn a_thousand_half_headers_hold_little_and_keep_nobody_waiting() {
 #[test]
 fn a_header_full_of_vectors_costs_no_more_than_its_bytes() {
     const COUNT: u32 = 2000;
-    let _alone = alone();
     let gateway = start("");
     let work = |header: &[u8]| {
         let before = gateway.worked();

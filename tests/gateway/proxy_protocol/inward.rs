@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{AUTHORITY, TLS, UNIQUE_ID, binary, line};
 use crate::connections::connect_from;
 use crate::h2::peer as h2;
-use crate::support::{Answer, Gateway, PATIENCE, alone, eventually, read_answer};
+use crate::support::{Answer, Gateway, PATIENCE, eventually, read_answer};
 use crate::timing::{assert_took, best_of_three};
 use crate::tls::peer::{self, Asking, Authority, Tls};
 use crate::wire::{Wire, get};
@@ -316,7 +316,6 @@ fn who_says_nothing_is_closed_in_time() {
 #[test]
 fn who_says_nothing_does_not_hold_a_drain() {
     best_of_three(|| {
-        let _alone = alone();
         let (mut plain, mut secure, _) = whole(ECHO);
         for gateway in [&mut plain, &mut secure] {
             let silent: Vec<_> = (0..3).map(|_| sent(gateway.address(), b"")).collect();
@@ -335,7 +334,6 @@ fn who_says_nothing_does_not_hold_a_drain() {
 
 #[test]
 fn a_connection_that_waits_for_its_header_holds_no_buffer() {
-    let _alone = alone();
     let gateway = start(&format!("[server]\nworkers = 1\nhandshake_timeout = \"60s\"\n{ECHO}"));
     let open = |count: usize| (0..count).map(|_| sent(gateway.address(), b"")).collect::<Vec<_>>();
     let first = open(200);

@@ -13,7 +13,7 @@ use h2::SendStream;
 use crate::connections::connect_from;
 use crate::h2::peer;
 use crate::mixes::peers::{Http, Origin, Told};
-use crate::support::{Answer, Backend, Gateway, alone, eventually, write_ok};
+use crate::support::{Answer, Backend, Gateway, eventually, write_ok};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::Wire;
 
@@ -339,7 +339,6 @@ fn downloads() {
 #[test]
 fn downloads_share_so_much_a_second() {
     best_of_three(|| {
-        let _alone = alone();
         let recipe = Recipe::of("Downloads");
         recipe.says("goes at 20 MiB a second, but for the first 5 MiB, which need not wait");
         for over in BOTH {

@@ -11,7 +11,7 @@ use rustls::{AlertDescription, ClientConfig, HandshakeKind, ProtocolVersion};
 
 use super::peer::{Asking, Authority, ECHO, LOCAL, Tls, front, gateway, https, wait_handshakes};
 use crate::connections::connect_from;
-use crate::support::{Gateway, PATIENCE, alone, eventually};
+use crate::support::{Gateway, PATIENCE, eventually};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::Wire;
 
@@ -199,7 +199,6 @@ fn is_ended(mut tcp: &TcpStream) -> bool {
 #[test]
 fn half_a_hello_is_waited_for_and_not_for_ever() {
     best_of_three(|| {
-        let _alone = alone();
         let authority = Authority::new("ca");
         let gateway = front(&authority, "handshake_timeout = \"1s\"", LOCAL);
         let hello = hello(&authority);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::version::{TLS12, TLS13};
 
 use super::peer::{Asking, Authority, Backend, ECHO, LOCAL, Tls, front, gateway, https, serving};
-use crate::support::{Gateway, alone};
+use crate::support::Gateway;
 
 const MIB: usize = 1 << 20;
 
@@ -215,7 +215,6 @@ fn a_client_that_resets_in_an_answer_is_gone() {
 
 #[test]
 fn an_idle_connection_is_told_of_the_end() {
-    let _alone = alone();
     let authority = Authority::new("ca");
     let mut gateway = front(&authority, "shutdown_grace = \"5s\"", ECHO);
     let config = Asking::of(&authority).build();
@@ -239,7 +238,6 @@ const MOST: u64 = 40 << 10;
 
 #[test]
 fn an_idle_connection_is_small() {
-    let _alone = alone();
     let authority = Authority::new("ca");
     let gateway = front(&authority, "", LOCAL);
     let config = Asking::of(&authority).build();
