@@ -62,6 +62,10 @@ impl Tap {
 
 fn relay(gateway: TcpStream, server: TcpStream, kept: &Kept, inject: &Mutex<Vec<u8>>) {
     let port = server.local_addr().unwrap().port();
+    // A server may write a head and its body apart: the body is not to wait for an acknowledgement of the head.
+    for end in [&gateway, &server] {
+        end.set_nodelay(true).unwrap();
+    }
     let (mut from_server, mut to_gateway) = (server.try_clone().unwrap(), gateway.try_clone().unwrap());
     let down = thread::spawn(move || {
         drop(io::copy(&mut from_server, &mut to_gateway));

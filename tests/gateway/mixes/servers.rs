@@ -447,7 +447,7 @@ fn a_server_that_never_says_its_settings_is_unreachable() {
 #[test]
 fn a_turn_to_connect_is_no_part_of_connect_timeout() {
     for mix in TO_H2 {
-        // Each connection carries one request at once, until three are here.
+        // Each connection carries one request at once, until three are here. A turn comes every half second.
         let asked = AtomicUsize::new(0);
         let backend = Backend::scripted(move |wire, _| {
             let mut frames = Frames::begin_with(wire, &[0, 3, 0, 0, 0, 1]);
@@ -459,7 +459,7 @@ fn a_turn_to_connect_is_no_part_of_connect_timeout() {
         });
         let rules = mix
             .rules(backend.address, "", "")
-            .replace("protocol = \"h2\"", "protocol = \"h2\"\nconnect_timeout = \"100ms\"\nconnect_rate = \"2/s\"");
+            .replace("protocol = \"h2\"", "protocol = \"h2\"\nconnect_timeout = \"400ms\"\nconnect_rate = \"2/s\"");
         let gateway = Gateway::start(&rules);
         let answers = all_at_once(gateway.address(), 5, |_| Ask::post("/", "body"));
         assert!(answers.iter().all(|answer| answer.status() == 200), "{mix:?}");
