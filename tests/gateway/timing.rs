@@ -131,9 +131,14 @@ fn judge(took: Duration, range: Range<Duration>, late: Duration, what: &str) {
 /// Something lasted no less than this, unless the machine held up what it is compared with: if others had to wait for their
 /// thread, the first of several that share something is rightly done sooner. It may be missed in two of three tries.
 pub fn assert_shared(took: Duration, least: Duration, what: &str) {
+    assert_in_time(took >= least, &format!("{what} took only {took:?} and not {least:?}"));
+}
+
+/// Something is so where the machine was in time. It may be missed in two of three tries.
+pub fn assert_in_time(is_so: bool, otherwise: &str) {
     assert!(MAY_BE_LATE.get(), "a bound that a busy machine can break stands in best_of_three");
-    if took < least {
-        resume_unwind(Box::new(Late(format!("{what} took only {took:?} and not {least:?}"))));
+    if !is_so {
+        resume_unwind(Box::new(Late(otherwise.to_owned())));
     }
 }
 
