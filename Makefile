@@ -1,5 +1,5 @@
 # Needs Rust 1.90 or later and, to get here, make. What else is missing is installed on Debian, or named.
-.PHONY: all setup setup-tests run test test-long loom bench doc check
+.PHONY: all setup setup-tests run quick test test-long loom bench doc check
 
 all: target/release/sluicegate
 
@@ -27,6 +27,11 @@ setup-tests: setup
 # The gateway on the repository's gateway.toml.
 run: setup
 	cargo run --release --locked
+
+# For the minute after a change: format, unit and architecture tests.
+quick: setup
+	cargo fmt --all --check
+	cargo test --locked --lib --test architecture
 
 # Every test: unit, property, architecture, documentation, the gateway over real sockets, and the models of the
 # limiter's locks. Some start nginx, HAProxy, gunicorn and Redis.

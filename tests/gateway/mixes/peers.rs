@@ -423,11 +423,12 @@ pub enum Asker {
     Two(Runtime, SendRequest<Bytes>),
 }
 
-/// A connection of HTTP/2, driven by the runtime that this runs in.
+/// A connection of HTTP/2, driven by the runtime that this runs in. A stream that is not read takes no room from others.
 pub async fn open_h2(address: SocketAddr) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
-    let (request, connection) = h2::client::handshake(stream).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    let (request, connection) = builder.initial_connection_window_size(1 << 20).handshake(stream).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
     request
 }
