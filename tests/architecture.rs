@@ -290,6 +290,7 @@ fn tests_bound_durations_by_their_helper_alone() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("gateway");
     let mut found = Vec::new();
     files(&tests, &mut found);
+    files(&tests.with_file_name("support"), &mut found);
     assert!(found.len() > 70, "only {} files", found.len());
     let mut wrong = Vec::new();
     for path in found.iter().filter(|path| !path.ends_with("timing.rs")) {

@@ -1,5 +1,11 @@
 //! The real binary on a configuration of the test's own, a client that speaks plain HTTP/1, and servers that behave as
 //! they are told. Every port is chosen by the kernel. How a test measures time is said in `timing`.
+//!
+//! A test gets each in a line: [`Gateway::start`], [`Backend::scripted`] for a server with faults, [`Store::start`],
+//! [`Program::start`] for any other program. They end with their values, and with the process. Another test binary than
+//! `gateway` takes them by `#[allow(dead_code, unused_imports)] mod support;`.
+#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
+#![allow(clippy::format_push_string, reason = "plain test code")]
 
 mod backend;
 mod client;

@@ -10,12 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use super::{PATIENCE, unused_address};
+use super::{eventually, unused_address};
 
 /// A running program.
 pub struct Program {
@@ -37,12 +36,12 @@ impl Program {
         command.stdin(Stdio::null()).stdout(file("stdout.log")).stderr(file("stderr.log")).process_group(0);
         configure(&mut command, directory.path(), address);
         let mut program = Self { address, child: spawn(command).unwrap(), directory };
-        let started = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            let runs = program.child.try_wait().unwrap().is_none();
-            assert!(runs && started.elapsed() < PATIENCE, "{name} does not start: {}", program.said());
-            thread::sleep(Duration::from_millis(10));
-        }
+        let mut has_ended = false;
+        let is_decided = eventually(|| {
+            has_ended = program.child.try_wait().unwrap().is_some();
+            has_ended || TcpStream::connect(address).is_ok()
+        });
+        assert!(is_decided && !has_ended, "{name} does not start: {}", program.said());
         program
     }
 
