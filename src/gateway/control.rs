@@ -1,5 +1,7 @@
 //! The running gateway as its operator holds it: start, reload, look, end.
 
+mod admin_commands;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -9,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use self::admin_commands::AdminCommands;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::gauges::{self, ControlCounts, LimitGauges};
@@ -279,12 +282,11 @@ impl Control {
 
     /// Whether the file has the text that runs, and names no others: then there is nothing to read.
     fn is_as_it_was(&self) -> bool {
-        let text = {
-            let state = self.state();
-            let is_all = state.files.is_empty() && state.files_tried.is_empty() && state.last_error.is_none();
-            is_all.then_some(state.text_digest)
-        };
-        text.is_some_and(|text| config::text_digest(&self.path) == Some(text))
+        let state = self.state();
+        let names_others = !state.files.is_empty() || !state.files_tried.is_empty();
+        let text = (!names_others && state.last_error.is_none()).then_some(state.text_digest);
+        drop(state);
+        text.is_some() && config::text_digest(&self.path) == text
     }
 
     /// Reads the file, in a thread that ends with that. An allocator such as glibc's keeps room for each thread that has freed
@@ -551,34 +553,4 @@ fn bind_admin(model: &Model, open: Option<&AdminServer>) -> Result<Option<(Socke
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(Some((address, listener)))
-}
-
-struct AdminCommands(std::sync::Weak<Control>);
-
-impl admin::Commands for AdminCommands {
-    fn ready(&self) -> bool {
-        self.0.upgrade().is_some_and(|control| !control.draining.load(Ordering::Acquire))
-    }
-
-    fn config(&self) -> serde_json::Value {
-        let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
-        let state = control.state();
-        serde_json::json!({
-            "file": control.path.display().to_string(),
-            "generation": state.feed.generation(),
-            "last_reload_error": state.last_error,
-            "listeners": state.listening.values().map(ToString::to_string).collect::<Vec<_>>(),
-            "routes": state.model.routes.iter().map(|route| &*route.name).collect::<Vec<_>>(),
-            "limits": state.model.limits.iter().map(|limit| &*limit.spec.name).collect::<Vec<_>>(),
-            "upstreams": state.model.upstreams.iter().map(|upstream| &*upstream.name).collect::<Vec<_>>(),
-        })
-    }
-
-    fn reload(&self) -> Result<String, String> {
-        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
-        match control.reload(true)? {
-            Reloaded::Unchanged => Ok("configuration unchanged".into()),
-            Reloaded::Changed(plan) => Ok(plan),
-        }
-    }
 }
