@@ -1,17 +1,18 @@
 //! The running gateway as its operator holds it: start, reload, look, end.
 
 mod admin_commands;
+mod written;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use self::admin_commands::AdminCommands;
+use self::written::Written;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::gauges::{self, ControlCounts, LimitGauges};
@@ -25,12 +26,9 @@ use crate::limiter::KeyHasher;
 use crate::proxy::{self, Feed};
 use crate::redact::Redactor;
 use crate::telemetry::{AccessLog, Registration, Registry};
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span};
 use crate::tls::Tickets;
 use crate::upstream::EchoServers;
-
-/// How long a file that was written in place, and lacks what it had, has to stay as it is before the watcher takes it over.
-const STANDS: Span = Span::from_secs(3);
 
 /// The running gateway.
 pub struct Control {
@@ -53,10 +51,8 @@ struct State {
     text_digest: [u8; 32],
     /// What was right the last time and yet could not be built, so that the watcher does not try it again and again.
     refused: Option<[u8; 32]>,
-    /// Which file the path led to when it was looked at last: device and inode. A rename or the swap of a link changes it.
-    file: Option<(u64, u64)>,
-    /// What was written in place and is taken over once it has stood: its digest, and since when it stands.
-    half_done: Option<([u8; 32], Tick)>,
+    /// How the file was found when it was looked at last.
+    written: Written,
     /// The files of certificates, keys and plans that the running text names.
     files: Vec<PathBuf>,
     /// Those that the text names that was read last: where it was refused, one of them may be mended.
@@ -146,8 +142,7 @@ impl Control {
             digest,
             text_digest,
             refused: None,
-            file: file_at(path),
-            half_done: None,
+            written: Written::at(path),
             files,
             files_tried: Vec::new(),
             last_error: None,
@@ -214,8 +209,7 @@ impl Control {
 
     /// How long what the file says has to stand before it is taken over, if it may be half done.
     pub fn stands_in(&self) -> Option<Span> {
-        let (_, since) = self.state().half_done?;
-        Some((since + STANDS).since(self.clock.now()))
+        self.state().written.stands_in(self.clock.now())
     }
 
     /// Reads the file again, and those that it names, and changes over to what it says. A file that is wrong changes nothing.
@@ -226,21 +220,23 @@ impl Control {
             return Err("the gateway is draining; it reads no new configuration".into());
         }
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = file_at(&self.path);
+        let mut written = Written::at(&self.path);
         if !asked && self.is_as_it_was() {
-            let mut state = self.state();
-            (state.file, state.half_done) = (file, None);
+            self.state().written = written;
             return Ok(Reloaded::Unchanged);
         }
         let loaded = self.load();
         let mut state = self.state();
         state.note_files(&loaded);
-        let is_in_place = std::mem::replace(&mut state.file, file) == file;
-        let half_done = state.half_done.take();
-        if !asked && state.has_seen(&loaded) {
-            return Ok(Reloaded::Unchanged);
-        }
-        if !asked && is_in_place && state.may_be_half_done(half_done, &loaded, self.clock.now()) {
+        let is_known = !asked && state.has_seen(&loaded);
+        let is_half_done = match &loaded {
+            Ok(read) if !asked && !is_known => {
+                written.may_be_half_done(&state.written, &state.model, read, self.clock.now())
+            }
+            _ => false,
+        };
+        state.written = written;
+        if is_known || is_half_done {
             return Ok(Reloaded::Unchanged);
         }
         let changed = loaded.map_err(|error| (None, error.to_string())).and_then(|loaded| {
@@ -442,29 +438,6 @@ impl State {
         }
     }
 
-    /// Whether a text that was written in place lacks a route or limit and has not stood long: its writer may be half done.
-    fn may_be_half_done(
-        &mut self,
-        before: Option<([u8; 32], Tick)>,
-        loaded: &Result<Loaded, config::LoadError>,
-        now: Tick,
-    ) -> bool {
-        let Ok(Loaded { digest, model, .. }) = loaded else { return false };
-        let Some(gone) = config::removed(&self.model, model) else { return false };
-        let since = before.filter(|(known, _)| known == digest).map_or(now, |(_, since)| since);
-        let is_young = now.since(since) < STANDS;
-        if is_young {
-            self.half_done = Some((*digest, since));
-        }
-        if since == now {
-            tracing::warn!(
-                "the configuration was written in place and has no {gone} any more: its writer may be half done, so it is taken \
-                 over when it has stood for {STANDS}; SIGHUP takes it over at once"
-            );
-        }
-        is_young
-    }
-
     /// Remembers which files were looked at. Where the configuration itself could not be read, those of the last time
     /// still count.
     fn note_files(&mut self, loaded: &Result<Loaded, config::LoadError>) {
@@ -507,11 +480,6 @@ fn max_connections(workers: usize) -> u64 {
     const AT_LEAST: u64 = 8;
     let files = rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(1024, |(soft, _)| soft);
     (files.saturating_sub(SET_ASIDE) / 2 / workers.max(1) as u64).max(AT_LEAST)
-}
-
-/// Which file a path leads to: device and inode.
-fn file_at(path: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn available_cores() -> usize {
