@@ -82,7 +82,7 @@ pub struct Change {
     pub how: String,
 }
 
-/// A route or limit of `old` that `new` has no more, or a route's limit that it has no more, in words; `None` if there is
+/// A route or limit of `old` that `new` has no more, or a route's limit, or a network of `deny`, in words; `None` if there is
 /// none. A file of which only the first half was written lacks such.
 pub fn removed(old: &Model, new: &Model) -> Option<String> {
     let of_route = |model: &Model, limits: &[usize]| -> Vec<Arc<str>> {
@@ -92,6 +92,10 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
     let limits: HashSet<&str> = new.limits.iter().map(|limit| &*limit.spec.name).collect();
     if let Some(gone) = old.limits.iter().find(|limit| !limits.contains(&*limit.spec.name)) {
         return Some(format!("limit {}", gone.spec.name));
+    }
+    let denied: HashSet<_> = new.deny.iter().collect();
+    if let Some(gone) = old.deny.iter().find(|network| !denied.contains(network)) {
+        return Some(format!("{gone} in `deny`"));
     }
     let routes: HashMap<&str, &[usize]> = new.routes.iter().map(|route| (&*route.name, &*route.limits)).collect();
     old.routes.iter().find_map(|route| {

@@ -207,9 +207,16 @@ impl Control {
         self.state().model.server.watch
     }
 
+    /// Takes note that a file was created under the configuration's name: it is written from now on.
+    pub fn note_created(&self) {
+        self.state().written.note_created();
+    }
+
     /// How long what the file says has to stand before it is taken over, if it may be half done.
     pub fn stands_in(&self) -> Option<Span> {
-        self.state().written.stands_in(self.clock.now())
+        // While it drains nothing is taken over any more.
+        let takes = !self.draining.load(Ordering::Acquire);
+        if takes { self.state().written.stands_in(self.clock.now()) } else { None }
     }
 
     /// Reads the file again, and those that it names, and changes over to what it says. A file that is wrong changes nothing.

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -37,13 +38,18 @@ fn watch(control: &Weak<Control>) {
     let clock = Clock::system();
     // A place for one hint is enough: a second one while the first waits says nothing new.
     let (hint, hints) = sync_channel(1);
-    let mut watched = Watched::new(hint);
+    let created = Arc::new(AtomicBool::new(false));
+    let Some(path) = control.upgrade().map(|control| control.path().to_owned()) else { return };
+    let mut watched = Watched::new(hint, path, Arc::clone(&created));
     loop {
         let next = {
             let Some(control) = control.upgrade() else { return };
             let files = control.watched();
             let listening = watched.renew(&files);
             let watches = control.watches();
+            if created.swap(false, Ordering::Relaxed) {
+                control.note_created();
+            }
             if watches {
                 // Only now: what changed before the directory was watched has sent no hint.
                 // What is wrong has been logged, and counted, where it was found.
@@ -95,8 +101,15 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(hint: SyncSender<()>) -> Self {
+    /// `created` is told when a file is created at `path`, which is written in place then; one that is renamed to it is not.
+    fn new(hint: SyncSender<()>, path: PathBuf, created: Arc<AtomicBool>) -> Self {
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            if event.as_ref().is_ok_and(|event| {
+                let is_it = |other: &PathBuf| other.file_name() == path.file_name();
+                matches!(event.kind, EventKind::Create(_)) && event.paths.iter().any(is_it)
+            }) {
+                created.store(true, Ordering::Relaxed);
+            }
             let only_access =
                 event.is_ok_and(|event| matches!(event.kind, EventKind::Access(access) if !closes_write(access)));
             if !only_access {

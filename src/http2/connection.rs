@@ -45,6 +45,8 @@ pub struct Limits {
     pub max_streams: u32,
     /// Bytes of a request's fields, each with 32 more (RFC 9113, 6.5.2).
     pub max_header_list: u32,
+    /// Whether the client speaks for many, as a load balancer does.
+    pub is_of_many: bool,
 }
 
 /// The work that a client has made us do, as far as the bytes that it has sent do not tell.
@@ -173,7 +175,7 @@ impl Connection {
             limits,
             now,
             streams: Streams::default(),
-            flood: Flood::new(),
+            flood: Flood::new(limits.is_of_many),
             reading: Reading::Preface(0),
             rest: Vec::new(),
             decoder: Decoder::new(HEADER_TABLE),

@@ -18,9 +18,11 @@ const WINDOWS: Store = Store { most: 2_000, per_second: 100 };
 const WINDOWS_PER_DATA: i64 = 4;
 /// The most of that which is kept. A client that is slow has a whole window of frames before it: 65,535 of a byte each.
 const MOST_EARNED: i64 = 65_536 * WINDOWS_PER_DATA;
-/// Requests that their sender has cancelled in vain for us: 1,000, and 100 a second. An answer pays for half of one, so that a
-/// client that cancels one request in three may do so at any rate.
+/// Requests that their sender has cancelled in vain for us: 1,000, and 100 a second. A server's answer pays for half of one, so
+/// that a client that cancels one request in three may do so at any rate.
 const RESETS: Store = Store { most: 2_000, per_second: 200 };
+/// The same of a peer that speaks for many, such as a load balancer: 10,000, and 500 a second.
+const RESETS_OF_MANY: Store = Store { most: 20_000, per_second: 1_000 };
 const RESET_COST: i64 = 2;
 /// What a new request lets its sender say besides.
 const CONTROL_PER_REQUEST: i64 = 2;
@@ -30,6 +32,7 @@ const LATE: Store = Store { most: 8_192, per_second: 1_000 };
 /// How many late frames a new request lets its sender send: a window in frames of 8 KiB.
 const LATE_PER_REQUEST: i64 = 32;
 
+#[derive(Clone, Copy, Debug)]
 struct Store {
     most: i64,
     per_second: i64,
@@ -43,6 +46,7 @@ pub struct Flood {
     /// What data of ours has earned besides.
     earned: i64,
     resets: i64,
+    resets_store: Store,
     late: i64,
     filled_at: Option<Tick>,
     spent: Option<&'static str>,
@@ -56,7 +60,7 @@ pub struct Outcomes {
     pub resets: u32,
     /// Those that it has cancelled early by the end of their connection.
     pub abandoned: u32,
-    /// Those that were answered.
+    /// Those that servers have answered.
     pub answers: u32,
 }
 
@@ -76,13 +80,15 @@ impl Flood {
         "resets-of-client",
     ];
 
-    /// Full stores.
-    pub(super) fn new() -> Self {
+    /// Full stores, of a peer that speaks for itself or for many.
+    pub(super) fn new(is_of_many: bool) -> Self {
+        let resets_store = if is_of_many { RESETS_OF_MANY } else { RESETS };
         Self {
             control: CONTROL.most,
             windows: WINDOWS.most,
             earned: 0,
-            resets: RESETS.most,
+            resets: resets_store.most,
+            resets_store,
             late: LATE.most,
             filled_at: None,
             spent: None,
@@ -125,7 +131,7 @@ impl Flood {
         for (left, store) in [
             (&mut self.control, CONTROL),
             (&mut self.windows, WINDOWS),
-            (&mut self.resets, RESETS),
+            (&mut self.resets, self.resets_store),
             (&mut self.late, LATE),
         ] {
             *left = (*left + tenths * store.per_second / 10).min(store.most);
@@ -153,9 +159,9 @@ impl Flood {
         self.take(1, "late-frames");
     }
 
-    /// Notes a request that was answered and not reset before.
+    /// Notes a request that a server has answered, and that was not reset before.
     pub(super) fn note_answered(&mut self) {
-        self.resets = (self.resets + 1).min(RESETS.most);
+        self.resets = (self.resets + 1).min(self.resets_store.most);
         self.outcomes.answers += 1;
     }
 
@@ -213,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_thousand_and_first_ping_is_one_too_many() {
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         for _ in 0..1000 {
             flood.note(6, 0, 8);
         }
@@ -234,7 +240,7 @@ mod tests {
             (5, "unknown-frames"),
             (0xF0, "unknown-frames"),
         ] {
-            let mut flood = Flood::new();
+            let mut flood = Flood::new(false);
             let most = (1..=3000).find(|_| {
                 flood.note(kind, 0, 0);
                 flood.spent().is_some()
@@ -251,7 +257,7 @@ mod tests {
             );
         }
         for (is_early, what, expected) in [(true, "resets", 1_001), (false, "empty-frames", 1001)] {
-            let mut flood = Flood::new();
+            let mut flood = Flood::new(false);
             let most = (1..=3000).find(|_| {
                 flood.note_reset(is_early);
                 flood.spent().is_some()
@@ -259,13 +265,13 @@ mod tests {
             assert_eq!((flood.spent(), most), (Some(what), Some(expected)));
         }
         // What we are made to do is charged as what is done.
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         (0..1_000).for_each(|_| flood.note_forced_reset());
         assert_eq!(flood.spent(), None);
         flood.note_forced_reset();
         assert_eq!(flood.spent(), Some("resets"));
         // What carries something, and what ends a stream, is no flood.
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         for _ in 0..100_000 {
             flood.note(0, 0, 1);
             flood.note(0, 1, 0);
@@ -277,7 +283,7 @@ mod tests {
 
     #[test]
     fn requests_pay_for_what_is_said_with_them() {
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         for _ in 0..100_000 {
             flood.note(1, 4, 10);
             flood.note_request();
@@ -289,7 +295,7 @@ mod tests {
 
     #[test]
     fn frames_that_come_too_late_have_a_store_of_their_own_that_requests_fill() {
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         for _ in 0..8_192 {
             flood.note_late();
         }
@@ -302,7 +308,7 @@ mod tests {
         flood.note_late();
         assert_eq!(flood.spent(), Some("late-frames"));
         // An upload after the other that is refused early, each with 16 large frames on their way.
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         for _ in 0..100_000 {
             flood.note_request();
             (0..17).for_each(|_| flood.note_late());
@@ -312,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_thousand_and_first_request_that_is_refused_is_one_too_many() {
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         (0..1_000).for_each(|_| flood.note_refused());
         assert_eq!(flood.spent(), None);
         flood.note_refused();
@@ -321,7 +327,7 @@ mod tests {
 
     #[test]
     fn time_and_answers_fill_the_stores_and_never_above_the_most() {
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         let second = Span::from_secs(1);
         flood.fill(Tick::ZERO);
         for _ in 0..500 {
@@ -340,7 +346,7 @@ mod tests {
 
     #[test]
     fn one_reset_for_two_answers_is_borne_for_ever() {
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         for _ in 0..100_000 {
             flood.note_reset(true);
             flood.note_answered();
@@ -354,8 +360,21 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_speaks_for_many_may_cancel_ten_times_as_many_and_five_times_as_often() {
+        let mut flood = Flood::new(true);
+        flood.fill(Tick::ZERO);
+        (0..10_000).for_each(|_| flood.note_reset(true));
+        assert_eq!(flood.spent(), None);
+        flood.fill(Tick::ZERO + Span::from_secs(1));
+        (0..500).for_each(|_| flood.note_reset(true));
+        assert_eq!(flood.spent(), None);
+        flood.note_reset(true);
+        assert_eq!(flood.spent(), Some("resets"));
+    }
+
+    #[test]
     fn who_opens_windows_late_for_much_that_came_is_no_flood() {
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         for _ in 0..65_536 {
             flood.note_data_sent();
         }
@@ -369,7 +388,7 @@ mod tests {
 
     #[test]
     fn windows_follow_the_data_that_goes_out() {
-        let mut flood = Flood::new();
+        let mut flood = Flood::new(false);
         for _ in 0..10_000 {
             flood.note_data_sent();
             for _ in 0..4 {

@@ -193,6 +193,14 @@ impl Connection {
         }
     }
 
+    /// Notes that a server has answered the request: only that pays for requests that are cancelled, the gateway's own
+    /// answers cost next to nothing. To be called before the stream is [released](Self::release).
+    pub fn note_served(&mut self, key: StreamKey) {
+        if self.streams.get(key).is_some_and(|stream| stream.end == End::Done && stream.failure.is_none()) {
+            self.flood.note_answered();
+        }
+    }
+
     /// Gives the stream up: what is left of it is reset. Where the response is complete and the request is not, its
     /// sender is told to stop (RFC 9113, 8.1); where the response is not complete, nobody shall take it for all of it.
     pub fn release(&mut self, key: StreamKey, unanswered: Reason) {
@@ -204,9 +212,6 @@ impl Connection {
             // Its place would be kept for as long as the client opens no window. There are as many as streams: twice
             // `max_streams` at the most, which is 1,000 at the most.
             self.queue.retain(|waiting| *waiting != key);
-        }
-        if is_complete && stream.failure.is_none() {
-            self.flood.note_answered();
         }
         let reset = match stream.failure {
             Some(_) => None,

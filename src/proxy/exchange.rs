@@ -183,6 +183,11 @@ impl Exchange {
         self.outcome = outcome;
     }
 
+    /// Whether a server's answer went out whole.
+    pub fn was_forwarded(&self) -> bool {
+        self.outcome == Outcome::Forwarded
+    }
+
     /// Ends it and gives back what it worked with, for the next request of the same connection.
     pub fn end(mut self) -> Lent {
         self.record();

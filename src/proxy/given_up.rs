@@ -2,8 +2,9 @@
 //! the end of their connection. Servers and this worker have worked for them in vain, at no cost to the client, so they are
 //! charged to it, over all its connections to a worker (CVE-2023-44487).
 //!
-//! HTTP/1 is not charged. There a cancel costs its client a connection, `connect_rate` bounds what it costs servers, and
-//! who leaves a server that stalls is no attacker: behind one address there may be thousands of them.
+//! HTTP/1 is not charged. There a cancel costs its client a connection, `connect_rate` bounds what it costs servers (of
+//! HTTP/1; to one of HTTP/2 it is a stream, which limits bound), and who leaves a server that stalls is no attacker: behind one
+//! address there may be thousands of them.
 
 use std::cell::Cell;
 
@@ -11,7 +12,7 @@ use crate::time::{Span, Tick};
 
 /// How long it takes to pay for a request: 500 a second are borne.
 const COST: Span = Span::from_millis(2);
-/// An answered request pays for half of one.
+/// A request that a server has answered pays for half of one.
 const PAID_BY_ANSWER: Span = Span::from_millis(1);
 /// Beyond this debt the client is refused: 10,000 at once are borne.
 const MAX_DEBT: Span = Span::from_secs(20);

@@ -53,7 +53,11 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
     let limits = worker.head_limits();
     // More than is allowed, so that what is too much is refused here and told as in HTTP/1, with its reason.
     let list = limits.max_bytes.saturating_mul(2).saturating_add(FIELD_OVERHEAD * MAX_FIELDS);
-    let limits = Limits { max_streams: worker.max_streams(), max_header_list: u32::try_from(list).unwrap_or(u32::MAX) };
+    let limits = Limits {
+        max_streams: worker.max_streams(),
+        max_header_list: u32::try_from(list).unwrap_or(u32::MAX),
+        is_of_many: !connection.account.is_of_one_client(),
+    };
     let now = worker.clock.now();
     connection.list_silent(now);
     let streams = Streams {
@@ -101,7 +105,7 @@ struct Serving<'w> {
     is_flooded: bool,
     /// Requests that its client has reset.
     resets: u32,
-    /// Requests that were answered.
+    /// Requests that servers have answered.
     answers: u32,
     opened_at: Tick,
 }
@@ -297,9 +301,10 @@ async fn serve_stream(worker: &Rc<Worker>, mut incoming: Incoming, connection: &
     {
         exchange.story.status = Some(status);
     }
+    let is_served = exchange.was_forwarded();
     drop(exchange.end());
     if let Stream::FromClient(stream) = client.stream {
-        stream.end();
+        stream.end(is_served);
     }
 }
 

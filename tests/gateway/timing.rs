@@ -39,6 +39,8 @@ const STEP: Duration = Duration::from_millis(5);
 /// A look that took no longer than this beyond its step tells of no lateness: timers and the way to another thread and
 /// back are part of what tests measure.
 const USUAL: Duration = Duration::from_millis(2);
+/// A bound is no longer than so many times itself more, however late the machine was.
+const MOST_EXCUSED: u32 = 3;
 /// So many looks that were late are remembered.
 const REMEMBERED: usize = 20_000;
 
@@ -114,6 +116,8 @@ pub fn assert_lasted(took: Duration, range: Range<Duration>, what: &str) {
     let pulse = PULSE.lock().unwrap_or_else(PoisonError::into_inner);
     let late = now.checked_sub(took).map(|since| pulse.late(since, now)).unwrap_or_default();
     drop(pulse);
+    // What makes the machine busy for ever is no excuse: it may be what is measured.
+    let late = late.min(range.end * MOST_EXCUSED);
     judge(took, range, late, what);
 }
 

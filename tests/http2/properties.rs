@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::http2::{Coming, Connection, Failed, Limits, PREFACE, Reason, ResponseHead, Sending, StreamKey};
 use crate::time::Tick;
 
-const LIMITS: Limits = Limits { max_streams: 8, max_header_list: 4_096 };
+const LIMITS: Limits = Limits { max_streams: 8, max_header_list: 4_096, is_of_many: false };
 const HEAD: usize = 9;
 const MAX_PAYLOAD: u16 = 16_384;
 /// What our first frames allow in all (4 MiB); half of it is given back at once.

@@ -15,6 +15,8 @@ const STANDS: Span = Span::from_secs(3);
 pub(super) struct Written {
     /// Which file the path led to: device and inode. A rename or the swap of a link changes it.
     file: Option<(u64, u64)>,
+    /// Whether it has got its name before its content, since it was looked at: it is written in place, though it is another file.
+    was_created: bool,
     /// What is taken over once it has stood: its digest, and since when it stands.
     half_done: Option<([u8; 32], Tick)>,
 }
@@ -23,7 +25,12 @@ impl Written {
     /// As it is now, whole.
     pub(super) fn at(path: &Path) -> Self {
         let file = std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        Self { file, half_done: None }
+        Self { file, was_created: false, half_done: None }
+    }
+
+    /// Takes note that a file of that name was created, and not renamed to it.
+    pub(super) fn note_created(&mut self) {
+        self.was_created = true;
     }
 
     /// How long what the file says has still to stand, if it may be half done.
@@ -34,7 +41,7 @@ impl Written {
     /// Whether what was read may be half done: it was written in place since the `last` look, lacks a route or limit of what
     /// `runs`, and has not stood for long. It is remembered, so that the next look knows for how long.
     pub(super) fn may_be_half_done(&mut self, last: &Self, runs: &Model, read: &Loaded, now: Tick) -> bool {
-        if self.file != last.file {
+        if self.file != last.file && !last.was_created {
             return false;
         }
         let Some(gone) = config::removed(runs, &read.model) else { return false };

@@ -4,7 +4,8 @@ use super::*;
 
 #[test]
 fn we_begin_with_settings_and_a_window() {
-    let connection = Connection::new(Limits { max_streams: 100, max_header_list: 9_000 }, Tick::ZERO);
+    let connection =
+        Connection::new(Limits { max_streams: 100, max_header_list: 9_000, is_of_many: false }, Tick::ZERO);
     let expected: &[&[u8]] = &[
         &[0, 0, 24, 4, 0, 0, 0, 0, 0],
         &[0, 3, 0, 0, 0, 100],

@@ -7,7 +7,7 @@ use super::*;
 
 /// A connection on which so many streams have something to send, of which nothing could go.
 fn waiting(count: u32, each: usize) -> (Connection, Client, Vec<StreamKey>) {
-    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 4096 });
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 4096, is_of_many: false });
     let mut client = Client::new();
     client.opens(1);
     let first = taken(&mut connection, &asks(1));

@@ -208,7 +208,7 @@ proptest! {
             world.act(step);
             world.check();
             // What this is not about.
-            world.connection.flood = Flood::new();
+            world.connection.flood = Flood::new(false);
         }
         // Once all is read, the client may send again: half of each window, or more.
         world.act(&Step::Arrive { bytes: usize::MAX });
@@ -296,7 +296,7 @@ fn reading_more_than_there_is_gives_back_what_there_is() {
 fn nobody_may_send_more_than_the_windows() {
     let fills =
         |connection: &mut Connection, stream| (0..16).for_each(|_| connection.feed(&data(stream, &vec![0; 16_384])));
-    let mut connection = begun_with(Limits { max_streams: 100, max_header_list: 4096 });
+    let mut connection = begun_with(Limits { max_streams: 100, max_header_list: 4096, is_of_many: false });
     connection.feed(&uploads(1));
     fills(&mut connection, 1);
     connection.feed(&last_data(1, b""));

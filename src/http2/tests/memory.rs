@@ -95,7 +95,7 @@ fn header_blocks_up_to_the_limit_are_kept_once_and_let_go() {
 
 #[test]
 fn data_that_nobody_reads_is_bounded_by_the_windows() {
-    let mut connection = begun_with(Limits { max_streams: 100, max_header_list: 4096 });
+    let mut connection = begun_with(Limits { max_streams: 100, max_header_list: 4096, is_of_many: false });
     for number in 0..100 {
         connection.feed(&uploads(2 * number + 1));
     }
@@ -164,7 +164,7 @@ fn whoever_waits_for_room_is_woken_when_there_is_some() {
 
 #[test]
 fn heads_of_one_connection_are_bounded_together_however_short_they_came() {
-    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024 });
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024, is_of_many: false });
     // An entry of 4,000 bytes into the table, and fifteen references to it in each request.
     let mut first = get("/");
     first.extend([&[0x40, 1, b'a', 0x7F, 0xA1, 0x1E][..], &vec![b'v'; 4_000], &[0xBE; 14]].concat());
@@ -197,7 +197,7 @@ fn heads_of_one_connection_are_bounded_together_however_short_they_came() {
 
 #[test]
 fn a_hundred_and_twenty_eight_requests_with_cookies_of_eight_kibibytes_are_taken() {
-    let mut connection = begun_with(Limits { max_streams: 128, max_header_list: 128 * 1024 });
+    let mut connection = begun_with(Limits { max_streams: 128, max_header_list: 128 * 1024, is_of_many: false });
     let head = [&get("/"), &block(&[("cookie", &"c".repeat(8_192)), ("user-agent", &"u".repeat(1_500))])[..]].concat();
     for number in 0..128 {
         connection.feed(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * number + 1, &head));
@@ -208,7 +208,7 @@ fn a_hundred_and_twenty_eight_requests_with_cookies_of_eight_kibibytes_are_taken
 
 #[test]
 fn a_head_that_is_refused_for_what_it_is_counts_no_more() {
-    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 8_192 });
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 8_192, is_of_many: false });
     let value = "v".repeat(4_000);
     let too_large = [&get("/"), &block(&[("x-a", &value), ("x-b", &value), ("x-c", &value)])[..]].concat();
     let malformed = [&get("/"), &block(&[("x-a", &value), ("x b", "")])[..]].concat();
@@ -236,7 +236,7 @@ fn taken_of(connection: &mut Connection, value: &str) -> StreamKey {
 
 #[test]
 fn trailers_count_as_heads_do_and_beyond_the_bound_their_stream_is_reset() {
-    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024 });
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024, is_of_many: false });
     // The first brings an entry of 4,000 bytes; two references to it are trailers of 8,010 bytes.
     let mut first = get("/");
     first.extend([&[0x40, 1, b'a', 0x7F, 0xA1, 0x1E][..], &vec![b'v'; 4_000]].concat());
@@ -267,7 +267,7 @@ fn trailers_count_as_heads_do_and_beyond_the_bound_their_stream_is_reset() {
 
 #[test]
 fn trailers_above_8_kib_are_malformed_and_not_kept() {
-    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024 });
+    let mut connection = begun_with(Limits { max_streams: 200, max_header_list: 128 * 1024, is_of_many: false });
     let mut first = get("/");
     first.extend([&[0x40, 1, b'a', 0x7F, 0xA1, 0x1E][..], &vec![b'v'; 4_000]].concat());
     connection.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &first));

@@ -25,7 +25,7 @@ use crate::time::Tick;
 const MAX_STREAMS: u32 = 10;
 
 fn limits() -> Limits {
-    Limits { max_streams: MAX_STREAMS, max_header_list: 4096 }
+    Limits { max_streams: MAX_STREAMS, max_header_list: 4096, is_of_many: false }
 }
 
 /// How often it was woken.
@@ -178,6 +178,7 @@ fn respond(connection: &mut Connection, key: StreamKey, status: u16, ends: bool)
 /// Answers with a head alone and gives the stream up.
 fn answer(connection: &mut Connection, key: StreamKey) {
     respond(connection, key, 204, true);
+    connection.note_served(key);
     connection.release(key, Reason::Internal);
 }
 

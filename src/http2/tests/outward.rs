@@ -200,7 +200,7 @@ proptest! {
         for step in &steps {
             world.act(step);
             world.check();
-            world.connection.flood = Flood::new();
+            world.connection.flood = Flood::new(false);
         }
         world.write(usize::MAX);
         world.check();

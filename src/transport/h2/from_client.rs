@@ -205,8 +205,11 @@ impl FromClient {
         self.connection().sent(self.held.key)
     }
 
-    /// Ends the stream: what is left of it is reset.
-    pub fn end(self) {
+    /// Ends the stream: what is left of it is reset. `is_served`: a server has answered it.
+    pub fn end(self, is_served: bool) {
+        if is_served {
+            self.connection_mut().note_served(self.held.key);
+        }
         let unanswered = if let Writing::Head = self.outgoing { Reason::Cancel } else { Reason::Internal };
         self.connection_mut().release(self.held.key, unanswered);
     }

@@ -386,20 +386,66 @@ fn uploads_that_nobody_read_leave_no_room_behind() {
     assert!(raws.iter_mut().all(|raw| raw.ask("/local").0 == 200));
 }
 
+/// In front of a server that says nothing, and of one that answers `/served`.
+pub fn front_with_served(backend: &Backend, client: &str) -> Gateway {
+    let served = "[[upstream]]\nname = \"served\"\nservers = [\"echo:a\"]\n\
+                  [[route]]\nname = \"served\"\npath = \"/served\"\nupstream = \"served\"\n";
+    Gateway::start(&format!("{}{served}{client}", rules(backend, "", "")))
+}
+
 #[test]
 fn who_gives_up_one_request_in_three_is_no_flood() {
     let (backend, _) = silent();
-    let gateway = front(&backend);
+    let gateway = front_with_served(&backend, "");
     let mut raw = Raw::open(gateway.address());
-    for _ in 0..700 {
+    for _ in 0..1_500 {
         let given_up = raw.get("/slow");
-        assert_eq!(raw.ask("/local").0, 200);
-        assert_eq!(raw.ask("/local").0, 200);
+        assert_eq!(raw.ask("/served").0, 200);
+        assert_eq!(raw.ask("/served").0, 200);
         raw.reset(given_up, 8);
         raw.seen.clear();
     }
     assert_eq!(raw.ask("/local").0, 200);
     gateway.wait_metric("sluicegate_http2_floods_total", &[], 0.0);
+}
+
+/// So many requests, each with two before it that are answered, and reset at once.
+fn cancel_beside_answers(raw: &mut Raw, count: usize, answered: &str) -> bool {
+    let (asked, slow) = (block(&request("GET", answered)), block(&request("GET", "/slow")));
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        for _ in 0..2 {
+            bytes.extend(frame(HEADERS, WHOLE, raw.stream_id(), &asked));
+        }
+        let id = raw.stream_id();
+        bytes.extend([frame(HEADERS, WHOLE, id, &slow), frame(RESET, 0, id, &8_u32.to_be_bytes())].concat());
+    }
+    raw.send_bytes(&bytes);
+    let is_over = raw.goaway_or_quiet() == Some(ENHANCE_YOUR_CALM);
+    raw.seen.clear();
+    is_over
+}
+
+#[test]
+fn answers_of_the_gateway_itself_pay_for_no_request_that_is_given_up() {
+    let (backend, heads) = silent();
+    let gateway = front_with_served(&backend, "");
+    let mut raw = Raw::open(gateway.address());
+    assert!((0..400).any(|_| cancel_beside_answers(&mut raw, 30, "/local")));
+    gateway.wait_metric("sluicegate_http2_floods_total", &["\"resets\""], 1.0);
+    // 1,000, and 100 a second.
+    assert!(heads.load(Ordering::SeqCst) <= 4_000, "{} requests", heads.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_load_balancer_may_give_up_more_than_one_client() {
+    let (backend, _) = silent();
+    let gateway = front_with_served(&backend, "[client]\ntrusted_proxies = [\"127.0.0.1\"]\n");
+    let mut raw = Raw::open(gateway.address());
+    for _ in 0..100 {
+        assert!(!cancel_beside_answers(&mut raw, 30, "/local"), "3,000 of many clients");
+    }
+    assert_eq!(raw.ask("/served").0, 200);
 }
 
 fn gateway_is_done(gateway: &Gateway, number: usize) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{Backend, Gateway, eventually};
 use crate::wire::{front, rules, telling};
 
-use super::flood::silent;
+use super::flood::{front_with_served, silent};
 use super::frames::{
     CANCEL, DATA, END_HEADERS, ENHANCE_YOUR_CALM, Ending, HEADERS, REFUSED_STREAM, RESET, Raw, WHOLE, block, frame,
     integer, request, request_with,
@@ -245,7 +245,7 @@ fn a_rapid_reset_is_stopped_although_each_connection_stays_below_its_own_bound()
 #[test]
 fn a_neighbour_of_who_resets_too_many_keeps_its_connection() {
     let (backend, _) = silent();
-    let gateway = front(&backend);
+    let gateway = front_with_served(&backend, "");
     let fields = block(&request("GET", "/slow"));
     let begin = || Raw::open_from("127.0.0.2", gateway.address());
     let cancel = |raw: &mut Raw, count: usize| {
@@ -259,9 +259,9 @@ fn a_neighbour_of_who_resets_too_many_keeps_its_connection() {
     let mut neighbour = begin();
     let kept = neighbour.get("/slow");
     cancel(&mut neighbour, 100);
-    // Its own answers pay for what this one resets.
+    // The answers of its server pay for what this one resets.
     let mut answered = begin();
-    (0..2).for_each(|_| assert_eq!(answered.ask("/local").0, 200));
+    (0..2).for_each(|_| assert_eq!(answered.ask("/served").0, 200));
     cancel(&mut answered, 1);
     assert!((0..1_000).any(|_| {
         reset_many(&gateway);

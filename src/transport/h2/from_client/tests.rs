@@ -40,7 +40,8 @@ struct World {
 
 impl World {
     fn new(flags: u8, head: &[u8]) -> Self {
-        let mut connection = Connection::new(Limits { max_streams: 10, max_header_list: 10_000 }, Tick::ZERO);
+        let mut connection =
+            Connection::new(Limits { max_streams: 10, max_header_list: 10_000, is_of_many: false }, Tick::ZERO);
         connection.feed(&[PREFACE, &frame(4, 0, 0, &[]), &frame(1, END_HEADERS | flags, 1, head)].concat());
         connection.advance(connection.unwritten().len());
         let key = connection.next_incoming().unwrap();
@@ -225,7 +226,7 @@ fn answers_without_a_body_end_with_their_head() {
         // What comes behind it is nothing.
         assert_eq!(world.writes(b"stray", b""), 5);
         assert_eq!(world.out(), []);
-        world.stream.end();
+        world.stream.end(false);
         assert!(world.connection.borrow().unwritten().is_empty());
     }
 }
@@ -261,7 +262,7 @@ fn a_tunnel_is_opened_by_a_101_and_by_nothing_else() {
     assert_eq!(world.writes(b"", b"more"), 4);
     assert!(world.stream.poll_shutdown().is_ready());
     assert_eq!(world.out(), [(0, END_STREAM, b"more".to_vec())]);
-    world.stream.end();
+    world.stream.end(false);
     assert!(world.connection.borrow().unwritten().is_empty());
     // Any other success would be taken for one.
     for (status, payload) in
@@ -294,13 +295,13 @@ fn one_that_is_given_up_is_reset_for_what_became_of_it() {
     let reason = |world: &World| world.out().iter().find(|(kind, ..)| *kind == 3).map(|(_, _, payload)| payload[3]);
     let unanswered = World::asks("GET");
     let World { connection, stream } = unanswered;
-    stream.end();
+    stream.end(false);
     assert_eq!(connection.borrow().unwritten()[9..], [0, 0, 0, 8]);
     let mut cut = World::asks("GET");
     cut.writes(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabcd", b"");
     assert_eq!(reason(&cut), None);
     let World { connection, stream } = cut;
-    stream.end();
+    stream.end(false);
     assert_eq!(connection.borrow().unwritten()[9..], [0, 0, 0, 2]);
     // Dropped, as by a task that has panicked.
     let World { connection, stream } = World::asks("GET");
@@ -371,7 +372,7 @@ proptest! {
         prop_assert_eq!((ends, frames.last().unwrap().1 & END_STREAM), (1, END_STREAM));
         let heads = frames.iter().filter(|(kind, ..)| *kind == 1).count();
         prop_assert_eq!(heads, 1 + usize::from(trailers));
-        world.stream.end();
+        world.stream.end(false);
         prop_assert!(world.connection.borrow().unwritten().is_empty());
     }
 }

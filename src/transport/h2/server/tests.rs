@@ -30,7 +30,7 @@ fn bytes_of_each_turn(come: &[u8], total: usize) -> Vec<usize> {
         }
         server.set_nonblocking(true).unwrap();
         let stream = Stream::Plain(TcpStream::from_std(server).unwrap());
-        let limits = Limits { max_streams: 10, max_header_list: 65_536 };
+        let limits = Limits { max_streams: 10, max_header_list: 65_536, is_of_many: false };
         let mut accepting = Accepting::new(stream, &[], limits, Tick::ZERO);
         let mut room = vec![0; 32 * 1024];
         let (mut served, mut turns, mut taken) = (None, Vec::new(), 0);
