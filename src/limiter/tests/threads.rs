@@ -115,3 +115,25 @@ fn waiters_of_two_threads_all_end_and_nobody_is_lost() {
     assert!(admitted > 1_000, "{admitted}");
     assert_eq!(limit.stats().waiting, 0);
 }
+
+/// A shard is made when it is first asked for a key, perhaps while the limit gets other parameters.
+#[test]
+fn shards_that_are_made_during_a_change_work_by_the_new_parameters() {
+    let spec = |rate| LimitSpec { max_keys: 1_000_000, ..spec(rate) };
+    for _ in 0..100 {
+        let (limit, policy) = one(spec("5/s"));
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                (0..2_000).for_each(|key| drop(check(&policy, key, 1, at(0))));
+            });
+            start.wait();
+            limit.reconfigure(spec("3/s"));
+        });
+        // Keys that were never asked, in every shard.
+        for key in 10_000..12_000 {
+            assert_eq!(drain(&policy, key, at(0)), 3, "{key}");
+        }
+    }
+}
