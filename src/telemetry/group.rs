@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Family;
 use super::cell::Cells;
+use super::reading::Readings;
 
 /// Series that exist together for each value of one label, such as all counters of a route. A value has one row: so much
 /// less memory and work than a series by itself that there may be tens of thousands of them.
@@ -53,7 +54,7 @@ pub(super) struct Row {
     /// What dropped cells had counted, by column; empty as long as that is nothing.
     base: Vec<u64>,
     live: Cells<CounterCells>,
-    readings: Vec<(u64, ReadColumn)>,
+    pub(super) readings: Readings<ReadColumn>,
 }
 
 impl Group {
@@ -75,7 +76,7 @@ impl Counters {
 
 impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Row").field("base", &self.base).field("readings", &self.readings.len()).finish_non_exhaustive()
+        f.debug_struct("Row").field("base", &self.base).finish_non_exhaustive()
     }
 }
 
@@ -88,24 +89,10 @@ impl Row {
         Counters { cells, one_writer: PhantomData }
     }
 
-    pub(super) fn observe(&mut self, id: u64, read: ReadColumn) {
-        self.readings.push((id, read));
-    }
-
-    /// Takes a reading out. Its owner drops it where no lock is held.
-    pub(super) fn forget(&mut self, id: u64) -> Option<ReadColumn> {
-        let at = self.readings.iter().position(|(own, _)| *own == id)?;
-        Some(self.readings.swap_remove(at).1)
-    }
-
     /// What was counted in a column.
     pub(super) fn counted(&self, column: usize) -> u64 {
         let live = self.live.iter().filter_map(|cells| cell(cells, column)).map(|cell| cell.load(Ordering::Relaxed));
         live.fold(self.base.get(column).copied().unwrap_or(0), u64::wrapping_add)
-    }
-
-    pub(super) fn readings(&self) -> Vec<ReadColumn> {
-        self.readings.iter().map(|(_, read)| Arc::clone(read)).collect()
     }
 
     /// Keeps the counts of cells whose owner is gone and frees them.
@@ -191,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_a_row_is_added_until_its_registration_is_dropped() {
+    fn what_is_read_of_a_row_is_added_once_until_its_registration_is_dropped() {
         let registry = Registry::new();
         registry.counters(&GROUP, "x").inc(2);
         let source = Arc::new(());
@@ -201,8 +188,14 @@ mod tests {
         let value = |line: &str| lines(&registry).into_iter().find_map(|all| all.strip_prefix(line).map(str::to_owned));
         assert_eq!(value(r#"a_total{name="x",kind="rare"} "#).unwrap(), "41");
         assert_eq!(value(r#"b{name="x"} "#).unwrap(), "20");
-        drop(read);
+        // As a reload does it: the new one first, so that there is always one, and never two.
+        let again = registry.observe_row(&GROUP, "x", |column| column as u64 * 30);
         assert_eq!(Arc::strong_count(&source), 1);
+        assert_eq!(value(r#"a_total{name="x",kind="rare"} "#).unwrap(), "61");
+        drop(read);
+        assert_eq!(value(r#"a_total{name="x",kind="rare"} "#).unwrap(), "61");
+        assert_eq!(value(r#"b{name="x"} "#).unwrap(), "30");
+        drop(again);
         assert_eq!(value(r#"a_total{name="x",kind="rare"} "#).unwrap(), "1");
         assert_eq!(value(r#"b{name="x"} "#).unwrap(), "0");
     }

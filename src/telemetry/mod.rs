@@ -16,6 +16,7 @@ mod cell;
 mod group;
 mod histogram;
 mod page;
+mod reading;
 mod registry;
 mod text;
 

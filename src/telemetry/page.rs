@@ -65,8 +65,7 @@ impl Page {
         let (family, samples, last) = match members {
             Members::Series(family, all) => {
                 let read = |(labels, series): (&Labels, &mut Series)| {
-                    let readings = series.readings.iter().map(|(_, read)| Arc::clone(read)).collect();
-                    (Arc::clone(labels), series.total(), readings)
+                    (Arc::clone(labels), series.total(), series.readings.all())
                 };
                 let batch: Vec<_> = next(all, behind).map(read).collect();
                 let last = last_of(&batch, |(labels, ..)| labels);
@@ -76,7 +75,7 @@ impl Page {
                 let columns = || columns(group, family);
                 let read = |(labels, row): (&Labels, &mut Row)| {
                     let counted = columns().map(|(column, _)| row.counted(column)).collect();
-                    (Arc::clone(labels), counted, row.readings())
+                    (Arc::clone(labels), counted, row.readings.all())
                 };
                 let rows = groups.get_mut(group.name());
                 let batch: Vec<_> = rows.into_iter().flat_map(|rows| next(rows, behind).map(read)).collect();

@@ -7,6 +7,7 @@ use super::cell::{Cells, Counter, CounterCell, Gauge, GaugeCell};
 use super::group::{Counters, Group, Row};
 use super::histogram::{Histogram, HistogramCell, Totals};
 use super::page::Page;
+use super::reading::Readings;
 use super::text::Value;
 use super::{Family, Kind};
 
@@ -77,7 +78,7 @@ pub(super) enum Members {
 
 pub(super) struct Series {
     counted: Counted,
-    pub(super) readings: Vec<(u64, Read)>,
+    pub(super) readings: Readings<Read>,
 }
 
 /// Live cells, and what the dropped ones had counted.
@@ -94,7 +95,7 @@ impl Registry {
         let registry = Self { state: Arc::default(), overflowed: Arc::default() };
         let overflowed = Arc::clone(&registry.overflowed);
         let read: Read = Arc::new(move || overflowed.load(Ordering::Relaxed));
-        registry.lock().series(&OVERFLOW, [].into(), |series| series.readings.push((0, read)));
+        registry.lock().series(&OVERFLOW, [].into(), |series| series.readings.put(0, [].into(), read));
         Arc::new(registry)
     }
 
@@ -112,7 +113,7 @@ impl Registry {
     /// New cells of a row of a group, for one thread to count in; like [`counter`](Self::counter).
     pub fn counters(&self, group: &'static Group, name: &str) -> Counters {
         let mut state = self.lock();
-        let labels = self.place_row(&mut state, group, name);
+        let labels = self.place_row(&mut state, group, &[name.to_owned()].into());
         state.row(group, labels).counters(group.columns.len())
     }
 
@@ -137,7 +138,8 @@ impl Registry {
     }
 
     /// Adds what `read` returns to a series of counters or gauges, at each reading and until the registration is
-    /// dropped. Nothing of it stays then: register a counter's source once for its whole life.
+    /// dropped. Nothing of it stays then. A series has one reading: this one takes the place of the one before, at once, and
+    /// the end of that one's registration changes nothing any more.
     pub fn observe_with(
         &self,
         family: &'static Family,
@@ -146,9 +148,13 @@ impl Registry {
     ) -> Registration {
         debug_assert!(family.kind != Kind::Histogram, "{} is a histogram", family.name);
         let mut state = self.lock();
-        let labels = self.place(&mut state, family, labels);
+        let own = own(family, labels);
+        let labels = self.place(&mut state, family, &own);
         let id = state.next_id();
-        state.series(family, Arc::clone(&labels), |series| series.readings.push((id, Arc::new(read))));
+        let old = state.series(family, Arc::clone(&labels), |series| series.readings.put(id, own, Arc::new(read)));
+        // As below, where a registration is dropped.
+        drop(state);
+        drop(old);
         Registration { state: Arc::downgrade(&self.state), home: Home::Family(family), labels, id }
     }
 
@@ -160,9 +166,12 @@ impl Registry {
         read: impl Fn(usize) -> u64 + Send + Sync + 'static,
     ) -> Registration {
         let mut state = self.lock();
-        let labels = self.place_row(&mut state, group, name);
+        let own = [name.to_owned()].into();
+        let labels = self.place_row(&mut state, group, &own);
         let id = state.next_id();
-        state.row(group, Arc::clone(&labels)).observe(id, Arc::new(read));
+        let old = state.row(group, Arc::clone(&labels)).readings.put(id, own, Arc::new(read));
+        drop(state);
+        drop(old);
         Registration { state: Arc::downgrade(&self.state), home: Home::Group(group), labels, id }
     }
 
@@ -179,27 +188,23 @@ impl Registry {
 
     fn with_series(&self, family: &'static Family, labels: &[&str], add: impl FnOnce(&mut Series)) {
         let mut state = self.lock();
-        let labels = self.place(&mut state, family, labels);
+        let labels = self.place(&mut state, family, &own(family, labels));
         state.series(family, labels, add);
     }
 
     /// The label values under which a series is to be kept: its own, or `other` if there is no room for it.
-    fn place(&self, state: &mut State, family: &'static Family, labels: &[&str]) -> Labels {
-        debug_assert_eq!(labels.len(), family.labels.len(), "label values of {}", family.name);
-        let own = |(at, _)| (*labels.get(at).unwrap_or(&"")).to_owned();
-        let own: Labels = family.labels.iter().enumerate().map(own).collect();
+    fn place(&self, state: &mut State, family: &'static Family, own: &Labels) -> Labels {
         // A family without labels has one series: families are statics, so their number is bounded without this.
-        if family.labels.is_empty() || state.has(family, &own) || self.has_room(state) {
-            return own;
+        if family.labels.is_empty() || state.has(family, own) || self.has_room(state) {
+            return Arc::clone(own);
         }
         family.labels.iter().map(|_| OTHER.to_owned()).collect()
     }
 
     /// The same of a row.
-    fn place_row(&self, state: &mut State, group: &'static Group, name: &str) -> Labels {
-        let own: Labels = [name.to_owned()].into();
-        let is_there = state.groups.get(group.name()).is_some_and(|rows| rows.contains_key(&own));
-        if is_there || self.has_room(state) { own } else { [OTHER.to_owned()].into() }
+    fn place_row(&self, state: &mut State, group: &'static Group, own: &Labels) -> Labels {
+        let is_there = state.groups.get(group.name()).is_some_and(|rows| rows.contains_key(own));
+        if is_there || self.has_room(state) { Arc::clone(own) } else { [OTHER.to_owned()].into() }
     }
 
     /// Whether one more may be kept; if not, that is counted.
@@ -224,6 +229,12 @@ impl Registry {
     }
 }
 
+/// The label values of a series: one for each label.
+fn own(family: &'static Family, labels: &[&str]) -> Labels {
+    debug_assert_eq!(labels.len(), family.labels.len(), "label values of {}", family.name);
+    (0..family.labels.len()).map(|at| (*labels.get(at).unwrap_or(&"")).to_owned()).collect()
+}
+
 pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -236,15 +247,13 @@ impl Drop for Registration {
         match self.home {
             Home::Family(family) => {
                 let Some(Members::Series(_, all)) = state.families.get_mut(family.name) else { return };
-                let Some(series) = all.get_mut(&self.labels) else { return };
-                let at = series.readings.iter().position(|(id, _)| *id == self.id);
-                let reading = at.map(|at| series.readings.swap_remove(at));
+                let reading = all.get_mut(&self.labels).and_then(|series| series.readings.forget(self.id));
                 drop(state);
                 drop(reading);
             }
             Home::Group(group) => {
                 let row = state.groups.get_mut(group.name()).and_then(|rows| rows.get_mut(&self.labels));
-                let reading = row.and_then(|row| row.forget(self.id));
+                let reading = row.and_then(|row| row.readings.forget(self.id));
                 drop(state);
                 drop(reading);
             }
@@ -258,15 +267,21 @@ impl State {
         matches!(members, Some(Members::Series(_, series)) if series.contains_key(labels))
     }
 
-    fn series(&mut self, family: &'static Family, labels: Labels, with: impl FnOnce(&mut Series)) {
+    fn series<T: Default>(
+        &mut self,
+        family: &'static Family,
+        labels: Labels,
+        with: impl FnOnce(&mut Series) -> T,
+    ) -> T {
         let members = self.families.entry(family.name).or_insert_with(|| Members::Series(family, BTreeMap::new()));
         let Members::Series(_, all) = members else {
-            return debug_assert!(false, "{} is of a group", family.name);
+            debug_assert!(false, "{} is of a group", family.name);
+            return T::default();
         };
         with(all.entry(labels).or_insert_with(|| {
             self.kept += 1;
             Series::new(family.kind)
-        }));
+        }))
     }
 
     fn row(&mut self, group: &'static Group, labels: Labels) -> &mut Row {
@@ -320,7 +335,7 @@ impl Series {
             Kind::Gauge => Counted::Gauge(Cells::default()),
             Kind::Histogram => Counted::Histogram(Box::default(), Cells::default()),
         };
-        Self { counted, readings: Vec::new() }
+        Self { counted, readings: Readings::default() }
     }
 
     fn fold_dropped(&mut self) {
@@ -366,7 +381,7 @@ fn add_counter(base: &mut u64, dropped: &mut CounterCell) {
 
 impl fmt::Debug for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Series").field("counted", &self.counted).field("readings", &self.readings.len()).finish()
+        f.debug_struct("Series").field("counted", &self.counted).finish_non_exhaustive()
     }
 }
 
@@ -456,22 +471,45 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_counts_until_its_registration_is_dropped() {
+    fn a_reading_takes_the_place_of_the_one_before_and_counts_until_its_registration_is_dropped() {
         let registry = Registry::new();
         let source = Arc::new(AtomicU64::new(3));
         let read = |times: u64| {
             let source = Arc::clone(&source);
             move || source.load(Ordering::Relaxed) * times
         };
-        let first = registry.observe_with(&RELOADS, &[], read(10));
-        let second = registry.observe_with(&RELOADS, &[], read(1));
-        assert_eq!(value(&registry, "sluicegate_reloads_total").unwrap(), "33");
-        drop(second);
+        let mut kept = registry.observe_with(&RELOADS, &[], read(10));
+        registry.counter(&RELOADS, &[]).add(100);
+        for times in 11..20 {
+            // As a reload does it: the new one first, so that there is always one, and never two.
+            let new = registry.observe_with(&RELOADS, &[], read(times));
+            assert_eq!(value(&registry, "sluicegate_reloads_total").unwrap(), (100 + 3 * times).to_string());
+            assert_eq!(Arc::strong_count(&source), 2);
+            kept = new;
+            assert_eq!(value(&registry, "sluicegate_reloads_total").unwrap(), (100 + 3 * times).to_string());
+        }
         source.store(4, Ordering::Relaxed);
-        assert_eq!(value(&registry, "sluicegate_reloads_total").unwrap(), "40");
-        drop(first);
+        assert_eq!(value(&registry, "sluicegate_reloads_total").unwrap(), "176");
+        drop(kept);
         assert_eq!(Arc::strong_count(&source), 1);
-        assert_eq!(value(&registry, "sluicegate_reloads_total").unwrap(), "0");
+        assert_eq!(value(&registry, "sluicegate_reloads_total").unwrap(), "100");
+    }
+
+    #[test]
+    fn a_reading_whose_place_is_taken_is_dropped_where_the_registry_can_be_used() {
+        struct Last(Arc<Registry>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                self.0.counter(&REQUESTS, &["api", "ok"]).inc();
+            }
+        }
+        let registry = Registry::new();
+        let last = Last(Arc::clone(&registry));
+        let first = registry.observe_with(&RELOADS, &[], move || u64::from(last.0.lock().kept > 0));
+        let second = registry.observe_with(&RELOADS, &[], || 7);
+        let counted = || value(&registry, r#"sluicegate_requests_total{route="api",outcome="ok"}"#);
+        assert_eq!(counted().unwrap(), "1");
+        drop((first, second));
     }
 
     #[test]
@@ -508,6 +546,20 @@ mod tests {
         registry.counter(&RELOADS, &[]).inc();
         assert_eq!(counted("9999").unwrap(), "2");
         assert_eq!(value(&registry, "sluicegate_reloads_total").unwrap(), "1");
+    }
+
+    #[test]
+    fn readings_beyond_the_bound_are_summed_and_take_the_place_of_their_own_alone() {
+        let registry = Registry::new();
+        let counters: Vec<_> = (1..MAX_SERIES).map(|n| registry.counter(&REQUESTS, &[&n.to_string(), "ok"])).collect();
+        let first = ["a", "b"].map(|worker| registry.observe_with(&IN_FLIGHT, &[worker], || 1));
+        let other = || value(&registry, r#"sluicegate_in_flight{worker="other"}"#).unwrap();
+        assert_eq!(other(), "2");
+        let again = registry.observe_with(&IN_FLIGHT, &["b"], || 5);
+        assert_eq!(other(), "6");
+        drop(first);
+        assert_eq!(other(), "5");
+        drop((again, counters));
     }
 
     #[test]
