@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::guard::{self, Refusal};
 use super::pieces::Pieces;
-use super::seats::{Asking, Seat};
+use super::seats::Seat;
 use super::{Commands, Limits, metrics};
 use crate::telemetry::Registry;
 
@@ -83,12 +83,12 @@ impl Api {
         {
             return reply;
         }
-        let asking = seat.ask();
+        let _asking = seat.ask();
         match endpoint {
             Endpoint::Health => reply(StatusCode::OK, TEXT, "ok"),
             Endpoint::Ready if self.commands.ready() => reply(StatusCode::OK, TEXT, "ready"),
             Endpoint::Ready => reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready"),
-            Endpoint::Metrics => self.metrics(asking).await,
+            Endpoint::Metrics => self.metrics(seat).await,
             Endpoint::Config => {
                 let commands = Arc::clone(&self.commands);
                 let config = self.run(&self.reads, move || commands.config()).await;
@@ -108,7 +108,7 @@ impl Api {
     }
 
     /// A page of one piece is sent as a whole, with its length.
-    async fn metrics(&self, asking: Asking) -> Reply {
+    async fn metrics(&self, seat: &Arc<Seat>) -> Reply {
         let mut page = self.registry.page();
         // Reading blocks: figures are kept behind locks of other rooms.
         let begun = self.run(&self.reads, move || {
@@ -119,7 +119,7 @@ impl Api {
             Err(failure) => failed(failure),
             Ok(([first, None], _)) => reply(StatusCode::OK, metrics::CONTENT_TYPE, first.unwrap_or_default()),
             Ok((first, page)) => {
-                let pieces = Pieces::new(first, page, Arc::clone(&self.reads), asking);
+                let pieces = Pieces::new(first, page, Arc::clone(&self.reads), Arc::clone(seat));
                 reply_with(StatusCode::OK, metrics::CONTENT_TYPE, Either::Right(pieces))
             }
         }

@@ -46,8 +46,8 @@ pub trait Commands: Send + Sync + 'static {
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections at once. For a further one another is closed over which no whole request is being answered; if there is
-    /// none, it is closed unread. Either is counted.
+    /// Connections at once. For a further one another is closed over which no whole request is being answered, though its
+    /// client may not have read the answer yet; if there is none, it is closed unread, and counted.
     connections: usize,
     /// To read a request's head, from the end of the response before: an idle connection is closed after it, too.
     head: Duration,

@@ -8,7 +8,7 @@ use hyper::body::{Body, Frame};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
 
-use super::seats::Asking;
+use super::seats::Seat;
 use crate::telemetry::Page;
 
 /// A page that is made while it is sent: each piece when the connection has room for it, on a thread for what may block. So
@@ -18,8 +18,9 @@ pub(super) struct Pieces {
     making: Option<Pin<Box<Making>>>,
     /// Places for what may block.
     places: Arc<Semaphore>,
-    /// Until the page is out its request is being answered.
-    _asking: Asking,
+    /// Each piece that the connection takes counts as an answer. Between them it does not count as busy: it would be for as long
+    /// as its client does not read.
+    seat: Arc<Seat>,
 }
 
 /// The next piece, if there is one, and the page, to go on with.
@@ -27,9 +28,9 @@ type Making = dyn Future<Output = Result<(Option<Bytes>, Page), JoinError>> + Se
 
 impl Pieces {
     /// Begins with the `first` ones, which were made already.
-    pub(super) fn new(first: [Option<Bytes>; 2], page: Page, places: Arc<Semaphore>, asking: Asking) -> Self {
+    pub(super) fn new(first: [Option<Bytes>; 2], page: Page, places: Arc<Semaphore>, seat: Arc<Seat>) -> Self {
         let making = Some(make(page, Arc::clone(&places)));
-        Self { made: first.into_iter().flatten().collect(), making, places, _asking: asking }
+        Self { made: first.into_iter().flatten().collect(), making, places, seat }
     }
 }
 
@@ -39,6 +40,7 @@ impl Body for Pieces {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, JoinError>>> {
         if let Some(piece) = self.made.pop_front() {
+            self.seat.answered();
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         let Some(making) = &mut self.making else { return Poll::Ready(None) };
@@ -47,6 +49,7 @@ impl Body for Pieces {
         Poll::Ready(match made {
             Ok((Some(piece), page)) => {
                 self.making = Some(make(page, Arc::clone(&self.places)));
+                self.seat.answered();
                 Some(Ok(Frame::data(piece)))
             }
             Ok((None, _)) => None,

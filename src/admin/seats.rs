@@ -20,7 +20,7 @@ pub(super) struct Seat {
     turns: Arc<AtomicU64>,
     is_asking: AtomicBool,
     has_asked: AtomicBool,
-    /// The turn in which it was opened, or in which its last request was answered.
+    /// The turn in which it was opened, or in which it took its last answer, or piece of one.
     since: AtomicU64,
 }
 
@@ -45,7 +45,8 @@ impl Seats {
     }
 
     /// Ends a connection over which no request is being answered, if there is one: first those that never sent a whole
-    /// request, of the peer that has most of them the oldest; then of the others, the longest idle.
+    /// request, of the peer that has most of them the oldest; then of the others, the longest idle. One whose client has not
+    /// read its answer is idle too, and since it took the last piece of it.
     pub(super) fn reclaim(&mut self) -> bool {
         let is_free = |seat: &Seat| !seat.is_asking.load(Ordering::Relaxed);
         let mut counts = HashMap::new();
@@ -74,11 +75,46 @@ impl Seat {
         self.has_asked.store(true, Ordering::Relaxed);
         Asking(Arc::clone(self))
     }
+
+    /// It has taken an answer, or a piece of one.
+    pub(super) fn answered(&self) {
+        self.since.store(self.turns.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.0.since.store(self.0.turns.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.0.answered();
         self.0.is_asking.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_those_that_have_asked_the_one_that_took_nothing_for_longest_goes_first() {
+        let (mut seats, mut tasks) = (Seats::default(), JoinSet::new());
+        let held = [(); 4].map(|()| {
+            let (seat, task) = (seats.open(), tasks.spawn(std::future::pending::<()>()));
+            seats.take(Ipv4Addr::LOCALHOST.into(), Arc::clone(&seat), task.clone());
+            drop(seat.ask());
+            (seat, task.id())
+        });
+        let busy = held[1].0.ask();
+        // The first reads its page.
+        held[0].0.answered();
+        let mut gone = Vec::new();
+        while seats.reclaim() {
+            gone.push(tasks.join_next_with_id().await.unwrap().unwrap_err().id());
+        }
+        assert_eq!(gone, [2, 3, 0].map(|at| held[at].1));
+        drop(busy);
+        assert!(seats.reclaim());
     }
 }

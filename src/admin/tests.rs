@@ -7,6 +7,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::telemetry::{Family, Kind};
 
 /// A client that waits longer than this has found a fault.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -58,13 +59,17 @@ struct Server {
 
 impl Server {
     fn start(limits: Limits, commands: Fake) -> Self {
+        Self::start_with(limits, commands, Registry::new())
+    }
+
+    fn start_with(limits: Limits, commands: Fake, registry: Arc<Registry>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (shutdown, told) = watch::channel(false);
         let thread = thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default()).unwrap();
-            runtime.block_on(serve_within(limits, listener, Registry::new(), Arc::new(commands), told));
+            runtime.block_on(serve_within(limits, listener, registry, Arc::new(commands), told));
         });
         Self { address, shutdown: Some(shutdown), thread: Some(thread) }
     }
@@ -353,6 +358,36 @@ fn bodies_that_do_not_come_make_room_for_others() {
         stream.write_all(b"67890").unwrap();
         assert!(read_reply(stream).head.starts_with("HTTP/1.1 200"), "its body came after all");
     }
+}
+
+#[test]
+fn pages_that_are_not_read_make_room_for_others() {
+    static LONG: Family = Family { name: "long", help: "Long.", kind: Kind::Gauge, labels: &["name"] };
+    let registry = Registry::new();
+    // More than all buffers between the page and its reader hold.
+    let wide = "x".repeat(16 * 1024);
+    let _kept: Vec<_> = (0..2_000).map(|at| registry.gauge(&LONG, &[&format!("{at:04}{wide}")])).collect();
+    let connections = 4;
+    let limits = Limits { connections, head: 2 * PATIENCE, request: 2 * PATIENCE, ..LIMITS };
+    let server = Server::start_with(limits, fake(), registry);
+    let begin = || {
+        let mut stream = server.connect();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        stream
+    };
+    let slow: Vec<_> = (0..connections).map(|_| begin()).collect();
+    for _ in 0..3 {
+        assert_eq!(server.ask("GET /healthz", NOTHING).status, 200);
+    }
+    assert!(server.ask("GET /metrics", NOTHING).body.ends_with("0\r\n\r\n"), "a page that is read comes whole");
+    // One has made room for all of them, and the others go on.
+    let rest = |mut stream: TcpStream| {
+        let mut text = Vec::new();
+        let ended = stream.read_to_end(&mut text);
+        ended.is_ok() && text.ends_with(b"\r\n0\r\n\r\n")
+    };
+    assert_eq!(slow.into_iter().map(rest).filter(|is_whole| *is_whole).count(), connections - 1);
 }
 
 fn gated() -> (Fake, Receiver<()>, SyncSender<()>) {
