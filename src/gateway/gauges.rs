@@ -9,7 +9,7 @@ use super::worker::WorkerThread;
 use crate::dead_letter::{DeadLetters, Stats};
 use crate::limiter::Limit;
 use crate::proxy::Feed;
-use crate::telemetry::{AccessLog, Column, Family, Group, Kind, Registration, Registry};
+use crate::telemetry::{AccessLog, Column, Family, FromStart, Group, Kind, Registration, Registry};
 use crate::time::{Clock, Schedule};
 
 macro_rules! family {
@@ -61,18 +61,18 @@ family!(ACCESS_DROPPED, Counter, "sluicegate_access_log_dropped_total", "Access 
 
 /// What a limit's row shows, and where it is read: the number of its keys without looking into its shards.
 const LIMIT_FIGURES: [Figure; 7] = [
-    (column(&KEYS, None, true), Limit::key_count),
-    (column(&WAITING, None, true), |limit| limit.stats().waiting),
-    (column(&EVICTED, Some("idle"), false), |limit| limit.stats().evicted_idle),
-    (column(&EVICTED, Some("live"), true), |limit| limit.stats().evicted_live),
-    (column(&FULL, Some("refused"), false), |limit| limit.stats().refused_full),
-    (column(&FULL, Some("allowed"), false), |limit| limit.stats().allowed_full),
-    (column(&BLOCKS, None, false), |limit| limit.stats().blocks),
+    (column(&KEYS, None, FromStart::Always), Limit::key_count),
+    (column(&WAITING, None, FromStart::Always), |limit| limit.stats().waiting),
+    (column(&EVICTED, Some("idle"), FromStart::Never), |limit| limit.stats().evicted_idle),
+    (column(&EVICTED, Some("live"), FromStart::Always), |limit| limit.stats().evicted_live),
+    (column(&FULL, Some("refused"), FromStart::Never), |limit| limit.stats().refused_full),
+    (column(&FULL, Some("allowed"), FromStart::Never), |limit| limit.stats().allowed_full),
+    (column(&BLOCKS, None, FromStart::Never), |limit| limit.stats().blocks),
 ];
 
 type Figure = (Column, fn(&Limit) -> u64);
 
-const fn column(family: &'static Family, value: Option<&'static str>, from_start: bool) -> Column {
+const fn column(family: &'static Family, value: Option<&'static str>, from_start: FromStart) -> Column {
     Column { family, value, from_start }
 }
 

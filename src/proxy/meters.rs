@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::telemetry::{Column, Counter, Counters, Family, Group, Histogram, Kind, Registry};
+use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Histogram, Kind, Registry};
 
 use super::pace_meters::{BandwidthMeters, MessageMeters, Over};
 use super::snapshot::{RoutePlan, Snapshot};
@@ -57,12 +57,12 @@ static CONNECT_WAITS: Family = Family {
 /// The counters of a route: an [`Outcome`] each, then the classes of statuses.
 static OF_ROUTE: Group = Group { columns: &ROUTE_COLUMNS };
 const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + CLASSES.len()] = {
-    let mut columns = [Column { family: &REQUESTS, value: None, from_start: false }; _];
+    let mut columns = [Column { family: &REQUESTS, value: None, from_start: FromStart::Never }; _];
     let mut at = 0;
     while at < Outcome::ALL.len() {
         let outcome = Outcome::ALL[at];
         columns[at].value = Some(outcome.text());
-        columns[at].from_start = outcome.is_common();
+        columns[at].from_start = outcome.shown();
         at += 1;
     }
     while at < columns.len() {
@@ -77,12 +77,14 @@ const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + CLASSES.len()] = {
 static OF_LIMIT: Group = Group { columns: &LIMIT_COLUMNS };
 const COST_INVALID: usize = Decision::ALL.len();
 const LIMIT_COLUMNS: [Column; COST_INVALID + 1] = {
-    let mut columns = [Column { family: &DECISIONS, value: None, from_start: false }; _];
+    let mut columns = [Column { family: &DECISIONS, value: None, from_start: FromStart::Never }; _];
     let mut at = 0;
     while at < Decision::ALL.len() {
         let (decision, text) = Decision::ALL[at];
         columns[at].value = Some(text);
-        columns[at].from_start = matches!(decision, Decision::Admitted | Decision::Refused);
+        if matches!(decision, Decision::Admitted | Decision::Refused | Decision::ShadowRefused) {
+            columns[at].from_start = FromStart::Always;
+        }
         at += 1;
     }
     columns[at].family = &COSTS_INVALID;
@@ -135,9 +137,14 @@ impl Outcome {
         Self::MessageLimit,
     ];
 
-    /// Whether its series is there before it counts: what routes count every day, and what alerts are made of.
-    const fn is_common(self) -> bool {
-        matches!(self, Self::Forwarded | Self::Responded | Self::Refused | Self::Timeout | Self::UpstreamError)
+    /// Where its series is there before it counts: what routes count every day, and what alerts are made of. The row without a
+    /// name counts what came to no route.
+    const fn shown(self) -> FromStart {
+        match self {
+            Self::Forwarded | Self::Responded | Self::Refused | Self::Timeout | Self::UpstreamError => FromStart::Named,
+            Self::NoRoute | Self::Malformed => FromStart::Unnamed,
+            _ => FromStart::Never,
+        }
     }
 
     /// Its name in metrics and in the access log.
@@ -203,8 +210,9 @@ impl Decision {
     ];
 }
 
-/// Classes of statuses, and whether their series are there before they count.
-const CLASSES: [(&str, bool); 4] = [("2xx", true), ("3xx", false), ("4xx", true), ("5xx", true)];
+/// Classes of statuses, and where their series are there before they count.
+const CLASSES: [(&str, FromStart); 4] =
+    [("2xx", FromStart::Named), ("3xx", FromStart::Never), ("4xx", FromStart::Always), ("5xx", FromStart::Always)];
 
 /// A worker's counters for one generation of the configuration. Those of a name that stays are taken over by the next:
 /// making them takes the registry's lock.
@@ -328,6 +336,28 @@ impl Meters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_row_counts_every_day_is_there_from_the_start() {
+        let registry = Registry::new();
+        let rows = [
+            registry.counters(&OF_ROUTE, ""),
+            registry.counters(&OF_ROUTE, "api"),
+            registry.counters(&OF_LIMIT, "api"),
+        ];
+        let page = registry.render();
+        let of = |begin: &str| -> Vec<&str> {
+            page.lines().filter_map(|line| line.strip_prefix(begin)?.strip_suffix("\"} 0")).collect()
+        };
+        assert_eq!(of("sluicegate_requests_total{route=\"\",outcome=\""), ["no-route", "malformed"]);
+        assert_eq!(of("sluicegate_responses_total{route=\"\",class=\""), ["4xx", "5xx"]);
+        let common = ["forwarded", "responded", "refused", "timeout", "upstream-error"];
+        assert_eq!(of("sluicegate_requests_total{route=\"api\",outcome=\""), common);
+        assert_eq!(of("sluicegate_responses_total{route=\"api\",class=\""), ["2xx", "4xx", "5xx"]);
+        let decisions = ["admitted", "refused", "shadow-refused"];
+        assert_eq!(of("sluicegate_limit_decisions_total{limit=\"api\",decision=\""), decisions);
+        drop(rows);
+    }
 
     #[test]
     fn every_outcome_and_decision_has_its_own_place() {

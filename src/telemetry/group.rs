@@ -24,9 +24,33 @@ pub struct Column {
     pub family: &'static Family,
     /// The value of the family's second label, if it has one.
     pub value: Option<&'static str>,
-    /// Whether a reader is told of it before it has counted anything. Prometheus' `increase()` does not see the first step of
+    /// Where a reader is told of it before it has counted anything. Prometheus' `increase()` does not see the first step of
     /// a series that was not there before.
-    pub from_start: bool,
+    pub from_start: FromStart,
+}
+
+/// In which rows a column is shown from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FromStart {
+    /// In none: it is rare.
+    Never,
+    /// In all.
+    Always,
+    /// In those of a name.
+    Named,
+    /// In the row whose name is empty: it counts what belongs to no other.
+    Unnamed,
+}
+
+impl FromStart {
+    pub(super) fn is_in(self, name: &str) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => true,
+            Self::Named => !name.is_empty(),
+            Self::Unnamed => name.is_empty(),
+        }
+    }
 }
 
 /// The counters of one row, as one thread sees them; the same terms as [`Counter`](super::Counter).
@@ -133,9 +157,9 @@ mod tests {
     static B: Family = Family { name: "b", help: "B.", kind: Kind::Gauge, labels: &["name"] };
     static GROUP: Group = Group {
         columns: &[
-            Column { family: &A, value: Some("often"), from_start: true },
-            Column { family: &B, value: None, from_start: true },
-            Column { family: &A, value: Some("rare"), from_start: false },
+            Column { family: &A, value: Some("often"), from_start: FromStart::Always },
+            Column { family: &B, value: None, from_start: FromStart::Always },
+            Column { family: &A, value: Some("rare"), from_start: FromStart::Never },
         ],
     };
 

@@ -116,9 +116,10 @@ impl Batch {
             }
             Samples::Rows(group, rows) => {
                 for (labels, counted, readings) in rows {
+                    let name = labels.first().map_or("", String::as_str);
                     for ((column, its), counted) in columns(group, family).zip(counted) {
                         let value = readings.iter().map(|read| read(column)).fold(counted, u64::wrapping_add);
-                        if value != 0 || its.from_start {
+                        if value != 0 || its.from_start.is_in(name) {
                             let labels = labels.iter().map(String::as_str).chain(its.value);
                             text.series(family, labels, &Value::of(family.kind, value));
                         }
@@ -151,15 +152,15 @@ fn last_of<T>(batch: &[T], labels: impl Fn(&T) -> &Labels) -> Option<Labels> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Column, Kind, Registry};
+    use super::super::{Column, FromStart, Kind, Registry};
     use super::*;
 
     static ALONE: Family = Family { name: "alone_total", help: "Alone.", kind: Kind::Counter, labels: &["name"] };
     static ROWS: Family = Family { name: "rows_total", help: "Rows.", kind: Kind::Counter, labels: &["name", "kind"] };
     static GROUP: Group = Group {
         columns: &[
-            Column { family: &ROWS, value: Some("a"), from_start: true },
-            Column { family: &ROWS, value: Some("b"), from_start: true },
+            Column { family: &ROWS, value: Some("a"), from_start: FromStart::Always },
+            Column { family: &ROWS, value: Some("b"), from_start: FromStart::Always },
         ],
     };
 

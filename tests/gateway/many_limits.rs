@@ -59,6 +59,7 @@ fn metrics_of_many_come_in_pieces_and_rare_series_when_they_count() {
     let common = [
         "sluicegate_limit_decisions_total{limit=\"limit-5\",decision=\"admitted\"} 0",
         "sluicegate_limit_decisions_total{limit=\"limit-5\",decision=\"refused\"} 0",
+        "sluicegate_limit_decisions_total{limit=\"limit-5\",decision=\"shadow-refused\"} 0",
         "sluicegate_limit_evicted_total{limit=\"limit-5\",state=\"live\"} 0",
         "sluicegate_limit_keys{limit=\"limit-5\"} 0",
         "sluicegate_limit_waiting{limit=\"limit-5\"} 0",
