@@ -93,9 +93,14 @@ impl Drop for Asking {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use bytes::Bytes;
+    use http_body_util::BodyExt;
+    use tokio::sync::Semaphore;
     use tokio::task::JoinSet;
 
+    use super::super::pieces::Pieces;
     use super::*;
+    use crate::telemetry::Registry;
 
     #[tokio::test]
     async fn of_those_that_have_asked_the_one_that_took_nothing_for_longest_goes_first() {
@@ -107,13 +112,17 @@ mod tests {
             (seat, task.id())
         });
         let busy = held[1].0.ask();
-        // The first reads its page.
-        held[0].0.answered();
+        // Two read their pages: the one a piece that was made before, the other one that is made for it.
+        for (at, first) in [(0, Some(Bytes::from("piece"))), (2, None)] {
+            let (page, places) = (Registry::new().page(), Arc::new(Semaphore::new(1)));
+            let mut pieces = Pieces::new([first, None], page, places, Arc::clone(&held[at].0));
+            assert!(pieces.frame().await.unwrap().is_ok());
+        }
         let mut gone = Vec::new();
         while seats.reclaim() {
             gone.push(tasks.join_next_with_id().await.unwrap().unwrap_err().id());
         }
-        assert_eq!(gone, [2, 3, 0].map(|at| held[at].1));
+        assert_eq!(gone, [3, 0, 2].map(|at| held[at].1));
         drop(busy);
         assert!(seats.reclaim());
     }
