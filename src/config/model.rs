@@ -71,7 +71,7 @@ pub struct Server {
     pub shutdown_grace: Span,
     /// Which rate headers go out.
     pub rate_headers: RateHeaders,
-    /// What a request without a valid `traceparent` gets.
+    /// The field that a request without a valid `traceparent` gets, if any.
     pub traceparent: Traceparent,
     /// Default of every route; `None` is "none".
     pub timeout: Option<Span>,

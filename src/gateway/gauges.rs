@@ -59,7 +59,7 @@ family!(
 family!(LETTER_QUEUE, Gauge, "sluicegate_dead_letter_queue", "Records that wait for the writer.", []);
 family!(ACCESS_DROPPED, Counter, "sluicegate_access_log_dropped_total", "Access log lines lost to a full queue.", []);
 
-/// What a limit's row shows, and where it is read: the number of its keys without looking into its shards.
+/// The figures of a limit's row, and where each is read: the number of its keys without looking into its shards.
 const LIMIT_FIGURES: [Figure; 7] = [
     (column(&KEYS, None, FromStart::Always), Limit::key_count),
     (column(&WAITING, None, FromStart::Always), |limit| limit.stats().waiting),

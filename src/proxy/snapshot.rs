@@ -48,7 +48,7 @@ pub struct Snapshot {
     pub handshake: HandshakePlan,
     /// Which rate fields go out.
     pub rate_headers: RateHeaders,
-    /// What a request without a valid `traceparent` gets.
+    /// The field that a request without a valid `traceparent` gets, if any.
     pub traceparent: Traceparent,
     /// The dead-letter log, if there is one.
     pub dead_letters: Option<DeadLetters>,

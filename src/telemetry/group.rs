@@ -69,20 +69,20 @@ pub(super) struct Line([AtomicU64; LINE]);
 
 const LINE: usize = 8;
 
-/// What is read of a row, by its column.
+/// The figures that are read of a row, by column.
 pub(super) type ReadColumn = Arc<dyn Fn(usize) -> u64 + Send + Sync>;
 
 /// A row of a group.
 #[derive(Default)]
 pub(super) struct Row {
-    /// What dropped cells had counted, by column; empty as long as that is nothing.
+    /// The counts of dropped cells, by column; empty as long as there are none.
     base: Vec<u64>,
     live: Cells<CounterCells>,
     pub(super) readings: Readings<ReadColumn>,
 }
 
 impl Group {
-    /// What tells it from other groups.
+    /// Its identity among groups.
     pub(super) fn name(&self) -> &'static str {
         self.columns.first().map_or("", |column| column.family.name)
     }
@@ -113,7 +113,7 @@ impl Row {
         Counters { cells, one_writer: PhantomData }
     }
 
-    /// What was counted in a column.
+    /// The count of a column.
     pub(super) fn counted(&self, column: usize) -> u64 {
         let live = self.live.iter().filter_map(|cells| cell(cells, column)).map(|cell| cell.load(Ordering::Relaxed));
         live.fold(self.base.get(column).copied().unwrap_or(0), u64::wrapping_add)

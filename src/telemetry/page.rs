@@ -47,7 +47,7 @@ impl Page {
         Self { state, at: At::Start }
     }
 
-    /// What comes next. Only copied: readings are other rooms' code, to be called after the lock is released.
+    /// The next part. Only copied: readings are other rooms' code, to be called after the lock is released.
     fn batch(&mut self) -> Option<Batch> {
         let mut state = lock(&self.state);
         let State { families, groups, .. } = &mut *state;

@@ -1,4 +1,4 @@
-//! What `support` starts is there at once, is nobody else's, and leaves nothing behind.
+//! Programs that `support` starts are there at once, are nobody else's, and leave nothing behind.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::support::{PATIENCE, Store, eventually};
 
-/// What a store answers to a command without arguments that hold blanks.
+/// The answer of a store to a command without arguments that hold blanks.
 fn ask(address: SocketAddr, command: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();

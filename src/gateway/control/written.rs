@@ -13,11 +13,11 @@ const STANDS: Span = Span::from_secs(3);
 /// How the file was found when it was looked at last.
 #[derive(Debug)]
 pub(super) struct Written {
-    /// Which file the path led to: device and inode. A rename or the swap of a link changes it.
+    /// The file that the path led to: device and inode. A rename or the swap of a link changes it.
     file: Option<(u64, u64)>,
     /// Whether it has got its name before its content, since it was looked at: it is written in place, though it is another file.
     was_created: bool,
-    /// What is taken over once it has stood: its digest, and since when it stands.
+    /// The text that is taken over once it has stood: its digest, and since when it stands.
     half_done: Option<([u8; 32], Tick)>,
 }
 
