@@ -1,10 +1,10 @@
 //! The running gateway as its operator holds it: start, reload, look, end.
 
 mod admin_commands;
+mod sockets;
 mod written;
 
 use std::collections::HashMap;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use self::admin_commands::AdminCommands;
+use self::sockets::{bind_admin, bind_all};
 use self::written::Written;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
@@ -23,7 +24,7 @@ use crate::admin;
 use crate::config::{self, Certificates, Loaded, Model};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::KeyHasher;
-use crate::proxy::{self, Feed};
+use crate::proxy::Feed;
 use crate::redact::Redactor;
 use crate::telemetry::{AccessLog, Registration, Registry};
 use crate::time::{Clock, Span};
@@ -324,7 +325,7 @@ impl Control {
     /// All of a change that can fail.
     fn prepare(self: &Arc<Self>, state: &mut State, model: &Model) -> Result<Prepared, BuildError> {
         let sockets = bind_all(model, &state.listening, state.workers.len())?;
-        let admin = bind_admin(model, state.admin.as_ref())?;
+        let admin = bind_admin(model, state.admin.as_ref().map(|admin| admin.configured))?;
         let redactor = logs::redactor(model, Some(&state.lasting.redactor))?;
         let dead_letters = match &state.dead_letters {
             Some(log) if model.dead_letter.is_some() => Some(log.clone()),
@@ -491,41 +492,4 @@ fn max_connections(workers: usize) -> u64 {
 
 fn available_cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Binds the listeners that are not open yet, a socket for each worker.
-fn bind_all(
-    model: &Model,
-    open: &HashMap<SocketAddr, SocketAddr>,
-    workers: usize,
-) -> Result<Vec<(SocketAddr, Vec<TcpListener>)>, BuildError> {
-    let new = model.listeners.iter().filter(|listener| !open.contains_key(&listener.address));
-    new.map(|listener| {
-        let address = listener.address;
-        let sockets = proxy::bind(address, workers).map_err(|source| listen_error(address, source, open))?;
-        Ok((address, sockets))
-    })
-    .collect()
-}
-
-/// Says so if it is this gateway itself that holds the port.
-fn listen_error(address: SocketAddr, source: io::Error, open: &HashMap<SocketAddr, SocketAddr>) -> BuildError {
-    let own = open.values().find(|own| own.port() == address.port() && source.kind() == io::ErrorKind::AddrInUse);
-    match own {
-        Some(own) => BuildError::OwnPort { address, own: *own },
-        None => BuildError::Listen { address, section: "[[listener]]", source },
-    }
-}
-
-/// Binds the admin interface if its address is new.
-fn bind_admin(model: &Model, open: Option<&AdminServer>) -> Result<Option<(SocketAddr, TcpListener)>, BuildError> {
-    let Some(admin) = &model.admin else { return Ok(None) };
-    let address = admin.address;
-    if open.is_some_and(|open| open.configured == address) {
-        return Ok(None);
-    }
-    let failed = |source| BuildError::Listen { address, section: "[admin]", source };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(Some((address, listener)))
 }
