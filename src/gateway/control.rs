@@ -208,9 +208,12 @@ impl Control {
         self.state().model.server.watch
     }
 
-    /// Takes note that a file was created under the configuration's name: it is written from now on.
+    /// Takes note that a file was created under the configuration's name: it is written from now on. A link is not: what it
+    /// leads to was there before.
     pub fn note_created(&self) {
-        self.state().written.note_created();
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.is_file()) {
+            self.state().written.note_created();
+        }
     }
 
     /// How long what the file says has to stand before it is taken over, if it may be half done.

@@ -320,6 +320,15 @@ fn a_rename_and_a_signal_are_taken_at_once() {
     assert!(!gateway.log().contains("half done"), "{}", gateway.log());
     gateway.replace(&rules("1/1h", "2"));
     assert!(eventually(|| version(&gateway) == "2"));
+    // A link in its place, as `ln -sf` makes it that removes the old one first.
+    let least_file = gateway.directory.path().join("least.toml");
+    fs::write(&least_file, format!("{FRAME}{least}")).unwrap();
+    fs::remove_file(gateway.file()).unwrap();
+    symlink(&least_file, gateway.file()).unwrap();
+    assert!(eventually(|| get(gateway.address(), "/").status == 204));
+    assert!(!gateway.log().contains("half done"), "{}", gateway.log());
+    gateway.replace(&rules("1/1h", "2"));
+    assert!(eventually(|| version(&gateway) == "2"));
     let started = Instant::now();
     fs::write(gateway.file(), format!("{FRAME}{least}")).unwrap();
     gateway.signal("HUP");

@@ -8,7 +8,7 @@
 //! - [`best_of_three`]: the whole test runs again if it was late, and each try is printed.
 //!
 //! In both cases a bound is longer by as much as the machine was late itself meanwhile, which is next to nothing on a
-//! quiet one. So such a test needs no silence: others run beside it.
+//! quiet one, and three times the bound at the most. So such a test needs no silence: others run beside it.
 //!
 //! `tests/architecture.rs` finds assertions that compare a duration in another way, and the functions here panic outside
 //! of [`best_of_three`]. A test that only waits until something has happened has `PATIENCE`, and asserts no duration.
