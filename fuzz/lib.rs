@@ -1,5 +1,9 @@
 //! The rooms `http1`, `http2` and `proxy_protocol` and their properties, alone: the gateway's other rooms need not be instrumented.
 
+#[macro_use]
+#[path = "../src/words.rs"]
+pub mod words;
+
 #[path = "../src/http1/mod.rs"]
 pub mod http1;
 

@@ -38,6 +38,9 @@
 //! Time is an argument: pure code takes `now: Tick`. Decisions are named enums or structs. Every queue has a named bound
 //! and a metric for when it is hit. Unknown configuration is an error. Traffic never panics, and `unsafe` is forbidden.
 
+#[macro_use]
+pub mod words;
+
 pub mod admin;
 pub mod admission;
 pub mod balance;

@@ -80,15 +80,16 @@ fn embedded(addr: Ipv6Addr) -> Option<Ipv4Addr> {
     (holds && !is_own).then(|| Ipv4Addr::from_bits(addr.to_bits() as u32))
 }
 
-/// The field that carries the client's address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressHeader {
-    /// `X-Forwarded-For`: a list of addresses, each proxy adding its peer at the right.
-    XForwardedFor,
-    /// `Forwarded` (RFC 7239): the `for` parameters, read the same way.
-    Forwarded,
-    /// `X-Real-IP`: one address; of several lines the last.
-    XRealIp,
+words! {
+    /// The field that carries the client's address.
+    pub enum AddressHeader {
+        /// `X-Forwarded-For`: a list of addresses, each proxy adding its peer at the right.
+        XForwardedFor = "x-forwarded-for",
+        /// `Forwarded` (RFC 7239): the `for` parameters, read the same way.
+        Forwarded = "forwarded",
+        /// `X-Real-IP`: one address; of several lines the last.
+        XRealIp = "x-real-ip",
+    }
 }
 
 /// The client of a request. It cannot be made outside admission:

@@ -64,16 +64,17 @@ pub(super) enum Part {
     Global,
 }
 
-/// What happens to a request that lacks a part of a limit's key. There is no bucket for all who lack it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnMissingKey {
-    /// Its whole key is the client's address instead.
-    ClientIp,
-    /// The limit does not apply to it if the part is absent. If the part is there but unusable, its whole key is the
-    /// client's address, as with `ClientIp`: else whoever garbles the part would be counted nowhere.
-    Skip,
-    /// It is refused.
-    Refuse,
+words! {
+    /// What happens to a request that lacks a part of a limit's key. There is no bucket for all who lack it.
+    pub enum OnMissingKey {
+        /// Its whole key is the client's address instead.
+        ClientIp = "client-ip",
+        /// The limit does not apply to it if the part is absent. If the part is there but unusable, its whole key is the
+        /// client's address, as with `ClientIp`: else whoever garbles the part would be counted nowhere.
+        Skip = "skip",
+        /// It is refused.
+        Refuse = "refuse",
+    }
 }
 
 /// One part of a key in readable form, for dead letters. It may be a secret; its source says so.

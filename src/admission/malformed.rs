@@ -1,48 +1,23 @@
 use std::fmt;
 
-/// Why a request cannot be understood without guessing: it is answered with 400. Its text is for the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Malformed {
-    /// The method has a small letter. Methods are told apart by case (RFC 9110, 9.1), and some servers read `post` as
-    /// `POST`: what is for `POST` alone would not see it. No method that is registered has one.
-    MethodCase,
-    /// The path does not begin with `/` (and is not the `*` of OPTIONS).
-    PathForm,
-    /// The path holds a byte that no path may hold: a control byte, a space, a byte above 0x7E, `#` or `?`.
-    PathByte,
-    /// The path holds a `%` that is not followed by two hex digits.
-    PathEncoding,
-    /// The path holds `%00`.
-    PathNul,
-    /// The path holds an encoded slash or a backslash, and its route does not allow that.
-    EncodedSlash,
-    /// The host, or its port, is none.
-    Authority,
-}
-
-impl Malformed {
-    /// Every one, in the order of declaration.
-    pub const ALL: [Self; 7] = [
-        Self::MethodCase,
-        Self::PathForm,
-        Self::PathByte,
-        Self::PathEncoding,
-        Self::PathNul,
-        Self::EncodedSlash,
-        Self::Authority,
-    ];
-
-    /// Its name in metrics.
-    pub const fn reason(self) -> &'static str {
-        match self {
-            Self::MethodCase => "method-case",
-            Self::PathForm => "path-form",
-            Self::PathByte => "path-byte",
-            Self::PathEncoding => "path-encoding",
-            Self::PathNul => "path-nul",
-            Self::EncodedSlash => "encoded-slash",
-            Self::Authority => "host-invalid",
-        }
+words! {
+    /// Why a request cannot be understood without guessing: it is answered with 400. Its text is for the client.
+    pub enum Malformed {
+        /// The method has a small letter. Methods are told apart by case (RFC 9110, 9.1), and some servers read `post` as
+        /// `POST`: what is for `POST` alone would not see it. No method that is registered has one.
+        MethodCase = "method-case",
+        /// The path does not begin with `/` (and is not the `*` of OPTIONS).
+        PathForm = "path-form",
+        /// The path holds a byte that no path may hold: a control byte, a space, a byte above 0x7E, `#` or `?`.
+        PathByte = "path-byte",
+        /// The path holds a `%` that is not followed by two hex digits.
+        PathEncoding = "path-encoding",
+        /// The path holds `%00`.
+        PathNul = "path-nul",
+        /// The path holds an encoded slash or a backslash, and its route does not allow that.
+        EncodedSlash = "encoded-slash",
+        /// The host, or its port, is none.
+        Authority = "host-invalid",
     }
 }
 

@@ -19,17 +19,18 @@ use least_connections::LeastConnections;
 use power_of_two::PowerOfTwo;
 use rotation::Rotation;
 
-/// How a server is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// Sticky: consistent hashing with bounded load.
-    Hash,
-    /// In turn, by weight.
-    RoundRobin,
-    /// The least loaded for its weight.
-    LeastConnections,
-    /// The less loaded of two drawn at random by weight.
-    PowerOfTwo,
+words! {
+    /// How a server is chosen.
+    pub enum Strategy {
+        /// Sticky: consistent hashing with bounded load.
+        Hash = "hash",
+        /// In turn, by weight.
+        RoundRobin = "round-robin",
+        /// The least loaded for its weight.
+        LeastConnections = "least-connections",
+        /// The less loaded of two drawn at random by weight.
+        PowerOfTwo = "power-of-two",
+    }
 }
 
 /// A server that can be chosen.

@@ -9,13 +9,11 @@ use super::describe_plans;
 use super::describe_tls;
 use super::diff::Change;
 use super::model::{
-    AccessFormat, Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, LogFormat, Model, OnLimit, Preflight,
-    RateHeaders, Route, Server, ServerSpec, Traceparent, Upstream,
+    Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, Model, Preflight, Route, Server, ServerSpec, Upstream,
 };
 use super::size::show_size;
-use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
-use crate::balance::Strategy;
-use crate::limiter::{Algorithm, Align, Bound, Mode, OnFull, Refill};
+use crate::admission::{Cost, ExemptRules, PathPattern};
+use crate::limiter::{Algorithm, Align};
 use crate::time::{ScheduleRules, Span};
 
 /// Items of a list that a line names one by one.
@@ -87,18 +85,8 @@ pub(super) fn server(old: &Server, new: &Server) -> Changes {
     let mut changes = Changes::default();
     changes.value("watch", &old.watch, &new.watch, bool::to_string);
     changes.value("shutdown_grace", &old.shutdown_grace, &new.shutdown_grace, Span::to_string);
-    changes.value("rate_headers", &old.rate_headers, &new.rate_headers, |headers| match headers {
-        RateHeaders::Auto => "auto",
-        RateHeaders::Ietf => "ietf",
-        RateHeaders::Legacy => "legacy",
-        RateHeaders::Both => "both",
-        RateHeaders::Off => "off",
-    });
-    changes.value("traceparent", &old.traceparent, &new.traceparent, |what| match what {
-        Traceparent::Pass => "pass",
-        Traceparent::Make => "make",
-        Traceparent::MakeSampled => "make-sampled",
-    });
+    changes.value("rate_headers", &old.rate_headers, &new.rate_headers, |headers| headers.word());
+    changes.value("traceparent", &old.traceparent, &new.traceparent, |what| what.word());
     changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
     changes.value("head_timeout", &old.head_timeout, &new.head_timeout, Span::to_string);
     changes.value("keep_alive_timeout", &old.keep_alive_timeout, &new.keep_alive_timeout, Span::to_string);
@@ -126,22 +114,14 @@ pub(super) fn workers(old: &Server, new: &Server) -> Changes {
 
 pub(super) fn log_format(old: &Log, new: &Log) -> Changes {
     let mut changes = Changes::default();
-    changes.value("format", &old.format, &new.format, |format| match format {
-        LogFormat::Auto => "auto",
-        LogFormat::Human => "human",
-        LogFormat::Json => "json",
-    });
+    changes.value("format", &old.format, &new.format, |format| format.word());
     changes
 }
 
 pub(super) fn log(old: &Log, new: &Log) -> Changes {
     let mut changes = Changes::default();
     changes.value("level", &old.level, &new.level, Clone::clone);
-    changes.value("access", &old.access, &new.access, |access| match access {
-        AccessFormat::Off => "off",
-        AccessFormat::Json => "json",
-        AccessFormat::Combined => "combined",
-    });
+    changes.value("access", &old.access, &new.access, |access| access.word());
     changes
 }
 
@@ -150,11 +130,7 @@ pub(super) fn client(old_model: &Model, new_model: &Model) -> Changes {
     let mut changes = Changes::default();
     let (old, new) = (&old_model.client, &new_model.client);
     changes.list("trusted_proxies", &texts(&old.trusted_proxies), &texts(&new.trusted_proxies));
-    changes.value("address_header", &old.address_header, &new.address_header, |header| match header {
-        AddressHeader::XForwardedFor => "x-forwarded-for",
-        AddressHeader::Forwarded => "forwarded",
-        AddressHeader::XRealIp => "x-real-ip",
-    });
+    changes.value("address_header", &old.address_header, &new.address_header, |header| header.word());
     changes.value("ipv6_prefix", &old.ipv6_prefix, &new.ipv6_prefix, u8::to_string);
     changes.list("deny", &texts(&old_model.deny), &texts(&new_model.deny));
     let (old, new) = (&old_model.accepting, &new_model.accepting);
@@ -199,12 +175,7 @@ pub(super) fn upstream(old: &Upstream, new: &Upstream) -> Changes {
     let mut changes = Changes::default();
     let servers = |upstream: &Upstream| upstream.servers.iter().map(server_spec).collect::<Vec<_>>();
     changes.list("servers", &servers(old), &servers(new));
-    changes.value("balance", &old.balance, &new.balance, |balance| match balance {
-        Strategy::Hash => "hash",
-        Strategy::RoundRobin => "round-robin",
-        Strategy::LeastConnections => "least-connections",
-        Strategy::PowerOfTwo => "power-of-two",
-    });
+    changes.value("balance", &old.balance, &new.balance, |balance| balance.word());
     changes.value("hash_key", &old.hash_key, &new.hash_key, ToString::to_string);
     changes.value("hash_balance", &old.hash_balance, &new.hash_balance, |bound| {
         bound.map_or_else(|| "off".to_owned(), |bound| bound.to_string())
@@ -223,27 +194,15 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
         Some(true) => "true",
         Some(false) => "false",
     });
-    changes.value("on_missing_key", &old.on_missing_key, &new.on_missing_key, |choice| match choice {
-        OnMissingKey::ClientIp => "client-ip",
-        OnMissingKey::Skip => "skip",
-        OnMissingKey::Refuse => "refuse",
-    });
+    changes.value("on_missing_key", &old.on_missing_key, &new.on_missing_key, |choice| choice.word());
     algorithm(&mut changes, &old.spec.algorithm, &new.spec.algorithm);
     let (old_spec, new_spec) = (&old.spec, &new.spec);
-    changes.value("mode", &old_spec.mode, &new_spec.mode, |mode| match mode {
-        Mode::Enforce => "enforce",
-        Mode::Shadow => "shadow",
-        Mode::Off => "off",
-    });
+    changes.value("mode", &old_spec.mode, &new_spec.mode, |mode| mode.word());
     changes.value("max_wait", &old_spec.max_wait, &new_spec.max_wait, Span::to_string);
     let or_default = |count: &Option<u64>| count.map_or_else(|| "default".to_owned(), |count| count.to_string());
     changes.value("max_queue", &old_spec.max_queue, &new_spec.max_queue, or_default);
     changes.value("max_keys", &old_spec.max_keys, &new_spec.max_keys, u64::to_string);
-    changes.value("on_full", &old_spec.on_full, &new_spec.on_full, |choice| match choice {
-        OnFull::EvictOldest => "evict-oldest",
-        OnFull::Allow => "allow",
-        OnFull::Refuse => "refuse",
-    });
+    changes.value("on_full", &old_spec.on_full, &new_spec.on_full, |choice| choice.word());
     changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
     changes.value("status", &old.status, &new.status, u16::to_string);
     changes.value("cost", &old.cost, &new.cost, |cost| {
@@ -285,20 +244,11 @@ fn settings(algorithm: &Algorithm) -> Vec<(&'static str, String)> {
     };
     match algorithm {
         Algorithm::TimerWheel(wheel) => {
-            let bound = match wheel.bound() {
-                Bound::Slot => "slot",
-                Bound::Sliding => "sliding",
-                Bound::Strict => "strict",
-            };
             let slots = each(&|index| wheel.slots_of(index).map(|slots| slots.to_string()));
-            vec![("slots", slots), ("bound", bound.to_owned())]
+            vec![("slots", slots), ("bound", wheel.bound().word().to_owned())]
         }
         Algorithm::TokenBucket(bucket) => {
-            let refill = match bucket.refill() {
-                Refill::Greedy => "greedy",
-                Refill::Interval => "interval",
-            };
-            vec![("burst", own(bucket.burst())), ("refill", refill.to_owned())]
+            vec![("burst", own(bucket.burst())), ("refill", bucket.refill().word().to_owned())]
         }
         Algorithm::Gcra(gcra) => vec![("burst", gcra.burst().to_string())],
         Algorithm::FixedWindow(window) => {
@@ -345,10 +295,7 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     describe_plans::route(&mut changes, old, new);
     changes.list("limits", &limit_names(old_model, old), &limit_names(new_model, new));
     changes.value("cost", &old.cost, &new.cost, Cost::to_string);
-    changes.value("on_limit", &old.on_limit, &new.on_limit, |choice| match choice {
-        OnLimit::Refuse => "refuse",
-        OnLimit::Drop => "drop",
-    });
+    changes.value("on_limit", &old.on_limit, &new.on_limit, |choice| choice.word());
     let (was, is) = (action(old_model, old), action(new_model, new));
     // Bytes are compared as they are: a file may have a million of them, and a route each.
     let is_other = match (&old.action, &new.action) {

@@ -2,7 +2,7 @@
 
 use super::describe::Changes;
 use super::diff::Fate;
-use super::model::{Bandwidth, Direction, MessageOver, MessageRules, Model, Route};
+use super::model::{Bandwidth, MessageRules, Model, Route};
 use super::size::show_size;
 use crate::limiter::Rate;
 
@@ -19,7 +19,7 @@ pub(super) fn fate(old: &Bandwidth, new: &Bandwidth) -> Fate {
     changes.value("key", &old.key, &new.key, ToString::to_string);
     changes.value("rate", &old.rate, &new.rate, |rate| show_rate(*rate));
     changes.value("burst", &old.burst, &new.burst, |burst| show_size(*burst));
-    changes.value("direction", &old.direction, &new.direction, |direction| show_direction(*direction));
+    changes.value("direction", &old.direction, &new.direction, |direction| direction.word());
     changes.value("max_keys", &old.max_keys, &new.max_keys, u64::to_string);
     let changes = changes.into_vec();
     match (changes.is_empty(), old.key == new.key) {
@@ -41,7 +41,7 @@ fn used(model: &Model, route: &Route) -> Vec<String> {
             return bandwidth.name.to_string();
         }
         let Bandwidth { key, rate, burst, direction, max_keys, .. } = bandwidth;
-        let (rate, burst, direction) = (show_rate(*rate), show_size(*burst), show_direction(*direction));
+        let (rate, burst, direction) = (show_rate(*rate), show_size(*burst), direction.word());
         format!("({rate} by {key}, burst {burst}, {direction}, {max_keys} keys)")
     };
     route.bandwidth.iter().filter_map(|index| model.bandwidths.get(*index)).map(text).collect()
@@ -49,10 +49,7 @@ fn used(model: &Model, route: &Route) -> Vec<String> {
 
 fn messages(rules: Option<&MessageRules>) -> String {
     let Some(MessageRules { rate, over, max_size }) = rules else { return "none".to_owned() };
-    let over = match over {
-        MessageOver::Close => "close",
-        MessageOver::Pace => "pace",
-    };
+    let over = over.word();
     let rate = rate.map(|(rate, burst)| format!("{rate}, burst {burst}, over {over}"));
     let size = max_size.map(|size| format!("max_size {}", show_size(size)));
     rate.into_iter().chain(size).collect::<Vec<_>>().join(", ")
@@ -62,12 +59,4 @@ fn show_rate(rate: Rate) -> String {
     let window = rate.to_string();
     let window = window.split_once('/').map_or("", |(_, window)| window);
     format!("{}/{window}", show_size(rate.limit()))
-}
-
-fn show_direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Both => "both",
-        Direction::Down => "down",
-        Direction::Up => "up",
-    }
 }

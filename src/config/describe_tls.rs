@@ -6,9 +6,9 @@ use std::path::Path;
 use ipnet::IpNet;
 
 use super::describe::{Changes, count_or};
-use super::model::{Listener, Upstream, UpstreamProtocol};
+use super::model::{Listener, Upstream};
 use crate::proxy_protocol::Version;
-use crate::tls::{ClientCertificates, Identity, MinVersion, Roots, ServerSettings, UpstreamSettings};
+use crate::tls::{ClientCertificates, Identity, Roots, ServerSettings, UpstreamSettings};
 
 pub(super) fn listener(old: &Listener, new: &Listener) -> Changes {
     let mut changes = Changes::default();
@@ -32,10 +32,7 @@ pub(super) fn listener(old: &Listener, new: &Listener) -> Changes {
 }
 
 pub(super) fn upstream(changes: &mut Changes, old: &Upstream, new: &Upstream) {
-    changes.value("protocol", &old.protocol, &new.protocol, |protocol| match protocol {
-        UpstreamProtocol::Http1 => "http1",
-        UpstreamProtocol::H2 => "h2",
-    });
+    changes.value("protocol", &old.protocol, &new.protocol, |protocol| protocol.word());
     changes.value("proxy_protocol", &old.proxy_protocol, &new.proxy_protocol, |version| match version {
         None => "off",
         Some(Version::V1) => "v1",
@@ -67,10 +64,7 @@ fn server(changes: &mut Changes, old: &ServerSettings, new: &ServerSettings) {
             );
         }
     }
-    changes.value("min_version", &old.min_version, &new.min_version, |version| match version {
-        MinVersion::Tls12 => "1.2",
-        MinVersion::Tls13 => "1.3",
-    });
+    changes.value("min_version", &old.min_version, &new.min_version, |version| version.word());
     let (was, is) = (clients(&old.clients), clients(&new.clients));
     changes.value("client_certificates", &was.0, &is.0, |word| *word);
     roots(changes, "client_ca", was.1, is.1);

@@ -101,30 +101,32 @@ pub struct Server {
     pub max_requests: Option<u32>,
 }
 
-/// `traceparent` of `[server]`: what becomes of a request without a valid field of that name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traceparent {
-    /// It goes on without one: its server decides whether a trace begins.
-    Pass,
-    /// A trace begins here, and its flags say that it is not sampled.
-    Make,
-    /// A trace begins here, and its flags say that it is sampled.
-    MakeSampled,
+words! {
+    /// `traceparent` of `[server]`: what becomes of a request without a valid field of that name.
+    pub enum Traceparent {
+        /// It goes on without one: its server decides whether a trace begins.
+        Pass = "pass",
+        /// A trace begins here, and its flags say that it is not sampled.
+        Make = "make",
+        /// A trace begins here, and its flags say that it is sampled.
+        MakeSampled = "make-sampled",
+    }
 }
 
-/// `rate_headers` of `[server]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RateHeaders {
-    /// IETF fields on every limited response, the legacy ones too on refusals.
-    Auto,
-    /// `RateLimit` and `RateLimit-Policy` only.
-    Ietf,
-    /// `X-RateLimit-*` only.
-    Legacy,
-    /// Both families on every limited response.
-    Both,
-    /// None.
-    Off,
+words! {
+    /// `rate_headers` of `[server]`.
+    pub enum RateHeaders {
+        /// IETF fields on every limited response, the legacy ones too on refusals.
+        Auto = "auto",
+        /// `RateLimit` and `RateLimit-Policy` only.
+        Ietf = "ietf",
+        /// `X-RateLimit-*` only.
+        Legacy = "legacy",
+        /// Both families on every limited response.
+        Both = "both",
+        /// None.
+        Off = "off",
+    }
 }
 
 /// `[log]`
@@ -138,26 +140,28 @@ pub struct Log {
     pub access: AccessFormat,
 }
 
-/// `format` of `[log]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Human on a terminal, else JSON.
-    Auto,
-    /// Lines for people.
-    Human,
-    /// JSON lines.
-    Json,
+words! {
+    /// `format` of `[log]`.
+    pub enum LogFormat {
+        /// Human on a terminal, else JSON.
+        Auto = "auto",
+        /// Lines for people.
+        Human = "human",
+        /// JSON lines.
+        Json = "json",
+    }
 }
 
-/// `access` of `[log]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessFormat {
-    /// No access log.
-    Off,
-    /// A JSON object a line.
-    Json,
-    /// The combined log format.
-    Combined,
+words! {
+    /// `access` of `[log]`.
+    pub enum AccessFormat {
+        /// No access log.
+        Off = "off",
+        /// A JSON object a line.
+        Json = "json",
+        /// The combined log format.
+        Combined = "combined",
+    }
 }
 
 /// `[[listener]]`
@@ -200,13 +204,14 @@ pub struct Upstream {
     pub proxy_protocol: Option<Version>,
 }
 
-/// `protocol` of `[[upstream]]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamProtocol {
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2: by ALPN over TLS, else by prior knowledge.
-    H2,
+words! {
+    /// `protocol` of `[[upstream]]`.
+    pub enum UpstreamProtocol {
+        /// HTTP/1.1.
+        Http1 = "http1",
+        /// HTTP/2: by ALPN over TLS, else by prior knowledge.
+        H2 = "h2",
+    }
 }
 
 /// One of an upstream's servers.
@@ -331,15 +336,16 @@ pub struct Bandwidth {
     pub max_keys: u64,
 }
 
-/// `direction` of a bandwidth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Each for itself.
-    Both,
-    /// What clients get.
-    Down,
-    /// What clients send.
-    Up,
+words! {
+    /// `direction` of a bandwidth.
+    pub enum Direction {
+        /// Each for itself.
+        Both = "both",
+        /// What clients get.
+        Down = "down",
+        /// What clients send.
+        Up = "up",
+    }
 }
 
 impl Bandwidth {
@@ -365,13 +371,14 @@ pub struct MessageRules {
     pub max_size: Option<u64>,
 }
 
-/// `over` of `messages`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageOver {
-    /// The connection is closed, with 1013 (try again later).
-    Close,
-    /// It is read more slowly.
-    Pace,
+words! {
+    /// `over` of `messages`.
+    pub enum MessageOver {
+        /// The connection is closed, with 1013 (try again later).
+        Close = "close",
+        /// It is read more slowly.
+        Pace = "pace",
+    }
 }
 
 /// A limit as a plan has it. It counts by itself, apart from the limit of `[[limit]]` and from other plans.
@@ -429,13 +436,14 @@ pub struct Cors {
     pub max_age: Span,
 }
 
-/// Who answers the preflights of a route with `cors`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preflight {
-    /// The gateway, which then says all about it: what the upstream says of origins and credentials is replaced.
-    Answer,
-    /// The upstream, whose own fields are left alone.
-    Forward,
+words! {
+    /// Who answers the preflights of a route with `cors`.
+    pub enum Preflight {
+        /// The gateway, which then says all about it: what the upstream says of origins and credentials is replaced.
+        Answer = "answer",
+        /// The upstream, whose own fields are left alone.
+        Forward = "forward",
+    }
 }
 
 /// `refusal` of a limit or a route.
@@ -458,13 +466,14 @@ pub struct RefusalBody {
     pub content_type: Arc<str>,
 }
 
-/// What a route does with a request that a limit refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnLimit {
-    /// It is answered with the limit's status.
-    Refuse,
-    /// Its connection is closed without an answer.
-    Drop,
+words! {
+    /// What a route does with a request that a limit refuses.
+    pub enum OnLimit {
+        /// It is answered with the limit's status.
+        Refuse = "refuse",
+        /// Its connection is closed without an answer.
+        Drop = "drop",
+    }
 }
 
 /// What a route does with an admitted request.

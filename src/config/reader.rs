@@ -16,6 +16,7 @@ use super::findings::{Finding, Findings, quoted, ticked};
 use super::nearest::nearest;
 use super::size::{parse_size, show_size};
 use crate::time::Span;
+use crate::words::Word;
 
 /// What the messages call the file's outermost table.
 const ROOT: &str = "the file";
@@ -356,6 +357,11 @@ impl<'t> Node<'t> {
     #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
     pub(super) fn size_or_none(&self, range: &RangeInclusive<u64>) -> Option<Option<u64>> {
         if self.as_text() == Some("none") { Some(None) } else { self.or_none().size(range).map(Some) }
+    }
+
+    /// A word of `W`.
+    pub(super) fn word<W: Word>(&self) -> Option<W> {
+        self.choice(&W::ALL.iter().map(|own| (own.word(), *own)).collect::<Vec<_>>(), &[])
     }
 
     /// One of a few words. `later` are words of later versions.

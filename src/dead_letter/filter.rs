@@ -64,7 +64,7 @@ impl Filter {
     }
 
     fn names(&self, reason: &str, limit: Option<&str>) -> bool {
-        self.reason.is_none_or(|wanted| wanted.as_str() == reason)
+        self.reason.is_none_or(|wanted| wanted.word() == reason)
             && self.limit.as_deref().is_none_or(|wanted| Some(wanted) == limit)
     }
 

@@ -82,62 +82,34 @@ impl Default for TextRoom {
     }
 }
 
-/// Why a request was not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
-    /// A limit refused it.
-    RateLimited,
-    /// It could have waited, but the limit's queue was full.
-    QueueFull,
-    /// It waited for a place in vain.
-    WaitTimeout,
-    /// It was admitted and took too long.
-    Timeout,
-    /// A breaker was open.
-    Breaker,
-    /// The gateway shed load.
-    Overload,
-    /// No server could be reached, or its answer was no HTTP.
-    UpstreamError,
-    /// It was kept to be sent later.
-    Deferred,
-    /// Its head or its body was larger than allowed.
-    TooLarge,
-}
-
-impl Reason {
-    /// All reasons.
-    pub const ALL: [Self; 9] = [
-        Self::RateLimited,
-        Self::QueueFull,
-        Self::WaitTimeout,
-        Self::Timeout,
-        Self::Breaker,
-        Self::Overload,
-        Self::UpstreamError,
-        Self::Deferred,
-        Self::TooLarge,
-    ];
-
-    /// As it is written.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RateLimited => "rate-limited",
-            Self::QueueFull => "queue-full",
-            Self::WaitTimeout => "wait-timeout",
-            Self::Timeout => "timeout",
-            Self::Breaker => "breaker",
-            Self::Overload => "overload",
-            Self::UpstreamError => "upstream-error",
-            Self::Deferred => "deferred",
-            Self::TooLarge => "too-large",
-        }
+words! {
+    /// Why a request was not served.
+    #[derive(PartialOrd, Ord)]
+    pub enum Reason {
+        /// A limit refused it.
+        RateLimited = "rate-limited",
+        /// It could have waited, but the limit's queue was full.
+        QueueFull = "queue-full",
+        /// It waited for a place in vain.
+        WaitTimeout = "wait-timeout",
+        /// It was admitted and took too long.
+        Timeout = "timeout",
+        /// A breaker was open.
+        Breaker = "breaker",
+        /// The gateway shed load.
+        Overload = "overload",
+        /// No server could be reached, or its answer was no HTTP.
+        UpstreamError = "upstream-error",
+        /// It was kept to be sent later.
+        Deferred = "deferred",
+        /// Its head or its body was larger than allowed.
+        TooLarge = "too-large",
     }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.word())
     }
 }
 
@@ -147,7 +119,7 @@ pub struct UnknownReason(String);
 
 impl fmt::Display for UnknownReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Reason::ALL.map(Reason::as_str).join(", ");
+        let names = Reason::ALL.map(Reason::word).join(", ");
         write!(f, "{:?} is no reason: use one of {names}", self.0)
     }
 }
@@ -158,7 +130,7 @@ impl FromStr for Reason {
     type Err = UnknownReason;
 
     fn from_str(text: &str) -> Result<Self, UnknownReason> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == text).ok_or_else(|| UnknownReason(text.to_owned()))
+        Self::ALL.into_iter().find(|reason| reason.word() == text).ok_or_else(|| UnknownReason(text.to_owned()))
     }
 }
 
@@ -236,7 +208,7 @@ impl Draft {
     /// Appends its line to `out`.
     pub(super) fn write(&self, node: &str, redactor: &Redactor, out: &mut Vec<u8>) {
         let mut line = open(out, self.at);
-        line.text("reason", Some(self.reason.as_str()), MAX_NAME);
+        line.text("reason", Some(self.reason.word()), MAX_NAME);
         line.text("limit", self.limit.as_deref(), MAX_NAME);
         line.text("route", self.route.as_deref(), MAX_NAME);
         if let Some(plan) = &self.plan {
@@ -298,7 +270,7 @@ impl Tally {
     pub(super) fn write(&self, node: &str, now: Tick, out: &mut Vec<u8>) {
         let mut line = open(out, now);
         line.mark("aggregate");
-        line.text("reason", Some(self.reason.as_str()), MAX_NAME);
+        line.text("reason", Some(self.reason.word()), MAX_NAME);
         line.text("limit", self.limit.as_deref(), MAX_NAME);
         line.text("node", Some(node), MAX_NAME);
         line.number("count", self.count);
@@ -548,7 +520,7 @@ pub(super) mod tests {
     #[test]
     fn reasons_parse_as_they_print() {
         for reason in Reason::ALL {
-            assert_eq!(reason.as_str().parse(), Ok(reason));
+            assert_eq!(reason.word().parse(), Ok(reason));
         }
         assert!("late".parse::<Reason>().unwrap_err().to_string().contains("wait-timeout, timeout"));
     }

@@ -47,12 +47,12 @@ impl Class {
         let head = line.get(..HEAD).unwrap_or(line);
         let reason = memchr::memmem::find(head, FIELD).and_then(|at| head.get(at + FIELD.len()..));
         let reason = reason.and_then(|rest| rest.split(|byte| *byte == b'"').next());
-        let known = Reason::ALL.into_iter().find(|known| reason == Some(known.as_str().as_bytes()));
+        let known = Reason::ALL.into_iter().find(|known| reason == Some(known.word().as_bytes()));
         known.map_or(Self::OTHER, Self::of)
     }
 
     fn name(self) -> &'static str {
-        Reason::ALL.get(self.0).map_or("other", |reason| reason.as_str())
+        Reason::ALL.get(self.0).map_or("other", |reason| reason.word())
     }
 
     fn all() -> impl Iterator<Item = Self> {

@@ -2,155 +2,78 @@
 
 use std::fmt;
 
-/// Why a message cannot be understood in one way only. Its text is for whoever sent it.
-///
-/// Nothing more is read from a connection after one. What status answers it is the proxy's choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// A request does not begin with `method SP target SP version CRLF`.
-    RequestLine,
-    /// The target has none of the forms that its method allows (RFC 9112, 3.2).
-    TargetForm,
-    /// The target holds a byte that must be percent-encoded.
-    TargetByte,
-    /// The first line of a request is longer than a head may be.
-    TargetTooLong,
-    /// The version is neither HTTP/1.0 nor HTTP/1.1.
-    Version,
-    /// The method is CONNECT.
-    Connect,
-    /// A line of a head ends in LF without CR.
-    BareLf,
-    /// More than one empty line before a request.
-    EmptyLines,
-    /// A field value is continued on another line.
-    ObsoleteFold,
-    /// A field name is not a token, or is not followed by a colon at once.
-    FieldName,
-    /// A field value holds a control byte.
-    FieldValue,
-    /// The head is longer than is allowed.
-    HeadTooLarge,
-    /// There are more field lines than are allowed.
-    TooManyFields,
-    /// A request of HTTP/1.1 has no `Host`.
-    HostMissing,
-    /// A request has more than one `Host`.
-    HostRepeated,
-    /// The value of `Host` is no `host[:port]`.
-    HostInvalid,
-    /// The value of `Content-Length` is not a number below 2^63.
-    ContentLength,
-    /// There is more than one `Content-Length`.
-    ContentLengthRepeated,
-    /// There are both `Content-Length` and `Transfer-Encoding`.
-    LengthAndCoding,
-    /// A transfer coding other than `chunked`.
-    CodingUnknown,
-    /// `chunked` is not the last transfer coding.
-    CodingNotFinal,
-    /// `chunked` is applied more than once.
-    CodingRepeated,
-    /// `Transfer-Encoding` in a message of HTTP/1.0.
-    CodingOn10,
-    /// The value of `Expect` is not `100-continue`.
-    Expectation,
-    /// `Connection` names more than 32 fields.
-    ConnectionOptions,
-    /// A response does not begin with a version and a status of three digits.
-    StatusLine,
-    /// A chunk does not begin with its size in at most 16 hex digits and CRLF.
-    ChunkSize,
-    /// A chunk extension is malformed or too long, or there are too many.
-    ChunkExtension,
-    /// The data of a chunk is not followed by CRLF.
-    ChunkEnd,
-    /// The trailer section is malformed or too long.
-    Trailer,
-    /// The connection was closed before the message was complete.
-    Truncated,
-    /// A pseudo-header field of HTTP/2 is missing, repeated, unknown, not what it may be, or out of place (RFC 9113,
-    /// 8.3).
-    PseudoField,
-    /// A field of HTTP/2 that speaks of a connection (RFC 9113, 8.2.2).
-    ConnectionField,
-}
-
-impl Fault {
-    /// Every fault, in the order of declaration.
-    pub const ALL: [Self; 33] = [
-        Self::RequestLine,
-        Self::TargetForm,
-        Self::TargetByte,
-        Self::TargetTooLong,
-        Self::Version,
-        Self::Connect,
-        Self::BareLf,
-        Self::EmptyLines,
-        Self::ObsoleteFold,
-        Self::FieldName,
-        Self::FieldValue,
-        Self::HeadTooLarge,
-        Self::TooManyFields,
-        Self::HostMissing,
-        Self::HostRepeated,
-        Self::HostInvalid,
-        Self::ContentLength,
-        Self::ContentLengthRepeated,
-        Self::LengthAndCoding,
-        Self::CodingUnknown,
-        Self::CodingNotFinal,
-        Self::CodingRepeated,
-        Self::CodingOn10,
-        Self::Expectation,
-        Self::ConnectionOptions,
-        Self::StatusLine,
-        Self::ChunkSize,
-        Self::ChunkExtension,
-        Self::ChunkEnd,
-        Self::Trailer,
-        Self::Truncated,
-        Self::PseudoField,
-        Self::ConnectionField,
-    ];
-
-    /// A short name for metrics and logs: lower case, words joined with `-`.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::RequestLine => "request-line",
-            Self::TargetForm => "target-form",
-            Self::TargetByte => "target-byte",
-            Self::TargetTooLong => "target-too-long",
-            Self::Version => "version",
-            Self::Connect => "connect",
-            Self::BareLf => "bare-lf",
-            Self::EmptyLines => "empty-lines",
-            Self::ObsoleteFold => "obsolete-fold",
-            Self::FieldName => "field-name",
-            Self::FieldValue => "field-value",
-            Self::HeadTooLarge => "head-too-large",
-            Self::TooManyFields => "too-many-fields",
-            Self::HostMissing => "host-missing",
-            Self::HostRepeated => "host-repeated",
-            Self::HostInvalid => "host-invalid",
-            Self::ContentLength => "content-length",
-            Self::ContentLengthRepeated => "content-length-repeated",
-            Self::LengthAndCoding => "length-and-coding",
-            Self::CodingUnknown => "coding-unknown",
-            Self::CodingNotFinal => "coding-not-final",
-            Self::CodingRepeated => "coding-repeated",
-            Self::CodingOn10 => "coding-on-1.0",
-            Self::Expectation => "expectation",
-            Self::ConnectionOptions => "connection-options",
-            Self::StatusLine => "status-line",
-            Self::ChunkSize => "chunk-size",
-            Self::ChunkExtension => "chunk-extension",
-            Self::ChunkEnd => "chunk-end",
-            Self::Trailer => "trailer",
-            Self::Truncated => "truncated",
-            Self::PseudoField => "pseudo-field",
-            Self::ConnectionField => "connection-field",
-        }
+words! {
+    /// Why a message cannot be understood in one way only. Its text is for whoever sent it.
+    ///
+    /// Nothing more is read from a connection after one. What status answers it is the proxy's choice.
+    pub enum Fault {
+        /// A request does not begin with `method SP target SP version CRLF`.
+        RequestLine = "request-line",
+        /// The target has none of the forms that its method allows (RFC 9112, 3.2).
+        TargetForm = "target-form",
+        /// The target holds a byte that must be percent-encoded.
+        TargetByte = "target-byte",
+        /// The first line of a request is longer than a head may be.
+        TargetTooLong = "target-too-long",
+        /// The version is neither HTTP/1.0 nor HTTP/1.1.
+        Version = "version",
+        /// The method is CONNECT.
+        Connect = "connect",
+        /// A line of a head ends in LF without CR.
+        BareLf = "bare-lf",
+        /// More than one empty line before a request.
+        EmptyLines = "empty-lines",
+        /// A field value is continued on another line.
+        ObsoleteFold = "obsolete-fold",
+        /// A field name is not a token, or is not followed by a colon at once.
+        FieldName = "field-name",
+        /// A field value holds a control byte.
+        FieldValue = "field-value",
+        /// The head is longer than is allowed.
+        HeadTooLarge = "head-too-large",
+        /// There are more field lines than are allowed.
+        TooManyFields = "too-many-fields",
+        /// A request of HTTP/1.1 has no `Host`.
+        HostMissing = "host-missing",
+        /// A request has more than one `Host`.
+        HostRepeated = "host-repeated",
+        /// The value of `Host` is no `host[:port]`.
+        HostInvalid = "host-invalid",
+        /// The value of `Content-Length` is not a number below 2^63.
+        ContentLength = "content-length",
+        /// There is more than one `Content-Length`.
+        ContentLengthRepeated = "content-length-repeated",
+        /// There are both `Content-Length` and `Transfer-Encoding`.
+        LengthAndCoding = "length-and-coding",
+        /// A transfer coding other than `chunked`.
+        CodingUnknown = "coding-unknown",
+        /// `chunked` is not the last transfer coding.
+        CodingNotFinal = "coding-not-final",
+        /// `chunked` is applied more than once.
+        CodingRepeated = "coding-repeated",
+        /// `Transfer-Encoding` in a message of HTTP/1.0.
+        CodingOn10 = "coding-on-1.0",
+        /// The value of `Expect` is not `100-continue`.
+        Expectation = "expectation",
+        /// `Connection` names more than 32 fields.
+        ConnectionOptions = "connection-options",
+        /// A response does not begin with a version and a status of three digits.
+        StatusLine = "status-line",
+        /// A chunk does not begin with its size in at most 16 hex digits and CRLF.
+        ChunkSize = "chunk-size",
+        /// A chunk extension is malformed or too long, or there are too many.
+        ChunkExtension = "chunk-extension",
+        /// The data of a chunk is not followed by CRLF.
+        ChunkEnd = "chunk-end",
+        /// The trailer section is malformed or too long.
+        Trailer = "trailer",
+        /// The connection was closed before the message was complete.
+        Truncated = "truncated",
+        /// A pseudo-header field of HTTP/2 is missing, repeated, unknown, not what it may be, or out of place (RFC 9113,
+        /// 8.3).
+        PseudoField = "pseudo-field",
+        /// A field of HTTP/2 that speaks of a connection (RFC 9113, 8.2.2).
+        ConnectionField = "connection-field",
     }
 }
 
@@ -204,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_fault_has_its_own_reason_and_sentence() {
-        let reasons: BTreeSet<_> = Fault::ALL.map(Fault::reason).into_iter().collect();
+        let reasons: BTreeSet<_> = Fault::ALL.map(Fault::word).into_iter().collect();
         let sentences: BTreeSet<_> = Fault::ALL.iter().map(ToString::to_string).collect();
         assert_eq!((reasons.len(), sentences.len()), (Fault::ALL.len(), Fault::ALL.len()));
         for reason in reasons {

@@ -38,6 +38,34 @@ struct Store {
     per_second: i64,
 }
 
+words! {
+    /// Frames that carry nothing, of which a client has sent too many.
+    pub enum FloodKind {
+        /// `DATA` without data.
+        EmptyFrames = "empty-frames",
+        /// `PRIORITY`.
+        Priorities = "priorities",
+        /// Requests that their client cancels, and `RST_STREAM`.
+        Resets = "resets",
+        /// `SETTINGS`.
+        Settings = "settings",
+        /// `PING`.
+        Pings = "pings",
+        /// `WINDOW_UPDATE`.
+        WindowUpdates = "window-updates",
+        /// `CONTINUATION`.
+        Continuations = "continuations",
+        /// Frames of a kind that RFC 9113 does not have.
+        UnknownFrames = "unknown-frames",
+        /// Frames for requests that have ended.
+        LateFrames = "late-frames",
+        /// Requests that are refused unread.
+        RefusedStreams = "refused-streams",
+        /// Requests that their client cancels, over all of its connections.
+        ResetsOfClient = "resets-of-client",
+    }
+}
+
 /// What a connection may still send that is no request and no data.
 #[derive(Debug)]
 pub struct Flood {
@@ -49,7 +77,7 @@ pub struct Flood {
     resets_store: Store,
     late: i64,
     filled_at: Option<Tick>,
-    spent: Option<&'static str>,
+    spent: Option<FloodKind>,
     outcomes: Outcomes,
 }
 
@@ -65,21 +93,6 @@ pub struct Outcomes {
 }
 
 impl Flood {
-    /// What there can be too much of.
-    pub const KINDS: [&'static str; 11] = [
-        "empty-frames",
-        "priorities",
-        "resets",
-        "settings",
-        "pings",
-        "window-updates",
-        "continuations",
-        "unknown-frames",
-        "late-frames",
-        "refused-streams",
-        "resets-of-client",
-    ];
-
     /// Full stores, of a peer that speaks for itself or for many.
     pub(super) fn new(is_of_many: bool) -> Self {
         let resets_store = if is_of_many { RESETS_OF_MANY } else { RESETS };
@@ -108,11 +121,11 @@ impl Flood {
 
     /// Notes that the client has cancelled too many, over other connections too.
     pub(super) fn note_too_many(&mut self) {
-        self.spent.get_or_insert("resets-of-client");
+        self.spent.get_or_insert(FloodKind::ResetsOfClient);
     }
 
-    /// What there was too much of, in a word or two; `None` as long as nothing is.
-    pub fn spent(&self) -> Option<&'static str> {
+    /// The frames that there were too many of; `None` as long as nothing is.
+    pub fn spent(&self) -> Option<FloodKind> {
         self.spent
     }
 
@@ -151,12 +164,12 @@ impl Flood {
 
     /// Notes a request that was refused because its client had too many.
     pub(super) fn note_refused(&mut self) {
-        self.take(1, "refused-streams");
+        self.take(1, FloodKind::RefusedStreams);
     }
 
     /// Notes a frame of DATA or HEADERS that was dropped, because its stream was reset or answered before.
     pub(super) fn note_late(&mut self) {
-        self.take(1, "late-frames");
+        self.take(1, FloodKind::LateFrames);
     }
 
     /// Notes a request that a server has answered, and that was not reset before.
@@ -168,7 +181,7 @@ impl Flood {
     /// Notes a stream that its client has made us reset: it could as well have done so itself (CVE-2025-8671).
     pub(super) fn note_forced_reset(&mut self) {
         self.outcomes.resets += 1;
-        self.take(RESET_COST, "resets");
+        self.take(RESET_COST, FloodKind::Resets);
     }
 
     /// Notes a reset that came. One that cancels nothing that has cost us, as its stream was answered or reset before, is an
@@ -176,9 +189,9 @@ impl Flood {
     pub(super) fn note_reset(&mut self, is_early: bool) {
         if is_early {
             self.outcomes.resets += 1;
-            self.take(RESET_COST, "resets");
+            self.take(RESET_COST, FloodKind::Resets);
         } else {
-            self.take(1, "empty-frames");
+            self.take(1, FloodKind::EmptyFrames);
         }
     }
 
@@ -186,25 +199,32 @@ impl Flood {
     pub(super) fn note(&mut self, kind: u8, flags: u8, length: usize) {
         match kind {
             kind::DATA if length > 0 || flags & flag::END_STREAM != 0 => {}
-            kind::DATA => self.take(1, "empty-frames"),
-            kind::PRIORITY => self.take(1, "priorities"),
+            kind::DATA => self.take(1, FloodKind::EmptyFrames),
+            kind::PRIORITY => self.take(1, FloodKind::Priorities),
             // See `note_request` and `note_reset`.
             kind::HEADERS | kind::RST_STREAM => {}
-            kind::SETTINGS => self.take(1, "settings"),
-            kind::PING => self.take(1, "pings"),
+            kind::SETTINGS => self.take(1, FloodKind::Settings),
+            kind::PING => self.take(1, FloodKind::Pings),
             kind::WINDOW_UPDATE if self.earned > 0 => self.earned -= 1,
-            kind::WINDOW_UPDATE => self.take(1, "window-updates"),
-            kind::CONTINUATION => self.take(1, "continuations"),
-            _ => self.take(1, "unknown-frames"),
+            kind::WINDOW_UPDATE => self.take(1, FloodKind::WindowUpdates),
+            kind::CONTINUATION => self.take(1, FloodKind::Continuations),
+            _ => self.take(1, FloodKind::UnknownFrames),
         }
     }
 
-    fn take(&mut self, cost: i64, what: &'static str) {
+    fn take(&mut self, cost: i64, what: FloodKind) {
         let store = match what {
-            "resets" => &mut self.resets,
-            "window-updates" => &mut self.windows,
-            "late-frames" => &mut self.late,
-            _ => &mut self.control,
+            FloodKind::Resets => &mut self.resets,
+            FloodKind::WindowUpdates => &mut self.windows,
+            FloodKind::LateFrames => &mut self.late,
+            FloodKind::EmptyFrames
+            | FloodKind::Priorities
+            | FloodKind::Settings
+            | FloodKind::Pings
+            | FloodKind::Continuations
+            | FloodKind::UnknownFrames
+            | FloodKind::RefusedStreams
+            | FloodKind::ResetsOfClient => &mut self.control,
         };
         *store -= cost;
         if *store < 0 && self.spent.is_none() {
@@ -225,20 +245,20 @@ mod tests {
         }
         assert_eq!(flood.spent(), None);
         flood.note(6, 0, 8);
-        assert_eq!(flood.spent(), Some("pings"));
+        assert_eq!(flood.spent(), Some(FloodKind::Pings));
     }
 
     #[test]
     fn each_kind_is_counted_under_its_name() {
         for (kind, what) in [
-            (0, "empty-frames"),
-            (2, "priorities"),
-            (4, "settings"),
-            (6, "pings"),
-            (8, "window-updates"),
-            (9, "continuations"),
-            (5, "unknown-frames"),
-            (0xF0, "unknown-frames"),
+            (0, FloodKind::EmptyFrames),
+            (2, FloodKind::Priorities),
+            (4, FloodKind::Settings),
+            (6, FloodKind::Pings),
+            (8, FloodKind::WindowUpdates),
+            (9, FloodKind::Continuations),
+            (5, FloodKind::UnknownFrames),
+            (0xF0, FloodKind::UnknownFrames),
         ] {
             let mut flood = Flood::new(false);
             let most = (1..=3000).find(|_| {
@@ -246,17 +266,16 @@ mod tests {
                 flood.spent().is_some()
             });
             assert_eq!(flood.spent(), Some(what));
-            assert!(Flood::KINDS.contains(&what));
             assert_eq!(
                 most,
                 Some(match what {
-                    "window-updates" => 2001,
+                    FloodKind::WindowUpdates => 2001,
                     _ => 1001,
                 }),
-                "{what}"
+                "{what:?}"
             );
         }
-        for (is_early, what, expected) in [(true, "resets", 1_001), (false, "empty-frames", 1001)] {
+        for (is_early, what, expected) in [(true, FloodKind::Resets, 1_001), (false, FloodKind::EmptyFrames, 1001)] {
             let mut flood = Flood::new(false);
             let most = (1..=3000).find(|_| {
                 flood.note_reset(is_early);
@@ -269,7 +288,7 @@ mod tests {
         (0..1_000).for_each(|_| flood.note_forced_reset());
         assert_eq!(flood.spent(), None);
         flood.note_forced_reset();
-        assert_eq!(flood.spent(), Some("resets"));
+        assert_eq!(flood.spent(), Some(FloodKind::Resets));
         // What carries something, and what ends a stream, is no flood.
         let mut flood = Flood::new(false);
         for _ in 0..100_000 {
@@ -306,7 +325,7 @@ mod tests {
         }
         assert_eq!(flood.spent(), None);
         flood.note_late();
-        assert_eq!(flood.spent(), Some("late-frames"));
+        assert_eq!(flood.spent(), Some(FloodKind::LateFrames));
         // An upload after the other that is refused early, each with 16 large frames on their way.
         let mut flood = Flood::new(false);
         for _ in 0..100_000 {
@@ -322,7 +341,7 @@ mod tests {
         (0..1_000).for_each(|_| flood.note_refused());
         assert_eq!(flood.spent(), None);
         flood.note_refused();
-        assert_eq!(flood.spent(), Some("refused-streams"));
+        assert_eq!(flood.spent(), Some(FloodKind::RefusedStreams));
     }
 
     #[test]
@@ -356,7 +375,7 @@ mod tests {
         for _ in 0..1_001 {
             flood.note_reset(true);
         }
-        assert_eq!(flood.spent(), Some("resets"));
+        assert_eq!(flood.spent(), Some(FloodKind::Resets));
     }
 
     #[test]
@@ -369,7 +388,7 @@ mod tests {
         (0..500).for_each(|_| flood.note_reset(true));
         assert_eq!(flood.spent(), None);
         flood.note_reset(true);
-        assert_eq!(flood.spent(), Some("resets"));
+        assert_eq!(flood.spent(), Some(FloodKind::Resets));
     }
 
     #[test]
@@ -383,7 +402,7 @@ mod tests {
         }
         assert_eq!(flood.spent(), None);
         flood.note(8, 0, 4);
-        assert_eq!(flood.spent(), Some("window-updates"));
+        assert_eq!(flood.spent(), Some(FloodKind::WindowUpdates));
     }
 
     #[test]
@@ -399,6 +418,6 @@ mod tests {
         for _ in 0..2001 {
             flood.note(8, 0, 4);
         }
-        assert_eq!(flood.spent(), Some("window-updates"));
+        assert_eq!(flood.spent(), Some(FloodKind::WindowUpdates));
     }
 }

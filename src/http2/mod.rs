@@ -40,7 +40,7 @@ mod settings;
 mod stream;
 
 pub use connection::{Connection, Failed, Limits, PREFACE, Refused, Work};
-pub use flood::{Flood, Outcomes};
+pub use flood::{Flood, FloodKind, Outcomes};
 pub use frame::Reason;
 pub use request::{FIELD_OVERHEAD, Kind};
 pub use response::{ResponseHead, Unreadable};

@@ -14,29 +14,43 @@ pub const MAX_DEFAULT_QUEUE: u64 = 10_000;
 const BYTES_PER_SHARD: u64 = 256 * 1024;
 const MAX_SHARDS: u64 = 65_536;
 
-/// What a limit does about a request that does not fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Refuses it, or lets it wait.
-    #[default]
-    Enforce,
-    /// Counts and reports, never refuses: a dry run.
-    Shadow,
-    /// Nothing: the limit is not looked at.
-    Off,
+words! {
+    /// What a limit does about a request that does not fit.
+    pub enum Mode {
+        /// Refuses it, or lets it wait.
+        Enforce = "enforce",
+        /// Counts and reports, never refuses: a dry run.
+        Shadow = "shadow",
+        /// Nothing: the limit is not looked at.
+        Off = "off",
+    }
 }
 
-/// What happens to a new key when the table holds `max_keys` keys and none that was looked at is idle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnFull {
-    /// The least recently used of a few is forgotten, never one with a queue. Whoever can make up `max_keys` keys can
-    /// reset one so.
-    #[default]
-    EvictOldest,
-    /// The new key's request is admitted, uncounted.
-    Allow,
-    /// The new key's request is refused, although there may be an idle key among those that were not looked at.
-    Refuse,
+#[allow(clippy::derivable_impls, reason = "a variant of words! has no attribute")]
+impl Default for Mode {
+    fn default() -> Self {
+        Self::Enforce
+    }
+}
+
+words! {
+    /// What happens to a new key when the table holds `max_keys` keys and none that was looked at is idle.
+    pub enum OnFull {
+        /// The least recently used of a few is forgotten, never one with a queue. Whoever can make up `max_keys` keys can
+        /// reset one so.
+        EvictOldest = "evict-oldest",
+        /// The new key's request is admitted, uncounted.
+        Allow = "allow",
+        /// The new key's request is refused, although there may be an idle key among those that were not looked at.
+        Refuse = "refuse",
+    }
+}
+
+#[allow(clippy::derivable_impls, reason = "a variant of words! has no attribute")]
+impl Default for OnFull {
+    fn default() -> Self {
+        Self::EvictOldest
+    }
 }
 
 /// The parameters of a limit.

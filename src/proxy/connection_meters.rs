@@ -4,9 +4,9 @@ use super::alarm::Dismissed;
 use super::h2_share::StreamBound;
 use crate::admission::Malformed;
 use crate::http1::Fault;
-use crate::http2::Flood;
+use crate::http2::FloodKind;
 use crate::telemetry::{Counter, Family, Kind, Registry};
-use crate::transport::Ended;
+use crate::transport::{ConnectionError, Ended};
 
 static CONNECTIONS: Family = Family {
     name: "sluicegate_client_connections_total",
@@ -97,93 +97,60 @@ static TUNNELS: Family = Family {
     labels: &[],
 };
 
-/// By which bound a connection was closed at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turned {
-    /// Those of a worker.
-    Worker,
-    /// Those of a listener.
-    Listener,
-    /// Those of a client.
-    Client,
-    /// New ones of a client.
-    ClientRate,
-    /// A client's share of the last places.
-    Share,
+words! {
+    /// By which bound a connection was closed at once.
+    pub enum Turned {
+        /// Those of a worker.
+        Worker = "worker",
+        /// Those of a listener.
+        Listener = "listener",
+        /// Those of a client.
+        Client = "client",
+        /// New ones of a client.
+        ClientRate = "client-rate",
+        /// A client's share of the last places.
+        Share = "share",
+    }
 }
 
-impl Turned {
-    const ALL: [(Self, &str); 5] = [
-        (Self::Worker, "worker"),
-        (Self::Listener, "listener"),
-        (Self::Client, "client"),
-        (Self::ClientRate, "client-rate"),
-        (Self::Share, "share"),
-    ];
+words! {
+    /// How a TLS handshake with a client ended.
+    pub enum Handshook {
+        /// With new keys.
+        Full = "full",
+        /// With those of an earlier one.
+        Resumed = "resumed",
+        /// They could not agree.
+        Failed = "failed",
+        /// The client went away.
+        ClientGone = "client-gone",
+        /// It took too long.
+        Timeout = "timeout",
+        /// The client speaks plain HTTP.
+        PlainHttp = "plain-http",
+        /// It was not begun: too many were going on.
+        TooMany = "too-many",
+        /// It was ended for that of another client.
+        Displaced = "displaced",
+    }
 }
 
-/// How a TLS handshake with a client ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Handshook {
-    /// With new keys.
-    Full,
-    /// With those of an earlier one.
-    Resumed,
-    /// They could not agree.
-    Failed,
-    /// The client went away.
-    ClientGone,
-    /// It took too long.
-    Timeout,
-    /// The client speaks plain HTTP.
-    PlainHttp,
-    /// It was not begun: too many were going on.
-    TooMany,
-    /// It was ended for that of another client.
-    Displaced,
-}
-
-impl Handshook {
-    const ALL: [(Self, &'static str); 8] = [
-        (Self::Full, "full"),
-        (Self::Resumed, "resumed"),
-        (Self::Failed, "failed"),
-        (Self::ClientGone, "client-gone"),
-        (Self::Timeout, "timeout"),
-        (Self::PlainHttp, "plain-http"),
-        (Self::TooMany, "too-many"),
-        (Self::Displaced, "displaced"),
-    ];
-}
-
-/// What a connection began with, where a PROXY header is required.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum HeaderResult {
-    /// A header with the client's addresses.
-    Proxied,
-    /// A header without.
-    Local,
-    /// Something else.
-    Malformed,
-    /// Nothing, in the time that there was.
-    Timeout,
-    /// Nothing: it was closed.
-    ClientGone,
-    /// It was not asked: it may not say for whom it is.
-    Unlisted,
-}
-
-impl HeaderResult {
-    const ALL: [(Self, &'static str); 6] = [
-        (Self::Proxied, "proxied"),
-        (Self::Local, "local"),
-        (Self::Malformed, "malformed"),
-        (Self::Timeout, "timeout"),
-        (Self::ClientGone, "client-gone"),
-        (Self::Unlisted, "unlisted"),
-    ];
+words! {
+    /// What a connection began with, where a PROXY header is required.
+    pub enum HeaderResult {
+        /// A header with the client's addresses.
+        Proxied = "proxied",
+        /// A header without.
+        Local = "local",
+        /// Something else.
+        Malformed = "malformed",
+        /// Nothing, in the time that there was.
+        Timeout = "timeout",
+        /// Nothing: it was closed.
+        ClientGone = "client-gone",
+        /// It was not asked: it may not say for whom it is.
+        Unlisted = "unlisted",
+    }
 }
 
 /// A worker's counters that no configuration changes.
@@ -216,22 +183,22 @@ pub struct ConnectionMeters {
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
     streams_refused: [Counter; StreamBound::ALL.len()],
-    handshakes: Vec<Counter>,
+    handshakes: [Counter; Handshook::ALL.len()],
     headers: [Counter; HeaderResult::ALL.len()],
-    h2_ended: Vec<(&'static str, Counter)>,
-    h2_floods: Vec<(&'static str, Counter)>,
-    malformed: Vec<Counter>,
-    client_faults: Vec<Counter>,
-    upstream_faults: Vec<Counter>,
+    h2_ended: [Counter; ConnectionError::ALL.len()],
+    h2_floods: [Counter; FloodKind::ALL.len()],
+    malformed: [Counter; Malformed::ALL.len()],
+    client_faults: [Counter; Fault::ALL.len()],
+    upstream_faults: [Counter; Fault::ALL.len()],
 }
 
 impl ConnectionMeters {
     /// A worker's cells.
     pub fn new(registry: &Registry) -> Self {
-        let faults = |side| Fault::ALL.iter().map(|fault| registry.counter(&FAULTS, &[side, fault.reason()])).collect();
+        let faults = |side| Fault::ALL.map(|fault| registry.counter(&FAULTS, &[side, fault.word()]));
         Self {
             accepted: registry.counter(&CONNECTIONS, &[]),
-            turned: Turned::ALL.map(|(_, text)| registry.counter(&CONNECTIONS_REFUSED, &[text])),
+            turned: Turned::ALL.map(|bound| registry.counter(&CONNECTIONS_REFUSED, &[bound.word()])),
             reclaimed_silent: registry.counter(&CONNECTIONS_RECLAIMED, &["silent"]),
             reclaimed_idle: registry.counter(&CONNECTIONS_RECLAIMED, &["idle"]),
             used_up: registry.counter(&CONNECTIONS_USED_UP, &[]),
@@ -245,12 +212,12 @@ impl ConnectionMeters {
             upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),
             unasked_switch: registry.counter(&FAULTS, &["upstream", "unasked-switch"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
-            streams_refused: StreamBound::ALL.map(|(_, text)| registry.counter(&H2_REFUSED, &[text])),
-            handshakes: Handshook::ALL.iter().map(|(_, text)| registry.counter(&HANDSHAKES, &[text])).collect(),
-            headers: HeaderResult::ALL.map(|(_, text)| registry.counter(&PROXY_HEADERS, &[text])),
-            h2_ended: Ended::REASONS.iter().map(|text| (*text, registry.counter(&H2_ENDED, &[text]))).collect(),
-            h2_floods: Flood::KINDS.iter().map(|text| (*text, registry.counter(&H2_FLOODS, &[text]))).collect(),
-            malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.reason()])).into(),
+            streams_refused: StreamBound::ALL.map(|bound| registry.counter(&H2_REFUSED, &[bound.word()])),
+            handshakes: Handshook::ALL.map(|result| registry.counter(&HANDSHAKES, &[result.word()])),
+            headers: HeaderResult::ALL.map(|result| registry.counter(&PROXY_HEADERS, &[result.word()])),
+            h2_ended: ConnectionError::ALL.map(|error| registry.counter(&H2_ENDED, &[error.word()])),
+            h2_floods: FloodKind::ALL.map(|kind| registry.counter(&H2_FLOODS, &[kind.word()])),
+            malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.word()])),
             client_faults: faults("client"),
             upstream_faults: faults("upstream"),
         }
@@ -258,9 +225,7 @@ impl ConnectionMeters {
 
     /// Counts a connection that was closed at once.
     pub fn turned_away(&self, by: Turned) {
-        if let Some(counter) = self.turned.get(by as usize) {
-            counter.inc();
-        }
+        self.turned[by as usize].inc();
     }
 
     /// Counts a connection that was closed for another.
@@ -274,86 +239,43 @@ impl ConnectionMeters {
 
     /// Counts a request that admission could not understand.
     pub fn malformed(&self, fault: Malformed) {
-        if let Some(counter) = self.malformed.get(fault as usize) {
-            counter.inc();
-        }
+        self.malformed[fault as usize].inc();
     }
 
     /// Counts how a handshake ended.
     pub fn handshook(&self, result: Handshook) {
-        if let Some(counter) = self.handshakes.get(result as usize) {
-            counter.inc();
-        }
+        self.handshakes[result as usize].inc();
     }
 
     /// Counts what a connection began with.
     pub fn header_read(&self, result: HeaderResult) {
-        if let Some(counter) = self.headers.get(result as usize) {
-            counter.inc();
-        }
+        self.headers[result as usize].inc();
     }
 
     /// Counts requests of HTTP/2 that were refused unread.
     pub fn streams_refused(&self, by: StreamBound, count: u64) {
-        if let Some(counter) = self.streams_refused.get(by as usize) {
-            counter.add(count);
-        }
+        self.streams_refused[by as usize].add(count);
     }
 
     /// Counts an HTTP/2 connection that ended by an error.
     pub fn h2_ended(&self, ended: &Ended) {
-        count_word(&self.h2_ended, ended.reason());
+        if let Some(error) = ended.error() {
+            self.h2_ended[error as usize].inc();
+        }
     }
 
     /// Counts an HTTP/2 connection that was ended for too many frames of a kind.
-    pub fn h2_flood(&self, frames: &str) {
-        count_word(&self.h2_floods, frames);
+    pub fn h2_flood(&self, frames: FloodKind) {
+        self.h2_floods[frames as usize].inc();
     }
 
     /// Counts a fault of a client.
     pub fn client_fault(&self, fault: Fault) {
-        count(&self.client_faults, fault);
+        self.client_faults[fault as usize].inc();
     }
 
     /// Counts a fault of an upstream.
     pub fn upstream_fault(&self, fault: Fault) {
-        count(&self.upstream_faults, fault);
-    }
-}
-
-fn count_word(counters: &[(&'static str, Counter)], word: &str) {
-    if let Some((_, counter)) = counters.iter().find(|(known, _)| *known == word) {
-        counter.inc();
-    }
-}
-
-/// Faults are in the order of their declaration.
-fn count(faults: &[Counter], fault: Fault) {
-    if let Some(counter) = faults.get(fault as usize) {
-        counter.inc();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_result_has_its_own_place() {
-        for (place, fault) in Malformed::ALL.iter().enumerate() {
-            assert_eq!(*fault as usize, place);
-        }
-        for (place, fault) in Fault::ALL.iter().enumerate() {
-            assert_eq!(*fault as usize, place);
-        }
-        for (place, (by, _)) in Turned::ALL.iter().enumerate() {
-            assert_eq!(*by as usize, place);
-        }
-        for (place, (result, _)) in Handshook::ALL.iter().enumerate() {
-            assert_eq!(*result as usize, place);
-        }
-        for (place, (result, _)) in HeaderResult::ALL.iter().enumerate() {
-            assert_eq!(*result as usize, place);
-        }
+        self.upstream_faults[fault as usize].inc();
     }
 }

@@ -410,7 +410,7 @@ impl Exchange {
             route: self.route_name().cloned(),
             upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
             server: self.upstream_names().map(|(_, server)| Arc::clone(server)),
-            outcome: self.outcome.text(),
+            outcome: self.outcome.word(),
             limit: self.limit_name().cloned(),
             plan: self.plan_name().cloned(),
             request_id: self.request_id(),

@@ -123,6 +123,7 @@ impl Serving<'_> {
         self.account_for_streams(now);
         if let (Some(what), false) = (self.accepting.flooded(), self.is_flooded) {
             worker.connections.h2_flood(what);
+            let what = what.word();
             tracing::debug!(peer = %connection.peer, what, "an HTTP/2 connection was ended for too many frames");
             self.is_flooded = true;
         }

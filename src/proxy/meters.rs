@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Histogram, Kind, Registry};
+use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Histogram, Kind, Registry, RowCounter};
 
 use super::pace_meters::{BandwidthMeters, MessageMeters, Over};
 use super::snapshot::{RoutePlan, Snapshot};
@@ -55,33 +55,30 @@ static CONNECT_WAITS: Family = Family {
 };
 
 /// The counters of a route: an [`Outcome`] each, then the classes of statuses.
-static OF_ROUTE: Group = Group { columns: &ROUTE_COLUMNS };
-const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + CLASSES.len()] = {
+const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + Class::ALL.len()] = {
     let mut columns = [Column { family: &REQUESTS, value: None, from_start: FromStart::Never }; _];
     let mut at = 0;
     while at < Outcome::ALL.len() {
         let outcome = Outcome::ALL[at];
-        columns[at].value = Some(outcome.text());
+        columns[at].value = Some(outcome.word());
         columns[at].from_start = outcome.shown();
         at += 1;
     }
     while at < columns.len() {
-        let (class, from_start) = CLASSES[at - Outcome::ALL.len()];
-        columns[at] = Column { family: &RESPONSES, value: Some(class), from_start };
+        let class = Class::ALL[at - Outcome::ALL.len()];
+        columns[at] = Column { family: &RESPONSES, value: Some(class.word()), from_start: class.shown() };
         at += 1;
     }
     columns
 };
 
 /// The counters of a limit: a [`Decision`] each, then its invalid costs.
-static OF_LIMIT: Group = Group { columns: &LIMIT_COLUMNS };
-const COST_INVALID: usize = Decision::ALL.len();
-const LIMIT_COLUMNS: [Column; COST_INVALID + 1] = {
+const LIMIT_COLUMNS: [Column; Decision::ALL.len() + 1] = {
     let mut columns = [Column { family: &DECISIONS, value: None, from_start: FromStart::Never }; _];
     let mut at = 0;
     while at < Decision::ALL.len() {
-        let (decision, text) = Decision::ALL[at];
-        columns[at].value = Some(text);
+        let decision = Decision::ALL[at];
+        columns[at].value = Some(decision.word());
         if matches!(decision, Decision::Admitted | Decision::Refused | Decision::ShadowRefused) {
             columns[at].from_start = FromStart::Always;
         }
@@ -91,52 +88,37 @@ const LIMIT_COLUMNS: [Column; COST_INVALID + 1] = {
     columns
 };
 
-/// How an exchange ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Outcome {
-    /// The upstream's response went out whole.
-    Forwarded,
-    /// The gateway answered as the route says.
-    Responded,
-    /// A limit refused.
-    Refused,
-    /// It waited for a limit in vain.
-    WaitTimeout,
-    /// It overran its timeout.
-    Timeout,
-    /// The upstream could not be reached or broke off.
-    UpstreamError,
-    /// The client went away.
-    ClientGone,
-    /// No route matched.
-    NoRoute,
-    /// The request was not acceptable.
-    Malformed,
-    /// The connection was switched to another protocol.
-    Upgraded,
-    /// A limit refused, and the connection was closed without an answer.
-    Dropped,
-    /// The connection was switched to another protocol, and closed for what its client sent there.
-    MessageLimit,
+words! {
+    /// How an exchange ended.
+    pub enum Outcome {
+        /// The upstream's response went out whole.
+        Forwarded = "forwarded",
+        /// The gateway answered as the route says.
+        Responded = "responded",
+        /// A limit refused.
+        Refused = "refused",
+        /// It waited for a limit in vain.
+        WaitTimeout = "wait-timeout",
+        /// It overran its timeout.
+        Timeout = "timeout",
+        /// The upstream could not be reached or broke off.
+        UpstreamError = "upstream-error",
+        /// The client went away.
+        ClientGone = "client-gone",
+        /// No route matched.
+        NoRoute = "no-route",
+        /// The request was not acceptable.
+        Malformed = "malformed",
+        /// The connection was switched to another protocol.
+        Upgraded = "upgraded",
+        /// A limit refused, and the connection was closed without an answer.
+        Dropped = "dropped",
+        /// The connection was switched to another protocol, and closed for what its client sent there.
+        MessageLimit = "message-limit",
+    }
 }
 
 impl Outcome {
-    const ALL: [Self; 12] = [
-        Self::Forwarded,
-        Self::Responded,
-        Self::Refused,
-        Self::WaitTimeout,
-        Self::Timeout,
-        Self::UpstreamError,
-        Self::ClientGone,
-        Self::NoRoute,
-        Self::Malformed,
-        Self::Upgraded,
-        Self::Dropped,
-        Self::MessageLimit,
-    ];
-
     /// Where its series is there before it counts: what routes count every day, and what alerts are made of. The row without a
     /// name counts what came to no route.
     const fn shown(self) -> FromStart {
@@ -146,80 +128,116 @@ impl Outcome {
             _ => FromStart::Never,
         }
     }
+}
 
-    /// Its name in metrics and in the access log.
-    pub const fn text(self) -> &'static str {
+words! {
+    /// What a limit said.
+    pub enum Decision {
+        /// Admitted at once.
+        Admitted = "admitted",
+        /// Put in its queue.
+        Queued = "queued",
+        /// Admitted from its queue.
+        AdmittedLater = "admitted-later",
+        /// Refused: no room.
+        Refused = "refused",
+        /// Refused: its queue is full.
+        QueueFull = "queue-full",
+        /// Waited in vain.
+        WaitTimeout = "wait-timeout",
+        /// Can never fit.
+        TooCostly = "too-costly",
+        /// Its key table is full.
+        TableFull = "table-full",
+        /// The key is missing and the limit refuses that.
+        MissingKey = "missing-key",
+        /// The client went away while it waited.
+        Cancelled = "cancelled",
+        /// A shadow limit would have refused.
+        ShadowRefused = "shadow-refused",
+    }
+}
+
+words! {
+    /// A class of statuses.
+    enum Class {
+        /// Success.
+        Success = "2xx",
+        /// Elsewhere.
+        Redirect = "3xx",
+        /// The client's mistake, or more than its limit.
+        ClientError = "4xx",
+        /// A mistake on this side.
+        ServerError = "5xx",
+    }
+}
+
+impl Class {
+    /// Where its series is there before it counts.
+    const fn shown(self) -> FromStart {
         match self {
-            Self::Forwarded => "forwarded",
-            Self::Responded => "responded",
-            Self::Refused => "refused",
-            Self::WaitTimeout => "wait-timeout",
-            Self::Timeout => "timeout",
-            Self::UpstreamError => "upstream-error",
-            Self::ClientGone => "client-gone",
-            Self::NoRoute => "no-route",
-            Self::Malformed => "malformed",
-            Self::Upgraded => "upgraded",
-            Self::Dropped => "dropped",
-            Self::MessageLimit => "message-limit",
+            Self::Success => FromStart::Named,
+            Self::Redirect => FromStart::Never,
+            Self::ClientError | Self::ServerError => FromStart::Always,
+        }
+    }
+
+    /// That of a final status.
+    fn of(status: u16) -> Option<Self> {
+        Some(match status {
+            200..300 => Self::Success,
+            300..400 => Self::Redirect,
+            400..500 => Self::ClientError,
+            500..600 => Self::ServerError,
+            _ => return None,
+        })
+    }
+}
+
+/// A counter of a route.
+#[derive(Clone, Copy, Debug)]
+enum OfRoute {
+    Outcome(Outcome),
+    Class(Class),
+}
+
+impl RowCounter for OfRoute {
+    const GROUP: &'static Group = &Group { columns: &ROUTE_COLUMNS };
+
+    #[inline]
+    fn column(self) -> usize {
+        match self {
+            Self::Outcome(outcome) => outcome as usize,
+            Self::Class(class) => Outcome::ALL.len() + class as usize,
         }
     }
 }
 
-/// What a limit said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Decision {
-    /// Admitted at once.
-    Admitted,
-    /// Put in its queue.
-    Queued,
-    /// Admitted from its queue.
-    AdmittedLater,
-    /// Refused: no room.
-    Refused,
-    /// Refused: its queue is full.
-    QueueFull,
-    /// Waited in vain.
-    WaitTimeout,
-    /// Can never fit.
-    TooCostly,
-    /// Its key table is full.
-    TableFull,
-    /// The key is missing and the limit refuses that.
-    MissingKey,
-    /// The client went away while it waited.
-    Cancelled,
-    /// A shadow limit would have refused.
-    ShadowRefused,
+/// A counter of a limit.
+#[derive(Clone, Copy, Debug)]
+enum OfLimit {
+    Decision(Decision),
+    CostInvalid,
 }
 
-impl Decision {
-    const ALL: [(Self, &'static str); 11] = [
-        (Self::Admitted, "admitted"),
-        (Self::Queued, "queued"),
-        (Self::AdmittedLater, "admitted-later"),
-        (Self::Refused, "refused"),
-        (Self::QueueFull, "queue-full"),
-        (Self::WaitTimeout, "wait-timeout"),
-        (Self::TooCostly, "too-costly"),
-        (Self::TableFull, "table-full"),
-        (Self::MissingKey, "missing-key"),
-        (Self::Cancelled, "cancelled"),
-        (Self::ShadowRefused, "shadow-refused"),
-    ];
-}
+impl RowCounter for OfLimit {
+    const GROUP: &'static Group = &Group { columns: &LIMIT_COLUMNS };
 
-/// Classes of statuses, and where their series are there before they count.
-const CLASSES: [(&str, FromStart); 4] =
-    [("2xx", FromStart::Named), ("3xx", FromStart::Never), ("4xx", FromStart::Always), ("5xx", FromStart::Always)];
+    #[inline]
+    fn column(self) -> usize {
+        match self {
+            Self::Decision(decision) => decision as usize,
+            Self::CostInvalid => Decision::ALL.len(),
+        }
+    }
+}
 
 /// A worker's counters for one generation of the configuration. Those of a name that stays are taken over by the next:
 /// making them takes the registry's lock.
 pub struct Meters {
-    routes: Named<Counters>,
-    unrouted: Rc<Counters>,
-    limits: Named<Counters>,
+    routes: Named<Counters<OfRoute>>,
+    unrouted: Rc<Counters<OfRoute>>,
+    limits: Named<Counters<OfLimit>>,
     upstreams: Named<UpstreamMeters>,
     bandwidths: Named<BandwidthMeters>,
     /// Of the routes that bound messages.
@@ -271,11 +289,11 @@ impl Meters {
         let bounded = routes.iter().filter(has_messages);
         Self {
             routes: named(routes.iter().map(|route| &route.name), old.map(|old| &old.routes), |route| {
-                registry.counters(&OF_ROUTE, route)
+                registry.counters(route)
             }),
-            unrouted: old.map_or_else(|| Rc::new(registry.counters(&OF_ROUTE, "")), |old| Rc::clone(&old.unrouted)),
+            unrouted: old.map_or_else(|| Rc::new(registry.counters("")), |old| Rc::clone(&old.unrouted)),
             limits: named(limits.iter().map(|limit| &limit.name), old.map(|old| &old.limits), |limit| {
-                registry.counters(&OF_LIMIT, limit)
+                registry.counters(limit)
             }),
             messages: named(bounded.map(|route| &route.name), old.map(|old| &old.messages), |route| {
                 MessageMeters::new(registry, route)
@@ -292,26 +310,25 @@ impl Meters {
     /// Counts a finished exchange.
     pub fn finished(&self, route: Option<usize>, outcome: Outcome, status: Option<u16>) {
         let meters = route.and_then(|route| self.routes.get(route)).map_or(&self.unrouted, |(_, meters)| meters);
-        meters.inc(outcome as usize);
+        meters.inc(OfRoute::Outcome(outcome));
         // Nothing was sent to who was dropped: its status is for the logs.
         let sent = status.filter(|_| outcome != Outcome::Dropped);
-        let class = sent.map(|status| usize::from(status / 100).wrapping_sub(2));
-        if let Some(class) = class.filter(|class| *class < CLASSES.len()) {
-            meters.inc(Outcome::ALL.len() + class);
+        if let Some(class) = sent.and_then(Class::of) {
+            meters.inc(OfRoute::Class(class));
         }
     }
 
     /// Counts what a limit said; `limit` is its place in the file.
     pub fn decided(&self, limit: usize, decision: Decision) {
         if let Some((_, counters)) = self.limits.get(limit) {
-            counters.inc(decision as usize);
+            counters.inc(OfLimit::Decision(decision));
         }
     }
 
     /// Counts a cost that is no number; `limit` is the limit's place in the file.
     pub fn cost_invalid(&self, limit: usize) {
         if let Some((_, counters)) = self.limits.get(limit) {
-            counters.inc(COST_INVALID);
+            counters.inc(OfLimit::CostInvalid);
         }
     }
 
@@ -340,11 +357,11 @@ mod tests {
     #[test]
     fn what_a_row_counts_every_day_is_there_from_the_start() {
         let registry = Registry::new();
-        let rows = [
-            registry.counters(&OF_ROUTE, ""),
-            registry.counters(&OF_ROUTE, "api"),
-            registry.counters(&OF_LIMIT, "api"),
-        ];
+        let rows = (
+            registry.counters::<OfRoute>(""),
+            registry.counters::<OfRoute>("api"),
+            registry.counters::<OfLimit>("api"),
+        );
         let page = registry.render();
         let of = |begin: &str| -> Vec<&str> {
             page.lines().filter_map(|line| line.strip_prefix(begin)?.strip_suffix("\"} 0")).collect()
@@ -360,12 +377,22 @@ mod tests {
     }
 
     #[test]
-    fn every_outcome_and_decision_has_its_own_place() {
-        for (place, outcome) in Outcome::ALL.iter().enumerate() {
-            assert_eq!(*outcome as usize, place);
+    fn every_counter_counts_in_its_own_column() {
+        let registry = Registry::new();
+        let (route, limit) = (registry.counters("api"), registry.counters("api"));
+        for outcome in Outcome::ALL {
+            route.inc(OfRoute::Outcome(outcome));
         }
-        for (place, (decision, _)) in Decision::ALL.iter().enumerate() {
-            assert_eq!(*decision as usize, place);
+        for class in Class::ALL {
+            route.inc(OfRoute::Class(class));
         }
+        for decision in Decision::ALL {
+            limit.inc(OfLimit::Decision(decision));
+        }
+        limit.inc(OfLimit::CostInvalid);
+        let page = registry.render();
+        let counted: Vec<_> = page.lines().filter(|line| line.contains("=\"api\"")).collect();
+        assert_eq!(counted.len(), 12 + 4 + 11 + 1);
+        assert!(counted.iter().all(|line| line.ends_with(" 1")), "{page}");
     }
 }

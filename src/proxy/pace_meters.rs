@@ -40,27 +40,18 @@ pub struct WayMeters {
     pub waits: Counter,
 }
 
-/// What became of WebSocket messages over their limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Over {
-    /// One was held.
-    Paced,
-    /// The connection was closed for their number.
-    Closed,
-    /// It was closed for the size of one.
-    TooLarge,
-    /// It was closed because it cannot be followed.
-    Malformed,
-}
-
-impl Over {
-    const ALL: [(Self, &'static str); 4] = [
-        (Self::Paced, "paced"),
-        (Self::Closed, "closed"),
-        (Self::TooLarge, "too-large"),
-        (Self::Malformed, "malformed"),
-    ];
+words! {
+    /// What became of WebSocket messages over their limit.
+    pub enum Over {
+        /// One was held.
+        Paced = "paced",
+        /// The connection was closed for their number.
+        Closed = "closed",
+        /// It was closed for the size of one.
+        TooLarge = "too-large",
+        /// It was closed because it cannot be followed.
+        Malformed = "malformed",
+    }
 }
 
 /// A worker's figures of the messages of one route.
@@ -80,25 +71,11 @@ impl BandwidthMeters {
 impl MessageMeters {
     /// A worker's cells.
     pub fn new(registry: &Registry, route: &str) -> Self {
-        Self(Over::ALL.map(|(_, action)| registry.counter(&MESSAGES_OVER, &[route, action])))
+        Self(Over::ALL.map(|over| registry.counter(&MESSAGES_OVER, &[route, over.word()])))
     }
 
     /// Counts messages over the limit.
     pub fn add(&self, over: Over, count: u64) {
-        if let Some(counter) = self.0.get(over as usize) {
-            counter.add(count);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn everything_over_a_limit_has_its_own_place() {
-        for (place, (over, _)) in Over::ALL.iter().enumerate() {
-            assert_eq!(*over as usize, place);
-        }
+        self.0[over as usize].add(count);
     }
 }

@@ -55,7 +55,7 @@ pub async fn read_header(
         Some(Ok(header)) => return Some(Rc::new(header)),
         // Balancers look in this way whether somebody listens: that is no news.
         Some(Err(NoHeader::Gone)) => return None,
-        Some(Err(NoHeader::Fault(fault))) => (fault.reason(), fault.to_string()),
+        Some(Err(NoHeader::Fault(fault))) => (fault.word(), fault.to_string()),
         None => ("timeout", "No PROXY header came within handshake_timeout.".to_owned()),
     };
     if let Some(more) = worker.proxy_reports.due(worker.clock.now()) {

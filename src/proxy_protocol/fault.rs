@@ -2,74 +2,37 @@
 
 use std::fmt;
 
-/// Why bytes are no header, or one that cannot be believed. Its text is for the operator's log.
-///
-/// Nothing more is read from a connection after one, and nothing is answered: who sent it does not speak as was agreed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// The connection begins with something else.
-    NotProxyProtocol,
-    /// The header is longer than its version allows, or than [`MAX_HEADER_BYTES`](super::MAX_HEADER_BYTES).
-    TooLong,
-    /// The line of version 1 does not have its fields, one space between them and CRLF at its end.
-    Line,
-    /// The binary header is of another version than 2.
-    Version,
-    /// The command is neither LOCAL nor PROXY.
-    Command,
-    /// The connection is not of TCP over IPv4 or IPv6, nor of a unix socket, nor unknown.
-    Family,
-    /// The connection is one of datagrams.
-    Datagram,
-    /// An address is not one of the family that was announced, or is not in its plain form.
-    Address,
-    /// A port is not a plain decimal number up to 65535.
-    Port,
-    /// The binary header ends before its addresses do.
-    Length,
-    /// A type-length-value vector does not end where the header does, or has a value that its type cannot have.
-    Vector,
-    /// A vector of which there is one at most comes again.
-    VectorRepeated,
-    /// The checksum is not that of the header.
-    Checksum,
-}
-
-impl Fault {
-    /// Every fault, in the order of declaration.
-    pub const ALL: [Self; 13] = [
-        Self::NotProxyProtocol,
-        Self::TooLong,
-        Self::Line,
-        Self::Version,
-        Self::Command,
-        Self::Family,
-        Self::Datagram,
-        Self::Address,
-        Self::Port,
-        Self::Length,
-        Self::Vector,
-        Self::VectorRepeated,
-        Self::Checksum,
-    ];
-
-    /// A short name for metrics and logs: lower case, words joined with `-`.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::NotProxyProtocol => "not-proxy-protocol",
-            Self::TooLong => "too-long",
-            Self::Line => "line",
-            Self::Version => "version",
-            Self::Command => "command",
-            Self::Family => "family",
-            Self::Datagram => "datagram",
-            Self::Address => "address",
-            Self::Port => "port",
-            Self::Length => "length",
-            Self::Vector => "vector",
-            Self::VectorRepeated => "vector-repeated",
-            Self::Checksum => "checksum",
-        }
+words! {
+    /// Why bytes are no header, or one that cannot be believed. Its text is for the operator's log.
+    ///
+    /// Nothing more is read from a connection after one, and nothing is answered: who sent it does not speak as was agreed.
+    pub enum Fault {
+        /// The connection begins with something else.
+        NotProxyProtocol = "not-proxy-protocol",
+        /// The header is longer than its version allows, or than [`MAX_HEADER_BYTES`](super::MAX_HEADER_BYTES).
+        TooLong = "too-long",
+        /// The line of version 1 does not have its fields, one space between them and CRLF at its end.
+        Line = "line",
+        /// The binary header is of another version than 2.
+        Version = "version",
+        /// The command is neither LOCAL nor PROXY.
+        Command = "command",
+        /// The connection is not of TCP over IPv4 or IPv6, nor of a unix socket, nor unknown.
+        Family = "family",
+        /// The connection is one of datagrams.
+        Datagram = "datagram",
+        /// An address is not one of the family that was announced, or is not in its plain form.
+        Address = "address",
+        /// A port is not a plain decimal number up to 65535.
+        Port = "port",
+        /// The binary header ends before its addresses do.
+        Length = "length",
+        /// A type-length-value vector does not end where the header does, or has a value that its type cannot have.
+        Vector = "vector",
+        /// A vector of which there is one at most comes again.
+        VectorRepeated = "vector-repeated",
+        /// The checksum is not that of the header.
+        Checksum = "checksum",
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 
-/// Which of the two forms a header has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Version {
-    /// A line of text.
-    V1,
-    /// Binary.
-    V2,
+words! {
+    /// Which of the two forms a header has.
+    pub enum Version {
+        /// A line of text.
+        V1 = "v1",
+        /// Binary.
+        V2 = "v2",
+    }
 }
 
 /// The two ends of the connection that the proxy has accepted.

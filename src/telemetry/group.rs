@@ -53,11 +53,20 @@ impl FromStart {
     }
 }
 
+/// The names of the counters of a [`Group`].
+pub trait RowCounter: Copy {
+    /// The group.
+    const GROUP: &'static Group;
+
+    /// The place of this one among the group's columns.
+    fn column(self) -> usize;
+}
+
 /// The counters of one row, as one thread sees them; the same terms as [`Counter`](super::Counter).
 #[derive(Debug)]
-pub struct Counters {
+pub struct Counters<C> {
     cells: Arc<CounterCells>,
-    one_writer: PhantomData<Cell<()>>,
+    one_writer: PhantomData<Cell<C>>,
 }
 
 /// One cell for each column, in cache lines of their own.
@@ -88,13 +97,13 @@ impl Group {
     }
 }
 
-impl Counters {
-    /// Counts one in a column, by its place in the group.
+impl<C: RowCounter> Counters<C> {
+    /// Counts one.
     #[inline]
-    pub fn inc(&self, column: usize) {
-        if let Some(cell) = cell(&self.cells, column) {
-            cell.store(cell.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        }
+    pub fn inc(&self, counted: C) {
+        let column = counted.column();
+        let cell = &self.cells[column / LINE].0[column % LINE];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
 
@@ -106,8 +115,8 @@ impl fmt::Debug for Row {
 
 impl Row {
     /// New cells for one thread to count in.
-    pub(super) fn counters(&mut self, columns: usize) -> Counters {
-        let cells: Arc<CounterCells> = (0..columns.div_ceil(LINE)).map(|_| Line::default()).collect();
+    pub(super) fn counters<C: RowCounter>(&mut self) -> Counters<C> {
+        let cells: Arc<CounterCells> = (0..C::GROUP.columns.len().div_ceil(LINE)).map(|_| Line::default()).collect();
         let Self { base, live, .. } = self;
         live.add(Arc::clone(&cells), |dropped| fold(base, dropped));
         Counters { cells, one_writer: PhantomData }
@@ -153,6 +162,18 @@ mod tests {
     use super::super::{Kind, Registry};
     use super::*;
 
+    /// A counter of [`GROUP`] by its column.
+    #[derive(Clone, Copy)]
+    struct At(usize);
+
+    impl RowCounter for At {
+        const GROUP: &'static Group = &GROUP;
+
+        fn column(self) -> usize {
+            self.0
+        }
+    }
+
     static A: Family = Family { name: "a_total", help: "A.", kind: Kind::Counter, labels: &["name", "kind"] };
     static B: Family = Family { name: "b", help: "B.", kind: Kind::Gauge, labels: &["name"] };
     static GROUP: Group = Group {
@@ -171,15 +192,12 @@ mod tests {
     #[test]
     fn a_rare_series_is_there_once_it_has_counted_and_stays() {
         let registry = Registry::new();
-        let (x, y) = (registry.counters(&GROUP, "x"), registry.counters(&GROUP, "y"));
+        let (x, y) = (registry.counters::<At>("x"), registry.counters::<At>("y"));
         let start = [r#"a_total{name="x",kind="often"} 0"#, r#"a_total{name="y",kind="often"} 0"#];
         let b = [r#"b{name="x"} 0"#, r#"b{name="y"} 0"#];
         assert_eq!(lines(&registry), [start, b].concat());
-        x.inc(0);
-        y.inc(2);
-        // No such column.
-        y.inc(3);
-        y.inc(usize::MAX);
+        x.inc(At(0));
+        y.inc(At(2));
         let counted = [r#"a_total{name="x",kind="often"} 1"#, start[1], r#"a_total{name="y",kind="rare"} 1"#];
         assert_eq!(lines(&registry), [&counted[..], &b].concat());
         drop((x, y));
@@ -191,12 +209,12 @@ mod tests {
         let registry = Registry::new();
         for round in 1..=20 {
             let threads = (0..3).map(|_| {
-                let counters = registry.counters(&GROUP, "x");
-                thread::spawn(move || (0..100).for_each(|_| counters.inc(2)))
+                let counters = registry.counters::<At>("x");
+                thread::spawn(move || (0..100).for_each(|_| counters.inc(At(2))))
             });
             threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
-            let counters = registry.counters(&GROUP, "x");
-            counters.inc(2);
+            let counters = registry.counters::<At>("x");
+            counters.inc(At(2));
             assert_eq!(lines(&registry)[1], format!(r#"a_total{{name="x",kind="rare"}} {}"#, round * 301));
         }
     }
@@ -204,7 +222,7 @@ mod tests {
     #[test]
     fn what_is_read_of_a_row_is_added_once_until_its_registration_is_dropped() {
         let registry = Registry::new();
-        registry.counters(&GROUP, "x").inc(2);
+        registry.counters::<At>("x").inc(At(2));
         let source = Arc::new(());
         let held = Arc::clone(&source);
         let read =

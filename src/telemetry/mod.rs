@@ -22,7 +22,7 @@ mod text;
 
 pub use access_log::{AccessEntry, AccessLog, AccessLogFormat, Closed, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET};
 pub use cell::{Counter, Gauge};
-pub use group::{Column, Counters, FromStart, Group};
+pub use group::{Column, Counters, FromStart, Group, RowCounter};
 pub use histogram::Histogram;
 pub use page::Page;
 pub use registry::{MAX_SERIES, Registration, Registry};

@@ -152,7 +152,7 @@ fn last_of<T>(batch: &[T], labels: impl Fn(&T) -> &Labels) -> Option<Labels> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Column, FromStart, Kind, Registry};
+    use super::super::{Column, FromStart, Kind, Registry, RowCounter};
     use super::*;
 
     static ALONE: Family = Family { name: "alone_total", help: "Alone.", kind: Kind::Counter, labels: &["name"] };
@@ -164,6 +164,17 @@ mod tests {
         ],
     };
 
+    #[derive(Clone, Copy)]
+    struct OfRow;
+
+    impl RowCounter for OfRow {
+        const GROUP: &'static Group = &GROUP;
+
+        fn column(self) -> usize {
+            0
+        }
+    }
+
     fn names(from: usize, to: usize) -> Vec<String> {
         (from..to).map(|n| format!("n{n:06}")).collect()
     }
@@ -172,8 +183,10 @@ mod tests {
     fn every_series_is_in_one_piece_once() {
         for count in [0, 1, BATCH - 1, BATCH, BATCH + 1, 2 * BATCH, 5_000] {
             let (registry, names) = (Registry::new(), names(0, count));
-            let kept: Vec<_> =
-                names.iter().map(|name| (registry.counter(&ALONE, &[name]), registry.counters(&GROUP, name))).collect();
+            let kept: Vec<_> = names
+                .iter()
+                .map(|name| (registry.counter(&ALONE, &[name]), registry.counters::<OfRow>(name)))
+                .collect();
             let pieces: Vec<String> = registry.page().collect();
             assert!(pieces.iter().all(|piece| piece.ends_with('\n') && piece.len() < PIECE + BATCH * 128), "{count}");
             assert_eq!(pieces.len() > 1, count == 5_000, "{count}");
@@ -194,7 +207,7 @@ mod tests {
     #[test]
     fn those_that_come_while_it_is_read_change_nothing_for_the_others() {
         let registry = Registry::new();
-        let make = |names: &[String]| -> Vec<_> { names.iter().map(|name| registry.counters(&GROUP, name)).collect() };
+        let make = |names: &[String]| -> Vec<_> { names.iter().map(|name| registry.counters::<OfRow>(name)).collect() };
         let old = make(&names(0, 4_000));
         let mut page = registry.page();
         let mut text = page.next().unwrap();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::cell::{Cells, Counter, CounterCell, Gauge, GaugeCell};
-use super::group::{Counters, Group, Row};
+use super::group::{Counters, Group, Row, RowCounter};
 use super::histogram::{Histogram, HistogramCell, Totals};
 use super::page::Page;
 use super::reading::Readings;
@@ -111,10 +111,10 @@ impl Registry {
     }
 
     /// New cells of a row of a group, for one thread to count in; like [`counter`](Self::counter).
-    pub fn counters(&self, group: &'static Group, name: &str) -> Counters {
+    pub fn counters<C: RowCounter>(&self, name: &str) -> Counters<C> {
         let mut state = self.lock();
-        let labels = self.place_row(&mut state, group, &[name.to_owned()].into());
-        state.row(group, labels).counters(group.columns.len())
+        let labels = self.place_row(&mut state, C::GROUP, &[name.to_owned()].into());
+        state.row(C::GROUP, labels).counters()
     }
 
     /// A new cell of a series that goes up and down. A dropped one adds nothing to the sum.

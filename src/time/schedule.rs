@@ -20,17 +20,24 @@ pub struct DayTime(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTime(DateTime);
 
-/// A day of the week.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "they are named")]
-pub enum Weekday {
-    Monday,
-    Tuesday,
-    Wednesday,
-    Thursday,
-    Friday,
-    Saturday,
-    Sunday,
+words! {
+    /// A day of the week.
+    pub enum Weekday {
+        /// The first.
+        Monday = "monday",
+        /// The second.
+        Tuesday = "tuesday",
+        /// The third.
+        Wednesday = "wednesday",
+        /// The fourth.
+        Thursday = "thursday",
+        /// The fifth.
+        Friday = "friday",
+        /// The sixth.
+        Saturday = "saturday",
+        /// The last.
+        Sunday = "sunday",
+    }
 }
 
 /// Some days of the week.
@@ -102,26 +109,9 @@ impl Days {
 }
 
 impl Weekday {
-    /// Each, from Monday on.
-    pub const ALL: [Self; 7] =
-        [Self::Monday, Self::Tuesday, Self::Wednesday, Self::Thursday, Self::Friday, Self::Saturday, Self::Sunday];
-
-    /// Its name, in lower case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Monday => "monday",
-            Self::Tuesday => "tuesday",
-            Self::Wednesday => "wednesday",
-            Self::Thursday => "thursday",
-            Self::Friday => "friday",
-            Self::Saturday => "saturday",
-            Self::Sunday => "sunday",
-        }
-    }
-
     /// The first three letters of its name.
     pub fn short(self) -> &'static str {
-        self.name().get(..3).unwrap_or_default()
+        self.word().get(..3).unwrap_or_default()
     }
 }
 

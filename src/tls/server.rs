@@ -27,13 +27,14 @@ pub struct ServerSettings {
     pub reject_unknown_sni: bool,
 }
 
-/// The oldest version that is spoken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MinVersion {
-    /// TLS 1.2 and 1.3.
-    Tls12,
-    /// TLS 1.3 alone.
-    Tls13,
+words! {
+    /// The oldest version that is spoken.
+    pub enum MinVersion {
+        /// TLS 1.2 and 1.3.
+        Tls12 = "1.2",
+        /// TLS 1.3 alone.
+        Tls13 = "1.3",
+    }
 }
 
 /// Whether clients are asked for a certificate, and who vouches for it.

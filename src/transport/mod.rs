@@ -28,7 +28,8 @@ use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
 
 pub use h2::{
-    Accepting, Channel, Ended, FromClient, Incoming, STREAM_RESET, ToServer, UNPROCESSED, open_channel, websocket_key,
+    Accepting, Channel, ConnectionError, Ended, FromClient, Incoming, STREAM_RESET, ToServer, UNPROCESSED,
+    open_channel, websocket_key,
 };
 pub use handshake::{Accepted, HandshakeError, NOT_TLS, accept, connect};
 pub use socket::Socket;

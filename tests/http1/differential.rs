@@ -252,7 +252,7 @@ fn what_only_we_refuse_is_known() {
         let accepted = ours.messages.iter().filter(|message| message.is_complete).count();
         for (parser, theirs) in [("h11", &golden.h11), ("llhttp", &golden.llhttp)] {
             if theirs.messages.get(accepted).is_some_and(|message| message.complete) {
-                *counts.entry((parser, fault.reason())).or_default() += 1;
+                *counts.entry((parser, fault.word())).or_default() += 1;
             }
         }
     }

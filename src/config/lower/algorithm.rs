@@ -3,13 +3,13 @@
 use std::ops::RangeInclusive;
 
 use super::calendar;
-use super::limit::{choice, rates};
+use super::limit::{rates, word};
 use crate::config::findings::Finding;
 use crate::config::reader::{Node, Reader};
 use crate::limiter::{
     Algorithm, AlgorithmError, Align, Bound, Concurrency, FixedWindow, Gcra, LeakyBucket, MAX_COLD_FACTOR, MAX_COUNT,
-    MAX_SLOTS, Rate, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel, TimerWheelError,
-    TokenBucket, WarmUp,
+    MAX_SLOTS, Rate, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel, TimerWheelError, TokenBucket,
+    WarmUp,
 };
 use crate::time::Span;
 
@@ -141,7 +141,7 @@ fn build<'t>(reader: &mut Reader<'t>, kind: Kind, rates: Option<(&[Rate], &Node<
         Kind::TimerWheel => return wheel(reader, rates),
         Kind::TokenBucket => {
             let (burst, node) = maybe(reader, "burst", count);
-            let refill = choice(reader, "refill", &[("greedy", Refill::Greedy), ("interval", Refill::Interval)]);
+            let refill = word(reader, "refill");
             let (rates, _) = rates?;
             (TokenBucket::new(rates, burst?, refill?).map(Algorithm::TokenBucket), node)
         }
@@ -156,7 +156,7 @@ fn build<'t>(reader: &mut Reader<'t>, kind: Kind, rates: Option<(&[Rate], &Node<
         Kind::FixedWindow => {
             // A calendar has been read before.
             let words = [("epoch", Some(Align::Epoch)), ("first", Some(Align::First)), ("calendar", None)];
-            let align = choice(reader, "align", &words);
+            let align = reader.optional("align").map_or(Some(Some(Align::Epoch)), |node| node.choice(&words, &[]));
             calendar::refuse_zone(reader);
             (FixedWindow::new(rates?.0, align??).map(Algorithm::FixedWindow), None)
         }
@@ -195,8 +195,7 @@ fn slots<'t>(reader: &mut Reader<'t>) -> (Option<Option<u32>>, Option<Node<'t>>)
 }
 
 fn wheel<'t>(reader: &mut Reader<'t>, rates: Option<(&[Rate], &Node<'t>)>) -> Option<Algorithm> {
-    let bounds = [("sliding", Bound::Sliding), ("slot", Bound::Slot), ("strict", Bound::Strict)];
-    let bound = choice(reader, "bound", &bounds);
+    let bound = word(reader, "bound");
     let (slots, slots_node) = slots(reader);
     let ((rates, place), bound, slots) = (rates?, bound?, slots?);
     if let (Bound::Slot, Some(node), Some(2..)) = (bound, &slots_node, slots) {

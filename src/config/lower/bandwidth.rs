@@ -159,8 +159,7 @@ fn numbers(reader: &mut Reader<'_>, asks_for_clients: bool) -> Option<Numbers> {
         Some(node) => limit::key(node, asks_for_clients),
         None => limit::client_ip(),
     };
-    let words = [("both", Direction::Both), ("down", Direction::Down), ("up", Direction::Up)];
-    let direction = limit::choice(reader, "direction", &words);
+    let direction = limit::word(reader, "direction");
     let max_keys = reader.optional("max_keys").map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
     Some(Numbers { key: key?, rate: rate?, burst: burst?, direction: direction?, max_keys: max_keys? })
 }

@@ -27,8 +27,7 @@ pub(super) fn lower(node: &Node<'_>, pattern: Option<&RoutePattern>) -> Option<C
     let origins_node = reader.required("allow_origins", EXAMPLE);
     let allow_credentials = reader.optional("allow_credentials").map_or(Some(false), |node| node.boolean());
     let count_preflight = reader.optional("count_preflight").map_or(Some(false), |node| node.boolean());
-    let words = [("answer", Preflight::Answer), ("forward", Preflight::Forward)];
-    let preflight = reader.optional("preflight").map_or(Some(Preflight::Answer), |node| node.choice(&words, &[]));
+    let preflight = super::limit::word(&mut reader, "preflight");
     let of_route = pattern.map(|pattern| &*pattern.methods).filter(|methods| !methods.is_empty());
     let methods = || METHODS.iter().map(ToString::to_string).collect();
     let allow_methods = list(&mut reader, "allow_methods", "[\"GET\", \"POST\"]", methods, method);

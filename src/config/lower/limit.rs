@@ -12,13 +12,14 @@ use super::refusal;
 use super::schedule;
 use super::sections::TIMEOUTS;
 use super::with_causes;
-use crate::admission::{KeyError, KeyExpr, OnMissingKey};
+use crate::admission::{KeyError, KeyExpr};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::LimitRule;
 use crate::config::reader::{Node, Reader};
-use crate::limiter::{Algorithm, CalendarRate, LimitSpec, MAX_COUNT, MAX_RATES, Mode, OnFull, Penalty, Rate};
+use crate::limiter::{Algorithm, CalendarRate, LimitSpec, MAX_COUNT, MAX_RATES, Mode, Penalty, Rate};
 use crate::time::Span;
+use crate::words::Word;
 
 const STATUS: u16 = 429;
 const MAX_KEYS: u64 = 1_000_000;
@@ -55,17 +56,9 @@ pub(super) fn lower(
         None => client_ip(),
     };
     let key_is_secret = reader.optional("key_is_secret").map_or(Some(None), |node| node.boolean().map(Some));
-    let on_missing_key = choice(
-        &mut reader,
-        "on_missing_key",
-        &[("client-ip", OnMissingKey::ClientIp), ("skip", OnMissingKey::Skip), ("refuse", OnMissingKey::Refuse)],
-    );
+    let on_missing_key = word(&mut reader, "on_missing_key");
     let Numbers { algorithm, place, mode, wait_node, max_wait, max_queue } = numbers(&mut reader);
-    let on_full = choice(
-        &mut reader,
-        "on_full",
-        &[("evict-oldest", OnFull::EvictOldest), ("allow", OnFull::Allow), ("refuse", OnFull::Refuse)],
-    );
+    let on_full = word(&mut reader, "on_full");
     let keys_node = reader.optional("max_keys");
     let max_keys = keys_node.as_ref().map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
     let timeout_node = reader.optional("timeout");
@@ -148,7 +141,7 @@ pub(super) struct Numbers<'t> {
 /// Reads them.
 pub(super) fn numbers<'t>(reader: &mut Reader<'t>) -> Numbers<'t> {
     let Lowered { algorithm, place } = algorithm::lower(reader);
-    let mode = choice(reader, "mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("off", Mode::Off)]);
+    let mode = word(reader, "mode");
     let wait_node = reader.optional("max_wait");
     let (max_wait, max_queue) = waiting(reader, wait_node.as_ref(), algorithm.as_ref(), place.as_ref());
     if let (Some(algorithm), Some(place), Some(Mode::Enforce | Mode::Shadow)) = (&algorithm, &place, mode) {
@@ -265,10 +258,10 @@ pub(super) fn largest(algorithm: &Algorithm) -> Largest {
 }
 
 /// A word with a default, which is the first one.
-pub(super) fn choice<T: Copy>(reader: &mut Reader<'_>, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+pub(super) fn word<W: Word>(reader: &mut Reader<'_>, key: &'static str) -> Option<W> {
     match reader.optional(key) {
-        Some(node) => node.choice(words, &[]),
-        None => words.first().map(|(_, meaning)| *meaning),
+        Some(node) => node.word(),
+        None => W::ALL.first().copied(),
     }
 }
 

@@ -126,7 +126,7 @@ fn days(node: &Node<'_>) -> Option<Days> {
     let words: Vec<(&'static str, Weekday)> = Weekday::ALL
         .iter()
         .map(|day| (day.short(), *day))
-        .chain(Weekday::ALL.iter().map(|day| (day.name(), *day)))
+        .chain(Weekday::ALL.iter().map(|day| (day.word(), *day)))
         .collect();
     let mut seen: Vec<Weekday> = Vec::new();
     let days = super::each(&items, |item| {

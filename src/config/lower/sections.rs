@@ -78,21 +78,8 @@ pub(super) fn server(mut reader: Reader<'_>) -> Server {
     let workers = reader.optional("workers").and_then(|node| workers(&node));
     let watch = reader.optional("watch").and_then(|node| node.boolean());
     let shutdown_grace = reader.optional("shutdown_grace").and_then(|node| node.duration(&GRACES));
-    let rate_headers = reader.optional("rate_headers").and_then(|node| {
-        let words = [
-            ("auto", RateHeaders::Auto),
-            ("ietf", RateHeaders::Ietf),
-            ("legacy", RateHeaders::Legacy),
-            ("both", RateHeaders::Both),
-            ("off", RateHeaders::Off),
-        ];
-        node.choice(&words, &[])
-    });
-    let traceparent = reader.optional("traceparent").and_then(|node| {
-        let words =
-            [("pass", Traceparent::Pass), ("make", Traceparent::Make), ("make-sampled", Traceparent::MakeSampled)];
-        node.choice(&words, &[])
-    });
+    let rate_headers = reader.optional("rate_headers").and_then(|node| node.word());
+    let traceparent = reader.optional("traceparent").and_then(|node| node.word());
     let timeout = reader.optional("timeout").and_then(|node| node.duration_or_none(&TIMEOUTS));
     let head_timeout = reader.optional("head_timeout").and_then(|node| node.duration(&CONNECTION_TIMEOUTS));
     let keep_alive_timeout = reader.optional("keep_alive_timeout").and_then(|node| node.duration(&CONNECTION_TIMEOUTS));
@@ -151,13 +138,8 @@ fn workers(node: &Node<'_>) -> Option<usize> {
 /// `[log]`
 pub(super) fn log(mut reader: Reader<'_>) -> Log {
     let level = reader.optional("level").and_then(|node| level(&node));
-    let format = reader.optional("format").and_then(|node| {
-        node.choice(&[("auto", LogFormat::Auto), ("human", LogFormat::Human), ("json", LogFormat::Json)], &[])
-    });
-    let access = reader.optional("access").and_then(|node| {
-        let words = [("off", AccessFormat::Off), ("json", AccessFormat::Json), ("combined", AccessFormat::Combined)];
-        node.choice(&words, &[])
-    });
+    let format = reader.optional("format").and_then(|node| node.word());
+    let access = reader.optional("access").and_then(|node| node.word());
     reader.done(&[]);
     Log {
         level: level.unwrap_or_else(|| "info".to_owned()),
@@ -198,14 +180,7 @@ pub(super) fn client(mut reader: Reader<'_>) -> (ClientRules, Vec<IpNet>, Accept
         .and_then(|items| super::each(&items, |item| networks::network(item, "")))
         .unwrap_or_default();
     let deny = reader.optional("deny").and_then(|node| networks::list(&node)).unwrap_or_default();
-    let address_header = reader.optional("address_header").and_then(|node| {
-        let words = [
-            ("x-forwarded-for", AddressHeader::XForwardedFor),
-            ("forwarded", AddressHeader::Forwarded),
-            ("x-real-ip", AddressHeader::XRealIp),
-        ];
-        node.choice(&words, &[])
-    });
+    let address_header = reader.optional("address_header").and_then(|node| node.word());
     let ipv6_prefix = reader.optional("ipv6_prefix").and_then(|node| node.integer(IPV6_PREFIXES));
     let allow_node = reader.optional("allow");
     let allow = allow_node.as_ref().and_then(networks::list).unwrap_or_default();

@@ -26,9 +26,7 @@ pub(super) fn listener(node: &Node<'_>, reject_unknown_sni: bool, files: &Certif
     let identities = reader
         .required("certificates", CERTIFICATES_EXAMPLE)
         .and_then(|node| identities(&node, reject_unknown_sni, files));
-    let versions = [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
-    let min_version =
-        reader.optional("min_version").map_or(Some(MinVersion::Tls12), |node| node.choice(&versions, &[]));
+    let min_version = reader.optional("min_version").map_or(Some(MinVersion::Tls12), |node| node.word());
     let clients = clients(&mut reader, files);
     reader.done(&[]);
     Some(ServerSettings { identities: identities?, min_version: min_version?, clients: clients?, reject_unknown_sni })

@@ -43,15 +43,9 @@ pub(super) fn lower(
 ) -> (Option<Name>, Option<Upstream>) {
     let name = name(&mut reader, "app");
     let servers = reader.required("servers", "[\"127.0.0.1:9001\"]").and_then(|node| servers(&node));
-    let words = [
-        ("hash", Strategy::Hash),
-        ("round-robin", Strategy::RoundRobin),
-        ("least-connections", Strategy::LeastConnections),
-        ("power-of-two", Strategy::PowerOfTwo),
-    ];
     let balance_node = reader.optional("balance");
     let balance = match &balance_node {
-        Some(node) => node.choice(&words, &[]),
+        Some(node) => node.word(),
         None => Some(Strategy::Hash),
     };
     let hash_key_node = reader.optional("hash_key");
@@ -127,7 +121,7 @@ fn protocol(node: &Node<'_>) -> Option<UpstreamProtocol> {
         node.error(format!("`protocol` cannot be {}", quoted(text)), "HTTP/2, as gRPC needs it, is \"h2\"");
         return None;
     }
-    node.choice(&[("http1", UpstreamProtocol::Http1), ("h2", UpstreamProtocol::H2)], &[])
+    node.word()
 }
 
 /// The version of the header that servers get, if any.

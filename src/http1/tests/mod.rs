@@ -155,11 +155,11 @@ fn every_fault_has_an_example() {
     let requests = requests::REFUSED.iter().flat_map(|section| section.iter().map(|(_, fault)| *fault));
     let responses = responses::REFUSED.iter().flat_map(|section| section.iter().map(|(_, fault)| *fault));
     let bodies = bodies::REFUSED.iter().map(|(_, fault)| *fault);
-    let mut seen: BTreeSet<&str> = requests.chain(responses).chain(bodies).map(Fault::reason).collect();
+    let mut seen: BTreeSet<&str> = requests.chain(responses).chain(bodies).map(Fault::word).collect();
     // Shown by tests of their own, since their examples are long or are no bytes.
-    seen.extend([Fault::TargetTooLong, Fault::HeadTooLarge, Fault::TooManyFields, Fault::Truncated].map(Fault::reason));
+    seen.extend([Fault::TargetTooLong, Fault::HeadTooLarge, Fault::TooManyFields, Fault::Truncated].map(Fault::word));
     // Of HTTP/2, whose room has the examples.
-    seen.extend([Fault::PseudoField, Fault::ConnectionField].map(Fault::reason));
-    let all: BTreeSet<&str> = Fault::ALL.map(Fault::reason).into_iter().collect();
+    seen.extend([Fault::PseudoField, Fault::ConnectionField].map(Fault::word));
+    let all: BTreeSet<&str> = Fault::ALL.map(Fault::word).into_iter().collect();
     assert_eq!(seen, all);
 }

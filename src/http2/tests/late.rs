@@ -3,7 +3,7 @@
 use super::*;
 
 /// How many of the frames it takes until the connection ends, and for too much of what.
-fn ends_after(connection: &mut Connection, mut next: impl FnMut(u32) -> Vec<u8>) -> (u32, Option<&'static str>) {
+fn ends_after(connection: &mut Connection, mut next: impl FnMut(u32) -> Vec<u8>) -> (u32, Option<FloodKind>) {
     let count = (0..400_000).find(|number| {
         connection.feed(&next(*number));
         connection.unwritten().len().checked_sub(32 * 1024).into_iter().for_each(|_| drop(written(connection)));
@@ -24,10 +24,10 @@ fn answered_early() -> Connection {
 #[test]
 fn data_on_a_stream_that_was_answered_is_counted_frame_by_frame() {
     let mut connection = answered_early();
-    assert_eq!(ends_after(&mut connection, |_| data(1, b"x")), (8_192, Some("late-frames")));
+    assert_eq!(ends_after(&mut connection, |_| data(1, b"x")), (8_192, Some(FloodKind::LateFrames)));
     // Padding is nobody's data, and a frame is one whatever it has of it.
     let mut connection = answered_early();
-    assert_eq!(ends_after(&mut connection, |_| padded(1, b"x", 9)), (8_192, Some("late-frames")));
+    assert_eq!(ends_after(&mut connection, |_| padded(1, b"x", 9)), (8_192, Some(FloodKind::LateFrames)));
 }
 
 #[test]
@@ -39,18 +39,18 @@ fn data_on_a_stream_that_we_have_reset_is_counted_while_somebody_holds_it_and_la
     (0..8_000).for_each(|_| connection.feed(&data(1, b"x")));
     assert_eq!(connection.failed(), None);
     connection.release(key, Reason::Internal);
-    assert_eq!(ends_after(&mut connection, |_| data(1, b"x")), (192, Some("late-frames")));
+    assert_eq!(ends_after(&mut connection, |_| data(1, b"x")), (192, Some(FloodKind::LateFrames)));
 }
 
 #[test]
 fn header_blocks_on_such_a_stream_are_counted_too() {
     let trailers = frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &block(&[("x-a", "1")]));
     let mut connection = answered_early();
-    assert_eq!(ends_after(&mut connection, |_| trailers.clone()), (8_192, Some("late-frames")));
+    assert_eq!(ends_after(&mut connection, |_| trailers.clone()), (8_192, Some(FloodKind::LateFrames)));
     let mut connection = begun();
     let key = taken(&mut connection, &uploads_of(1, "3"));
     connection.feed(&data(1, b"more"));
-    assert_eq!(ends_after(&mut connection, |_| trailers.clone()), (8_192, Some("late-frames")));
+    assert_eq!(ends_after(&mut connection, |_| trailers.clone()), (8_192, Some(FloodKind::LateFrames)));
     connection.release(key, Reason::Internal);
 }
 
@@ -60,7 +60,7 @@ fn requests_behind_the_last_one_are_counted() {
     let key = taken(&mut connection, &asks(1));
     connection.go_away();
     connection.take_no_more();
-    assert_eq!(ends_after(&mut connection, |number| asks(2 * number + 3)), (8_192, Some("late-frames")));
+    assert_eq!(ends_after(&mut connection, |number| asks(2 * number + 3)), (8_192, Some(FloodKind::LateFrames)));
     connection.release(key, Reason::Internal);
 }
 
@@ -71,7 +71,7 @@ fn requests_beyond_those_that_are_served_are_counted() {
         taken(&mut connection, &asks(2 * number + 1));
     }
     let next = 2 * MAX_STREAMS + 1;
-    assert_eq!(ends_after(&mut connection, |number| asks(2 * number + next)), (1_000, Some("refused-streams")));
+    assert_eq!(ends_after(&mut connection, |number| asks(2 * number + next)), (1_000, Some(FloodKind::RefusedStreams)));
     assert_eq!(connection.take_refused(), Refused { by_streams: 1_001, by_heads: 0 });
 }
 
@@ -85,7 +85,7 @@ fn requests_that_are_refused_for_what_their_client_holds_are_counted_and_earn_no
         written(&mut connection);
         connection.failed().is_some()
     });
-    assert_eq!((refused, connection.flood().spent()), (Some(1_000), Some("refused-streams")));
+    assert_eq!((refused, connection.flood().spent()), (Some(1_000), Some(FloodKind::RefusedStreams)));
     // Refused for what all hold, they cost nothing, and earn no late frames either.
     let mut connection = answered_early();
     let late = (0..10_000).find(|number| {
@@ -97,7 +97,7 @@ fn requests_that_are_refused_for_what_their_client_holds_are_counted_and_earn_no
         written(&mut connection);
         connection.failed().is_some()
     });
-    assert_eq!((late, connection.flood().spent()), (Some(8_192), Some("late-frames")));
+    assert_eq!((late, connection.flood().spent()), (Some(8_192), Some(FloodKind::LateFrames)));
 }
 
 #[test]

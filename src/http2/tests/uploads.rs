@@ -73,7 +73,7 @@ fn resets_of_nothing_are_a_flood_all_the_same() {
     }
     assert_eq!(
         (failed(&connection), connection.flood().spent()),
-        (Some(Reason::EnhanceYourCalm), Some("empty-frames"))
+        (Some(Reason::EnhanceYourCalm), Some(FloodKind::EmptyFrames))
     );
 }
 
@@ -89,7 +89,10 @@ fn rapid_resets_end_a_connection() {
         connection.failed().is_some()
     });
     assert_eq!(most, Some(1_000));
-    assert_eq!((failed(&connection), connection.flood().spent()), (Some(Reason::EnhanceYourCalm), Some("resets")));
+    assert_eq!(
+        (failed(&connection), connection.flood().spent()),
+        (Some(Reason::EnhanceYourCalm), Some(FloodKind::Resets))
+    );
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn every_way_to_make_us_reset_is_charged_as_a_reset() {
         });
         assert_eq!(most, Some(1_000), "{what}");
         let spent = connection.flood().spent();
-        assert_eq!((failed(&connection), spent), (Some(Reason::EnhanceYourCalm), Some("resets")), "{what}");
+        assert_eq!((failed(&connection), spent), (Some(Reason::EnhanceYourCalm), Some(FloodKind::Resets)), "{what}");
     }
 }
 

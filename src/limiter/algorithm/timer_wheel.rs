@@ -10,16 +10,23 @@ pub const MAX_SLOTS: u32 = 3_600;
 const MIN_SLOT: Span = Span::from_millis(1);
 const LONG_WINDOW: Span = Span::from_secs(60);
 
-/// What a timer wheel promises, for `L` requests per window `W` in `N` slots of `w = W / N`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Bound {
-    /// Never more than `L` in any aligned `W`: one slot, the classic wheel; up to `2 L` across an edge.
-    Slot,
-    /// Never more than `L` in any stretch of `W - w`; `L / W` when saturated.
-    #[default]
-    Sliding,
-    /// Never more than `L` in any stretch of `W`; `L / W x N / (N + 1)` when saturated.
-    Strict,
+words! {
+    /// What a timer wheel promises, for `L` requests per window `W` in `N` slots of `w = W / N`.
+    pub enum Bound {
+        /// Never more than `L` in any stretch of `W - w`; `L / W` when saturated.
+        Sliding = "sliding",
+        /// Never more than `L` in any aligned `W`: one slot, the classic wheel; up to `2 L` across an edge.
+        Slot = "slot",
+        /// Never more than `L` in any stretch of `W`; `L / W x N / (N + 1)` when saturated.
+        Strict = "strict",
+    }
+}
+
+#[allow(clippy::derivable_impls, reason = "a variant of words! has no attribute")]
+impl Default for Bound {
+    fn default() -> Self {
+        Self::Sliding
+    }
 }
 
 /// The timer wheel: for each key, a ring of how many were *admitted* in each of the last slots.

@@ -5,14 +5,21 @@ use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
 use crate::limiter::quota::Rate;
 use crate::time::{Span, Tick};
 
-/// How tokens come back into a bucket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Refill {
-    /// Evenly, to the fraction of a nanosecond.
-    #[default]
-    Greedy,
-    /// `L` at once at the end of every `W`, counted from when the first token was taken out of a full bucket.
-    Interval,
+words! {
+    /// How tokens come back into a bucket.
+    pub enum Refill {
+        /// Evenly, to the fraction of a nanosecond.
+        Greedy = "greedy",
+        /// `L` at once at the end of every `W`, counted from when the first token was taken out of a full bucket.
+        Interval = "interval",
+    }
+}
+
+#[allow(clippy::derivable_impls, reason = "a variant of words! has no attribute")]
+impl Default for Refill {
+    fn default() -> Self {
+        Self::Greedy
+    }
 }
 
 /// The token bucket: it holds `burst` tokens, starts full, and gets `L` new ones per `W`; a request takes its cost.

@@ -188,8 +188,8 @@ fn every_fault_has_an_example_and_words_of_its_own() {
     let lines = LINES.iter().map(|(_, _, fault)| *fault);
     let heads = BINARY.iter().map(|(_, _, fault)| *fault);
     let seen: BTreeSet<&str> =
-        lines.chain(heads).chain(VECTORS.iter().map(|(_, fault)| *fault)).map(Fault::reason).collect();
-    assert_eq!(seen, Fault::ALL.map(Fault::reason).into_iter().collect());
+        lines.chain(heads).chain(VECTORS.iter().map(|(_, fault)| *fault)).map(Fault::word).collect();
+    assert_eq!(seen, Fault::ALL.map(Fault::word).into_iter().collect());
     let sentences: BTreeSet<String> = Fault::ALL.iter().map(ToString::to_string).collect();
     assert_eq!(sentences.len(), Fault::ALL.len());
     assert!(sentences.iter().all(|sentence| sentence.ends_with('.')));

@@ -33,7 +33,7 @@ use sha1::{Digest, Sha1};
 
 pub use client::{Channel, open_channel};
 pub use from_client::FromClient;
-pub use server::{Accepting, Ended, Incoming};
+pub use server::{Accepting, ConnectionError, Ended, Incoming};
 pub use to_server::ToServer;
 
 /// The kind of error by which a reader learns that the server has not looked at the request, so that it may be sent

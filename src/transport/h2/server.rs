@@ -10,7 +10,7 @@ use socket2::SockRef;
 use super::super::Stream;
 use super::from_client::FromClient;
 use crate::http1::{Buffer, Fault};
-use crate::http2::{Coming, Connection, Failed, Kind, Limits, Outcomes, Reason, Refused, StreamKey, Work};
+use crate::http2::{Coming, Connection, Failed, FloodKind, Kind, Limits, Outcomes, Reason, Refused, StreamKey, Work};
 use crate::time::Tick;
 
 /// Bytes of one turn, after which others have theirs: a client that sends without pause is not the only one. Those of
@@ -83,25 +83,41 @@ pub struct Incoming {
     stream: Held,
 }
 
+words! {
+    /// An error that ends a connection (RFC 9113, 7).
+    pub enum ConnectionError {
+        /// `PROTOCOL_ERROR`
+        Protocol = "protocol-error",
+        /// `FLOW_CONTROL_ERROR`
+        FlowControl = "flow-control-error",
+        /// `STREAM_CLOSED`
+        StreamClosed = "stream-closed",
+        /// `FRAME_SIZE_ERROR`
+        FrameSize = "frame-size-error",
+        /// `COMPRESSION_ERROR`
+        Compression = "compression-error",
+        /// `ENHANCE_YOUR_CALM`
+        EnhanceYourCalm = "enhance-your-calm",
+    }
+}
+
 /// Why a connection ended that was not simply closed.
 #[derive(Debug)]
 pub struct Ended(Failed);
 
 impl Ended {
-    /// In a word or two for metrics.
-    pub fn reason(&self) -> &'static str {
-        self.0.reason.word()
+    /// The error that either side gave; `None` if it was none that ends a connection.
+    pub fn error(&self) -> Option<ConnectionError> {
+        match self.0.reason {
+            Reason::Protocol => Some(ConnectionError::Protocol),
+            Reason::FlowControl => Some(ConnectionError::FlowControl),
+            Reason::StreamClosed => Some(ConnectionError::StreamClosed),
+            Reason::FrameSize => Some(ConnectionError::FrameSize),
+            Reason::Compression => Some(ConnectionError::Compression),
+            Reason::EnhanceYourCalm => Some(ConnectionError::EnhanceYourCalm),
+            Reason::NoError | Reason::Internal | Reason::RefusedStream | Reason::Cancel => None,
+        }
     }
-
-    /// Every word that [`reason`](Self::reason) gives.
-    pub const REASONS: [&'static str; 6] = [
-        "protocol-error",
-        "flow-control-error",
-        "stream-closed",
-        "frame-size-error",
-        "compression-error",
-        "enhance-your-calm",
-    ];
 }
 
 impl fmt::Display for Ended {
@@ -128,8 +144,8 @@ impl Accepting {
         self.connection.borrow_mut().note_time(now);
     }
 
-    /// What it has sent too much of, in a word or two.
-    pub fn flooded(&self) -> Option<&'static str> {
+    /// The frames that it has sent too many of.
+    pub fn flooded(&self) -> Option<FloodKind> {
         self.connection.borrow().flood().spent()
     }
 
