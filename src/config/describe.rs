@@ -9,11 +9,10 @@ use super::describe_plans;
 use super::describe_tls;
 use super::diff::Change;
 use super::model::{
-    Action, Admin, Cors, DeadLetter, Fsync, LimitRule, Log, Model, Preflight, Route, Server, ServerSpec, Upstream,
+    Action, Admin, Cors, DeadLetter, Fsync, Log, Model, Preflight, Route, Server, ServerSpec, Upstream,
 };
 use super::size::show_size;
-use crate::admission::{Cost, ExemptRules, PathPattern};
-use crate::limiter::{Algorithm, Align};
+use crate::admission::{Cost, PathPattern, RoutePattern};
 use crate::time::{ScheduleRules, Span};
 
 /// Items of a list that a line names one by one.
@@ -62,22 +61,6 @@ impl Changes {
             _ => all.join(" "),
         };
         self.0.push(Change { what, how });
-    }
-}
-
-/// Values of keys are counted, not named: they may be secrets, and plans are logged.
-fn exempt(changes: &mut Changes, old: &ExemptRules, new: &ExemptRules) {
-    changes.list("exempt", &texts(&old.networks), &texts(&new.networks));
-    if old.keys != new.keys {
-        let (before, after): (HashSet<_>, HashSet<_>) = (old.keys.iter().collect(), new.keys.iter().collect());
-        let (added, removed) = (after.difference(&before).count(), before.difference(&after).count());
-        let how = match (added, removed) {
-            (0, 0) => "in another order".to_owned(),
-            (added, 0) => format!("+{added}"),
-            (0, removed) => format!("-{removed}"),
-            (added, removed) => format!("+{added} -{removed}"),
-        };
-        changes.0.push(Change { what: "exempt keys", how });
     }
 }
 
@@ -172,163 +155,112 @@ pub(super) fn admin(old: &Admin, new: &Admin) -> Changes {
 }
 
 pub(super) fn upstream(old: &Upstream, new: &Upstream) -> Changes {
+    let Upstream {
+        // Upstreams are paired by it.
+        name: _,
+        servers,
+        balance,
+        hash_key,
+        hash_balance,
+        connect_timeout,
+        connect_rate,
+        // describe_tls::upstream tells of these three.
+        protocol: _,
+        tls: _,
+        proxy_protocol: _,
+    } = old;
     let mut changes = Changes::default();
-    let servers = |upstream: &Upstream| upstream.servers.iter().map(server_spec).collect::<Vec<_>>();
-    changes.list("servers", &servers(old), &servers(new));
-    changes.value("balance", &old.balance, &new.balance, |balance| balance.word());
-    changes.value("hash_key", &old.hash_key, &new.hash_key, ToString::to_string);
-    changes.value("hash_balance", &old.hash_balance, &new.hash_balance, |bound| {
+    let server_specs = |servers: &[ServerSpec]| servers.iter().map(server_spec).collect::<Vec<_>>();
+    changes.list("servers", &server_specs(servers), &server_specs(&new.servers));
+    changes.value("balance", balance, &new.balance, |balance| balance.word());
+    changes.value("hash_key", hash_key, &new.hash_key, ToString::to_string);
+    changes.value("hash_balance", hash_balance, &new.hash_balance, |bound| {
         bound.map_or_else(|| "off".to_owned(), |bound| bound.to_string())
     });
-    changes.value("connect_timeout", &old.connect_timeout, &new.connect_timeout, Span::to_string);
-    changes.value("connect_rate", &old.connect_rate, &new.connect_rate, ToString::to_string);
+    changes.value("connect_timeout", connect_timeout, &new.connect_timeout, Span::to_string);
+    changes.value("connect_rate", connect_rate, &new.connect_rate, ToString::to_string);
     describe_tls::upstream(&mut changes, old, new);
     changes
 }
 
-pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
-    let mut changes = Changes::default();
-    changes.value("key", &old.key, &new.key, ToString::to_string);
-    changes.value("key_is_secret", &old.key_is_secret, &new.key_is_secret, |is_secret| match is_secret {
-        None => "by its name",
-        Some(true) => "true",
-        Some(false) => "false",
-    });
-    changes.value("on_missing_key", &old.on_missing_key, &new.on_missing_key, |choice| choice.word());
-    algorithm(&mut changes, &old.spec.algorithm, &new.spec.algorithm);
-    let (old_spec, new_spec) = (&old.spec, &new.spec);
-    changes.value("mode", &old_spec.mode, &new_spec.mode, |mode| mode.word());
-    changes.value("max_wait", &old_spec.max_wait, &new_spec.max_wait, Span::to_string);
-    let or_default = |count: &Option<u64>| count.map_or_else(|| "default".to_owned(), |count| count.to_string());
-    changes.value("max_queue", &old_spec.max_queue, &new_spec.max_queue, or_default);
-    changes.value("max_keys", &old_spec.max_keys, &new_spec.max_keys, u64::to_string);
-    changes.value("on_full", &old_spec.on_full, &new_spec.on_full, |choice| choice.word());
-    changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
-    changes.value("status", &old.status, &new.status, u16::to_string);
-    changes.value("cost", &old.cost, &new.cost, |cost| {
-        cost.as_ref().map_or_else(|| "the route's".to_owned(), Cost::to_string)
-    });
-    changes.value("cost_from_response", &old.cost_from_response, &new.cost_from_response, |cost| {
-        cost.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
-    });
-    changes.value("count_when", &old.count_when, &new.count_when, |statuses| {
-        statuses.as_ref().map_or_else(|| "every request".to_owned(), ToString::to_string)
-    });
-    changes.value("penalty", &old_spec.penalty, &new_spec.penalty, |penalty| {
-        penalty.map_or_else(|| "none".to_owned(), |penalty| penalty.to_string())
-    });
-    exempt(&mut changes, &old.exempt, &new.exempt);
-    changes.value("retry_after_jitter", &old.retry_after_jitter, &new.retry_after_jitter, Span::to_string);
-    describe_edits::refusal(&mut changes, old.refusal.as_deref(), new.refusal.as_deref());
-    changes.value("active", &old.active, &new.active, |active| or_always(active.as_ref()));
-    changes
-}
-
-fn algorithm(changes: &mut Changes, old: &Algorithm, new: &Algorithm) {
-    changes.value("algorithm", &old.name(), &new.name(), |name| *name);
-    let rates = |of: &Algorithm| (0..of.rates().len()).map(|rate| of.rate_text(rate)).collect::<Vec<_>>().join(" and ");
-    changes.value("rate", &rates(old), &rates(new), Clone::clone);
-    let before = settings(old);
-    for (what, is) in settings(new) {
-        if let Some((_, was)) = before.iter().find(|(key, _)| *key == what) {
-            changes.value(what, was, &is, Clone::clone);
-        }
-    }
-}
-
-/// What an algorithm is set to beside its rates.
-fn settings(algorithm: &Algorithm) -> Vec<(&'static str, String)> {
-    let own = |burst: Option<u64>| burst.map_or_else(|| "the rate's".to_owned(), |burst| burst.to_string());
-    let each = |of: &dyn Fn(usize) -> Option<String>| {
-        (0..algorithm.rates().len()).filter_map(of).collect::<Vec<_>>().join(" and ")
-    };
-    match algorithm {
-        Algorithm::TimerWheel(wheel) => {
-            let slots = each(&|index| wheel.slots_of(index).map(|slots| slots.to_string()));
-            vec![("slots", slots), ("bound", wheel.bound().word().to_owned())]
-        }
-        Algorithm::TokenBucket(bucket) => {
-            vec![("burst", own(bucket.burst())), ("refill", bucket.refill().word().to_owned())]
-        }
-        Algorithm::Gcra(gcra) => vec![("burst", gcra.burst().to_string())],
-        Algorithm::FixedWindow(window) => {
-            let align = match window.align() {
-                Some(Align::Epoch) => "epoch",
-                Some(Align::First) => "first",
-                None => "calendar",
-            };
-            let zone = window.zone().map(|zone| ("zone", zone.to_string()));
-            [("align", align.to_owned())].into_iter().chain(zone).collect()
-        }
-        Algorithm::SlidingWindow(window) => {
-            let slots = each(&|index| window.slots_of(index).map(|slots| slots.to_string()));
-            let caps = each(&|index| window.slot_limit_of(index).map(|cap| cap.to_string()));
-            vec![("slots", slots), ("slot_limit", caps)]
-        }
-        Algorithm::SlidingCounter(_) => Vec::new(),
-        Algorithm::LeakyBucket(bucket) => vec![("max_waiting", bucket.max_waiting().to_string())],
-        Algorithm::SlidingLog(log) => {
-            let difference = log.min_difference().to_string();
-            vec![("min_difference", difference), ("count_refused", log.count_refused().to_string())]
-        }
-        Algorithm::SmoothBursty(smooth) => vec![("max_burst", smooth.max_burst().to_string())],
-        Algorithm::Concurrency(concurrency) => vec![("max_in_flight", concurrency.max_in_flight().to_string())],
-        Algorithm::WarmUp(warm) => {
-            vec![("warm_up", warm.warm_up().to_string()), ("cold_factor", warm.cold_factor().to_string())]
-        }
-    }
-}
-
 /// A route with the model that its indexes point into.
 pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Model, &Route)) -> Changes {
+    let Route {
+        // Routes are paired by it.
+        name: _,
+        pattern: old_pattern,
+        active,
+        limits,
+        cost,
+        action: old_action,
+        on_limit,
+        timeout,
+        max_body_size,
+        cors: old_cors,
+        // describe_edits::route tells of these five.
+        request_headers: _,
+        response_headers: _,
+        rewrite: _,
+        host: _,
+        refusal: _,
+        // describe_bandwidth::route tells of these two.
+        bandwidth: _,
+        messages: _,
+        // describe_plans::route tells of it.
+        plans: _,
+    } = old;
     let mut changes = Changes::default();
-    let (was, is) = (&old.pattern, &new.pattern);
-    changes.list("hosts", &texts(&was.hosts), &texts(&is.hosts));
-    changes.value("path", &path(&was.path), &path(&is.path), Clone::clone);
-    changes.list("methods", &was.methods, &is.methods);
-    let headers = |route: &Route| {
-        route.pattern.headers.iter().map(|(name, value)| format!("{name}:{value:?}")).collect::<Vec<_>>()
-    };
-    changes.list("headers", &headers(old), &headers(new));
-    changes.value("allow_encoded_slash", &was.allow_encoded_slash, &is.allow_encoded_slash, bool::to_string);
-    changes.value("active", &old.active, &new.active, |active| or_always(active.as_ref()));
+    pattern(&mut changes, old_pattern, &new.pattern);
+    changes.value("active", active, &new.active, |active| or_always(active.as_ref()));
     describe_plans::route(&mut changes, old, new);
-    changes.list("limits", &limit_names(old_model, old), &limit_names(new_model, new));
-    changes.value("cost", &old.cost, &new.cost, Cost::to_string);
-    changes.value("on_limit", &old.on_limit, &new.on_limit, |choice| choice.word());
-    let (was, is) = (action(old_model, old), action(new_model, new));
+    changes.list("limits", &limit_names(old_model, limits), &limit_names(new_model, &new.limits));
+    changes.value("cost", cost, &new.cost, Cost::to_string);
+    changes.value("on_limit", on_limit, &new.on_limit, |choice| choice.word());
+    let (was, is) = (action(old_model, old_action), action(new_model, &new.action));
     // Bytes are compared as they are: a file may have a million of them, and a route each.
-    let is_other = match (&old.action, &new.action) {
-        (Action::Respond { .. }, Action::Respond { .. }) => old.action != new.action,
+    let is_other = match (old_action, &new.action) {
+        (Action::Respond { .. }, Action::Respond { .. }) => *old_action != new.action,
         _ => was != is,
     };
     if is_other {
         changes.note("action", format!("{was} -> {is}"));
     }
     // A route that follows the server's default is told of once, there.
-    let follows = old.timeout == old_model.server.timeout && new.timeout == new_model.server.timeout;
+    let follows = *timeout == old_model.server.timeout && new.timeout == new_model.server.timeout;
     if !follows {
-        changes.value("timeout", &old.timeout, &new.timeout, |timeout| or_none(*timeout));
+        changes.value("timeout", timeout, &new.timeout, |timeout| or_none(*timeout));
     }
     let follows =
-        old.max_body_size == old_model.server.max_body_size && new.max_body_size == new_model.server.max_body_size;
+        *max_body_size == old_model.server.max_body_size && new.max_body_size == new_model.server.max_body_size;
     if !follows {
-        changes.value("max_body_size", &old.max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
+        changes.value("max_body_size", max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
     }
-    changes.value("cors", &old.cors, &new.cors, |rules| cors(rules.as_ref()));
+    changes.value("cors", old_cors, &new.cors, |rules| cors(rules.as_ref()));
     describe_edits::route(&mut changes, old, new);
     describe_bandwidth::route(&mut changes, (old_model, old), (new_model, new));
     changes
 }
 
-fn limit_names(model: &Model, route: &Route) -> Vec<String> {
-    let name = |index: &usize| model.limits.get(*index).map(|limit| limit.spec.name.to_string());
-    route.limits.iter().filter_map(name).collect()
+fn pattern(changes: &mut Changes, old: &RoutePattern, new: &RoutePattern) {
+    let RoutePattern { hosts, path: old_path, methods, headers, allow_encoded_slash } = old;
+    changes.list("hosts", &texts(hosts), &texts(&new.hosts));
+    changes.value("path", &path(old_path), &path(&new.path), Clone::clone);
+    changes.list("methods", methods, &new.methods);
+    let fields = |headers: &[(String, String)]| {
+        headers.iter().map(|(name, value)| format!("{name}:{value:?}")).collect::<Vec<_>>()
+    };
+    changes.list("headers", &fields(headers), &fields(&new.headers));
+    changes.value("allow_encoded_slash", allow_encoded_slash, &new.allow_encoded_slash, bool::to_string);
 }
 
-/// What a route does.
-fn action(model: &Model, route: &Route) -> String {
-    match &route.action {
+fn limit_names(model: &Model, limits: &[usize]) -> Vec<String> {
+    let name = |index: &usize| model.limits.get(*index).map(|limit| limit.spec.name.to_string());
+    limits.iter().filter_map(name).collect()
+}
+
+/// In words: the action of a route.
+fn action(model: &Model, action: &Action) -> String {
+    match action {
         Action::Forward(index) => {
             let name = model.upstreams.get(*index).map_or("", |upstream| &upstream.name);
             format!("upstream {name}")
@@ -348,31 +280,41 @@ fn path(path: &PathPattern) -> String {
 
 fn cors(cors: Option<&Cors>) -> String {
     let Some(cors) = cors else { return "none".to_owned() };
-    let credentials = if cors.allow_credentials { " with credentials" } else { "" };
-    let counted = if cors.count_preflight { ", preflights counted" } else { "" };
-    let answer = match cors.preflight {
+    let Cors {
+        allow_origins,
+        allow_credentials,
+        count_preflight,
+        preflight,
+        allow_methods,
+        allow_headers,
+        expose_headers,
+        max_age,
+    } = cors;
+    let credentials = if *allow_credentials { " with credentials" } else { "" };
+    let counted = if *count_preflight { ", preflights counted" } else { "" };
+    let answer = match preflight {
         Preflight::Forward => ", preflights forwarded".to_owned(),
         Preflight::Answer => {
-            let (methods, headers) = (cors.allow_methods.join(" "), cors.allow_headers.join(" "));
-            format!(", methods {methods}, headers {headers}, for {}", cors.max_age)
+            let (methods, headers) = (allow_methods.join(" "), allow_headers.join(" "));
+            format!(", methods {methods}, headers {headers}, for {max_age}")
         }
     };
-    let exposed = match cors.expose_headers.join(" ") {
+    let exposed = match expose_headers.join(" ") {
         names if names.is_empty() => String::new(),
         names => format!(", exposed {names}"),
     };
-    format!("[{}]{credentials}{counted}{answer}{exposed}", cors.allow_origins.join(", "))
+    format!("[{}]{credentials}{counted}{answer}{exposed}", allow_origins.join(", "))
 }
 
 fn server_spec(ServerSpec { address, weight }: &ServerSpec) -> String {
     if *weight == 1 { address.to_string() } else { format!("{address} (weight {weight})") }
 }
 
-fn or_none(timeout: Option<Span>) -> String {
+pub(super) fn or_none(timeout: Option<Span>) -> String {
     timeout.map_or_else(|| "none".to_owned(), |timeout| timeout.to_string())
 }
 
-fn or_always(active: Option<&ScheduleRules>) -> String {
+pub(super) fn or_always(active: Option<&ScheduleRules>) -> String {
     active.map_or_else(|| "always".to_owned(), ScheduleRules::to_string)
 }
 
@@ -385,6 +327,6 @@ fn size_or_none(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "none".to_owned(), show_size)
 }
 
-fn texts(items: &[impl Display]) -> Vec<String> {
+pub(super) fn texts(items: &[impl Display]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
 }

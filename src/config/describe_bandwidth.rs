@@ -15,14 +15,16 @@ pub(super) fn sections(model: &Model) -> &[Bandwidth] {
 
 /// Another key counts others; whatever else changes, what was counted goes on.
 pub(super) fn fate(old: &Bandwidth, new: &Bandwidth) -> Fate {
+    // They are paired by their names.
+    let Bandwidth { name: _, key, rate, burst, direction, max_keys } = old;
     let mut changes = Changes::default();
-    changes.value("key", &old.key, &new.key, ToString::to_string);
-    changes.value("rate", &old.rate, &new.rate, |rate| show_rate(*rate));
-    changes.value("burst", &old.burst, &new.burst, |burst| show_size(*burst));
-    changes.value("direction", &old.direction, &new.direction, |direction| direction.word());
-    changes.value("max_keys", &old.max_keys, &new.max_keys, u64::to_string);
+    changes.value("key", key, &new.key, ToString::to_string);
+    changes.value("rate", rate, &new.rate, |rate| show_rate(*rate));
+    changes.value("burst", burst, &new.burst, |burst| show_size(*burst));
+    changes.value("direction", direction, &new.direction, |direction| direction.word());
+    changes.value("max_keys", max_keys, &new.max_keys, u64::to_string);
     let changes = changes.into_vec();
-    match (changes.is_empty(), old.key == new.key) {
+    match (changes.is_empty(), *key == new.key) {
         (true, _) => Fate::Kept,
         (false, true) => Fate::Changed(changes),
         (false, false) => Fate::Reset(changes),
@@ -37,10 +39,10 @@ pub(super) fn route(changes: &mut Changes, (old_model, old): (&Model, &Route), (
 /// By their names; what is the route's own by what it says.
 fn used(model: &Model, route: &Route) -> Vec<String> {
     let text = |bandwidth: &Bandwidth| {
-        if !bandwidth.name.contains(':') {
-            return bandwidth.name.to_string();
+        let Bandwidth { name, key, rate, burst, direction, max_keys } = bandwidth;
+        if !name.contains(':') {
+            return name.to_string();
         }
-        let Bandwidth { key, rate, burst, direction, max_keys, .. } = bandwidth;
         let (rate, burst, direction) = (show_rate(*rate), show_size(*burst), direction.word());
         format!("({rate} by {key}, burst {burst}, {direction}, {max_keys} keys)")
     };

@@ -1,7 +1,7 @@
 //! What routes change in messages, and what refusals look like, in words.
 
 use super::describe::Changes;
-use super::model::{Refusal, Route};
+use super::model::{Refusal, RefusalBody, Route};
 use crate::edit::{FieldEdits, Rewrite, Target, Template};
 
 pub(super) fn route(changes: &mut Changes, old: &Route, new: &Route) {
@@ -9,7 +9,8 @@ pub(super) fn route(changes: &mut Changes, old: &Route, new: &Route) {
     changes.list("response_headers", &fields(&old.response_headers), &fields(&new.response_headers));
     changes.value("rewrite", &old.rewrite, &new.rewrite, |rewrite| match rewrite {
         None => "none".to_owned(),
-        Some(Rewrite::Prefix { to, .. }) => format!("prefix {to}/"),
+        // From the route's path, which has a line of its own.
+        Some(Rewrite::Prefix { from: _, to }) => format!("prefix {to}/"),
         Some(Rewrite::Whole(to)) => target(to),
     });
     changes.value("host", &old.host, &new.host, |host| host.as_deref().unwrap_or("the client's").to_owned());
@@ -22,14 +23,15 @@ pub(super) fn refusal(changes: &mut Changes, old: Option<&Refusal>, new: Option<
         changes.value("refusal", &old.is_some(), &new.is_some(), |is_own| if *is_own { "its own" } else { "none" });
         return;
     };
-    changes.value("refusal status", &old.status, &new.status, |status| {
+    let Refusal { status, body, headers } = old;
+    changes.value("refusal status", status, &new.status, |status| {
         status.map_or_else(|| "the limit's".to_owned(), |status| status.to_string())
     });
-    changes.value("refusal body", &old.body, &new.body, |body| match body {
+    changes.value("refusal body", body, &new.body, |body| match body {
         None => "the gateway's".to_owned(),
-        Some(body) => format!("{} ({} bytes)", body.content_type, body.text.source().len()),
+        Some(RefusalBody { text, content_type }) => format!("{content_type} ({} bytes)", text.source().len()),
     });
-    changes.list("refusal headers", &fields(&old.headers), &fields(&new.headers));
+    changes.list("refusal headers", &fields(headers), &fields(&new.headers));
 }
 
 /// Where a route's path or address leads.

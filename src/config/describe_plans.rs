@@ -62,6 +62,8 @@ pub(super) fn limit_name(limit: &PlanLimit) -> String {
 
 /// Its rule in its model. What is not a plan's is as in `other`: changes of that are told once, of the limit itself.
 pub(super) fn limit_rule(limit: &PlanLimit, model: &Model, other: &Model, of: usize) -> Option<LimitRule> {
-    let own = model.limits.get(limit.limit)?;
-    Some(LimitRule { spec: limit.spec.clone(), key: own.key.clone(), ..other.limits.get(of)?.clone() })
+    // They are paired by the limit's name and the plan's.
+    let PlanLimit { limit, plan: _, spec } = limit;
+    let own = model.limits.get(*limit)?;
+    Some(LimitRule { spec: spec.clone(), key: own.key.clone(), ..other.limits.get(of)?.clone() })
 }

@@ -11,23 +11,24 @@ use crate::proxy_protocol::Version;
 use crate::tls::{ClientCertificates, Identity, Roots, ServerSettings, UpstreamSettings};
 
 pub(super) fn listener(old: &Listener, new: &Listener) -> Changes {
+    // Listeners are paired by their addresses.
+    let Listener { address: _, tls, redirect_to_https, max_connections, proxied_by } = old;
     let mut changes = Changes::default();
-    let protocol = |listener: &Listener| if listener.tls.is_some() { "https" } else { "http" };
-    changes.value("protocol", &protocol(old), &protocol(new), |protocol| *protocol);
-    if let (Some(old), Some(new)) = (&old.tls, &new.tls) {
+    changes.value("protocol", &tls.is_some(), &new.tls.is_some(), |is_tls| if *is_tls { "https" } else { "http" });
+    if let (Some(old), Some(new)) = (tls, &new.tls) {
         server(&mut changes, old, new);
     }
-    changes.value("redirect_to_https", &old.redirect_to_https, &new.redirect_to_https, |port| {
+    changes.value("redirect_to_https", redirect_to_https, &new.redirect_to_https, |port| {
         port.map_or_else(|| "off".to_owned(), |port| port.to_string())
     });
-    changes.value("proxy_protocol", &old.proxied_by.is_some(), &new.proxied_by.is_some(), |is_required| {
+    changes.value("proxy_protocol", &proxied_by.is_some(), &new.proxied_by.is_some(), |is_required| {
         if *is_required { "required" } else { "off" }
     });
-    if let (Some(old), Some(new)) = (&old.proxied_by, &new.proxied_by) {
+    if let (Some(old), Some(new)) = (proxied_by, &new.proxied_by) {
         let texts = |networks: &[IpNet]| networks.iter().map(IpNet::to_string).collect::<Vec<_>>();
         changes.list("proxy_protocol_from", &texts(old), &texts(new));
     }
-    changes.value("max_connections", &old.max_connections, &new.max_connections, |count| count_or(*count, "none"));
+    changes.value("max_connections", max_connections, &new.max_connections, |count| count_or(*count, "none"));
     changes
 }
 
@@ -45,17 +46,20 @@ pub(super) fn upstream(changes: &mut Changes, old: &Upstream, new: &Upstream) {
     };
     changes.value("tls", &verified(old), &verified(new), |text| *text);
     if let (Some(old), Some(new)) = (&old.tls, &new.tls) {
-        changes.value("server_name", &old.server_name, &new.server_name, |name| {
+        // The protocol, which has a line of its own, decides what is asked for by ALPN.
+        let UpstreamSettings { roots: old_roots, server_name, alpn: _ } = old;
+        changes.value("server_name", server_name, &new.server_name, |name| {
             name.clone().unwrap_or_else(|| "the server's".to_owned())
         });
-        roots(changes, "ca", old.roots.as_ref(), new.roots.as_ref());
+        roots(changes, "ca", old_roots.as_ref(), new.roots.as_ref());
     }
 }
 
 fn server(changes: &mut Changes, old: &ServerSettings, new: &ServerSettings) {
-    let files = |settings: &ServerSettings| settings.identities.iter().map(file).collect::<Vec<_>>();
-    changes.list("certificates", &files(old), &files(new));
-    let before: HashMap<&Path, &Identity> = old.identities.iter().map(|identity| (identity.file(), identity)).collect();
+    let ServerSettings { identities, min_version, clients: old_clients, reject_unknown_sni } = old;
+    let files = |identities: &[Identity]| identities.iter().map(file).collect::<Vec<_>>();
+    changes.list("certificates", &files(identities), &files(&new.identities));
+    let before: HashMap<&Path, &Identity> = identities.iter().map(|identity| (identity.file(), identity)).collect();
     for identity in &new.identities {
         if before.get(identity.file()).is_some_and(|before| *before != identity) {
             changes.note(
@@ -64,11 +68,11 @@ fn server(changes: &mut Changes, old: &ServerSettings, new: &ServerSettings) {
             );
         }
     }
-    changes.value("min_version", &old.min_version, &new.min_version, |version| version.word());
-    let (was, is) = (clients(&old.clients), clients(&new.clients));
+    changes.value("min_version", min_version, &new.min_version, |version| version.word());
+    let (was, is) = (clients(old_clients), clients(&new.clients));
     changes.value("client_certificates", &was.0, &is.0, |word| *word);
     roots(changes, "client_ca", was.1, is.1);
-    changes.value("reject_unknown_sni", &old.reject_unknown_sni, &new.reject_unknown_sni, bool::to_string);
+    changes.value("reject_unknown_sni", reject_unknown_sni, &new.reject_unknown_sni, bool::to_string);
 }
 
 fn clients(clients: &ClientCertificates) -> (&'static str, Option<&Roots>) {

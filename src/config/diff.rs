@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::describe::{self, Changes};
 use super::describe_bandwidth;
+use super::describe_limit;
 use super::describe_order;
 use super::describe_plans;
 use super::describe_tls;
@@ -108,22 +109,39 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
 
 /// What a reload from `old` to `new` does.
 pub fn diff(old: &Model, new: &Model) -> Plan {
+    let Model {
+        // sections tells of these seven.
+        server: _,
+        log: _,
+        client: _,
+        deny: _,
+        accepting: _,
+        dead_letter: _,
+        admin: _,
+        listeners,
+        upstreams,
+        limits,
+        plan_limits,
+        // describe_bandwidth::sections gives those that have a section.
+        bandwidths: _,
+        routes,
+    } = old;
     let mut items = sections(old, new);
     items.extend(pair(
         Part::Listener,
-        &old.listeners,
+        listeners,
         &new.listeners,
         |listener| listener.address.to_string(),
         |old, new| changed(describe_tls::listener(old, new)),
     ));
     items.extend(pair(
         Part::Upstream,
-        &old.upstreams,
+        upstreams,
         &new.upstreams,
         |upstream| upstream.name.to_string(),
         |old, new| changed(describe::upstream(old, new)),
     ));
-    items.extend(pair(Part::Limit, &old.limits, &new.limits, |limit| limit.spec.name.to_string(), limit));
+    items.extend(pair(Part::Limit, limits, &new.limits, |limit| limit.spec.name.to_string(), limit));
     let books = (describe_plans::books(old), describe_plans::books(new));
     items.extend(pair(Part::Plans, &books.0, &books.1, describe_plans::name, |old, new| {
         changed(describe_plans::book(old, new))
@@ -133,7 +151,7 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
             (describe_plans::limit_rule(was, old, new, is.limit), describe_plans::limit_rule(is, new, new, is.limit));
         if let (Some(was), Some(is)) = rules { limit(&was, &is) } else { Fate::Kept }
     };
-    items.extend(pair(Part::PlanLimit, &old.plan_limits, &new.plan_limits, describe_plans::limit_name, of_plans));
+    items.extend(pair(Part::PlanLimit, plan_limits, &new.plan_limits, describe_plans::limit_name, of_plans));
     items.extend(pair(
         Part::Bandwidth,
         describe_bandwidth::sections(old),
@@ -143,7 +161,7 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
     ));
     items.extend(pair(
         Part::Route,
-        &old.routes,
+        routes,
         &new.routes,
         |route| route.name.to_string(),
         |was, is| changed(describe::route((old, was), (new, is))),
@@ -294,7 +312,7 @@ fn optional<T>(old: Option<&T>, new: Option<&T>, describe: impl Fn(&T, &T) -> Ch
 
 /// Counts survive everything but another algorithm or another key.
 fn limit(old: &LimitRule, new: &LimitRule) -> Fate {
-    let changes = describe::limit(old, new).into_vec();
+    let changes = describe_limit::limit(old, new).into_vec();
     if changes.is_empty() {
         Fate::Kept
     } else if old.key != new.key {

@@ -19,6 +19,7 @@ mod certificates;
 mod describe;
 mod describe_bandwidth;
 mod describe_edits;
+mod describe_limit;
 mod describe_order;
 mod describe_plans;
 mod describe_tls;
