@@ -72,14 +72,16 @@ impl LiveBandwidths {
 
 /// `None` never: what the configuration has was checked there.
 fn spec(bandwidth: &Bandwidth) -> Option<LimitSpec> {
-    let algorithm = Gcra::new(&[bandwidth.rate], Some(bandwidth.burst)).ok()?;
+    // live_of takes the key and the direction.
+    let Bandwidth { name, key: _, rate, burst, direction: _, max_keys } = bandwidth;
+    let algorithm = Gcra::new(&[*rate], Some(*burst)).ok()?;
     Some(LimitSpec {
-        name: Arc::clone(&bandwidth.name),
+        name: Arc::clone(name),
         algorithm: Algorithm::Gcra(algorithm),
         mode: Mode::Enforce,
         max_wait: Span::ZERO,
         max_queue: None,
-        max_keys: bandwidth.max_keys,
+        max_keys: *max_keys,
         // Who is forgotten has its whole burst again; nobody is stopped by a table that is full.
         on_full: OnFull::EvictOldest,
         penalty: None,

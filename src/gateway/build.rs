@@ -12,7 +12,7 @@ use super::tls::Secured;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
 use crate::config::{
-    Action, LimitRule, Listener, Model, Preflight, Route, Server, ServerAddress, Upstream, UpstreamProtocol,
+    Action, LimitRule, Listener, Model, Preflight, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
 };
 use crate::dead_letter::{DeadLetters, Settings};
 use crate::http1::HeadLimits;
@@ -227,11 +227,25 @@ fn upstream_plan(
     loads: &mut HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
     tls: &Secured,
 ) -> Result<UpstreamPlan, BuildError> {
-    let mut servers = Vec::with_capacity(upstream.servers.len());
-    let mut shares = Vec::with_capacity(upstream.servers.len());
-    for server in &upstream.servers {
-        let name: Arc<str> = server.address.to_string().into();
-        let (host, port) = match &server.address {
+    let Upstream {
+        name: upstream_name,
+        servers: specs,
+        balance,
+        // route_rules takes it.
+        hash_key: _,
+        hash_balance,
+        connect_timeout,
+        connect_rate,
+        protocol,
+        // What Secured made of it is taken below.
+        tls: _,
+        proxy_protocol,
+    } = upstream;
+    let mut servers = Vec::with_capacity(specs.len());
+    let mut shares = Vec::with_capacity(specs.len());
+    for ServerSpec { address, weight } in specs {
+        let name: Arc<str> = address.to_string().into();
+        let (host, port) = match address {
             ServerAddress::Tcp { host, port } => (host.as_str().into(), *port),
             ServerAddress::Echo(echo) => {
                 let address =
@@ -239,41 +253,42 @@ fn upstream_plan(
                 (address.ip().to_string().into(), address.port())
             }
         };
-        let key = (Arc::clone(&upstream.name), Arc::clone(&name));
+        let key = (Arc::clone(upstream_name), Arc::clone(&name));
         let load = lasting.loads.get(&key).cloned().unwrap_or_else(|| Load::new(lasting.workers));
         loads.insert(key, Arc::clone(&load));
-        shares.push(balance::Server { name: name.to_string(), weight: server.weight });
+        shares.push(balance::Server { name: name.to_string(), weight: *weight });
         servers.push((Endpoint { name, host, port }, load));
     }
-    let bound = upstream.hash_balance;
     Ok(UpstreamPlan {
-        name: Arc::clone(&upstream.name),
-        balancer: Balancer::new(upstream.balance, bound, &shares),
+        name: Arc::clone(upstream_name),
+        balancer: Balancer::new(*balance, *hash_balance, &shares),
         link: Link {
-            protocol: protocol_of(upstream),
-            tls: tls.upstream(&upstream.name),
-            proxy_protocol: upstream.proxy_protocol,
+            protocol: protocol_of(*protocol),
+            tls: tls.upstream(upstream_name),
+            proxy_protocol: *proxy_protocol,
         },
-        connect_timeout: upstream.connect_timeout,
-        connect_rate: ConnectRate::new(upstream.connect_rate.limit(), upstream.connect_rate.window()),
-        counts_all_workers: matches!(upstream.balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
+        connect_timeout: *connect_timeout,
+        connect_rate: ConnectRate::new(connect_rate.limit(), connect_rate.window()),
+        counts_all_workers: matches!(balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
         servers,
     })
 }
 
-fn protocol_of(upstream: &Upstream) -> Protocol {
-    match upstream.protocol {
+fn protocol_of(protocol: UpstreamProtocol) -> Protocol {
+    match protocol {
         UpstreamProtocol::Http1 => Protocol::Http1,
         UpstreamProtocol::H2 => Protocol::Http2,
     }
 }
 
 fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> ListenerPlan {
+    // What Secured made of `tls`, and Counts of `max_connections`, is taken by the address.
+    let Listener { address, tls: _, redirect_to_https, max_connections: _, proxied_by } = listener;
     ListenerPlan {
         places: accepting.places(listener),
-        tls: tls.listener(&listener.address),
-        redirect_to_https: listener.redirect_to_https,
-        proxied_by: listener.proxied_by.as_ref().map(|from| Arc::new(Networks::new(from.iter().copied()))),
+        tls: tls.listener(address),
+        redirect_to_https: *redirect_to_https,
+        proxied_by: proxied_by.as_ref().map(|from| Arc::new(Networks::new(from.iter().copied()))),
     }
 }
 
@@ -311,20 +326,43 @@ fn schedules(model: &Model) -> HashMap<Arc<str>, Arc<Schedule>> {
 }
 
 fn route_plan(route: &Route) -> RoutePlan {
+    let Route {
+        name,
+        // route_rules takes them, the last two by Limits.
+        pattern: _,
+        active: _,
+        cost: _,
+        plans: _,
+        limits,
+        action,
+        on_limit,
+        timeout,
+        max_body_size,
+        cors,
+        // route_edits takes them.
+        request_headers: _,
+        response_headers: _,
+        rewrite: _,
+        host: _,
+        refusal,
+        // route_pacing takes them.
+        bandwidth: _,
+        messages: _,
+    } = route;
     RoutePlan {
-        name: Arc::clone(&route.name),
-        action: match &route.action {
+        name: Arc::clone(name),
+        action: match action {
             Action::Forward(upstream) => RouteAction::Forward(*upstream),
             Action::Respond { status, body } => RouteAction::Respond { status: *status, body: body.clone() },
             Action::Redirect { status, target } => RouteAction::Redirect { status: *status, target: target.clone() },
         },
-        on_limit: route.on_limit,
-        cors: route.cors.clone(),
-        limits: route.limits.clone(),
-        timeout: route.timeout,
-        max_body_size: route.max_body_size,
+        on_limit: *on_limit,
+        cors: cors.clone(),
+        limits: limits.clone(),
+        timeout: *timeout,
+        max_body_size: *max_body_size,
         edits: route_edits(route),
-        refusal: route.refusal.clone(),
+        refusal: refusal.clone(),
         pacing: route_pacing(route),
     }
 }
@@ -355,15 +393,32 @@ fn http1_plan(server: &Server) -> Http1Plan {
 }
 
 fn limit_plan(rule: &LimitRule) -> LimitPlan {
+    let LimitRule {
+        // The live limit has the rest of it.
+        spec,
+        key_is_secret,
+        timeout,
+        status,
+        count_when,
+        cost_from_response,
+        retry_after_jitter,
+        refusal,
+        // Limits takes them, for what holds on a route.
+        key: _,
+        on_missing_key: _,
+        cost: _,
+        exempt: _,
+        active: _,
+    } = rule;
     LimitPlan {
-        name: Arc::clone(&rule.spec.name),
-        key_is_secret: rule.key_is_secret,
-        status: rule.status,
-        retry_after_jitter: rule.retry_after_jitter,
-        timeout: rule.timeout,
-        count_when: rule.count_when.clone(),
-        cost_from_response: rule.cost_from_response.clone(),
-        refusal: rule.refusal.clone(),
+        name: Arc::clone(&spec.name),
+        key_is_secret: *key_is_secret,
+        status: *status,
+        retry_after_jitter: *retry_after_jitter,
+        timeout: *timeout,
+        count_when: count_when.clone(),
+        cost_from_response: cost_from_response.clone(),
+        refusal: refusal.clone(),
     }
 }
 
