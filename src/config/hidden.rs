@@ -23,7 +23,7 @@ const SECTIONS: [&str; 11] =
 
 /// Keys of a limit: at the start of a line each ends an `exempt` that lacks its bracket. `key` and `name` do not, as their
 /// values may be anything.
-const ENDS: [&str; 36] = [
+const ENDS: [&str; 37] = [
     "active",
     "after",
     "algorithm",
@@ -31,6 +31,7 @@ const ENDS: [&str; 36] = [
     "bandwidth",
     "bound",
     "burst",
+    "cold_factor",
     "cost",
     "cost_from_response",
     "count_refused",

@@ -42,6 +42,8 @@ mod golden_schedule;
 #[cfg(test)]
 mod golden_tls;
 mod hidden;
+#[cfg(test)]
+mod known_keys;
 mod lower;
 mod model;
 mod nearest;

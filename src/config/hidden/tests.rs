@@ -3,11 +3,24 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::known_keys;
 
 fn shown(above: &str, line: &str) -> String {
     let text = format!("{above}{line}");
     let hidden = Secrets::new(&text).hidden(above.len());
     line.char_indices().map(|(at, own)| if hidden.covers(at) { '*' } else { own }).collect()
+}
+
+#[test]
+fn every_key_of_a_limit_ends_an_exempt_that_lacks_its_bracket() {
+    // Values of these may be anything, and an `exempt` is the next of its kind.
+    let others = ["exempt", "key", "name"];
+    let known = known_keys::of_section("limit");
+    let hiding = known.iter().filter(|key| !others.contains(&key.as_str())).filter(|key| {
+        let line = format!("{key} = plain");
+        shown("exempt = [\n", &line) != line
+    });
+    assert_eq!(hiding.collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
 #[test]

@@ -41,7 +41,8 @@ const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-const SAME_IN_ALL: [&str; 20] = [
+const SAME_IN_ALL: [&str; 23] = [
+    "active",
     "algorithm",
     "align",
     "bound",
@@ -59,9 +60,11 @@ const SAME_IN_ALL: [&str; 20] = [
     "on_missing_key",
     "penalty",
     "refill",
+    "refusal",
     "retry_after_jitter",
     "status",
     "timeout",
+    "zone",
 ];
 
 const EXAMPLE: &str = "{ file = \"plans.toml\", key = \"header:x-api-key\" }";
@@ -394,4 +397,19 @@ fn refuse_setting(node: &Node<'_>) {
     }
     let help = nearest(node.label(), NUMBERS).map_or_else(numbers, |near| format!("did you mean `{near}`?"));
     node.on_key().error(format!("unknown key {name} of a limit in a plan"), help);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{NUMBERS, SAME_IN_ALL};
+    use crate::config::known_keys;
+
+    #[test]
+    fn every_key_of_a_limit_is_a_plans_or_the_same_in_all() {
+        let listed: BTreeSet<String> = NUMBERS.iter().chain(&SAME_IN_ALL).map(ToString::to_string).collect();
+        assert_eq!(listed, known_keys::of_section("limit"));
+        assert_eq!(listed.len(), NUMBERS.len() + SAME_IN_ALL.len(), "one of them is in both lists");
+    }
 }
