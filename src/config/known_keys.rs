@@ -29,6 +29,12 @@ pub(super) fn of_section(name: &str) -> BTreeSet<String> {
     tables().remove([name.to_owned()].as_slice()).unwrap_or_default()
 }
 
+/// The words that a key takes in a section that may be written many times.
+pub(super) fn words(section: &str, key: &str) -> BTreeSet<String> {
+    let probe = Probe { open: format!("[[{section}]]\n"), between: "\n", close: String::new() };
+    probe.words(key).into_iter().map(|word| word.trim_matches('"').to_owned()).collect()
+}
+
 /// A file that is open in a table, so that an entry can be tried there.
 struct Probe {
     open: String,

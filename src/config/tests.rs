@@ -1,6 +1,7 @@
 //! What a file means: every default, every key of the specification, the repository's own file, and files that are no
 //! files.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -469,28 +470,106 @@ fn the_tour_shows_a_good_bandwidth() {
     assert_eq!((bandwidth.rate.to_string(), bandwidth.burst), ("10485760/s".to_owned(), 1 << 20));
 }
 
-/// The reader itself says which keys a section has.
+/// The readers themselves say which tables there are and which keys they have. The tour writes each key of a section with a
+/// value, and names the others where it writes the key that leads to their table.
 #[test]
 fn the_tour_names_every_key() {
-    for header in [
-        "server",
-        "log",
-        "client",
-        "[listener]",
-        "[upstream]",
-        "[limit]",
-        "[bandwidth]",
-        "[route]",
-        "dead_letter",
-        "admin",
-    ] {
-        let text = format!("[{header}]\nqqqqqqqqqqqqqqq = 1\n");
-        let report = report(&text);
-        let (_, keys) = report.split_once(&format!("help: keys of [{header}]: ")).unwrap();
-        for key in keys.lines().next().unwrap().split(", ") {
-            assert!(TOUR.contains(&format!("{key} = ")), "the tour lacks {key} of [{header}]");
+    let mut missing = Vec::new();
+    for (path, keys) in known_keys::tables() {
+        let (name, inner) = path.split_first().unwrap();
+        let section = of_tour(name);
+        let said = inner.first().map(|key| with_references(key, entries(&section, key)));
+        let is_named = |key: &String| match &said {
+            None => !entries(&section, key).is_empty(),
+            Some(said) => places(said, key).next().is_some(),
+        };
+        missing.extend(keys.iter().filter(|key| !is_named(key)).map(|key| format!("{key} of {}", path.join(" "))));
+    }
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+/// The sections of this name in the tour, also the one in a comment.
+fn of_tour(name: &str) -> Vec<&'static str> {
+    let mut is_within = false;
+    let lines = TOUR.lines().filter(|line| {
+        let line = line.strip_prefix("#   ").unwrap_or(line);
+        if line.starts_with('[') {
+            is_within = line.trim_matches(['[', ']']) == name;
+        }
+        is_within &= !line.starts_with("# ---");
+        is_within
+    });
+    lines.collect()
+}
+
+/// A text from each place where it writes a key with a value, to the next line that begins with another.
+fn entries(lines: &[&str], key: &str) -> String {
+    let begins = |line: &&&str| {
+        let line = ["# e.g. ", "#   ", "#"].iter().find_map(|start| line.strip_prefix(start)).unwrap_or(line);
+        let name = line.split_once(" = ").map_or("", |(name, _)| name);
+        line.is_empty() || !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    let mut all = String::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(place) = places(line, key).find(|place| line[place + key.len()..].starts_with(" = ")) else {
+            continue;
+        };
+        let more = lines[at + 1..].iter().take_while(|line| !begins(line));
+        for line in std::iter::once(&&line[place..]).chain(more) {
+            let _ = writeln!(all, "{line}");
         }
     }
+    all
+}
+
+/// What is said of a key, and what that refers to.
+fn with_references(key: &str, mut said: String) -> String {
+    if said.contains("as of a limit") {
+        said.push_str(&entries(&of_tour("limit"), key));
+    }
+    if let Some((_, rest)) = said.split_once("the keys of [[") {
+        let section = of_tour(rest.split(']').next().unwrap()).join("\n");
+        said.push_str(&section);
+    }
+    said
+}
+
+/// Where a text has this word.
+fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    let places = text.match_indices(word).map(|(at, _)| at);
+    places.filter(move |at| !text[..*at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+}
+
+/// The other algorithms that the tour shows in a comment. A setting there is the default, or required, or says its default.
+#[test]
+fn the_tour_shows_the_settings_of_every_algorithm() {
+    let read = |lines: &[&str]| {
+        let rate = if lines[0].contains("concurrency") { "" } else { "rate = \"10/s\"\n" };
+        let text = format!("{LEAST}limits = [\"a\"]\n[[limit]]\nname = \"a\"\n{rate}{}\n", lines.join("\n"));
+        parse(&text, file(), Certificates::Unread).map(|parsed| {
+            assert_eq!(parsed.warnings.to_string(), "", "{text}");
+            parsed.model.limits[0].spec.algorithm.clone()
+        })
+    };
+    let start = TOUR.find("\n#   algorithm = ").unwrap();
+    let lines = TOUR[start + 1..].lines().map_while(|line| line.strip_prefix('#'));
+    let shown = lines.map(|line| line.strip_prefix("   ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    let mut names = BTreeSet::new();
+    for block in shown.split("\n\n") {
+        let lines: Vec<_> = block.lines().collect();
+        let whole = read(&lines).unwrap_or_else(|errors| panic!("{errors}"));
+        names.insert(whole.name());
+        for (at, line) in lines.iter().enumerate().skip(1).filter(|(_, line)| !line.starts_with(' ')) {
+            let without = [&lines[..at], &lines[at + 1..]].concat();
+            match read(&without) {
+                Ok(other) => assert_eq!(other == whole, !line.contains("Default: "), "{line}"),
+                Err(errors) => assert!(errors.to_string().contains("[[limit]] has no `"), "{errors}"),
+            }
+        }
+    }
+    let all = known_keys::words("limit", "algorithm");
+    assert_eq!(all, names.into_iter().chain(["timer-wheel"]).map(str::to_owned).collect());
 }
 
 #[test]
