@@ -1,6 +1,6 @@
 //! The house rules that no compiler checks: which room may import which, and what the pure rooms may not name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -44,6 +44,101 @@ const FORBIDDEN: [(&str, &[&str]); 8] = [
 
 /// Lines of code in a file, without comments, blank lines and tests.
 const MAX_CODE_LINES: usize = 450;
+
+/// Circles of files that there are: each file of one leads back to itself by what it names of the others. To be broken, one by
+/// one; no file may enter one.
+const CIRCLES: &[&[&str]] = &[
+    &["admission/plans", "admission/route"],
+    &[
+        "config/describe",
+        "config/describe_bandwidth",
+        "config/describe_edits",
+        "config/describe_limit",
+        "config/describe_order",
+        "config/describe_plans",
+        "config/describe_tls",
+        "config/diff",
+    ],
+    &["config/findings", "config/report"],
+    &[
+        "config/lower/algorithm",
+        "config/lower/calendar",
+        "config/lower/cost",
+        "config/lower/doubts",
+        "config/lower/limit",
+    ],
+    &["config/lower/cors", "config/lower/route"],
+    &["config/model", "config/plans"],
+    &["dead_letter/reserve", "dead_letter/store"],
+    &["gateway/accepting", "gateway/build", "gateway/terms", "gateway/tls"],
+    &["http1/body", "http1/chunked"],
+    &["http2/hpack/decoder", "http2/hpack/integer"],
+    &[
+        "limiter/algorithm",
+        "limiter/algorithm/calendar_window",
+        "limiter/algorithm/concurrency",
+        "limiter/algorithm/error",
+        "limiter/algorithm/fixed_window",
+        "limiter/algorithm/gcra",
+        "limiter/algorithm/pace",
+        "limiter/algorithm/penalty",
+        "limiter/algorithm/ring",
+        "limiter/algorithm/rule",
+        "limiter/algorithm/several",
+        "limiter/algorithm/sliding_counter",
+        "limiter/algorithm/sliding_log",
+        "limiter/algorithm/sliding_window",
+        "limiter/algorithm/timer_wheel",
+        "limiter/algorithm/token_bucket",
+        "limiter/algorithm/turns",
+        "limiter/algorithm/warm_up",
+        "limiter/limit",
+        "limiter/queue",
+        "limiter/shard",
+    ],
+    &[
+        "limiter/decision",
+        "limiter/permit",
+        "limiter/policy",
+        "limiter/report",
+        "limiter/round",
+        "limiter/ticket",
+        "limiter/verdict",
+    ],
+    &[
+        "proxy/client_ledger",
+        "proxy/connection",
+        "proxy/connection_meters",
+        "proxy/exchange",
+        "proxy/h2_share",
+        "proxy/holdings",
+        "proxy/meters",
+        "proxy/pacing",
+        "proxy/reclaim",
+        "proxy/scratch",
+        "proxy/seen",
+        "proxy/snapshot",
+        "proxy/watch",
+        "proxy/worker",
+    ],
+    &["proxy/h1", "proxy/h2"],
+    &["proxy/listener", "proxy/proxied"],
+    &["proxy/policy", "proxy/refuse"],
+    &["proxy/relay", "proxy/relay_head"],
+    &["telemetry/access_log", "telemetry/access_text"],
+    &["telemetry/group", "telemetry/page", "telemetry/reading", "telemetry/registry"],
+    &["tls/server", "tls/tickets"],
+    &["transport/h2/client", "transport/h2/to_server"],
+    &["transport/h2/from_client", "transport/h2/server"],
+    &["upstream/connect", "upstream/turn"],
+];
+
+/// Lines of code of a function.
+const MAX_FUNCTION_LINES: usize = 70;
+
+/// Functions that have more. To be split, one by one; none may be added.
+const LONG_FUNCTIONS: &[&str] =
+    &["config/lower/limit lower", "gateway/control start", "proxy/h1 serve", "proxy/tunnel poll"];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
@@ -108,6 +203,15 @@ fn imports(text: &str) -> Vec<(String, String)> {
             (room, inner)
         })
         .collect()
+}
+
+/// Whether a file is compiled for tests alone.
+fn is_test(path: &Path) -> bool {
+    let name = path.file_stem().unwrap().to_string_lossy();
+    let parent = fs::read_to_string(path.with_file_name("mod.rs")).unwrap_or_default();
+    name == "tests"
+        || parent.contains(&format!("#[cfg(test)]\nmod {name};"))
+        || path.components().any(|part| part.as_os_str() == "tests")
 }
 
 fn rank(room: &str) -> Option<u8> {
@@ -205,16 +309,178 @@ fn the_wall_between_policy_and_protocol_stands() {
 fn files_stay_small_enough_to_read() {
     let mut long = Vec::new();
     for (path, text) in code().into_values().flatten() {
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let parent = fs::read_to_string(path.with_file_name("mod.rs")).unwrap_or_default();
-        let is_test = parent.contains(&format!("#[cfg(test)]\nmod {name};"))
-            || path.components().any(|part| part.as_os_str() == "tests");
         let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
-        if !is_test && lines > MAX_CODE_LINES {
+        if !is_test(&path) && lines > MAX_CODE_LINES {
             long.push(format!("{} has {lines} lines of code: split it", path.display()));
         }
     }
     assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+/// A module by its path in the crate, such as `proxy::headers` for `proxy/headers/mod.rs`.
+type Module = Vec<String>;
+
+/// The code of each file without tests, by its module.
+fn modules(source: &Path, files: &[(PathBuf, String)]) -> BTreeMap<Module, String> {
+    let module = |path: &Path| {
+        let inside = path.strip_prefix(source).unwrap().with_extension("");
+        let parts = inside.iter().map(|part| part.to_string_lossy().into_owned());
+        parts.filter(|part| part != "mod").collect()
+    };
+    let code = files.iter().filter(|(path, _)| !is_test(path));
+    code.map(|(path, text)| (module(path), text.clone())).collect()
+}
+
+fn is_in_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Every path of two or more parts that a code has behind `prefix`; those of a group in braces one by one.
+fn paths(code: &str, prefix: &[String], found: &mut Vec<Module>) {
+    let mut rest = code;
+    while let Some(start) = rest.find(is_in_word) {
+        rest = &rest[start..];
+        let mut path = prefix.to_vec();
+        loop {
+            let word = rest.find(|c| !is_in_word(c)).unwrap_or(rest.len());
+            path.push(rest[..word].to_owned());
+            rest = &rest[word..];
+            let Some(more) = rest.strip_prefix("::") else { break };
+            rest = more;
+            if let Some(group) = more.strip_prefix('{') {
+                let mut open = 1;
+                let end = group.find(|c| {
+                    open += i32::from(c == '{') - i32::from(c == '}');
+                    open == 0
+                });
+                let (group, behind) = group.split_at(end.unwrap_or(group.len()));
+                paths(group, &path, found);
+                (rest, path) = (behind, Vec::new());
+                break;
+            }
+            if !more.starts_with(is_in_word) {
+                break;
+            }
+        }
+        if path.len() > 1 {
+            found.push(path);
+        }
+    }
+}
+
+/// The module of the file that has what a path in `from` names. What a module has from another one by `use` is that one's.
+fn resolve(path: &[String], from: &Module, modules: &BTreeMap<Module, String>, hops: usize) -> Option<Module> {
+    let (first, rest) = path.split_first()?;
+    let mut whole = match first.as_str() {
+        "crate" => rest.to_vec(),
+        "self" => [from, rest].concat(),
+        "super" => {
+            let supers = path.iter().take_while(|part| *part == "super").count();
+            [&from[..from.len().checked_sub(supers)?], &path[supers..]].concat()
+        }
+        _ => [from, path].concat(),
+    };
+    let named = whole.clone();
+    while !modules.contains_key(&whole) {
+        whole.pop()?;
+    }
+    let is_child = whole.len() > from.len();
+    if !is_child && !["crate", "self", "super"].contains(&first.as_str()) {
+        return None;
+    }
+    let Some(name) = named.get(whole.len()).filter(|_| hops > 0) else { return Some(whole) };
+    let mut imports = Vec::new();
+    paths(&modules[&whole], &[], &mut imports);
+    let mut origins = imports.iter().filter(|import| import.last() == Some(name));
+    let origin =
+        origins.find_map(|import| resolve(import, &whole, modules, hops - 1).filter(|origin| *origin != whole));
+    Some(origin.unwrap_or(whole))
+}
+
+/// Files of a room each of which leads back to itself by what it names of the others. A file that has others below it, such
+/// as a door, may name these: else it would be in a circle with each that names what they share.
+fn circles(modules: &BTreeMap<Module, String>) -> BTreeSet<BTreeSet<String>> {
+    let names = |module: &Module| {
+        let mut all = Vec::new();
+        paths(&modules[module], &[], &mut all);
+        let all = all.iter().filter_map(|path| resolve(path, module, modules, 4));
+        all.filter(|other| !other.starts_with(module)).collect::<BTreeSet<Module>>()
+    };
+    let arrows: BTreeMap<&Module, BTreeSet<Module>> = modules.keys().map(|module| (module, names(module))).collect();
+    let reached = |from: &Module| {
+        let (mut reached, mut next) = (BTreeSet::new(), vec![from.clone()]);
+        while let Some(module) = next.pop() {
+            next.extend(arrows[&module].iter().filter(|other| reached.insert((*other).clone())).cloned());
+        }
+        reached
+    };
+    let all: BTreeMap<&Module, BTreeSet<Module>> = modules.keys().map(|module| (module, reached(module))).collect();
+    let circle = |module: &Module| {
+        let members = all[module].iter().filter(|other| all[other].contains(module));
+        members.map(|member| member.join("/")).collect::<BTreeSet<String>>()
+    };
+    modules.keys().map(circle).filter(|circle| !circle.is_empty()).collect()
+}
+
+/// Functions with more than this many lines of code, the first and the last included. rustfmt has indented them.
+fn long_functions(code: &str, most: usize) -> Vec<String> {
+    let lines: Vec<&str> = code.lines().filter(|line| !line.trim().is_empty()).collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut long = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some((before, name)) = line.split_once("fn ") else { continue };
+        if !before.trim_start().chars().all(|c| c.is_alphanumeric() || " ()".contains(c)) || line.ends_with([';', '}'])
+        {
+            continue;
+        }
+        let Some(length) = lines[at + 1..]
+            .iter()
+            .position(|end| indent(end) == indent(line) && (end.trim_start().starts_with('}') || end.ends_with(';')))
+        else {
+            continue;
+        };
+        if length + 2 > most {
+            long.push(name.chars().take_while(|c| is_in_word(*c)).collect());
+        }
+    }
+    long
+}
+
+#[test]
+fn circles_of_files_only_go() {
+    let found: BTreeSet<_> = code().values().flat_map(|files| circles(&modules(&source(), files))).collect();
+    let listed = CIRCLES.iter().map(|circle| circle.iter().map(ToString::to_string).collect()).collect();
+    assert_eq!(circles_against_list(&found, &listed), Vec::<String>::new());
+}
+
+/// How the circles that there are differ from those of the list.
+fn circles_against_list(found: &BTreeSet<BTreeSet<String>>, listed: &BTreeSet<BTreeSet<String>>) -> Vec<String> {
+    let added = found.difference(listed).map(|circle| {
+        if listed.iter().any(|larger| circle.is_subset(larger)) {
+            format!("{circle:?} is left of a larger circle: write the smaller one into CIRCLES")
+        } else {
+            format!("{circle:?} is a circle that grows, or a new one: let one of them not name the next")
+        }
+    });
+    let is_left = |circle: &&BTreeSet<String>| found.iter().any(|left| !left.is_disjoint(circle));
+    let gone = listed.difference(found).filter(|circle| !is_left(circle));
+    added.chain(gone.map(|circle| format!("{circle:?} is no circle any more: remove it from CIRCLES"))).collect()
+}
+
+#[test]
+fn long_functions_only_go() {
+    let mut found = BTreeSet::new();
+    for files in code().into_values() {
+        for (module, text) in modules(&source(), &files) {
+            let long = long_functions(&text, MAX_FUNCTION_LINES);
+            found.extend(long.into_iter().map(|name| format!("{} {name}", module.join("/"))));
+        }
+    }
+    let listed: BTreeSet<String> = LONG_FUNCTIONS.iter().map(ToString::to_string).collect();
+    let added =
+        found.difference(&listed).map(|name| format!("{name} is longer than {MAX_FUNCTION_LINES} lines: split it"));
+    let gone = listed.difference(&found).map(|name| format!("{name} is short: remove it from LONG_FUNCTIONS"));
+    assert_eq!(added.chain(gone).collect::<Vec<_>>(), Vec::<String>::new());
 }
 
 #[test]
@@ -237,6 +503,69 @@ fn the_checks_above_can_fail() {
     let names: Vec<(&str, &str)> = found.iter().map(|(room, inner)| (room.as_str(), inner.as_str())).collect();
     assert_eq!(names, [("proxy", "Worker"), ("gateway", "build")]);
     assert!(rank("proxy").unwrap() >= rank("limiter").unwrap());
+}
+
+#[test]
+fn a_circle_is_found_whatever_way_its_files_name_each_other() {
+    let circles = |files: &[(&str, &str)]| {
+        let files: Vec<_> =
+            files.iter().map(|(path, text)| (Path::new("src").join(path), (*text).to_owned())).collect();
+        let found = circles(&modules(Path::new("src"), &files)).into_iter();
+        found.map(|circle| circle.into_iter().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let door = ("r/mod.rs", "mod a;\nmod b;\npub use a::A;\npub use b::{self, B};\n");
+    let a = ("r/a.rs", "use super::b::B;\nfn f() -> std::fmt::Result { super::b::c(B::new()) }");
+    assert_eq!(circles(&[door, a, ("r/b.rs", "use std::fmt;\nfn c(_: crate::other::a::A) {}")]), Vec::<String>::new());
+    for back in [
+        "use super::a::A;",
+        "use crate::r::a;",
+        "use super::{A, C};",
+        "use crate::r::{x::{Y}, a::A};",
+        "fn f(_: super::A) {}",
+    ] {
+        assert_eq!(circles(&[door, a, ("r/b.rs", back)]), ["r/a r/b"], "{back}");
+    }
+    // What the door itself has, and files below files.
+    assert_eq!(
+        circles(&[("r/mod.rs", "mod a;\nfn f() { a::g() }"), ("r/a.rs", "use super::f;")]),
+        Vec::<String>::new()
+    );
+    let below =
+        [("r/mod.rs", ""), ("r/a/mod.rs", "use super::b::B;"), ("r/a/c.rs", ""), ("r/b.rs", "use super::a::c::C;")];
+    assert_eq!(circles(&below), Vec::<String>::new());
+    let back = [
+        ("r/mod.rs", ""),
+        ("r/a/c.rs", "use super::super::b::B;"),
+        ("r/a/mod.rs", ""),
+        ("r/b.rs", "use super::a::c::C;"),
+    ];
+    assert_eq!(circles(&back), ["r/a/c r/b"]);
+}
+
+#[test]
+fn the_list_of_circles_holds_in_both_directions() {
+    let set = |circles: &[&str]| -> BTreeSet<BTreeSet<String>> {
+        circles.iter().map(|circle| circle.split(' ').map(str::to_owned).collect()).collect()
+    };
+    for (found, listed, says) in [
+        (&["a b"][..], &["a b"][..], None),
+        (&["a b", "c d"], &["a b"], Some("let one of them")),
+        (&["a b c"], &["a b"], Some("let one of them")),
+        (&["a b"], &["a b c"], Some("write the smaller")),
+        (&[], &["a b"], Some("remove it")),
+    ] {
+        let said = circles_against_list(&set(found), &set(listed));
+        assert_eq!(said.len(), usize::from(says.is_some()), "{said:?}");
+        assert!(says.is_none_or(|says| said[0].contains(says)), "{said:?}");
+    }
+}
+
+#[test]
+fn a_long_function_is_told_from_a_short_one() {
+    let text = "pub fn one(\n    a: u8,\n) -> u8 {\n    a\n}\n\nimpl X {\n    pub(super) async fn two() {\n        if x {\n        }\n\n    }\n    fn no();\n}\nfn three() {}\n";
+    assert_eq!(long_functions(text, 3), ["one", "two"]);
+    assert_eq!(long_functions(text, 4), ["one"]);
+    assert_eq!(long_functions(text, 5), Vec::<String>::new());
 }
 
 /// The assertions of a text, each on one line.
