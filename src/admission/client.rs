@@ -38,13 +38,6 @@ impl Default for AddressForm {
     }
 }
 
-impl ClientRules {
-    /// How clients are told apart by their addresses.
-    pub fn address_form(&self) -> AddressForm {
-        AddressForm { ipv6_prefix: self.ipv6_prefix }
-    }
-}
-
 impl AddressForm {
     /// The key of the client with this address.
     pub(super) fn key_of(self, addr: IpAddr) -> [u8; 16] {

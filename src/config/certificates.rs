@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::plans::KnownPlans;
 use crate::time::Tick;
 use crate::tls::Roots;
 
@@ -25,7 +24,6 @@ pub(super) struct CertificateFiles {
     directory: PathBuf,
     /// The same as the configuration's own path has it.
     shown: PathBuf,
-    plans: KnownPlans,
     certificates: Certificates,
     paths: RefCell<BTreeSet<PathBuf>>,
     /// Every upstream without a CA of its own has them, and to read them takes long.
@@ -36,13 +34,18 @@ pub(super) struct CertificateFiles {
 
 impl CertificateFiles {
     /// None yet; relative paths start from the directory of `file`.
-    pub(super) fn new(file: &Path, certificates: Certificates, plans: KnownPlans) -> Self {
+    pub(super) fn new(file: &Path, certificates: Certificates) -> Self {
         let shown = file.parent().unwrap_or(Path::new("")).to_owned();
         // `absolute` fails only where there is no working directory; the path is then as good as it can be.
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let directory = file.parent().unwrap_or(Path::new("")).to_owned();
         let (paths, bodies) = (RefCell::default(), RefCell::default());
-        Self { directory, shown, plans, certificates, paths, system_roots: OnceCell::new(), bodies }
+        Self { directory, shown, certificates, paths, system_roots: OnceCell::new(), bodies }
+    }
+
+    /// A path that starts at the configuration's directory.
+    pub(super) fn beside(&self, path: &str) -> PathBuf {
+        self.directory.join(path)
     }
 
     /// Where a file is that the configuration names. It is remembered, whether it can be read or not.
@@ -55,11 +58,6 @@ impl CertificateFiles {
     /// The same as messages name it.
     pub(super) fn shown(&self, path: &str) -> PathBuf {
         self.shown.join(path)
-    }
-
-    /// The plans files that were read before.
-    pub(super) fn plans(&self) -> &KnownPlans {
-        &self.plans
     }
 
     /// How they are looked at.

@@ -1,7 +1,6 @@
 //! What paces bytes and bounds messages, in words.
 
-use super::describe::Changes;
-use super::diff::Fate;
+use super::change::{Changes, Fate};
 use super::model::{Bandwidth, MessageRules, Model, Route};
 use super::size::show_size;
 use crate::limiter::Rate;

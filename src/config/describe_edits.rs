@@ -1,6 +1,6 @@
 //! What routes change in messages, and what refusals look like, in words.
 
-use super::describe::Changes;
+use super::change::Changes;
 use super::model::{Refusal, RefusalBody, Route};
 use crate::edit::{FieldEdits, Rewrite, Target, Template};
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::describe::{Changes, or_always, or_none, texts};
+use super::change::Changes;
+use super::describe::{or_always, or_none, texts};
 use super::describe_edits;
 use super::model::LimitRule;
 use crate::admission::{Cost, ExemptRules};

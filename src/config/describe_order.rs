@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::describe::Changes;
+use super::change::Changes;
 use super::model::Route;
 use crate::admission::{HostPattern, PathPattern};
 

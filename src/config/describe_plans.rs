@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::describe::Changes;
+use super::change::Changes;
 use super::model::{LimitRule, Model, PlanLimit, Route};
 use super::plans::PlanBook;
 use crate::admission::KeyChanges;

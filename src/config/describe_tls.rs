@@ -5,7 +5,8 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::describe::{Changes, count_or};
+use super::change::Changes;
+use super::describe::count_or;
 use super::model::{Listener, Upstream};
 use crate::proxy_protocol::Version;
 use crate::tls::{ClientCertificates, Identity, Roots, ServerSettings, UpstreamSettings};

@@ -5,13 +5,15 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use super::describe::{self, Changes};
+use super::change::{Change, Fate};
+use super::describe;
 use super::describe_bandwidth;
 use super::describe_limit;
 use super::describe_order;
 use super::describe_plans;
 use super::describe_tls;
 use super::model::{LimitRule, Model, PlanLimit};
+use super::section::Section;
 use crate::limiter::Carry;
 
 /// Lines of a printed plan; what is beyond is counted.
@@ -55,34 +57,6 @@ pub enum Part {
     Route,
 }
 
-/// What becomes of a part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It says the same as before.
-    Kept,
-    /// It changes; what it has counted goes on.
-    Changed(Vec<Change>),
-    /// A limit with other slots: its counts go on, moved to the new slots.
-    Rescaled(Vec<Change>),
-    /// A limit with another algorithm or key: it counts from zero.
-    Reset(Vec<Change>),
-    /// It is new.
-    Added,
-    /// It is gone.
-    Removed,
-    /// It changes at the next start only.
-    NeedsRestart(Vec<Change>),
-}
-
-/// One setting that changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Its key.
-    pub what: &'static str,
-    /// From what to what.
-    pub how: String,
-}
-
 /// A route or limit of `old` that `new` has no more, or a route's limit, or a network of `deny`, in words; `None` if there is
 /// none. A file of which only the first half was written lacks such.
 pub fn removed(old: &Model, new: &Model) -> Option<String> {
@@ -94,8 +68,8 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
     if let Some(gone) = old.limits.iter().find(|limit| !limits.contains(&*limit.spec.name)) {
         return Some(format!("limit {}", gone.spec.name));
     }
-    let denied: HashSet<_> = new.deny.iter().collect();
-    if let Some(gone) = old.deny.iter().find(|network| !denied.contains(network)) {
+    let denied: HashSet<_> = new.client.deny.iter().collect();
+    if let Some(gone) = old.client.deny.iter().find(|network| !denied.contains(network)) {
         return Some(format!("{gone} in `deny`"));
     }
     let routes: HashMap<&str, &[usize]> = new.routes.iter().map(|route| (&*route.name, &*route.limits)).collect();
@@ -110,12 +84,10 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
 /// What a reload from `old` to `new` does.
 pub fn diff(old: &Model, new: &Model) -> Plan {
     let Model {
-        // sections tells of these seven.
+        // sections tells of these five.
         server: _,
         log: _,
         client: _,
-        deny: _,
-        accepting: _,
         dead_letter: _,
         admin: _,
         listeners,
@@ -132,19 +104,19 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         listeners,
         &new.listeners,
         |listener| listener.address.to_string(),
-        |old, new| changed(describe_tls::listener(old, new)),
+        |old, new| describe_tls::listener(old, new).into_fate(),
     ));
     items.extend(pair(
         Part::Upstream,
         upstreams,
         &new.upstreams,
         |upstream| upstream.name.to_string(),
-        |old, new| changed(describe::upstream(old, new)),
+        |old, new| describe::upstream(old, new).into_fate(),
     ));
     items.extend(pair(Part::Limit, limits, &new.limits, |limit| limit.spec.name.to_string(), limit));
     let books = (describe_plans::books(old), describe_plans::books(new));
     items.extend(pair(Part::Plans, &books.0, &books.1, describe_plans::name, |old, new| {
-        changed(describe_plans::book(old, new))
+        describe_plans::book(old, new).into_fate()
     }));
     let of_plans = |was: &PlanLimit, is: &PlanLimit| {
         let rules =
@@ -164,7 +136,7 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         routes,
         &new.routes,
         |route| route.name.to_string(),
-        |was, is| changed(describe::route((old, was), (new, is))),
+        |was, is| describe::route((old, was), (new, is)).into_fate(),
     ));
     Plan { items }
 }
@@ -245,19 +217,8 @@ impl fmt::Display for Part {
     }
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.what, self.how)
-    }
-}
-
 fn sentence(changes: &[Change]) -> String {
     changes.iter().map(Change::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn changed(changes: Changes) -> Fate {
-    let changes = changes.into_vec();
-    if changes.is_empty() { Fate::Kept } else { Fate::Changed(changes) }
 }
 
 /// Pairs the old and the new of one kind by name: the new ones in their order, then the removed ones in theirs.
@@ -281,33 +242,29 @@ fn pair<'m, T>(
 }
 
 fn sections(old: &Model, new: &Model) -> Vec<Item> {
-    let item = |name: &str, fate| Item { part: Part::Section, name: name.to_owned(), fate };
-    let mut items = vec![item("[server]", changed(describe::server(&old.server, &new.server)))];
-    let restart = describe::workers(&old.server, &new.server).into_vec();
-    if !restart.is_empty() {
-        items.push(item("[server]", Fate::NeedsRestart(restart)));
-    }
-    items.push(item("[log]", changed(describe::log(&old.log, &new.log))));
-    let restart = describe::log_format(&old.log, &new.log).into_vec();
-    if !restart.is_empty() {
-        items.push(item("[log]", Fate::NeedsRestart(restart)));
-    }
-    items.push(item("[client]", changed(describe::client(old, new))));
-    items.push(item("route order", changed(describe_order::routes(&old.routes, &new.routes))));
-    let fate = optional(old.dead_letter.as_ref(), new.dead_letter.as_ref(), describe::dead_letter);
-    items.extend(fate.map(|fate| item("[dead_letter]", fate)));
-    let fate = optional(old.admin.as_ref(), new.admin.as_ref(), describe::admin);
-    items.extend(fate.map(|fate| item("[admin]", fate)));
+    let mut items = section("[server]", Some(&old.server), Some(&new.server));
+    items.extend(section("[log]", Some(&old.log), Some(&new.log)));
+    items.extend(section("[client]", Some(&old.client), Some(&new.client)));
+    let order = describe_order::routes(&old.routes, &new.routes).into_fate();
+    items.push(Item { part: Part::Section, name: "route order".to_owned(), fate: order });
+    items.extend(section("[dead_letter]", old.dead_letter.as_ref(), new.dead_letter.as_ref()));
+    items.extend(section("[admin]", old.admin.as_ref(), new.admin.as_ref()));
     items
 }
 
-fn optional<T>(old: Option<&T>, new: Option<&T>, describe: impl Fn(&T, &T) -> Changes) -> Option<Fate> {
-    match (old, new) {
-        (Some(old), Some(new)) => Some(changed(describe(old, new))),
-        (None, Some(_)) => Some(Fate::Added),
-        (Some(_), None) => Some(Fate::Removed),
-        (None, None) => None,
-    }
+fn section<S: Section>(name: &str, old: Option<&S>, new: Option<&S>) -> Vec<Item> {
+    let fates = match (old, new) {
+        (Some(old), Some(new)) => {
+            let restart = old.compare(new, true).into_vec();
+            let restart = (!restart.is_empty()).then_some(Fate::NeedsRestart(restart));
+            [Some(old.compare(new, false).into_fate()), restart]
+        }
+        (None, Some(_)) => [Some(Fate::Added), None],
+        (Some(_), None) => [Some(Fate::Removed), None],
+        (None, None) => [None, None],
+    };
+    let item = |fate| Item { part: Part::Section, name: name.to_owned(), fate };
+    fates.into_iter().flatten().map(item).collect()
 }
 
 /// Counts survive everything but another algorithm or another key.

@@ -92,6 +92,10 @@ impl Finding {
     }
 }
 
+/// Proof that an error is reported: there is nothing more to say of what is missing because of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reported(());
+
 /// Everything found so far. Shared by reference while the file is lowered.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -152,6 +156,24 @@ impl Findings {
         } else {
             beyond.set(beyond.get().saturating_add(1));
         }
+    }
+
+    /// Keeps an error.
+    pub(super) fn report(&self, error: Finding) -> Reported {
+        debug_assert_eq!(error.severity, Severity::Error, "{error:?}");
+        self.push(error);
+        Reported(())
+    }
+
+    /// Of a value that a syntax error has damaged.
+    pub(super) fn reported_as_syntax(&self) -> Reported {
+        debug_assert!(self.has_error(), "no syntax error");
+        Reported(())
+    }
+
+    /// Of a key that is missing because it is misspelt: what is there instead is an error.
+    pub(super) fn reported_as_unknown() -> Reported {
+        Reported(())
     }
 
     /// Keeps what was found in another file.

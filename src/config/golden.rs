@@ -82,13 +82,13 @@ error: a value is missing after the equals sign
   |
   = help: write it, or remove the line
 
-error: `workers` takes "auto" or a number, not a string
+error: `workers` takes a whole number, not a string
  --> gateway.toml:6:11
   |
 6 | workers = "many"
   |           ^^^^^^
   |
-  = help: write it as workers = "auto" or workers = 4
+  = help: write it as 1; or "auto"
 
 error: this is no TOML: unclosed array
   --> gateway.toml:10:19
@@ -180,7 +180,7 @@ address = "127.0.0.1:8080"
 name = "all"
 respond = { body = "x" }
 "#;
-    let report = r"
+    let report = r#"
 error: `server` is one section, not a list
  --> gateway.toml:1:1
   |
@@ -195,7 +195,7 @@ error: `workers` is out of range: `0`
 2 | workers = 0
   |           ^
   |
-  = help: it goes from 1 to 1024
+  = help: it goes from 1 to 1024; or "auto"
 
 error: `listener` is a list of sections
  --> gateway.toml:4:1
@@ -205,7 +205,7 @@ error: `listener` is a list of sections
   |
   = help: write its header as [[listener]]
 
-gateway.toml: 3 errors";
+gateway.toml: 3 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 
@@ -276,7 +276,7 @@ error: `workers` is out of range: `5000`
 2 | workers = 5000
   |           ^^^^
   |
-  = help: it goes from 1 to 1024
+  = help: it goes from 1 to 1024; or "auto"
 
 error: `timeout` is out of range: "0s"
  --> gateway.toml:3:11
@@ -1287,7 +1287,7 @@ error: `workers` is out of range: `0`
 2 | workers = 0
   |           ^
   |
-  = help: it goes from 1 to 1024
+  = help: it goes from 1 to 1024; or "auto"
 
 error: `timeout` = "1 minute" is no duration
  --> gateway.toml:3:11

@@ -415,7 +415,7 @@ fn lists_of_networks_have_an_end() {
     let exempt = |count| with("", &format!("exempt = {}", many(count)));
     let deny = |count| format!("{}[client]\ndeny = {}\n", with("", ""), many(count));
     assert_eq!(model(&exempt(10_000)).limits[0].exempt.networks.len(), 10_000);
-    assert_eq!(model(&deny(10_000)).deny.len(), 10_000);
+    assert_eq!(model(&deny(10_000)).client.deny.len(), 10_000);
     for (text, key) in [(exempt(10_001), "exempt"), (deny(10_001), "deny")] {
         let report = errors(&text);
         assert!(report.starts_with(&format!("error: `{key}` has 10001 entries\n")), "{report}");

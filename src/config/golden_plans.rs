@@ -70,21 +70,21 @@ impl Files {
         fs::write(self.0.path().join(name), text).unwrap();
     }
 
-    fn try_load(&self, certificates: Certificates, known: KnownPlans) -> Result<Loaded, LoadError> {
+    fn try_load(&self, certificates: Certificates, known: &KnownPlans) -> Result<Loaded, LoadError> {
         load_again(&self.0.path().join("gateway.toml"), certificates, known)
     }
 
     fn load(&self) -> Loaded {
-        self.load_again(KnownPlans::default())
+        self.load_again(&KnownPlans::default())
     }
 
-    fn load_again(&self, known: KnownPlans) -> Loaded {
+    fn load_again(&self, known: &KnownPlans) -> Loaded {
         self.try_load(Certificates::Lenient(NOW), known).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The report, without the directory.
     fn report(&self, certificates: Certificates) -> String {
-        let report = match self.try_load(certificates, KnownPlans::default()) {
+        let report = match self.try_load(certificates, &KnownPlans::default()) {
             Ok(loaded) => loaded.warnings.to_string(),
             Err(error) => error.to_string(),
         };
@@ -539,27 +539,27 @@ fn a_file_that_is_as_it_was_is_not_built_again() {
     let files = Files::new(GATEWAY, PLANS);
     let book = |loaded: &Loaded| loaded.model.routes[0].plans.clone().unwrap();
     let first = files.load();
-    let known = || KnownPlans::of(&first.model);
-    let second = files.load_again(known());
+    let known = || first.model.known_plans();
+    let second = files.load_again(&known());
     assert!(Arc::ptr_eq(&book(&first), &book(&second)) && first.digest == second.digest);
     // Written again with the same text: read, and seen to be the same.
     files.write("plans.toml", PLANS);
-    assert!(Arc::ptr_eq(&book(&first), &book(&files.load_again(known()))));
+    assert!(Arc::ptr_eq(&book(&first), &book(&files.load_again(&known()))));
     files.write("plans.toml", PLANS.replace("k-1", "k-7"));
-    let changed = files.load_again(known());
+    let changed = files.load_again(&known());
     assert!(!Arc::ptr_eq(&book(&first), &book(&changed)) && first.digest != changed.digest);
     // The same length, and so soon after that its time need not have moved on: a young file is read again.
     let soon = Certificates::Lenient(Tick::ZERO);
-    let young = files.try_load(soon, KnownPlans::default()).unwrap();
+    let young = files.try_load(soon, &KnownPlans::default()).unwrap();
     let path = files.0.path().join("plans.toml");
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
     files.write("plans.toml", PLANS.replace("k-1", "k-8"));
     fs::File::options().append(true).open(&path).unwrap().set_modified(modified).unwrap();
-    let again = files.try_load(soon, KnownPlans::of(&young.model)).unwrap();
+    let again = files.try_load(soon, &young.model.known_plans()).unwrap();
     assert_ne!(young.digest, again.digest);
     // Another meaning of the same text.
     files.write("gateway.toml", GATEWAY.to_owned() + "[client]\nipv6_prefix = 56\n");
-    assert!(!Arc::ptr_eq(&book(&again), &book(&files.load_again(KnownPlans::of(&again.model)))));
+    assert!(!Arc::ptr_eq(&book(&again), &book(&files.load_again(&again.model.known_plans()))));
 }
 
 #[test]
@@ -569,7 +569,7 @@ fn a_reload_tells_what_changes_and_names_no_key() {
     let plan = |gateway: &str, plans: &str| {
         files.write("gateway.toml", gateway);
         files.write("plans.toml", plans);
-        let text = diff(&first.model, &files.load_again(KnownPlans::of(&first.model)).model).to_string();
+        let text = diff(&first.model, &files.load_again(&first.model.known_plans()).model).to_string();
         text.replace(&format!("{}/", files.0.path().display()), "")
     };
     let kept = "\nkept: 1 listener, 1 upstream, 2 limits, 1 route";
@@ -627,7 +627,7 @@ fn a_reload_tells_what_changes_and_names_no_key() {
 #[test]
 fn files_that_are_not_read_are_no_error() {
     let files = Files::new(GATEWAY, "nonsense");
-    let model = files.try_load(Certificates::Unread, KnownPlans::default()).unwrap().model;
+    let model = files.try_load(Certificates::Unread, &KnownPlans::default()).unwrap().model;
     assert!(model.routes[0].plans.is_none() && model.plan_limits.is_empty());
     assert!(load(Path::new("/nonexistent/gateway.toml"), Certificates::Unread).is_err());
 }
@@ -658,7 +658,7 @@ proptest! {
         let head = PLANS.split_inclusive("[keys]\n").next().unwrap();
         let text = format!("{head}{keys}");
         let files = Files::new(GATEWAY, &text);
-        let ours = files.try_load(Certificates::Lenient(NOW), KnownPlans::default());
+        let ours = files.try_load(Certificates::Lenient(NOW), &KnownPlans::default());
         match (ours, naive(&text)) {
             (Ok(loaded), Some(expected)) => {
                 let book = loaded.model.routes[0].plans.clone().unwrap();

@@ -15,7 +15,9 @@
 //! `reader` reads such a table key by key; `lower` has a function per section; `plans` reads files of plans, whose keys are
 //! too many for such tables; `findings` collects, `report` prints.
 
+mod address;
 mod certificates;
+mod change;
 mod describe;
 mod describe_bandwidth;
 mod describe_edits;
@@ -42,20 +44,25 @@ mod golden_schedule;
 #[cfg(test)]
 mod golden_tls;
 mod hidden;
+mod kind;
 #[cfg(test)]
 mod known_keys;
 mod lower;
 mod model;
 mod nearest;
+mod networks;
 mod outline;
 mod plans;
 mod reader;
 mod report;
+mod section;
+mod sections;
 mod size;
 mod statuses;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod token;
 
 use std::fmt;
 use std::fs::File;
@@ -68,15 +75,21 @@ use toml::de::DeTable;
 use self::certificates::CertificateFiles;
 use self::findings::{Finding, Findings};
 
+pub use self::address::ServerAddress;
 pub use self::certificates::Certificates;
-pub use self::diff::{Change, Fate, Item, Part, Plan, diff, removed};
+pub use self::change::{Change, Fate};
+pub use self::diff::{Item, Part, Plan, diff, removed};
 pub use self::model::{
-    Accepting, AccessFormat, Action, Admin, Bandwidth, Body, Cors, DeadLetter, Direction, Fsync, LimitId, LimitRule,
-    Listener, Log, LogFormat, MessageOver, MessageRules, Model, OnLimit, PlanLimit, Preflight, RateHeaders, Refusal,
-    RefusalBody, Route, Server, ServerAddress, ServerSpec, Traceparent, Upstream, UpstreamProtocol,
+    Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, Listener, MessageOver, MessageRules, Model, OnLimit,
+    PlanLimit, Preflight, Refusal, RefusalBody, Route, ServerSpec, Upstream, UpstreamProtocol,
 };
 pub use self::plans::{KnownPlans, PlanBook};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
+pub use self::sections::admin::Admin;
+pub use self::sections::client::Client;
+pub use self::sections::dead_letter::{DeadLetter, Fsync};
+pub use self::sections::log::{AccessFormat, Log, LogFormat};
+pub use self::sections::server::{RateHeaders, Server, Traceparent};
 pub use self::statuses::StatusSet;
 
 use crate::tls::ClientCertificates;
@@ -131,10 +144,10 @@ pub enum LoadError {
 /// Parses the text of `file`. The file itself is not touched: its name is for the report, its directory for the
 /// relative paths in it. The files that it names are read as `certificates` says.
 pub fn parse(text: &str, file: &Path, certificates: Certificates) -> Result<Parsed, Errors> {
-    parse_with(text, file, &CertificateFiles::new(file, certificates, KnownPlans::default()))
+    parse_with(text, file, &CertificateFiles::new(file, certificates), &KnownPlans::default())
 }
 
-fn parse_with(text: &str, file: &Path, files: &CertificateFiles) -> Result<Parsed, Errors> {
+fn parse_with(text: &str, file: &Path, files: &CertificateFiles, known: &KnownPlans) -> Result<Parsed, Errors> {
     // Some editors put a byte order mark at the start; it is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_FILE_BYTES {
@@ -148,7 +161,7 @@ fn parse_with(text: &str, file: &Path, files: &CertificateFiles) -> Result<Parse
         broken.extend(errors);
     }
     let findings = Findings::from_syntax(text, syntax::explain(text, broken));
-    let model = lower::lower(root.get_ref(), file, files, &findings);
+    let model = lower::lower(root.get_ref(), files, known, &findings);
     let warnings = report::judge(file, text, findings)?;
     match model {
         Some(model) => Ok(Parsed { model, warnings }),
@@ -160,11 +173,11 @@ fn parse_with(text: &str, file: &Path, files: &CertificateFiles) -> Result<Parse
 
 /// Reads and parses the file at `path`, and the files that it names as `certificates` says.
 pub fn load(path: &Path, certificates: Certificates) -> Result<Loaded, LoadError> {
-    load_again(path, certificates, KnownPlans::default())
+    load_again(path, certificates, &KnownPlans::default())
 }
 
 /// The same. What is `known` of plans files and has not changed is not built again.
-pub fn load_again(path: &Path, certificates: Certificates, known: KnownPlans) -> Result<Loaded, LoadError> {
+pub fn load_again(path: &Path, certificates: Certificates, known: &KnownPlans) -> Result<Loaded, LoadError> {
     let bytes = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
     let invalid = |errors, files| LoadError::Invalid { errors, files };
     if bytes.len() > MAX_FILE_BYTES {
@@ -172,8 +185,8 @@ pub fn load_again(path: &Path, certificates: Certificates, known: KnownPlans) ->
         return Err(invalid(errors, Vec::new()));
     }
     let text = String::from_utf8(bytes).map_err(|error| invalid(not_utf8(path, &error), Vec::new()))?;
-    let files = CertificateFiles::new(path, certificates, known);
-    let parsed = parse_with(&text, path, &files);
+    let files = CertificateFiles::new(path, certificates);
+    let parsed = parse_with(&text, path, &files, known);
     let files = files.into_paths();
     match parsed {
         Ok(Parsed { model, warnings }) => {

@@ -1,16 +1,20 @@
 //! The immutable model that the text of `gateway.toml` is lowered to. Everything in it has been parsed: a value of
 //! these types is a configuration that can be built.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::plans::PlanBook;
+use super::address::ServerAddress;
+use super::plans::{KnownPlans, PlanBook};
+use super::sections::admin::Admin;
+use super::sections::client::Client;
+use super::sections::dead_letter::DeadLetter;
+use super::sections::log::Log;
+use super::sections::server::Server;
 use super::statuses::StatusSet;
-use crate::admission::{ClientRules, Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
+use crate::admission::{Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use crate::balance::Strategy;
 use crate::edit::{FieldEdits, Rewrite, Target, Template};
 use crate::limiter::{LimitSpec, Rate};
@@ -25,12 +29,8 @@ pub struct Model {
     pub server: Server,
     /// `[log]`
     pub log: Log,
-    /// `[client]`, but for `deny`.
-    pub client: ClientRules,
-    /// `deny` of `[client]`: whose connections are closed.
-    pub deny: Vec<IpNet>,
-    /// `allow`, `max_connections` and `connection_rate` of `[client]`.
-    pub accepting: Accepting,
+    /// `[client]`
+    pub client: Client,
     /// `[[listener]]`, at least one, no address twice.
     pub listeners: Vec<Listener>,
     /// `[[upstream]]`, names are unique.
@@ -47,121 +47,6 @@ pub struct Model {
     pub dead_letter: Option<DeadLetter>,
     /// `[admin]`, if there is such a section.
     pub admin: Option<Admin>,
-}
-
-/// What bounds the connections of clients, by the peer; one that is a trusted proxy is no client.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Accepting {
-    /// Whose connections are taken; empty: everybody's.
-    pub allow: Vec<IpNet>,
-    /// Open at once, of one client; `None` is "none".
-    pub max_connections: Option<u64>,
-    /// New ones, of one client; `None` is "none".
-    pub connection_rate: Option<Rate>,
-}
-
-/// `[server]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Server {
-    /// Worker threads; `None` is "auto", one per core. A change needs a restart.
-    pub workers: Option<usize>,
-    /// Whether changes of the file, and of those that it names, are taken over as they happen.
-    pub watch: bool,
-    /// How long a drain waits for what is in flight.
-    pub shutdown_grace: Span,
-    /// Which rate headers go out.
-    pub rate_headers: RateHeaders,
-    /// The field that a request without a valid `traceparent` gets, if any.
-    pub traceparent: Traceparent,
-    /// Default of every route; `None` is "none".
-    pub timeout: Option<Span>,
-    /// From the first byte of a request's head to its last, 100 ms to 24 h.
-    pub head_timeout: Span,
-    /// How long a client's connection may stay without a request, new or kept, 100 ms to 24 h.
-    pub keep_alive_timeout: Span,
-    /// How long no byte of a body may move, on either side and in either direction, 100 ms to 24 h.
-    pub body_timeout: Span,
-    /// How long no byte may move in an upgraded connection, 100 ms to 24 h; `None` is "none".
-    pub tunnel_timeout: Option<Span>,
-    /// Bytes of a request's head, 4 KiB to 1 MiB.
-    pub max_head_size: usize,
-    /// Field lines of a request's head, 1 to 256.
-    pub max_head_fields: usize,
-    /// Default of every route, bytes of a request's body; `None` is "none".
-    pub max_body_size: Option<u64>,
-    /// From a client's connect to the end of its TLS handshake, 100 ms to 5 min.
-    pub handshake_timeout: Span,
-    /// TLS handshakes that one worker carries at once, 1 to 1 000 000.
-    pub max_handshakes: usize,
-    /// Requests that one HTTP/2 connection may have in flight, 1 to 1000.
-    pub max_streams: u32,
-    /// Client connections that one worker keeps at once; `None` is "auto", by the limit on open files.
-    pub max_connections: Option<u64>,
-    /// Requests of one client's connection, 1 to 4 000 000 000; `None` is "none".
-    pub max_requests: Option<u32>,
-}
-
-words! {
-    /// `traceparent` of `[server]`: what becomes of a request without a valid field of that name.
-    pub enum Traceparent {
-        /// It goes on without one: its server decides whether a trace begins.
-        Pass = "pass",
-        /// A trace begins here, and its flags say that it is not sampled.
-        Make = "make",
-        /// A trace begins here, and its flags say that it is sampled.
-        MakeSampled = "make-sampled",
-    }
-}
-
-words! {
-    /// `rate_headers` of `[server]`.
-    pub enum RateHeaders {
-        /// IETF fields on every limited response, the legacy ones too on refusals.
-        Auto = "auto",
-        /// `RateLimit` and `RateLimit-Policy` only.
-        Ietf = "ietf",
-        /// `X-RateLimit-*` only.
-        Legacy = "legacy",
-        /// Both families on every limited response.
-        Both = "both",
-        /// None.
-        Off = "off",
-    }
-}
-
-/// `[log]`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Log {
-    /// `error warn info debug trace` or a `tracing` filter; `RUST_LOG` wins.
-    pub level: String,
-    /// How log lines look.
-    pub format: LogFormat,
-    /// The access log.
-    pub access: AccessFormat,
-}
-
-words! {
-    /// `format` of `[log]`.
-    pub enum LogFormat {
-        /// Human on a terminal, else JSON.
-        Auto = "auto",
-        /// Lines for people.
-        Human = "human",
-        /// JSON lines.
-        Json = "json",
-    }
-}
-
-words! {
-    /// `access` of `[log]`.
-    pub enum AccessFormat {
-        /// No access log.
-        Off = "off",
-        /// A JSON object a line.
-        Json = "json",
-        /// The combined log format.
-        Combined = "combined",
-    }
 }
 
 /// `[[listener]]`
@@ -221,30 +106,6 @@ pub struct ServerSpec {
     pub address: ServerAddress,
     /// Its share, 1 to 1000; 1 by default.
     pub weight: u32,
-}
-
-/// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ServerAddress {
-    /// `host:port`; the host is an address or a name that is resolved at each connect.
-    Tcp {
-        /// An IP address (IPv6 without brackets) or a DNS name.
-        host: String,
-        /// 1 to 65535.
-        port: u16,
-    },
-    /// `echo:NAME`, a server inside this process that says who it is.
-    Echo(String),
-}
-
-impl fmt::Display for ServerAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Echo(name) => write!(f, "echo:{name}"),
-        }
-    }
 }
 
 /// `[[limit]]`
@@ -402,6 +263,11 @@ pub struct LimitId {
 }
 
 impl Model {
+    /// The plans files that were read for it.
+    pub fn known_plans(&self) -> KnownPlans {
+        KnownPlans::new(self.routes.iter().filter_map(|route| route.plans.clone()).collect())
+    }
+
     /// Everything that counts by itself: whose it is, with which parameters and by which key.
     pub fn counted(&self) -> impl Iterator<Item = (LimitId, &LimitSpec, &KeyExpr)> {
         let own = self.limits.iter().map(|rule| (None, &rule.spec, &rule.key));
@@ -504,61 +370,4 @@ pub struct Body {
     pub bytes: Arc<[u8]>,
     /// Of the bytes, such as `text/plain; charset=utf-8`.
     pub content_type: Arc<str>,
-}
-
-/// `[dead_letter]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeadLetter {
-    /// Where the segments are; absolute.
-    pub directory: PathBuf,
-    /// Full records a second in all.
-    pub max_record_rate: u64,
-    /// Bytes of full records a second in all.
-    pub max_byte_rate: u64,
-    /// Full records a second per key.
-    pub max_key_rate: u64,
-    /// Bytes after which a segment is sealed.
-    pub rotate_size: u64,
-    /// Age at which a segment is sealed.
-    pub rotate_age: Span,
-    /// Bytes in all; the oldest sealed segments go first.
-    pub max_total_size: u64,
-    /// Age at which a sealed segment is removed.
-    pub max_age: Span,
-    /// When what is written is forced to the disk.
-    pub fsync: Fsync,
-    /// Header and query names that are secret, beside the built-in list; lower case.
-    pub redact: Vec<String>,
-    /// The file with the key of the marks that stand for secrets, absolute; `None`: beside the directory.
-    pub redact_secret_file: Option<PathBuf>,
-}
-
-impl DeadLetter {
-    /// Where the key of the marks is unless the file says otherwise: beside the directory, so that whoever gets a copy of that
-    /// does not get it too.
-    pub fn default_secret_file(directory: &Path) -> PathBuf {
-        let mut name = directory.file_name().unwrap_or_default().to_owned();
-        name.push(".secret");
-        directory.with_file_name(name)
-    }
-}
-
-/// `fsync` of `[dead_letter]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fsync {
-    /// After each batch of records, before it counts as written.
-    Always,
-    /// When a segment is sealed.
-    Rotate,
-    /// Never; the operating system decides.
-    Never,
-    /// At most this long after a write.
-    Interval(Span),
-}
-
-/// `[admin]`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// Where it listens.
-    pub address: SocketAddr,
 }

@@ -7,16 +7,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::ops::{Range, RangeInclusive};
+use std::fmt::Write as _;
+use std::ops::Range;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::findings::{Finding, Findings, quoted, ticked};
+use super::findings::{Finding, Findings, Reported, quoted, ticked};
 use super::nearest::nearest;
-use super::size::{parse_size, show_size};
-use crate::time::Span;
-use crate::words::Word;
 
 /// What the messages call the file's outermost table.
 const ROOT: &str = "the file";
@@ -65,31 +63,42 @@ impl<'t> Reader<'t> {
     }
 
     /// The value of a key that must be there.
-    pub(super) fn required(&mut self, key: &'static str, example: &str) -> Option<Node<'t>> {
-        if !self.table.contains_key(key) {
-            self.asked.insert(key);
-            if !self.has_misspelt(key) {
-                self.absent(format!("{} has no `{key}`", self.what), format!("add {key} = {example}"));
+    pub(super) fn find_required(&mut self, key: &'static str, example: &str) -> Found<'t> {
+        match self.find(key) {
+            Found::Absent if self.has_misspelt(key) => Found::Lost(Findings::reported_as_unknown()),
+            Found::Absent => {
+                Found::Lost(self.absent(format!("{} has no `{key}`", self.what), format!("add {key} = {example}")))
             }
-            return None;
+            found => found,
         }
-        self.optional(key)
     }
 
     /// The value of a key that may be there.
-    pub(super) fn optional(&mut self, key: &'static str) -> Option<Node<'t>> {
+    pub(super) fn find(&mut self, key: &'static str) -> Found<'t> {
         self.asked.insert(key);
-        let (name, value) = self.table.get_key_value(key)?;
-        // A value lost to a syntax error is an empty place; that error has been reported.
-        let damaged = value.span().is_empty() || self.findings.is_damaged(&value.span());
-        (!damaged).then(|| Node {
+        let Some((name, value)) = self.table.get_key_value(key) else { return Found::Absent };
+        // A value lost to a syntax error is an empty place.
+        if value.span().is_empty() || self.findings.is_damaged(&value.span()) {
+            return Found::Lost(self.findings.reported_as_syntax());
+        }
+        Found::Written(Node {
             label: format!("`{key}`"),
             key_span: name.span(),
             span: value.span(),
             value: value.get_ref(),
-            alternative: "",
+            or_word: None,
             findings: self.findings,
         })
+    }
+
+    /// [`find_required`](Self::find_required), for sections that are not declared yet.
+    pub(super) fn required(&mut self, key: &'static str, example: &str) -> Option<Node<'t>> {
+        self.find_required(key, example).written()
+    }
+
+    /// [`find`](Self::find), for sections that are not declared yet.
+    pub(super) fn optional(&mut self, key: &'static str) -> Option<Node<'t>> {
+        self.find(key).written()
     }
 
     /// Whether there is such a key, whatever its value.
@@ -116,7 +125,7 @@ impl<'t> Reader<'t> {
             key_span: key.span(),
             span: value.span(),
             value: value.get_ref(),
-            alternative: "",
+            or_word: None,
             findings,
         })
     }
@@ -131,8 +140,8 @@ impl<'t> Reader<'t> {
     }
 
     /// Reports that something is not in this table.
-    pub(super) fn absent(&self, message: impl Into<String>, help: impl Into<String>) {
-        self.findings.push(Finding::absent(self.span(), message).help(help));
+    pub(super) fn absent(&self, message: impl Into<String>, help: impl Into<String>) -> Reported {
+        self.findings.report(Finding::absent(self.span(), message).help(help))
     }
 
     /// Ends the reading: reports keys of later versions and unknown ones.
@@ -191,6 +200,25 @@ impl Reader<'_> {
     }
 }
 
+/// What there is of a key.
+pub(super) enum Found<'t> {
+    /// It is not written.
+    Absent,
+    /// Something is wrong, so that there is no value to look at.
+    Lost(Reported),
+    /// Its value.
+    Written(Node<'t>),
+}
+
+impl<'t> Found<'t> {
+    fn written(self) -> Option<Node<'t>> {
+        match self {
+            Self::Written(node) => Some(node),
+            Self::Absent | Self::Lost(_) => None,
+        }
+    }
+}
+
 /// One value of the file and its place.
 pub(super) struct Node<'t> {
     /// As the messages call it: its key.
@@ -198,12 +226,17 @@ pub(super) struct Node<'t> {
     key_span: Range<usize>,
     span: Range<usize>,
     value: &'t DeValue<'t>,
-    /// The end of every remedy: what it takes beside the type that it is read as.
-    alternative: &'static str,
+    /// A word that it takes beside the type that it is read as; every remedy ends with it.
+    or_word: Option<&'static str>,
     findings: &'t Findings,
 }
 
 impl<'t> Node<'t> {
+    /// A value that stands nowhere: the default of `key`.
+    pub(super) fn by_default(key: &str, value: &'t DeValue<'t>, findings: &'t Findings) -> Self {
+        Self { label: format!("`{key}`"), key_span: 0..0, span: 0..0, value, or_word: None, findings }
+    }
+
     /// Its place.
     pub(super) fn span(&self) -> Range<usize> {
         self.span.clone()
@@ -220,9 +253,17 @@ impl<'t> Node<'t> {
     }
 
     /// Reports that it is wrong.
-    pub(super) fn error(&self, message: impl Into<String>, help: impl Into<String>) {
-        let help = format!("{}{}", help.into(), self.alternative);
-        self.findings.push(Finding::error(self.span(), message).help(help));
+    pub(super) fn error(&self, message: impl Into<String>, help: impl Into<String>) -> Reported {
+        let mut help = help.into();
+        if let Some(word) = self.or_word {
+            let _ = write!(help, "; or \"{word}\"");
+        }
+        self.report(Finding::error(self.span(), message).help(help))
+    }
+
+    /// Reports an error at a place of the caller's choice.
+    pub(super) fn report(&self, error: Finding) -> Reported {
+        self.findings.report(error)
     }
 
     /// Reports something at a place of the caller's choice.
@@ -236,13 +277,13 @@ impl<'t> Node<'t> {
     }
 
     /// Reports a value that only a later version knows.
-    pub(super) fn later(&self, now: &str) {
+    pub(super) fn later(&self, now: &str) -> Reported {
         let value = self.value.as_str().map(|text| format!(" = {}", quoted(text))).unwrap_or_default();
-        self.error(format!("{}{value} is not in this version", self.label), format!("this version has {now}"));
+        self.error(format!("{}{value} is not in this version", self.label), format!("this version has {now}"))
     }
 
     /// Reports that it is of the wrong type.
-    pub(super) fn wrong_type(&self, expected: &str, example: &str) {
+    pub(super) fn wrong_type(&self, expected: &str, example: &str) -> Reported {
         let found = match self.value {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) => "an integer",
@@ -252,7 +293,7 @@ impl<'t> Node<'t> {
             DeValue::Array(_) => "an array",
             DeValue::Table(_) => "a table",
         };
-        self.error(format!("{} takes {expected}, not {found}", self.label), format!("write it as {example}"));
+        self.error(format!("{} takes {expected}, not {found}", self.label), format!("write it as {example}"))
     }
 
     /// Its text if it is a string; no report if it is not.
@@ -262,11 +303,12 @@ impl<'t> Node<'t> {
 
     /// A string.
     pub(super) fn text(&self, expected: &str, example: &str) -> Option<&'t str> {
-        let text = self.value.as_str();
-        if text.is_none() {
-            self.wrong_type(expected, example);
-        }
-        text
+        self.string(expected, example).ok()
+    }
+
+    /// A string.
+    pub(super) fn string(&self, expected: &str, example: &str) -> Result<&'t str, Reported> {
+        self.value.as_str().ok_or_else(|| self.wrong_type(expected, example))
     }
 
     /// It, if it is a boolean; no report if it is not.
@@ -279,118 +321,47 @@ impl<'t> Node<'t> {
         self.value.is_integer()
     }
 
-    /// A boolean.
-    pub(super) fn boolean(&self) -> Option<bool> {
-        let boolean = self.value.as_bool();
-        if boolean.is_none() {
-            self.wrong_type("a boolean", "true or false");
+    /// It, if it is a whole number; no report if it is not.
+    pub(super) fn as_integer(&self) -> Option<&'t DeInteger<'t>> {
+        self.value.as_integer()
+    }
+
+    /// Its text, if it is a decimal number; no report if it is not.
+    pub(super) fn as_decimal(&self) -> Option<&'t str> {
+        match self.value {
+            DeValue::Integer(integer) if integer.radix() == 10 => Some(integer.as_str()),
+            DeValue::Float(float) => Some(float.as_str()),
+            _ => None,
         }
-        boolean
-    }
-
-    /// A whole number within a range.
-    pub(super) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
-        let Some(integer) = self.value.as_integer() else {
-            self.wrong_type("a whole number", &range.start().to_string());
-            return None;
-        };
-        // TOML's own reader has checked the digits; what does not fit in 128 bits is far out of any range.
-        let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
-        let number = number.and_then(|number| u64::try_from(number).ok());
-        self.within(number, &range, &ticked(&integer.to_string()))
-    }
-
-    /// A number within a range, whole or not.
-    pub(super) fn number(&self, range: &RangeInclusive<f64>) -> Option<f64> {
-        let text = match self.value {
-            DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),
-            DeValue::Float(float) => float.as_str(),
-            _ => {
-                self.wrong_type("a number", "1.25");
-                return None;
-            }
-        };
-        let number = text.parse::<f64>().ok().filter(|number| range.contains(number));
-        if number.is_none() {
-            self.out_of_range(&ticked(text), range.start(), range.end());
-        }
-        number
-    }
-
-    /// A duration within a range, such as `"250ms"`.
-    pub(super) fn duration(&self, range: &RangeInclusive<Span>) -> Option<Span> {
-        let text = self.text("a duration in quotes", "\"250ms\", \"5s\" or \"1m\"")?;
-        match text.parse::<Span>() {
-            Ok(span) => self.within(Some(span), range, &quoted(text)),
-            Err(error) => {
-                self.error(format!("{} = {} is no duration", self.label, quoted(text)), error.to_string());
-                None
-            }
-        }
-    }
-
-    /// A duration within a range, or `"none"`.
-    #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-    pub(super) fn duration_or_none(&self, range: &RangeInclusive<Span>) -> Option<Option<Span>> {
-        if self.as_text() == Some("none") { Some(None) } else { self.or_none().duration(range).map(Some) }
-    }
-
-    /// A size in bytes within a range, such as `"64KiB"`, or a plain number of bytes.
-    pub(super) fn size(&self, range: &RangeInclusive<u64>) -> Option<u64> {
-        if self.value.is_integer() {
-            return self.integer(range.clone());
-        }
-        let text = self.text("a size in quotes", "\"64KiB\", \"10MB\" or a plain number of bytes")?;
-        let Some(bytes) = parse_size(text) else {
-            let message = format!("{} = {} is no size", self.label, quoted(text));
-            self.error(message, "a size is a whole number and one of B KiB MiB GiB KB MB GB, like \"64KiB\"");
-            return None;
-        };
-        let in_range = range.contains(&bytes).then_some(bytes);
-        if in_range.is_none() {
-            self.out_of_range(&quoted(text), show_size(*range.start()), show_size(*range.end()));
-        }
-        in_range
-    }
-
-    /// A size in bytes within a range, or `"none"`.
-    #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-    pub(super) fn size_or_none(&self, range: &RangeInclusive<u64>) -> Option<Option<u64>> {
-        if self.as_text() == Some("none") { Some(None) } else { self.or_none().size(range).map(Some) }
-    }
-
-    /// A word of `W`.
-    pub(super) fn word<W: Word>(&self) -> Option<W> {
-        self.choice(&W::ALL.iter().map(|own| (own.word(), *own)).collect::<Vec<_>>(), &[])
     }
 
     /// One of a few words. `later` are words of later versions.
-    pub(super) fn choice<T: Copy>(&self, words: &[(&'static str, T)], later: &[&'static str]) -> Option<T> {
+    pub(super) fn one_of<T: Copy>(&self, words: &[(&'static str, T)], later: &[&'static str]) -> Result<T, Reported> {
         let first = words.first().map(|(word, _)| *word).unwrap_or_default();
-        let text = self.text("a word in quotes", &format!("\"{first}\""))?;
+        let text = self.string("a word in quotes", &format!("\"{first}\""))?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
-            return Some(*meaning);
+            return Ok(*meaning);
         }
         let all = words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
         if later.contains(&text) {
-            self.later(&all);
-            return None;
+            return Err(self.later(&all));
         }
         let help = match nearest(text, words.iter().map(|(word, _)| *word).chain(later.iter().copied())) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("use one of {all}"),
         };
-        self.error(format!("{} cannot be {}", self.label, quoted(text)), help);
-        None
+        Err(self.error(format!("{} cannot be {}", self.label, quoted(text)), help))
     }
 
     /// The items of an array.
     pub(super) fn items(&self, example: &str) -> Option<Vec<Node<'t>>> {
-        let Some(array) = self.value.as_array() else {
-            self.wrong_type("an array", example);
-            return None;
-        };
-        Some(array.iter().map(|item| self.item(item)).collect())
+        self.array(example).ok()
+    }
+
+    /// The items of an array.
+    pub(super) fn array(&self, example: &str) -> Result<Vec<Node<'t>>, Reported> {
+        let array = self.value.as_array().ok_or_else(|| self.wrong_type("an array", example))?;
+        Ok(array.iter().map(|item| self.item(item)).collect())
     }
 
     /// The items of an array, or the value itself where it is none.
@@ -430,9 +401,9 @@ impl<'t> Node<'t> {
         Node { span: self.key_span(), ..self.place() }
     }
 
-    /// The same value, whose remedies say that it may be `"none"` too.
-    fn or_none(&self) -> Node<'t> {
-        Node { alternative: "; or \"none\"", ..self.place() }
+    /// The same value, of which every remedy says that it may be this word, too.
+    pub(super) fn or_word(&self, word: &'static str) -> Node<'t> {
+        Node { or_word: Some(word), ..self.place() }
     }
 
     fn item(&self, item: &'t Spanned<DeValue<'t>>) -> Node<'t> {
@@ -441,26 +412,14 @@ impl<'t> Node<'t> {
             key_span: self.key_span(),
             span: item.span(),
             value: item.get_ref(),
-            alternative: "",
+            or_word: None,
             findings: self.findings,
         }
     }
 
-    fn within<T: PartialOrd + Copy + fmt::Display>(
-        &self,
-        value: Option<T>,
-        range: &RangeInclusive<T>,
-        written: &str,
-    ) -> Option<T> {
-        let in_range = value.filter(|value| range.contains(value));
-        if in_range.is_none() {
-            self.out_of_range(written, range.start(), range.end());
-        }
-        in_range
-    }
-
-    fn out_of_range(&self, written: &str, low: impl fmt::Display, high: impl fmt::Display) {
+    /// Reports that it is too small or too large.
+    pub(super) fn out_of_range(&self, written: &str, low: impl fmt::Display, high: impl fmt::Display) -> Reported {
         let message = format!("{} is out of range: {written}", self.label);
-        self.error(message, format!("it goes from {low} to {high}"));
+        self.error(message, format!("it goes from {low} to {high}"))
     }
 }

@@ -47,8 +47,6 @@ fn a_file_that_says_nothing_has_every_default() {
         server,
         log,
         client,
-        deny,
-        accepting,
         listeners,
         upstreams,
         limits,
@@ -59,31 +57,17 @@ fn a_file_that_says_nothing_has_every_default() {
         admin,
     } = model(LEAST);
     assert!(plan_limits.is_empty() && bandwidths.is_empty());
-    assert_eq!(
-        server,
-        Server {
-            workers: None,
-            watch: true,
-            shutdown_grace: Span::from_secs(30),
-            rate_headers: RateHeaders::Auto,
-            traceparent: Traceparent::Pass,
-            timeout: Some(Span::from_secs(60)),
-            head_timeout: Span::from_secs(30),
-            keep_alive_timeout: Span::from_secs(75),
-            body_timeout: Span::from_secs(60),
-            tunnel_timeout: Some(Span::from_secs(3_600)),
-            max_head_size: 65_536,
-            max_head_fields: 128,
-            max_body_size: None,
-            handshake_timeout: Span::from_secs(10),
-            max_handshakes: 1_024,
-            max_streams: 128,
-            max_connections: None,
-            max_requests: None,
-        }
-    );
+    assert_eq!((server.workers, server.watch, server.shutdown_grace), (None, true, Span::from_secs(30)));
+    assert_eq!((server.rate_headers, server.traceparent), (RateHeaders::Auto, Traceparent::Pass));
+    assert_eq!((server.timeout, server.tunnel_timeout), (Some(Span::from_secs(60)), Some(Span::from_secs(3_600))));
+    assert_eq!((server.head_timeout, server.keep_alive_timeout), (Span::from_secs(30), Span::from_secs(75)));
+    assert_eq!((server.body_timeout, server.handshake_timeout), (Span::from_secs(60), Span::from_secs(10)));
+    assert_eq!((server.max_head_size, server.max_head_fields, server.max_body_size), (65_536, 128, None));
+    assert_eq!((server.max_handshakes, server.max_streams), (1_024, 128));
+    assert_eq!((server.max_connections, server.max_requests), (None, None));
     assert_eq!(log, Log { level: "info".into(), format: LogFormat::Auto, access: AccessFormat::Off });
-    assert!(client.trusted_proxies.is_empty() && deny.is_empty() && accepting == Accepting::default());
+    assert!(client.trusted_proxies.is_empty() && client.deny.is_empty() && client.allow.is_empty());
+    assert_eq!((client.max_connections, client.connection_rate), (None, None));
     assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));
     assert_eq!(
         listeners,
@@ -307,9 +291,9 @@ address = "127.0.0.1:9900"
     assert_eq!((limit.spec.mode, limit.spec.max_queue, limit.spec.on_full), (Mode::Shadow, Some(7), OnFull::Allow));
     let Algorithm::TimerWheel(wheel) = &limit.spec.algorithm else { panic!("{:?}", limit.spec.algorithm) };
     assert_eq!((wheel.slots_of(0), wheel.slots_of(1), wheel.bound()), (Some(20), Some(20), Bound::Strict));
-    let denied: Vec<String> = model.deny.iter().map(ToString::to_string).collect();
+    let denied: Vec<String> = model.client.deny.iter().map(ToString::to_string).collect();
     assert_eq!(denied, ["198.51.100.0/24", "2001:db8::7/128"]);
-    let Accepting { allow, max_connections, connection_rate } = &model.accepting;
+    let Client { allow, max_connections, connection_rate, .. } = &model.client;
     assert_eq!((allow[0].to_string().as_str(), *max_connections), ("198.51.0.0/16", Some(10_000_000)));
     assert_eq!(connection_rate.map(|rate| rate.to_string()).as_deref(), Some("20/s"));
     let route = &model.routes[0];
@@ -452,8 +436,8 @@ fn the_tour_shows_a_good_https_listener() {
     let text = format!("{TOUR}\n[[listener]]\n{}\n", lines.join("\n"));
     let model = parse(&text, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model;
     assert!(model.listeners[1].tls.is_some() && model.listeners[1].address.port() == 8443);
-    let files = CertificateFiles::new(Path::new("/etc/gateway.toml"), Certificates::Unread, KnownPlans::default());
-    parse_with(&text, file(), &files).unwrap();
+    let files = CertificateFiles::new(Path::new("/etc/gateway.toml"), Certificates::Unread);
+    parse_with(&text, file(), &files, &KnownPlans::default()).unwrap();
     assert_eq!(files.into_paths(), [Path::new("/etc/fullchain.pem"), Path::new("/etc/privkey.pem")]);
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use super::bandwidths::LiveBandwidths;
 use super::build::BuildError;
 use crate::admission::Networks;
-use crate::config::{Accepting, Listener, Model};
+use crate::config::{Client, Listener, Model};
 use crate::limiter::{Algorithm, Bound, Carry, Concurrency, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel};
 use crate::proxy::{AcceptPlan, BandwidthPlan, ClientBounds, Places, Turned};
 use crate::time::Span;
@@ -30,7 +30,7 @@ pub struct Counts {
 impl Counts {
     /// What a model counts. What it counts already goes on.
     pub(super) fn renew(&self, model: &Model) -> Self {
-        let clients = specs(&model.accepting).into_iter().map(|(by, spec)| {
+        let clients = specs(&model.client).into_iter().map(|(by, spec)| {
             let mut known = self.clients.iter().filter(|(own, ..)| *own == by).map(|(_, limit, _)| limit);
             let kept = known.find(|limit| spec.algorithm.carries(&limit.spec().algorithm) != Carry::Nothing);
             (by, kept.map_or_else(|| Limit::new(spec.clone()), Arc::clone), spec)
@@ -55,7 +55,7 @@ impl Counts {
         let limits: Vec<_> = self.clients.iter().map(|(_, limit, _)| Arc::clone(limit)).collect();
         let policy = Policy::new(limits).map_err(|source| BuildError::Limits { route: "[client]".into(), source })?;
         let reasons: Vec<_> = self.clients.iter().map(|(by, ..)| *by).collect();
-        let allow = &model.accepting.allow;
+        let allow = &model.client.allow;
         Ok(AcceptPlan {
             allow: (!allow.is_empty()).then(|| Networks::new(allow.iter().copied())),
             clients: (!reasons.is_empty()).then_some(ClientBounds { policy, reasons }),
@@ -80,9 +80,9 @@ impl Counts {
     }
 }
 
-fn specs(accepting: &Accepting) -> Vec<(Turned, LimitSpec)> {
-    let open = accepting.max_connections.and_then(|most| Concurrency::new(most).ok()).map(Algorithm::Concurrency);
-    let new = accepting.connection_rate.and_then(|rate| TimerWheel::new(&[rate], None, Bound::Sliding).ok());
+fn specs(client: &Client) -> Vec<(Turned, LimitSpec)> {
+    let open = client.max_connections.and_then(|most| Concurrency::new(most).ok()).map(Algorithm::Concurrency);
+    let new = client.connection_rate.and_then(|rate| TimerWheel::new(&[rate], None, Bound::Sliding).ok());
     let spec = |name: &str, algorithm| LimitSpec {
         name: name.into(),
         algorithm,

@@ -196,8 +196,8 @@ pub fn build(
     }
     let snapshot = Snapshot {
         generation,
-        rules: Rules::new(model.client.clone(), rules, lasting.hasher.clone()),
-        deny: Networks::new(model.deny.iter().copied()),
+        rules: Rules::new(model.client.rules(), rules, lasting.hasher.clone()),
+        deny: Networks::new(model.client.deny.iter().copied()),
         accept: accepting.plan(model)?,
         routes: model.routes.iter().map(route_plan).collect(),
         limits: model.limits.iter().map(limit_plan).collect(),

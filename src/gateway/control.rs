@@ -300,8 +300,8 @@ impl Control {
     /// much; that of a thread which has ended is the next one's, so that all reloads together keep it once.
     fn load(&self) -> Result<Loaded, config::LoadError> {
         // Reading may take as long as a file system likes: not under the lock that others look through.
-        let known = config::KnownPlans::of(&self.state().model);
-        let load = || config::load_again(&self.path, Certificates::Lenient(self.clock.now()), known);
+        let known = self.state().model.known_plans();
+        let load = || config::load_again(&self.path, Certificates::Lenient(self.clock.now()), &known);
         thread::scope(|scope| match thread::Builder::new().name("reader".into()).spawn_scoped(scope, load) {
             Ok(reader) => reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             Err(source) => Err(config::LoadError::Read { path: self.path.clone(), source }),

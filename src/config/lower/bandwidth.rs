@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::limit;
 use super::names::{Declared, Name, name};
-use super::with_causes;
 use crate::config::findings::{Finding, Findings, quoted};
 use crate::config::model::{Action, Bandwidth, Direction};
 use crate::config::reader::{Node, Reader};
 use crate::config::size::{parse_size, show_size};
+use crate::config::token::with_causes;
 use crate::limiter::{Gcra, MAX_COUNT, Rate};
 use crate::time::Span;
 

@@ -5,6 +5,7 @@ use super::limit::listed_rates;
 use super::schedule;
 use crate::config::findings::{Finding, quoted};
 use crate::config::reader::{Node, Reader};
+use crate::config::token::with_causes;
 use crate::limiter::{Algorithm, CalendarRate, CalendarRateError, FixedWindow};
 
 /// Whether a fixed window is to be by the calendar.
@@ -44,7 +45,7 @@ fn rate(node: &Node<'_>, text: &str) -> Option<CalendarRate> {
             None
         }
         Err(error) => {
-            node.error(format!("{} is no rate", quoted(text)), super::with_causes(&error));
+            node.error(format!("{} is no rate", quoted(text)), with_causes(&error));
             None
         }
     }

@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 
 use super::route::MAX_CONDITIONS;
-use super::{header_name, is_token};
 use crate::admission::RoutePattern;
 use crate::config::findings::quoted;
 use crate::config::model::{Cors, Preflight};
 use crate::config::reader::{Node, Reader};
+use crate::config::token::{header_name, is_token};
 use crate::time::Span;
 
 /// Methods that may be used where none are named: those that HTTP defines for contents.
@@ -106,7 +106,7 @@ fn list(
 }
 
 fn field(item: &Node<'_>) -> Option<String> {
-    header_name(item, item.text("a header name in quotes", "\"x-api-key\"")?)
+    header_name(item, item.text("a header name in quotes", "\"x-api-key\"")?).ok()
 }
 
 fn method(item: &Node<'_>) -> Option<String> {

@@ -1,11 +1,11 @@
 //! `cost` and `max_cost`, of a limit or of a route, and `cost_from_response` of a limit.
 
-use super::header_name;
 use super::limit::{self, COSTS, Largest};
 use crate::admission::{Cost, ResponseCost};
 use crate::config::findings::quoted;
 use crate::config::nearest::nearest;
 use crate::config::reader::{Node, Reader};
+use crate::config::token::header_name;
 use crate::limiter::{Algorithm, MAX_COUNT};
 
 /// What one request costs, and where it is said.
@@ -124,7 +124,7 @@ fn of_response(node: &Node<'_>, max: Option<u64>, algorithm: Option<&Algorithm>)
         node.error(message, "write cost_from_response = \"header:NAME\"");
         return None;
     };
-    let name = header_name(node, name)?;
+    let name = header_name(node, name).ok()?;
     if matches!(algorithm, Some(Algorithm::Concurrency(_))) {
         node.error(
             "algorithm = \"concurrency\" holds what is in flight until it ends, whatever it has cost",
@@ -148,7 +148,7 @@ fn cost(node: &Node<'_>, max: Option<u64>) -> Option<Cost> {
                 node.error(format!("{} is no cost", quoted(text)), help);
                 return None;
             };
-            let name = header_name(node, name)?;
+            let name = header_name(node, name).ok()?;
             max.map(|max| Cost::Header { name: name.into(), max })
         }
     }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{header_name, template};
+use super::template;
 use crate::config::findings::{Finding, ticked};
 use crate::config::model::{Cors, Preflight};
 use crate::config::reader::{Node, Reader};
+use crate::config::token::header_name;
 use crate::edit::{FieldEdits, Scope, Template, is_same_field};
 
 /// Fields that are set, added or removed by one route; each costs every request.
@@ -94,7 +95,7 @@ fn names(node: &Node<'_>, scope: Scope<'_>, set: &HashMap<String, Range<usize>>)
 
 /// The name of a field that may be changed.
 fn field_name(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<String> {
-    let name = header_name(node, text)?;
+    let name = header_name(node, text).ok()?;
     if name == "host" && matches!(scope, Scope::Request) {
         node.error("`host` is not changed here", "the route's own `host` says which Host the server gets");
         return None;

@@ -2,8 +2,8 @@
 
 use ipnet::IpNet;
 
-use super::networks::{self, Seen};
 use crate::admission::{ExemptRules, KeyExpr, canonical};
+use crate::config::networks::{self, Seen};
 use crate::config::reader::Reader;
 
 /// What begins a value of the limit's key.
@@ -19,11 +19,11 @@ enum Entry<'t> {
 /// Lowers the list. Values are not checked where the limit's key could not be read.
 pub(super) fn lower(reader: &mut Reader<'_>, key: Option<&KeyExpr>) -> Option<ExemptRules> {
     let Some(node) = reader.optional("exempt") else { return Some(ExemptRules::default()) };
-    let items = networks::entries(&node, "[\"10.0.0.0/8\", \"key:VALUE\"]")?;
+    let items = networks::entries(&node, "[\"10.0.0.0/8\", \"key:VALUE\"]").ok()?;
     let mut seen = Seen::new();
     let entries = super::each(&items, |item| {
         let Some(value) = item.as_text().and_then(|text| text.strip_prefix(KEY)) else {
-            let network = networks::network(item, ", or \"key:VALUE\"")?;
+            let network = networks::network(item, ", or \"key:VALUE\"").ok()?;
             seen.note(Entry::Network(canonical(network)), item);
             return Some(Entry::Network(network));
         };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::config::certificates::{CertificateFiles, Certificates};
 use crate::config::findings::quoted;
 use crate::config::reader::Node;
+use crate::config::token::is_token;
 
 /// The largest file that is sent.
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -90,7 +91,7 @@ pub(super) fn content_type(given: Option<&Node<'_>>, file: Option<&Node<'_>>) ->
     };
     let text = node.text("a media type in quotes", "\"text/html; charset=utf-8\"")?;
     let (kind, subtype) = text.split(';').next().unwrap_or_default().trim().split_once('/').unwrap_or_default();
-    if super::is_token(kind) && super::is_token(subtype) && text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+    if is_token(kind) && is_token(subtype) && text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
         return Some(text.into());
     }
     node.error(format!("{} is no media type", quoted(text)), "write \"text/html; charset=utf-8\"");

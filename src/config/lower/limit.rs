@@ -10,13 +10,13 @@ use super::exempt;
 use super::names::{Name, name};
 use super::refusal;
 use super::schedule;
-use super::sections::TIMEOUTS;
-use super::with_causes;
 use crate::admission::{KeyError, KeyExpr};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
 use crate::config::model::LimitRule;
 use crate::config::reader::{Node, Reader};
+use crate::config::sections::server::TIMEOUTS;
+use crate::config::token::with_causes;
 use crate::limiter::{Algorithm, CalendarRate, LimitSpec, MAX_COUNT, MAX_RATES, Mode, Penalty, Rate};
 use crate::time::Span;
 use crate::words::Word;
@@ -260,7 +260,7 @@ pub(super) fn largest(algorithm: &Algorithm) -> Largest {
 /// A word with a default, which is the first one.
 pub(super) fn word<W: Word>(reader: &mut Reader<'_>, key: &'static str) -> Option<W> {
     match reader.optional(key) {
-        Some(node) => node.word(),
+        Some(node) => node.word().ok(),
         None => W::ALL.first().copied(),
     }
 }

@@ -5,12 +5,16 @@ use std::ops::{Range, RangeInclusive};
 
 use ipnet::IpNet;
 
-use super::sections::{CONNECTIONS, or_none};
-use super::{address, networks, tls};
-use crate::config::certificates::CertificateFiles;
-use crate::config::findings::{Finding, Findings};
-use crate::config::model::{Admin, Listener};
+use super::tls;
+use crate::config::findings::{Finding, Findings, Reported};
+use crate::config::kind::Context;
+use crate::config::model::Listener;
 use crate::config::reader::{Node, Reader};
+use crate::config::section::Key;
+use crate::config::sections::admin::Admin;
+use crate::config::sections::client::ClientKeys;
+use crate::config::sections::server::CONNECTIONS;
+use crate::config::{address, networks};
 use crate::tls::{ClientCertificates, ServerSettings};
 
 const PORTS: RangeInclusive<u64> = 1..=65_535;
@@ -43,23 +47,17 @@ struct Draft {
     proxied_by: Option<Vec<IpNet>>,
 }
 
-/// What `[client]` says of peers, which may not go together with what a listener says of them.
-pub(super) struct Believed<'c> {
-    pub(super) trusted_proxies: &'c [IpNet],
-    pub(super) allow: &'c [IpNet],
-}
-
 /// Every `[[listener]]`.
 pub(super) fn lower(
     readers: Vec<Reader<'_>>,
-    admin: Option<&Option<Admin>>,
-    believed: &Believed<'_>,
-    files: &CertificateFiles,
+    admin: Option<&Result<Admin, Reported>>,
+    believed: &ClientKeys<'_>,
+    context: &Context<'_>,
     findings: &Findings,
 ) -> Option<Vec<Listener>> {
     let mut seen: Vec<(SocketAddr, Range<usize>)> = Vec::new();
     let drafts: Vec<Draft> =
-        readers.into_iter().map(|reader| draft(reader, &mut seen, admin, believed, files)).collect();
+        readers.into_iter().map(|reader| draft(reader, &mut seen, admin, believed, context)).collect();
     let target = Target::of(&drafts);
     // All of them, before one failure counts, so that all their errors are reported.
     let listeners: Vec<_> = drafts.into_iter().map(|draft| draft.into_listener(&target, findings)).collect();
@@ -76,12 +74,12 @@ pub(super) fn asks_for_clients(listeners: Option<&[Listener]>) -> bool {
 fn draft(
     mut reader: Reader<'_>,
     seen: &mut Vec<(SocketAddr, Range<usize>)>,
-    admin: Option<&Option<Admin>>,
-    believed: &Believed<'_>,
-    files: &CertificateFiles,
+    admin: Option<&Result<Admin, Reported>>,
+    believed: &ClientKeys<'_>,
+    context: &Context<'_>,
 ) -> Draft {
     let node = reader.required("address", "\"127.0.0.1:8080\"");
-    let address = node.as_ref().and_then(|node| address::listening(node, "127.0.0.1:8080"));
+    let address = node.as_ref().and_then(|node| address::listening(node, "127.0.0.1:8080").ok());
     if let (Some(node), Some(address)) = (&node, address) {
         check_address(node, address, seen, admin);
         seen.push((address, node.span()));
@@ -93,11 +91,11 @@ fn draft(
         // What is there and lost its value has been reported; it may have been either.
         None => (!reader.has("protocol")).then_some(Protocol::Http),
     };
-    let proxied_by = proxied_by(&mut reader, believed);
+    let proxied_by = proxied_by(&mut reader, believed, context);
     let reject_node = reader.optional("reject_unknown_sni");
     let reject = reject_node.as_ref().map_or(Some(false), Node::boolean);
     let tls_node = reader.optional("tls");
-    let tls = tls_node.as_ref().map(|node| tls::listener(node, reject.unwrap_or(false), files));
+    let tls = tls_node.as_ref().map(|node| tls::listener(node, reject.unwrap_or(false), context.files));
     let redirect_node = reader.optional("redirect_to_https");
     let mut redirect = redirect_node.as_ref().map_or(Some(None), redirect);
     let tls = match (protocol, tls) {
@@ -126,7 +124,10 @@ fn draft(
         // Where it would lead is no matter then.
         redirect = Some(None);
     }
-    let max_connections = reader.optional("max_connections").and_then(|node| or_none(&node, CONNECTIONS));
+    let max_connections = reader.optional("max_connections").and_then(|node| match node.as_text() {
+        Some("none") => None,
+        _ => node.or_word("none").integer(CONNECTIONS),
+    });
     reader.done(&[]);
     Draft { max_connections, proxied_by, address, protocol, tls, redirect: reject.and(redirect) }
 }
@@ -145,12 +146,12 @@ impl Draft {
 }
 
 /// Who may say for whom a connection is, where everybody has to. What is wrong with that is reported.
-fn proxied_by(reader: &mut Reader<'_>, believed: &Believed<'_>) -> Option<Vec<IpNet>> {
+fn proxied_by(reader: &mut Reader<'_>, believed: &ClientKeys<'_>, context: &Context<'_>) -> Option<Vec<IpNet>> {
     let node = reader.optional("proxy_protocol");
     let words = [("off", false), ("required", true)];
     let is_required = node.as_ref().map_or(Some(false), |node| node.choice(&words, &[]));
     let from_node = reader.optional("proxy_protocol_from");
-    let from = from_node.as_ref().and_then(networks::list);
+    let from = from_node.as_ref().and_then(|node| networks::list(node, context).ok());
     if let Some(from_node) = from_node.as_ref().filter(|_| is_required == Some(false)) {
         let message = "`proxy_protocol_from` is for listeners with proxy_protocol = \"required\"";
         from_node.on_key().error(message, "add proxy_protocol = \"required\", or remove proxy_protocol_from");
@@ -176,19 +177,21 @@ fn proxied_by(reader: &mut Reader<'_>, believed: &Believed<'_>) -> Option<Vec<Ip
 /// Networks with shorter prefixes than this are no balancer's.
 const SHORTEST_PREFIX: u8 = 8;
 
-fn warn_of_beliefs(node: &Node<'_>, from: &[IpNet], believed: &Believed<'_>) {
+fn warn_of_beliefs(node: &Node<'_>, from: &[IpNet], believed: &ClientKeys<'_>) {
     if from.iter().any(|network| network.prefix_len() < SHORTEST_PREFIX) {
         let help = "name the balancer's addresses only, or see to it that nobody else reaches this port";
         node.warning("`proxy_protocol_from` lists half the world, which can then be any client", help);
     }
+    let written = |key: &Key<'_, Vec<IpNet>>| key.get().cloned().unwrap_or_default();
+    let (trusted_proxies, allow) = (written(&believed.trusted_proxies), written(&believed.allow));
     let overlap = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
-    if believed.trusted_proxies.iter().any(|proxy| from.iter().any(|balancer| overlap(proxy, balancer))) {
+    if trusted_proxies.iter().any(|proxy| from.iter().any(|balancer| overlap(proxy, balancer))) {
         let message = "`proxy_protocol_from` and `trusted_proxies` name the same peers: where their header names no client, \
                        what the client writes into X-Forwarded-For is believed";
         node.warning(message, "take them out of trusted_proxies: the header says who the client is");
     }
     let is_balancer = |allowed: &IpNet| from.iter().any(|balancer| balancer.contains(allowed));
-    if !believed.allow.is_empty() && believed.allow.iter().all(is_balancer) {
+    if !allow.is_empty() && allow.iter().all(is_balancer) {
         let message =
             "`allow` of [client] names nobody but `proxy_protocol_from`: no client of the balancer is allowed";
         node.warning(message, "remove allow: nobody else can send the header");
@@ -262,7 +265,7 @@ fn check_address(
     node: &Node<'_>,
     address: SocketAddr,
     seen: &[(SocketAddr, Range<usize>)],
-    admin: Option<&Option<Admin>>,
+    admin: Option<&Result<Admin, Reported>>,
 ) {
     if let Some((other, first)) = seen.iter().find(|(other, _)| collide(address, *other)) {
         let message = if *other == address {
@@ -273,7 +276,7 @@ fn check_address(
         let finding = Finding::error(node.span(), message).related("the first is at", first.clone());
         node.push(finding.help("give each its own port, or remove one"));
     }
-    let of_admin = admin.and_then(Option::as_ref).map(|admin| admin.address);
+    let of_admin = admin.and_then(|admin| admin.as_ref().ok()).map(|admin| admin.address);
     if of_admin.is_some_and(|admin| admin.port() != 0 && collide(address, admin)) {
         let message = format!("the address {address} is the one of [admin] too");
         let finding = Finding::error(node.span(), message);

@@ -3,10 +3,10 @@
 use std::ops::RangeInclusive;
 
 use super::limit::word;
-use super::with_causes;
 use crate::config::findings::quoted;
 use crate::config::model::{Action, MessageRules};
 use crate::config::reader::{Node, Reader};
+use crate::config::token::with_causes;
 use crate::limiter::{Gcra, MAX_COUNT, Rate};
 
 const EXAMPLE: &str = "{ rate = \"20/s\", burst = 40 }";

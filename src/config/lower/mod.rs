@@ -3,14 +3,12 @@
 //! The rule: `None` is returned only after a finding was reported, so a file without errors always has a model.
 
 mod action;
-mod address;
 mod algorithm;
 mod bandwidth;
 mod calendar;
 mod cors;
 mod cost;
 mod count_when;
-mod dead_letter;
 mod doubts;
 mod edits;
 mod exempt;
@@ -19,47 +17,56 @@ mod limit;
 mod listener;
 mod messages;
 mod names;
-mod networks;
 mod path;
 mod plans;
 mod refusal;
 mod rewrite;
 mod route;
 mod schedule;
-mod sections;
 mod shadowed;
 mod template;
 mod tls;
 mod upstream;
-
-use std::fmt::Write as _;
-use std::path::Path;
 
 use toml::de::DeTable;
 
 use self::bandwidth::Bandwidths;
 use self::names::Declared;
 use super::certificates::{CertificateFiles, Certificates};
-use super::findings::{Finding, Findings, quoted};
+use super::findings::{Finding, Findings};
+use super::kind::Context;
 use super::model::Model;
+use super::plans::KnownPlans;
 use super::reader::{Node, Reader};
+use super::section::Section;
+use super::sections::admin::Admin;
+use super::sections::client::{self, Client};
+use super::sections::dead_letter;
+use super::sections::log::Log;
+use super::sections::server::Server;
+use crate::admission::AddressForm;
 
 /// Sections of later versions.
 const LATER_SECTIONS: [&str; 1] = ["fleet"];
 
 /// Lowers a whole file. Whether the result may be used is for the findings to say.
-pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, findings: &Findings) -> Option<Model> {
+pub(super) fn lower(
+    root: &DeTable<'_>,
+    files: &CertificateFiles,
+    known: &KnownPlans,
+    findings: &Findings,
+) -> Option<Model> {
     let nothing = DeTable::default();
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
-    let server = sections::server(settings("server"));
-    let log = sections::log(settings("log"));
-    let (client, deny, accepting) = sections::client(settings("client"));
-    let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::lower(reader, file));
-    let admin = section(&mut root, "admin").map(sections::admin);
+    let context = Context { files, asks_for_clients: false };
+    let server = Server::read_keys(settings("server"), &context);
+    let log = Log::read(settings("log"), &context);
+    let client = client::read(settings("client"), &context);
+    let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::read(reader, &context));
+    let admin = section(&mut root, "admin").map(|reader| Admin::read(reader, &context));
     let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
-    let believed = listener::Believed { trusted_proxies: &client.trusted_proxies, allow: &accepting.allow };
-    let listeners = listener::lower(readers, admin.as_ref(), &believed, files, findings);
+    let listeners = listener::lower(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
     let asks_for_clients =
         files.certificates() == Certificates::Unread || listener::asks_for_clients(listeners.as_deref());
@@ -79,7 +86,7 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     let mut bandwidths = Bandwidths::new(tables(&mut root, "bandwidth", ""), asks_for_clients, findings);
     let mut routes = Declared::new("route", findings);
     let mut claims = shadowed::Claims::default();
-    let mut plans = plans::Asked::new(files, asks_for_clients);
+    let mut plans = plans::Asked::new(files, known, asks_for_clients);
     for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream, respond or redirect") {
         let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, &server, files);
         if let (Some(name), Some(route)) = (&name, &route) {
@@ -91,28 +98,27 @@ pub(super) fn lower(root: &DeTable<'_>, file: &Path, files: &CertificateFiles, f
     upstreams.warn_unused();
     limits.warn_unused();
     bandwidths.warn_unused();
-    let plans = plans.lower(&limits, &written_limits, client.address_form(), findings);
+    let address_form = client
+        .ipv6_prefix
+        .get()
+        .map_or_else(AddressForm::default, |ipv6_prefix| AddressForm { ipv6_prefix: *ipv6_prefix });
+    let plans = plans.lower(&limits, &written_limits, address_form, findings);
     root.done(&LATER_SECTIONS);
 
     let mut routes = routes.into_items();
     plans.give_to(routes.as_deref_mut().unwrap_or_default());
     Some(Model {
-        server,
-        log,
-        client,
-        deny,
-        accepting,
+        server: Server::of(server).ok()?,
+        log: log.ok()?,
+        client: Client::of(client).ok()?,
         listeners: listeners?,
         upstreams: upstreams.into_items()?,
         limits: limits.into_items()?,
         plan_limits: plans.limits,
         bandwidths: bandwidths.into_items()?,
         routes: routes?,
-        dead_letter,
-        admin: match admin {
-            Some(admin) => Some(admin?),
-            None => None,
-        },
+        dead_letter: dead_letter.transpose().ok()?,
+        admin: admin.transpose().ok()?,
     })
 }
 
@@ -157,30 +163,4 @@ fn each<'t, T>(nodes: &[Node<'t>], mut lower: impl FnMut(&Node<'t>) -> Option<T>
     // All of them are lowered before one failure counts, so that all their errors are reported.
     let lowered: Vec<Option<T>> = nodes.iter().map(&mut lower).collect();
     lowered.into_iter().collect()
-}
-
-/// An error and its causes, in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// Whether `text` is a token of RFC 9110 section 5.6.2, as header names and methods are.
-fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-}
-
-/// A header name in lower case, where it is one.
-fn header_name(node: &Node<'_>, name: &str) -> Option<String> {
-    if is_token(name) {
-        return Some(name.to_ascii_lowercase());
-    }
-    let message = format!("{} is no header name", quoted(name));
-    node.error(message, "a header name is made of letters, digits and !#$%&'*+-.^_`|~");
-    None
 }

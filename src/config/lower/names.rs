@@ -8,9 +8,7 @@ use std::sync::Arc;
 use crate::config::findings::{Finding, Findings, quoted};
 use crate::config::nearest::nearest;
 use crate::config::reader::{Node, Reader};
-
-/// Longest name. Names are labels of metrics and fields of log records.
-const MAX_NAME_BYTES: usize = 64;
+use crate::config::token::{MAX_NAME_BYTES, is_name};
 
 /// Names listed in a remedy.
 const MAX_LISTED: usize = 8;
@@ -35,12 +33,6 @@ pub(super) fn name(reader: &mut Reader<'_>, example: &str) -> Option<Name> {
         format!("a name is 1 to {MAX_NAME_BYTES} letters, digits, dots, dashes or underscores (A-Z a-z 0-9 . _ -)");
     node.error(format!("{} cannot be a name", quoted(text)), help);
     Some(name)
-}
-
-/// Whether `text` may be a name.
-pub(super) fn is_name(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 /// The sections of one kind, in the file's order. A section that could not be lowered keeps its place and its name, so
@@ -141,20 +133,5 @@ impl<'t, T> Declared<'t, T> {
         }
         let more = if names().nth(MAX_LISTED).is_some() { ", ..." } else { "" };
         format!("add a [[{0}]] of this name; {0}s of the file: {1}{more}", self.kind, listed.join(", "))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_short_and_plain() {
-        for good in ["a", "per-client", "v1.2_x", &"x".repeat(64)] {
-            assert!(is_name(good), "{good:?}");
-        }
-        for bad in ["", "a b", "ä", "a/b", "a\n", "a\"", &"x".repeat(65)] {
-            assert!(!is_name(bad), "{bad:?}");
-        }
     }
 }

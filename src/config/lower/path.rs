@@ -3,6 +3,7 @@
 use crate::admission::{PathPattern, PathPatternError, without_escaped_delims};
 use crate::config::findings::quoted;
 use crate::config::reader::{Node, Reader};
+use crate::config::token::with_causes;
 use crate::edit::{PathRegex, PathRegexError, Target, Template};
 
 /// `path`, `path_exact` or `path_regex`: at most one; without any, all paths.
@@ -28,7 +29,7 @@ fn plain(node: &Node<'_>, parse: impl Fn(&str) -> Result<PathPattern, PathPatter
     let text = node.text("a path in quotes", "\"/api\"")?;
     let parsed = match slip(text) {
         Some(help) => Err(help),
-        None => parse(text).map_err(|error| super::with_causes(&error)),
+        None => parse(text).map_err(|error| with_causes(&error)),
     };
     match parsed {
         Ok(pattern) => Some(pattern),

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::names::{Declared, is_name};
+use super::names::Declared;
 use super::{algorithm, limit};
 use crate::admission::{AddressForm, Cost, KeyExpr};
 use crate::config::certificates::{CertificateFiles, Certificates};
 use crate::config::findings::{Finding, Findings, quoted, ticked};
 use crate::config::model::{LimitRule, PlanLimit, Route};
 use crate::config::nearest::nearest;
-use crate::config::plans::{Fault, PlanBook, Reading, Wanted, nearest_plan};
+use crate::config::plans::{Fault, KnownPlans, PlanBook, Reading, Wanted, nearest_plan};
 use crate::config::reader::{Node, Reader};
 use crate::config::report::{self, Severity};
+use crate::config::token::is_name;
 use crate::limiter::{LimitSpec, Mode};
 
 /// Plans of one file. Each has a policy on each of its routes.
@@ -72,6 +73,8 @@ const EXAMPLE: &str = "{ file = \"plans.toml\", key = \"header:x-api-key\" }";
 /// Which routes have plans, while routes are lowered.
 pub(super) struct Asked<'t> {
     files: &'t CertificateFiles,
+    /// The plans files that were read before.
+    known: &'t KnownPlans,
     asks_for_clients: bool,
     routes: usize,
     uses: Vec<Use<'t>>,
@@ -110,8 +113,8 @@ struct Limits<'t, 'd> {
 
 impl<'t> Asked<'t> {
     /// None yet.
-    pub(super) fn new(files: &'t CertificateFiles, asks_for_clients: bool) -> Self {
-        Self { files, asks_for_clients, routes: 0, uses: Vec::new() }
+    pub(super) fn new(files: &'t CertificateFiles, known: &'t KnownPlans, asks_for_clients: bool) -> Self {
+        Self { files, known, asks_for_clients, routes: 0, uses: Vec::new() }
     }
 
     /// Reads `plans` of the next route. `limits` are the route's, `cost` is what each of its requests costs.
@@ -196,7 +199,7 @@ impl<'t> Asked<'t> {
                 continue;
             }
             let wanted = Wanted { path: &own.path, shown: &own.shown, key, addresses };
-            match self.files.plans().read(&wanted, reading) {
+            match self.known.read(&wanted, reading) {
                 Ok(book) => books.push((own.route, book)),
                 Err(fault) => {
                     // What is wrong with the file is told once.

@@ -8,13 +8,14 @@ use super::bandwidth::Bandwidths;
 use super::names::{Declared, Name, name};
 use super::plans::Asked;
 use super::schedule;
-use super::sections::{BODY_SIZES, TIMEOUTS};
-use super::{action, cors, cost, edits, header_name, is_token, messages, path, refusal, rewrite};
+use super::{action, cors, cost, edits, messages, path, refusal, rewrite};
 use crate::admission::{Cost, HostPattern, RoutePattern};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted, ticked};
-use crate::config::model::{Action, LimitRule, OnLimit, Route, Server, Upstream};
+use crate::config::model::{Action, LimitRule, OnLimit, Route, Upstream};
 use crate::config::reader::{Node, Reader};
+use crate::config::sections::server::{BODY_SIZES, ServerKeys, TIMEOUTS};
+use crate::config::token::{header_name, is_token, with_causes};
 use crate::edit::Scope;
 use crate::limiter::{MAX_LIMITS, Mode};
 
@@ -30,7 +31,7 @@ pub(super) fn lower<'t>(
     limits: &Declared<'_, LimitRule>,
     bandwidths: &mut Bandwidths<'_>,
     plans: &mut Asked<'t>,
-    server: &Server,
+    server: &ServerKeys<'_>,
     files: &CertificateFiles,
 ) -> (Option<Name>, Option<Route>) {
     let name = name(&mut reader, "api");
@@ -42,16 +43,16 @@ pub(super) fn lower<'t>(
         None => Some(Vec::new()),
     };
     for index in used.iter().flatten() {
-        let counting = limits.item(*index).filter(|rule| rule.cost.is_none() && rule.spec.mode != Mode::Off);
-        if let Some(rule) = counting {
+        let counting = |rule: &&LimitRule| rule.cost.is_none() && rule.spec.mode != Mode::Off;
+        if let Some(rule) = limits.item(*index).filter(counting) {
             cost.check_fits(Some(&rule.spec.algorithm), Some(limits.name(*index)));
         }
     }
     plans.note(&mut reader, used.as_deref(), cost.fixed());
     let action = action::lower(&mut reader, pattern.as_ref().map(|pattern| &pattern.path), upstreams, files);
-    let timeout = reader.optional("timeout").map_or(Some(server.timeout), |node| node.duration_or_none(&TIMEOUTS));
-    let max_body_size =
-        reader.optional("max_body_size").map_or(Some(server.max_body_size), |node| node.size_or_none(&BODY_SIZES));
+    let (timeout, size) = (server.timeout.get().copied(), server.max_body_size.get().copied());
+    let timeout = reader.optional("timeout").map_or(timeout, |node| node.duration_or_none(&TIMEOUTS));
+    let max_body_size = reader.optional("max_body_size").map_or(size, |node| node.size_or_none(&BODY_SIZES));
     let on_limit = match reader.optional("on_limit") {
         Some(node) => on_limit(&node, used.as_deref()),
         None => Some(OnLimit::Refuse),
@@ -108,7 +109,7 @@ fn pattern(reader: &mut Reader<'_>) -> Option<RoutePattern> {
         match HostPattern::parse(text) {
             Ok(host) => Some(host),
             Err(error) => {
-                item.error(format!("{} is no host of a route", quoted(text)), super::with_causes(&error));
+                item.error(format!("{} is no host of a route", quoted(text)), with_causes(&error));
                 None
             }
         }
@@ -180,7 +181,7 @@ fn headers(node: &Node<'_>) -> Option<Vec<(String, String)>> {
     }
     let mut seen: HashMap<String, Range<usize>> = HashMap::new();
     super::each(&entries, |entry| {
-        let name = header_name(&entry.on_key(), entry.label())?;
+        let name = header_name(&entry.on_key(), entry.label()).ok()?;
         if let Some(first) = seen.insert(name.clone(), entry.key_span()) {
             // The table is sorted by name, not by place.
             let (first, second) = if first.start < entry.key_span().start {

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::config::address::ServerAddress;
 use crate::config::certificates::{CertificateFiles, Certificates};
 use crate::config::findings::{Finding, quoted};
-use crate::config::model::{ServerAddress, ServerSpec, UpstreamProtocol};
+use crate::config::model::{ServerSpec, UpstreamProtocol};
 use crate::config::reader::{Node, Reader};
 use crate::tls::{
     Alpn, Chain, ClientCertificates, FileError, Identity, MinVersion, PrivateKey, Roots, ServerSettings, Standing,
@@ -26,7 +27,7 @@ pub(super) fn listener(node: &Node<'_>, reject_unknown_sni: bool, files: &Certif
     let identities = reader
         .required("certificates", CERTIFICATES_EXAMPLE)
         .and_then(|node| identities(&node, reject_unknown_sni, files));
-    let min_version = reader.optional("min_version").map_or(Some(MinVersion::Tls12), |node| node.word());
+    let min_version = reader.optional("min_version").map_or(Some(MinVersion::Tls12), |node| node.word().ok());
     let clients = clients(&mut reader, files);
     reader.done(&[]);
     Some(ServerSettings { identities: identities?, min_version: min_version?, clients: clients?, reject_unknown_sni })

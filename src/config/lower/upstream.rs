@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::ops::{Range, RangeInclusive};
 
 use super::names::{Name, name};
-use super::{address, limit, tls};
+use super::{limit, tls};
 use crate::balance::Strategy;
+use crate::config::address::{self, ServerAddress};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
-use crate::config::model::{ServerAddress, ServerSpec, Upstream, UpstreamProtocol};
+use crate::config::model::{ServerSpec, Upstream, UpstreamProtocol};
 use crate::config::reader::{Node, Reader};
+use crate::config::token::with_causes;
 use crate::limiter::Rate;
 use crate::proxy_protocol::Version;
 use crate::time::Span;
@@ -45,7 +47,7 @@ pub(super) fn lower(
     let servers = reader.required("servers", "[\"127.0.0.1:9001\"]").and_then(|node| servers(&node));
     let balance_node = reader.optional("balance");
     let balance = match &balance_node {
-        Some(node) => node.word(),
+        Some(node) => node.word().ok(),
         None => Some(Strategy::Hash),
     };
     let hash_key_node = reader.optional("hash_key");
@@ -105,7 +107,7 @@ fn connect_rate(node: &Node<'_>) -> Option<Rate> {
     let text = node.text("a rate in quotes", "\"2000/s\"")?;
     let rate = text.parse::<Rate>();
     let help = match &rate {
-        Err(error) => super::with_causes(error),
+        Err(error) => with_causes(error),
         Ok(rate) if rate.window().as_nanos() / rate.limit() > SLOWEST_CONNECT.as_nanos() => {
             "one connection a minute (\"1/m\") is the least".to_owned()
         }
@@ -121,7 +123,7 @@ fn protocol(node: &Node<'_>) -> Option<UpstreamProtocol> {
         node.error(format!("`protocol` cannot be {}", quoted(text)), "HTTP/2, as gRPC needs it, is \"h2\"");
         return None;
     }
-    node.word()
+    node.word().ok()
 }
 
 /// The version of the header that servers get, if any.
@@ -180,7 +182,7 @@ fn servers(node: &Node<'_>) -> Option<Vec<ServerSpec>> {
 /// `"host:port"`, or `{ address = "host:port", weight = 2 }`.
 fn server(item: &Node<'_>) -> Option<(ServerSpec, Range<usize>)> {
     if let Some(text) = item.as_text() {
-        return Some((ServerSpec { address: address::server(item, text)?, weight: 1 }, item.span()));
+        return Some((ServerSpec { address: address::server(item, text).ok()?, weight: 1 }, item.span()));
     }
     let example = "\"127.0.0.1:9001\" or { address = \"127.0.0.1:9001\", weight = 2 }";
     let Some(mut reader) = item.as_table("a server") else {
@@ -194,7 +196,7 @@ fn server(item: &Node<'_>) -> Option<(ServerSpec, Range<usize>)> {
     };
     reader.done(&[]);
     let node = node?;
-    let address = address::server(&node, node.text("an address in quotes", "\"127.0.0.1:9001\"")?)?;
+    let address = address::server(&node, node.text("an address in quotes", "\"127.0.0.1:9001\"")?).ok()?;
     Some((ServerSpec { address, weight: u32::try_from(weight?).ok()? }, node.span()))
 }
 

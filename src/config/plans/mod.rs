@@ -21,7 +21,7 @@ use self::source::{Limits, Source};
 use super::findings::{Finding, Findings};
 use super::nearest::nearest;
 use super::report::{self, Diagnostic, Place};
-use super::{model, syntax};
+use super::syntax;
 use crate::admission::{AddressForm, KeyExpr, KeyValueError, PlanKeys};
 use crate::limiter::KeyHasher;
 use crate::time::{Span, Tick};
@@ -144,9 +144,9 @@ impl fmt::Debug for PlanBook {
 }
 
 impl KnownPlans {
-    /// Those of a configuration.
-    pub fn of(model: &model::Model) -> Self {
-        Self(model.routes.iter().filter_map(|route| route.plans.clone()).collect())
+    /// Those of a configuration's routes.
+    pub(super) fn new(books: Vec<Arc<PlanBook>>) -> Self {
+        Self(books)
     }
 
     /// The book that is wanted: one of these, or read anew.

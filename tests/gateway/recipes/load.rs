@@ -184,7 +184,7 @@ fn websocket_chat_bounds_the_connections_of_an_address() {
     assert_eq!(other.get("/", &[]).header("ratelimit-policy"), Some("\"pages\";q=300;w=60"));
     let model = recipe.model();
     assert_eq!(model.server.tunnel_timeout.unwrap().to_string(), "2m");
-    assert_eq!(model.accepting.connection_rate.unwrap().to_string(), "20/s");
+    assert_eq!(model.client.connection_rate.unwrap().to_string(), "20/s");
     assert_eq!(model.listeners[0].max_connections.unwrap().to_string(), "20000");
 }
 

@@ -6,58 +6,57 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 
+use super::findings::{Finding, Reported, quoted};
+use super::hidden::{is_open_entry, looks_like_network};
+use super::kind::{Context, each};
+use super::reader::Node;
 use crate::admission::canonical;
-use crate::config::findings::{Finding, quoted};
-use crate::config::hidden::{is_open_entry, looks_like_network};
-use crate::config::reader::Node;
 
 /// Entries of one list. Each lookup reads more of them the more there are, and each reload sorts them.
 const MAX_ENTRIES: usize = 10_000;
 
 /// `"10.0.0.0/8"`, or a lone address. Bits beyond the prefix are a slip worth an error: "10.1.2.3/8" is all of 10.
 /// `or` is what else the list takes, for the remedy.
-pub(super) fn network(node: &Node<'_>, or: &str) -> Option<IpNet> {
-    let text = node.text("a network in quotes", "\"10.0.0.0/8\" or \"192.0.2.7\"")?;
+pub(super) fn network(node: &Node<'_>, or: &str) -> Result<IpNet, Reported> {
+    let text = node.string("a network in quotes", "\"10.0.0.0/8\" or \"192.0.2.7\"")?;
     if let Ok(address) = text.parse::<std::net::IpAddr>() {
-        return Some(IpNet::from(address));
+        return Ok(IpNet::from(address));
     }
     let Ok(network) = text.parse::<IpNet>() else {
         let help = format!("write \"10.0.0.0/8\", \"fd00::/8\" or a lone address{or}");
         // Where values of keys are entries too, it may be one, and a secret.
         let is_open = is_open_entry(text) && (or.is_empty() || looks_like_network(text));
         let what = if is_open { quoted(text) } else { "this".to_owned() };
-        node.error(format!("{what} is no network"), help);
-        return None;
+        return Err(node.error(format!("{what} is no network"), help));
     };
     if network != network.trunc() {
         let help =
             format!("write \"{}\" for the network, or \"{}\" for the one address", network.trunc(), network.addr());
-        node.error(format!("{} has bits beyond its prefix", quoted(text)), help);
-        return None;
+        return Err(node.error(format!("{} has bits beyond its prefix", quoted(text)), help));
     }
-    Some(network)
+    Ok(network)
 }
 
 /// A long list of networks.
-pub(super) fn list(node: &Node<'_>) -> Option<Vec<IpNet>> {
+pub(super) fn list(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<IpNet>, Reported> {
     let items = entries(node, "[\"192.0.2.0/24\"]")?;
     let mut seen = Seen::new();
-    super::each(&items, |item| {
+    each(&items, |item| {
         let network = network(item, "")?;
         seen.note(canonical(network), item);
-        Some(network)
+        Ok(network)
     })
 }
 
 /// The items of a long list, if they are not too many.
-pub(super) fn entries<'t>(node: &Node<'t>, example: &str) -> Option<Vec<Node<'t>>> {
-    let items = node.items(example)?;
+pub(super) fn entries<'t>(node: &Node<'t>, example: &str) -> Result<Vec<Node<'t>>, Reported> {
+    let items = node.array(example)?;
     if items.len() > MAX_ENTRIES {
         let message = format!("{} has {} entries", node.label(), items.len());
-        node.error(message, format!("it takes at most {MAX_ENTRIES}; join neighbours to larger networks"));
-        return None;
+        let help = format!("it takes at most {MAX_ENTRIES}; join neighbours to larger networks");
+        return Err(node.error(message, help));
     }
-    Some(items)
+    Ok(items)
 }
 
 /// Entries of a list and the places where they stood first.

@@ -1,12 +1,35 @@
 //! Addresses: where to listen, and where servers are.
 
+use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 
-use crate::config::findings::quoted;
-use crate::config::model::ServerAddress;
-use crate::config::reader::Node;
+use super::findings::{Reported, quoted};
+use super::reader::Node;
+use super::token::is_name;
 
-use super::names::is_name;
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// `host:port`; the host is an address or a name that is resolved at each connect.
+    Tcp {
+        /// An IP address (IPv6 without brackets) or a DNS name.
+        host: String,
+        /// 1 to 65535.
+        port: u16,
+    },
+    /// `echo:NAME`, a server inside this process that says who it is.
+    Echo(String),
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Echo(name) => write!(f, "echo:{name}"),
+        }
+    }
+}
 
 /// Longest host name, RFC 1035 section 2.3.4.
 const MAX_HOST_BYTES: usize = 253;
@@ -15,10 +38,10 @@ const MAX_HOST_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
 /// An address to listen on: IP and port, because a name may resolve to several or to none.
-pub(super) fn listening(node: &Node<'_>, example: &str) -> Option<SocketAddr> {
-    let text = node.text("an address in quotes", &format!("\"{example}\""))?;
+pub(super) fn listening(node: &Node<'_>, example: &str) -> Result<SocketAddr, Reported> {
+    let text = node.string("an address in quotes", &format!("\"{example}\""))?;
     if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some(address);
+        return Ok(address);
     }
     let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
     let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
@@ -36,19 +59,13 @@ pub(super) fn listening(node: &Node<'_>, example: &str) -> Option<SocketAddr> {
         (_, None) if text.parse::<std::net::Ipv4Addr>().is_ok() => format!("a port is missing: \"{text}:8080\""),
         _ => format!("an address is an IP and a port from 0 to 65535, like \"{example}\" or \"[::1]:8080\""),
     };
-    node.error(format!("{} is no address to listen on", quoted(text)), help);
-    None
+    Err(node.error(format!("{} is no address to listen on", quoted(text)), help))
 }
 
 /// Where a server is: `host:port` or `echo:NAME`.
-pub(super) fn server(node: &Node<'_>, text: &str) -> Option<ServerAddress> {
-    match parse_server(text) {
-        Ok(address) => Some(address),
-        Err(help) => {
-            node.error(format!("{} is no address of a server", quoted(text)), help);
-            None
-        }
-    }
+pub(super) fn server(node: &Node<'_>, text: &str) -> Result<ServerAddress, Reported> {
+    let error = |help: String| node.error(format!("{} is no address of a server", quoted(text)), help);
+    parse_server(text).map_err(error)
 }
 
 fn parse_server(text: &str) -> Result<ServerAddress, String> {

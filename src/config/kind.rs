@@ -1,0 +1,355 @@
+//! Kinds of values: how one is read, how a plan shows it, how it tells of a change. The declaration of a key names one, see
+//! `section`.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use super::certificates::CertificateFiles;
+use super::change::Changes;
+use super::findings::{Reported, quoted, ticked};
+use super::reader::Node;
+use super::size::{parse_size, show_size};
+use crate::time::Span;
+use crate::words::Word;
+
+/// What a value may depend on beside its own text.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'c> {
+    pub(super) files: &'c CertificateFiles,
+    #[allow(dead_code, reason = "for the sections that are declared next")]
+    /// Whether a listener asks its clients for certificates.
+    pub(super) asks_for_clients: bool,
+}
+
+/// What the values of a key are.
+pub(super) trait Kind: Sized {
+    /// Once read.
+    type Value: PartialEq;
+
+    /// Reads a value, or reports what is wrong with it.
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported>;
+
+    /// The value in words, for the plan of a reload.
+    fn show(&self, value: &Self::Value) -> String;
+
+    /// What a plan says of a change.
+    fn compare(&self, what: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes) {
+        changes.value(what, old, new, |value| self.show(value));
+    }
+
+    /// The value of a key that is not written and has no default.
+    fn nothing(&self) -> Option<Self::Value> {
+        None
+    }
+
+    /// It takes a word, too: `None`.
+    fn or_word(self, word: &'static str) -> OrWord<Self> {
+        OrWord { kind: self, word }
+    }
+}
+
+/// What need not be written, and has no default; a plan then says `shown`.
+pub(super) struct Optional<K> {
+    pub(super) kind: K,
+    pub(super) shown: &'static str,
+}
+
+impl<K: Kind> Kind for Optional<K> {
+    type Value = Option<K::Value>;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
+        self.kind.read(node, context).map(Some)
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value.as_ref().map_or_else(|| self.shown.to_owned(), |value| self.kind.show(value))
+    }
+
+    fn nothing(&self) -> Option<Self::Value> {
+        Some(None)
+    }
+}
+
+/// See [`Kind::or_word`].
+pub(super) struct OrWord<K> {
+    kind: K,
+    word: &'static str,
+}
+
+impl<K: Kind> Kind for OrWord<K> {
+    type Value = Option<K::Value>;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
+        if node.as_text() == Some(self.word) {
+            return Ok(None);
+        }
+        self.kind.read(&node.or_word(self.word), context).map(Some)
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        value.as_ref().map_or_else(|| self.word.to_owned(), |value| self.kind.show(value))
+    }
+}
+
+/// `true` or `false`.
+pub(super) fn flag() -> By<bool> {
+    by(|node, _| node.flag(), bool::to_string)
+}
+
+/// One of the words of `W`.
+pub(super) fn word<W: Word>() -> By<W> {
+    by(|node, _| node.word(), |word| word.word().to_owned())
+}
+
+/// A whole number within a range.
+pub(super) fn count<N: Number>(range: RangeInclusive<N>) -> Count<N> {
+    Count { range }
+}
+
+pub(super) struct Count<N> {
+    range: RangeInclusive<N>,
+}
+
+impl<N: Number> Kind for Count<N> {
+    type Value = N;
+
+    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<N, Reported> {
+        node.count(&self.range)
+    }
+
+    fn show(&self, value: &N) -> String {
+        value.to_string()
+    }
+}
+
+/// A size in bytes within a range, such as `"64KiB"`, or a plain number of bytes.
+pub(super) fn size<N: Number>(range: RangeInclusive<N>) -> Size<N> {
+    Size { range }
+}
+
+pub(super) struct Size<N> {
+    range: RangeInclusive<N>,
+}
+
+impl<N: Number> Kind for Size<N> {
+    type Value = N;
+
+    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<N, Reported> {
+        node.bytes(&self.range)
+    }
+
+    fn show(&self, value: &N) -> String {
+        show_size((*value).into_u64())
+    }
+}
+
+#[allow(dead_code, reason = "for the sections that are declared next")]
+/// A number within a range, whole or not.
+pub(super) fn number(range: RangeInclusive<f64>) -> Fraction {
+    Fraction { range }
+}
+
+#[allow(dead_code, reason = "for the sections that are declared next")]
+pub(super) struct Fraction {
+    range: RangeInclusive<f64>,
+}
+
+impl Kind for Fraction {
+    type Value = f64;
+
+    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<f64, Reported> {
+        node.fraction(&self.range)
+    }
+
+    fn show(&self, value: &f64) -> String {
+        value.to_string()
+    }
+}
+
+/// A duration within a range, such as `"250ms"`.
+pub(super) fn duration(range: RangeInclusive<Span>) -> Duration {
+    Duration { range }
+}
+
+pub(super) struct Duration {
+    range: RangeInclusive<Span>,
+}
+
+impl Kind for Duration {
+    type Value = Span;
+
+    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<Span, Reported> {
+        node.span_of_time(&self.range)
+    }
+
+    fn show(&self, value: &Span) -> String {
+        value.to_string()
+    }
+}
+
+/// Reads one value.
+type Read<V> = fn(&Node<'_>, &Context<'_>) -> Result<V, Reported>;
+
+/// Whatever these two functions read and show.
+pub(super) fn by<V: PartialEq>(read: Read<V>, show: fn(&V) -> String) -> By<V> {
+    By { read, show }
+}
+
+pub(super) struct By<V> {
+    read: Read<V>,
+    show: fn(&V) -> String,
+}
+
+impl<V: PartialEq> Kind for By<V> {
+    type Value = V;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<V, Reported> {
+        (self.read)(node, context)
+    }
+
+    fn show(&self, value: &V) -> String {
+        (self.show)(value)
+    }
+}
+
+/// A list; a plan shows what comes and what goes.
+pub(super) fn list<V: PartialEq>(read: Read<Vec<V>>, show: fn(&V) -> String) -> List<V> {
+    List { read, show }
+}
+
+pub(super) struct List<V> {
+    read: Read<Vec<V>>,
+    show: fn(&V) -> String,
+}
+
+impl<V: PartialEq> Kind for List<V> {
+    type Value = Vec<V>;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Vec<V>, Reported> {
+        (self.read)(node, context)
+    }
+
+    fn show(&self, value: &Vec<V>) -> String {
+        value.iter().map(self.show).collect::<Vec<_>>().join(" ")
+    }
+
+    fn compare(&self, what: &'static str, old: &Vec<V>, new: &Vec<V>, changes: &mut Changes) {
+        if old != new {
+            let texts = |items: &[V]| items.iter().map(self.show).collect::<Vec<_>>();
+            changes.list(what, &texts(old), &texts(new));
+        }
+    }
+}
+
+/// Reads each item of a list. All of them are read before one failure counts, so that all their errors are reported.
+pub(super) fn each<T>(
+    items: &[Node<'_>],
+    read: impl FnMut(&Node<'_>) -> Result<T, Reported>,
+) -> Result<Vec<T>, Reported> {
+    items.iter().map(read).collect::<Vec<_>>().into_iter().collect()
+}
+
+/// Whole numbers that the file can hold.
+pub(super) trait Number: Copy + PartialOrd + Display + TryFrom<u64> {
+    fn into_u64(self) -> u64;
+}
+
+macro_rules! numbers {
+    ($($N:ty)*) => {
+        $(impl Number for $N {
+            fn into_u64(self) -> u64 {
+                u64::try_from(self).unwrap_or(u64::MAX)
+            }
+        })*
+    };
+}
+numbers!(u8 u16 u32 u64 usize);
+
+/// Values of the plain kinds.
+impl Node<'_> {
+    pub(super) fn flag(&self) -> Result<bool, Reported> {
+        self.as_boolean().ok_or_else(|| self.wrong_type("a boolean", "true or false"))
+    }
+
+    pub(super) fn count<N: Number>(&self, range: &RangeInclusive<N>) -> Result<N, Reported> {
+        let Some(integer) = self.as_integer() else {
+            return Err(self.wrong_type("a whole number", &range.start().to_string()));
+        };
+        // TOML's own reader has checked the digits; what does not fit in 128 bits is far out of any range.
+        let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
+        let number = number.and_then(|number| N::try_from(u64::try_from(number).ok()?).ok());
+        let in_range = number.filter(|number| range.contains(number));
+        in_range.ok_or_else(|| self.out_of_range(&ticked(&integer.to_string()), range.start(), range.end()))
+    }
+
+    pub(super) fn fraction(&self, range: &RangeInclusive<f64>) -> Result<f64, Reported> {
+        let Some(text) = self.as_decimal() else { return Err(self.wrong_type("a number", "1.25")) };
+        let in_range = text.parse::<f64>().ok().filter(|number| range.contains(number));
+        in_range.ok_or_else(|| self.out_of_range(&ticked(text), range.start(), range.end()))
+    }
+
+    pub(super) fn span_of_time(&self, range: &RangeInclusive<Span>) -> Result<Span, Reported> {
+        let text = self.string("a duration in quotes", "\"250ms\", \"5s\" or \"1m\"")?;
+        let span = text.parse::<Span>().map_err(|error| {
+            self.error(format!("{} = {} is no duration", self.label(), quoted(text)), error.to_string())
+        })?;
+        let in_range = range.contains(&span).then_some(span);
+        in_range.ok_or_else(|| self.out_of_range(&quoted(text), range.start(), range.end()))
+    }
+
+    pub(super) fn bytes<N: Number>(&self, range: &RangeInclusive<N>) -> Result<N, Reported> {
+        if self.is_integer() {
+            return self.count(range);
+        }
+        let text = self.string("a size in quotes", "\"64KiB\", \"10MB\" or a plain number of bytes")?;
+        let bytes = parse_size(text).ok_or_else(|| {
+            let message = format!("{} = {} is no size", self.label(), quoted(text));
+            self.error(message, "a size is a whole number and one of B KiB MiB GiB KB MB GB, like \"64KiB\"")
+        })?;
+        let in_range = N::try_from(bytes).ok().filter(|bytes| range.contains(bytes));
+        let show = |bytes: &N| show_size(bytes.into_u64());
+        in_range.ok_or_else(|| self.out_of_range(&quoted(text), show(range.start()), show(range.end())))
+    }
+
+    pub(super) fn word<W: Word>(&self) -> Result<W, Reported> {
+        let words: Vec<(&str, W)> = W::ALL.iter().map(|own| (own.word(), *own)).collect();
+        self.one_of(&words, &[])
+    }
+}
+
+/// The same for sections that are not declared yet: `None` was reported.
+impl Node<'_> {
+    pub(super) fn boolean(&self) -> Option<bool> {
+        self.flag().ok()
+    }
+
+    pub(super) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
+        self.count(&range).ok()
+    }
+
+    pub(super) fn number(&self, range: &RangeInclusive<f64>) -> Option<f64> {
+        self.fraction(range).ok()
+    }
+
+    pub(super) fn duration(&self, range: &RangeInclusive<Span>) -> Option<Span> {
+        self.span_of_time(range).ok()
+    }
+
+    #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+    pub(super) fn duration_or_none(&self, range: &RangeInclusive<Span>) -> Option<Option<Span>> {
+        if self.as_text() == Some("none") { Some(None) } else { self.or_word("none").duration(range).map(Some) }
+    }
+
+    pub(super) fn size(&self, range: &RangeInclusive<u64>) -> Option<u64> {
+        self.bytes(range).ok()
+    }
+
+    #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+    pub(super) fn size_or_none(&self, range: &RangeInclusive<u64>) -> Option<Option<u64>> {
+        if self.as_text() == Some("none") { Some(None) } else { self.or_word("none").size(range).map(Some) }
+    }
+
+    pub(super) fn choice<T: Copy>(&self, words: &[(&'static str, T)], later: &[&'static str]) -> Option<T> {
+        self.one_of(words, later).ok()
+    }
+}

@@ -1,0 +1,396 @@
+//! A key of the file is declared once. From a declaration come its reader, its default, what the plan of a reload says of
+//! it, whether it waits for a restart, and whatever else is to know all keys.
+//!
+//! [`section!`] takes a section's struct, and for each field its doc, its type and its [`Setting`]. It makes the struct of
+//! the model; a struct of what is written, [`Key`] by key, for rules between keys; and the [`Section`] of both. A rule
+//! between keys stays code beside it.
+
+use toml::de::DeValue;
+
+use super::change::Changes;
+use super::findings::{Findings, Reported};
+use super::kind::{Context, Kind, Optional};
+use super::reader::{Found, Node, Reader};
+
+/// A section, or a table within one.
+pub(super) trait Section: Sized {
+    /// Its keys as they are written.
+    type Keys<'t>;
+
+    /// Its keys, as they are declared.
+    #[cfg(test)]
+    fn rows() -> Vec<Row>;
+
+    /// Reads all keys. What is wrong is reported, and the next one is read.
+    fn keys<'t>(reader: &mut Reader<'t>, context: &Context<'_>) -> Self::Keys<'t>;
+
+    /// The values, unless one of them could not be read.
+    fn of(keys: Self::Keys<'_>) -> Result<Self, Reported>;
+
+    /// What of the keys changes at once, or, where `restart` is set, at the next start.
+    fn compare(&self, new: &Self, restart: bool) -> Changes;
+
+    /// Reads all keys, and reports those that it does not have.
+    fn read_keys<'t>(mut reader: Reader<'t>, context: &Context<'_>) -> Self::Keys<'t> {
+        let keys = Self::keys(&mut reader, context);
+        reader.done(&[]);
+        keys
+    }
+
+    /// Reads one whose keys have nothing to do with each other.
+    fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<Self, Reported> {
+        Self::of(Self::read_keys(reader, context))
+    }
+}
+
+/// A key as it is declared.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) key: &'static str,
+    /// Its doc comment.
+    pub(super) doc: &'static str,
+    /// As it would be written; `None` where it has none.
+    pub(super) default: Option<&'static str>,
+    /// Whether a change waits for a restart.
+    pub(super) needs_restart: bool,
+}
+
+/// A key as it is written, or not.
+pub(super) struct Key<'t, V> {
+    /// What holds, by default or as it is written.
+    pub(super) value: Result<V, Reported>,
+    /// Where it is written.
+    pub(super) node: Option<Node<'t>>,
+}
+
+impl<V> Key<'_, V> {
+    /// What holds, if it could be read.
+    pub(super) fn get(&self) -> Option<&V> {
+        self.value.as_ref().ok()
+    }
+}
+
+/// Ends the description of what a key takes: what holds where it is not written.
+pub(super) trait Declare: Kind {
+    /// A default: a value of TOML, or a string without its quotes.
+    fn or(self, default: &'static str) -> Setting<Self> {
+        Setting { kind: self, absent: Absent::Default(default), needs_restart: false }
+    }
+
+    /// It must be written; the remedy shows the example.
+    fn required(self, example: &'static str) -> Setting<Self> {
+        Setting { kind: self, absent: Absent::Error(example), needs_restart: false }
+    }
+
+    /// It need not be written; a plan then says `shown`.
+    fn or_nothing(self, shown: &'static str) -> Setting<Optional<Self>> {
+        Setting { kind: Optional { kind: self, shown }, absent: Absent::Nothing, needs_restart: false }
+    }
+}
+
+impl<K: Kind> Declare for K {}
+
+/// What a key takes, and what holds where it is not written.
+pub(super) struct Setting<K> {
+    kind: K,
+    absent: Absent,
+    needs_restart: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Absent {
+    Default(&'static str),
+    /// An error, whose remedy has this example.
+    Error(&'static str),
+    /// [`Kind::nothing`]
+    Nothing,
+}
+
+impl<K: Kind> Setting<K> {
+    /// A change of it is taken over at the next start.
+    pub(super) fn needs_restart(self) -> Self {
+        Self { needs_restart: true, ..self }
+    }
+
+    #[cfg(test)]
+    pub(super) fn row(&self, key: &'static str, doc: &'static str) -> Row {
+        let default = match self.absent {
+            Absent::Default(default) => Some(default),
+            Absent::Error(_) | Absent::Nothing => None,
+        };
+        Row { key, doc, default, needs_restart: self.needs_restart }
+    }
+
+    pub(super) fn read<'t>(
+        &self,
+        reader: &mut Reader<'t>,
+        key: &'static str,
+        context: &Context<'_>,
+    ) -> Key<'t, K::Value> {
+        let found = match self.absent {
+            Absent::Error(example) => reader.find_required(key, example),
+            Absent::Default(_) | Absent::Nothing => reader.find(key),
+        };
+        match found {
+            Found::Written(node) => Key { value: self.kind.read(&node, context), node: Some(node) },
+            Found::Lost(reported) => Key { value: Err(reported), node: None },
+            Found::Absent => Key { value: self.by_default(reader, key, context), node: None },
+        }
+    }
+
+    fn by_default(&self, reader: &Reader<'_>, key: &'static str, context: &Context<'_>) -> Result<K::Value, Reported> {
+        if let Absent::Default(default) = self.absent {
+            let findings = Findings::default();
+            let value = written(default);
+            if let Ok(value) = self.kind.read(&Node::by_default(key, &value, &findings), context) {
+                return Ok(value);
+            }
+        }
+        // Not in a program whose tests have passed: they read each default.
+        let fault = || reader.absent(format!("`{key}` has no default that can be read"), "please report it");
+        self.kind.nothing().ok_or_else(fault)
+    }
+
+    pub(super) fn compare(
+        &self,
+        (key, restart): (&'static str, bool),
+        old: &K::Value,
+        new: &K::Value,
+        changes: &mut Changes,
+    ) {
+        if self.needs_restart == restart {
+            self.kind.compare(key, old, new, changes);
+        }
+    }
+}
+
+/// A value of TOML, or a string without its quotes.
+fn written(text: &'static str) -> DeValue<'static> {
+    DeValue::parse(text).map_or_else(|_| DeValue::String(text.into()), toml::Spanned::into_inner)
+}
+
+/// Declares a section, or a table within one; see the module.
+///
+/// ```text
+/// section! {
+///     /// `[server]`
+///     pub struct Server, read as ServerKeys {
+///         /// How long a drain waits for what is in flight.
+///         shutdown_grace: Span = duration(GRACES).or("30s"),
+///     }
+/// }
+/// ```
+macro_rules! section {
+    (
+        $(#[$attribute:meta])*
+        pub struct $Section:ident, read as $Keys:ident {
+            $( $(#[doc = $doc:expr])+ $key:ident: $Value:ty = $setting:expr, )+
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $Section {
+            $( $(#[doc = $doc])+ pub $key: $Value, )+
+        }
+
+        $crate::config::section::section! {
+            read as $Keys {
+                $( $(#[doc = $doc])+ $key: $Value = $setting, )+
+            }
+        }
+
+        impl $crate::config::section::Section for $Section {
+            type Keys<'t> = $Keys<'t>;
+
+            #[cfg(test)]
+            fn rows() -> Vec<$crate::config::section::Row> {
+                $Keys::rows()
+            }
+
+            fn keys<'t>(
+                reader: &mut $crate::config::reader::Reader<'t>,
+                context: &$crate::config::kind::Context<'_>,
+            ) -> $Keys<'t> {
+                $Keys::read(reader, context)
+            }
+
+            fn of(keys: $Keys<'_>) -> Result<Self, $crate::config::findings::Reported> {
+                Ok(Self { $( $key: keys.$key.value? ),+ })
+            }
+
+            fn compare(&self, new: &Self, restart: bool) -> $crate::config::change::Changes {
+                let mut changes = $crate::config::change::Changes::default();
+                $( $Keys::$key().compare((stringify!($key), restart), &self.$key, &new.$key, &mut changes); )+
+                changes
+            }
+        }
+    };
+    // The keys alone, of a table whose value is no struct of these fields.
+    (
+        read as $Keys:ident {
+            $( $(#[doc = $doc:expr])+ $key:ident: $Value:ty = $setting:expr, )+
+        }
+    ) => {
+        /// The keys as they are written.
+        pub(in crate::config) struct $Keys<'t> {
+            $( pub(in crate::config) $key: $crate::config::section::Key<'t, $Value>, )+
+        }
+
+        impl<'t> $Keys<'t> {
+            $(
+                fn $key() -> $crate::config::section::Setting<impl $crate::config::kind::Kind<Value = $Value>> {
+                    $setting
+                }
+            )+
+
+            /// As they are declared.
+            #[cfg(test)]
+            pub(in crate::config) fn rows() -> Vec<$crate::config::section::Row> {
+                vec![$( Self::$key().row(stringify!($key), concat!($( $doc ),+)) ),+]
+            }
+
+            /// Reads all of them. What is wrong is reported, and the next one is read.
+            pub(in crate::config) fn read(
+                reader: &mut $crate::config::reader::Reader<'t>,
+                context: &$crate::config::kind::Context<'_>,
+            ) -> Self {
+                Self { $( $key: Self::$key().read(reader, stringify!($key), context) ),+ }
+            }
+        }
+    };
+}
+pub(super) use section;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use toml::de::DeTable;
+
+    use super::*;
+    use crate::config::certificates::{CertificateFiles, Certificates};
+    use crate::config::change::Change;
+    use crate::config::kind::{count, duration, flag};
+    use crate::config::report;
+    use crate::config::sections::admin::Admin;
+    use crate::config::sections::client::Client;
+    use crate::config::sections::dead_letter::DeadLetter;
+    use crate::config::sections::log::Log;
+    use crate::config::sections::server::Server;
+    use crate::time::Span;
+
+    section! {
+        /// `[toy]`
+        pub struct Toy, read as ToyKeys {
+            /// How long it spins.
+            spin: Span = duration(Span::from_secs(1)..=Span::from_secs(60)).or("5s"),
+            /// How many there are,
+            /// all in all.
+            copies: Option<u8> = count(1..=9).or_word("none").or("none").needs_restart(),
+            /// Whether it is red.
+            red: bool = flag().required("true"),
+        }
+    }
+
+    /// What reads `text`, and what it reports.
+    fn read<T>(text: &str, read: impl FnOnce(Reader<'_>, &Context<'_>) -> T) -> (T, String) {
+        let files = CertificateFiles::new(Path::new("/toy.toml"), Certificates::Unread);
+        let table = DeTable::parse(text).unwrap();
+        let findings = Findings::default();
+        let reader = Reader::new("[toy]", table.get_ref(), 0..0, &findings);
+        let read = read(reader, &Context { files: &files, asks_for_clients: false });
+        let report = report::judge(Path::new("toy.toml"), text, findings);
+        (read, report.map_or_else(|errors| errors.to_string(), |_| String::new()))
+    }
+
+    fn toy(text: &str) -> Toy {
+        let (toy, report) = read(text, Toy::read);
+        toy.unwrap_or_else(|_| panic!("{report}"))
+    }
+
+    #[test]
+    fn a_key_that_is_declared_is_read() {
+        assert_eq!(toy("red = false"), Toy { spin: Span::from_secs(5), copies: None, red: false });
+        let all = Toy { spin: Span::from_millis(1_500), copies: Some(9), red: true };
+        assert_eq!(toy("spin = \"1500ms\"\ncopies = 9\nred = true"), all);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_reported_at_once() {
+        let (toy, report) = read("spin = \"1h\"\ncopies = 10\nspni = 1\n", Toy::read);
+        assert!(toy.is_err());
+        assert_eq!(
+            report,
+            r#"error: [toy] has no `red`
+ --> toy.toml:1:1
+  |
+1 | spin = "1h"
+  | ^
+  |
+  = help: add red = true
+
+error: `spin` is out of range: "1h"
+ --> toy.toml:1:8
+  |
+1 | spin = "1h"
+  |        ^^^^
+  |
+  = help: it goes from 1s to 1m
+
+error: `copies` is out of range: `10`
+ --> toy.toml:2:10
+  |
+2 | copies = 10
+  |          ^^
+  |
+  = help: it goes from 1 to 9; or "none"
+
+error: unknown key `spni` in [toy]
+ --> toy.toml:3:1
+  |
+3 | spni = 1
+  | ^^^^
+  |
+  = help: did you mean `spin`?
+
+toy.toml: 4 errors"#
+        );
+    }
+
+    #[test]
+    fn a_change_is_in_the_plan_or_waits_for_a_restart() {
+        let (old, new) = (toy("red = true"), toy("spin = \"7s\"\ncopies = 2\nred = true"));
+        let changes = |restart| old.compare(&new, restart).into_vec();
+        assert_eq!(changes(false), [Change { what: "spin", how: "5s -> 7s".to_owned() }]);
+        assert_eq!(changes(true), [Change { what: "copies", how: "none -> 2".to_owned() }]);
+        assert!(old.compare(&old, false).into_vec().is_empty());
+    }
+
+    #[test]
+    fn the_rows_say_what_is_declared() {
+        let rows: Vec<_> =
+            Toy::rows().into_iter().map(|row| (row.key, row.doc, row.default, row.needs_restart)).collect();
+        assert_eq!(
+            rows,
+            [
+                ("spin", " How long it spins.", Some("5s"), false),
+                ("copies", " How many there are, all in all.", Some("none"), true),
+                ("red", " Whether it is red.", None, false),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_default_can_be_read() {
+        fn check<S: Section>(required: &str) {
+            let (section, report) = read(required, S::read);
+            assert!(section.is_ok(), "{report}");
+        }
+        check::<Server>("");
+        check::<Log>("");
+        check::<Client>("");
+        check::<DeadLetter>("");
+        check::<Admin>("address = \"127.0.0.1:1\"");
+    }
+}

@@ -1,0 +1,193 @@
+//! `[dead_letter]`
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::{Component, Path, PathBuf};
+
+use crate::config::findings::{Reported, quoted};
+use crate::config::kind::{Context, by, count, duration, each, list, size};
+use crate::config::reader::{Node, Reader};
+use crate::config::section::{Declare, Section, section};
+use crate::config::size::{parse_size, show_size};
+use crate::config::token::header_name;
+use crate::time::Span;
+
+section! {
+    /// `[dead_letter]`: the log of what is refused and of what times out.
+    pub struct DeadLetter, read as DeadLetterKeys {
+        /// Where the segments are. A relative path starts at the file's directory.
+        directory: PathBuf = by(directory, |path| show_path(path)).or("dead-letters"),
+        /// Full records a second in all; above it the log would be the load.
+        max_record_rate: u64 = count(RECORD_RATES).or("2000"),
+        /// Bytes of full records a second in all, from 64 KiB to 10 GiB.
+        max_byte_rate: u64 = by(byte_rate, |rate| format!("{}/s", show_size(*rate))).or("4MiB/s"),
+        /// Full records a second per key.
+        max_key_rate: u64 = count(RECORD_RATES).or("10"),
+        /// Bytes after which a segment is sealed.
+        rotate_size: u64 = size(SIZES).or("64MiB"),
+        /// Age at which a segment is sealed.
+        rotate_age: Span = duration(AGES).or("1h"),
+        /// Bytes in all; the oldest sealed segments go first.
+        max_total_size: u64 = size(SIZES).or("4GiB"),
+        /// Age at which a sealed segment is removed.
+        max_age: Span = duration(AGES).or("14d"),
+        /// When what is written is forced to the disk.
+        fsync: Fsync = by(fsync, Fsync::to_string).or("interval:1s"),
+        /// Header and query names that are secret, beside the built-in list; lower case.
+        redact: Vec<String> = list(redact, String::clone).or("[]"),
+        /// The file with the key of the marks that stand for secrets; by default it is beside the directory.
+        redact_secret_file: Option<PathBuf> = by(secret_file, |path| show_path(path)).or_nothing("beside the directory"),
+    }
+}
+
+impl DeadLetter {
+    /// Where the key of the marks is unless the file says otherwise: beside the directory, so that whoever gets a copy of that
+    /// does not get it too.
+    pub fn default_secret_file(directory: &Path) -> PathBuf {
+        let mut name = directory.file_name().unwrap_or_default().to_owned();
+        name.push(".secret");
+        directory.with_file_name(name)
+    }
+}
+
+/// `fsync` of `[dead_letter]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// After each batch of records, before it counts as written.
+    Always,
+    /// When a segment is sealed.
+    Rotate,
+    /// Never; the operating system decides.
+    Never,
+    /// At most this long after a write.
+    Interval(Span),
+}
+
+impl fmt::Display for Fsync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => f.write_str("always"),
+            Self::Rotate => f.write_str("rotate"),
+            Self::Never => f.write_str("never"),
+            Self::Interval(span) => write!(f, "interval:{span}"),
+        }
+    }
+}
+
+const RECORD_RATES: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Bytes a second: from a few records to what no disk takes.
+const BYTE_RATES: RangeInclusive<u64> = 64 << 10..=10 << 30;
+
+/// From a segment that holds a few records to all that a disk may have.
+const SIZES: RangeInclusive<u64> = 64 << 10..=1 << 40;
+
+const AGES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3_650 * 86_400);
+
+/// How long written records may be unsafe.
+const FSYNC_INTERVALS: RangeInclusive<Span> = Span::from_millis(10)..=Span::from_secs(3_600);
+
+/// Names to redact; each is compared with each header of a record.
+const MAX_REDACTED: usize = 256;
+
+/// Reads the section.
+pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<DeadLetter, Reported> {
+    let keys = DeadLetter::read_keys(reader, context);
+    let (sizes, secret_file) = (check_sizes(&keys), check_secret_file(&keys));
+    sizes.and(secret_file)?;
+    DeadLetter::of(keys)
+}
+
+fn check_sizes(keys: &DeadLetterKeys<'_>) -> Result<(), Reported> {
+    let (Some(total), Some(segment)) = (keys.max_total_size.get(), keys.rotate_size.get()) else { return Ok(()) };
+    let Some(node) = keys.max_total_size.node.as_ref().or(keys.rotate_size.node.as_ref()) else { return Ok(()) };
+    if total >= segment {
+        return Ok(());
+    }
+    let (total, segment) = (show_size(*total), show_size(*segment));
+    let message =
+        format!("`max_total_size` ({total}) is below `rotate_size` ({segment}): a segment could never be kept");
+    Err(node.error(message, format!("raise max_total_size to at least \"{segment}\", or lower rotate_size")))
+}
+
+/// The key of the marks is not where the log is, because whoever gets that could find values by trying.
+fn check_secret_file(keys: &DeadLetterKeys<'_>) -> Result<(), Reported> {
+    let (Some(Some(file)), Some(log)) = (keys.redact_secret_file.get(), keys.directory.get()) else { return Ok(()) };
+    match &keys.redact_secret_file.node {
+        Some(node) if plain(file).starts_with(plain(log)) => {
+            let help = "name a file elsewhere, such as \"dead-letters.secret\": whoever gets a copy of the log shall not get its key";
+            Err(node.error(format!("{} is in the log's directory", quoted(node.as_text().unwrap_or_default())), help))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn show_path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// `"4MiB/s"`: bytes in a second.
+fn byte_rate(node: &Node<'_>, _: &Context<'_>) -> Result<u64, Reported> {
+    let text = node.string("bytes a second in quotes", "\"4MiB/s\"")?;
+    let rate = text.strip_suffix("/s").and_then(|size| parse_size(size.trim()));
+    rate.filter(|rate| BYTE_RATES.contains(rate)).ok_or_else(|| {
+        let (low, high) = (show_size(*BYTE_RATES.start()), show_size(*BYTE_RATES.end()));
+        let message = format!("`max_byte_rate` = {} is no number of bytes a second", quoted(text));
+        node.error(message, format!("write a size and \"/s\", like \"4MiB/s\", from {low}/s to {high}/s"))
+    })
+}
+
+fn directory(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
+    let text = node.string("a path in quotes", "\"dead-letters\"")?;
+    if text.is_empty() || text.contains('\0') {
+        let message = format!("{} is no directory", quoted(text));
+        return Err(node.error(message, "name a directory, such as \"dead-letters\""));
+    }
+    Ok(context.files.beside(text))
+}
+
+fn secret_file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
+    let text = node.string("a path in quotes", "\"/etc/sluicegate/redact.secret\"")?;
+    if text.is_empty() || text.ends_with('/') || text.contains('\0') {
+        let help = "name a file, such as \"/etc/sluicegate/redact.secret\"";
+        return Err(node.error(format!("{} is no file", quoted(text)), help));
+    }
+    Ok(context.files.beside(text))
+}
+
+/// A path without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+fn fsync(node: &Node<'_>, _: &Context<'_>) -> Result<Fsync, Reported> {
+    const DEFAULT: Fsync = Fsync::Interval(Span::from_secs(1));
+    if let Some(interval) = node.as_text().and_then(|text| text.strip_prefix("interval:")) {
+        let span = interval.parse::<Span>().ok().filter(|span| FSYNC_INTERVALS.contains(span));
+        return span.map(Fsync::Interval).ok_or_else(|| {
+            let (low, high) = (FSYNC_INTERVALS.start(), FSYNC_INTERVALS.end());
+            let message = format!("{} is no interval for `fsync`", quoted(interval));
+            node.error(message, format!("write \"interval:1s\"; it goes from {low} to {high}"))
+        });
+    }
+    let words =
+        [("interval:1s", DEFAULT), ("always", Fsync::Always), ("rotate", Fsync::Rotate), ("never", Fsync::Never)];
+    node.one_of(&words, &[])
+}
+
+fn redact(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<String>, Reported> {
+    let items = node.array("[\"x-session\"]")?;
+    if items.len() > MAX_REDACTED {
+        let message = format!("`redact` has {} names", items.len());
+        return Err(node.error(message, format!("it takes at most {MAX_REDACTED}")));
+    }
+    each(&items, |item| header_name(item, item.string("a name in quotes", "\"x-session\"")?))
+}
