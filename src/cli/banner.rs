@@ -30,7 +30,7 @@ impl Summary {
         let scheme = |listener: &Listener| if listener.tls.is_some() { "https" } else { "http" };
         Self {
             schemes: model.listeners.iter().map(scheme).collect(),
-            takes_header: model.listeners.first().is_some_and(|listener| listener.proxied_by.is_some()),
+            takes_header: model.listeners.first().is_some_and(|listener| listener.proxied_by().is_some()),
             routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route, model)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
             path: limited.map_or("/".to_owned(), |route| example(&route.pattern.path)),

@@ -59,7 +59,7 @@ fn count(number: usize, what: &str) -> String {
 /// The admin interface's `/healthz`; without one, whether the first listener accepts: of those that want no PROXY header,
 /// if there are such, since the others would log who brings none.
 fn health(model: &Model) -> ExitCode {
-    let plain = model.listeners.iter().find(|listener| listener.proxied_by.is_none());
+    let plain = model.listeners.iter().find(|listener| listener.proxied_by().is_none());
     let asked = match (&model.admin, plain.or(model.listeners.first())) {
         (Some(admin), _) => (reachable(admin.address), ask(reachable(admin.address))),
         (None, Some(listener)) => {

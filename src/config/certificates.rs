@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::findings::Reported;
 use crate::time::Tick;
 use crate::tls::Roots;
 
@@ -27,7 +28,7 @@ pub(super) struct CertificateFiles {
     certificates: Certificates,
     paths: RefCell<BTreeSet<PathBuf>>,
     /// Every upstream without a CA of its own has them, and to read them takes long.
-    system_roots: OnceCell<Option<Roots>>,
+    system_roots: OnceCell<Result<Roots, Reported>>,
     /// Bodies that were read.
     bodies: RefCell<HashMap<PathBuf, Arc<[u8]>>>,
 }
@@ -78,7 +79,7 @@ impl CertificateFiles {
     }
 
     /// The machine's roots, read once.
-    pub(super) fn system_roots(&self, read: impl FnOnce() -> Option<Roots>) -> Option<Roots> {
+    pub(super) fn system_roots(&self, read: impl FnOnce() -> Result<Roots, Reported>) -> Result<Roots, Reported> {
         self.system_roots.get_or_init(read).clone()
     }
 

@@ -6,40 +6,10 @@ use super::change::Changes;
 use super::describe_bandwidth;
 use super::describe_edits;
 use super::describe_plans;
-use super::describe_tls;
-use super::model::{Action, Cors, Model, Preflight, Route, ServerSpec, Upstream};
+use super::model::{Action, Cors, Model, Preflight, Route};
 use super::size::show_size;
 use crate::admission::{Cost, PathPattern, RoutePattern};
 use crate::time::{ScheduleRules, Span};
-
-pub(super) fn upstream(old: &Upstream, new: &Upstream) -> Changes {
-    let Upstream {
-        // Upstreams are paired by it.
-        name: _,
-        servers,
-        balance,
-        hash_key,
-        hash_balance,
-        connect_timeout,
-        connect_rate,
-        // describe_tls::upstream tells of these three.
-        protocol: _,
-        tls: _,
-        proxy_protocol: _,
-    } = old;
-    let mut changes = Changes::default();
-    let server_specs = |servers: &[ServerSpec]| servers.iter().map(server_spec).collect::<Vec<_>>();
-    changes.list("servers", &server_specs(servers), &server_specs(&new.servers));
-    changes.value("balance", balance, &new.balance, |balance| balance.word());
-    changes.value("hash_key", hash_key, &new.hash_key, ToString::to_string);
-    changes.value("hash_balance", hash_balance, &new.hash_balance, |bound| {
-        bound.map_or_else(|| "off".to_owned(), |bound| bound.to_string())
-    });
-    changes.value("connect_timeout", connect_timeout, &new.connect_timeout, Span::to_string);
-    changes.value("connect_rate", connect_rate, &new.connect_rate, ToString::to_string);
-    describe_tls::upstream(&mut changes, old, new);
-    changes
-}
 
 /// A route with the model that its indexes point into.
 pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Model, &Route)) -> Changes {
@@ -164,21 +134,12 @@ fn cors(cors: Option<&Cors>) -> String {
     format!("[{}]{credentials}{counted}{answer}{exposed}", allow_origins.join(", "))
 }
 
-fn server_spec(ServerSpec { address, weight }: &ServerSpec) -> String {
-    if *weight == 1 { address.to_string() } else { format!("{address} (weight {weight})") }
-}
-
 pub(super) fn or_none(timeout: Option<Span>) -> String {
     timeout.map_or_else(|| "none".to_owned(), |timeout| timeout.to_string())
 }
 
 pub(super) fn or_always(active: Option<&ScheduleRules>) -> String {
     active.map_or_else(|| "always".to_owned(), ScheduleRules::to_string)
-}
-
-/// A number, or the word for none.
-pub(super) fn count_or(count: Option<u64>, word: &str) -> String {
-    count.map_or_else(|| word.to_owned(), |count| count.to_string())
 }
 
 fn size_or_none(bytes: Option<u64>) -> String {

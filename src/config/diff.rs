@@ -11,7 +11,6 @@ use super::describe_bandwidth;
 use super::describe_limit;
 use super::describe_order;
 use super::describe_plans;
-use super::describe_tls;
 use super::model::{LimitRule, Model, PlanLimit};
 use super::section::Section;
 use crate::limiter::Carry;
@@ -104,14 +103,14 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         listeners,
         &new.listeners,
         |listener| listener.address.to_string(),
-        |old, new| describe_tls::listener(old, new).into_fate(),
+        |old, new| old.compare(new, false).into_fate(),
     ));
     items.extend(pair(
         Part::Upstream,
         upstreams,
         &new.upstreams,
         |upstream| upstream.name.to_string(),
-        |old, new| describe::upstream(old, new).into_fate(),
+        |old, new| old.compare(new, false).into_fate(),
     ));
     items.extend(pair(Part::Limit, limits, &new.limits, |limit| limit.spec.name.to_string(), limit));
     let books = (describe_plans::books(old), describe_plans::books(new));

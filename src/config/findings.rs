@@ -96,6 +96,13 @@ impl Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reported(());
 
+impl Reported {
+    /// Whether all is well: no error was reported here.
+    pub(super) fn none_of(errors: impl Iterator<Item = Self>) -> Result<(), Self> {
+        errors.collect::<Vec<_>>().first().map_or(Ok(()), |reported| Err(*reported))
+    }
+}
+
 /// Everything found so far. Shared by reference while the file is lowered.
 #[derive(Debug, Default)]
 pub(super) struct Findings {

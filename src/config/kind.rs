@@ -16,7 +16,6 @@ use crate::words::Word;
 #[derive(Clone, Copy)]
 pub(super) struct Context<'c> {
     pub(super) files: &'c CertificateFiles,
-    #[allow(dead_code, reason = "for the sections that are declared next")]
     /// Whether a listener asks its clients for certificates.
     pub(super) asks_for_clients: bool,
 }
@@ -24,7 +23,7 @@ pub(super) struct Context<'c> {
 /// What the values of a key are.
 pub(super) trait Kind: Sized {
     /// Once read.
-    type Value: PartialEq;
+    type Value;
 
     /// Reads a value, or reports what is wrong with it.
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported>;
@@ -33,7 +32,10 @@ pub(super) trait Kind: Sized {
     fn show(&self, value: &Self::Value) -> String;
 
     /// What a plan says of a change.
-    fn compare(&self, what: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes) {
+    fn compare(&self, what: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes)
+    where
+        Self::Value: PartialEq,
+    {
         changes.value(what, old, new, |value| self.show(value));
     }
 
@@ -143,13 +145,11 @@ impl<N: Number> Kind for Size<N> {
     }
 }
 
-#[allow(dead_code, reason = "for the sections that are declared next")]
 /// A number within a range, whole or not.
 pub(super) fn number(range: RangeInclusive<f64>) -> Fraction {
     Fraction { range }
 }
 
-#[allow(dead_code, reason = "for the sections that are declared next")]
 pub(super) struct Fraction {
     range: RangeInclusive<f64>,
 }
@@ -191,8 +191,13 @@ impl Kind for Duration {
 type Read<V> = fn(&Node<'_>, &Context<'_>) -> Result<V, Reported>;
 
 /// Whatever these two functions read and show.
-pub(super) fn by<V: PartialEq>(read: Read<V>, show: fn(&V) -> String) -> By<V> {
+pub(super) fn by<V>(read: Read<V>, show: fn(&V) -> String) -> By<V> {
     By { read, show }
+}
+
+/// What a kind reads of a table to make its own value of it; plans do not show it.
+pub(super) fn inner<V>(read: Read<V>) -> By<V> {
+    By { read, show: |_| String::new() }
 }
 
 pub(super) struct By<V> {
@@ -200,7 +205,7 @@ pub(super) struct By<V> {
     show: fn(&V) -> String,
 }
 
-impl<V: PartialEq> Kind for By<V> {
+impl<V> Kind for By<V> {
     type Value = V;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<V, Reported> {
@@ -213,7 +218,7 @@ impl<V: PartialEq> Kind for By<V> {
 }
 
 /// A list; a plan shows what comes and what goes.
-pub(super) fn list<V: PartialEq>(read: Read<Vec<V>>, show: fn(&V) -> String) -> List<V> {
+pub(super) fn list<V>(read: Read<Vec<V>>, show: fn(&V) -> String) -> List<V> {
     List { read, show }
 }
 
@@ -222,7 +227,7 @@ pub(super) struct List<V> {
     show: fn(&V) -> String,
 }
 
-impl<V: PartialEq> Kind for List<V> {
+impl<V> Kind for List<V> {
     type Value = Vec<V>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Vec<V>, Reported> {
@@ -233,7 +238,10 @@ impl<V: PartialEq> Kind for List<V> {
         value.iter().map(self.show).collect::<Vec<_>>().join(" ")
     }
 
-    fn compare(&self, what: &'static str, old: &Vec<V>, new: &Vec<V>, changes: &mut Changes) {
+    fn compare(&self, what: &'static str, old: &Vec<V>, new: &Vec<V>, changes: &mut Changes)
+    where
+        Vec<V>: PartialEq,
+    {
         if old != new {
             let texts = |items: &[V]| items.iter().map(self.show).collect::<Vec<_>>();
             changes.list(what, &texts(old), &texts(new));
@@ -242,9 +250,9 @@ impl<V: PartialEq> Kind for List<V> {
 }
 
 /// Reads each item of a list. All of them are read before one failure counts, so that all their errors are reported.
-pub(super) fn each<T>(
-    items: &[Node<'_>],
-    read: impl FnMut(&Node<'_>) -> Result<T, Reported>,
+pub(super) fn each<'t, T>(
+    items: &[Node<'t>],
+    read: impl FnMut(&Node<'t>) -> Result<T, Reported>,
 ) -> Result<Vec<T>, Reported> {
     items.iter().map(read).collect::<Vec<_>>().into_iter().collect()
 }
@@ -325,10 +333,6 @@ impl Node<'_> {
 
     pub(super) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
         self.count(&range).ok()
-    }
-
-    pub(super) fn number(&self, range: &RangeInclusive<f64>) -> Option<f64> {
-        self.fraction(range).ok()
     }
 
     pub(super) fn duration(&self, range: &RangeInclusive<Span>) -> Option<Span> {

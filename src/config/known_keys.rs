@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{Certificates, Diagnostic, parse};
+use super::{Certificates, Diagnostic, parse, sections};
 
 /// A key, and a word, that nobody knows and that is near to none.
 const UNKNOWN: &str = "qqqqqqqqqqqqqqq";
@@ -94,6 +94,17 @@ fn list_after(diagnostics: &[Diagnostic], message: &str, words: &str) -> Vec<Str
     let found = diagnostics.iter().find(|found| found.message.starts_with(message));
     let list = found.and_then(|found| found.help.as_deref()).and_then(|help| help.split_once(words));
     list.map_or_else(Vec::new, |(_, list)| list.split(", ").map(str::to_owned).collect())
+}
+
+#[test]
+fn declared_tables_have_the_keys_that_are_declared() {
+    let tables = tables();
+    for (path, rows) in sections::declared() {
+        let path: Vec<String> = path.iter().map(ToString::to_string).collect();
+        let declared: BTreeSet<String> = rows.iter().map(|row| row.key.to_owned()).collect();
+        assert_eq!(tables.get(&path), Some(&declared), "{path:?}");
+        assert!(rows.iter().all(|row| row.doc.ends_with('.')), "{path:?}");
+    }
 }
 
 #[test]

@@ -24,7 +24,6 @@ mod describe_edits;
 mod describe_limit;
 mod describe_order;
 mod describe_plans;
-mod describe_tls;
 mod diff;
 mod findings;
 #[cfg(test)]
@@ -44,11 +43,13 @@ mod golden_schedule;
 #[cfg(test)]
 mod golden_tls;
 mod hidden;
+mod key;
 mod kind;
 #[cfg(test)]
 mod known_keys;
 mod lower;
 mod model;
+mod names;
 mod nearest;
 mod networks;
 mod outline;
@@ -80,16 +81,18 @@ pub use self::certificates::Certificates;
 pub use self::change::{Change, Fate};
 pub use self::diff::{Item, Part, Plan, diff, removed};
 pub use self::model::{
-    Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, Listener, MessageOver, MessageRules, Model, OnLimit,
-    PlanLimit, Preflight, Refusal, RefusalBody, Route, ServerSpec, Upstream, UpstreamProtocol,
+    Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit, PlanLimit,
+    Preflight, Refusal, RefusalBody, Route,
 };
 pub use self::plans::{KnownPlans, PlanBook};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::sections::admin::Admin;
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
+pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat};
 pub use self::sections::server::{RateHeaders, Server, Traceparent};
+pub use self::sections::upstream::{ServerSpec, Upstream, UpstreamProtocol};
 pub use self::statuses::StatusSet;
 
 use crate::tls::ClientCertificates;

@@ -1,26 +1,21 @@
 //! The immutable model that the text of `gateway.toml` is lowered to. Everything in it has been parsed: a value of
 //! these types is a configuration that can be built.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
-
-use super::address::ServerAddress;
 use super::plans::{KnownPlans, PlanBook};
 use super::sections::admin::Admin;
 use super::sections::client::Client;
 use super::sections::dead_letter::DeadLetter;
+use super::sections::listener::Listener;
 use super::sections::log::Log;
 use super::sections::server::Server;
+use super::sections::upstream::Upstream;
 use super::statuses::StatusSet;
 use crate::admission::{Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
-use crate::balance::Strategy;
 use crate::edit::{FieldEdits, Rewrite, Target, Template};
 use crate::limiter::{LimitSpec, Rate};
-use crate::proxy_protocol::Version;
 use crate::time::{ScheduleRules, Span};
-use crate::tls::{ServerSettings, UpstreamSettings};
 
 /// A whole configuration.
 #[derive(Clone, Debug)]
@@ -47,65 +42,6 @@ pub struct Model {
     pub dead_letter: Option<DeadLetter>,
     /// `[admin]`, if there is such a section.
     pub admin: Option<Admin>,
-}
-
-/// `[[listener]]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Listener {
-    /// Where it listens; port 0 lets the kernel choose one.
-    pub address: SocketAddr,
-    /// `protocol = "https"`: how it speaks TLS.
-    pub tls: Option<ServerSettings>,
-    /// Every request is answered with a redirect to `https` on this port. Never together with `tls`.
-    pub redirect_to_https: Option<u16>,
-    /// Connections at once, of all workers; `None` is "none".
-    pub max_connections: Option<u64>,
-    /// `proxy_protocol = "required"`: who may say, in a PROXY header, for whom a connection is. Not empty.
-    pub proxied_by: Option<Vec<IpNet>>,
-}
-
-/// `[[upstream]]`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Upstream {
-    /// Its name.
-    pub name: Arc<str>,
-    /// At least one; no address twice.
-    pub servers: Vec<ServerSpec>,
-    /// How a server is chosen.
-    pub balance: Strategy,
-    /// What makes requests stick (`balance = "hash"`).
-    pub hash_key: KeyExpr,
-    /// No server above this share of the mean load; `None` is "off".
-    pub hash_balance: Option<f64>,
-    /// How long a connect to one of its servers may take, 100 ms to 60 s.
-    pub connect_timeout: Span,
-    /// How often one worker may connect to one of its servers.
-    pub connect_rate: Rate,
-    /// What its servers speak.
-    pub protocol: UpstreamProtocol,
-    /// How it is spoken to over TLS, if it is.
-    pub tls: Option<UpstreamSettings>,
-    /// The PROXY header that each connection to a server begins with, if it does.
-    pub proxy_protocol: Option<Version>,
-}
-
-words! {
-    /// `protocol` of `[[upstream]]`.
-    pub enum UpstreamProtocol {
-        /// HTTP/1.1.
-        Http1 = "http1",
-        /// HTTP/2: by ALPN over TLS, else by prior knowledge.
-        H2 = "h2",
-    }
-}
-
-/// One of an upstream's servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerSpec {
-    /// Where it is.
-    pub address: ServerAddress,
-    /// Its share, 1 to 1000; 1 by default.
-    pub weight: u32,
 }
 
 /// `[[limit]]`

@@ -255,7 +255,8 @@ impl<'t> Node<'t> {
     /// Reports that it is wrong.
     pub(super) fn error(&self, message: impl Into<String>, help: impl Into<String>) -> Reported {
         let mut help = help.into();
-        if let Some(word) = self.or_word {
+        // What asks for another word suggests that one.
+        if let Some(word) = self.or_word.filter(|_| !help.ends_with('?')) {
             let _ = write!(help, "; or \"{word}\"");
         }
         self.report(Finding::error(self.span(), message).help(help))
@@ -379,11 +380,12 @@ impl<'t> Node<'t> {
 
     /// A table, to be read in its turn.
     pub(super) fn table(&self, what: impl Into<String>, example: &str) -> Option<Reader<'t>> {
-        let reader = self.as_table(what);
-        if reader.is_none() {
-            self.wrong_type("a table", example);
-        }
-        reader
+        self.inner(what, example).ok()
+    }
+
+    /// A table, to be read in its turn.
+    pub(super) fn inner(&self, what: impl Into<String>, example: &str) -> Result<Reader<'t>, Reported> {
+        self.as_table(what).ok_or_else(|| self.wrong_type("a table", example))
     }
 
     /// A table if it is one; no report if it is not.

@@ -83,6 +83,11 @@ pub(super) trait Declare: Kind {
         Setting { kind: self, absent: Absent::Error(example), needs_restart: false }
     }
 
+    /// It need not be written: [`Kind::nothing`].
+    fn optional(self) -> Setting<Self> {
+        Setting { kind: self, absent: Absent::Nothing, needs_restart: false }
+    }
+
     /// It need not be written; a plan then says `shown`.
     fn or_nothing(self, shown: &'static str) -> Setting<Optional<Self>> {
         Setting { kind: Optional { kind: self, shown }, absent: Absent::Nothing, needs_restart: false }
@@ -158,7 +163,9 @@ impl<K: Kind> Setting<K> {
         old: &K::Value,
         new: &K::Value,
         changes: &mut Changes,
-    ) {
+    ) where
+        K::Value: PartialEq,
+    {
         if self.needs_restart == restart {
             self.kind.compare(key, old, new, changes);
         }
@@ -195,6 +202,7 @@ macro_rules! section {
         }
 
         $crate::config::section::section! {
+            /// The keys as they are written.
             read as $Keys {
                 $( $(#[doc = $doc])+ $key: $Value = $setting, )+
             }
@@ -228,11 +236,12 @@ macro_rules! section {
     };
     // The keys alone, of a table whose value is no struct of these fields.
     (
+        $(#[$attribute:meta])*
         read as $Keys:ident {
             $( $(#[doc = $doc:expr])+ $key:ident: $Value:ty = $setting:expr, )+
         }
     ) => {
-        /// The keys as they are written.
+        $(#[$attribute])*
         pub(in crate::config) struct $Keys<'t> {
             $( pub(in crate::config) $key: $crate::config::section::Key<'t, $Value>, )+
         }
@@ -276,8 +285,10 @@ mod tests {
     use crate::config::sections::admin::Admin;
     use crate::config::sections::client::Client;
     use crate::config::sections::dead_letter::DeadLetter;
+    use crate::config::sections::listener::Listener;
     use crate::config::sections::log::Log;
     use crate::config::sections::server::Server;
+    use crate::config::sections::upstream::{ServerSpec, Upstream};
     use crate::time::Span;
 
     section! {
@@ -392,5 +403,8 @@ toy.toml: 4 errors"#
         check::<Client>("");
         check::<DeadLetter>("");
         check::<Admin>("address = \"127.0.0.1:1\"");
+        check::<Listener>("address = \"127.0.0.1:1\"");
+        check::<Upstream>("name = \"a\"\nservers = [\"echo:a\"]");
+        check::<ServerSpec>("address = \"echo:a\"");
     }
 }

@@ -69,16 +69,10 @@ fn a_file_that_says_nothing_has_every_default() {
     assert!(client.trusted_proxies.is_empty() && client.deny.is_empty() && client.allow.is_empty());
     assert_eq!((client.max_connections, client.connection_rate), (None, None));
     assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));
-    assert_eq!(
-        listeners,
-        [Listener {
-            address: "127.0.0.1:8080".parse().unwrap(),
-            tls: None,
-            redirect_to_https: None,
-            max_connections: None,
-            proxied_by: None
-        }]
-    );
+    let [listener] = &listeners[..] else { panic!("{listeners:?}") };
+    assert_eq!(listener.address, "127.0.0.1:8080".parse().unwrap());
+    assert!(listener.tls.is_none() && listener.proxied_by().is_none() && listener.redirect_port().is_none());
+    assert_eq!((listener.protocol, listener.max_connections), (ListenerProtocol::Http, None));
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
     let route = &routes[0];
     assert!(route.pattern.hosts.is_empty() && route.pattern.methods.is_empty() && route.pattern.headers.is_empty());

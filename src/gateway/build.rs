@@ -282,13 +282,11 @@ fn protocol_of(protocol: UpstreamProtocol) -> Protocol {
 }
 
 fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> ListenerPlan {
-    // What Secured made of `tls`, and Counts of `max_connections`, is taken by the address.
-    let Listener { address, tls: _, redirect_to_https, max_connections: _, proxied_by } = listener;
     ListenerPlan {
         places: accepting.places(listener),
-        tls: tls.listener(address),
-        redirect_to_https: *redirect_to_https,
-        proxied_by: proxied_by.as_ref().map(|from| Arc::new(Networks::new(from.iter().copied()))),
+        tls: tls.listener(&listener.address),
+        redirect_to_https: listener.redirect_port(),
+        proxied_by: listener.proxied_by().map(|from| Arc::new(Networks::new(from.iter().copied()))),
     }
 }
 

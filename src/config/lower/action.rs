@@ -3,13 +3,14 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::names::Declared;
 use super::{file, path, template};
 use crate::admission::PathPattern;
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
-use crate::config::model::{Action, Body, Upstream};
+use crate::config::model::{Action, Body};
+use crate::config::names::Declared;
 use crate::config::reader::{Node, Reader};
+use crate::config::sections::upstream::Upstream;
 use crate::edit::Scope;
 
 /// A response of the gateway is a final one.

@@ -4,9 +4,11 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use super::limit;
-use super::names::{Declared, Name, name};
 use crate::config::findings::{Finding, Findings, quoted};
+use crate::config::key;
+use crate::config::kind::Context;
 use crate::config::model::{Action, Bandwidth, Direction};
+use crate::config::names::{Declared, Name, name};
 use crate::config::reader::{Node, Reader};
 use crate::config::size::{parse_size, show_size};
 use crate::config::token::with_causes;
@@ -33,22 +35,22 @@ pub(super) struct Bandwidths<'t> {
     sections: Declared<'t, Bandwidth>,
     count: usize,
     own: Vec<Bandwidth>,
-    asks_for_clients: bool,
+    context: Context<'t>,
 }
 
 impl<'t> Bandwidths<'t> {
     /// Lowers the sections.
-    pub(super) fn new(readers: Vec<Reader<'t>>, asks_for_clients: bool, findings: &'t Findings) -> Self {
+    pub(super) fn new(readers: Vec<Reader<'t>>, context: Context<'t>, findings: &'t Findings) -> Self {
         let mut sections = Declared::new("bandwidth", findings);
         let count = readers.len();
         for mut reader in readers {
             let name = name(&mut reader, "per-client");
-            let numbers = numbers(&mut reader, asks_for_clients);
+            let numbers = numbers(&mut reader, &context);
             reader.done(&[]);
             let bandwidth = name.as_ref().zip(numbers).map(|(name, numbers)| numbers.named(Arc::clone(&name.text)));
             sections.add(name, bandwidth);
         }
-        Self { sections, count, own: Vec::new(), asks_for_clients }
+        Self { sections, count, own: Vec::new(), context }
     }
 
     /// `bandwidth` of a route: the places of those that hold there.
@@ -71,7 +73,7 @@ impl<'t> Bandwidths<'t> {
         let numbers = if let Some(text) = node.as_text() {
             self.plain(&node, text)
         } else if let Some(mut reader) = node.as_table("`bandwidth`") {
-            let numbers = numbers(&mut reader, self.asks_for_clients);
+            let numbers = numbers(&mut reader, &self.context);
             reader.done(&[]);
             numbers
         } else {
@@ -103,7 +105,7 @@ impl<'t> Bandwidths<'t> {
         }
         let rate = rate(node)?;
         Some(Numbers {
-            key: limit::client_ip()?,
+            key: key::client_ip()?,
             rate,
             burst: default_burst(rate),
             direction: Direction::Both,
@@ -149,15 +151,15 @@ impl Numbers {
     }
 }
 
-fn numbers(reader: &mut Reader<'_>, asks_for_clients: bool) -> Option<Numbers> {
+fn numbers(reader: &mut Reader<'_>, context: &Context<'_>) -> Option<Numbers> {
     let rate = reader.required("rate", "\"10MiB/s\"").and_then(|node| rate(&node));
     let burst = match (reader.optional("burst"), rate) {
         (Some(node), rate) => burst(&node, rate),
         (None, rate) => rate.map(default_burst),
     };
     let key = match reader.optional("key") {
-        Some(node) => limit::key(node, asks_for_clients),
-        None => limit::client_ip(),
+        Some(node) => key::key(&node, context).ok(),
+        None => key::client_ip(),
     };
     let direction = limit::word(reader, "direction");
     let max_keys = reader.optional("max_keys").map_or(Some(MAX_KEYS), |node| node.integer(KEYS));

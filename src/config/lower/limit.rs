@@ -7,13 +7,13 @@ use super::cost;
 use super::count_when;
 use super::doubts;
 use super::exempt;
-use super::names::{Name, name};
 use super::refusal;
 use super::schedule;
-use crate::admission::{KeyError, KeyExpr};
-use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted};
+use crate::config::key;
+use crate::config::kind::Context;
 use crate::config::model::LimitRule;
+use crate::config::names::{Name, name};
 use crate::config::reader::{Node, Reader};
 use crate::config::sections::server::TIMEOUTS;
 use crate::config::token::with_causes;
@@ -41,19 +41,12 @@ const PENALTY_TIMES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs
 /// What one request may cost.
 pub(super) const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 
-const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, \
-     tls:fingerprint and global";
-
 /// Lowers one; its name also where the rest is wrong.
-pub(super) fn lower(
-    mut reader: Reader<'_>,
-    asks_for_clients: bool,
-    files: &CertificateFiles,
-) -> (Option<Name>, Option<LimitRule>) {
+pub(super) fn lower(mut reader: Reader<'_>, context: &Context<'_>) -> (Option<Name>, Option<LimitRule>) {
     let name = name(&mut reader, "per-client");
     let key = match reader.optional("key") {
-        Some(node) => key(node, asks_for_clients),
-        None => client_ip(),
+        Some(node) => key::key(&node, context).ok(),
+        None => key::client_ip(),
     };
     let key_is_secret = reader.optional("key_is_secret").map_or(Some(None), |node| node.boolean().map(Some));
     let on_missing_key = word(&mut reader, "on_missing_key");
@@ -88,7 +81,7 @@ pub(super) fn lower(
         }
     }
     let exempt = exempt::lower(&mut reader, key.as_ref());
-    let refusal = refusal::lower(&mut reader, files);
+    let refusal = refusal::lower(&mut reader, context.files);
     if let (Some(node), Some(Some(refusal))) = (&status_node, &refusal)
         && refusal.status.is_some()
     {
@@ -150,53 +143,6 @@ pub(super) fn numbers<'t>(reader: &mut Reader<'t>) -> Numbers<'t> {
     Numbers { algorithm, place, mode, wait_node, max_wait, max_queue }
 }
 
-/// The key expression of `key` or `hash_key`: a part, or an array of parts. `asks_for_clients`: whether a listener asks
-/// its clients for certificates.
-pub(super) fn key(node: Node<'_>, asks_for_clients: bool) -> Option<KeyExpr> {
-    let place = node.place();
-    let nodes = node.one_or_many();
-    let parts = super::each(&nodes, |part| {
-        let text = part.text("a key in quotes", "\"client-ip\" or [\"client-ip\", \"header:x-api-key\"]")?;
-        match KeyExpr::parse(&[text]) {
-            Ok(_) => Some(text),
-            Err(KeyError::NotInThisVersion(_)) => {
-                part.error(format!("the key {} is not in this version", quoted(text)), KEY_SOURCES);
-                None
-            }
-            Err(error) => {
-                part.error(format!("{} is no key", quoted(text)), key_remedy(&error));
-                None
-            }
-        }
-    })?;
-    match KeyExpr::parse(&parts) {
-        Ok(key) => {
-            if key.needs_client_certificate() && !asks_for_clients {
-                let message =
-                    format!("{} = {key} never has a value: no listener asks clients for certificates", place.label());
-                place.warning(
-                    message,
-                    "add client_certificates = \"required\" or \"optional\" to the `tls` of a [[listener]]",
-                );
-            }
-            Some(key)
-        }
-        Err(error) => {
-            place.error(format!("{} cannot be made of these parts", place.label()), key_remedy(&error));
-            None
-        }
-    }
-}
-
-fn key_remedy(error: &KeyError) -> String {
-    match error {
-        KeyError::Unknown(_, Some(near)) => format!("did you mean \"{near}\"?"),
-        KeyError::Unknown(_, None) => KEY_SOURCES.to_owned(),
-        KeyError::Tls(_) => "of a client's certificate use \"tls:subject\" or \"tls:fingerprint\"".to_owned(),
-        other => with_causes(other),
-    }
-}
-
 /// `penalty = { after = 20, within = "1m", block = "10m" }`.
 fn penalty(node: &Node<'_>) -> Option<Penalty> {
     const EXAMPLE: &str = "{ after = 20, within = \"1m\", block = \"10m\" }";
@@ -212,11 +158,6 @@ fn penalty(node: &Node<'_>) -> Option<Penalty> {
             None
         }
     }
-}
-
-/// The key of whoever does not say otherwise.
-pub(super) fn client_ip() -> Option<KeyExpr> {
-    KeyExpr::parse(&["client-ip"]).ok()
 }
 
 /// Reports a cost that the limit never admits. `limit` is its name where the cost is the route's.

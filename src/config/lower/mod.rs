@@ -14,9 +14,7 @@ mod edits;
 mod exempt;
 mod file;
 mod limit;
-mod listener;
 mod messages;
-mod names;
 mod path;
 mod plans;
 mod refusal;
@@ -25,25 +23,23 @@ mod route;
 mod schedule;
 mod shadowed;
 mod template;
-mod tls;
-mod upstream;
 
 use toml::de::DeTable;
 
 use self::bandwidth::Bandwidths;
-use self::names::Declared;
 use super::certificates::{CertificateFiles, Certificates};
 use super::findings::{Finding, Findings};
 use super::kind::Context;
 use super::model::Model;
+use super::names::Declared;
 use super::plans::KnownPlans;
 use super::reader::{Node, Reader};
 use super::section::Section;
 use super::sections::admin::Admin;
 use super::sections::client::{self, Client};
-use super::sections::dead_letter;
 use super::sections::log::Log;
 use super::sections::server::Server;
+use super::sections::{dead_letter, listener, upstream};
 use crate::admission::AddressForm;
 
 /// Sections of later versions.
@@ -66,27 +62,28 @@ pub(super) fn lower(
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::read(reader, &context));
     let admin = section(&mut root, "admin").map(|reader| Admin::read(reader, &context));
     let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
-    let listeners = listener::lower(readers, admin.as_ref(), &client, &context, findings);
+    let listeners = listener::read(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
-    let asks_for_clients =
-        files.certificates() == Certificates::Unread || listener::asks_for_clients(listeners.as_deref());
+    let is_unread = files.certificates() == Certificates::Unread;
+    let asks_for_clients = is_unread || listener::asks_for_clients(listeners.as_deref());
+    let context = Context { asks_for_clients, ..context };
 
     let mut upstreams = Declared::new("upstream", findings);
     for reader in tables(&mut root, "upstream", "") {
-        let (name, upstream) = upstream::lower(reader, asks_for_clients, files);
+        let (name, upstream) = upstream::read(reader, &context);
         upstreams.add(name, upstream);
     }
     let mut limits = Declared::new("limit", findings);
     let mut written_limits = Vec::new();
     for reader in tables(&mut root, "limit", "") {
         written_limits.push(reader.written());
-        let (name, limit) = limit::lower(reader, asks_for_clients, files);
+        let (name, limit) = limit::lower(reader, &context);
         limits.add(name, limit);
     }
-    let mut bandwidths = Bandwidths::new(tables(&mut root, "bandwidth", ""), asks_for_clients, findings);
+    let mut bandwidths = Bandwidths::new(tables(&mut root, "bandwidth", ""), context, findings);
     let mut routes = Declared::new("route", findings);
     let mut claims = shadowed::Claims::default();
-    let mut plans = plans::Asked::new(files, known, asks_for_clients);
+    let mut plans = plans::Asked::new(context, known);
     for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream, respond or redirect") {
         let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, &server, files);
         if let (Some(name), Some(route)) = (&name, &route) {

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::names::Declared;
 use super::{algorithm, limit};
 use crate::admission::{AddressForm, Cost, KeyExpr};
-use crate::config::certificates::{CertificateFiles, Certificates};
+use crate::config::certificates::Certificates;
 use crate::config::findings::{Finding, Findings, quoted, ticked};
+use crate::config::key;
+use crate::config::kind::Context;
 use crate::config::model::{LimitRule, PlanLimit, Route};
+use crate::config::names::Declared;
 use crate::config::nearest::nearest;
 use crate::config::plans::{Fault, KnownPlans, PlanBook, Reading, Wanted, nearest_plan};
 use crate::config::reader::{Node, Reader};
@@ -72,10 +74,9 @@ const EXAMPLE: &str = "{ file = \"plans.toml\", key = \"header:x-api-key\" }";
 
 /// Which routes have plans, while routes are lowered.
 pub(super) struct Asked<'t> {
-    files: &'t CertificateFiles,
+    context: Context<'t>,
     /// The plans files that were read before.
     known: &'t KnownPlans,
-    asks_for_clients: bool,
     routes: usize,
     uses: Vec<Use<'t>>,
 }
@@ -113,8 +114,8 @@ struct Limits<'t, 'd> {
 
 impl<'t> Asked<'t> {
     /// None yet.
-    pub(super) fn new(files: &'t CertificateFiles, known: &'t KnownPlans, asks_for_clients: bool) -> Self {
-        Self { files, known, asks_for_clients, routes: 0, uses: Vec::new() }
+    pub(super) fn new(context: Context<'t>, known: &'t KnownPlans) -> Self {
+        Self { context, known, routes: 0, uses: Vec::new() }
     }
 
     /// Reads `plans` of the next route. `limits` are the route's, `cost` is what each of its requests costs.
@@ -128,7 +129,7 @@ impl<'t> Asked<'t> {
         table.done(&[]);
         let key = key.and_then(|node| {
             let place = node.place();
-            let key = limit::key(node, self.asks_for_clients)?;
+            let key = key::key(&node, &self.context).ok()?;
             if key.has_global() {
                 place.error(
                     "`key` = global is the same for everybody",
@@ -147,7 +148,7 @@ impl<'t> Asked<'t> {
             file.error(format!("{} is no file", quoted(text)), "name a plans file, such as \"plans.toml\"");
             return;
         }
-        let (path, shown) = (self.files.locate(text), self.files.shown(text));
+        let (path, shown) = (self.context.files.locate(text), self.context.files.shown(text));
         self.uses.push(Use { route, file, path, shown, key, limits: limits.map(<[_]>::to_vec), cost });
     }
 
@@ -160,7 +161,7 @@ impl<'t> Asked<'t> {
         findings: &Findings,
     ) -> Plans {
         let mut plans = Plans::default();
-        let reading = match self.files.certificates() {
+        let reading = match self.context.files.certificates() {
             Certificates::Unread => return plans,
             Certificates::Strict(now) => Reading { shows_keys: true, now },
             Certificates::Lenient(now) => Reading { shows_keys: false, now },

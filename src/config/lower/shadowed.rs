@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::names::Name;
 use crate::admission::{PathPattern, RoutePattern};
 use crate::config::findings::{Finding, Findings, quoted};
 use crate::config::model::{Preflight, Route};
+use crate::config::names::Name;
 use crate::time::ScheduleRules;
 
 /// Pairs of routes that are compared. A file with more is not searched to its end.

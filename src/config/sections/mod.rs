@@ -1,7 +1,31 @@
 //! The sections that are declared key by key, a file each, with the rules between their keys.
 
+#[cfg(test)]
+use super::section::{Row, Section};
+
 pub(super) mod admin;
 pub(super) mod client;
 pub(super) mod dead_letter;
+pub(super) mod listener;
 pub(super) mod log;
 pub(super) mod server;
+mod tls;
+pub(super) mod upstream;
+
+/// Every table that is declared, by the keys that lead to it.
+#[cfg(test)]
+pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
+    vec![
+        (&["server"], server::Server::rows()),
+        (&["log"], log::Log::rows()),
+        (&["client"], client::Client::rows()),
+        (&["dead_letter"], dead_letter::DeadLetter::rows()),
+        (&["admin"], admin::Admin::rows()),
+        (&["listener"], listener::Listener::rows()),
+        (&["listener", "tls"], tls::ListenerKeys::rows()),
+        (&["listener", "tls", "certificates"], tls::CertificateKeys::rows()),
+        (&["upstream"], upstream::Upstream::rows()),
+        (&["upstream", "servers"], upstream::ServerSpec::rows()),
+        (&["upstream", "tls"], tls::UpstreamKeys::rows()),
+    ]
+}

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::config::findings::{Finding, Findings, quoted};
-use crate::config::nearest::nearest;
-use crate::config::reader::{Node, Reader};
-use crate::config::token::{MAX_NAME_BYTES, is_name};
+use super::findings::{Finding, Findings, Reported, quoted};
+use super::nearest::nearest;
+use super::reader::{Node, Reader};
+use super::token::{MAX_NAME_BYTES, is_name};
 
 /// Names listed in a remedy.
 const MAX_LISTED: usize = 8;
@@ -20,19 +20,29 @@ pub(super) struct Name {
     pub(super) span: Range<usize>,
 }
 
-/// The `name` of a section.
-pub(super) fn name(reader: &mut Reader<'_>, example: &str) -> Option<Name> {
-    let node = reader.required("name", &format!("\"{example}\""))?;
-    let text = node.text("a string", &format!("\"{example}\""))?;
-    if is_name(text) {
-        return Some(Name { text: text.into(), span: node.span() });
+impl Name {
+    /// What is written as a name. If it cannot be one, it is a name all the same to whatever refers to it.
+    pub(super) fn of(node: &Node<'_>) -> Option<Self> {
+        Some(Self { text: node.as_text()?.into(), span: node.span() })
     }
-    // It is a name all the same to whatever refers to it.
-    let name = Name { text: text.into(), span: node.span() };
+}
+
+/// The `name` of a section.
+pub(super) fn read(node: &Node<'_>) -> Result<Arc<str>, Reported> {
+    let text = node.string("a string", "\"app\"")?;
+    if is_name(text) {
+        return Ok(text.into());
+    }
     let help =
         format!("a name is 1 to {MAX_NAME_BYTES} letters, digits, dots, dashes or underscores (A-Z a-z 0-9 . _ -)");
-    node.error(format!("{} cannot be a name", quoted(text)), help);
-    Some(name)
+    Err(node.error(format!("{} cannot be a name", quoted(text)), help))
+}
+
+/// The same for sections that are not declared yet; reported also where it cannot be one.
+pub(super) fn name(reader: &mut Reader<'_>, example: &str) -> Option<Name> {
+    let node = reader.required("name", &format!("\"{example}\""))?;
+    let _ = read(&node);
+    Name::of(&node)
 }
 
 /// The sections of one kind, in the file's order. A section that could not be lowered keeps its place and its name, so
