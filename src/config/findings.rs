@@ -200,6 +200,11 @@ impl Findings {
         self.broken.get(next).is_some_and(|region| region.start < span.end)
     }
 
+    /// Whether the text is TOML.
+    pub(super) fn are_of_toml(&self) -> bool {
+        self.broken.is_empty()
+    }
+
     /// Whether there is any room to say more; costly remedies are looked for only while there is.
     pub(super) fn has_room(&self) -> bool {
         self.errors.borrow().len() < MAX_KEPT

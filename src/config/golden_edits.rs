@@ -379,3 +379,27 @@ respond = {}
     ];
     assert_eq!(messages, expected);
 }
+
+#[test]
+fn no_message_repeats_credentials() {
+    let many = "{client_ip}".repeat(17);
+    for route in [
+        "request_headers = { set = { authorization = \"Bearer SECRET \" } }",
+        "response_headers = { add = { Set-Cookie = [\"a\", \"{SECRET}\"] } }",
+        &format!("request_headers = {{ set = {{ x-api-key = \"SECRET{many}\" }} }}"),
+        "headers = { cookie = \" SECRET\" }",
+        // A list in the line below its key is a header.
+        "exempt =\n  [\"SECRET\"]",
+        "exempt =\n\"SECRET\" = 5",
+        // The quotes that were to end a text begin one.
+        "path = \"\" x '''\ny'''\nz = \"SECRET\n'''",
+    ] {
+        let text =
+            format!("[[listener]]\naddress = \"127.0.0.1:8080\"\n[[route]]\nname = \"all\"\nrespond = {{}}\n{route}\n");
+        let errors = parse(&text, Path::new("gateway.toml"), Certificates::Unread).unwrap_err();
+        for told in errors.diagnostics() {
+            let text = format!("{}\n{}", told.message, told.help.as_deref().unwrap_or_default());
+            assert!(!text.contains("SECRET"), "{text}");
+        }
+    }
+}

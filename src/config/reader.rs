@@ -167,13 +167,13 @@ impl<'t> Reader<'t> {
 
 impl Reader<'_> {
     fn unknown(&self, key: &Spanned<Cow<'_, str>>, later: &[&'static str]) -> Finding {
-        let name = ticked(key.get_ref());
+        let name = self.named(key);
         let known = || self.asked.iter().copied().chain(later.iter().copied());
         let near = if self.findings.has_room() { nearest(key.get_ref(), known()) } else { None };
         if self.what == ROOT {
             return self.unknown_in_root(key, near);
         }
-        let message = format!("unknown key {name} in {}", self.what);
+        let message = format!("unknown key{name} in {}", self.what);
         let help = near.map_or_else(
             || format!("keys of {}: {}", self.what, self.asked.iter().copied().collect::<Vec<_>>().join(", ")),
             |near| format!("did you mean `{near}`?"),
@@ -181,14 +181,19 @@ impl Reader<'_> {
         Finding::error(key.span(), message).help(help)
     }
 
+    /// A key that nobody asked for, if it may be named: where the text is no TOML, it may be part of a secret.
+    fn named(&self, key: &Spanned<Cow<'_, str>>) -> String {
+        if self.findings.are_of_toml() { format!(" {}", ticked(key.get_ref())) } else { String::new() }
+    }
+
     fn unknown_in_root(&self, key: &Spanned<Cow<'_, str>>, near: Option<&str>) -> Finding {
-        let name = ticked(key.get_ref());
+        let name = self.named(key);
         let is_section = self.table.get(&**key.get_ref()).is_some_and(|value| {
             value.get_ref().is_table()
                 || value.get_ref().as_array().is_some_and(|items| items.iter().all(|item| item.get_ref().is_table()))
         });
         if !is_section {
-            let message = format!("the key {name} stands before the first section");
+            let message = format!("the key{name} stands before the first section");
             return Finding::error(key.span(), message)
                 .help("move it below the header of its section, such as [server]");
         }
@@ -196,7 +201,7 @@ impl Reader<'_> {
             || format!("sections: {}", self.asked.iter().copied().collect::<Vec<_>>().join(", ")),
             |near| format!("did you mean `{near}`?"),
         );
-        Finding::error(key.span(), format!("unknown section {name}")).help(help)
+        Finding::error(key.span(), format!("unknown section{name}")).help(help)
     }
 }
 
@@ -252,8 +257,12 @@ impl<'t> Node<'t> {
         &self.label
     }
 
-    /// Reports that it is wrong.
+    /// Reports that it is wrong. Where the text is no TOML, nothing is said of a text over several lines: it may have begun
+    /// with the quotes that were to end another one, and hold secrets of the lines between.
     pub(super) fn error(&self, message: impl Into<String>, help: impl Into<String>) -> Reported {
+        if !self.findings.are_of_toml() && self.value.as_str().is_some_and(|text| text.contains('\n')) {
+            return self.findings.reported_as_syntax();
+        }
         let mut help = help.into();
         // What asks for another word suggests that one.
         if let Some(word) = self.or_word.filter(|_| !help.ends_with('?')) {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::bandwidth::Bandwidths;
 use super::plans::Asked;
 use super::schedule;
-use super::{action, cors, cost, edits, messages, path, refusal, rewrite};
+use super::{action, cors, cost, edits, messages, path, refusal, rewrite, template};
 use crate::admission::{Cost, HostPattern, RoutePattern};
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted, ticked};
@@ -199,7 +199,7 @@ fn headers(node: &Node<'_>) -> Option<Vec<(String, String)>> {
         let value = entry.text("a text in quotes", "{ x-version = \"2\" }")?;
         if value.trim() != value || value.chars().any(|character| character.is_control() && character != '\t') {
             let help = "a value has no control characters, and no blanks at its ends";
-            entry.error(format!("{} would match no request", quoted(value)), help);
+            entry.error(format!("{} would match no request", template::field_text(entry, value)), help);
             return None;
         }
         Some((name, value.to_owned()))

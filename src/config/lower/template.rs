@@ -4,6 +4,7 @@ use crate::config::findings::quoted;
 use crate::config::nearest::nearest;
 use crate::config::reader::Node;
 use crate::edit::{Scope, Template, TemplateError, TemplateFault, Variable};
+use crate::redact::names_a_secret;
 
 /// Variables in one value.
 const MAX_VARIABLES: usize = 16;
@@ -12,11 +13,17 @@ const MAX_VARIABLES: usize = 16;
 pub(super) fn template(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<Template> {
     match Template::parse(text, scope) {
         Ok(template) if template.variables().count() > MAX_VARIABLES => {
-            let message = format!("{} names {} variables", quoted(text), template.variables().count());
+            let message = format!("{} names {} variables", field_text(node, text), template.variables().count());
             node.error(message, format!("it may name {MAX_VARIABLES}"));
             None
         }
         Ok(template) => Some(template),
+        Err(_) if names_a_secret(node.label()) => {
+            let names = Variable::names(scope).collect::<Vec<_>>().join(", ");
+            let help = format!("here there are {names}; as text a name in braces is written {{{{NAME}}}}");
+            node.error("this names a variable that is none", help);
+            None
+        }
         Err(error) => {
             node.error(format!("{error} in {}", quoted(text)), remedy(&error, scope));
             None
@@ -24,15 +31,20 @@ pub(super) fn template(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<
     }
 }
 
-/// A template as the value of a field.
+/// A template as the value of the field that the node is called by.
 pub(super) fn field_value(node: &Node<'_>, scope: Scope<'_>) -> Option<Template> {
     let text = node.text("a text in quotes", "\"value\" or \"{client_ip}\"")?;
     if text.trim() != text || text.chars().any(|character| character.is_control() && character != '\t') {
         let help = "a value has no control characters, and no blanks at its ends";
-        node.error(format!("{} is no value of a header", quoted(text)), help);
+        node.error(format!("{} is no value of a header", field_text(node, text)), help);
         return None;
     }
     template(node, text, scope)
+}
+
+/// The text of the field or setting that the node is called by, as a message names it: not if it may be a secret.
+pub(super) fn field_text(node: &Node<'_>, text: &str) -> String {
+    if names_a_secret(node.label()) { "this".to_owned() } else { quoted(text) }
 }
 
 /// What to write in the place of what is no variable.
