@@ -5,7 +5,7 @@
 # 10001 may write, such as /var/lib/sluicegate: start from docker/gateway.toml.
 FROM rust:1-slim-bookworm AS build
 WORKDIR /src
-COPY Cargo.toml Cargo.lock ./
+COPY Cargo.toml Cargo.lock gateway.toml ./
 COPY src src
 COPY benches benches
 COPY loom loom

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
+use super::hidden::secret_in;
 use super::outline::Outline;
 use super::report::{Diagnostic, Severity};
 
@@ -233,18 +234,24 @@ impl Findings {
 
 /// The user's text, quoted and cut to a bearable length.
 pub(super) fn quoted(text: &str) -> String {
-    match text.char_indices().find(|(at, _)| *at >= MAX_QUOTED) {
+    match cut(text) {
         None => format!("{text:?}"),
-        Some((cut, _)) => format!("{:?}...", text.get(..cut).unwrap_or_default()),
+        Some(cut) => format!("{cut:?}..."),
     }
 }
 
 /// A key of the user's, cut to a bearable length.
 pub(super) fn ticked(text: &str) -> String {
-    match text.char_indices().find(|(at, _)| *at >= MAX_QUOTED) {
+    match cut(text) {
         None => format!("`{text}`"),
-        Some((cut, _)) => format!("`{}...`", text.get(..cut).unwrap_or_default()),
+        Some(cut) => format!("`{cut}...`"),
     }
+}
+
+/// The beginning of a text that is too long, or that holds a secret.
+fn cut(text: &str) -> Option<&str> {
+    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= MAX_QUOTED);
+    text.get(..end.into_iter().chain(secret_in(text)).min()?)
 }
 
 #[cfg(test)]
@@ -314,6 +321,8 @@ mod tests {
     #[test]
     fn long_text_is_cut_at_a_character() {
         assert_eq!(quoted("a\"b"), r#""a\"b""#);
+        assert_eq!(quoted(" Cookie: x"), r#"" Cookie:"..."#);
+        assert_eq!(ticked("key:x"), "`key:...`");
         assert_eq!(quoted(&"ä".repeat(100)).chars().count(), 30 + 5);
     }
 }

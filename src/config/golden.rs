@@ -31,24 +31,24 @@ level = debug
 name = "a"
 rate = 100/s
 "#;
-    let report = r#"
-error: `debug` must be quoted
+    let report = r"
+error: the value must be quoted
  --> gateway.toml:9:9
   |
-9 | level = debug
+9 | level = *****
   |         ^^^^^
   |
-  = help: write "debug"
+  = help: put double quotes around it
 
-error: `100/s` must be quoted
+error: the value must be quoted
   --> gateway.toml:13:8
    |
-13 | rate = 100/s
+13 | rate = *****
    |        ^^^^^
    |
-   = help: write "100/s"
+   = help: put double quotes around it
 
-gateway.toml: 2 errors"#;
+gateway.toml: 2 errors";
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 
@@ -85,7 +85,7 @@ error: a value is missing after the equals sign
 error: `workers` takes a whole number, not a string
  --> gateway.toml:6:11
   |
-6 | workers = "many"
+6 | workers = ******
   |           ^^^^^^
   |
   = help: write it as 1; or "auto"
@@ -93,7 +93,7 @@ error: `workers` takes a whole number, not a string
 error: this is no TOML: unclosed array
   --> gateway.toml:10:19
    |
-10 | limits = ["a", "b"
+10 | limits = *********
    |                   ^
    |
    = help: expected `]`
@@ -1079,7 +1079,7 @@ respond = { body = "x" }
 error: `workers` is written twice
  --> gateway.toml:3:1
   |
-3 | workers = 2
+3 | workers = *
   | ^^^^^^^
   |
   = help: remove one of the two, or join them

@@ -7,7 +7,7 @@ use std::ops::Range;
 use ipnet::IpNet;
 
 use super::findings::{Finding, Reported, quoted};
-use super::hidden::{is_open_entry, looks_like_network};
+use super::hidden::{looks_like_network, secret_in};
 use super::kind::{Context, each};
 use super::reader::Node;
 use crate::admission::canonical;
@@ -25,7 +25,7 @@ pub(super) fn network(node: &Node<'_>, or: &str) -> Result<IpNet, Reported> {
     let Ok(network) = text.parse::<IpNet>() else {
         let help = format!("write \"10.0.0.0/8\", \"fd00::/8\" or a lone address{or}");
         // Where values of keys are entries too, it may be one, and a secret.
-        let is_open = is_open_entry(text) && (or.is_empty() || looks_like_network(text));
+        let is_open = secret_in(text).is_none() && (or.is_empty() || looks_like_network(text));
         let what = if is_open { quoted(text) } else { "this".to_owned() };
         return Err(node.error(format!("{what} is no network"), help));
     };
@@ -72,7 +72,7 @@ impl<E: Eq + Hash> Seen<E> {
     pub(super) fn note(&mut self, entry: E, item: &Node<'_>) {
         match self.0.get(&entry) {
             Some(first) => {
-                let text = item.as_text().filter(|text| is_open_entry(text));
+                let text = item.as_text().filter(|text| secret_in(text).is_none());
                 let message =
                     format!("{} is in {} twice", text.map_or_else(|| "this".to_owned(), quoted), item.label());
                 let finding = Finding::warning(item.span(), message).related("the first is at", first.clone());

@@ -1,5 +1,6 @@
 //! Findings made readable: each with file, line, column, the line itself, a caret under the exact place, and a remedy.
 
+use std::cell::OnceCell;
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -144,10 +145,10 @@ pub(super) fn elsewhere(file: &Path, text: &str, findings: Findings) -> Vec<Diag
     found
 }
 
-/// What was found in one line of such a file, which is its line `number`, counted from 1. A line that may hold a secret
-/// is not shown: `shows` says whether it is.
+/// What was found in one line of `[keys]` in such a file, which is its line `number`, counted from 1. `shows` says whether
+/// the line is shown: as it is, with the secret that its key may be.
 pub(super) fn in_line(file: &Path, (number, text): (usize, &str), shows: bool, finding: &Finding) -> Diagnostic {
-    let mut found = Lines::new(text).diagnose(finding);
+    let mut found = Lines::shown(text).diagnose(finding);
     if let Some(place) = &mut found.place {
         place.line = number;
     }
@@ -238,14 +239,20 @@ impl Diagnostic {
 /// The text by lines, to find the place of a byte.
 struct Lines<'t> {
     text: &'t str,
-    secrets: Secrets<'t>,
+    /// Found when a line is shown.
+    secrets: OnceCell<Secrets>,
     starts: Vec<usize>,
 }
 
 impl<'t> Lines<'t> {
     fn new(text: &'t str) -> Self {
         let after_newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
-        Self { text, secrets: Secrets::new(text), starts: std::iter::once(0).chain(after_newlines).collect() }
+        Self { text, secrets: OnceCell::new(), starts: std::iter::once(0).chain(after_newlines).collect() }
+    }
+
+    /// Those of a text that is shown as it is.
+    fn shown(text: &'t str) -> Self {
+        Self { secrets: OnceCell::from(Secrets::default()), ..Self::new(text) }
     }
 
     fn diagnose(&self, finding: &Finding) -> Diagnostic {
@@ -277,12 +284,12 @@ impl<'t> Lines<'t> {
 
     fn excerpt(&self, span: &Range<usize>) -> Excerpt {
         let (_, line, start) = self.line_at(span.start);
-        let hidden = self.secrets.hidden(start);
+        let secrets = self.secrets.get_or_init(|| Secrets::of(self.text));
         let (mut before, mut under) = (0, 0);
         let mut cells = Vec::new();
         for (offset, character) in line.char_indices() {
             let at = start + offset;
-            let character = if hidden.covers(offset) { '*' } else { character };
+            let character = if secrets.hide(at) { '*' } else { character };
             let width = cell_width(character);
             if at < span.start {
                 before += width;
@@ -392,18 +399,18 @@ mod tests {
 
     #[test]
     fn a_wide_character_is_one_column_and_two_cells() {
-        let (place, carets) = carets_under("\"漢字\" = bad", "bad");
+        let (place, carets) = carets_under("\"漢字\" = 123", "123");
         assert_eq!(place, " --> f:1:8");
         assert_eq!(carets, "  |          ^^^");
-        let (_, carets) = carets_under("\"e\u{301}\" = 漢", "漢");
-        assert_eq!(carets, "  |       ^^", "a combining accent takes no cell, the wide character two");
+        let (_, carets) = carets_under("\"e\u{301}\" = \"漢\"", "漢");
+        assert_eq!(carets, "  |        ^^", "a combining accent takes no cell, the wide character two");
     }
 
     #[test]
     fn lines_count_the_same_with_either_line_end() {
-        assert_eq!(carets_under("a = 1\nb = bad\n", "bad").0, " --> f:2:5");
-        assert_eq!(carets_under("a = 1\r\nb = bad\r\n", "bad").0, " --> f:2:5");
-        assert!(report("a = bad\r\n", 4..7).contains("\n1 | a = bad\n"), "the line end is not shown");
+        assert_eq!(carets_under("a = 1\nb = 123\n", "123").0, " --> f:2:5");
+        assert_eq!(carets_under("a = 1\r\nb = 123\r\n", "123").0, " --> f:2:5");
+        assert!(report("a = 123\r\n", 4..7).contains("\n1 | a = 123\n"), "the line end is not shown");
     }
 
     #[test]
@@ -420,14 +427,14 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut_around_the_caret() {
-        let text = format!("a = \"{}\" bad {}", "x".repeat(1_000_000), "y".repeat(1_000));
-        let (place, carets) = carets_under(&text, "bad");
-        assert_eq!(place, " --> f:1:1000008");
+        let text = format!("a = [\"{}\", 123, \"{}\"]", "x".repeat(1_000_000), "y".repeat(1_000));
+        let (place, carets) = carets_under(&text, "123");
+        assert_eq!(place, " --> f:1:1000010");
         assert_eq!(carets, format!("  | {}^^^", " ".repeat(3 + CELLS_BEFORE_CARET)));
-        let start = text.find("bad").unwrap();
+        let start = text.find("123").unwrap();
         let report = report(&text, start..start + 3);
         let shown = report.lines().nth(3).unwrap();
-        assert_eq!(&shown[4 + 3 + CELLS_BEFORE_CARET..][..3], "bad");
+        assert_eq!(&shown[4 + 3 + CELLS_BEFORE_CARET..][..3], "123");
         assert!(shown.starts_with("1 | ...xxx") && shown.ends_with("yyy..."));
         assert!(shown.len() < 160);
     }
@@ -436,6 +443,7 @@ mod tests {
     fn nothing_of_the_file_steers_the_terminal() {
         let report = report("a = \"\u{1b}[31m\u{202e}\" bad", 14..17);
         assert!(!report.contains('\u{1b}') && !report.contains('\u{202e}'));
+        assert!(self::report("a = \"\u{202e}\"", 0..1).contains("\n1 | a = \"\u{fffd}\"\n"));
         let findings = Findings::default();
         findings.push(Finding::error(0..1, "a\u{1b}[31m").help("b\u{7}"));
         let report = failure(Path::new("c\u{1b}"), "x", findings).to_string();
@@ -462,7 +470,7 @@ mod tests {
         assert_eq!(judge(Path::new("f"), "x", findings).unwrap_err().total(), 1);
         let findings = Findings::default();
         findings.push(Finding::warning(0..1, "unused"));
-        let warnings = judge(Path::new("f"), "x", findings).unwrap();
-        assert_eq!(warnings.to_string(), "warning: unused\n --> f:1:1\n  |\n1 | x\n  | ^\n\nf: 1 warning");
+        let warnings = judge(Path::new("f"), "x = 1", findings).unwrap();
+        assert_eq!(warnings.to_string(), "warning: unused\n --> f:1:1\n  |\n1 | x = 1\n  | ^\n\nf: 1 warning");
     }
 }

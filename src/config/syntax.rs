@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use toml::de::Error;
 
-use super::findings::{Finding, quoted, ticked};
-use super::hidden::Secrets;
+use super::findings::{Finding, ticked};
+use super::hidden::may_repeat;
 use super::outline::Outline;
 
 /// Parts of the parser's messages about what may swallow the lines after it, sections and all.
@@ -47,17 +47,16 @@ pub(super) fn without_broken_headers(text: &str, errors: &[Error]) -> Option<Men
 /// hundreds of thousands, of which few are told.
 pub(super) fn explain(text: &str, mut errors: Vec<Error>) -> impl Iterator<Item = Finding> {
     errors.sort_by_key(|error| error.span().map_or(text.len(), |span| span.start));
-    let secrets = Secrets::new(text);
-    errors.into_iter().map(move |error| explain_one(text, &secrets, &error))
+    errors.into_iter().map(move |error| explain_one(text, &error))
 }
 
-fn explain_one(text: &str, secrets: &Secrets<'_>, error: &Error) -> Finding {
+fn explain_one(text: &str, error: &Error) -> Finding {
     let span = error.span().unwrap_or(text.len()..text.len());
     let written = text.get(span.clone()).unwrap_or_default();
     let before = text.get(..span.start).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
-    let shown = || secrets.may_repeat(&span).then_some(written);
-    let finding = in_words(span.clone(), written, line, error.message(), shown);
+    let is_shown = may_repeat(text, &span);
+    let finding = in_words(span, (written, is_shown), line, error.message());
     let is_header = line.trim_start().starts_with('[');
     if is_header || SWALLOWING.iter().any(|part| error.message().contains(part)) {
         return finding;
@@ -65,16 +64,10 @@ fn explain_one(text: &str, secrets: &Secrets<'_>, error: &Error) -> Finding {
     finding.slip_of_the_line()
 }
 
-/// `line` is what stands before `written` in its line; `shown` gives `written` if a message may repeat it.
-fn in_words<'t>(
-    span: Range<usize>,
-    written: &str,
-    line: &str,
-    message: &str,
-    shown: impl Fn() -> Option<&'t str>,
-) -> Finding {
+/// `line` is what stands before `written` in its line; `is_shown` says whether a message may repeat that.
+fn in_words(span: Range<usize>, (written, is_shown): (&str, bool), line: &str, message: &str) -> Finding {
     if message.starts_with("duplicate key") {
-        let what = shown().map_or_else(|| "the key".to_owned(), ticked);
+        let what = if is_shown { ticked(written) } else { "the key".to_owned() };
         let finding = Finding::syntax(Some(span), format!("{what} is written twice"));
         return finding.help("remove one of the two, or join them");
     }
@@ -86,11 +79,7 @@ fn in_words<'t>(
     let is_word = written.starts_with(|first: char| first.is_ascii_alphanumeric() || "./*_".contains(first));
     let is_bare = value_follows && is_word && message.starts_with("invalid ");
     if is_bare || (message.starts_with("string values must be quoted") && !written.is_empty()) {
-        let Some(written) = shown() else {
-            return Finding::syntax(Some(span), "the value must be quoted").help("put double quotes around it");
-        };
-        let finding = Finding::syntax(Some(span), format!("{} must be quoted", ticked(written)));
-        return finding.help(format!("write {}", quoted(written)));
+        return Finding::syntax(Some(span), "the value must be quoted").help("put double quotes around it");
     }
     let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
     let finding = Finding::syntax(Some(span), format!("this is no TOML: {what}"));

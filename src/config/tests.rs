@@ -579,7 +579,7 @@ fn names_that_are_damaged_make_no_echo() {
     let text = format!(
         "{LEAST}limits = [\"a\", \"b c\"]\n[[limit]]\nname = a\nrate = \"1/s\"\n[[limit]]\nname = \"b c\"\nrate = \"1/s\"\n"
     );
-    assert_eq!(messages(&text), ["`a` must be quoted", "\"b c\" cannot be a name"]);
+    assert_eq!(messages(&text), ["the value must be quoted", "\"b c\" cannot be a name"]);
 }
 
 #[test]
@@ -627,7 +627,7 @@ fn one_mistake_among_ten_thousand_limits_is_one_report() {
     for (right, wrong, message) in [
         ("name = \"l5000\"\nrate", "name = \"l5000\"\nrat", "unknown key `rat` in [[limit]]"),
         ("limits = [\"l5000\"]", "limits = [\"l500O\"]", "there is no limit \"l500O\""),
-        ("name = \"l5000\"", "name = l5000", "`l5000` must be quoted"),
+        ("name = \"l5000\"", "name = l5000", "the value must be quoted"),
         ("name = \"r5000\"", "name = \"r4999\"", "the route \"r4999\" is defined twice"),
     ] {
         assert!(text.contains(right));
