@@ -21,12 +21,13 @@ const RANKS: [(&str, u8); 19] = [
     ("admission", 2),
     ("transport", 2),
     ("config", 3),
-    ("dead_letter", 3),
     ("upstream", 3),
-    ("proxy", 4),
-    ("admin", 5),
-    ("gateway", 6),
-    ("cli", 7),
+    // Above `config`, whose section it takes as it is.
+    ("dead_letter", 4),
+    ("proxy", 5),
+    ("admin", 6),
+    ("gateway", 7),
+    ("cli", 8),
 ];
 
 /// What a pure room may not name.
