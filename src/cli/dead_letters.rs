@@ -475,7 +475,9 @@ mod tests {
     use tempfile::{TempDir, tempdir};
 
     use super::*;
-    use crate::dead_letter::{DeadLetters, Draft, Event, Settings};
+    use crate::config::{self, Certificates};
+    use crate::dead_letter::{DeadLetters, Draft, Event};
+    use crate::redact::{RedactRules, Redactor};
     use crate::time::ManualClock;
 
     #[derive(Parser)]
@@ -517,8 +519,12 @@ mod tests {
     /// Ten records, a second apart, and five refusals counted in an aggregate.
     fn log() -> TempDir {
         let directory = tempdir().unwrap();
-        let settings = Settings { directory: directory.path().into(), max_record_rate: 1, ..Settings::default() };
-        let log = DeadLetters::start(settings, "gw", Clock::Manual(ManualClock::new())).unwrap();
+        let text = "[[listener]]\naddress = \"127.0.0.1:80\"\n[[route]]\nname = \"all\"\nrespond = {}\n\
+                    [dead_letter]\ndirectory = \".\"\nmax_record_rate = 1\n";
+        let file = directory.path().join("gateway.toml");
+        let settings = config::parse(text, &file, Certificates::Unread).unwrap().model.dead_letter.unwrap();
+        let redactor = Redactor::new(&RedactRules::default());
+        let log = DeadLetters::start(settings, redactor, "gw", Clock::Manual(ManualClock::new())).unwrap();
         let limit: Arc<str> = "per-client".into();
         let event = |now| Event {
             reason: Reason::RateLimited,

@@ -12,8 +12,9 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::Event;
 use super::record::{Reason, Tally};
-use super::{Event, Settings};
+use crate::config::DeadLetter;
 use crate::limiter::{
     Algorithm, Ask, Bound, Counting, Fingerprint, Limit, LimitSpec, MAX_COUNT, Mode, OnFull, Policy, Rate, Report,
     TimerWheel, Verdict,
@@ -52,7 +53,7 @@ pub(super) struct Flood {
 }
 
 impl Flood {
-    pub(super) fn new(settings: &Settings) -> Result<Self, Box<dyn Error + Send + Sync>> {
+    pub(super) fn new(settings: &DeadLetter) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let key_limit = Limit::new(LimitSpec {
             name: "dead-letter-keys".into(),
             algorithm: per_second(settings.max_key_rate)?,
@@ -76,7 +77,7 @@ impl Flood {
     }
 
     /// Takes over new rates; what this second has already seen counts.
-    pub(super) fn reconfigure(&self, settings: &Settings) -> Result<(), Box<dyn Error + Send + Sync>> {
+    pub(super) fn reconfigure(&self, settings: &DeadLetter) -> Result<(), Box<dyn Error + Send + Sync>> {
         let algorithm = per_second(settings.max_key_rate)?;
         let spec = self.key_limit.spec();
         if spec.algorithm != algorithm {
@@ -308,13 +309,16 @@ fn per_second(rate: u64) -> Result<Algorithm, Box<dyn Error + Send + Sync>> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::thread;
 
+    use super::super::tests::settings;
     use super::*;
     use crate::limiter::KeyHasher;
 
     fn flood(max_record_rate: u64, max_key_rate: u64) -> Flood {
-        Flood::new(&Settings { max_record_rate, max_key_rate, max_byte_rate: 1 << 40, ..Settings::default() }).unwrap()
+        Flood::new(&DeadLetter { max_record_rate, max_key_rate, max_byte_rate: 1 << 40, ..settings(Path::new("")) })
+            .unwrap()
     }
 
     fn key(name: &str) -> Fingerprint {
@@ -357,7 +361,7 @@ mod tests {
 
     #[test]
     fn bytes_are_a_budget_of_their_own() {
-        let settings = Settings { max_byte_rate: 1_000_000, max_record_rate: 1_000_000, ..Settings::default() };
+        let settings = DeadLetter { max_byte_rate: 1_000_000, max_record_rate: 1_000_000, ..settings(Path::new("")) };
         let flood = Flood::new(&settings).unwrap();
         let of = |bytes, millis| {
             let event = Event { bytes, ..event(None, None, at(millis)) };
@@ -410,7 +414,7 @@ mod tests {
         let flood = flood(20, 2);
         assert_eq!(recorded(&flood, 2, None, at(0)), 2);
         assert_eq!(recorded(&flood, 9, Some(key("a")), at(0)), 0);
-        let settings = Settings { max_record_rate: 2_000, max_key_rate: 2, ..Settings::default() };
+        let settings = DeadLetter { max_record_rate: 2_000, max_key_rate: 2, ..settings(Path::new("")) };
         flood.reconfigure(&settings).unwrap();
         assert_eq!(recorded(&flood, 9, Some(key("a")), at(10)), 2, "the key had not paid for what the budget refused");
     }

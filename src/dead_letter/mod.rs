@@ -88,9 +88,10 @@ pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary};
 
+use crate::config::DeadLetter;
 use crate::limiter::Fingerprint;
-use crate::redact::{RedactRules, Redactor};
-use crate::time::{Clock, Span, Tick};
+use crate::redact::Redactor;
+use crate::time::{Clock, Tick};
 use flood::{Flood, Share};
 use queue::{Counters, Message, Place};
 use segment::{Disk, Files};
@@ -99,61 +100,6 @@ use writer::{Desk, Writer};
 
 /// How long [`DeadLetters::close`] waits for a disk that hangs.
 const MAX_CLOSE: Duration = Duration::from_secs(5);
-
-/// `[dead_letter]`
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where the segments are.
-    pub directory: PathBuf,
-    /// Full records a second in all; what is above is aggregated.
-    pub max_record_rate: u64,
-    /// Bytes of full records a second in all; what is above is aggregated.
-    pub max_byte_rate: u64,
-    /// Full records a second per key; what is above is aggregated.
-    pub max_key_rate: u64,
-    /// Bytes after which a segment is sealed.
-    pub rotate_size: u64,
-    /// Age at which a segment is sealed.
-    pub rotate_age: Span,
-    /// Bytes in all; the oldest sealed segments go first.
-    pub max_total_size: u64,
-    /// Age at which a sealed segment is removed.
-    pub max_age: Span,
-    /// When what is written is forced to the disk.
-    pub fsync: Fsync,
-    /// Keeps secrets out of it.
-    pub redactor: Redactor,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            directory: "dead-letters".into(),
-            max_record_rate: 2000,
-            max_byte_rate: 4 * 1024 * 1024,
-            max_key_rate: 10,
-            rotate_size: 64 * 1024 * 1024,
-            rotate_age: Span::from_secs(3600),
-            max_total_size: 4 * 1024 * 1024 * 1024,
-            max_age: Span::from_secs(14 * 24 * 3600),
-            fsync: Fsync::Interval(Span::from_secs(1)),
-            redactor: Redactor::new(&RedactRules::default()),
-        }
-    }
-}
-
-/// When what is written is forced to the disk. A crash of the process alone loses nothing that was written either way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fsync {
-    /// After each batch, before its records count as written.
-    Always,
-    /// When a segment is sealed.
-    Rotate,
-    /// Never; the operating system decides.
-    Never,
-    /// At most this long after a write.
-    Interval(Span),
-}
 
 /// What happened, in as much as flood control needs to know: cheap to make, nothing built.
 #[derive(Clone, Copy, Debug)]
@@ -218,13 +164,13 @@ struct Log {
 }
 
 impl DeadLetters {
-    /// Makes and locks the directory, mends what a crash left, and starts the writer thread.
+    /// Makes and locks the directory, mends what a crash left, and starts the writer thread. The redactor keeps secrets out.
     ///
     /// # Errors
     /// A [`StoreError`] inside an [`io::Error`]: the directory cannot be made or read, or another process holds it. A
     /// disk that is merely full is no error here.
-    pub fn start(settings: Settings, node: &str, clock: Clock) -> io::Result<Self> {
-        Self::start_on(settings, node, clock, Box::new(Files))
+    pub fn start(settings: DeadLetter, redactor: Redactor, node: &str, clock: Clock) -> io::Result<Self> {
+        Self::start_on(settings, redactor, node, clock, Box::new(Files))
     }
 
     /// Whether there is room for a record now. While there is none an event need not say who its client is.
@@ -249,12 +195,12 @@ impl DeadLetters {
         }
     }
 
-    /// Goes on with other settings. Another directory is made, locked and mended first; the writer moves there with its
+    /// Goes on with other settings and another redactor. Another directory is made, locked and mended first; the writer moves there with its
     /// next batch.
     ///
     /// # Errors
     /// As [`DeadLetters::start`]; then nothing has changed.
-    pub fn reconfigure(&self, settings: Settings) -> io::Result<()> {
+    pub fn reconfigure(&self, settings: DeadLetter, redactor: Redactor) -> io::Result<()> {
         let log = &*self.0;
         let wanted = std::path::absolute(&settings.directory)?;
         let mut directory = log.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -267,7 +213,7 @@ impl DeadLetters {
         };
         log.flood.reconfigure(&settings).map_err(io::Error::other)?;
         *directory = wanted;
-        log.desk.reconfigure(settings, store);
+        log.desk.reconfigure(settings, redactor, store);
         // If the queue is full the writer is awake anyway.
         let _ = log.sender.try_send(Message::Wake);
         Ok(())
@@ -302,14 +248,20 @@ impl DeadLetters {
         }
     }
 
-    fn start_on(settings: Settings, node: &str, clock: Clock, disk: Box<dyn Disk>) -> io::Result<Self> {
+    fn start_on(
+        settings: DeadLetter,
+        redactor: Redactor,
+        node: &str,
+        clock: Clock,
+        disk: Box<dyn Disk>,
+    ) -> io::Result<Self> {
         let (store, recovery) = Store::open(&settings.directory, node, disk)?;
         tell_of(recovery.as_ref());
         let flood = Arc::new(Flood::new(&settings).map_err(io::Error::other)?);
         let counters = Arc::new(Counters::default());
         let desk = Arc::new(Desk::default());
         let directory = store.directory().to_owned();
-        let writer = Writer::new(settings, store, Arc::clone(&flood), Arc::clone(&counters), clock.now());
+        let writer = Writer::new(settings, redactor, store, Arc::clone(&flood), Arc::clone(&counters), clock.now());
         let (sender, receiver) = queue::queue();
         let of_thread = Arc::clone(&desk);
         thread::Builder::new()

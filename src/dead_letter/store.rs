@@ -11,11 +11,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use super::entry;
 use super::line::MAX_LINE;
 use super::recovery::{Recovery, recover};
 use super::reserve::{ByClass, Class, Reserve};
 use super::segment::{Disk, SegmentFile, SegmentName, is_deleted, list, make_directory, node_name, private, torn_path};
-use super::{Fsync, Settings, entry};
+use crate::config::{DeadLetter, Fsync};
 use crate::time::Tick;
 
 const LOCK: &str = ".lock";
@@ -200,7 +201,7 @@ impl Store {
     }
 
     /// Seals the active segment if it has grown too large or too old.
-    pub(super) fn rotate(&mut self, settings: &Settings, now: Tick) -> Result<(), StoreError> {
+    pub(super) fn rotate(&mut self, settings: &DeadLetter, now: Tick) -> Result<(), StoreError> {
         let due = self.active.as_ref().is_some_and(|active| {
             active.length > 0
                 && (active.length >= settings.rotate_size || now.since(active.opened) >= settings.rotate_age)
@@ -228,7 +229,7 @@ impl Store {
 
     /// Removes sealed segments, oldest first, until size and age are within bounds. Of one that goes for its size, lines of
     /// reasons that the rest holds too little of are kept ([`Reserve`]).
-    pub(super) fn retain(&mut self, settings: &Settings, now: Tick) -> Result<(), StoreError> {
+    pub(super) fn retain(&mut self, settings: &DeadLetter, now: Tick) -> Result<(), StoreError> {
         self.reserve.expire(settings.max_age, now)?;
         while let Some(oldest) = self.sealed.front() {
             if self.total() <= settings.max_total_size && now.since(oldest.last_written) <= settings.max_age {
@@ -249,7 +250,7 @@ impl Store {
         sealed.fold(active, u64::saturating_add).saturating_add(self.reserve.bytes())
     }
 
-    fn keep_of_oldest(&mut self, settings: &Settings, now: Tick) -> Result<(), StoreError> {
+    fn keep_of_oldest(&mut self, settings: &DeadLetter, now: Tick) -> Result<(), StoreError> {
         let Some(oldest) = self.sealed.front() else { return Ok(()) };
         let mut rest = ByClass::default();
         let others = self.sealed.iter().skip(1).map(|sealed| sealed.holds.as_ref());

@@ -10,12 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::Position;
 use super::flood::{Flood, SLICE};
 use super::queue::{Counters, Message};
 use super::record::{Draft, Drops};
 use super::reserve::Class;
 use super::store::{Store, StoreError};
-use super::{Position, Settings};
+use crate::config::DeadLetter;
+use crate::redact::Redactor;
 use crate::time::{Clock, Span, Tick};
 
 /// Bytes that are gathered before they are written; less if the queue runs empty.
@@ -27,7 +29,8 @@ const SECOND: Span = Span::from_secs(1);
 
 /// Records into segments.
 pub(super) struct Writer {
-    settings: Settings,
+    settings: DeadLetter,
+    redactor: Redactor,
     store: Store,
     flood: Arc<Flood>,
     counters: Arc<Counters>,
@@ -55,9 +58,17 @@ enum Meaning {
 }
 
 impl Writer {
-    pub(super) fn new(settings: Settings, store: Store, flood: Arc<Flood>, counters: Arc<Counters>, now: Tick) -> Self {
+    pub(super) fn new(
+        settings: DeadLetter,
+        redactor: Redactor,
+        store: Store,
+        flood: Arc<Flood>,
+        counters: Arc<Counters>,
+        now: Tick,
+    ) -> Self {
         Self {
             settings,
+            redactor,
             store,
             flood,
             counters,
@@ -80,7 +91,7 @@ impl Writer {
             return;
         }
         let before = self.batch.len();
-        draft.write(self.store.node(), &self.settings.redactor, &mut self.batch);
+        draft.write(self.store.node(), &self.redactor, &mut self.batch);
         self.flood.charge_more(((self.batch.len() - before) as u64).saturating_sub(charged), now);
         self.line_done(Meaning::Record, Class::of(draft.reason), now);
     }
@@ -146,8 +157,8 @@ impl Writer {
         }
     }
 
-    /// Goes on with other settings, and in another directory if `store` is one.
-    pub(super) fn reconfigure(&mut self, settings: Settings, store: Option<Store>, now: Tick) {
+    /// Goes on with other settings and another redactor, and in another directory if `store` is one.
+    pub(super) fn reconfigure(&mut self, settings: DeadLetter, redactor: Redactor, store: Option<Store>, now: Tick) {
         self.flush(now);
         if let Some(store) = store {
             let sealed = self.store.seal(self.settings.fsync, now);
@@ -156,6 +167,7 @@ impl Writer {
             self.next_try = None;
         }
         self.settings = settings;
+        self.redactor = redactor;
     }
 
     /// How long nothing is due.
@@ -234,7 +246,7 @@ pub(super) struct Desk {
 
 #[derive(Default)]
 struct DeskState {
-    orders: Option<(Settings, Option<Store>)>,
+    orders: Option<(DeadLetter, Redactor, Option<Store>)>,
     closing: bool,
     ended: bool,
     position: Position,
@@ -242,10 +254,10 @@ struct DeskState {
 
 impl Desk {
     /// Leaves new settings for the writer. An earlier order that it has not seen is replaced, but for its directory.
-    pub(super) fn reconfigure(&self, settings: Settings, store: Option<Store>) {
+    pub(super) fn reconfigure(&self, settings: DeadLetter, redactor: Redactor, store: Option<Store>) {
         let mut state = self.state();
-        let store = store.or_else(|| state.orders.take().and_then(|(_, store)| store));
-        state.orders = Some((settings, store));
+        let store = store.or_else(|| state.orders.take().and_then(|(_, _, store)| store));
+        state.orders = Some((settings, redactor, store));
     }
 
     fn is_closing(&self) -> bool {
@@ -300,8 +312,8 @@ pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, 
             state.position = writer.position();
             (state.orders.take(), state.closing)
         };
-        if let Some((settings, store)) = orders {
-            writer.reconfigure(settings, store, now);
+        if let Some((settings, redactor, store)) = orders {
+            writer.reconfigure(settings, redactor, store, now);
         }
         if closing {
             break;

@@ -14,7 +14,7 @@ use crate::balance::{self, Balancer, Strategy};
 use crate::config::{
     Action, LimitRule, Listener, Model, Preflight, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
 };
-use crate::dead_letter::{DeadLetters, Settings};
+use crate::dead_letter::DeadLetters;
 use crate::http1::HeadLimits;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{
@@ -417,28 +417,5 @@ fn limit_plan(rule: &LimitRule) -> LimitPlan {
         count_when: count_when.clone(),
         cost_from_response: cost_from_response.clone(),
         refusal: refusal.clone(),
-    }
-}
-
-/// `[dead_letter]` as its room takes it.
-pub fn dead_letter_settings(section: &crate::config::DeadLetter, redactor: &Redactor) -> Settings {
-    use crate::config::Fsync as From;
-    use crate::dead_letter::Fsync as To;
-    Settings {
-        directory: section.directory.clone(),
-        max_record_rate: section.max_record_rate,
-        max_byte_rate: section.max_byte_rate,
-        max_key_rate: section.max_key_rate,
-        rotate_size: section.rotate_size,
-        rotate_age: section.rotate_age,
-        max_total_size: section.max_total_size,
-        max_age: section.max_age,
-        fsync: match section.fsync {
-            From::Always => To::Always,
-            From::Rotate => To::Rotate,
-            From::Never => To::Never,
-            From::Interval(span) => To::Interval(span),
-        },
-        redactor: redactor.clone(),
     }
 }

@@ -1,10 +1,11 @@
 //! The logs of traffic as the file asks for them, and what keeps secrets out: the key of the marks, the names that the file adds.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use super::build::{self, BuildError};
+use super::build::BuildError;
 use crate::config::{AccessFormat, DeadLetter, Model};
 use crate::dead_letter::DeadLetters;
 use crate::redact::{RedactRules, Redactor, Secret, SecretError};
@@ -72,10 +73,8 @@ pub fn start_dead_letters(
     clock: &Clock,
 ) -> Result<Option<DeadLetters>, BuildError> {
     let Some(section) = &model.dead_letter else { return Ok(None) };
-    let settings = build::dead_letter_settings(section, redactor);
-    let directory = settings.directory.display().to_string();
-    let started = DeadLetters::start(settings, &node_name(), clock.clone());
-    started.map(Some).map_err(|source| BuildError::DeadLetters { directory, source })
+    let started = DeadLetters::start(section.clone(), redactor.clone(), &node_name(), clock.clone());
+    started.map(Some).map_err(|source| dead_letters_error(section, source))
 }
 
 /// Goes on with other settings of `[dead_letter]`.
@@ -85,9 +84,11 @@ pub fn reconfigure_dead_letters(
     log: Option<&DeadLetters>,
 ) -> Result<(), BuildError> {
     let (Some(section), Some(log)) = (&model.dead_letter, log) else { return Ok(()) };
-    let settings = build::dead_letter_settings(section, redactor);
-    let directory = settings.directory.display().to_string();
-    log.reconfigure(settings).map_err(|source| BuildError::DeadLetters { directory, source })
+    log.reconfigure(section.clone(), redactor.clone()).map_err(|source| dead_letters_error(section, source))
+}
+
+fn dead_letters_error(section: &DeadLetter, source: io::Error) -> BuildError {
+    BuildError::DeadLetters { directory: section.directory.display().to_string(), source }
 }
 
 /// The machine's name, as it appears in the names of segments.

@@ -9,8 +9,9 @@ use tempfile::tempdir;
 
 use super::super::segment::{Disk, Files, SegmentFile};
 use super::super::store::Store;
-use super::super::{DeadLetters, Drops, Entry, Fsync, Settings};
-use super::{Bench, SECOND, entries, offer_to, segment_names, settings, start, told};
+use super::super::{DeadLetters, Drops, Entry};
+use super::{Bench, SECOND, entries, offer_to, redactor, segment_names, settings, start, told};
+use crate::config::{DeadLetter, Fsync};
 use crate::time::{Clock, Span};
 
 #[test]
@@ -122,7 +123,9 @@ impl Disk for FullDevice {
 #[test]
 fn a_device_without_room_costs_records_and_nothing_else() {
     let directory = tempdir().unwrap();
-    let log = DeadLetters::start_on(settings(directory.path()), "gw", Clock::system(), Box::new(FullDevice)).unwrap();
+    let log =
+        DeadLetters::start_on(settings(directory.path()), redactor(), "gw", Clock::system(), Box::new(FullDevice))
+            .unwrap();
     offer_to(&log, 50, None);
     log.close();
     let stats = log.stats();
@@ -168,7 +171,7 @@ fn a_file_in_the_place_of_the_directory_costs_records_until_it_is_gone() {
 #[test]
 fn what_could_not_be_synced_does_not_count_as_written_where_it_must_be() {
     let directory = tempdir().unwrap();
-    let mut bench = Bench::new(Settings { fsync: Fsync::Always, ..settings(directory.path()) });
+    let mut bench = Bench::new(DeadLetter { fsync: Fsync::Always, ..settings(directory.path()) });
     bench.record(2);
     bench.flush();
     bench.faults.set(|state| state.no_sync = true);
@@ -192,7 +195,7 @@ proptest! {
         let directory = tempdir().unwrap();
         let fsync = if always { Fsync::Always } else { Fsync::Interval(SECOND) };
         let mut bench =
-            Bench::new(Settings { max_record_rate: 200, rotate_size: 10_000, fsync, ..settings(directory.path()) });
+            Bench::new(DeadLetter { max_record_rate: 200, rotate_size: 10_000, fsync, ..settings(directory.path()) });
         for (events, room, millis, trouble) in steps {
             bench.faults.set(|state| {
                 state.room = room;

@@ -11,20 +11,21 @@ use super::super::faults::Faults;
 use super::super::record::tests::draft;
 use super::super::segment::Files;
 use super::super::store::Store;
-use super::super::{DeadLetters, Draft, Drops, Entry, Settings};
-use super::{Bench, SECOND, entries, event, offer_to, roomy, settings, start, told};
+use super::super::{DeadLetters, Draft, Drops, Entry};
+use super::{Bench, SECOND, entries, event, offer_to, redactor, roomy, settings, start, told};
+use crate::config::DeadLetter;
 use crate::limiter::KeyHasher;
 use crate::redact::{RedactRules, Redactor};
 use crate::time::{Clock, ManualClock, Span};
 
-fn redactor(secret: &str) -> Redactor {
+fn redactor_of(secret: &str) -> Redactor {
     Redactor::new(&RedactRules { secret: vec![secret.into()], open: Vec::new() })
 }
 
 #[test]
 fn what_was_offered_is_written_aggregated_or_dropped() {
     let directory = tempdir().unwrap();
-    let mut bench = Bench::new(Settings { max_record_rate: 300, ..settings(directory.path()) });
+    let mut bench = Bench::new(DeadLetter { max_record_rate: 300, ..settings(directory.path()) });
     bench.offer(100);
     bench.pass(SECOND);
     bench.offer(50);
@@ -44,19 +45,19 @@ fn what_was_offered_is_written_aggregated_or_dropped() {
 #[test]
 fn a_directory_has_one_gateway() {
     let directory = tempdir().unwrap();
-    let first = DeadLetters::start(settings(directory.path()), "a", Clock::system()).unwrap();
-    let error = DeadLetters::start(settings(directory.path()), "b", Clock::system()).err().unwrap();
+    let first = DeadLetters::start(settings(directory.path()), redactor(), "a", Clock::system()).unwrap();
+    let error = DeadLetters::start(settings(directory.path()), redactor(), "b", Clock::system()).err().unwrap();
     assert!(error.to_string().contains(&directory.path().display().to_string()), "{error}");
     assert!(error.to_string().contains("in use by another gateway"), "{error}");
     first.close();
     drop(first);
-    DeadLetters::start(settings(directory.path()), "b", Clock::system()).unwrap().close();
+    DeadLetters::start(settings(directory.path()), redactor(), "b", Clock::system()).unwrap().close();
 }
 
 #[test]
 fn closing_writes_what_was_queued_and_later_offers_are_drops() {
     let directory = tempdir().unwrap();
-    let log = DeadLetters::start(roomy(directory.path()), "gw", Clock::Manual(ManualClock::new())).unwrap();
+    let log = DeadLetters::start(roomy(directory.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
     let mut key = KeyHasher::fixed().start();
     key.part(1, b"client");
     offer_to(&log, 500, None);
@@ -74,7 +75,8 @@ fn closing_writes_what_was_queued_and_later_offers_are_drops() {
 #[test]
 fn a_log_without_handles_closes_by_itself() {
     let directory = tempdir().unwrap();
-    let log = DeadLetters::start(settings(directory.path()), "gw", Clock::Manual(ManualClock::new())).unwrap();
+    let log =
+        DeadLetters::start(settings(directory.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
     offer_to(&log, 5, None);
     let desk = Arc::clone(&log.0.desk);
     drop(log.clone());
@@ -87,8 +89,14 @@ fn a_log_without_handles_closes_by_itself() {
 fn a_disk_that_hangs_holds_nobody_up_and_every_drop_is_counted() {
     let directory = tempdir().unwrap();
     let faults = Faults::default();
-    let log =
-        DeadLetters::start_on(roomy(directory.path()), "gw", Clock::Manual(ManualClock::new()), faults.disk()).unwrap();
+    let log = DeadLetters::start_on(
+        roomy(directory.path()),
+        redactor(),
+        "gw",
+        Clock::Manual(ManualClock::new()),
+        faults.disk(),
+    )
+    .unwrap();
     faults.set(|state| state.blocked = true);
     offer_to(&log, 1, None);
     faults.wait_until(|state| state.writes == 1);
@@ -108,20 +116,20 @@ fn a_disk_that_hangs_holds_nobody_up_and_every_drop_is_counted() {
 #[test]
 fn new_settings_take_hold_while_it_runs() {
     let (one, other) = (tempdir().unwrap(), tempdir().unwrap());
-    let log = DeadLetters::start(settings(one.path()), "gw", Clock::Manual(ManualClock::new())).unwrap();
+    let log = DeadLetters::start(settings(one.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
     offer_to(&log, 3, None);
-    log.reconfigure(Settings { max_record_rate: 20, ..settings(one.path()) }).unwrap();
+    log.reconfigure(DeadLetter { max_record_rate: 20, ..settings(one.path()) }, redactor()).unwrap();
     offer_to(&log, 4, None);
     log.close();
     assert_eq!(told(one.path()), (5, 2, Drops::default()));
 
-    let log = DeadLetters::start(settings(one.path()), "gw", Clock::Manual(ManualClock::new())).unwrap();
-    log.reconfigure(Settings { redactor: redactor("x-tenant"), ..settings(other.path()) }).unwrap();
+    let log = DeadLetters::start(settings(one.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
+    log.reconfigure(settings(other.path()), redactor_of("x-tenant")).unwrap();
     let free = |directory: &TempDir| Store::open(directory.path(), "gw", Box::new(Files)).is_ok();
     assert!(!free(&other));
     let blocked = tempdir().unwrap();
     let _holder = Store::open(blocked.path(), "x", Box::new(Files)).unwrap();
-    assert!(log.reconfigure(settings(blocked.path())).is_err());
+    assert!(log.reconfigure(settings(blocked.path()), redactor()).is_err());
     log.close();
     assert!(free(&one), "the old directory is let go");
 }
@@ -129,8 +137,8 @@ fn new_settings_take_hold_while_it_runs() {
 #[test]
 fn planted_secrets_are_nowhere_in_the_directory() {
     let directory = tempdir().unwrap();
-    let settings = Settings { redactor: redactor("x-session"), ..settings(directory.path()) };
-    let log = DeadLetters::start(settings, "gw", Clock::Manual(ManualClock::new())).unwrap();
+    let (settings, redactor) = (settings(directory.path()), redactor_of("x-session"));
+    let log = DeadLetters::start(settings, redactor, "gw", Clock::Manual(ManualClock::new())).unwrap();
     let headers = [
         ("Authorization", "Bearer pl4nted".to_owned()),
         ("Proxy-Authorization", "Basic pl4nted".to_owned()),

@@ -15,8 +15,10 @@ use super::queue::Counters;
 use super::record::tests::draft;
 use super::store::Store;
 use super::writer::Writer;
-use super::{DeadLetters, Draft, Drops, Entry, Event, Reason, Settings, Snapshot, Summary};
+use super::{DeadLetters, Draft, Drops, Entry, Event, Reason, Snapshot, Summary};
+use crate::config::{self, Certificates, DeadLetter};
 use crate::limiter::Fingerprint;
+use crate::redact::{RedactRules, Redactor};
 use crate::time::{Span, Tick};
 
 const SECOND: Span = Span::from_secs(1);
@@ -37,12 +39,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: DeadLetter) -> Self {
         let faults = Faults::default();
         let (store, _) = Store::open(&settings.directory, "gw", faults.disk()).unwrap();
         let flood = Arc::new(Flood::new(&settings).unwrap());
         let counters = Arc::new(Counters::default());
-        let writer = Writer::new(settings, store, Arc::clone(&flood), Arc::clone(&counters), start());
+        let writer = Writer::new(settings, redactor(), store, Arc::clone(&flood), Arc::clone(&counters), start());
         Self { writer, flood, counters, faults, now: start(), offered: 0 }
     }
 
@@ -87,8 +89,16 @@ impl Bench {
     }
 }
 
-fn settings(directory: &Path) -> Settings {
-    Settings { directory: directory.to_owned(), ..Settings::default() }
+/// `[dead_letter]` as it is by default, in this directory.
+pub(super) fn settings(directory: &Path) -> DeadLetter {
+    let text = "[[listener]]\naddress = \"127.0.0.1:80\"\n[[route]]\nname = \"all\"\nrespond = {}\n[dead_letter]\n";
+    let parsed = config::parse(text, Path::new("gateway.toml"), Certificates::Unread).unwrap();
+    DeadLetter { directory: directory.to_owned(), ..parsed.model.dead_letter.unwrap() }
+}
+
+/// One that knows the built-in names alone.
+fn redactor() -> Redactor {
+    Redactor::new(&RedactRules::default())
 }
 
 fn entries(directory: &Path) -> (Vec<Entry>, u64) {
@@ -120,8 +130,8 @@ fn event(limit: Option<&Arc<str>>, key: Option<Fingerprint>, now: Tick) -> Event
 }
 
 /// Budgets that have room for whatever a test offers.
-fn roomy(directory: &Path) -> Settings {
-    Settings { max_record_rate: 1_000_000, max_byte_rate: 1 << 40, ..settings(directory) }
+fn roomy(directory: &Path) -> DeadLetter {
+    DeadLetter { max_record_rate: 1_000_000, max_byte_rate: 1 << 40, ..settings(directory) }
 }
 
 fn offer_to(log: &DeadLetters, count: u64, key: Option<Fingerprint>) {

@@ -12,14 +12,15 @@ use super::super::record::tests::draft;
 use super::super::segment::Files;
 use super::super::store::Store;
 use super::super::writer::Writer;
-use super::super::{Draft, Entry, Settings, Snapshot};
-use super::{Bench, SECOND, entries, segment_names, settings, start};
+use super::super::{Draft, Entry, Snapshot};
+use super::{Bench, SECOND, entries, redactor, segment_names, settings, start};
+use crate::config::DeadLetter;
 use crate::time::Span;
 
 #[test]
 fn a_follower_sees_every_record_once_across_rotation_and_retention() {
     let directory = tempdir().unwrap();
-    let mut bench = Bench::new(Settings { rotate_size: 3_000, max_total_size: 9_000, ..settings(directory.path()) });
+    let mut bench = Bench::new(DeadLetter { rotate_size: 3_000, max_total_size: 9_000, ..settings(directory.path()) });
     bench.record(5);
     bench.flush();
     let snapshot = Snapshot::take(directory.path()).unwrap();
@@ -102,7 +103,7 @@ fn a_reader_counts_damage_and_loses_nothing_around_it() {
 #[test]
 fn a_reader_passes_over_what_retention_removes_under_it() {
     let directory = tempdir().unwrap();
-    let mut bench = Bench::new(Settings { rotate_size: 1, ..settings(directory.path()) });
+    let mut bench = Bench::new(DeadLetter { rotate_size: 1, ..settings(directory.path()) });
     for _ in 0..4 {
         bench.record(1);
         bench.pass(SECOND);
@@ -121,11 +122,11 @@ fn a_reader_passes_over_what_retention_removes_under_it() {
 fn segments_of_all_nodes_are_read_in_the_order_of_their_first_lines() {
     let directory = tempdir().unwrap();
     for (node, offset) in [("b", 0), ("a", 1), ("b", 2)] {
-        let own = Settings { rotate_size: 1, ..settings(directory.path()) };
+        let own = DeadLetter { rotate_size: 1, ..settings(directory.path()) };
         let (store, _) = Store::open(directory.path(), node, Box::new(Files)).unwrap();
         let (flood, counters) = (Arc::new(Flood::new(&own).unwrap()), Arc::new(Counters::default()));
         let now = start() + Span::from_secs(offset);
-        let mut writer = Writer::new(own, store, flood, counters, now);
+        let mut writer = Writer::new(own, redactor(), store, flood, counters, now);
         writer.tick(now);
         writer.take(&Draft { at: now, ..draft() }, u64::MAX, now);
         writer.close(now);

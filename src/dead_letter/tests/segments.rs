@@ -6,8 +6,9 @@ use std::path::Path;
 
 use tempfile::tempdir;
 
-use super::super::{Entry, Fsync, Reason, Settings, Snapshot};
+use super::super::{Entry, Reason, Snapshot};
 use super::{Bench, SECOND, entries, segment_names, settings, start, told};
+use crate::config::{DeadLetter, Fsync};
 use crate::time::Span;
 
 #[test]
@@ -31,7 +32,7 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn segments_end_at_their_size() {
     let directory = tempdir().unwrap();
-    let mut bench = Bench::new(Settings { rotate_size: 2_000, ..settings(directory.path()) });
+    let mut bench = Bench::new(DeadLetter { rotate_size: 2_000, ..settings(directory.path()) });
     for _ in 0..12 {
         bench.record(1);
         bench.flush();
@@ -47,7 +48,7 @@ fn segments_end_at_their_size() {
 #[test]
 fn segments_end_at_their_age_and_idle_ones_leave_no_trace() {
     let directory = tempdir().unwrap();
-    let mut bench = Bench::new(Settings { rotate_age: Span::from_secs(60), ..settings(directory.path()) });
+    let mut bench = Bench::new(DeadLetter { rotate_age: Span::from_secs(60), ..settings(directory.path()) });
     bench.record(1);
     bench.pass(Span::from_secs(59));
     bench.record(1);
@@ -73,7 +74,7 @@ fn the_oldest_sealed_segments_go_when_all_is_too_large() {
         fs::write(directory.path().join(name), "x".repeat(length)).unwrap();
     }
     fs::write(directory.path().join("gw-0000000002.jsonl"), "").unwrap();
-    let mut bench = Bench::new(Settings { rotate_size: 1, max_total_size: 2_500, ..settings(directory.path()) });
+    let mut bench = Bench::new(DeadLetter { rotate_size: 1, max_total_size: 2_500, ..settings(directory.path()) });
     for _ in 0..5 {
         bench.record(1);
         bench.pass(SECOND);
@@ -97,7 +98,7 @@ fn the_oldest_sealed_segments_go_when_all_is_too_large() {
 #[test]
 fn a_flood_of_one_reason_does_not_push_out_the_others() {
     let directory = tempdir().unwrap();
-    let settings = Settings { rotate_size: 20_000, max_total_size: 200_000, ..settings(directory.path()) };
+    let settings = DeadLetter { rotate_size: 20_000, max_total_size: 200_000, ..settings(directory.path()) };
     let mut bench = Bench::new(settings.clone());
     let reasons = |directory: &Path| {
         let (entries, damaged) = entries(directory);
@@ -139,7 +140,7 @@ fn a_flood_of_one_reason_does_not_push_out_the_others() {
     assert!(!names.iter().any(|name| name.starts_with("gw+rate-limited")), "{names:?}");
     // They go at the age of the segments that they come from, after a restart too.
     drop(bench);
-    let mut bench = Bench::new(Settings { max_age: Span::from_secs(60), ..settings });
+    let mut bench = Bench::new(DeadLetter { max_age: Span::from_secs(60), ..settings });
     bench.now = start() + Span::from_secs(101);
     bench.pass(SECOND);
     assert_eq!(reasons(directory.path())[..2], [2, 0], "the last one, and one in the same file");
@@ -153,7 +154,7 @@ fn sealed_segments_go_at_their_age_and_the_active_one_never() {
     let modified = std::time::UNIX_EPOCH + std::time::Duration::from_nanos((start() - Span::from_secs(50)).as_nanos());
     fs::File::options().write(true).open(&old).unwrap().set_modified(modified).unwrap();
     fs::write(directory.path().join("gw-0000000002.jsonl"), "").unwrap();
-    let mut bench = Bench::new(Settings { max_age: Span::from_secs(60), ..settings(directory.path()) });
+    let mut bench = Bench::new(DeadLetter { max_age: Span::from_secs(60), ..settings(directory.path()) });
     bench.record(1);
     bench.pass(Span::from_secs(10));
     assert_eq!(segment_names(directory.path()), ["gw-0000000001.jsonl", "gw-0000000002.jsonl"]);
@@ -167,7 +168,7 @@ fn sealed_segments_go_at_their_age_and_the_active_one_never() {
 fn syncs_as_the_policy_says() {
     let syncs = |fsync| {
         let directory = tempdir().unwrap();
-        let mut bench = Bench::new(Settings { fsync, ..settings(directory.path()) });
+        let mut bench = Bench::new(DeadLetter { fsync, ..settings(directory.path()) });
         let mut seen = Vec::new();
         for span in [0, 400, 700, 400] {
             bench.record(1);
@@ -205,7 +206,7 @@ fn a_restart_writes_on_behind_the_last_whole_line() {
 #[test]
 fn a_segment_keeps_its_age_across_a_restart() {
     let directory = tempdir().unwrap();
-    let settings = Settings { rotate_age: Span::from_secs(60), ..settings(directory.path()) };
+    let settings = DeadLetter { rotate_age: Span::from_secs(60), ..settings(directory.path()) };
     let mut bench = Bench::new(settings.clone());
     bench.record(1);
     bench.flush();
