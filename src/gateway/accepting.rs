@@ -59,8 +59,6 @@ impl Counts {
         Ok(AcceptPlan {
             allow: (!allow.is_empty()).then(|| Networks::new(allow.iter().copied())),
             clients: (!reasons.is_empty()).then_some(ClientBounds { policy, reasons }),
-            max_connections: model.server.max_connections,
-            max_requests: model.server.max_requests,
         })
     }
 

@@ -12,15 +12,11 @@ use super::tls::Secured;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
 use crate::config::{
-    Action, LimitRule, Listener, Model, Preflight, Route, Server, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
+    Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
 };
 use crate::dead_letter::DeadLetters;
-use crate::http1::HeadLimits;
 use crate::limiter::{KeyHasher, PolicyError};
-use crate::proxy::{
-    HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan,
-    Snapshot, UpstreamPlan,
-};
+use crate::proxy::{LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan};
 use crate::redact::{Redactor, SecretError};
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
@@ -174,7 +170,7 @@ pub struct Built {
 
 /// Builds the snapshot of a model. Limits that stay are taken over, not yet reconfigured.
 pub fn build(
-    model: &Model,
+    model: &Arc<Model>,
     generation: u64,
     lasting: &mut Lasting,
     dead_letters: Option<DeadLetters>,
@@ -196,6 +192,7 @@ pub fn build(
     }
     let snapshot = Snapshot {
         generation,
+        model: Arc::clone(model),
         rules: Rules::new(model.client.rules(), rules, lasting.hasher.clone()),
         deny: Networks::new(model.client.deny.iter().copied()),
         accept: accepting.plan(model)?,
@@ -209,11 +206,6 @@ pub fn build(
             .iter()
             .map(|listener| (listener.address, listener_plan(listener, &tls, &accepting)))
             .collect(),
-        http1: http1_plan(&model.server),
-        http2: Http2Plan { max_streams: model.server.max_streams },
-        handshake: HandshakePlan { timeout: model.server.handshake_timeout, max: model.server.max_handshakes },
-        rate_headers: model.server.rate_headers,
-        traceparent: model.server.traceparent,
         dead_letters,
         access_log,
         hasher: lasting.hasher.clone(),
@@ -378,16 +370,6 @@ fn route_edits(route: &Route) -> Option<Box<RouteEdits>> {
         host: route.host.clone(),
     };
     (!edits.is_empty()).then(|| Box::new(edits))
-}
-
-fn http1_plan(server: &Server) -> Http1Plan {
-    Http1Plan {
-        head: HeadLimits { max_bytes: server.max_head_size, max_fields: server.max_head_fields },
-        head_timeout: server.head_timeout,
-        keep_alive_timeout: server.keep_alive_timeout,
-        body_timeout: server.body_timeout,
-        tunnel_timeout: server.tunnel_timeout,
-    }
 }
 
 fn limit_plan(rule: &LimitRule) -> LimitPlan {

@@ -45,7 +45,7 @@ pub struct Control {
 
 /// What reloads change, one at a time.
 struct State {
-    model: Model,
+    model: Arc<Model>,
     /// Of the text and of the files that it names.
     digest: [u8; 32],
     /// Of the text alone.
@@ -105,7 +105,7 @@ impl Control {
         on_log: impl Fn(&config::Log) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BuildError> {
         let Loaded { model, digest, text_digest, files, warnings: _ } = loaded;
-        let clock = Clock::system();
+        let (model, clock) = (Arc::new(model), Clock::system());
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
         let mut lasting = Lasting {
@@ -255,7 +255,7 @@ impl Control {
             if digest == state.digest {
                 return Ok(Reloaded::Unchanged);
             }
-            match self.change_over(&mut state, model, digest, files) {
+            match self.change_over(&mut state, Arc::new(model), digest, files) {
                 Ok(plan) => {
                     state.text_digest = text_digest;
                     let and = if warnings.is_empty() { String::new() } else { format!("\n{warnings}") };
@@ -312,7 +312,7 @@ impl Control {
     fn change_over(
         self: &Arc<Self>,
         state: &mut State,
-        model: Model,
+        model: Arc<Model>,
         digest: [u8; 32],
         files: Vec<PathBuf>,
     ) -> Result<String, BuildError> {
@@ -326,7 +326,7 @@ impl Control {
     }
 
     /// All of a change that can fail.
-    fn prepare(self: &Arc<Self>, state: &mut State, model: &Model) -> Result<Prepared, BuildError> {
+    fn prepare(self: &Arc<Self>, state: &mut State, model: &Arc<Model>) -> Result<Prepared, BuildError> {
         let sockets = bind_all(model, &state.listening, state.workers.len())?;
         let admin = bind_admin(model, state.admin.as_ref().map(|admin| admin.configured))?;
         let redactor = logs::redactor(model, Some(&state.lasting.redactor))?;

@@ -152,7 +152,7 @@ impl Exchange {
     /// records nothing, has no right one.
     pub fn new_traceparent(&self) -> Option<[u8; TRACEPARENT_BYTES]> {
         let [one, two, three] = self.id;
-        let mut text = match self.view.snapshot.traceparent {
+        let mut text = match self.view.snapshot.server().traceparent {
             Traceparent::Pass => return None,
             Traceparent::Make => *b"00-00000000000000000000000000000000-0000000000000000-00",
             Traceparent::MakeSampled => *b"00-00000000000000000000000000000000-0000000000000000-01",

@@ -112,12 +112,12 @@ pub async fn forward(
 }
 
 fn bounds(exchange: &Exchange, admitted: &Admitted) -> Bounds {
-    let plan = &exchange.view.snapshot.http1;
-    let max_body = exchange.view.snapshot.routes.get(admitted.route()).and_then(|route| route.max_body_size);
+    let snapshot = &exchange.view.snapshot;
+    let max_body = snapshot.routes.get(admitted.route()).and_then(|route| route.max_body_size);
     Bounds {
         deadline: admitted.deadline().unwrap_or(Tick::MAX),
-        idle: plan.body_timeout,
-        head: plan.head,
+        idle: snapshot.server().body_timeout,
+        head: snapshot.head_limits(),
         max_body: max_body.unwrap_or(u64::MAX),
     }
 }

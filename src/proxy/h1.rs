@@ -271,7 +271,7 @@ async fn read_head(
 /// Reads the head, and what came with it of the body.
 pub fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
     let head_bytes = exchange.head_bytes;
-    let limits = exchange.view.snapshot.http1.head;
+    let limits = exchange.view.snapshot.head_limits();
     let Scratch { inbound, request, upload, .. } = &mut *exchange.scratch;
     // Its limits may be those of an older configuration than the exchange's: the head is here, so it is read.
     let limits = crate::http1::HeadLimits { max_bytes: limits.max_bytes.max(head_bytes), ..limits };
@@ -371,7 +371,7 @@ pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream)
 
 /// Writes the reply that lies ready for the client. Whether all of it was written.
 pub async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
-    let idle = exchange.view.snapshot.http1.body_timeout;
+    let idle = exchange.view.snapshot.server().body_timeout;
     let mut moved_at = exchange.worker.alarms.recently();
     poll_fn(|cx| {
         loop {

@@ -84,8 +84,8 @@ use waiting::Waited;
 pub use connection_meters::Turned;
 pub use listener::{accept, bind};
 pub use snapshot::{
-    AcceptPlan, BandwidthPlan, ClientBounds, Feed, HandshakePlan, Http1Plan, Http2Plan, LimitPlan, ListenerPlan,
-    Places, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
+    AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, RouteAction, RouteEdits,
+    RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
 };
 pub use worker::{Worker, WorkerGauges};
 

@@ -317,7 +317,7 @@ pub fn write_rate_fields(
     let snapshot = &view.snapshot;
     let Some(route) = story.route else { return };
     let name_of = |place| snapshot.limit_of(route, place).map_or("", |limit| &*limit.name);
-    rate_headers::write(snapshot.rate_headers, report, name_of, refused, text, sink);
+    rate_headers::write(snapshot.server().rate_headers, report, name_of, refused, text, sink);
 }
 
 /// Records why an exchange broke, and makes the answer unless one has begun.

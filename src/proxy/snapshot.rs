@@ -8,7 +8,7 @@ use super::reclaim::headroom;
 use super::throttle::Seldom;
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
-use crate::config::{Body, Cors, MessageRules, OnLimit, RateHeaders, Refusal, StatusSet, Traceparent};
+use crate::config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet};
 use crate::dead_letter::DeadLetters;
 use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
@@ -22,6 +22,8 @@ use crate::upstream::{ConnectRate, Endpoint, Link, Load};
 pub struct Snapshot {
     /// Which one; it grows by one with each reload that changed something.
     pub generation: u64,
+    /// What the file says; the rest was built from it.
+    pub model: Arc<Model>,
     /// Client, route, key, limits.
     pub rules: Rules,
     /// Whose connections are closed.
@@ -40,60 +42,12 @@ pub struct Snapshot {
     pub bandwidths: Vec<BandwidthPlan>,
     /// What is special about listeners, by their addresses in the file.
     pub listeners: HashMap<SocketAddr, ListenerPlan>,
-    /// Timeouts and bounds of HTTP/1.
-    pub http1: Http1Plan,
-    /// Bounds of HTTP/2 clients.
-    pub http2: Http2Plan,
-    /// Bounds of handshakes with clients.
-    pub handshake: HandshakePlan,
-    /// Which rate fields go out.
-    pub rate_headers: RateHeaders,
-    /// The field that a request without a valid `traceparent` gets, if any.
-    pub traceparent: Traceparent,
     /// The dead-letter log, if there is one.
     pub dead_letters: Option<DeadLetters>,
     /// The access log, if it is on.
     pub access_log: Option<AccessLog>,
     /// The secret of key fingerprints.
     pub hasher: KeyHasher,
-}
-
-/// Timeouts and bounds of HTTP/1, on both sides.
-#[derive(Clone, Copy, Debug)]
-pub struct Http1Plan {
-    /// How large a head may be.
-    pub head: HeadLimits,
-    /// From a request head's first byte to its last.
-    pub head_timeout: Span,
-    /// How long a client's connection may be without a request.
-    pub keep_alive_timeout: Span,
-    /// How long no byte of a body may move.
-    pub body_timeout: Span,
-    /// How long no byte may move in a tunnel; `None`: for ever.
-    pub tunnel_timeout: Option<Span>,
-}
-
-/// Bounds of HTTP/2 clients.
-#[derive(Clone, Copy, Debug)]
-pub struct Http2Plan {
-    /// Requests that one connection may have in flight at once.
-    pub max_streams: u32,
-}
-
-/// Bounds of handshakes with clients.
-#[derive(Clone, Copy, Debug)]
-pub struct HandshakePlan {
-    /// From the accept to the end of the handshake.
-    pub timeout: Span,
-    /// How many one worker carries at once.
-    pub max: usize,
-}
-
-impl HandshakePlan {
-    /// How many of them one client may have: half.
-    pub fn share(&self) -> usize {
-        (self.max / 2).max(1)
-    }
 }
 
 /// What is special about a listener.
@@ -116,10 +70,6 @@ pub struct AcceptPlan {
     pub allow: Option<Networks>,
     /// How many, and how often, of one client.
     pub clients: Option<ClientBounds>,
-    /// How many of a worker; `None`: by the limit on open files.
-    pub max_connections: Option<u64>,
-    /// Requests of one connection; `None`: any number.
-    pub max_requests: Option<u32>,
 }
 
 /// What bounds the connections of one client.
@@ -289,6 +239,16 @@ pub struct UpstreamPlan {
 }
 
 impl Snapshot {
+    /// `[server]`
+    pub fn server(&self) -> &Server {
+        &self.model.server
+    }
+
+    /// How large a head may be.
+    pub fn head_limits(&self) -> HeadLimits {
+        HeadLimits { max_bytes: self.model.server.max_head_size, max_fields: self.model.server.max_head_fields }
+    }
+
     /// What a route answers by itself.
     pub fn body_of(&self, route: Option<usize>) -> &[u8] {
         match route.and_then(|route| self.routes.get(route)).map(|route| &route.action) {

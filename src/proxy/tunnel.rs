@@ -55,7 +55,7 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
     let connection = Rc::clone(&exchange.connection);
     let _open = worker.enter_tunnel();
     let (mut up, mut down) = begin(exchange, client, &worker);
-    let idle = exchange.view.snapshot.http1.tunnel_timeout;
+    let idle = exchange.view.snapshot.server().tunnel_timeout;
     let mut moved_at = worker.alarms.recently();
     let mut closed_at = Tick::MAX;
     poll_fn(|cx| {

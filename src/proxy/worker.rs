@@ -215,7 +215,7 @@ impl Worker {
     }
 
     fn connection_bound(&self, snapshot: &Snapshot) -> u64 {
-        snapshot.accept.max_connections.map_or(self.max_connections, |own| own.min(self.max_connections))
+        snapshot.server().max_connections.map_or(self.max_connections, |own| own.min(self.max_connections))
     }
 
     /// Asks a connection to end for one that met this bound. False if there is none, or the bound is a client's own.
@@ -302,7 +302,7 @@ impl Worker {
 
     /// Requests that a connection may carry, by the view that the worker has.
     pub fn max_requests(&self) -> u32 {
-        self.view.borrow().snapshot.accept.max_requests.unwrap_or(u32::MAX)
+        self.view.borrow().snapshot.server().max_requests.unwrap_or(u32::MAX)
     }
 
     /// Counts a request as in flight for as long as the guard lives.
@@ -325,17 +325,17 @@ impl Worker {
 
     /// How large a head may be, by the view that the worker has.
     pub fn head_limits(&self) -> HeadLimits {
-        self.view.borrow().snapshot.http1.head
+        self.view.borrow().snapshot.head_limits()
     }
 
     /// How long a head may take, by the view that the worker has.
     pub fn head_timeout(&self) -> Span {
-        self.view.borrow().snapshot.http1.head_timeout
+        self.view.borrow().snapshot.server().head_timeout
     }
 
     /// How long a connection may be without a request, by the view that the worker has.
     pub fn keep_alive_timeout(&self) -> Span {
-        self.view.borrow().snapshot.http1.keep_alive_timeout
+        self.view.borrow().snapshot.server().keep_alive_timeout
     }
 
     /// What is special about the listener that the configuration calls `address`.
@@ -346,12 +346,12 @@ impl Worker {
 
     /// How long a handshake may take, by the view that the worker has.
     pub fn handshake_timeout(&self) -> Span {
-        self.view.borrow().snapshot.handshake.timeout
+        self.view.borrow().snapshot.server().handshake_timeout
     }
 
     /// Requests that an HTTP/2 connection may have in flight, by the view that the worker has.
     pub fn max_streams(&self) -> u32 {
-        self.h2.most_of_connection(self.view.borrow().snapshot.http2.max_streams)
+        self.h2.most_of_connection(self.view.borrow().snapshot.server().max_streams)
     }
 
     /// Counts a handshake for as long as the guard lives; `None` if there are too many. The client that has most may have to
@@ -362,15 +362,15 @@ impl Worker {
         account: &Rc<ClientAccount>,
         alarm: &Rc<Alarm>,
     ) -> Option<Handshake> {
-        let plan = self.view.borrow().snapshot.handshake;
+        let max = self.view.borrow().snapshot.server().max_handshakes;
         let now = self.clock.now();
         let mut handshakes = self.handshakes.borrow_mut();
         let own = handshakes.of(account);
-        if own as usize >= plan.share() {
+        if own as usize >= clients_share(max) {
             self.report_crowding(peer, account, "TLS handshakes", now);
             return None;
         }
-        if handshakes.len() >= plan.max {
+        if handshakes.len() >= max {
             let most = handshakes.most();
             let (oldest, _, since) = handshakes.oldest_of_heaviest()?;
             // Where nobody has more than the newcomer would have, those that go on are worth more, but not if they stand still.
@@ -431,6 +431,11 @@ impl Worker {
         };
         tokio::join!(sweep, prune, shrink);
     }
+}
+
+/// How many of so many handshakes one client may have: half.
+fn clients_share(max: usize) -> usize {
+    (max / 2).max(1)
 }
 
 /// A handshake that is going on.
