@@ -93,6 +93,11 @@ impl Balancer {
         })
     }
 
+    /// Whether [`Facts::loads`] must be of all workers together; else those of the asking worker alone do.
+    pub fn counts_all_workers(&self) -> bool {
+        matches!(self.0, Layout::LeastConnections(_) | Layout::PowerOfTwo(_))
+    }
+
     /// The index of the server to use; `None` when all are excluded.
     pub fn choose(&self, facts: &Facts<'_>) -> Option<usize> {
         match &self.0 {
@@ -128,6 +133,13 @@ mod tests {
     /// The `n`th of a sequence of well-mixed numbers.
     pub(super) fn noise(n: u64) -> u64 {
         stable_hash([n.to_le_bytes().as_slice()])
+    }
+
+    #[test]
+    fn who_looks_for_the_least_loaded_counts_all_workers() {
+        let counts = |strategy, weights: &[u32]| Balancer::new(strategy, None, &servers(weights)).counts_all_workers();
+        assert_eq!(ALL.map(|strategy| counts(strategy, &[1, 1])), [false, false, true, true]);
+        assert_eq!(ALL.map(|strategy| counts(strategy, &[1])), [false; 4], "there is nothing to compare");
     }
 
     #[test]

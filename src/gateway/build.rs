@@ -21,7 +21,7 @@ use crate::redact::{Redactor, SecretError};
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
 use crate::tls::{Tickets, TlsError};
-use crate::upstream::{ConnectRate, EchoServers, Endpoint, Link, Load, Protocol};
+use crate::upstream::{EchoServers, Endpoint, Link, Load, Protocol};
 
 /// Why a model that parsed cannot run here and now.
 #[derive(Debug)]
@@ -219,23 +219,9 @@ fn upstream_plan(
     loads: &mut HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
     tls: &Secured,
 ) -> Result<UpstreamPlan, BuildError> {
-    let Upstream {
-        name: upstream_name,
-        servers: specs,
-        balance,
-        // route_rules takes it.
-        hash_key: _,
-        hash_balance,
-        connect_timeout,
-        connect_rate,
-        protocol,
-        // What Secured made of it is taken below.
-        tls: _,
-        proxy_protocol,
-    } = upstream;
-    let mut servers = Vec::with_capacity(specs.len());
-    let mut shares = Vec::with_capacity(specs.len());
-    for ServerSpec { address, weight } in specs {
+    let mut servers = Vec::with_capacity(upstream.servers.len());
+    let mut shares = Vec::with_capacity(upstream.servers.len());
+    for ServerSpec { address, weight } in &upstream.servers {
         let name: Arc<str> = address.to_string().into();
         let (host, port) = match address {
             ServerAddress::Tcp { host, port } => (host.as_str().into(), *port),
@@ -245,23 +231,19 @@ fn upstream_plan(
                 (address.ip().to_string().into(), address.port())
             }
         };
-        let key = (Arc::clone(upstream_name), Arc::clone(&name));
+        let key = (Arc::clone(&upstream.name), Arc::clone(&name));
         let load = lasting.loads.get(&key).cloned().unwrap_or_else(|| Load::new(lasting.workers));
         loads.insert(key, Arc::clone(&load));
         shares.push(balance::Server { name: name.to_string(), weight: *weight });
         servers.push((Endpoint { name, host, port }, load));
     }
     Ok(UpstreamPlan {
-        name: Arc::clone(upstream_name),
-        balancer: Balancer::new(*balance, *hash_balance, &shares),
+        balancer: Balancer::new(upstream.balance, upstream.hash_balance, &shares),
         link: Link {
-            protocol: protocol_of(*protocol),
-            tls: tls.upstream(upstream_name),
-            proxy_protocol: *proxy_protocol,
+            protocol: protocol_of(upstream.protocol),
+            tls: tls.upstream(&upstream.name),
+            proxy_protocol: upstream.proxy_protocol,
         },
-        connect_timeout: *connect_timeout,
-        connect_rate: ConnectRate::new(connect_rate.limit(), connect_rate.window()),
-        counts_all_workers: matches!(balance, Strategy::LeastConnections | Strategy::PowerOfTwo),
         servers,
     })
 }

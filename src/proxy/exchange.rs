@@ -350,8 +350,8 @@ impl Exchange {
     /// The upstream and the server that it went to.
     pub fn upstream_names(&self) -> Option<(&Arc<str>, &Arc<str>)> {
         let (upstream, server) = self.story.upstream?;
-        let plan = self.view.snapshot.upstreams.get(upstream)?;
-        Some((&plan.name, &plan.servers.get(server)?.0.name))
+        let (upstream, plan) = self.view.snapshot.upstream(upstream)?;
+        Some((&upstream.name, &plan.servers.get(server)?.0.name))
     }
 
     fn key_parts(&self) -> Vec<KeyPart> {

@@ -267,7 +267,7 @@ impl<'v> Pick<'v> {
                 hash: self.admitted.sticky_hash(),
                 turn: self.turn,
                 random: self.random,
-                loads: if plan.counts_all_workers { &all_load } else { &own_load },
+                loads: if plan.balancer.counts_all_workers() { &all_load } else { &own_load },
                 excluded: &self.excluded,
             })
         })?;
@@ -338,7 +338,7 @@ impl<'v> Pick<'v> {
         client: &mut Client,
         deadline: Tick,
     ) -> Result<Result<Leased, ConnectError>, Broken> {
-        let patience = self.view.snapshot.upstreams.get(self.upstream).map(|plan| plan.connect_timeout);
+        let patience = self.view.snapshot.upstream(self.upstream).map(|(upstream, _)| upstream.connect_timeout);
         let mut patience = patience.unwrap_or_default();
         loop {
             if !server.may_connect() {

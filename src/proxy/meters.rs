@@ -284,7 +284,7 @@ impl Meters {
             stale: registry.counter(&UPSTREAM_RETRIES, &[upstream, "stale-connection"]),
             unreachable: registry.counter(&UPSTREAM_RETRIES, &[upstream, "unreachable"]),
         };
-        let (routes, limits, upstreams) = (&snapshot.routes, &snapshot.limits, &snapshot.upstreams);
+        let (routes, limits, upstreams) = (&snapshot.routes, &snapshot.limits, &snapshot.model.upstreams);
         let has_messages = |route: &&RoutePlan| route.pacing.as_ref().is_some_and(|pacing| pacing.messages.is_some());
         let bounded = routes.iter().filter(has_messages);
         Self {

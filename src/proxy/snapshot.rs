@@ -8,7 +8,7 @@ use super::reclaim::headroom;
 use super::throttle::Seldom;
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
-use crate::config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet};
+use crate::config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet, Upstream};
 use crate::dead_letter::DeadLetters;
 use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
@@ -16,13 +16,13 @@ use crate::limiter::{KeyHasher, Limit, Policy};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::tls::ServerTls;
-use crate::upstream::{ConnectRate, Endpoint, Link, Load};
+use crate::upstream::{Endpoint, Link, Load};
 
 /// One generation of the configuration, built whole before any request sees it.
 pub struct Snapshot {
     /// Which one; it grows by one with each reload that changed something.
     pub generation: u64,
-    /// What the file says; the rest was built from it.
+    /// The file as it was read; the rest was built from it.
     pub model: Arc<Model>,
     /// Client, route, key, limits.
     pub rules: Rules,
@@ -34,7 +34,7 @@ pub struct Snapshot {
     pub routes: Vec<RoutePlan>,
     /// What a limit's refusal looks like, in the file's order.
     pub limits: Vec<LimitPlan>,
-    /// Where requests go, in the file's order.
+    /// The parts of upstreams that were built, in the file's order.
     pub upstreams: Vec<UpstreamPlan>,
     /// Whether the servers of one are told for whom a connection is.
     pub sends_proxy_headers: bool,
@@ -220,20 +220,12 @@ pub struct LimitPlan {
     pub refusal: Option<Arc<Refusal>>,
 }
 
-/// Where requests of an upstream go.
+/// The part of an upstream that was built; the rest of it is in the model.
 pub struct UpstreamPlan {
-    /// The upstream's name.
-    pub name: Arc<str>,
     /// Who gets which request.
     pub balancer: Balancer,
-    /// Whether loads are what all workers have in flight, or the choosing worker's own alone.
-    pub counts_all_workers: bool,
     /// How its servers are spoken to.
     pub link: Link,
-    /// How long a connect may take, the handshake included.
-    pub connect_timeout: Span,
-    /// How often one worker may connect to one server.
-    pub connect_rate: ConnectRate,
     /// Its servers, in the balancer's order.
     pub servers: Vec<(Endpoint, Arc<Load>)>,
 }
@@ -247,6 +239,11 @@ impl Snapshot {
     /// How large a head may be.
     pub fn head_limits(&self) -> HeadLimits {
         HeadLimits { max_bytes: self.model.server.max_head_size, max_fields: self.model.server.max_head_fields }
+    }
+
+    /// An upstream as the file has it, and the part of it that was built.
+    pub fn upstream(&self, upstream: usize) -> Option<(&Upstream, &UpstreamPlan)> {
+        self.model.upstreams.get(upstream).zip(self.upstreams.get(upstream))
     }
 
     /// What a route answers by itself.

@@ -66,8 +66,8 @@ impl Known<'_> {
 
     fn upstream(&self) -> Option<(&str, &str)> {
         let (upstream, server) = self.story.upstream?;
-        let plan = self.view.snapshot.upstreams.get(upstream)?;
-        Some((&plan.name, &plan.servers.get(server)?.0.name))
+        let (upstream, plan) = self.view.snapshot.upstream(upstream)?;
+        Some((&upstream.name, &plan.servers.get(server)?.0.name))
     }
 
     fn host(&self) -> &str {

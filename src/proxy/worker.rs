@@ -23,7 +23,7 @@ use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span, Tick};
-use crate::upstream::{Endpoint, Pace, Server};
+use crate::upstream::{ConnectRate, Endpoint, Pace, Server};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
@@ -547,21 +547,22 @@ impl View {
     ) -> Self {
         let mut kept = HashMap::new();
         let mut servers = Vec::with_capacity(snapshot.upstreams.len());
-        for upstream in &snapshot.upstreams {
-            let mut of_upstream = Vec::with_capacity(upstream.servers.len());
-            for (endpoint, load) in &upstream.servers {
+        for (upstream, plan) in snapshot.model.upstreams.iter().zip(&snapshot.upstreams) {
+            let rate = ConnectRate::new(upstream.connect_rate.limit(), upstream.connect_rate.window());
+            let mut of_upstream = Vec::with_capacity(plan.servers.len());
+            for (endpoint, load) in &plan.servers {
                 let key = (Arc::clone(&upstream.name), endpoint.clone());
                 let server = match known.remove(&key) {
-                    Some(server) if *server.link() == upstream.link => {
-                        server.set_connect_rate(upstream.connect_rate);
+                    Some(server) if *server.link() == plan.link => {
+                        server.set_connect_rate(rate);
                         server
                     }
                     // What was spoken to it before is of no use now.
                     old => {
                         old.inspect(|old| old.retire());
                         let waits = meters::connect_waits(registry, &upstream.name);
-                        let pace = Pace::new(upstream.connect_rate, clock.clone(), waits);
-                        Server::new(endpoint.clone(), upstream.link.clone(), Arc::clone(load), worker, pace)
+                        let pace = Pace::new(rate, clock.clone(), waits);
+                        Server::new(endpoint.clone(), plan.link.clone(), Arc::clone(load), worker, pace)
                     }
                 };
                 of_upstream.push(Rc::clone(&server));

@@ -96,7 +96,7 @@ pub(super) fn settings(directory: &Path) -> DeadLetter {
     DeadLetter { directory: directory.to_owned(), ..parsed.model.dead_letter.unwrap() }
 }
 
-/// One that knows the built-in names alone.
+/// A redactor that knows the built-in names alone.
 fn redactor() -> Redactor {
     Redactor::new(&RedactRules::default())
 }
