@@ -20,7 +20,7 @@
 //! # Rooms and ranks
 //!
 //! Imports go from a higher rank to a lower one only; rooms of one rank never import each other; outsiders import from a
-//! room's `mod.rs`. `tests/architecture.rs` holds the table.
+//! room's `mod.rs`. `tests/architecture.rs` holds the table. Below all rooms are [`words`]: enums whose variants are words.
 //!
 //! | rank | rooms |
 //! |---|---|

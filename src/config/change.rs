@@ -1,9 +1,9 @@
-//! What becomes of a part of the configuration, setting by setting.
+//! The fate of a part of the configuration in a reload, setting by setting.
 
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 
-/// What becomes of a part.
+/// The fate of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It says the same as before.

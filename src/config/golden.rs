@@ -88,7 +88,7 @@ error: `workers` takes a whole number, not a string
 6 | workers = ******
   |           ^^^^^^
   |
-  = help: write it as 1; or "auto"
+  = help: write it as a number from 1 to 1024; or "auto"
 
 error: this is no TOML: unclosed array
   --> gateway.toml:10:19

@@ -83,7 +83,7 @@ error: `max_cost` takes a whole number, not a string
 18 | max_cost = "9"
    |            ^^^
    |
-   = help: write it as 1
+   = help: write it as a number from 1 to 1000000000000
 
 error: "x y" is no header name
   --> gateway.toml:23:8

@@ -370,9 +370,9 @@ respond = {}
         .map(|one| format!("{}: {}", one.message, one.help.as_deref().unwrap_or_default()))
         .collect();
     let expected = [
-        "`max_connections` takes a whole number, not a string: write it as 1; or \"auto\"",
+        "`max_connections` takes a whole number, not a string: write it as a number from 1 to 10000000; or \"auto\"",
         "`max_requests` is out of range: `0`: it goes from 1 to 4000000000; or \"none\"",
-        "`max_connections` takes a whole number, not a string: write it as 1; or \"none\"",
+        "`max_connections` takes a whole number, not a string: write it as a number from 1 to 10000000; or \"none\"",
         "\"20\" is no rate of connections: \
          a rate is a whole number, a slash and a time, like \"100/s\" or \"20/100ms\"; or \"none\"",
         "`max_connections` is out of range: `10000001`: it goes from 1 to 10000000; or \"none\"",

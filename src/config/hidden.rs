@@ -4,7 +4,7 @@
 //! The rule, which `docs/operating.md` tells:
 //! - Of a file that is TOML a report shows the line, but no comment and no secret. Secret is the value of each setting in
 //!   `SECRETS`, misspelt or not, and of each key that is named like a secret ([`names_a_secret`]) and is no setting of the
-//!   file; of a `value` beside such a name; and a text such as `Authorization: VALUE` or `key:VALUE`. All that is in such a
+//!   file; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE` or `key:VALUE`. All that is in such a
 //!   value is hidden, over however many lines, but for the networks and short numbers that a list may hold.
 //! - Of a file that is not TOML a report shows of each line the key or header that begins it, and the equals sign, as far as
 //!   these are words of the file's own language. All else is hidden, because nobody knows what belongs to what.
@@ -32,6 +32,9 @@ const SECRETS: &[&str] = &["exempt"];
 
 /// Settings whose tables and lists have names of header fields in them.
 const FIELDS: [&str; 5] = ["add", "headers", "request_headers", "response_headers", "set"];
+
+/// Keys of a table of which one may name a header field whose value stands beside it.
+const NAMES: [&str; 4] = ["field", "header", "key", "name"];
 
 /// The beginning of a value of a limit's key in `exempt`.
 const KEY: &str = "key:";
@@ -97,7 +100,7 @@ impl Secrets {
     }
 }
 
-/// What is hidden of a text that is not TOML.
+/// The hidden parts of a text that is not TOML.
 fn behind_keys(text: &str) -> Vec<Range<usize>> {
     let mut at = 0;
     let lines = text.split_inclusive('\n').map(|line| {
@@ -132,6 +135,8 @@ enum Keys {
     Settings,
     /// Names of header fields: the user's own.
     Fields,
+    /// Below an unknown key: those of settings or of fields.
+    Unknown,
     /// Names of plans, and of limits in a plan.
     Plans,
     Limits,
@@ -141,11 +146,16 @@ impl Keys {
     /// Whether all is secret that `name` has for a value here.
     fn own_a_secret(self, name: &str) -> bool {
         let is_own = match self {
-            Self::Sections | Self::Settings => !LANGUAGE.contains(name),
+            Self::Sections | Self::Settings | Self::Unknown => !LANGUAGE.contains(name),
             Self::Fields => true,
             Self::Plans | Self::Limits => false,
         };
         is_declared(name) || is_own && names_a_secret(name)
+    }
+
+    /// Whether names of header fields may stand here.
+    fn may_be_fields(self) -> bool {
+        matches!(self, Self::Fields | Self::Unknown)
     }
 
     /// The keys of a table that is the value of `name` here.
@@ -157,6 +167,9 @@ impl Keys {
             (Self::Fields, "remove") | (Self::Limits, _) => Self::Settings,
             (Self::Fields, _) => Self::Fields,
             (_, name) if FIELDS.iter().any(|fields| is_meant(name, fields)) => Self::Fields,
+            // Nobody knows what an unknown key is for: it may be a spelling of these, or that of another program.
+            (Self::Unknown, _) => Self::Unknown,
+            (_, name) if !LANGUAGE.contains(name) => Self::Unknown,
             _ => Self::Settings,
         }
     }
@@ -181,11 +194,13 @@ impl<'t> Walk<'t> {
     }
 
     fn table(&mut self, table: &DeTable<'_>, keys: Keys) {
-        let is_pair = table.values().any(|value| value.get_ref().as_str().is_some_and(names_a_secret));
+        let is_pair = table.values().any(names_a_field);
         for (key, value) in table {
             let name = &**key.get_ref();
             self.literal(key.span(), secret_in(name).is_some());
-            if keys.own_a_secret(name) || is_pair && is_meant(name, "value") {
+            let is_other = is_pair && !NAMES.contains(&name);
+            let is_value = is_other && (keys.may_be_fields() || !LANGUAGE.contains(name) || is_meant(name, "value"));
+            if keys.own_a_secret(name) || is_value {
                 self.secret(value, is_declared(name));
             } else {
                 self.value(value, keys.below(name));
@@ -194,7 +209,7 @@ impl<'t> Walk<'t> {
     }
 
     fn value(&mut self, value: &Spanned<DeValue<'_>>, keys: Keys) {
-        let is_field = keys == Keys::Fields;
+        let is_field = keys.may_be_fields();
         match value.get_ref() {
             DeValue::Table(table) => self.table(table, keys),
             DeValue::Array(items) => {
@@ -206,7 +221,7 @@ impl<'t> Walk<'t> {
             }
             DeValue::String(text) => {
                 let (name, rest) = name_in(text.trim_start());
-                let is_header = is_field && !rest.is_empty() && names_a_secret(name);
+                let is_header = keys == Keys::Fields && !rest.is_empty() && names_a_secret(name);
                 self.literal(value.span(), is_header || secret_in(text).is_some());
             }
             _ => {}
@@ -308,6 +323,11 @@ fn is_declared(name: &str) -> bool {
 /// Whether a key is `setting`, or a misspelt one.
 fn is_meant(name: &str, setting: &str) -> bool {
     name == setting || !LANGUAGE.contains(name) && nearest(name, [setting]).is_some()
+}
+
+/// Whether a value is the name of a field with secrets; no name of a file, nor a key such as `header:x-api-key`.
+fn names_a_field(value: &Spanned<DeValue<'_>>) -> bool {
+    value.get_ref().as_str().is_some_and(|text| text.chars().all(is_name) && names_a_secret(text))
 }
 
 /// The name that a text begins with, and what follows.

@@ -7,12 +7,13 @@ use std::ops::RangeInclusive;
 use super::certificates::CertificateFiles;
 use super::change::Changes;
 use super::findings::{Reported, quoted, ticked};
+use super::nearest::nearest;
 use super::reader::Node;
 use super::size::{parse_size, show_size};
 use crate::time::Span;
 use crate::words::Word;
 
-/// What a value may depend on beside its own text.
+/// A value may depend on this beside its own text.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'c> {
     pub(super) files: &'c CertificateFiles,
@@ -20,7 +21,7 @@ pub(super) struct Context<'c> {
     pub(super) asks_for_clients: bool,
 }
 
-/// What the values of a key are.
+/// The values of a key.
 pub(super) trait Kind: Sized {
     /// Once read.
     type Value;
@@ -31,17 +32,12 @@ pub(super) trait Kind: Sized {
     /// The value in words, for the plan of a reload.
     fn show(&self, value: &Self::Value) -> String;
 
-    /// What a plan says of a change.
+    /// Adds the words of a plan for a change.
     fn compare(&self, what: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes)
     where
         Self::Value: PartialEq,
     {
         changes.value(what, old, new, |value| self.show(value));
-    }
-
-    /// The value of a key that is not written and has no default.
-    fn nothing(&self) -> Option<Self::Value> {
-        None
     }
 
     /// It takes a word, too: `None`.
@@ -50,7 +46,7 @@ pub(super) trait Kind: Sized {
     }
 }
 
-/// What need not be written, and has no default; a plan then says `shown`.
+/// A value that need not be written, and has no default; a plan then says `shown`.
 pub(super) struct Optional<K> {
     pub(super) kind: K,
     pub(super) shown: &'static str,
@@ -66,10 +62,6 @@ impl<K: Kind> Kind for Optional<K> {
     fn show(&self, value: &Self::Value) -> String {
         value.as_ref().map_or_else(|| self.shown.to_owned(), |value| self.kind.show(value))
     }
-
-    fn nothing(&self) -> Option<Self::Value> {
-        Some(None)
-    }
 }
 
 /// See [`Kind::or_word`].
@@ -82,8 +74,13 @@ impl<K: Kind> Kind for OrWord<K> {
     type Value = Option<K::Value>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
-        if node.as_text() == Some(self.word) {
-            return Ok(None);
+        match node.as_text() {
+            Some(text) if text == self.word => return Ok(None),
+            Some(text) if nearest(text, [self.word]).is_some() => {
+                let message = format!("{} cannot be {}", node.label(), quoted(text));
+                return Err(node.error(message, format!("did you mean \"{}\"?", self.word)));
+            }
+            _ => {}
         }
         self.kind.read(&node.or_word(self.word), context).map(Some)
     }
@@ -190,12 +187,12 @@ impl Kind for Duration {
 /// Reads one value.
 type Read<V> = fn(&Node<'_>, &Context<'_>) -> Result<V, Reported>;
 
-/// Whatever these two functions read and show.
+/// A value that these two functions read and show.
 pub(super) fn by<V>(read: Read<V>, show: fn(&V) -> String) -> By<V> {
     By { read, show }
 }
 
-/// What a kind reads of a table to make its own value of it; plans do not show it.
+/// A value that a kind reads of a table to make its own of it; plans do not show it.
 pub(super) fn inner<V>(read: Read<V>) -> By<V> {
     By { read, show: |_| String::new() }
 }
@@ -281,7 +278,8 @@ impl Node<'_> {
 
     pub(super) fn count<N: Number>(&self, range: &RangeInclusive<N>) -> Result<N, Reported> {
         let Some(integer) = self.as_integer() else {
-            return Err(self.wrong_type("a whole number", &range.start().to_string()));
+            let example = format!("a number from {} to {}", range.start(), range.end());
+            return Err(self.wrong_type("a whole number", &example));
         };
         // TOML's own reader has checked the digits; what does not fit in 128 bits is far out of any range.
         let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();

@@ -89,7 +89,7 @@ fn diagnostics(text: &str) -> Vec<Diagnostic> {
     parse(text, Path::new("/gateway.toml"), Certificates::Unread).unwrap_err().diagnostics().to_vec()
 }
 
-/// What the remedy of a message lists behind some words.
+/// The list that the remedy of a message has behind some words.
 fn list_after(diagnostics: &[Diagnostic], message: &str, words: &str) -> Vec<String> {
     let found = diagnostics.iter().find(|found| found.message.starts_with(message));
     let list = found.and_then(|found| found.help.as_deref()).and_then(|help| help.split_once(words));

@@ -12,8 +12,10 @@
 //! Caller: gateway, at start and at each reload; cli, for `check`.
 //!
 //! Inside: the TOML parser gives tables with the place of every key and value and goes on after a syntax error;
-//! `reader` reads such a table key by key; `lower` has a function per section; `plans` reads files of plans, whose keys are
-//! too many for such tables; `findings` collects, `report` prints.
+//! `reader` reads such a table key by key. A file in `sections` declares a section's keys by the macro of `section`, each
+//! with its `kind`, and has the rules between them; `lower` has a function for each section that is not declared yet.
+//! `plans` reads files of plans, whose keys are too many for such tables. `findings` collects, `hidden` finds what is not
+//! shown, `report` prints. What a reload changes, in `change`, is told by the declarations, and by `describe*` for the rest.
 
 mod address;
 mod certificates;

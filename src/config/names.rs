@@ -21,15 +21,15 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// What is written as a name. If it cannot be one, it is a name all the same to whatever refers to it.
+    /// The text that is written as a name. If it cannot be one, it is a name all the same to whatever refers to it.
     pub(super) fn of(node: &Node<'_>) -> Option<Self> {
         Some(Self { text: node.as_text()?.into(), span: node.span() })
     }
 }
 
 /// The `name` of a section.
-pub(super) fn read(node: &Node<'_>) -> Result<Arc<str>, Reported> {
-    let text = node.string("a string", "\"app\"")?;
+pub(super) fn read(node: &Node<'_>, example: &str) -> Result<Arc<str>, Reported> {
+    let text = node.string("a string", &format!("\"{example}\""))?;
     if is_name(text) {
         return Ok(text.into());
     }
@@ -41,7 +41,7 @@ pub(super) fn read(node: &Node<'_>) -> Result<Arc<str>, Reported> {
 /// The same for sections that are not declared yet; reported also where it cannot be one.
 pub(super) fn name(reader: &mut Reader<'_>, example: &str) -> Option<Name> {
     let node = reader.required("name", &format!("\"{example}\""))?;
-    let _ = read(&node);
+    let _ = read(&node, example);
     Name::of(&node)
 }
 

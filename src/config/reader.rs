@@ -205,7 +205,7 @@ impl Reader<'_> {
     }
 }
 
-/// What there is of a key.
+/// A key as it is found in its table.
 pub(super) enum Found<'t> {
     /// It is not written.
     Absent,

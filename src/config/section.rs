@@ -21,13 +21,13 @@ pub(super) trait Section: Sized {
     #[cfg(test)]
     fn rows() -> Vec<Row>;
 
-    /// Reads all keys. What is wrong is reported, and the next one is read.
+    /// Reads all keys, the next one after a mistake too: each is reported.
     fn keys<'t>(reader: &mut Reader<'t>, context: &Context<'_>) -> Self::Keys<'t>;
 
     /// The values, unless one of them could not be read.
     fn of(keys: Self::Keys<'_>) -> Result<Self, Reported>;
 
-    /// What of the keys changes at once, or, where `restart` is set, at the next start.
+    /// The keys that change at once or, where `restart` is set, at the next start.
     fn compare(&self, new: &Self, restart: bool) -> Changes;
 
     /// Reads all keys, and reports those that it does not have.
@@ -58,20 +58,20 @@ pub(super) struct Row {
 
 /// A key as it is written, or not.
 pub(super) struct Key<'t, V> {
-    /// What holds, by default or as it is written.
+    /// The value that holds, by default or as it is written.
     pub(super) value: Result<V, Reported>,
     /// Where it is written.
     pub(super) node: Option<Node<'t>>,
 }
 
 impl<V> Key<'_, V> {
-    /// What holds, if it could be read.
+    /// The value that holds, if it could be read.
     pub(super) fn get(&self) -> Option<&V> {
         self.value.as_ref().ok()
     }
 }
 
-/// Ends the description of what a key takes: what holds where it is not written.
+/// Ends the description of the values that a key takes: the one that holds where it is not written.
 pub(super) trait Declare: Kind {
     /// A default: a value of TOML, or a string without its quotes.
     fn or(self, default: &'static str) -> Setting<Self> {
@@ -83,33 +83,34 @@ pub(super) trait Declare: Kind {
         Setting { kind: self, absent: Absent::Error(example), needs_restart: false }
     }
 
-    /// It need not be written: [`Kind::nothing`].
-    fn optional(self) -> Setting<Self> {
-        Setting { kind: self, absent: Absent::Nothing, needs_restart: false }
+    /// It need not be written.
+    fn optional<V>(self) -> Setting<Self>
+    where
+        Self: Kind<Value = Option<V>>,
+    {
+        Setting { kind: self, absent: Absent::Value(|| None), needs_restart: false }
     }
 
     /// It need not be written; a plan then says `shown`.
     fn or_nothing(self, shown: &'static str) -> Setting<Optional<Self>> {
-        Setting { kind: Optional { kind: self, shown }, absent: Absent::Nothing, needs_restart: false }
+        Optional { kind: self, shown }.optional()
     }
 }
 
 impl<K: Kind> Declare for K {}
 
-/// What a key takes, and what holds where it is not written.
-pub(super) struct Setting<K> {
+/// The values that a key takes, and the one that holds where it is not written.
+pub(super) struct Setting<K: Kind> {
     kind: K,
-    absent: Absent,
+    absent: Absent<K::Value>,
     needs_restart: bool,
 }
 
-#[derive(Clone, Copy)]
-enum Absent {
+enum Absent<V> {
     Default(&'static str),
     /// An error, whose remedy has this example.
     Error(&'static str),
-    /// [`Kind::nothing`]
-    Nothing,
+    Value(fn() -> V),
 }
 
 impl<K: Kind> Setting<K> {
@@ -122,7 +123,7 @@ impl<K: Kind> Setting<K> {
     pub(super) fn row(&self, key: &'static str, doc: &'static str) -> Row {
         let default = match self.absent {
             Absent::Default(default) => Some(default),
-            Absent::Error(_) | Absent::Nothing => None,
+            Absent::Error(_) | Absent::Value(_) => None,
         };
         Row { key, doc, default, needs_restart: self.needs_restart }
     }
@@ -135,7 +136,7 @@ impl<K: Kind> Setting<K> {
     ) -> Key<'t, K::Value> {
         let found = match self.absent {
             Absent::Error(example) => reader.find_required(key, example),
-            Absent::Default(_) | Absent::Nothing => reader.find(key),
+            Absent::Default(_) | Absent::Value(_) => reader.find(key),
         };
         match found {
             Found::Written(node) => Key { value: self.kind.read(&node, context), node: Some(node) },
@@ -145,16 +146,15 @@ impl<K: Kind> Setting<K> {
     }
 
     fn by_default(&self, reader: &Reader<'_>, key: &'static str, context: &Context<'_>) -> Result<K::Value, Reported> {
-        if let Absent::Default(default) = self.absent {
-            let findings = Findings::default();
-            let value = written(default);
-            if let Ok(value) = self.kind.read(&Node::by_default(key, &value, &findings), context) {
-                return Ok(value);
-            }
-        }
-        // Not in a program whose tests have passed: they read each default.
-        let fault = || reader.absent(format!("`{key}` has no default that can be read"), "please report it");
-        self.kind.nothing().ok_or_else(fault)
+        let default = match self.absent {
+            Absent::Value(value) => return Ok(value()),
+            Absent::Default(default) | Absent::Error(default) => default,
+        };
+        let findings = Findings::default();
+        let value = written(default);
+        // It cannot fail in a program whose tests have passed: they read each default.
+        let fault = |_| reader.absent(format!("the default of `{key}` cannot be read"), "please report it");
+        self.kind.read(&Node::by_default(key, &value, &findings), context).map_err(fault)
     }
 
     pub(super) fn compare(
@@ -259,7 +259,7 @@ macro_rules! section {
                 vec![$( Self::$key().row(stringify!($key), concat!($( $doc ),+)) ),+]
             }
 
-            /// Reads all of them. What is wrong is reported, and the next one is read.
+            /// Reads all of them, the next one after a mistake too: each is reported.
             pub(in crate::config) fn read(
                 reader: &mut $crate::config::reader::Reader<'t>,
                 context: &$crate::config::kind::Context<'_>,
@@ -288,6 +288,7 @@ mod tests {
     use crate::config::sections::listener::Listener;
     use crate::config::sections::log::Log;
     use crate::config::sections::server::Server;
+    use crate::config::sections::tls;
     use crate::config::sections::upstream::{ServerSpec, Upstream};
     use crate::time::Span;
 
@@ -304,7 +305,7 @@ mod tests {
         }
     }
 
-    /// What reads `text`, and what it reports.
+    /// Reads `text`; with the report.
     fn read<T>(text: &str, read: impl FnOnce(Reader<'_>, &Context<'_>) -> T) -> (T, String) {
         let files = CertificateFiles::new(Path::new("/toy.toml"), Certificates::Unread);
         let table = DeTable::parse(text).unwrap();
@@ -370,6 +371,22 @@ toy.toml: 4 errors"#
     }
 
     #[test]
+    fn a_word_in_place_of_a_number_is_suggested() {
+        let (_, report) = read("copies = \"nonee\"\nred = true", Toy::read);
+        assert!(report.contains("`copies` cannot be \"nonee\""), "{report}");
+        assert!(report.contains("help: did you mean \"none\"?\n"), "{report}");
+        let (_, report) = read("copies = \"many\"\nred = true", Toy::read);
+        assert!(report.contains("help: write it as a number from 1 to 9; or \"none\"\n"), "{report}");
+    }
+
+    #[test]
+    fn a_filter_of_the_log_is_bounded() {
+        let level = |bytes: usize| read(&format!("level = \"info{}\"", ",a=info".repeat(bytes / 7)), Log::read).1;
+        assert_eq!(level(4_090), "");
+        assert!(level(4_200).contains("`level` has 4204 bytes"), "{}", level(4_200));
+    }
+
+    #[test]
     fn a_change_is_in_the_plan_or_waits_for_a_restart() {
         let (old, new) = (toy("red = true"), toy("spin = \"7s\"\ncopies = 2\nred = true"));
         let changes = |restart| old.compare(&new, restart).into_vec();
@@ -406,5 +423,15 @@ toy.toml: 4 errors"#
         check::<Listener>("address = \"127.0.0.1:1\"");
         check::<Upstream>("name = \"a\"\nservers = [\"echo:a\"]");
         check::<ServerSpec>("address = \"echo:a\"");
+        let (tls, report) = read("certificates = [{ cert = \"a\", key = \"b\" }]", |mut reader, context| {
+            let keys = tls::ListenerKeys::read(&mut reader, context);
+            keys.certificates.value.is_ok() && keys.min_version.value.is_ok() && keys.client_certificates.value.is_ok()
+        });
+        assert!(tls, "{report}");
+        let (tls, report) = read("", |mut reader, context| {
+            let keys = tls::UpstreamKeys::read(&mut reader, context);
+            keys.ca.value.is_ok() && keys.verify.value.is_ok() && keys.server_name.value.is_ok()
+        });
+        assert!(tls, "{report}");
     }
 }

@@ -256,9 +256,21 @@ fn protocol_of(protocol: UpstreamProtocol) -> Protocol {
 }
 
 fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> ListenerPlan {
+    let Listener {
+        address,
+        // Counts has the places, and Secured the TLS, both by the address.
+        max_connections: _,
+        protocol: _,
+        tls: _,
+        reject_unknown_sni: _,
+        // Asked by the methods below.
+        redirect_to_https: _,
+        proxy_protocol: _,
+        proxy_protocol_from: _,
+    } = listener;
     ListenerPlan {
         places: accepting.places(listener),
-        tls: tls.listener(&listener.address),
+        tls: tls.listener(address),
         redirect_to_https: listener.redirect_port(),
         proxied_by: listener.proxied_by().map(|from| Arc::new(Networks::new(from.iter().copied()))),
     }

@@ -277,7 +277,7 @@ const OF_LIMITS: [&str; 22] = [
 ];
 
 /// Lines of a route. ③ stands for a header with credentials.
-const OF_ROUTES: [&str; 20] = [
+const OF_ROUTES: [&str; 27] = [
     "",
     "request_headers = { set = { authorization = ① } }",
     "request_headers.set.x-api-key = [①, ①]",
@@ -295,6 +295,13 @@ const OF_ROUTES: [&str; 20] = [
     "reqest_headers = [③]",
     "st = { Cookie = { a = ① } }",
     "request_headers = { set = { authorization = \"a\", Authorization = ① } }",
+    "set_headers = [\"authorization\", ①]",
+    "add_header = [\"Authorization\", ①]",
+    "hdrs = [[\"authorization\", ①]]",
+    "set = [{ header = \"authorization\", to = ① }]",
+    "headers = [{ name = \"authorization\", text = ① }]",
+    "request_headers = { set = [{ to = ①, name = \"authorization\" }] }",
+    "req_headers = [{ name = \"authorization\", text = ① }]",
     "hosts = [③]",
     "request_headers.remove = [③]",
     "request_headers.set = { ③ = \"x\" }",

@@ -1,7 +1,8 @@
 //! `[[listener]]`
 
+use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 use ipnet::IpNet;
@@ -34,7 +35,7 @@ section! {
         redirect_to_https: Redirect = by(redirect, Redirect::to_string).or("false"),
         /// Whether each connection begins with a PROXY header that names its client.
         proxy_protocol: ProxyProtocol = word().or("off"),
-        /// Peers that may send the PROXY header. Whoever sends it can be any client.
+        /// Peers that may send the PROXY header. By it they can be any client.
         proxy_protocol_from: Vec<IpNet> = list(networks::list, IpNet::to_string).or("[]"),
         /// Connections at once, of all workers.
         max_connections: Option<u64> = count(CONNECTIONS).or_word("none").or("none"),
@@ -96,11 +97,12 @@ pub(in crate::config) fn read(
     findings: &Findings,
 ) -> Option<Vec<Listener>> {
     let mut all: Vec<(ListenerKeys<'_>, Result<(), Reported>)> = Vec::new();
+    let mut seen = Seen::default();
     for reader in readers {
-        let misspelt = ["tls", "proxy_protocol_from"].map(|key| reader.has_misspelt(key));
+        let (misspells_from, misspells_tls) = (reader.has_misspelt("proxy_protocol_from"), reader.has_misspelt("tls"));
         let mut keys = Listener::read_keys(reader, context);
-        check_address(&keys, all.iter().map(|(keys, _)| keys), admin);
-        let is_sound = check_proxy_protocol(&keys, client, misspelt[1]).and(complete_tls(&mut keys, misspelt[0]));
+        check_address(&keys, &mut seen, admin);
+        let is_sound = check_proxy_protocol(&keys, client, misspells_from).and(complete_tls(&mut keys, misspells_tls));
         all.push((keys, is_sound));
     }
     let target = Target::of(&all.iter().map(|(keys, _)| keys).collect::<Vec<_>>());
@@ -122,7 +124,7 @@ pub(in crate::config) fn asks_for_clients(listeners: Option<&[Listener]>) -> boo
     listeners.is_none_or(|listeners| listeners.iter().any(asks))
 }
 
-/// What `protocol`, `tls`, `reject_unknown_sni` and `redirect_to_https` say together.
+/// The rules between `protocol`, `tls`, `reject_unknown_sni` and `redirect_to_https`.
 fn complete_tls(keys: &mut ListenerKeys<'_>, is_misspelt: bool) -> Result<(), Reported> {
     let protocol = keys.protocol.value?;
     let rejects = keys.reject_unknown_sni.value;
@@ -157,7 +159,7 @@ fn complete_tls(keys: &mut ListenerKeys<'_>, is_misspelt: bool) -> Result<(), Re
     }
 }
 
-/// Who may say for whom a connection is, where everybody has to.
+/// The rules between `proxy_protocol` and `proxy_protocol_from`.
 fn check_proxy_protocol(keys: &ListenerKeys<'_>, client: &ClientKeys<'_>, is_misspelt: bool) -> Result<(), Reported> {
     let (from, from_node) = (keys.proxy_protocol_from.get(), &keys.proxy_protocol_from.node);
     match (keys.proxy_protocol.value?, from_node) {
@@ -284,17 +286,36 @@ impl fmt::Display for Redirect {
     }
 }
 
-fn check_address<'k>(
-    keys: &ListenerKeys<'_>,
-    mut others: impl Iterator<Item = &'k ListenerKeys<'k>>,
-    admin: Option<&Result<Admin, Reported>>,
-) {
+/// The addresses before, each with its place: a file may have a hundred thousand.
+#[derive(Default)]
+struct Seen {
+    places: HashMap<SocketAddr, Range<usize>>,
+    /// The first with each port, by family.
+    first: HashMap<(bool, u16), SocketAddr>,
+}
+
+impl Seen {
+    /// The earliest that cannot be bound beside this one, see [`collide`].
+    fn in_the_way(&self, address: SocketAddr) -> Option<(SocketAddr, Range<usize>)> {
+        let every = if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+        let first = self.first.get(&(address.is_ipv4(), address.port()));
+        let others = [Some(address), Some(SocketAddr::new(every, address.port())), first.copied()];
+        let others = others.into_iter().flatten().filter(|other| collide(address, *other));
+        let placed = others.filter_map(|other| Some((other, self.places.get(&other)?.clone())));
+        placed.min_by_key(|(_, place)| place.start)
+    }
+
+    fn note(&mut self, address: SocketAddr, place: Range<usize>) {
+        self.places.entry(address).or_insert(place);
+        self.first.entry((address.is_ipv4(), address.port())).or_insert(address);
+    }
+}
+
+/// Reports an address that cannot be bound beside an earlier one, or beside that of `[admin]`.
+fn check_address(keys: &ListenerKeys<'_>, seen: &mut Seen, admin: Option<&Result<Admin, Reported>>) {
     let Key { value: Ok(address), node: Some(node) } = &keys.address else { return };
     let address = *address;
-    let place = |keys: &ListenerKeys<'_>| -> Option<(SocketAddr, Range<usize>)> {
-        Some((*keys.address.get()?, keys.address.node.as_ref()?.span()))
-    };
-    if let Some((other, first)) = others.find_map(|other| place(other).filter(|(other, _)| collide(address, *other))) {
+    if let Some((other, first)) = seen.in_the_way(address) {
         let message = if other == address {
             format!("two listeners have the address {address}")
         } else {
@@ -303,6 +324,7 @@ fn check_address<'k>(
         let finding = Finding::error(node.span(), message).related("the first is at", first);
         node.push(finding.help("give each its own port, or remove one"));
     }
+    seen.note(address, node.span());
     let of_admin = admin.and_then(|admin| admin.as_ref().ok()).map(|admin| admin.address);
     if of_admin.is_some_and(|admin| admin.port() != 0 && collide(address, admin)) {
         let message = format!("the address {address} is the one of [admin] too");
@@ -316,4 +338,26 @@ fn check_address<'k>(
 fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: SocketAddr, b: SocketAddr| a.ip().is_unspecified() && a.is_ipv4() == b.is_ipv4() && a.port() != 0;
     a == b || a.port() == b.port() && (covers(a, b) || covers(b, a))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The earliest of all that collide, one by one.
+    #[test]
+    fn addresses_in_the_way_are_found_as_by_looking_at_each() {
+        let hosts = ["0.0.0.0", "127.0.0.1", "127.0.0.2", "[::]", "[::1]"];
+        let all: Vec<SocketAddr> =
+            hosts.iter().flat_map(|host| [0, 1, 2].map(|port| format!("{host}:{port}").parse().unwrap())).collect();
+        for (one, two) in all.iter().flat_map(|one| all.iter().map(move |two| (*one, *two))) {
+            for three in &all {
+                let before = [one, two];
+                let mut seen = Seen::default();
+                before.into_iter().enumerate().for_each(|(place, address)| seen.note(address, place..place + 1));
+                let naive = before.into_iter().find(|other| collide(*three, *other));
+                assert_eq!(seen.in_the_way(*three).map(|(other, _)| other), naive, "{three} after {before:?}");
+            }
+        }
+    }
 }

@@ -43,12 +43,19 @@ words! {
     }
 }
 
+/// Bytes of a filter. The time to read one grows with the square of its parts.
+const MAX_LEVEL_BYTES: usize = 4_096;
+
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// A level, or a filter such as `"info,sluicegate::proxy=debug"`. A lone word that is no level would be taken for a
 /// target by the filter's own parser, and silence everything else: so it is checked here.
 fn level(node: &Node<'_>, _: &Context<'_>) -> Result<String, Reported> {
     let text = node.string("a level in quotes", "\"info\"")?;
+    if text.len() > MAX_LEVEL_BYTES {
+        let message = format!("`level` has {} bytes", text.len());
+        return Err(node.error(message, format!("it takes at most {MAX_LEVEL_BYTES}")));
+    }
     for part in text.split(',').map(str::trim).filter(|part| !part.contains(['=', '['])) {
         if !LEVELS.contains(&part) {
             let help = nearest(part, LEVELS).map_or_else(

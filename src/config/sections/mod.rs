@@ -9,7 +9,7 @@ pub(super) mod dead_letter;
 pub(super) mod listener;
 pub(super) mod log;
 pub(super) mod server;
-mod tls;
+pub(super) mod tls;
 pub(super) mod upstream;
 
 /// Every table that is declared, by the keys that lead to it.

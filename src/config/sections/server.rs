@@ -15,9 +15,9 @@ section! {
         watch: bool = flag().or("true"),
         /// How long a drain waits for what is in flight.
         shutdown_grace: Span = duration(GRACES).or("30s"),
-        /// Which rate headers go out.
+        /// The rate headers that go out.
         rate_headers: RateHeaders = word().or("auto"),
-        /// What becomes of a request without a valid `traceparent`.
+        /// Whether a request without a valid `traceparent` gets one.
         traceparent: Traceparent = word().or("pass"),
         /// Default of every route: from a request's arrival to the last byte of its answer.
         timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("60s"),
@@ -76,7 +76,7 @@ words! {
     }
 }
 
-/// A timeout of an exchange. What must last longer says "none".
+/// A timeout of an exchange; "none" is for those that must last longer.
 pub(in crate::config) const TIMEOUTS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(24 * 3_600);
 
 /// A timeout of a connection. One lost packet may hold it up for longer than the least.
@@ -85,7 +85,7 @@ const CONNECTION_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span:
 /// Heads of browsers with their cookies reach a few KiB; each connection may hold as much memory as the most.
 const HEAD_SIZES: RangeInclusive<usize> = 4 << 10..=1 << 20;
 
-/// Whoever shakes hands has sent nothing yet that is worth waiting for.
+/// A client that shakes hands has sent nothing yet that is worth waiting for.
 const HANDSHAKE_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(300);
 
 /// Connections at once. Each has its sockets and some buffers.

@@ -101,13 +101,9 @@ impl Kind for Listener {
             server(changes, old, new);
         }
     }
-
-    fn nothing(&self) -> Option<Self::Value> {
-        Some(None)
-    }
 }
 
-/// `tls` of an upstream. What is asked for by ALPN is for a rule between keys to say.
+/// `tls` of an upstream. A rule between keys sets the protocol that is asked for by ALPN.
 pub(super) struct Upstream;
 
 impl Kind for Upstream {
@@ -186,7 +182,7 @@ fn clients(keys: &ListenerKeys<'_>) -> Result<ClientCertificates, Reported> {
             let help = "add client_ca = \"ca.pem\", the authority of the clients' certificates";
             node.map_or(Ok(ClientCertificates::Off), |node| Err(node.error(message, help)))
         }
-        // Who is not read vouches for nobody.
+        // An authority that is not read vouches for nobody.
         (Asked::Off, None) | (Asked::Optional | Asked::Required, Some(None)) => Ok(ClientCertificates::Off),
         (Asked::Optional, Some(Some(roots))) => Ok(ClientCertificates::Optional(roots)),
         (Asked::Required, Some(Some(roots))) => Ok(ClientCertificates::Required(roots)),
@@ -254,7 +250,7 @@ fn judge(node: &Node<'_>, validity: Validity, certificates: Certificates) {
     node.push(finding.help(help));
 }
 
-/// Which certificate of a listener serves which name.
+/// The names that the certificates of a listener serve.
 struct Served {
     by_name: HashMap<Box<str>, Range<usize>>,
     count: usize,

@@ -25,7 +25,7 @@ section! {
     /// `[[upstream]]`: servers of one service.
     pub struct Upstream, read as UpstreamKeys {
         /// Its name, for routes to refer to.
-        name: Arc<str> = by(|node, _| names::read(node), ToString::to_string).required("\"app\""),
+        name: Arc<str> = by(|node, _| names::read(node, "app"), ToString::to_string).required("\"app\""),
         /// Where requests go; no address twice.
         servers: Vec<ServerSpec> = list(servers, ServerSpec::to_string).required("[\"127.0.0.1:9001\"]"),
         /// How a server is chosen.
