@@ -94,7 +94,7 @@ pub use self::sections::dead_letter::{DeadLetter, Fsync};
 pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat};
 pub use self::sections::server::{RateHeaders, Server, Traceparent};
-pub use self::sections::upstream::{ServerSpec, Upstream, UpstreamProtocol};
+pub use self::sections::upstream::{ServerSpec, Upstream};
 pub use self::statuses::StatusSet;
 
 use crate::tls::ClientCertificates;

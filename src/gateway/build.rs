@@ -11,9 +11,7 @@ use super::terms::{self, Limits, LiveLimits};
 use super::tls::Secured;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
-use crate::config::{
-    Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream, UpstreamProtocol,
-};
+use crate::config::{Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan};
@@ -21,7 +19,7 @@ use crate::redact::{Redactor, SecretError};
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
 use crate::tls::{Tickets, TlsError};
-use crate::upstream::{EchoServers, Endpoint, Link, Load, Protocol};
+use crate::upstream::{EchoServers, Endpoint, Link, Load};
 
 /// Why a model that parsed cannot run here and now.
 #[derive(Debug)]
@@ -240,19 +238,12 @@ fn upstream_plan(
     Ok(UpstreamPlan {
         balancer: Balancer::new(upstream.balance, upstream.hash_balance, &shares),
         link: Link {
-            protocol: protocol_of(upstream.protocol),
+            protocol: upstream.protocol,
             tls: tls.upstream(&upstream.name),
             proxy_protocol: upstream.proxy_protocol,
         },
         servers,
     })
-}
-
-fn protocol_of(protocol: UpstreamProtocol) -> Protocol {
-    match protocol {
-        UpstreamProtocol::Http1 => Protocol::Http1,
-        UpstreamProtocol::H2 => Protocol::Http2,
-    }
 }
 
 fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> ListenerPlan {

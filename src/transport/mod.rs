@@ -13,6 +13,7 @@
 
 mod h2;
 mod handshake;
+mod protocol;
 mod socket;
 
 use std::future::{Future, poll_fn};
@@ -32,6 +33,7 @@ pub use h2::{
     open_channel, websocket_key,
 };
 pub use handshake::{Accepted, HandshakeError, NOT_TLS, accept, connect};
+pub use protocol::Protocol;
 pub use socket::Socket;
 
 /// Whether the kernel holds bytes of the peer that were not read, or its end.

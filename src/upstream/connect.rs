@@ -7,9 +7,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::Notify;
 
-use super::{ConnectRate, Endpoint, Link, Load, Pace, Protocol, ProxyHeader};
+use super::{ConnectRate, Endpoint, Link, Load, Pace, ProxyHeader};
 use crate::time::{Span, Tick};
-use crate::transport::{Channel, HandshakeError, Stream, connect, open_channel};
+use crate::transport::{Channel, HandshakeError, Protocol, Stream, connect, open_channel};
 
 /// How many idle connections one worker keeps to one server; a further one is closed.
 const MAX_IDLE: usize = 512;

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::proxy_protocol::Version;
 use crate::tls::UpstreamTls;
+use crate::transport::Protocol;
 
 pub use connect::{ConnectError, Leased, Server};
 pub use echo::EchoServers;
@@ -44,16 +45,6 @@ pub struct Link {
     /// Whether each connection begins with a PROXY header, and of which version. Not for HTTP/2, whose connections carry
     /// requests of many clients.
     pub proxy_protocol: Option<Version>,
-}
-
-/// What is spoken to a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1.
-    #[default]
-    Http1,
-    /// HTTP/2: by ALPN over TLS, else by prior knowledge (RFC 9113, 3.3).
-    Http2,
 }
 
 impl PartialEq for Link {

@@ -20,6 +20,7 @@ use crate::limiter::Rate;
 use crate::proxy_protocol::Version;
 use crate::time::Span;
 use crate::tls::{Alpn, UpstreamSettings, is_server_name};
+use crate::transport::Protocol;
 
 section! {
     /// `[[upstream]]`: servers of one service.
@@ -40,7 +41,7 @@ section! {
         /// sees.
         connect_rate: Rate = by(connect_rate, Rate::to_string).or("2000/s"),
         /// The protocol that the servers speak.
-        protocol: UpstreamProtocol = by(protocol, |own| own.word().to_owned()).or("http1"),
+        protocol: Protocol = by(protocol, |own| own.word().to_owned()).or("http1"),
         /// The header that each connection to a server begins with, so that it learns the client's address.
         proxy_protocol: Option<Version> = word().or_word("off").or("off"),
         /// TLS to the servers.
@@ -56,16 +57,6 @@ section! {
         address: ServerAddress = by(server_address, ToString::to_string).required("\"127.0.0.1:9001\""),
         /// Its share of the requests, beside the other servers' weights.
         weight: u32 = count(1..=1_000).or("1"),
-    }
-}
-
-words! {
-    /// `protocol` of `[[upstream]]`.
-    pub enum UpstreamProtocol {
-        /// HTTP/1.1.
-        Http1 = "http1",
-        /// HTTP/2: by ALPN over TLS, else by prior knowledge.
-        H2 = "h2",
     }
 }
 
@@ -104,7 +95,7 @@ fn refuse_what_echo_lacks(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
     let mut servers = keys.servers.get().into_iter().flatten();
     let Some(echo) = servers.find(|server| matches!(server.address, ServerAddress::Echo(_))) else { return Ok(()) };
     let refused = [
-        keys.protocol.node.as_ref().filter(|_| keys.protocol.get() == Some(&UpstreamProtocol::H2)),
+        keys.protocol.node.as_ref().filter(|_| keys.protocol.get() == Some(&Protocol::Http2)),
         keys.proxy_protocol.node.as_ref().filter(|_| matches!(keys.proxy_protocol.get(), Some(Some(_)))),
         keys.tls.node.as_ref().filter(|_| matches!(keys.tls.get(), Some(Some(_)))),
     ];
@@ -118,7 +109,7 @@ fn refuse_what_echo_lacks(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
 
 fn check_proxy_protocol(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
     match (keys.proxy_protocol.get(), keys.protocol.get(), &keys.proxy_protocol.node) {
-        (Some(Some(_)), Some(UpstreamProtocol::H2), Some(node)) => {
+        (Some(Some(_)), Some(Protocol::Http2), Some(node)) => {
             let help = "remove it; the servers learn of clients by X-Forwarded-For, request by request";
             let message = "`proxy_protocol` with protocol = \"h2\", of which one connection is for many clients";
             Err(node.error(message, help))
@@ -139,8 +130,8 @@ fn complete_tls(keys: &mut UpstreamKeys<'_>) -> Result<(), Reported> {
         return Err(node.error(format!("no certificate can be for {}", quoted(host)), help));
     }
     settings.alpn = match keys.protocol.value? {
-        UpstreamProtocol::Http1 => Alpn::Http1,
-        UpstreamProtocol::H2 => Alpn::Http2,
+        Protocol::Http1 => Alpn::Http1,
+        Protocol::Http2 => Alpn::Http2,
     };
     Ok(())
 }
@@ -158,7 +149,7 @@ fn connect_rate(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {
     Err(node.error(message, format!("{help}; or remove it for \"2000/s\"")))
 }
 
-fn protocol(node: &Node<'_>, _: &Context<'_>) -> Result<UpstreamProtocol, Reported> {
+fn protocol(node: &Node<'_>, _: &Context<'_>) -> Result<Protocol, Reported> {
     if let Some(text @ ("http2" | "HTTP/2" | "http/2" | "HTTP2" | "h2c" | "grpc")) = node.as_text() {
         // Nearer to "http1" by its letters.
         let message = format!("`protocol` cannot be {}", quoted(text));
