@@ -22,14 +22,14 @@ pub trait Word: Copy + Eq + fmt::Debug + 'static {
     }
 }
 
-/// An enum and the word of each variant:
+/// An enum and the word of each variant, and the variant that is its `Default` if one is named:
 ///
 /// ```
 /// use sluicegate::words::Word;
 ///
 /// sluicegate::words! {
 ///     /// A size.
-///     pub enum Size {
+///     pub enum Size default Small {
 ///         /// Up to ten.
 ///         Small = "small",
 ///         /// More.
@@ -37,7 +37,7 @@ pub trait Word: Copy + Eq + fmt::Debug + 'static {
 ///     }
 /// }
 /// assert_eq!(Size::from_word("large"), Some(Size::Large));
-/// assert_eq!(Size::Small.word(), "small");
+/// assert_eq!(Size::default().word(), "small");
 /// // A table of one entry for each word is asked by the word itself.
 /// let table = Size::ALL.map(|size| size.word().len());
 /// assert_eq!(table[Size::Large as usize], 5);
@@ -47,7 +47,7 @@ pub trait Word: Copy + Eq + fmt::Debug + 'static {
 macro_rules! words {
     (
         $(#[$attribute:meta])*
-        $visible:vis enum $Name:ident {
+        $visible:vis enum $Name:ident $(default $Default:ident)? {
             $( $(#[doc = $doc:expr])+ $Variant:ident = $word:expr, )+
         }
     ) => {
@@ -66,6 +66,15 @@ macro_rules! words {
                 match self { $( Self::$Variant => $word, )+ }
             }
         }
+
+        $(
+            #[allow(clippy::derivable_impls, reason = "the macro writes it, so that a variant needs no attribute")]
+            impl Default for $Name {
+                fn default() -> Self {
+                    Self::$Default
+                }
+            }
+        )?
 
         impl $crate::words::Word for $Name {
             const ALL: &'static [Self] = &Self::ALL;

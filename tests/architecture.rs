@@ -515,7 +515,7 @@ fn a_circle_is_found_whatever_way_its_files_name_each_other() {
     ] {
         assert_eq!(circles(&[door, a, ("r/b.rs", back)]), ["r/a r/b"], "{back}");
     }
-    // What the door itself has, and files below files.
+    // The items of the door itself, and files below files.
     assert_eq!(
         circles(&[("r/mod.rs", "mod a;\nfn f() { a::g() }"), ("r/a.rs", "use super::f;")]),
         Vec::<String>::new()

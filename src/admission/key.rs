@@ -65,7 +65,7 @@ pub(super) enum Part {
 }
 
 words! {
-    /// What happens to a request that lacks a part of a limit's key. There is no bucket for all who lack it.
+    /// The fate of a request that lacks a part of a limit's key. There is no bucket for all who lack it.
     pub enum OnMissingKey {
         /// Its whole key is the client's address instead.
         ClientIp = "client-ip",

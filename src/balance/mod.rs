@@ -123,8 +123,6 @@ fn is_less_loaded(a: (u64, u64), b: (u64, u64)) -> bool {
 mod tests {
     use super::*;
 
-    const ALL: [Strategy; 4] = [Strategy::Hash, Strategy::RoundRobin, Strategy::LeastConnections, Strategy::PowerOfTwo];
-
     /// Servers `s0`, `s1` ... of these weights.
     pub(super) fn servers(weights: &[u32]) -> Vec<Server> {
         weights.iter().enumerate().map(|(i, weight)| Server { name: format!("s{i}"), weight: *weight }).collect()
@@ -138,13 +136,13 @@ mod tests {
     #[test]
     fn who_looks_for_the_least_loaded_counts_all_workers() {
         let counts = |strategy, weights: &[u32]| Balancer::new(strategy, None, &servers(weights)).counts_all_workers();
-        assert_eq!(ALL.map(|strategy| counts(strategy, &[1, 1])), [false, false, true, true]);
-        assert_eq!(ALL.map(|strategy| counts(strategy, &[1])), [false; 4], "there is nothing to compare");
+        assert_eq!(Strategy::ALL.map(|strategy| counts(strategy, &[1, 1])), [false, false, true, true]);
+        assert_eq!(Strategy::ALL.map(|strategy| counts(strategy, &[1])), [false; 4], "there is nothing to compare");
     }
 
     #[test]
     fn chooses_nothing_when_all_are_excluded_or_there_are_none() {
-        for strategy in ALL {
+        for strategy in Strategy::ALL {
             for (weights, excluded) in [(vec![1, 5, 2], vec![2, 0, 1]), (vec![], vec![]), (vec![3], vec![0, 0])] {
                 let balancer = Balancer::new(strategy, Some(1.25), &servers(&weights));
                 let facts = Facts { hash: 7, turn: 7, random: 7, loads: &|_| 100, excluded: &excluded };
@@ -155,7 +153,7 @@ mod tests {
 
     #[test]
     fn never_chooses_an_excluded_server_and_always_finds_the_last_one() {
-        for strategy in ALL {
+        for strategy in Strategy::ALL {
             let balancer = Balancer::new(strategy, Some(1.25), &servers(&[1, 1000, 3, 1]));
             for n in 0..2_000 {
                 let loads = |server: usize| noise(n * 4 + server as u64) % 50;
@@ -169,7 +167,7 @@ mod tests {
 
     #[test]
     fn weight_zero_counts_as_one() {
-        for strategy in ALL {
+        for strategy in Strategy::ALL {
             let zero = Balancer::new(strategy, None, &servers(&[0, 0]));
             let one = Balancer::new(strategy, None, &servers(&[1, 1]));
             for n in 0..100 {

@@ -92,7 +92,7 @@ fn algorithm_and_rates(changes: &mut Changes, old: &Algorithm, new: &Algorithm) 
     }
 }
 
-/// What an algorithm is set to beside its rates.
+/// The settings of an algorithm beside its rates.
 fn settings(algorithm: &Algorithm) -> Vec<(&'static str, String)> {
     let own = |burst: Option<u64>| burst.map_or_else(|| "the rate's".to_owned(), |burst| burst.to_string());
     let each = |of: &dyn Fn(usize) -> Option<String>| {

@@ -101,86 +101,41 @@ pub(super) fn word<W: Word>() -> By<W> {
 }
 
 /// A whole number within a range.
-pub(super) fn count<N: Number>(range: RangeInclusive<N>) -> Count<N> {
-    Count { range }
-}
-
-pub(super) struct Count<N> {
-    range: RangeInclusive<N>,
-}
-
-impl<N: Number> Kind for Count<N> {
-    type Value = N;
-
-    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<N, Reported> {
-        node.count(&self.range)
-    }
-
-    fn show(&self, value: &N) -> String {
-        value.to_string()
-    }
+pub(super) fn count<N: Number>(range: RangeInclusive<N>) -> Ranged<N> {
+    Ranged { range, read: |node, range| node.count(range), show: N::to_string }
 }
 
 /// A size in bytes within a range, such as `"64KiB"`, or a plain number of bytes.
-pub(super) fn size<N: Number>(range: RangeInclusive<N>) -> Size<N> {
-    Size { range }
-}
-
-pub(super) struct Size<N> {
-    range: RangeInclusive<N>,
-}
-
-impl<N: Number> Kind for Size<N> {
-    type Value = N;
-
-    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<N, Reported> {
-        node.bytes(&self.range)
-    }
-
-    fn show(&self, value: &N) -> String {
-        show_size((*value).into_u64())
-    }
+pub(super) fn size<N: Number>(range: RangeInclusive<N>) -> Ranged<N> {
+    Ranged { range, read: |node, range| node.bytes(range), show: |bytes| show_size((*bytes).into_u64()) }
 }
 
 /// A number within a range, whole or not.
-pub(super) fn number(range: RangeInclusive<f64>) -> Fraction {
-    Fraction { range }
-}
-
-pub(super) struct Fraction {
-    range: RangeInclusive<f64>,
-}
-
-impl Kind for Fraction {
-    type Value = f64;
-
-    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<f64, Reported> {
-        node.fraction(&self.range)
-    }
-
-    fn show(&self, value: &f64) -> String {
-        value.to_string()
-    }
+pub(super) fn number(range: RangeInclusive<f64>) -> Ranged<f64> {
+    Ranged { range, read: |node, range| node.fraction(range), show: f64::to_string }
 }
 
 /// A duration within a range, such as `"250ms"`.
-pub(super) fn duration(range: RangeInclusive<Span>) -> Duration {
-    Duration { range }
+pub(super) fn duration(range: RangeInclusive<Span>) -> Ranged<Span> {
+    Ranged { range, read: |node, range| node.span_of_time(range), show: Span::to_string }
 }
 
-pub(super) struct Duration {
-    range: RangeInclusive<Span>,
+/// A value within a range.
+pub(super) struct Ranged<V> {
+    range: RangeInclusive<V>,
+    read: fn(&Node<'_>, &RangeInclusive<V>) -> Result<V, Reported>,
+    show: fn(&V) -> String,
 }
 
-impl Kind for Duration {
-    type Value = Span;
+impl<V> Kind for Ranged<V> {
+    type Value = V;
 
-    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<Span, Reported> {
-        node.span_of_time(&self.range)
+    fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<V, Reported> {
+        (self.read)(node, &self.range)
     }
 
-    fn show(&self, value: &Span) -> String {
-        value.to_string()
+    fn show(&self, value: &V) -> String {
+        (self.show)(value)
     }
 }
 

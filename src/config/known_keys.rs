@@ -1,5 +1,5 @@
 //! Every table of the file and its keys, as the readers themselves tell them: an unknown key is answered by the known ones.
-//! Whoever keeps a list of keys holds it against this.
+//! Lists of keys that are kept by hand are held against this.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

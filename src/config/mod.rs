@@ -15,7 +15,7 @@
 //! `reader` reads such a table key by key. A file in `sections` declares a section's keys by the macro of `section`, each
 //! with its `kind`, and has the rules between them; `lower` has a function for each section that is not declared yet.
 //! `plans` reads files of plans, whose keys are too many for such tables. `findings` collects, `hidden` finds what is not
-//! shown, `report` prints. What a reload changes, in `change`, is told by the declarations, and by `describe*` for the rest.
+//! shown, `report` prints. The declarations tell what a reload changes, in `change`; `describe*` tells it of the rest.
 
 mod address;
 mod certificates;

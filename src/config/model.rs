@@ -138,9 +138,9 @@ words! {
     pub enum Direction {
         /// Each for itself.
         Both = "both",
-        /// What clients get.
+        /// Bytes that clients get.
         Down = "down",
-        /// What clients send.
+        /// Bytes that clients send.
         Up = "up",
     }
 }
@@ -239,7 +239,7 @@ pub struct Cors {
 }
 
 words! {
-    /// Who answers the preflights of a route with `cors`.
+    /// The side that answers the preflights of a route with `cors`.
     pub enum Preflight {
         /// The gateway, which then says all about it: what the upstream says of origins and credentials is replaced.
         Answer = "answer",
@@ -269,7 +269,7 @@ pub struct RefusalBody {
 }
 
 words! {
-    /// What a route does with a request that a limit refuses.
+    /// The fate of a request that a limit of a route refuses.
     pub enum OnLimit {
         /// It is answered with the limit's status.
         Refuse = "refuse",

@@ -62,15 +62,12 @@ impl<'t> Reader<'t> {
         self.span.clone()
     }
 
-    /// The value of a key that must be there.
-    pub(super) fn find_required(&mut self, key: &'static str, example: &str) -> Found<'t> {
-        match self.find(key) {
-            Found::Absent if self.has_misspelt(key) => Found::Lost(Findings::reported_as_unknown()),
-            Found::Absent => {
-                Found::Lost(self.absent(format!("{} has no `{key}`", self.what), format!("add {key} = {example}")))
-            }
-            found => found,
+    /// Reports that a key which must be there is not. If it is misspelt, the unknown key is what is reported.
+    pub(super) fn lacks(&self, key: &'static str, example: &str) -> Reported {
+        if self.has_misspelt(key) {
+            return Findings::reported_as_unknown();
         }
+        self.absent(format!("{} has no `{key}`", self.what), format!("add {key} = {example}"))
     }
 
     /// The value of a key that may be there.
@@ -91,9 +88,13 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// [`find_required`](Self::find_required), for sections that are not declared yet.
+    /// The same of a key that must be there; one that is not is reported.
     pub(super) fn required(&mut self, key: &'static str, example: &str) -> Option<Node<'t>> {
-        self.find_required(key, example).written()
+        let found = self.find(key);
+        if let Found::Absent = found {
+            self.lacks(key, example);
+        }
+        found.written()
     }
 
     /// [`find`](Self::find), for sections that are not declared yet.
@@ -264,7 +265,7 @@ impl<'t> Node<'t> {
             return self.findings.reported_as_syntax();
         }
         let mut help = help.into();
-        // What asks for another word suggests that one.
+        // A question suggests another word already.
         if let Some(word) = self.or_word.filter(|_| !help.ends_with('?')) {
             let _ = write!(help, "; or \"{word}\"");
         }
@@ -311,7 +312,7 @@ impl<'t> Node<'t> {
         self.value.as_str()
     }
 
-    /// A string.
+    /// [`string`](Self::string), for sections that are not declared yet.
     pub(super) fn text(&self, expected: &str, example: &str) -> Option<&'t str> {
         self.string(expected, example).ok()
     }
@@ -363,7 +364,7 @@ impl<'t> Node<'t> {
         Err(self.error(format!("{} cannot be {}", self.label, quoted(text)), help))
     }
 
-    /// The items of an array.
+    /// [`array`](Self::array), for sections that are not declared yet.
     pub(super) fn items(&self, example: &str) -> Option<Vec<Node<'t>>> {
         self.array(example).ok()
     }
@@ -387,7 +388,7 @@ impl<'t> Node<'t> {
         self.value.is_array()
     }
 
-    /// A table, to be read in its turn.
+    /// [`inner`](Self::inner), for sections that are not declared yet.
     pub(super) fn table(&self, what: impl Into<String>, example: &str) -> Option<Reader<'t>> {
         self.inner(what, example).ok()
     }

@@ -145,7 +145,7 @@ pub(super) fn elsewhere(file: &Path, text: &str, findings: Findings) -> Vec<Diag
     found
 }
 
-/// What was found in one line of `[keys]` in such a file, which is its line `number`, counted from 1. `shows` says whether
+/// A mistake in one line of `[keys]` in such a file, with the line's number, counted from 1, and its text. `shows` says whether
 /// the line is shown: as it is, with the secret that its key may be.
 pub(super) fn in_line(file: &Path, (number, text): (usize, &str), shows: bool, finding: &Finding) -> Diagnostic {
     let mut found = Lines::shown(text).diagnose(finding);

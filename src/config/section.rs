@@ -134,24 +134,24 @@ impl<K: Kind> Setting<K> {
         key: &'static str,
         context: &Context<'_>,
     ) -> Key<'t, K::Value> {
-        let found = match self.absent {
-            Absent::Error(example) => reader.find_required(key, example),
-            Absent::Default(_) | Absent::Value(_) => reader.find(key),
+        let value = match (reader.find(key), &self.absent) {
+            (Found::Written(node), _) => return Key { value: self.kind.read(&node, context), node: Some(node) },
+            (Found::Lost(reported), _) => Err(reported),
+            (Found::Absent, Absent::Error(example)) => Err(reader.lacks(key, example)),
+            (Found::Absent, Absent::Value(value)) => Ok(value()),
+            (Found::Absent, Absent::Default(default)) => self.by_default(default, reader, key, context),
         };
-        match found {
-            Found::Written(node) => Key { value: self.kind.read(&node, context), node: Some(node) },
-            Found::Lost(reported) => Key { value: Err(reported), node: None },
-            Found::Absent => Key { value: self.by_default(reader, key, context), node: None },
-        }
+        Key { value, node: None }
     }
 
-    fn by_default(&self, reader: &Reader<'_>, key: &'static str, context: &Context<'_>) -> Result<K::Value, Reported> {
-        let default = match self.absent {
-            Absent::Value(value) => return Ok(value()),
-            Absent::Default(default) | Absent::Error(default) => default,
-        };
-        let findings = Findings::default();
-        let value = written(default);
+    fn by_default(
+        &self,
+        default: &'static str,
+        reader: &Reader<'_>,
+        key: &'static str,
+        context: &Context<'_>,
+    ) -> Result<K::Value, Reported> {
+        let (value, findings) = (written(default), Findings::default());
         // It cannot fail in a program whose tests have passed: they read each default.
         let fault = |_| reader.absent(format!("the default of `{key}` cannot be read"), "please report it");
         self.kind.read(&Node::by_default(key, &value, &findings), context).map_err(fault)

@@ -500,7 +500,7 @@ fn entries(lines: &[&str], key: &str) -> String {
     all
 }
 
-/// What is said of a key, and what that refers to.
+/// The comment of a key, and the key that it is about.
 fn with_references(key: &str, mut said: String) -> String {
     if said.contains("as of a limit") {
         said.push_str(&entries(&of_tour("limit"), key));

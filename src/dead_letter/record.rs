@@ -15,6 +15,7 @@ use uuid::{NoContext, Uuid};
 use super::line::{LineWriter, PairBounds};
 use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
+use crate::words::Word as _;
 
 /// Written bytes of the name of a limit, route or upstream, of a trace or request id.
 const MAX_NAME: usize = 256;
@@ -130,7 +131,7 @@ impl FromStr for Reason {
     type Err = UnknownReason;
 
     fn from_str(text: &str) -> Result<Self, UnknownReason> {
-        Self::ALL.into_iter().find(|reason| reason.word() == text).ok_or_else(|| UnknownReason(text.to_owned()))
+        Self::from_word(text).ok_or_else(|| UnknownReason(text.to_owned()))
     }
 }
 

@@ -52,7 +52,7 @@ fn watch(control: &Weak<Control>) {
             }
             if watches {
                 // Only now: what changed before the directory was watched has sent no hint.
-                // What is wrong has been logged, and counted, where it was found.
+                // A mistake has been logged, and counted, where it was found.
                 drop(control.reload(false));
             }
             if control.watched() != files {

@@ -5,7 +5,7 @@ use std::fmt;
 words! {
     /// Why a message cannot be understood in one way only. Its text is for whoever sent it.
     ///
-    /// Nothing more is read from a connection after one. What status answers it is the proxy's choice.
+    /// Nothing more is read from a connection after one. The proxy chooses the status that answers it.
     pub enum Fault {
         /// A request does not begin with `method SP target SP version CRLF`.
         RequestLine = "request-line",

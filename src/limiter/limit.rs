@@ -15,8 +15,8 @@ const BYTES_PER_SHARD: u64 = 256 * 1024;
 const MAX_SHARDS: u64 = 65_536;
 
 words! {
-    /// What a limit does about a request that does not fit.
-    pub enum Mode {
+    /// The answer of a limit to a request that does not fit.
+    pub enum Mode default Enforce {
         /// Refuses it, or lets it wait.
         Enforce = "enforce",
         /// Counts and reports, never refuses: a dry run.
@@ -26,16 +26,9 @@ words! {
     }
 }
 
-#[allow(clippy::derivable_impls, reason = "a variant of words! has no attribute")]
-impl Default for Mode {
-    fn default() -> Self {
-        Self::Enforce
-    }
-}
-
 words! {
-    /// What happens to a new key when the table holds `max_keys` keys and none that was looked at is idle.
-    pub enum OnFull {
+    /// The fate of a new key when the table holds `max_keys` keys and none that was looked at is idle.
+    pub enum OnFull default EvictOldest {
         /// The least recently used of a few is forgotten, never one with a queue. Whoever can make up `max_keys` keys can
         /// reset one so.
         EvictOldest = "evict-oldest",
@@ -43,13 +36,6 @@ words! {
         Allow = "allow",
         /// The new key's request is refused, although there may be an idle key among those that were not looked at.
         Refuse = "refuse",
-    }
-}
-
-#[allow(clippy::derivable_impls, reason = "a variant of words! has no attribute")]
-impl Default for OnFull {
-    fn default() -> Self {
-        Self::EvictOldest
     }
 }
 

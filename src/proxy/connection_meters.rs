@@ -136,7 +136,7 @@ words! {
 }
 
 words! {
-    /// What a connection began with, where a PROXY header is required.
+    /// The beginning of a connection, where a PROXY header is required.
     pub enum HeaderResult {
         /// A header with the client's addresses.
         Proxied = "proxied",

@@ -131,7 +131,7 @@ impl Outcome {
 }
 
 words! {
-    /// What a limit said.
+    /// The decision of a limit.
     pub enum Decision {
         /// Admitted at once.
         Admitted = "admitted",

@@ -41,7 +41,7 @@ pub struct WayMeters {
 }
 
 words! {
-    /// What became of WebSocket messages over their limit.
+    /// The fate of WebSocket messages over their limit.
     pub enum Over {
         /// One was held.
         Paced = "paced",

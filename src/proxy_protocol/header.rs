@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 words! {
-    /// Which of the two forms a header has.
+    /// The form of a header, one of two.
     pub enum Version {
         /// A line of text.
         V1 = "v1",

@@ -19,7 +19,7 @@ pub struct Group {
 /// One series of each row of a [`Group`].
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// What it is a series of: counters, or gauges that are read. Its first label is the row's. No other group has columns of
+    /// The family of the series: counters, or gauges that are read. Its first label is the row's. No other group has columns of
     /// this family.
     pub family: &'static Family,
     /// The value of the family's second label, if it has one.

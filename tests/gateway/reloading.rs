@@ -286,7 +286,7 @@ fn half_of_a_file_removes_nothing(begin: fn(&Gateway)) {
     assert!(eventually(|| version(&gateway) == "2"));
     assert!(!gateway.log().contains("removed"), "{}", gateway.log());
     assert_eq!(get(gateway.address(), "/").status, 429);
-    // What stands is meant.
+    // A text that stands is meant.
     fs::write(gateway.file(), &half).unwrap();
     assert!(eventually(|| gateway.log().contains("limit l: removed")));
     assert_eq!(get(gateway.address(), "/").status, 200);

@@ -65,7 +65,7 @@ fn of_toml_all_is_shown_but_secrets_and_comments() {
         ("add = [{ value = \"hunter\", name = \"DPoP-Key\" }]", "add = [{ value = \"******\", name = \"DPoP-Key\" }]"),
         ("deny = [\"key:gold\", \"all\"]", "deny = [\"key:****\", \"all\"]"),
         ("keys = { SECRET = \"free\" }", "keys = { ****** = \"****\" }"),
-        // What is no secret.
+        // These are no secrets.
         ("remove = [\"Authorization\", \"x y\"]", "remove = [\"Authorization\", \"x y\"]"),
         (
             "request_headers = { remove = [\"Authorization\", \"x\"] }",
@@ -457,7 +457,7 @@ proptest! {
                 None => drop(text.remove(at)),
             }
         }
-        // What was commented out, cut in two or renamed, and is TOML, says something else.
+        // A part that was commented out, cut in two or renamed, and is TOML, says something else.
         if DeTable::parse(&text).is_err() {
             // Below another header a line means something else, and a message may say so.
             let told = if moves_lines { lines_told(&text) } else { told(&text) };

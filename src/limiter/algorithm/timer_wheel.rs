@@ -11,21 +11,14 @@ const MIN_SLOT: Span = Span::from_millis(1);
 const LONG_WINDOW: Span = Span::from_secs(60);
 
 words! {
-    /// What a timer wheel promises, for `L` requests per window `W` in `N` slots of `w = W / N`.
-    pub enum Bound {
+    /// The promise of a timer wheel, for `L` requests per window `W` in `N` slots of `w = W / N`.
+    pub enum Bound default Sliding {
         /// Never more than `L` in any stretch of `W - w`; `L / W` when saturated.
         Sliding = "sliding",
         /// Never more than `L` in any aligned `W`: one slot, the classic wheel; up to `2 L` across an edge.
         Slot = "slot",
         /// Never more than `L` in any stretch of `W`; `L / W x N / (N + 1)` when saturated.
         Strict = "strict",
-    }
-}
-
-#[allow(clippy::derivable_impls, reason = "a variant of words! has no attribute")]
-impl Default for Bound {
-    fn default() -> Self {
-        Self::Sliding
     }
 }
 

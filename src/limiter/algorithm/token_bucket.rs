@@ -7,18 +7,11 @@ use crate::time::{Span, Tick};
 
 words! {
     /// How tokens come back into a bucket.
-    pub enum Refill {
+    pub enum Refill default Greedy {
         /// Evenly, to the fraction of a nanosecond.
         Greedy = "greedy",
         /// `L` at once at the end of every `W`, counted from when the first token was taken out of a full bucket.
         Interval = "interval",
-    }
-}
-
-#[allow(clippy::derivable_impls, reason = "a variant of words! has no attribute")]
-impl Default for Refill {
-    fn default() -> Self {
-        Self::Greedy
     }
 }
 
