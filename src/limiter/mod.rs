@@ -11,6 +11,8 @@
 //!   to give back at its end; mostly nothing.
 //! - [`Ticket`]: the place of a request that waits; [`Ticket::attempt`] is the one call of a waiting one.
 //! - [`Fingerprint`]: what is kept of a key. Made by a [`KeyHasher`] with a secret.
+//! - [`Account`]: one key's count in a store that several gateways share. It answers each [`Settle`] with an [`Answer`], and
+//!   is what every store is held against.
 //!
 //! Within: `algorithm` is arithmetic on the words of one key; `table` keeps words per key and knows nothing of what
 //! they mean; `queue` keeps who waits; `shard` is the three under one lock, and what is reserved until its real
@@ -77,6 +79,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod account;
 mod algorithm;
 mod calendar_rate;
 mod decision;
@@ -88,12 +91,14 @@ mod queue;
 mod quota;
 mod report;
 mod round;
+mod settle;
 mod shard;
 mod sync;
 mod table;
 mod ticket;
 mod verdict;
 
+pub use account::Account;
 pub use algorithm::{
     Algorithm, AlgorithmError, Align, Bound, Carry, Concurrency, FixedWindow, Gcra, LeakyBucket, MAX_COLD_FACTOR,
     MAX_LOG, MAX_SLOTS, Penalty, PenaltyError, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty,
@@ -106,6 +111,7 @@ pub use permit::Permit;
 pub use policy::{Policy, PolicyError};
 pub use quota::{MAX_COUNT, Rate, RateError};
 pub use report::{QuotaLine, Report};
+pub use settle::{Answer, Settle};
 pub use ticket::Ticket;
 pub use verdict::{Ask, Attempt, Counting, Refusal, Spent, Verdict, Why};
 

@@ -96,6 +96,15 @@ impl FixedWindow {
             }
         }
     }
+
+    /// The same, whose counts hold debts.
+    pub(super) fn meters_with_debts(&self) -> Vec<Window> {
+        let with_debts = |window| match window {
+            Window::Aligned(ring) => Window::Aligned(ring.with_debts()),
+            other => other,
+        };
+        self.meters().into_iter().map(with_debts).collect()
+    }
 }
 
 /// One rate's window.

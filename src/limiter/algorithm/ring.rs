@@ -2,6 +2,7 @@ use super::divisor::Divisor;
 use super::lane::Lane;
 use super::several::{Answer, Meter, take_by_steps};
 use super::{Layout, Moment, Room, Standing, Taken};
+use crate::limiter::quota::MAX_COUNT;
 use crate::time::{Span, Tick};
 
 /// The shape of one ring: how many were admitted in each of the last slots of one rate, for one key.
@@ -42,6 +43,11 @@ impl Ring {
             lane,
             words: 1 + lane.words(summed as usize),
         }
+    }
+
+    /// The same slots, wide enough for whatever is charged without room.
+    pub(super) fn with_debts(&self) -> Self {
+        Self::new(self.limit, self.window, self.slots, self.summed.get() as u32, MAX_COUNT)
     }
 
     /// Nanoseconds that the summed slots cover.

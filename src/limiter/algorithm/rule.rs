@@ -91,6 +91,15 @@ impl Rule {
         }
     }
 
+    /// One that counts debts too: what is charged without room may be many times the limit, and none of it is lost.
+    pub(in crate::limiter) fn with_debts(algorithm: &Algorithm) -> Self {
+        match algorithm {
+            Algorithm::TimerWheel(wheel) => Self::TimerWheel(Several::new(&wheel.rings_with_debts(), None, None)),
+            Algorithm::FixedWindow(window) => Self::FixedWindow(Several::new(&window.meters_with_debts(), None, None)),
+            other => Self::new(other, None, None),
+        }
+    }
+
     /// Words of state per key; at least one.
     pub(in crate::limiter) fn words(&self) -> usize {
         with_rates!(self, rates => rates.words())

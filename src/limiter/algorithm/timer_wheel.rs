@@ -106,6 +106,11 @@ impl TimerWheel {
         };
         self.rates.iter().zip(&self.slots).map(ring).collect()
     }
+
+    /// The same, whose slots hold debts.
+    pub(super) fn rings_with_debts(&self) -> Vec<Ring> {
+        self.rings().iter().map(Ring::with_debts).collect()
+    }
 }
 
 impl fmt::Display for TimerWheelError {

@@ -1,0 +1,324 @@
+use super::MAX_RATES;
+use super::algorithm::{Algorithm, Moment, Room, Rule, Taken};
+use super::quota::MAX_COUNT;
+use super::settle::{Answer, Settle};
+use crate::time::{Span, Tick};
+
+/// A million millionths.
+const WHOLE_PPM: u32 = 1_000_000;
+
+/// One key's count as the store keeps it for several gateways: what a store has to answer to each [`Settle`].
+///
+/// The reference for every store. It is made of the same arithmetic that decides locally, so that a shared limit and a
+/// local one count alike; and it counts debts, that is, what was spent without room. A simulated store is a map of these.
+///
+/// For timer wheels, greedy token buckets, GCRA and fixed windows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Account {
+    rule: Rule,
+    words: Vec<u64>,
+    /// The store's clock does not go back.
+    latest: Tick,
+}
+
+impl Account {
+    /// The account of a key that was never seen.
+    pub fn new(algorithm: &Algorithm) -> Self {
+        let rule = Rule::with_debts(algorithm);
+        Self { words: vec![0; rule.words()], rule, latest: Tick::ZERO }
+    }
+
+    /// Charges `spent`, takes `back`, grants what is asked for as far as there is room, and says what is left: in this
+    /// order, at `now` by the store's clock. `hold` is how long a grant may be held at most.
+    pub fn settle(&mut self, settle: &Settle, hold: Span, now: Tick) -> Answer {
+        let now = self.latest.max(now);
+        self.latest = now;
+        self.rule.advance(&mut self.words, now);
+        self.charge(settle.spent, now);
+        self.give_back(settle.back, now - settle.back_age, now);
+        let granted = self.grantable(settle, now);
+        self.charge(granted, now);
+        Answer {
+            granted,
+            life: if granted == 0 { Span::ZERO } else { hold.min(self.window_left(now)) },
+            retry: if granted == 0 { self.full_for(settle.need.max(1), now) } else { None },
+            remaining: self.remaining(now),
+        }
+    }
+
+    /// Whether a key that was never seen stands as well as this one.
+    pub fn is_idle(&self, now: Tick) -> bool {
+        self.rule.is_idle(&self.words, self.latest.max(now))
+    }
+
+    fn charge(&mut self, cost: u64, now: Tick) {
+        // Nothing opens no window.
+        if cost > 0 {
+            self.rule.commit(&mut self.words, cost.min(MAX_COUNT), Moment::at(now));
+        }
+    }
+
+    /// Gives back what was charged at `then` or later, as if `then` were when: the earlier it was, the less of it counts.
+    /// No grant was above the largest cost.
+    fn give_back(&mut self, back: u64, then: Tick, now: Tick) {
+        let back = back.min(self.rule.largest());
+        if back == 0 {
+            return;
+        }
+        let words = self.words_of_grant(back, then);
+        let taken = words.into_iter().map(|words| Taken { at: then, words, given: 0 });
+        self.rule.give_back(&mut self.words, back, taken, now);
+    }
+
+    /// The least that a commit of `back` at `then` has left. A bucket was missing at least as much: what has been refilled
+    /// since is not given back again, whoever else has come. A window has to have been open at `then` already.
+    fn words_of_grant(&self, back: u64, then: Tick) -> [[u64; 2]; MAX_RATES] {
+        if let Rule::FixedWindow(_) = self.rule {
+            let still_open = |[opened, count]: [u64; 2]| {
+                let was_open = opened <= then.as_nanos();
+                if was_open { [opened, count] } else { [u64::MAX, 0] }
+            };
+            return self.rule.first_words(&self.words).map(still_open);
+        }
+        let mut words = vec![0; self.words.len()];
+        self.rule.advance(&mut words, then);
+        self.rule.commit(&mut words, back, Moment::at(then));
+        self.rule.first_words(&words)
+    }
+
+    /// What is to be granted: of what is left, the part that is asked for ahead, but at least what those cost that wait.
+    fn grantable(&self, settle: &Settle, now: Tick) -> u64 {
+        let share = settle.share_ppm.min(WHOLE_PPM);
+        let left = self.remaining(now).into_iter().take(self.rule.rates()).min().unwrap_or(0);
+        if (settle.need == 0 && share == 0) || left < settle.need.max(1) {
+            return 0;
+        }
+        let ahead = u128::from(left) * u128::from(share) / u128::from(WHOLE_PPM);
+        left.min(settle.want.max(settle.need).max(ahead as u64))
+    }
+
+    fn full_for(&self, cost: u64, now: Tick) -> Option<Span> {
+        match self.rule.room(&self.words, cost, now) {
+            Room::Now => None,
+            Room::At { at, .. } => Some(at.since(now)),
+            Room::OnRelease { .. } | Room::Never { .. } => Some(Span::MAX),
+        }
+    }
+
+    /// How long until the first of the fixed windows ends that something is counted in.
+    fn window_left(&self, now: Tick) -> Span {
+        let Rule::FixedWindow(_) = self.rule else { return Span::MAX };
+        let ends = (0..self.rule.rates()).filter_map(|rate| self.rule.standing(&self.words, rate, now).grows_at);
+        ends.map(|end| end.since(now)).min().unwrap_or(Span::MAX)
+    }
+
+    fn remaining(&self, now: Tick) -> [u64; MAX_RATES] {
+        let mut all = [0; MAX_RATES];
+        for (rate, remaining) in all.iter_mut().enumerate().take(self.rule.rates()) {
+            *remaining = self.rule.standing(&self.words, rate, now).remaining;
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limiter::{Align, Bound, FixedWindow, Gcra, Rate, Refill, TimerWheel, TokenBucket};
+
+    const HOLD: Span = Span::from_millis(100);
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Span::from_millis(millis)
+    }
+
+    fn rates(texts: &[&str]) -> Vec<Rate> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn wheel(texts: &[&str], bound: Bound) -> Account {
+        Account::new(&Algorithm::TimerWheel(TimerWheel::new(&rates(texts), None, bound).unwrap()))
+    }
+
+    fn bucket(text: &str, burst: u64) -> Account {
+        let bucket = TokenBucket::new(&rates(&[text]), Some(burst), Refill::Greedy).unwrap();
+        Account::new(&Algorithm::TokenBucket(bucket))
+    }
+
+    fn window(texts: &[&str], align: Align) -> Account {
+        Account::new(&Algorithm::FixedWindow(FixedWindow::new(&rates(texts), align).unwrap()))
+    }
+
+    fn spent(spent: u64) -> Settle {
+        Settle { spent, ..Settle::default() }
+    }
+
+    fn need(need: u64) -> Settle {
+        Settle { need, want: need, ..Settle::default() }
+    }
+
+    fn back(back: u64, age_millis: u64) -> Settle {
+        Settle { back, back_age: Span::from_millis(age_millis), ..Settle::default() }
+    }
+
+    fn ms(millis: u64) -> Span {
+        Span::from_millis(millis)
+    }
+
+    /// What is left of the first rate and for how long it is full, after a settle.
+    fn after(account: &mut Account, settle: Settle, now: u64) -> (u64, Option<Span>) {
+        let answer = account.settle(&settle, HOLD, at(now));
+        (answer.remaining[0], answer.retry)
+    }
+
+    #[test]
+    fn a_bucket_that_was_spent_three_times_while_cut_off_refills_from_below_zero() {
+        let mut account = bucket("4/s", 4);
+        assert_eq!(after(&mut account, spent(1), 0), (3, None));
+        assert_eq!(after(&mut account, spent(1), 0), (2, None));
+        assert_eq!(after(&mut account, spent(2), 0), (0, Some(ms(250))));
+        assert_eq!(after(&mut account, spent(12), 1_000), (0, Some(ms(2_250))), "4 - 12 = -8");
+        assert_eq!(after(&mut account, need(1), 3_249), (0, Some(ms(1))));
+        assert_eq!(account.settle(&need(1), HOLD, at(3_250)).granted, 1);
+        assert!(!account.is_idle(at(4_249)) && account.is_idle(at(4_250)));
+    }
+
+    #[test]
+    fn a_share_of_what_is_left_is_granted_ahead_and_at_least_what_those_cost_that_wait() {
+        let mut account = wheel(&["100/s"], Bound::Sliding);
+        let ask = |need, want, share_ppm| Settle { need, want, share_ppm, ..Settle::default() };
+        for (settle, granted, left) in [
+            (ask(0, 0, 0), 0, 100),
+            (ask(0, 0, 83_333), 8, 92),
+            (ask(1, 1, 83_333), 7, 85),
+            (ask(1, 20, 83_333), 20, 65),
+            (ask(66, 66, 1_000_000), 0, 65),
+            (ask(1, 66, 0), 65, 0),
+        ] {
+            let answer = account.settle(&settle, HOLD, at(30));
+            assert_eq!((answer.granted, answer.remaining[0]), (granted, left), "{settle:?}");
+            assert_eq!(answer.life, if granted > 0 { HOLD } else { Span::ZERO }, "{settle:?}");
+        }
+        assert_eq!(after(&mut account, ask(0, 0, 83_333), 30), (0, Some(ms(970))), "full for 1");
+        assert_eq!(after(&mut account, need(100), 230), (0, Some(ms(770))));
+        assert_eq!(after(&mut account, need(101), 230), (0, Some(Span::MAX)), "never");
+    }
+
+    #[test]
+    fn debts_of_several_limits_are_counted_whole() {
+        let mut account = wheel(&["100/s"], Bound::Sliding);
+        assert_eq!(after(&mut account, spent(100_000), 0), (0, Some(ms(1_000))));
+        assert_eq!(after(&mut account, spent(50), 500), (0, Some(ms(500))));
+        assert_eq!(after(&mut account, back(101, 500), 500), (0, Some(ms(500))), "99,900 and 50 are above 100 still");
+        for _ in 0..998 {
+            after(&mut account, back(100, 500), 500);
+        }
+        assert_eq!(after(&mut account, back(51, 500), 500), (1, None), "49 of 100,000 stay, and 50");
+        let mut account = window(&["3/s"], Align::Epoch);
+        assert_eq!(after(&mut account, spent(1_000_000), 100), (0, Some(ms(900))));
+        assert_eq!(after(&mut account, back(3, 0), 100), (0, Some(ms(900))));
+        assert_eq!(after(&mut account, spent(0), 1_000), (3, None), "a window's debt ends with it");
+    }
+
+    #[test]
+    fn what_was_not_spent_goes_back_to_the_slot_that_it_was_charged_to() {
+        let mut account = wheel(&["10/s"], Bound::Sliding);
+        after(&mut account, spent(4), 50);
+        assert_eq!(after(&mut account, spent(6), 250), (0, Some(ms(750))));
+        assert_eq!(after(&mut account, back(3, 100), 320), (3, None), "of the slot at 220 ms");
+        assert_eq!(
+            after(&mut account, back(9, 270), 320),
+            (7, None),
+            "of the slot at 50 ms, and no more than is in it"
+        );
+        assert_eq!(after(&mut account, spent(0), 1_199), (7, None));
+        assert_eq!(after(&mut account, back(3, 1_000), 1_200), (10, None), "its slot has gone");
+    }
+
+    #[test]
+    fn a_bucket_gets_no_tokens_back_that_have_been_refilled() {
+        let mut account = bucket("10/s", 10);
+        after(&mut account, spent(5), 0);
+        assert_eq!(after(&mut account, back(4, 100), 100), (9, None), "3 of 4: 1 has been refilled since");
+        assert_eq!(after(&mut account, back(1, 100), 100), (9, None));
+        after(&mut account, spent(9), 100);
+        assert_eq!(after(&mut account, back(90, 0), 100), (10, None), "never above full");
+        let mut gcra = Account::new(&Algorithm::Gcra(Gcra::new(&rates(&["3/s"]), Some(3)).unwrap()));
+        after(&mut gcra, need(3), 2_000);
+        let third = Some(Span::from_nanos(333_333_334));
+        assert_eq!(after(&mut gcra, back(3, 1_000), 2_000), (0, third), "a second refills three");
+        assert_eq!(after(&mut gcra, back(3, 666), 2_000), (1, None), "not quite two");
+    }
+
+    #[test]
+    fn a_grant_is_not_held_beyond_its_window() {
+        for (align, opened) in [(Align::Epoch, 0), (Align::First, 20)] {
+            let mut account = window(&["5/s", "7/10s"], align);
+            let answer = account.settle(&need(1), HOLD, at(20));
+            assert_eq!((answer.granted, answer.life, answer.remaining), (1, HOLD, [4, 6, 0, 0]));
+            let answer = account.settle(&need(4), HOLD, at(opened + 960));
+            assert_eq!((answer.granted, answer.life, answer.remaining), (4, ms(40), [0, 2, 0, 0]));
+            assert_eq!(after(&mut account, need(1), opened + 990), (0, Some(ms(10))));
+            assert_eq!(after(&mut account, back(2, 50), opened + 999), (2, None), "in the window of the grant");
+            assert_eq!(account.settle(&need(3), HOLD, at(opened + 1_010)).remaining, [2, 1, 0, 0]);
+            let answer = account.settle(&back(3, 11), HOLD, at(opened + 1_010));
+            assert_eq!(answer.remaining, [2, 4, 0, 0], "charged in the second before, and in these ten");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_stands_still() {
+        let mut account = bucket("10/s", 10);
+        after(&mut account, spent(10), 1_000);
+        assert_eq!(after(&mut account, spent(0), 900), (0, Some(ms(100))));
+        assert_eq!(after(&mut account, spent(0), 1_100), (1, None));
+    }
+
+    /// A grant, how much of it is spent, and when it is given back.
+    fn grants() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
+        vec((0u64..400, 1u64..5, 0u64..5, 0u64..300), 1..20)
+    }
+
+    proptest! {
+        /// What is given back leaves a bucket no better than if it had never been taken.
+        #[test]
+        fn giving_back_gains_nothing(grants in grants(), burst in 5u64..12) {
+            let (mut with, mut without) = (bucket("10/s", burst), bucket("10/s", burst));
+            let (mut now, mut events) = (0, Vec::new());
+            for (pause, granted, unspent, age) in grants {
+                now += pause;
+                let unspent = unspent.min(granted);
+                events.push((now, 0, spent(granted), spent(granted - unspent)));
+                events.push((now + age, 1, back(unspent, age), spent(0)));
+            }
+            events.sort_by_key(|(when, order, ..)| (*when, *order));
+            for (when, _, taken, ideal) in events {
+                let (with, _) = after(&mut with, taken, when);
+                let (without, _) = after(&mut without, ideal, when);
+                prop_assert!(with <= without, "{with} of {without} at {when} ms");
+            }
+        }
+
+        /// No numbers of a message overflow.
+        #[test]
+        fn no_number_is_too_large(numbers in vec(any::<[u64; 6]>(), 1..20), share_ppm: u32) {
+            let mut accounts = [
+                wheel(&["1000000000000/s", "7/3ms"], Bound::Strict),
+                bucket("1000000000000/1ns", 1_000_000_000_000),
+                bucket("1/36500d", 1),
+                window(&["1000000000000/1ns", "1/36500d"], Align::Epoch),
+                window(&["1000000000000/1ns", "1/36500d"], Align::First),
+            ];
+            for [spent, back, age, need, want, now] in numbers {
+                let settle = Settle { spent, back, back_age: Span::from_nanos(age), need, want, share_ppm };
+                for account in &mut accounts {
+                    let answer = account.settle(&settle, Span::MAX, Tick::from_nanos(now));
+                    prop_assert!(answer.granted <= MAX_COUNT);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+use super::MAX_RATES;
+use crate::time::Span;
+
+/// One key's message to the store that several gateways share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settle {
+    /// Spent and not reported before. It is always charged, room or not: without room it is debt.
+    pub spent: u64,
+    /// Unspent of an earlier grant. It goes back to where it was charged, as far as that still counts.
+    pub back: u64,
+    /// How long ago that grant was charged, at most.
+    pub back_age: Span,
+    /// The cost of the first request that waits; 0: none waits.
+    pub need: u64,
+    /// The cost of all requests that wait, at least `need`.
+    pub want: u64,
+    /// The share of what is left that is granted ahead, in millionths (0 to 1,000,000). With `need` 0 as well nothing is
+    /// asked for.
+    pub share_ppm: u32,
+}
+
+/// The store's answer to a [`Settle`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// So much may be spent without asking again. It is charged already.
+    pub granted: u64,
+    /// How long the grant may be held, counted from when the settle was sent: shorter than asked for where a fixed window
+    /// ends first. Zero if nothing was granted.
+    pub life: Span,
+    /// For so long there is no room for `need` (for 1 where `need` is 0), if nobody else comes; `None`: there is room, or
+    /// something was granted. [`Span::MAX`]: there never will be, `need` is above the largest cost.
+    pub retry: Option<Span>,
+    /// How much is left of each rate after this, in the order of the rates; 0 in debt.
+    pub remaining: [u64; MAX_RATES],
+}
