@@ -31,6 +31,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
             max_keys: 1_000_000,
             on_full: OnFull::EvictOldest,
             penalty: None,
+            sharing: None,
         })
     };
     let usage = |key| LimitUse {

@@ -31,6 +31,7 @@ fn policy(name: &str, algorithm: Algorithm, max_wait: Span) -> Result<Arc<Policy
         max_keys: 100_000,
         on_full: OnFull::EvictOldest,
         penalty: None,
+        sharing: None,
     });
     Ok(Policy::new(vec![limit])?)
 }

@@ -75,6 +75,7 @@ fn spec(rate: &str) -> LimitSpec {
         max_keys: 1_000,
         on_full: OnFull::EvictOldest,
         penalty: None,
+        sharing: None,
     }
 }
 

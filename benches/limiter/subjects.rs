@@ -81,6 +81,7 @@ impl Ours {
             max_keys,
             on_full,
             penalty: None,
+            sharing: None,
         });
         let policy = Policy::new(vec![Arc::clone(&limit)]).expect("a policy");
         Self { limit, policy, hasher: KeyHasher::fixed() }

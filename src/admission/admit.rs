@@ -470,6 +470,7 @@ mod tests {
             max_keys: 1_000,
             on_full: OnFull::EvictOldest,
             penalty: None,
+            sharing: None,
         });
         (
             limit,

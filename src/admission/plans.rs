@@ -318,6 +318,7 @@ mod tests {
             max_keys: 1_000,
             on_full: OnFull::EvictOldest,
             penalty: None,
+            sharing: None,
         });
         let usage = LimitUse {
             key: KeyExpr::parse(&["client-ip"]).unwrap(),

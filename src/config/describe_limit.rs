@@ -27,7 +27,7 @@ pub(super) fn limit(old: &LimitRule, new: &LimitRule) -> Changes {
         active,
     } = old;
     // Limits are paired by their names.
-    let LimitSpec { name: _, algorithm, mode, max_wait, max_queue, max_keys, on_full, penalty } = spec;
+    let LimitSpec { name: _, algorithm, mode, max_wait, max_queue, max_keys, on_full, penalty, sharing: _ } = spec;
     let mut changes = Changes::default();
     changes.value("key", key, &new.key, ToString::to_string);
     changes.value("key_is_secret", key_is_secret, &new.key_is_secret, |is_secret| match is_secret {

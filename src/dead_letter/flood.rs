@@ -63,6 +63,7 @@ impl Flood {
             max_keys: MAX_KEYS,
             on_full: OnFull::EvictOldest,
             penalty: None,
+            sharing: None,
         });
         Ok(Self {
             records: Budget::new(settings.max_record_rate),

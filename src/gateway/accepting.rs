@@ -91,6 +91,7 @@ fn specs(client: &Client) -> Vec<(Turned, LimitSpec)> {
         // Whoever can come from so many networks is not stopped by forgetting the others.
         on_full: OnFull::EvictOldest,
         penalty: None,
+        sharing: None,
     };
     let open = open.map(|algorithm| (Turned::Client, spec("max_connections", algorithm)));
     let new = new.map(|wheel| (Turned::ClientRate, spec("connection_rate", Algorithm::TimerWheel(wheel))));

@@ -85,5 +85,6 @@ fn spec(bandwidth: &Bandwidth) -> Option<LimitSpec> {
         // Who is forgotten has its whole burst again; nobody is stopped by a table that is full.
         on_full: OnFull::EvictOldest,
         penalty: None,
+        sharing: None,
     })
 }

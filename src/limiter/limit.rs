@@ -3,13 +3,14 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 
 use super::algorithm::{Algorithm, Layout, Penalty, Rule};
+use super::bell::Bell;
 use super::key::Fingerprint;
+use super::lease::{self, Lease, Terms};
 use super::shard::{Counts, Shard};
+use super::sharing::{Seen, Sharing};
 use super::sync::{AtomicU64, Mutex, MutexGuard};
 use crate::time::{Span, Tick};
 
-/// The longest queue per key when the configuration does not say: planning a longer one anew holds up its shard.
-pub const MAX_DEFAULT_QUEUE: u64 = 10_000;
 /// What a shard's table takes at `max_keys`, about: it is copied to grow, and no single request waits long for that.
 const BYTES_PER_SHARD: u64 = 256 * 1024;
 const MAX_SHARDS: u64 = 65_536;
@@ -59,6 +60,8 @@ pub struct LimitSpec {
     pub on_full: OnFull,
     /// What becomes of a key that keeps hitting the limit.
     pub penalty: Option<Penalty>,
+    /// How it is shared with other gateways; `None`: it is this one's alone.
+    pub sharing: Option<Sharing>,
 }
 
 /// What [`Limit::reconfigure`] did.
@@ -109,6 +112,9 @@ pub struct Limit {
     shards: OnceLock<Box<[OnceLock<Box<Padded>>]>>,
     /// One less than the number of shards, which is a power of two.
     mask: usize,
+    /// Of the fleet.
+    seen: Arc<Seen>,
+    bell: Bell,
 }
 
 /// Two workers at work in neighbouring shards do not share a cache line.
@@ -124,7 +130,9 @@ pub(super) struct Params {
     pub(super) rule: Rule,
     pub(super) stance: Stance,
     pub(super) max_queue: u64,
-    /// It is enforced and one rate, so that most checks may go the short way.
+    /// `None`: it is not shared.
+    pub(super) lease: Option<Terms>,
+    /// It is enforced, one rate, and not shared, so that most checks may go the short way.
     pub(super) is_plain: bool,
     /// Of the first rate.
     pub(super) quota: (u64, Span),
@@ -146,8 +154,9 @@ impl Limit {
     pub fn new(spec: LimitSpec) -> Arc<Self> {
         // std's in the models too: it outlives each of them, and orders nothing but numbers.
         static CREATED: atomic::AtomicU64 = atomic::AtomicU64::new(0);
-        let params = Arc::new(Params::new(spec, None));
-        let shards = shards_for(params.spec.max_keys, params.rule.words());
+        let seen = Arc::default();
+        let params = Arc::new(Params::new(spec, None, &seen));
+        let shards = shards_for(params.spec.max_keys, params.words());
         Arc::new(Self {
             id: CREATED.fetch_add(1, Ordering::Relaxed),
             name: Arc::clone(&params.spec.name),
@@ -155,6 +164,8 @@ impl Limit {
             shards: OnceLock::new(),
             mask: (shards - 1) as usize,
             params: Mutex::new(params),
+            seen,
+            bell: Bell::default(),
         })
     }
 
@@ -173,7 +184,7 @@ impl Limit {
     /// shard grows.
     pub fn reconfigure(&self, spec: LimitSpec) -> Reconfigured {
         let mut current = lock(&self.params);
-        let next = Params::new(spec, Some(&current));
+        let next = Params::new(spec, Some(&current), &self.seen);
         if next.spec == current.spec && next.stance == current.stance {
             return Reconfigured::Same;
         }
@@ -242,6 +253,14 @@ impl Limit {
         &self.keys
     }
 
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    pub(super) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
     /// Locks the shard that owns a key: the low bits choose it, the high ones the place within.
     #[inline]
     pub(super) fn lock(&self, key: Fingerprint) -> MutexGuard<'_, Shard> {
@@ -261,7 +280,7 @@ impl Limit {
     }
 
     /// The shards that have been made.
-    fn made(&self) -> impl Iterator<Item = &Mutex<Shard>> {
+    pub(super) fn made(&self) -> impl Iterator<Item = &Mutex<Shard>> {
         self.shards.get().into_iter().flatten().filter_map(|shard| Some(&shard.get()?.0))
     }
 
@@ -270,7 +289,7 @@ impl Limit {
         if current.stance == Stance::Closed {
             return;
         }
-        let next = Params { stance, ..Params::new(current.spec.clone(), Some(&current)) };
+        let next = Params { stance, ..Params::new(current.spec.clone(), Some(&current), &self.seen) };
         let heads = self.switch(&mut current, next);
         for shard in self.made() {
             lock(shard).forget_all(&self.keys);
@@ -288,7 +307,7 @@ impl Limit {
 }
 
 impl Params {
-    fn new(spec: LimitSpec, previous: Option<&Self>) -> Self {
+    fn new(spec: LimitSpec, previous: Option<&Self>, seen: &Arc<Seen>) -> Self {
         let rule = Rule::new(&spec.algorithm, spec.penalty, previous.map(|previous| &previous.rule));
         let stance = match (previous, spec.mode) {
             (Some(Self { stance: Stance::Closed, .. }), _) => Stance::Closed,
@@ -298,8 +317,30 @@ impl Params {
         };
         let max_queue = spec.max_queue.unwrap_or_else(|| spec.algorithm.default_max_queue(spec.max_wait));
         let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
-        let (is_plain, quota) = (stance == Stance::Enforce && rule.is_single(), rule.quota(0));
-        Self { spec, rule, stance, max_queue, is_plain, quota }
+        let lease = spec.sharing.map(|sharing| Terms::new(sharing, &rule, Arc::clone(seen)));
+        let is_plain = stance == Stance::Enforce && rule.is_single() && lease.is_none();
+        let quota = rule.quota(0);
+        Self { spec, rule, stance, max_queue, lease, is_plain, quota }
+    }
+
+    /// Words of a key: those of the algorithm first.
+    pub(super) fn words(&self) -> usize {
+        self.rule.words() + self.lease.as_ref().map_or(0, |_| lease::WORDS)
+    }
+
+    /// Whether forgetting a key changes no later decision, and loses nothing that is to be told to the fleet.
+    #[inline]
+    pub(super) fn is_idle(&self, state: &[u64], now: Tick) -> bool {
+        self.rule.is_idle(state, now) && (self.lease.is_none() || self.lease_of(state).is_idle(now))
+    }
+
+    /// What a key of a shared limit has of the fleet.
+    pub(super) fn lease_of(&self, state: &[u64]) -> Lease {
+        Lease::read(state.get(self.rule.words()..).unwrap_or_default())
+    }
+
+    pub(super) fn set_lease(&self, state: &mut [u64], lease: Lease) {
+        lease.write(state.get_mut(self.rule.words()..).unwrap_or_default());
     }
 }
 
@@ -311,14 +352,14 @@ fn shards_for(max_keys: u64, state_words: usize) -> u64 {
     bytes.div_ceil(BYTES_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two()
 }
 
-fn wake_all(wakers: Vec<Waker>) {
+pub(super) fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
         waker.wake();
     }
 }
 
 /// A thread that panicked under a lock left counts that are at worst one request off: better than refusing everybody.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -356,6 +397,7 @@ mod tests {
             max_keys: 1_000_000,
             on_full: OnFull::EvictOldest,
             penalty: None,
+            sharing: None,
         });
         assert_eq!(limit.stats(), LimitStats::default());
         limit.reconfigure(LimitSpec { max_wait: Span::from_secs(1), ..limit.spec() });
@@ -383,6 +425,7 @@ mod tests {
             max_keys: 1_000_000,
             on_full: OnFull::EvictOldest,
             penalty: None,
+            sharing: None,
         };
         let limit = Limit::new(spec(1));
         for (key, rate) in [(1, 1), (2, 5), (3, 2)] {

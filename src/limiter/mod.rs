@@ -14,7 +14,10 @@
 //! - [`Account`]: one key's count in a store that several gateways share. It answers each [`Settle`] with an [`Answer`], and
 //!   is what every store is held against.
 //!
-//! Within: `algorithm` is arithmetic on the words of one key; `table` keeps words per key and knows nothing of what
+//! - [`Sharing`]: how a limit is shared with other gateways. Its fleet [collects](Limit::collect) what is to be said to
+//!   their store, brings back the [answers](Limit::answered), and says [how the fleet stands](Limit::set_view).
+//!
+//! Within: `algorithm` is arithmetic on the words of one key; `lease` is what a key of a shared limit has of its fleet; `table` keeps words per key and knows nothing of what
 //! they mean; `queue` keeps who waits; `shard` is the three under one lock, and what is reserved until its real
 //! cost is known; `round` takes the locks of several limits; `decision` says what becomes of a request that does not fit,
 //! from facts alone.
@@ -33,6 +36,8 @@
 //! - A check does a bounded amount of work, but for two things. A shard's table is copied when it grows: it is kept at
 //!   about 256 KiB. A queue is walked to plan it anew after a cancel or a missed turn: up to 1,000 waiters whenever
 //!   asked, a longer queue at most once in 10 ms; in between its instants, and so `retry_at`, may be later than need be.
+//! - A shared limit is asked like any other: what its fleet grants lies in its table. Nobody waits for the store longer
+//!   than [`Sharing::deadline`]; `lease` says by how much several gateways together may be above the limit, and why.
 //! - Nothing here panics on any input; a lock that a panicking thread left behind is taken over.
 //!
 //! # Two choices
@@ -65,6 +70,7 @@
 //!     max_keys: 1_000_000,
 //!     on_full: OnFull::EvictOldest,
 //!     penalty: None,
+//!     sharing: None,
 //! });
 //! let policy = Policy::new(vec![limit])?;
 //! let mut key = KeyHasher::random().start();
@@ -81,10 +87,13 @@
 
 mod account;
 mod algorithm;
+mod bell;
 mod calendar_rate;
 mod decision;
 mod key;
+mod lease;
 mod limit;
+mod outbox;
 mod permit;
 mod policy;
 mod queue;
@@ -93,6 +102,7 @@ mod report;
 mod round;
 mod settle;
 mod shard;
+mod sharing;
 mod sync;
 mod table;
 mod ticket;
@@ -106,12 +116,13 @@ pub use algorithm::{
 };
 pub use calendar_rate::{CalendarRate, CalendarRateError};
 pub use key::{Fingerprint, KeyBuilder, KeyHasher};
-pub use limit::{Limit, LimitSpec, LimitStats, MAX_DEFAULT_QUEUE, Mode, OnFull, Reconfigured};
+pub use limit::{Limit, LimitSpec, LimitStats, Mode, OnFull, Reconfigured};
 pub use permit::Permit;
 pub use policy::{Policy, PolicyError};
-pub use quota::{MAX_COUNT, Rate, RateError};
+pub use quota::{MAX_COUNT, MAX_DEFAULT_QUEUE, Rate, RateError};
 pub use report::{QuotaLine, Report};
-pub use settle::{Answer, Settle};
+pub use settle::{Answer, Collect, Outstanding, Settle, Wanted};
+pub use sharing::{FleetView, LEASE_HOLD, OnFailure, PPM, Sharing};
 pub use ticket::Ticket;
 pub use verdict::{Ask, Attempt, Counting, Refusal, Spent, Verdict, Why};
 

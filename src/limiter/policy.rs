@@ -91,13 +91,29 @@ impl Policy {
         let mut round = Round::<N>::new(self, asks, now);
         let outcome = round.arrive(timeout);
         round.report(timeout, report);
+        let rings = round.rings();
+        drop(round);
+        if rings != 0 {
+            self.ring(rings);
+        }
         match outcome {
+            Outcome::Awaits(wait) => Verdict::Queued(Ticket::awaiting(self, asks, now, timeout, wait)),
             Outcome::Admitted(permit) => Verdict::Admitted(permit),
             Outcome::Refused(denial) => {
                 report.exhaust(denial, asks.get(denial.limit).map_or(0, |ask| ask.cost), now);
                 Verdict::Refused(report.refusal(denial))
             }
             Outcome::Waits(wait) => Verdict::Queued(Ticket::new(self, asks, now, timeout, wait)),
+        }
+    }
+
+    /// Something is urgent for the fleet in these limits, as bits.
+    #[cold]
+    pub(super) fn ring(&self, rings: u8) {
+        for (index, limit) in self.limits.iter().enumerate() {
+            if rings & (1 << index) != 0 {
+                limit.bell().ring();
+            }
         }
     }
 

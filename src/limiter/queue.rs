@@ -57,8 +57,8 @@ pub(super) struct Waiter {
 #[derive(Debug, Default)]
 #[must_use]
 pub(super) struct Wakers {
-    next: Option<Waker>,
-    done: Option<Waker>,
+    pub(super) next: Option<Waker>,
+    pub(super) done: Option<Waker>,
 }
 
 #[derive(Debug)]

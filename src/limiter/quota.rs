@@ -6,6 +6,9 @@ use crate::time::{Span, SpanError};
 /// The largest rate, burst or cost: ten to the twelfth.
 pub const MAX_COUNT: u64 = 1_000_000_000_000;
 
+/// The longest queue per key when the configuration does not say: planning a longer one anew holds up its shard.
+pub const MAX_DEFAULT_QUEUE: u64 = 10_000;
+
 /// So many requests in so much time: `L / W`. Neither is ever zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {

@@ -1,12 +1,15 @@
+use std::task::Waker;
+
+use super::MAX_LIMITS;
 use super::algorithm::Standing;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
 use super::limit::Stance;
 use super::permit::{Owes, Permit};
 use super::policy::Policy;
-use super::queue::{Place, Waiter};
+use super::queue::{Place, Waiter, Wakers};
 use super::report::{QuotaLine, Report};
-use super::shard::{Asking, Opinion, Record, Shard};
+use super::shard::{Asking, Claim, Opinion, Record, Shard};
 use super::sync::MutexGuard;
 use super::verdict::{Ask, Counting, Why};
 use crate::time::{Span, Tick};
@@ -28,6 +31,8 @@ pub(super) struct Round<'a, const N: usize> {
 pub(super) enum Outcome {
     Admitted(Permit),
     Waits(Wait),
+    /// For the store.
+    Awaits(StoreWait),
     Refused(Denial),
 }
 
@@ -41,10 +46,43 @@ pub(super) struct Wait {
     pub(super) refused_by: u8,
 }
 
+/// Places in the lines of those who wait for the store of shared limits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoreWait {
+    /// Of each limit, by its index in the policy.
+    places: [Option<u64>; MAX_LIMITS],
+    /// Until when it waits: then each gateway decides for itself.
+    pub(super) until: Tick,
+}
+
+impl StoreWait {
+    /// In no line yet.
+    pub(super) fn until(until: Tick) -> Self {
+        Self { places: [None; MAX_LIMITS], until }
+    }
+
+    /// Its places, with the indices of their limits in the policy.
+    pub(super) fn places(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.places.iter().enumerate().filter_map(|(index, place)| Some((index, (*place)?)))
+    }
+}
+
+/// Who asks again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Claims<'w> {
+    /// The limit in whose queue it is the head.
+    pub(super) head_of: Option<usize>,
+    pub(super) store: Option<&'w StoreWait>,
+    /// It has waited for the store as long as it may.
+    pub(super) is_late: bool,
+}
+
 /// What the limits say, taken together.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Findings {
     Fits,
+    /// Some shared limit has to ask the store first, and no other has no room.
+    Awaits,
     /// See [`Round::obstacles`].
     Blocked,
     /// One for which there is no hope.
@@ -69,51 +107,68 @@ impl<'a, const N: usize> Round<'a, N> {
     /// A new request: admits it, lets it wait, or refuses it.
     #[inline]
     pub(super) fn arrive(&mut self, timeout: Span) -> Outcome {
-        match self.ask(None) {
+        match self.ask(Claims::default()) {
             Findings::Fits => Outcome::Admitted(self.commit(self.now)),
+            Findings::Awaits => self.await_store(),
             Findings::Impossible(denial) => {
                 self.note(denial);
                 self.note_refused(timeout);
                 Outcome::Refused(denial)
             }
-            Findings::Blocked => match self.obstacles().decide(self.now, timeout, Tick::MAX) {
-                None => Outcome::Admitted(Permit::default()),
-                Some(Decision::Refuse(denial)) if self.note_refused(timeout) => {
-                    Outcome::Refused(self.again(denial, timeout))
-                }
-                Some(Decision::Refuse(denial)) => Outcome::Refused(denial),
-                Some(Decision::Wait { limit, planned, deadline }) => {
-                    let refused_by = self.obstacles().set();
-                    match self.join(limit, planned, deadline) {
-                        Some(place) => Outcome::Waits(Wait { limit, place, deadline, refused_by }),
-                        None => {
-                            Outcome::Refused(Denial { limit, rate: 0, why: Why::QueueFull, retry_at: Some(planned) })
-                        }
-                    }
-                }
-            },
+            Findings::Blocked => self.settle_blocked(self.now, timeout),
         }
     }
 
-    /// Asks every limit; `head_of` is the one in whose queue the request is the head.
+    /// What becomes of a request, come at `arrived`, for which some limits have no room.
+    #[inline]
+    pub(super) fn settle_blocked(&mut self, arrived: Tick, timeout: Span) -> Outcome {
+        match self.obstacles().decide(arrived, timeout, Tick::MAX) {
+            None => Outcome::Admitted(Permit::default()),
+            Some(Decision::Refuse(denial)) if self.note_refused(timeout) => {
+                Outcome::Refused(self.again(denial, timeout))
+            }
+            Some(Decision::Refuse(denial)) => Outcome::Refused(denial),
+            Some(Decision::Wait { limit, planned, deadline }) => {
+                let refused_by = self.obstacles().set();
+                match self.join(limit, planned, deadline) {
+                    Some(place) => Outcome::Waits(Wait { limit, place, deadline, refused_by }),
+                    None => Outcome::Refused(Denial { limit, rate: 0, why: Why::QueueFull, retry_at: Some(planned) }),
+                }
+            }
+        }
+    }
+
+    /// Asks every limit.
     #[allow(clippy::inline_always, reason = "an arrival's is the hot one; the others go through one that is not")]
     #[inline(always)]
-    fn ask(&mut self, head_of: Option<usize>) -> Findings {
+    fn ask(&mut self, claims: Claims<'_>) -> Findings {
         let mut findings = Findings::Fits;
         for index in 0..self.policy.limits().len().min(N) {
             let Some((key, cost)) = self.key_and_cost(index) else { continue };
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
             };
-            let asking = if head_of == Some(index) { Asking::Head } else { Asking::Arrival };
-            let opinion = shard.judge(asking, key, cost, self.now, limit.keys());
+            let is_head = claims.head_of == Some(index);
+            let opinion = if shard.is_shared() {
+                let place = claims.store.and_then(|wait| wait.places.get(index).copied().flatten());
+                shard.judge_shared(Claim { is_head, place, is_late: claims.is_late }, key, cost, self.now, limit.keys())
+            } else {
+                let asking = if is_head { Asking::Head } else { Asking::Arrival };
+                shard.judge(asking, key, cost, self.now, limit.keys())
+            };
             let denial = |rate, why| Findings::Impossible(Denial { limit: index, rate, why, retry_at: None });
             match (opinion, findings) {
                 // Of several, the one for which there is no hope at all.
                 (Opinion::TooCostly { .. }, Findings::Impossible(Denial { why: Why::TooCostly, .. })) => {}
                 (Opinion::TooCostly { rate, .. }, _) => findings = denial(rate, Why::TooCostly),
-                (Opinion::TableFull, Findings::Fits | Findings::Blocked) => findings = denial(0, Why::TableFull),
-                (Opinion::Blocked(_), Findings::Fits) => findings = Findings::Blocked,
+                (Opinion::TableFull, Findings::Fits | Findings::Awaits | Findings::Blocked) => {
+                    findings = denial(0, Why::TableFull);
+                }
+                (Opinion::Unavailable { .. }, Findings::Fits | Findings::Awaits | Findings::Blocked) => {
+                    findings = denial(0, Why::StoreDown);
+                }
+                (Opinion::Blocked(_), Findings::Fits | Findings::Awaits) => findings = Findings::Blocked,
+                (Opinion::Awaits { .. }, Findings::Fits) => findings = Findings::Awaits,
                 _ => {}
             }
             self.opinions[index] = opinion;
@@ -123,8 +178,81 @@ impl<'a, const N: usize> Round<'a, N> {
 
     /// The same for those who are asked rarely, so that the code of an arrival stays in line.
     #[inline(never)]
-    pub(super) fn ask_again(&mut self, head_of: Option<usize>) -> Findings {
-        self.ask(head_of)
+    pub(super) fn ask_again(&mut self, claims: Claims<'_>) -> Findings {
+        self.ask(claims)
+    }
+
+    /// It waits for the store in the lines of all limits that have to ask it.
+    #[inline(never)]
+    fn await_store(&mut self) -> Outcome {
+        let mut wait = StoreWait::until(self.now + self.store_deadline());
+        match self.join_lines(&mut wait) {
+            None => Outcome::Awaits(wait),
+            Some(limit) => {
+                // Nobody stands behind one who has just come: there is nobody to wake.
+                drop(self.leave_lines(&wait));
+                Outcome::Refused(Denial { limit, rate: 0, why: Why::TableFull, retry_at: None })
+            }
+        }
+    }
+
+    /// How long it may wait for the store, which is the same for all limits.
+    pub(super) fn store_deadline(&self) -> Span {
+        self.shards.iter().flatten().map(|shard| shard.store_deadline()).max().unwrap_or(Span::ZERO)
+    }
+
+    /// Goes into the line of each limit that has to ask the store, where it has no place yet; answers one that has no room
+    /// for the key.
+    pub(super) fn join_lines(&mut self, wait: &mut StoreWait) -> Option<usize> {
+        for index in 0..self.policy.limits().len().min(N) {
+            let Opinion::Awaits { .. } = self.opinions[index] else { continue };
+            let Some((key, cost)) = self.key_and_cost(index) else { continue };
+            let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
+                continue;
+            };
+            if wait.places[index].is_none() {
+                wait.places[index] = shard.join_line(key, cost, limit.keys());
+                if wait.places[index].is_none() {
+                    return Some(index);
+                }
+            }
+        }
+        None
+    }
+
+    /// Leaves all lines: whom to wake, once no lock is held.
+    pub(super) fn leave_lines(&mut self, wait: &StoreWait) -> Vec<Wakers> {
+        let mut left = Vec::new();
+        for (index, place) in wait.places() {
+            let Some((key, _)) = self.key_and_cost(index) else { continue };
+            if let Some(shard) = self.shard(index) {
+                left.push(shard.leave_line(key, place));
+            }
+        }
+        left
+    }
+
+    /// `waker` is woken when the store has answered; gives the wakers that it replaces.
+    pub(super) fn listen_in_lines(&mut self, wait: &StoreWait, waker: &Waker) -> Vec<Wakers> {
+        let mut replaced = Vec::new();
+        for (index, place) in wait.places() {
+            let Some((key, _)) = self.key_and_cost(index) else { continue };
+            if let Some(shard) = self.shard(index) {
+                replaced.push(Wakers::done(shard.listen_in_line(key, place, waker)));
+            }
+        }
+        replaced
+    }
+
+    /// The limits, as bits, whose bell is to be rung once no lock is held.
+    pub(super) fn rings(&mut self) -> u8 {
+        let mut rings = 0;
+        for (index, shard) in self.shards.iter_mut().enumerate() {
+            if shard.as_mut().is_some_and(|shard| shard.is_shared() && shard.takes_ring()) {
+                rings |= 1 << index;
+            }
+        }
+        rings
     }
 
     /// What the limits that have no room said when last asked.
@@ -137,6 +265,10 @@ impl<'a, const N: usize> Round<'a, N> {
     pub(super) fn commit(&mut self, due: Tick) -> Permit {
         let mut permit = Permit::default();
         for index in 0..self.policy.limits().len().min(N) {
+            if let Opinion::Leased { .. } = self.opinions[index] {
+                self.commit_leased(index, due, &mut permit);
+                continue;
+            }
             let Opinion::Fits(record) = self.opinions[index] else { continue };
             let Some((key, cost)) = self.key_and_cost(index) else { continue };
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
@@ -160,6 +292,23 @@ impl<'a, const N: usize> Round<'a, N> {
             };
         }
         permit
+    }
+
+    /// The same for a limit that is shared.
+    #[inline(never)]
+    fn commit_leased(&mut self, index: usize, due: Tick, permit: &mut Permit) {
+        let Opinion::Leased { record, source } = self.opinions[index] else { return };
+        let Some((key, cost)) = self.key_and_cost(index) else { return };
+        let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else { return };
+        let counting = self.asks.get(index).map_or(Counting::AtOnce, |ask| ask.counting);
+        if counting == Counting::Later {
+            return permit.add(index, limit, key, cost, Owes::Count);
+        }
+        let at = shard.take_leased((record, source), key, cost, due, limit.keys());
+        if let (Some(at), Counting::Corrected) = (at, counting) {
+            permit.add(index, limit, key, cost, Owes::Correct(shard.reserve(key, at)));
+        }
+        self.opinions[index] = Opinion::Leased { record: at.map_or(Record::Uncounted, Record::At), source };
     }
 
     pub(super) fn join(&mut self, limit: usize, planned: Tick, deadline: Tick) -> Option<Place> {
@@ -194,7 +343,7 @@ impl<'a, const N: usize> Round<'a, N> {
 
     /// The denial, as it is now that refusals have been counted: the time to come back is later.
     fn again(&mut self, denial: Denial, timeout: Span) -> Denial {
-        if matches!(self.ask_again(None), Findings::Blocked)
+        if matches!(self.ask_again(Claims::default()), Findings::Blocked)
             && let Some(Decision::Refuse(denial)) = self.obstacles().decide(self.now, timeout, Tick::MAX)
         {
             return denial;

@@ -1,4 +1,5 @@
 use super::MAX_RATES;
+use super::key::Fingerprint;
 use crate::time::Span;
 
 /// One key's message to the store that several gateways share.
@@ -32,4 +33,40 @@ pub struct Answer {
     pub retry: Option<Span>,
     /// How much is left of each rate after this, in the order of the rates; 0 in debt.
     pub remaining: [u64; MAX_RATES],
+}
+
+/// A settle of one key, to be [answered](super::Limit::answered) or [not](super::Limit::unanswered), once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The key.
+    pub key: Fingerprint,
+    /// What is to be said to the store.
+    pub settle: Settle,
+    /// Tells it from other settles of the key; 0: of a key that has been forgotten here.
+    pub(super) serial: u32,
+}
+
+/// Which keys are [collected](super::Limit::collect).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collect {
+    /// Those for which somebody waits, or that have spent much.
+    Urgent,
+    /// Once in each [`LEASE_HOLD`](super::LEASE_HOLD): those too whose grant is over, and in their turn those that have
+    /// spent little.
+    Round,
+    /// All that have something to say.
+    All,
+}
+
+/// What a gateway has of all keys of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outstanding {
+    /// Granted and not spent.
+    pub granted: u64,
+    /// Spent and not acknowledged: a debt, if the store does not answer.
+    pub owed: u64,
+    /// What was forgotten of that, since there was too much of it, ever.
+    pub lost: u64,
+    /// Requests that wait for the store.
+    pub waiting: u64,
 }

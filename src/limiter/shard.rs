@@ -1,23 +1,29 @@
 mod alone;
 mod charge;
 mod correct;
+mod line;
+mod places;
+mod shared;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use super::algorithm::{Layout, Moment, Noted, Room, Rule, Standing, TIMER_SLACK};
+use super::algorithm::{Layout, Moment, Noted, Room, Standing, TIMER_SLACK};
 use super::key::Fingerprint;
+use super::lease::Source;
 use super::limit::{OnFull, Params, Stance};
 use super::queue::{Place, Planned, Queues, Waiter, Wakers};
 use super::sync::AtomicU64;
 use super::table::Table;
 use crate::time::{Span, Tick};
 use correct::Ledger;
+use shared::Book;
 
 pub(super) use correct::Reserved;
 
 pub(super) use alone::Alone;
+pub(super) use shared::Claim;
 
 /// A part of a limit's keys, under one lock: their records, who waits for them, and the parameters they live by.
 ///
@@ -40,6 +46,8 @@ pub(super) struct Shard {
     queues: Queues,
     ledger: Ledger,
     counts: Counts,
+    /// Of a limit that is shared, once it is asked.
+    book: Option<Box<Book>>,
 }
 
 /// What happened for want of places.
@@ -76,6 +84,19 @@ pub(super) enum Opinion {
         wait: Option<Span>,
     },
     Blocked(Blocked),
+    /// It fits a limit that is shared.
+    Leased {
+        record: Record,
+        source: Source,
+    },
+    /// Nobody can tell before the store has answered.
+    Awaits {
+        at: Option<usize>,
+    },
+    /// The store does not answer, and until it does everybody is refused.
+    Unavailable {
+        at: Option<usize>,
+    },
     TooCostly {
         rate: usize,
         at: Option<usize>,
@@ -127,9 +148,17 @@ const CHECKS_PER_SWEEP: u64 = 64;
 
 impl Shard {
     pub(super) fn new(params: Arc<Params>) -> Self {
-        let table = Table::new(params.rule.words());
-        let (queues, counts) = (Queues::default(), Counts::default());
-        Self { params, table, queues, latest: Tick::ZERO, counts, checks: 0, era: 0, ledger: Ledger::default() }
+        Self {
+            latest: Tick::ZERO,
+            checks: 0,
+            era: 0,
+            table: Table::new(params.words()),
+            params,
+            queues: Queues::default(),
+            ledger: Ledger::default(),
+            counts: Counts::default(),
+            book: None,
+        }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -256,6 +285,10 @@ impl Shard {
         }
         self.latest = self.latest.max(now);
         let cost = cost.min(self.params.rule.most_counted());
+        if self.is_shared() {
+            self.correct_shared(key, (cost, 0), self.latest);
+            return Wakers::default();
+        }
         let record = match self.table.find(key) {
             Some(at) => {
                 let rule = &self.params.rule;
@@ -298,6 +331,9 @@ impl Shard {
     /// How a rate stands for a key, whose record is `at`, as of the last [`judge`](Self::judge) or
     /// [`commit`](Self::commit) on it. `next` is when a cost of 1 fits into the rate, if it was said.
     pub(super) fn quota(&mut self, key: Fingerprint, at: Option<usize>, rate: usize, next: Option<Tick>) -> Quota {
+        if self.is_shared() {
+            return self.shared_quota(key, at, rate, next);
+        }
         let rule = &self.params.rule;
         let (limit, window) = rule.quota(rate);
         let mut standing = match at {
@@ -307,11 +343,11 @@ impl Shard {
         };
         let enforced = self.params.stance == Stance::Enforce;
         if enforced && rule.counts_waiters() && self.params.max_queue > 0 {
-            let state = state_of(rule, &self.table, at, self.latest);
+            let state = state_of(&self.params, &self.table, at, self.latest);
             let remaining = self.params.max_queue.saturating_sub(self.queues.waiting(key));
             standing = Standing { remaining, grows_at: self.queues.next_out(rule, &state, key, self.latest) };
         } else if enforced && self.queues.has(key) {
-            let state = state_of(rule, &self.table, at, self.latest);
+            let state = state_of(&self.params, &self.table, at, self.latest);
             let next = self.queues.plan(rule, &state, key, 1, self.latest);
             // Who waits for others to end cannot be told when.
             standing = Standing { remaining: 0, grows_at: (!next.on_release).then_some(next.at) };
@@ -322,7 +358,7 @@ impl Shard {
     /// Lets a waiter in at the tail of its key's queue; `at` is when it is planned for.
     pub(super) fn join(&mut self, waiter: Waiter, at: Tick) -> Option<Place> {
         let rule = &self.params.rule;
-        let state = state_of(rule, &self.table, self.table.find(waiter.key), self.latest);
+        let state = state_of(&self.params, &self.table, self.table.find(waiter.key), self.latest);
         self.queues.push(rule, &state, waiter, at)
     }
 
@@ -356,29 +392,42 @@ impl Shard {
     /// From now on by these parameters; hands back the wakers of all heads, to be woken once no lock is held.
     pub(super) fn switch(&mut self, params: Arc<Params>, keys: &AtomicU64) -> Vec<Waker> {
         let old = std::mem::replace(&mut self.params, params);
-        let rule = &self.params.rule;
-        let layout = rule.layout_since(&old.rule);
+        let (params, rule) = (&self.params, &self.params.rule);
+        let mut layout = rule.layout_since(&old.rule);
         self.era += u64::from(layout == Layout::Reset);
         if layout > Layout::Repacked {
             self.ledger.clear();
         }
+        let was_shared = old.lease.is_some();
+        if was_shared != params.lease.is_some() {
+            layout = layout.max(Layout::Repacked);
+        }
+        if was_shared && params.lease.is_none() {
+            // The others go on sharing it: what was spent here is reported.
+            self.leave_all_over(&old);
+        }
         if layout != Layout::Kept {
             let (before, latest) = (self.table.len(), self.latest);
-            self.table.rebuild(rule.words(), |from, to| {
-                let kept = layout != Layout::Reset && !old.rule.is_idle(from, latest);
+            let (params, rule) = (&self.params, &self.params.rule);
+            self.table.rebuild(params.words(), |from, to| {
+                let kept = layout != Layout::Reset && !old.is_idle(from, latest);
                 if kept {
                     rule.take_over(&old.rule, from, to, latest);
+                    if was_shared && params.lease.is_some() {
+                        params.set_lease(to, old.lease_of(from));
+                    }
                 }
                 kept
             });
             self.dropped(before, keys);
         }
-        self.queues.unsettle(self.params.rule.words())
+        self.queues.unsettle(self.params.words())
     }
 
     /// Forgets every key; the waiters stay.
     pub(super) fn forget_all(&mut self, keys: &AtomicU64) {
         keys.fetch_sub(self.table.len() as u64, Ordering::Relaxed);
+        self.leave_all_over(&Arc::clone(&self.params));
         self.era += 1;
         self.ledger.clear();
         self.table.clear();
@@ -390,7 +439,7 @@ impl Shard {
         let Self { params, table, queues, latest, .. } = self;
         let (rule, max_wait) = (&params.rule, params.spec.max_wait);
         if queued {
-            let state = state_of(rule, table, at, *latest);
+            let state = state_of(params, table, at, *latest);
             let planned = queues.plan(rule, &state, key, cost, *latest);
             let place_at = queues.place_at(rule, &state, key, params.max_queue, *latest);
             return Blocked { planned, max_wait, place_at, at };
@@ -408,115 +457,12 @@ impl Shard {
         let wait = Planned::new(room, self.latest).at.since(self.latest);
         (params.max_queue > 0 && wait <= params.spec.max_wait).then_some(wait)
     }
-
-    /// Where the record of a new key may go; `None`: nowhere.
-    #[inline(never)]
-    fn place_for_new(&mut self, asking: Asking, keys: &AtomicU64) -> Option<Record> {
-        if keys.load(Ordering::Relaxed) < self.params.spec.max_keys {
-            return Some(Record::New);
-        }
-        match (self.params.spec.on_full, self.victim()) {
-            (_, Some((of, true))) => Some(Record::Instead { of, idle: true }),
-            (OnFull::EvictOldest, Some((of, false))) => Some(Record::Instead { of, idle: false }),
-            // Its record was idle and has been swept: the key is not new, and this is its turn.
-            _ if asking == Asking::Head => Some(Record::New),
-            // All keys are in other shards, because the bound was lowered a lot: at most one a shard above it.
-            (OnFull::EvictOldest, None) if self.table.len() == 0 => Some(Record::New),
-            (OnFull::Allow, _) => Some(Record::Uncounted),
-            (OnFull::EvictOldest | OnFull::Refuse, _) => None,
-        }
-    }
-
-    /// Of the records that the hand passes the first idle one, else the least recently used; never one with a queue.
-    fn victim(&mut self) -> Option<(usize, bool)> {
-        let mut oldest = None;
-        let mut looked_at = 0;
-        for _ in 0..PASSED {
-            if looked_at == LOOKED_AT {
-                break;
-            }
-            let at = self.table.tick_hand()?;
-            let Some(key) = self.table.key_at(at) else { continue };
-            looked_at += 1;
-            if self.queues.has(key) {
-                continue;
-            }
-            let state = self.table.state(at);
-            if self.params.rule.is_idle(state, self.latest) {
-                return Some((at, true));
-            }
-            let recency = self.params.rule.recency(state);
-            if oldest.is_none_or(|(_, least)| recency < least) {
-                oldest = Some((at, recency));
-            }
-        }
-        oldest.map(|(at, _)| (at, false))
-    }
-
-    fn insert(&mut self, key: Fingerprint, keys: &AtomicU64) -> usize {
-        self.sweep(keys);
-        if self.table.is_full() {
-            self.resize(keys);
-        }
-        let before = keys.fetch_add(1, Ordering::Relaxed);
-        let params = &*self.params;
-        if before > params.spec.max_keys && params.spec.on_full == OnFull::EvictOldest {
-            // The bound was lowered: come down to it by one more with every new key.
-            if let Some((at, idle)) = self.victim() {
-                self.evict(at, idle, keys);
-            }
-        }
-        let at = self.table.insert(key);
-        self.params.rule.advance(self.table.state_mut(at), self.latest);
-        at
-    }
-
-    /// Drops the idle records among the next few that the hand passes. A queue does not keep one: to it, a key without
-    /// a record is one whose state is empty.
-    fn sweep(&mut self, keys: &AtomicU64) {
-        for _ in 0..SWEPT {
-            let Some(at) = self.table.tick_hand() else { break };
-            if self.table.key_at(at).is_some() && self.params.rule.is_idle(self.table.state(at), self.latest) {
-                self.evict(at, true, keys);
-            }
-        }
-        if self.table.is_sparse() {
-            self.resize(keys);
-        }
-    }
-
-    fn evict(&mut self, at: usize, idle: bool, keys: &AtomicU64) {
-        if !idle {
-            self.ledger.forget(self.table.key_at(at));
-        }
-        self.table.remove(at);
-        keys.fetch_sub(1, Ordering::Relaxed);
-        if idle {
-            self.counts.evicted_idle += 1;
-        } else {
-            self.counts.evicted_live += 1;
-            self.era += 1;
-        }
-    }
-
-    /// Grows or shrinks the table to what is live.
-    fn resize(&mut self, keys: &AtomicU64) {
-        let (before, latest, rule) = (self.table.len(), self.latest, &self.params.rule);
-        self.table.resize(|state| !rule.is_idle(state, latest));
-        self.dropped(before, keys);
-    }
-
-    fn dropped(&mut self, before: usize, keys: &AtomicU64) {
-        let dropped = (before - self.table.len()) as u64;
-        self.counts.evicted_idle += dropped;
-        keys.fetch_sub(dropped, Ordering::Relaxed);
-    }
 }
 
 /// A copy of a key's state as of `now`. Only those who wait pay for it.
-fn state_of(rule: &Rule, table: &Table, at: Option<usize>, now: Tick) -> Vec<u64> {
-    let mut state = at.map_or_else(|| vec![0; rule.words()], |at| table.state(at).to_vec());
-    rule.advance(&mut state, now);
+fn state_of(params: &Params, table: &Table, at: Option<usize>, now: Tick) -> Vec<u64> {
+    let mut state = at.map_or_else(|| vec![0; params.words()], |at| table.state(at).to_vec());
+    params.rule.advance(&mut state, now);
     state
 }
 
@@ -545,8 +491,12 @@ impl Opinion {
     /// Where the key's record is, if it has one.
     pub(super) fn record(&self) -> Option<usize> {
         match *self {
-            Self::Fits(Record::At(at)) => Some(at),
-            Self::Blocked(Blocked { at, .. }) | Self::TooCostly { at, .. } | Self::Shadowed { at, .. } => at,
+            Self::Fits(Record::At(at)) | Self::Leased { record: Record::At(at), .. } => Some(at),
+            Self::Blocked(Blocked { at, .. })
+            | Self::TooCostly { at, .. }
+            | Self::Shadowed { at, .. }
+            | Self::Awaits { at }
+            | Self::Unavailable { at } => at,
             _ => None,
         }
     }

@@ -71,6 +71,11 @@ impl Table {
         self.words.get_mut(from + 1..from + self.stride).unwrap_or_default()
     }
 
+    /// How many places there are, empty ones too.
+    pub(super) fn places(&self) -> usize {
+        self.capacity
+    }
+
     /// Whether one more record needs [`resize`](Self::resize) first.
     pub(super) fn is_full(&self) -> bool {
         (self.len + 1) * 4 > self.capacity * 3

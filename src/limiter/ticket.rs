@@ -9,7 +9,7 @@ use super::permit::Permit;
 use super::policy::Policy;
 use super::queue::Wakers;
 use super::report::Report;
-use super::round::{Findings, Round, Wait};
+use super::round::{Claims, Findings, Outcome, Round, StoreWait, Wait};
 use super::verdict::{Ask, Attempt, Refusal, Why};
 use crate::time::{Span, Tick};
 
@@ -24,8 +24,12 @@ pub struct Ticket {
     asks: Arc<[Ask]>,
     arrived: Tick,
     timeout: Span,
-    /// Where it waits; `None` once it has ended.
+    /// In whose queue it waits, if in one.
     wait: Option<Wait>,
+    /// In whose lines it waits for the store, if in some.
+    store: Option<Box<StoreWait>>,
+    /// How much longer it may wait for the store, once it has begun to.
+    store_left: Option<Span>,
 }
 
 /// What an attempt came to, and whom to wake once no lock is held.
@@ -41,7 +45,23 @@ enum Step {
 impl Ticket {
     pub(super) fn new(policy: &Arc<Policy>, asks: &[Ask], arrived: Tick, timeout: Span, wait: Wait) -> Self {
         let asks = asks.iter().take(MAX_LIMITS).copied().collect();
-        Self { policy: Arc::clone(policy), asks, arrived, timeout, wait: Some(wait) }
+        let policy = Arc::clone(policy);
+        Self { policy, asks, arrived, timeout, wait: Some(wait), store: None, store_left: None }
+    }
+
+    /// One that waits for the store of limits that are shared.
+    pub(super) fn awaiting(
+        policy: &Arc<Policy>,
+        asks: &[Ask],
+        arrived: Tick,
+        timeout: Span,
+        mut store: StoreWait,
+    ) -> Self {
+        let asks = asks.iter().take(MAX_LIMITS).copied().collect();
+        let left = store.until.since(arrived).min(timeout);
+        store.until = arrived + left;
+        let (policy, store) = (Arc::clone(policy), Some(Box::new(store)));
+        Self { policy, asks, arrived, timeout, wait: None, store, store_left: Some(left) }
     }
 
     /// The index in the policy of the limit in whose queue it waits now; `None` once it has ended.
@@ -54,21 +74,31 @@ impl Ticket {
     pub fn attempt(&mut self, now: Tick, waker: &Waker, report: &mut Report) -> Attempt {
         let policy = Arc::clone(&self.policy);
         let asks = Arc::clone(&self.asks);
-        let Some(wait) = self.wait else {
+        if self.wait.is_none() && self.store.is_none() {
             return Attempt::TimedOut(ended(now));
-        };
-        if let Some(pending) = keep_waiting(&policy, &asks, wait, now, waker) {
+        }
+        if let (Some(wait), None) = (self.wait, &self.store)
+            && let Some(pending) = keep_waiting(&policy, &asks, wait, now, waker)
+        {
             return pending;
         }
         let mut round = Round::<MAX_LIMITS>::new(&policy, &asks, now);
-        let (step, wakers) = self.step(&mut round, wait, now, waker);
+        let mut lines = Vec::new();
+        let (step, wakers) = match self.wait {
+            Some(wait) => self.step(&mut round, wait, now, waker, &mut lines),
+            None => (self.step_in_line(&mut round, now, waker, &mut lines), Default::default()),
+        };
         if !matches!(step, Step::Pending(_)) {
             report.clear();
             round.report((self.arrived + self.timeout).since(now), report);
         }
+        let rings = round.rings();
         drop(round);
-        for wakers in wakers {
+        for wakers in wakers.into_iter().chain(lines) {
             wakers.wake();
+        }
+        if rings != 0 {
+            policy.ring(rings);
         }
         match step {
             Step::Admitted(permit) => Attempt::Admitted(permit),
@@ -81,7 +111,14 @@ impl Ticket {
     }
 
     /// What the head, or one whose time is up, does under all locks.
-    fn step(&mut self, round: &mut Round<'_, MAX_LIMITS>, wait: Wait, now: Tick, waker: &Waker) -> Stepped {
+    fn step(
+        &mut self,
+        round: &mut Round<'_, MAX_LIMITS>,
+        wait: Wait,
+        now: Tick,
+        waker: &Waker,
+        lines: &mut Vec<Wakers>,
+    ) -> Stepped {
         let Some(shard) = round.shard(wait.limit) else {
             // It waits where it asked, so there is a shard.
             let denial = Denial { limit: wait.limit, rate: 0, why: Why::WaitTimeout, retry_at: None };
@@ -95,7 +132,12 @@ impl Ticket {
         if shard.stance() == Stance::Closed || !is_head || !in_time {
             return self.end(round, wait, wait.limit, now);
         }
-        match round.ask_again(Some(wait.limit)) {
+        match self.ask_store(round, Some(wait.limit), now, waker, lines) {
+            // It keeps its place while the store is asked, as long as it is patient.
+            Findings::Awaits => {
+                let until = self.store.as_ref().map_or(now, |store| store.until);
+                (Step::Pending(until.min(wait.deadline)), Default::default())
+            }
             Findings::Fits => {
                 let permit = round.commit(due);
                 self.wait = None;
@@ -110,6 +152,63 @@ impl Ticket {
             Findings::Blocked if now >= wait.deadline => self.end(round, wait, wait.limit, now),
             Findings::Blocked => self.stay_or_move(round, wait, now, waker),
         }
+    }
+
+    /// What one does under all locks who waits for the store, or whose answer has come.
+    fn step_in_line(
+        &mut self,
+        round: &mut Round<'_, MAX_LIMITS>,
+        now: Tick,
+        waker: &Waker,
+        lines: &mut Vec<Wakers>,
+    ) -> Step {
+        match self.ask_store(round, None, now, waker, lines) {
+            Findings::Fits => Step::Admitted(round.commit(now)),
+            Findings::Awaits => Step::Pending(self.store.as_ref().map_or(now, |store| store.until)),
+            Findings::Impossible(denial) => {
+                round.note(denial);
+                Step::Over(denial)
+            }
+            // It is now as if it had just come, but for its patience.
+            Findings::Blocked => match round.settle_blocked(self.arrived, self.timeout) {
+                Outcome::Admitted(permit) => Step::Admitted(permit),
+                Outcome::Refused(denial) => Step::Over(denial),
+                Outcome::Waits(wait) => {
+                    self.wait = Some(wait);
+                    Step::Pending(now)
+                }
+                Outcome::Awaits(_) => Step::Pending(now),
+            },
+        }
+    }
+
+    /// Asks every limit. Where the store has to be asked first, it waits for that as long as it may, over all times that
+    /// it does: then each gateway decides for itself.
+    fn ask_store(
+        &mut self,
+        round: &mut Round<'_, MAX_LIMITS>,
+        head_of: Option<usize>,
+        now: Tick,
+        waker: &Waker,
+        lines: &mut Vec<Wakers>,
+    ) -> Findings {
+        let is_over = self.store_left.is_some_and(Span::is_zero);
+        let is_late = is_over || self.store.as_ref().is_some_and(|store| now >= store.until);
+        let findings = round.ask_again(Claims { head_of, store: self.store.as_deref(), is_late });
+        if matches!(findings, Findings::Awaits) {
+            let left = *self.store_left.get_or_insert_with(|| round.store_deadline());
+            let store = self.store.get_or_insert_with(|| Box::new(StoreWait::until(now + left)));
+            if let Some(limit) = round.join_lines(store) {
+                lines.extend(round.leave_lines(store));
+                self.store = None;
+                return Findings::Impossible(Denial { limit, rate: 0, why: Why::TableFull, retry_at: None });
+            }
+            lines.extend(round.listen_in_lines(store, waker));
+        } else if let Some(store) = self.store.take() {
+            lines.extend(round.leave_lines(&store));
+            self.store_left = Some(store.until.since(now));
+        }
+        findings
     }
 
     /// It cannot get in now: it keeps its place, moves to the queue of the limit whose room comes last, or ends.
@@ -159,8 +258,8 @@ impl Ticket {
         self.wait = None;
         let left = round.shard(wait.limit).map(|shard| shard.leave(wait.place, false, now));
         // When to come back is what an arrival of now would be told.
-        let (rate, retry_at) = match round.ask_again(None) {
-            Findings::Fits => (0, Some(now)),
+        let (rate, retry_at) = match round.ask_again(Claims::default()) {
+            Findings::Fits | Findings::Awaits => (0, Some(now)),
             Findings::Impossible(denial) => (denial.rate, None),
             Findings::Blocked => {
                 let obstacles = round.obstacles();
@@ -178,6 +277,15 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        if let Some(store) = self.store.take() {
+            for (index, place) in store.places() {
+                let key = self.asks.get(index).and_then(|ask| ask.key);
+                if let (Some(limit), Some(key)) = (self.policy.limits().get(index), key) {
+                    let wakers = limit.lock(key).leave_line(key, place);
+                    wakers.wake();
+                }
+            }
+        }
         let Some(wait) = self.wait.take() else { return };
         let key = self.asks.get(wait.limit).and_then(|ask| ask.key);
         if let (Some(limit), Some(key)) = (self.policy.limits().get(wait.limit), key) {

@@ -83,6 +83,8 @@ pub enum Why {
     TooCostly,
     /// The table holds `max_keys` live keys, and `on_full` says to refuse new ones.
     TableFull,
+    /// The limit is shared, the store does not answer, and the limit is closed until it does.
+    StoreDown,
 }
 
 /// The answer to a waiting request.

@@ -149,6 +149,8 @@ words! {
         TooCostly = "too-costly",
         /// Its key table is full.
         TableFull = "table-full",
+        /// It is shared, and closed while the store does not answer.
+        StoreDown = "store-down",
         /// The key is missing and the limit refuses that.
         MissingKey = "missing-key",
         /// The client went away while it waited.

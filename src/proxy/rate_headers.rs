@@ -172,6 +172,7 @@ mod tests {
             max_keys: 10,
             on_full: OnFull::EvictOldest,
             penalty: None,
+            sharing: None,
         })
     }
 

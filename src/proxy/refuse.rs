@@ -33,6 +33,7 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
         Why::WaitTimeout => (Outcome::WaitTimeout, Decision::WaitTimeout, Reason::WaitTimeout),
         Why::TooCostly => (Outcome::Refused, Decision::TooCostly, Reason::RateLimited),
         Why::TableFull => (Outcome::Refused, Decision::TableFull, Reason::Overload),
+        Why::StoreDown => (Outcome::Refused, Decision::StoreDown, Reason::Overload),
     };
     let view = Rc::clone(&exchange.view);
     let Some(limit) = count_refused(exchange, &view, arrival, refusal.limit, decision) else {
@@ -161,12 +162,13 @@ fn describe(why: Why, name: &str, retry_after_secs: Option<u64>, detail: &mut St
     let before = match why {
         Why::TooCostly | Why::Rate | Why::QueueFull => "Over the limit \"",
         Why::WaitTimeout => "Waited for the limit \"",
-        Why::TableFull => "The limit \"",
+        Why::TableFull | Why::StoreDown => "The limit \"",
     };
     let after = match why {
         Why::TooCostly => "\"; this request can never fit in it.",
         Why::WaitTimeout => "\" in vain; ",
         Why::TableFull => "\" counts as many clients as it can; ",
+        Why::StoreDown => "\" cannot reach its store; ",
         Why::Rate | Why::QueueFull => "\"; ",
     };
     detail.clear();

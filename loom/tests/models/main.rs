@@ -46,6 +46,7 @@ fn spec(algorithm: Algorithm) -> LimitSpec {
         max_keys: 100,
         on_full: OnFull::EvictOldest,
         penalty: None,
+        sharing: None,
     }
 }
 

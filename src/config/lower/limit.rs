@@ -101,6 +101,7 @@ pub(super) fn lower(mut reader: Reader<'_>, context: &Context<'_>) -> (Option<Na
                 max_keys: max_keys?,
                 on_full: on_full?,
                 penalty: penalty?,
+                sharing: None,
             },
             key: key?,
             key_is_secret: key_is_secret?,

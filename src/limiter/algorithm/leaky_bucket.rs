@@ -1,8 +1,7 @@
 use super::AlgorithmError;
 use super::pace::checked;
 use super::turns::Turns;
-use crate::limiter::limit::MAX_DEFAULT_QUEUE;
-use crate::limiter::quota::Rate;
+use crate::limiter::quota::{MAX_DEFAULT_QUEUE, Rate};
 use crate::time::Span;
 
 /// The leaky bucket: requests queue up and leave one every `W / L`, as water drips out of a bucket.

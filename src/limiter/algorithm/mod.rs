@@ -53,8 +53,7 @@ pub(super) use rule::Rule;
 pub(super) use several::Answer;
 
 use super::calendar_rate::CalendarRate;
-use super::limit::MAX_DEFAULT_QUEUE;
-use super::quota::Rate;
+use super::quota::{MAX_DEFAULT_QUEUE, Rate};
 use crate::time::{Span, Tick};
 
 /// How a limit counts.

@@ -272,6 +272,16 @@ impl Rule {
         with_both!((self, old), (rates, old) => rates.take_over(old, from, to, latest), else ());
     }
 
+    /// Until when the penalty blocks a key; `None` if it does not.
+    pub(in crate::limiter) fn blocked_until(&self, state: &[u64], now: Tick) -> Option<Tick> {
+        with_rates!(self, rates => rates.blocked_until(state, now))
+    }
+
+    /// Writes the state of a key of which so much of each rate remains at `now`, as if the rest had just been taken.
+    pub(in crate::limiter) fn show(&self, state: &mut [u64], remaining: &[u64], now: Tick) {
+        with_rates!(self, rates => rates.show(state, remaining, now));
+    }
+
     /// The largest cost that is ever admitted.
     pub(in crate::limiter) fn largest(&self) -> u64 {
         with_rates!(self, rates => rates.largest())

@@ -231,6 +231,20 @@ impl<M: Meter> Several<M> {
         self.each_chunk(state, |rate, chunk| rate.release(chunk, cost, era));
     }
 
+    /// Writes the state of a key of which so much of each rate remains at `now`, as if the rest had just been taken.
+    pub(super) fn show(&self, mut state: &mut [u64], remaining: &[u64], now: Tick) {
+        for (rate, remaining) in self.0.iter().zip(remaining) {
+            let Some((chunk, rest)) = state.split_at_mut_checked(rate.words()) else { return };
+            chunk.fill(0);
+            let taken = rate.fresh().saturating_sub(*remaining);
+            if taken > 0 {
+                rate.advance(chunk, now);
+                rate.commit(chunk, taken, Moment::at(now));
+            }
+            state = rest;
+        }
+    }
+
     /// The first words of each rate's chunk.
     pub(super) fn first_words(&self, state: &[u64]) -> [[u64; 2]; MAX_RATES] {
         let mut all = [[0; 2]; MAX_RATES];
@@ -257,7 +271,11 @@ impl<M: Meter> Several<M> {
     pub(super) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) -> Noted {
         self.each_chunk(state, |rate, chunk| rate.note_refused(chunk, cost, now));
         let from = self.words_of_rates();
-        if self.1.zip(state.get_mut(from..)).is_some_and(|(penalty, chunk)| penalty.note(chunk, now)) {
+        if self
+            .1
+            .zip(state.get_mut(from..from + Penalty::WORDS))
+            .is_some_and(|(penalty, chunk)| penalty.note(chunk, now))
+        {
             Noted::Blocked
         } else if self.0.iter().any(Meter::counts_refused) {
             Noted::Entered
@@ -330,11 +348,13 @@ impl<M: Meter> Several<M> {
     }
 
     fn penalty_chunk<'a>(&self, state: &'a [u64]) -> &'a [u64] {
-        state.get(self.words_of_rates()..).unwrap_or_default()
+        let from = self.words_of_rates();
+        state.get(from..from + Penalty::WORDS).unwrap_or_default()
     }
 
+    /// Until when the penalty blocks the key; `None` if it does not.
     #[inline]
-    fn blocked_until(&self, state: &[u64], now: Tick) -> Option<Tick> {
+    pub(super) fn blocked_until(&self, state: &[u64], now: Tick) -> Option<Tick> {
         self.1?;
         Penalty::blocked_until(self.penalty_chunk(state), now)
     }

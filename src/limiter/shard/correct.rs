@@ -49,6 +49,10 @@ const KEPT: usize = 64;
 impl Shard {
     /// Remembers what was just committed to the record `at`.
     pub(in crate::limiter) fn reserve(&mut self, key: Fingerprint, at: usize) -> Reserved {
+        if self.is_shared() {
+            // What is too much goes back to the store, which knows when it was charged.
+            return Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0 };
+        }
         let (account, given) = self.ledger.open(key);
         let words = self.params.rule.first_words(self.table.state(at));
         Reserved { at: self.latest, words, account, given }
@@ -65,6 +69,11 @@ impl Shard {
         keys: &AtomicU64,
     ) -> Wakers {
         let back = estimate.saturating_sub(real);
+        if self.is_shared() {
+            self.latest = self.latest.max(now);
+            self.correct_shared(key, (real.saturating_sub(estimate), back), reserved.at);
+            return Wakers::default();
+        }
         let given = self.ledger.settle(key, reserved, back);
         if real > estimate {
             return self.count(key, real - estimate, now, keys);

@@ -6,6 +6,8 @@ mod calendar;
 mod charges;
 mod concurrency;
 mod corrections;
+mod fleet;
+mod fleet_outage;
 mod goldens;
 mod later;
 mod penalty;
@@ -47,6 +49,7 @@ pub(super) fn spec(rate: &str) -> LimitSpec {
         max_keys: 1_000,
         on_full: OnFull::EvictOldest,
         penalty: None,
+        sharing: None,
     }
 }
 

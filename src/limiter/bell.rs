@@ -1,0 +1,24 @@
+//! How a shard says that something is urgent, whatever thread hears it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+
+/// Whom to wake when there is something urgent.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    pub(super) is_urgent: AtomicBool,
+    pub(super) listener: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    /// There is something urgent. Not under a shard's lock: waking runs code of the caller.
+    pub(super) fn ring(&self) {
+        if !self.is_urgent.swap(true, Ordering::AcqRel) {
+            let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(listener) = listener {
+                listener.wake();
+            }
+        }
+    }
+}

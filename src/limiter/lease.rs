@@ -1,0 +1,340 @@
+//! What a gateway has of one key of a shared limit: a grant or a refusal of the store, and what it spent since.
+//!
+//! Pure: facts in, choice out. Where the words lie, who waits and what is sent is the shard's business.
+//!
+//! With `N` gateways that live, `L` the largest cost that the limit admits and `c = floor(overshoot L / N)`:
+//!
+//! 1. The store has said that the key is full until `t`: refused until then.
+//! 2. A grant covers the cost and is still held: it is taken from that.
+//! 3. The key is cold, and what was spent and not acknowledged stays at most `c`: it is admitted on credit.
+//! 4. Otherwise the store is asked, and the request waits.
+//!
+//! A key is hot for a window after the store has refused it, and then has no credit. **Why the bound holds**: what is
+//! granted was charged before it is spent, so it is never above the limit. What is spent on credit is charged whether
+//! there is room or not; but once the store is full, the next acknowledgement that a gateway gets says so, and until
+//! then it spends at most `c`. So all gateways together are at most `N c` above. A grant is held for `T` at most, so
+//! what is admitted in a stretch was charged in one that is `T` longer: the stretch in which the bound holds is by `T`
+//! shorter than that of the limit alone.
+
+use std::sync::Arc;
+
+use super::algorithm::Rule;
+use super::settle::{Answer, Settle};
+use super::sharing::{FleetView, LEASE_HOLD, PPM, Seen, Sharing};
+use crate::time::{Span, Tick};
+
+/// Words of a key that is shared, behind those of the algorithm.
+pub(super) const WORDS: usize = 5;
+
+/// A shared limit's parameters, and its view of the fleet.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub(super) sharing: Sharing,
+    /// The largest cost that is ever admitted.
+    most: u64,
+    /// The longest window: so long a refusal makes a key hot.
+    window: Span,
+    /// What was spent on credit is reported in each so many rounds, at the latest.
+    pub(super) rounds: u32,
+    seen: Arc<Seen>,
+}
+
+/// What was spent on credit is reported within a quarter of the window, and within so many rounds. How late it is does not
+/// touch the bound, which counts how much that is; but others refuse later, and then for longer.
+const MOST_ROUNDS: u64 = 10;
+
+/// What there is of one key. Zeroes are those of a key that was never seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lease {
+    /// What is left of the grant; of a key that is [full](FULL) the smallest cost that was refused.
+    amount: u32,
+    flags: u32,
+    /// Until when the grant may be spent, or the key is full.
+    until: Tick,
+    /// Spent since the last settle was sent.
+    unreported: u32,
+    /// Spent, sent, and not acknowledged.
+    in_flight: u32,
+    /// Until when it has no credit.
+    hot_until: Tick,
+    /// With less than that in hand another grant is asked for.
+    refill: u32,
+    /// Of the settle that is on its way.
+    serial: u32,
+}
+
+/// The store has refused `amount` until `until`.
+const FULL: u32 = 1;
+/// It is in the list of those that are looked at in each round.
+const LISTED: u32 = 1 << 1;
+/// It is in the list of those that are looked at in the next batch.
+const URGENT: u32 = 1 << 2;
+/// A settle is on its way.
+const BUSY: u32 = 1 << 3;
+/// The words of the algorithm, which show what the store said last, have been counted on by this gateway alone since.
+const LOCAL: u32 = 1 << 4;
+
+/// Where the cost of an admitted request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// From what the store has granted.
+    Grant,
+    /// On credit: it is reported later.
+    Credit,
+    /// By this gateway's own count, since the store does not answer; of the limit it takes so much.
+    Local { taken: u64 },
+    /// Nothing decides: a failure leaves the limit open, or the limit only looks on.
+    Unbounded,
+}
+
+/// What is said to a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Say {
+    Take(Source),
+    /// Full until then.
+    Full(Tick),
+    /// Nobody knows before the store has answered.
+    Ask,
+}
+
+impl Terms {
+    pub(super) fn new(sharing: Sharing, rule: &Rule, seen: Arc<Seen>) -> Self {
+        let window = (0..rule.rates()).map(|rate| rule.longest(rate)).max().unwrap_or(Span::ZERO);
+        let shortest = (0..rule.rates()).map(|rate| rule.quota(rate).1).min().unwrap_or(Span::ZERO);
+        let rounds = (shortest.as_nanos() / 4 / LEASE_HOLD.as_nanos()).clamp(1, MOST_ROUNDS) as u32;
+        Self { sharing, most: rule.largest(), window, rounds, seen }
+    }
+
+    pub(super) fn view(&self) -> FleetView {
+        self.seen.load()
+    }
+
+    /// How much may be spent on credit: `c`.
+    fn credit(&self, view: FleetView) -> u64 {
+        if !view.is_known {
+            return 0;
+        }
+        let all = u128::from(self.most) * u128::from(self.sharing.overshoot_ppm) / u128::from(PPM);
+        u64::try_from(all / u128::from(view.live)).unwrap_or(u64::MAX)
+    }
+
+    /// The share of what is left that this gateway asks for ahead, in millionths: its part among those that live. More
+    /// would take from the others what they need; with less, a limit that is nearly used up is asked for one by one. The
+    /// bound holds with any share, since all that is granted was charged.
+    fn share_ppm(&self, view: FleetView) -> u32 {
+        if view.is_known && self.sharing.overshoot_ppm > 0 { PPM / view.live } else { 0 }
+    }
+
+    /// What a cost takes of the whole limit when each gateway counts for itself.
+    pub(super) fn taken_alone(&self, cost: u64, is_fair: bool, view: FleetView) -> u64 {
+        if is_fair { cost.saturating_mul(u64::from(view.live)).min(self.most) } else { cost }
+    }
+}
+
+impl Lease {
+    pub(super) fn read(words: &[u64]) -> Self {
+        let &[amounts, until, spent, hot_until, last] = words else { return Self::default() };
+        let halves = |word: u64| (word as u32, (word >> 32) as u32);
+        let ((amount, flags), (unreported, in_flight), (refill, serial)) =
+            (halves(amounts), halves(spent), halves(last));
+        let (until, hot_until) = (Tick::from_nanos(until), Tick::from_nanos(hot_until));
+        Self { amount, flags, until, unreported, in_flight, hot_until, refill, serial }
+    }
+
+    pub(super) fn write(self, words: &mut [u64]) {
+        let Self { amount, flags, until, unreported, in_flight, hot_until, refill, serial } = self;
+        let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let (until, hot_until) = (until.as_nanos(), hot_until.as_nanos());
+        let all = [word(amount, flags), until, word(unreported, in_flight), hot_until, word(refill, serial)];
+        for (to, from) in words.iter_mut().zip(all) {
+            *to = from;
+        }
+    }
+
+    /// What is said to `cost` while the store answers.
+    #[inline]
+    pub(super) fn ask(&self, terms: &Terms, cost: u64, now: Tick) -> Say {
+        match self.known(cost, now) {
+            Some(say) => say,
+            None if now >= self.hot_until && self.owed() + cost <= terms.credit(terms.view()) => {
+                Say::Take(Source::Credit)
+            }
+            None => Say::Ask,
+        }
+    }
+
+    /// What the store's last answer says to `cost`, as long as it holds.
+    #[inline]
+    pub(super) fn known(&self, cost: u64, now: Tick) -> Option<Say> {
+        if now >= self.until {
+            return None;
+        }
+        let covers = u64::from(self.amount) >= cost;
+        match self.flags & FULL != 0 {
+            true if cost >= u64::from(self.amount) => Some(Say::Full(self.until)),
+            false if covers => Some(Say::Take(Source::Grant)),
+            _ => None,
+        }
+    }
+
+    /// Spends `cost` of `source`. Answers whether the store is to be asked or told at once.
+    #[inline]
+    pub(super) fn spend(&mut self, terms: &Terms, source: Source, cost: u64) -> bool {
+        let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+        if source == Source::Grant {
+            self.amount = self.amount.saturating_sub(cost);
+            return self.amount < self.refill && self.flags & BUSY == 0;
+        }
+        // What is owed above a whole limit is forgotten: so much an outage costs those who come after, and no more.
+        let free = terms.most.saturating_sub(self.owed());
+        self.unreported = self.unreported.saturating_add(cost.min(u32::try_from(free).unwrap_or(u32::MAX)));
+        let view = terms.view();
+        view.is_up && u64::from(self.unreported) * 2 > terms.credit(view) && self.flags & BUSY == 0
+    }
+
+    /// A request has cost less than was spent for it. Answers what is to be given back to the store.
+    pub(super) fn unspend(&mut self, cost: u64) -> u64 {
+        let here = u64::from(self.unreported).min(cost);
+        self.unreported -= here as u32;
+        cost - here
+    }
+
+    /// Spent and not acknowledged.
+    #[inline]
+    pub(super) fn owed(&self) -> u64 {
+        u64::from(self.unreported) + u64::from(self.in_flight)
+    }
+
+    /// What is left of a grant that is still held.
+    pub(super) fn granted(&self, now: Tick) -> u64 {
+        if self.flags & FULL == 0 && now < self.until { u64::from(self.amount) } else { 0 }
+    }
+
+    /// Whether it is a grant of which nothing more may be spent.
+    fn is_over(&self, now: Tick) -> bool {
+        self.flags & FULL == 0 && self.amount > 0 && now >= self.until
+    }
+
+    /// What is to be said to the store; `need` and `want` are the costs of those who wait, and `reports` says whether a
+    /// credit is to be reported. `None`: nothing, or it has not answered the last time yet. From then on a settle of this
+    /// `serial` is on its way.
+    pub(super) fn settle(
+        &mut self,
+        terms: &Terms,
+        ((need, want), reports): ((u64, u64), bool),
+        serial: u32,
+        now: Tick,
+    ) -> Option<Settle> {
+        if self.flags & BUSY != 0 {
+            return None;
+        }
+        let (back, back_age) = if self.is_over(now) { self.take_back(terms, now) } else { (0, Span::ZERO) };
+        let refills = need == 0 && self.granted(now) > 0 && self.amount < self.refill;
+        let share_ppm = if need > 0 || refills { terms.share_ppm(terms.view()) } else { 0 };
+        let settle = Settle { spent: u64::from(self.unreported), back, back_age, need, want, share_ppm };
+        if (settle.spent == 0 || !reports) && back == 0 && need == 0 && share_ppm == 0 {
+            return None;
+        }
+        self.in_flight = self.in_flight.saturating_add(self.unreported);
+        self.unreported = 0;
+        self.serial = serial;
+        self.flags |= BUSY;
+        Some(settle)
+    }
+
+    /// Gives up the grant: its rest, and how long ago it was charged at most.
+    pub(super) fn take_back(&mut self, terms: &Terms, now: Tick) -> (u64, Span) {
+        if self.flags & FULL != 0 {
+            return (0, Span::ZERO);
+        }
+        let back = u64::from(std::mem::take(&mut self.amount));
+        self.refill = 0;
+        // Not `until - hold` where a window's end has cut the grant short: then it is older than it seems, and what goes
+        // back goes to a slot that is over.
+        (back, (now + terms.sharing.hold).since(self.until))
+    }
+
+    /// Whether the settle that is on its way has this number.
+    pub(super) fn awaits(&self, serial: u32) -> bool {
+        self.flags & BUSY != 0 && self.serial == serial
+    }
+
+    /// The store has answered a settle that was sent at `sent`. What is left of a grant that it replaces is handed back,
+    /// with its age.
+    pub(super) fn answered(
+        &mut self,
+        terms: &Terms,
+        (settle, sent): (&Settle, Tick),
+        answer: &Answer,
+        now: Tick,
+    ) -> (u64, Span) {
+        let mut back = (0, Span::ZERO);
+        self.flags &= !(BUSY | LOCAL);
+        self.in_flight = self.in_flight.saturating_sub(u32::try_from(settle.spent).unwrap_or(u32::MAX));
+        let asked = settle.need.max(1);
+        if answer.granted > 0 {
+            let (kept, ends) = (self.granted(now) as u32, sent + answer.life);
+            if kept == 0 {
+                back = self.take_back(terms, now);
+            }
+            self.until = if kept > 0 { self.until.min(ends) } else { ends };
+            self.amount = kept.saturating_add(u32::try_from(answer.granted).unwrap_or(u32::MAX));
+            self.refill = self.amount / 2;
+            self.flags &= !FULL;
+        } else if let Some(retry) = answer.retry {
+            self.hot_until = self.hot_until.max(now + terms.window);
+            // Where nobody waits, a grant that is still held is spent first. One that is too small for whoever waits goes
+            // back: the key is full for costs like that.
+            if settle.need > 0 || self.granted(now) == 0 {
+                back = self.take_back(terms, now);
+                self.flags |= FULL;
+                self.amount = u32::try_from(asked).unwrap_or(u32::MAX);
+                self.until = sent + retry;
+            }
+        } else if self.flags & FULL != 0 && asked >= u64::from(self.amount) {
+            self.flags &= !FULL;
+            self.amount = 0;
+        }
+        back
+    }
+
+    /// No answer came in time. It may have been charged; it is charged again later, since to lose budget is allowed, and
+    /// to make it is not.
+    pub(super) fn unanswered(&mut self) {
+        self.flags &= !BUSY;
+        self.unreported = self.unreported.saturating_add(std::mem::take(&mut self.in_flight));
+    }
+
+    /// Whether this gateway has counted by itself since the last answer.
+    pub(super) fn is_local(&self) -> bool {
+        self.flags & LOCAL != 0
+    }
+
+    pub(super) fn set_local(&mut self) {
+        self.flags |= LOCAL;
+    }
+
+    /// Enters it into a list; answers whether it was not there.
+    pub(super) fn list(&mut self, is_urgent: bool) -> bool {
+        let flag = if is_urgent { URGENT } else { LISTED };
+        let is_new = self.flags & flag == 0;
+        self.flags |= flag;
+        is_new
+    }
+
+    /// It was taken from a list.
+    pub(super) fn unlist(&mut self, is_urgent: bool) {
+        self.flags &= !if is_urgent { URGENT } else { LISTED };
+    }
+
+    /// Whether there will be something to tell the store, sooner or later.
+    pub(super) fn has_news(&self) -> bool {
+        self.unreported > 0 || self.flags & FULL == 0 && self.amount > 0
+    }
+
+    /// Whether it may be forgotten.
+    pub(super) fn is_idle(&self, now: Tick) -> bool {
+        let says_nothing = if self.flags & FULL != 0 { now >= self.until } else { self.amount == 0 };
+        says_nothing && self.flags & (BUSY | URGENT) == 0 && self.owed() == 0 && now >= self.hot_until
+    }
+}

@@ -1,0 +1,473 @@
+//! The keys of a limit that is shared: how a request is judged, and what is said to the fleet and heard from it.
+
+use std::task::Waker;
+
+use super::line::Lines;
+use super::{
+    CHECKS_PER_SWEEP, Fingerprint, Moment, Opinion, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
+};
+use crate::limiter::lease::{Lease, Say, Source, Terms};
+use crate::limiter::limit::Params;
+use crate::limiter::settle::{Answer, Collect, Outstanding, Settle, Wanted};
+use crate::limiter::sharing::OnFailure;
+use crate::limiter::sync::AtomicU64;
+
+/// What a shard has of the fleet beside the words of its keys.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    lines: Lines,
+    /// Keys with something to say in each round.
+    listed: Vec<Fingerprint>,
+    /// Keys with something to say in the next batch.
+    urgent: Vec<Fingerprint>,
+    /// What is to be said of keys that have been forgotten.
+    leftovers: Vec<Leftover>,
+    lost: u64,
+    serial: u32,
+    /// How many rounds there were.
+    rounds: u32,
+    /// The bell is to be rung once the lock is given back.
+    rings: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leftover {
+    key: Fingerprint,
+    spent: u64,
+    back: u64,
+    charged_at: Tick,
+}
+
+/// Above so many what is to be said of a forgotten key is lost, and counted: the store is away, and somebody makes up keys.
+const MOST_LEFTOVERS: usize = 4_096;
+
+/// Who asks a shared limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::limiter) struct Claim {
+    /// The head of the key's queue.
+    pub(in crate::limiter) is_head: bool,
+    /// Its place in the line of those who wait for the store.
+    pub(in crate::limiter) place: Option<u64>,
+    /// It has waited for the store as long as it may.
+    pub(in crate::limiter) is_late: bool,
+}
+
+impl Shard {
+    #[inline]
+    pub(in crate::limiter) fn is_shared(&self) -> bool {
+        self.params.lease.is_some()
+    }
+
+    /// How long a request waits for the store.
+    pub(in crate::limiter) fn store_deadline(&self) -> Span {
+        self.params.lease.as_ref().map_or(Span::ZERO, |terms| terms.sharing.deadline)
+    }
+
+    /// [`judge`](Self::judge) of a shared limit.
+    #[inline(never)]
+    pub(in crate::limiter) fn judge_shared(
+        &mut self,
+        claim: Claim,
+        key: Fingerprint,
+        cost: u64,
+        now: Tick,
+        keys: &AtomicU64,
+    ) -> Opinion {
+        let enforced = match self.params.stance {
+            Stance::Enforce => true,
+            Stance::Shadow => false,
+            Stance::Pass | Stance::Closed => return Opinion::None,
+        };
+        self.latest = self.latest.max(now);
+        self.checks += 1;
+        if self.checks.is_multiple_of(CHECKS_PER_SWEEP) {
+            self.sweep(keys);
+        }
+        let at = self.table.find(key);
+        if let Some(rate) = self.params.rule.too_costly(cost) {
+            return if enforced {
+                Opinion::TooCostly { rate, at }
+            } else {
+                Opinion::Shadowed { at, rate: Some(rate), wait: None }
+            };
+        }
+        let queued = enforced && !claim.is_head && self.queues.has(key);
+        match self.say(claim, key, at, cost) {
+            Some(Say::Take(_) | Say::Ask) if queued => Opinion::Blocked(self.blocked(key, cost, at, true, Room::Now)),
+            Some(Say::Take(source)) => {
+                let asking = if claim.is_head { super::Asking::Head } else { super::Asking::Arrival };
+                match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
+                    Some(record) => Opinion::Leased { record, source },
+                    None if enforced => Opinion::TableFull,
+                    None => Opinion::Shadowed { at: None, rate: None, wait: None },
+                }
+            }
+            Some(Say::Full(until)) if enforced => {
+                Opinion::Blocked(self.blocked(key, cost, at, queued, Room::At { at: until, rate: 0 }))
+            }
+            Some(Say::Full(until)) => {
+                let wait = self.would_wait(Room::At { at: until, rate: 0 });
+                Opinion::Shadowed { at, rate: Some(0), wait }
+            }
+            Some(Say::Ask) => Opinion::Awaits { at },
+            None => Opinion::Unavailable { at },
+        }
+    }
+
+    /// What is said to a cost; `None`: nobody can tell, and that is as good as a refusal.
+    fn say(&mut self, claim: Claim, key: Fingerprint, at: Option<usize>, cost: u64) -> Option<Say> {
+        let Self { params, table, book, latest, .. } = self;
+        let Some(terms) = &params.lease else { return Some(Say::Take(Source::Unbounded)) };
+        let now = *latest;
+        let Some(at) = at else {
+            let is_away = claim.is_late || !terms.view().is_up;
+            return match terms.sharing.on_failure {
+                _ if params.stance == Stance::Shadow => Some(Say::Take(Source::Unbounded)),
+                OnFailure::Closed if is_away => None,
+                OnFailure::Open if is_away => Some(Say::Take(Source::Unbounded)),
+                failure if is_away => {
+                    let taken = terms.taken_alone(cost, failure == OnFailure::Fair, terms.view());
+                    Some(Say::Take(Source::Local { taken }))
+                }
+                _ if is_behind(book.as_deref(), key, claim.place) => Some(Say::Ask),
+                _ => Some(Lease::default().ask(terms, cost, now)),
+            };
+        };
+        let state = table.state_mut(at);
+        if let Some(until) = params.rule.blocked_until(state, now) {
+            return Some(Say::Full(until));
+        }
+        let lease = params.lease_of(state);
+        let known = lease.known(cost, now);
+        if params.stance == Stance::Shadow {
+            return Some(known.filter(|say| matches!(say, Say::Full(_))).unwrap_or(Say::Take(Source::Unbounded)));
+        }
+        if claim.is_late || !terms.view().is_up {
+            return known.or_else(|| say_alone(params, terms, state, lease, cost, now));
+        }
+        match known {
+            Some(Say::Full(until)) => Some(Say::Full(until)),
+            _ if is_behind(book.as_deref(), key, claim.place) => Some(Say::Ask),
+            Some(say) => Some(say),
+            None => Some(lease.ask(terms, cost, now)),
+        }
+    }
+
+    /// [`commit`](Self::commit) of a shared limit.
+    pub(in crate::limiter) fn take_leased(
+        &mut self,
+        (record, source): (Record, Source),
+        key: Fingerprint,
+        cost: u64,
+        due: Tick,
+        keys: &AtomicU64,
+    ) -> Option<usize> {
+        let at = match record {
+            Record::At(at) => at,
+            Record::New => self.insert(key, keys),
+            Record::Instead { of, idle } => {
+                self.evict(of, idle, keys);
+                self.insert(key, keys)
+            }
+            Record::Uncounted => {
+                self.counts.allowed_full += 1;
+                return None;
+            }
+        };
+        let moment = Moment { now: self.latest, due: due.min(self.latest), era: self.era };
+        self.spend(at, key, source, cost, moment);
+        Some(at)
+    }
+
+    fn spend(&mut self, at: usize, key: Fingerprint, source: Source, cost: u64, moment: Moment) {
+        let Self { params, table, book, .. } = self;
+        let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
+        let mut lease = params.lease_of(state);
+        if let Source::Local { taken } = source {
+            params.rule.advance(state, moment.now);
+            params.rule.commit(state, taken, moment);
+            lease.set_local();
+        }
+        let is_urgent = lease.spend(terms, source, cost);
+        book.get_or_insert_default().list(&mut lease, key, is_urgent);
+        params.set_lease(state, lease);
+    }
+
+    /// Goes into the line of those who wait for the store; the number of the place. The key has a record from then on, for
+    /// what the store says; `None`: there is no room for one.
+    pub(in crate::limiter) fn join_line(&mut self, key: Fingerprint, cost: u64, keys: &AtomicU64) -> Option<u64> {
+        let at = match self.table.find(key) {
+            Some(at) => at,
+            None => match self.place_for_new(super::Asking::Arrival, keys)? {
+                Record::Instead { of, idle } => {
+                    self.evict(of, idle, keys);
+                    self.insert(key, keys)
+                }
+                Record::Uncounted => return None,
+                Record::New | Record::At(_) => self.insert(key, keys),
+            },
+        };
+        let Self { params, table, book, .. } = self;
+        let state = table.state_mut(at);
+        let mut lease = params.lease_of(state);
+        let book = book.get_or_insert_default();
+        let number = book.lines.join(key, cost);
+        book.list(&mut lease, key, true);
+        params.set_lease(state, lease);
+        Some(number)
+    }
+
+    pub(in crate::limiter) fn listen_in_line(&mut self, key: Fingerprint, number: u64, waker: &Waker) -> Option<Waker> {
+        self.book.as_mut()?.lines.listen(key, number, waker)
+    }
+
+    pub(in crate::limiter) fn leave_line(&mut self, key: Fingerprint, number: u64) -> Wakers {
+        self.book.as_mut().map(|book| book.lines.leave(key, number)).unwrap_or_default()
+    }
+
+    /// Whether requests of this key wait for the store.
+    pub(super) fn awaits_store(&self, key: Fingerprint) -> bool {
+        self.book.as_ref().is_some_and(|book| book.lines.has(key))
+    }
+
+    /// Those at the front of all lines, who have to look again once no lock is held.
+    pub(in crate::limiter) fn fronts(&mut self) -> Vec<Waker> {
+        self.book.as_mut().map(|book| book.lines.wake_all()).unwrap_or_default()
+    }
+
+    /// Whether the bell is to be rung; from then on not.
+    pub(in crate::limiter) fn takes_ring(&mut self) -> bool {
+        self.book.as_mut().is_some_and(|book| std::mem::take(&mut book.rings))
+    }
+
+    /// What is to be said to the store.
+    pub(in crate::limiter) fn collect(&mut self, round: Collect, now: Tick, wanted: &mut Vec<Wanted>) {
+        self.latest = self.latest.max(now);
+        let Some(book) = &mut self.book else { return };
+        book.rings = false;
+        for Leftover { key, spent, back, charged_at } in book.leftovers.drain(..) {
+            let settle = Settle { spent, back, back_age: now.since(charged_at), ..Settle::default() };
+            wanted.push(Wanted { key, settle, serial: 0 });
+        }
+        let urgent = std::mem::take(&mut book.urgent);
+        let listed = if round == Collect::Urgent { Vec::new() } else { std::mem::take(&mut book.listed) };
+        book.rounds = book.rounds.wrapping_add(u32::from(round == Collect::Round));
+        let rounds = self.params.lease.as_ref().map_or(1, |terms| terms.rounds);
+        let reports = round == Collect::All || book.rounds.is_multiple_of(rounds);
+        for key in urgent {
+            self.visit(key, (true, true), wanted);
+        }
+        for key in listed {
+            self.visit(key, (false, reports), wanted);
+        }
+    }
+
+    fn visit(&mut self, key: Fingerprint, (is_urgent, reports): (bool, bool), wanted: &mut Vec<Wanted>) {
+        let Self { params, table, book, latest, .. } = self;
+        let (Some(terms), Some(book), Some(at)) = (&params.lease, book, table.find(key)) else { return };
+        let state = table.state_mut(at);
+        let mut lease = params.lease_of(state);
+        lease.unlist(is_urgent);
+        let serial = book.serial.checked_add(1).unwrap_or(1);
+        if let Some(settle) = lease.settle(terms, (book.lines.need(key), reports), serial, *latest) {
+            book.serial = serial;
+            wanted.push(Wanted { key, settle, serial });
+        }
+        if lease.has_news() && lease.list(false) {
+            book.listed.push(key);
+        }
+        params.set_lease(state, lease);
+    }
+
+    /// The store has answered; the front of the key's line has to look again.
+    pub(in crate::limiter) fn answered(
+        &mut self,
+        wanted: &Wanted,
+        sent: Tick,
+        answer: &Answer,
+        now: Tick,
+    ) -> Option<Waker> {
+        self.latest = self.latest.max(now);
+        let Wanted { key, settle, serial } = wanted;
+        let Self { params, table, book, latest, .. } = self;
+        let book = book.get_or_insert_default();
+        let found = table.find(*key).map(|at| table.state_mut(at)).zip(params.lease.as_ref());
+        let Some((state, terms)) = found.filter(|(state, _)| params.lease_of(state).awaits(*serial)) else {
+            // The key was forgotten meanwhile.
+            book.leave_over(Leftover { key: *key, spent: 0, back: answer.granted, charged_at: sent });
+            return None;
+        };
+        let mut lease = params.lease_of(state);
+        let (back, age) = lease.answered(terms, (settle, sent), answer, *latest);
+        book.leave_over(Leftover { key: *key, spent: 0, back, charged_at: *latest - age });
+        params.rule.show(state, &answer.remaining, *latest);
+        let (_, want) = book.lines.need(*key);
+        let is_short = want > lease.granted(*latest) && lease.known(want, *latest).is_none();
+        book.list(&mut lease, *key, is_short);
+        params.set_lease(state, lease);
+        self.queues.doubt(*key);
+        book.lines.wake(*key)
+    }
+
+    /// No answer came.
+    pub(in crate::limiter) fn unanswered(&mut self, wanted: &Wanted, now: Tick) {
+        let Self { params, table, book, .. } = self;
+        let book = book.get_or_insert_default();
+        let state = table.find(wanted.key).map(|at| table.state_mut(at));
+        match state.filter(|state| params.lease.is_some() && params.lease_of(state).awaits(wanted.serial)) {
+            Some(state) => {
+                let mut lease = params.lease_of(state);
+                lease.unanswered();
+                let waits = book.lines.has(wanted.key);
+                book.list(&mut lease, wanted.key, waits);
+                params.set_lease(state, lease);
+            }
+            None => book.leave_over(Leftover { key: wanted.key, spent: wanted.settle.spent, back: 0, charged_at: now }),
+        }
+    }
+
+    /// A key is forgotten: what is to be said of it is kept.
+    pub(super) fn leave_over(&mut self, at: usize, params: &Params) {
+        let Self { table, book, latest, .. } = self;
+        let (Some(terms), Some(key)) = (&params.lease, table.key_at(at)) else { return };
+        let mut lease = params.lease_of(table.state(at));
+        let settled = lease.unspend(u64::MAX);
+        let spent = u64::MAX - settled;
+        let (back, age) = lease.take_back(terms, *latest);
+        book.get_or_insert_default().leave_over(Leftover { key, spent, back, charged_at: *latest - age });
+    }
+
+    /// All keys are forgotten.
+    pub(super) fn leave_all_over(&mut self, params: &Params) {
+        if params.lease.is_some() {
+            for at in 0..self.table.places() {
+                self.leave_over(at, params);
+            }
+        }
+    }
+
+    /// Counts what a request has cost beside what was taken for it: `more` above, or `less`.
+    pub(super) fn correct_shared(&mut self, key: Fingerprint, (more, less): (u64, u64), taken_at: Tick) {
+        let Some(at) = self.table.find(key) else {
+            let leftover = Leftover { key, spent: more, back: less, charged_at: taken_at };
+            return self.book.get_or_insert_default().leave_over(leftover);
+        };
+        if more > 0 {
+            return self.spend(at, key, Source::Credit, more, Moment::at(self.latest));
+        }
+        let Self { params, table, book, .. } = self;
+        let state = table.state_mut(at);
+        let mut lease = params.lease_of(state);
+        let back = lease.unspend(less);
+        params.set_lease(state, lease);
+        book.get_or_insert_default().leave_over(Leftover { key, spent: 0, back, charged_at: taken_at });
+    }
+
+    /// How a rate of a shared limit stands.
+    pub(super) fn shared_quota(
+        &mut self,
+        key: Fingerprint,
+        at: Option<usize>,
+        rate: usize,
+        next: Option<Tick>,
+    ) -> Quota {
+        let Self { params, table, queues, latest, .. } = self;
+        let (limit, window) = params.rule.quota(rate);
+        let mut standing = match at {
+            Some(at) => {
+                let state = table.state_mut(at);
+                params.rule.advance(state, *latest);
+                standing(params, state, rate, *latest)
+            }
+            None => params.rule.fresh(rate),
+        };
+        if let Some(next) = next {
+            standing = Standing { remaining: 0, grows_at: Some(next) };
+        } else if queues.has(key) {
+            standing.remaining = 0;
+        }
+        Quota { limit, window, standing }
+    }
+
+    pub(in crate::limiter) fn add_outstanding(&self, now: Tick, all: &mut Outstanding) {
+        let Some(book) = &self.book else { return };
+        all.lost += book.lost;
+        all.waiting += book.lines.len();
+        all.owed += book.leftovers.iter().map(|leftover| leftover.spent).sum::<u64>();
+        for at in book.listed.iter().filter_map(|key| self.table.find(*key)) {
+            let lease = self.params.lease_of(self.table.state(at));
+            all.granted += lease.granted(now);
+            all.owed += lease.owed();
+        }
+    }
+}
+
+impl Book {
+    /// Enters a key that may have something to say.
+    fn list(&mut self, lease: &mut Lease, key: Fingerprint, is_urgent: bool) {
+        if lease.has_news() && lease.list(false) {
+            self.listed.push(key);
+        }
+        if is_urgent && lease.list(true) {
+            self.urgent.push(key);
+            self.rings = true;
+        }
+    }
+
+    fn leave_over(&mut self, leftover: Leftover) {
+        if leftover.spent == 0 && leftover.back == 0 {
+            return;
+        }
+        if self.leftovers.len() < MOST_LEFTOVERS {
+            self.leftovers.push(leftover);
+        } else {
+            self.lost = self.lost.saturating_add(leftover.spent);
+        }
+    }
+}
+
+/// Whether others wait for the store's answer before whoever has this place in the line, or none.
+fn is_behind(book: Option<&Book>, key: Fingerprint, place: Option<u64>) -> bool {
+    let Some(book) = book else { return false };
+    match place {
+        Some(place) => !book.lines.is_front(key, place),
+        None => book.lines.has(key),
+    }
+}
+
+/// What this gateway says by itself, beginning from what the store has said last and what it has spent since.
+fn say_alone(params: &Params, terms: &Terms, state: &mut [u64], mut lease: Lease, cost: u64, now: Tick) -> Option<Say> {
+    let is_fair = match terms.sharing.on_failure {
+        OnFailure::Closed => return None,
+        OnFailure::Open => return Some(Say::Take(Source::Unbounded)),
+        failure => failure == OnFailure::Fair,
+    };
+    let (rule, view) = (&params.rule, terms.view());
+    rule.advance(state, now);
+    if !lease.is_local() {
+        let owed = terms.taken_alone(lease.owed(), is_fair, view);
+        if owed > 0 {
+            rule.commit(state, owed, Moment::at(now));
+        }
+        lease.set_local();
+        params.set_lease(state, lease);
+    }
+    let taken = terms.taken_alone(cost, is_fair, view);
+    Some(match rule.room(state, taken, now) {
+        Room::Now => Say::Take(Source::Local { taken }),
+        Room::At { at, .. } => Say::Full(at),
+        Room::OnRelease { .. } | Room::Never { .. } => return None,
+    })
+}
+
+/// What remains of a rate, as far as this gateway knows.
+fn standing(params: &Params, state: &[u64], rate: usize, now: Tick) -> Standing {
+    let (shown, lease) = (params.rule.standing(state, rate, now), params.lease_of(state));
+    if let Some(Say::Full(until)) = lease.known(1, now) {
+        return Standing { remaining: 0, grows_at: Some(until) };
+    }
+    let owed = if lease.is_local() { 0 } else { lease.owed() };
+    let (most, _) = params.rule.quota(rate);
+    let remaining = (shown.remaining.saturating_sub(owed) + lease.granted(now)).min(most);
+    Standing { remaining, ..shown }
+}

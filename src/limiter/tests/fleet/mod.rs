@@ -1,0 +1,111 @@
+//! Shared limits in a simulated fleet, by seed, which a failed assertion names. The bound that is published holds over every
+//! stretch, and nobody waits longer for the store than the deadline.
+
+mod world;
+
+use super::*;
+use world::{Setting, World, lease, micros, strict};
+
+/// How many seeds are tried: a hundred times as many where there is time.
+fn seeds(usual: u64) -> u64 {
+    if std::env::var_os("SLUICEGATE_LONG").is_some() { usual * 100 } else { usual }
+}
+
+fn algorithms() -> Vec<Algorithm> {
+    let rates = |text: &str| vec![text.parse::<Rate>().unwrap()];
+    vec![
+        wheel(&["100/s"], None, Bound::Sliding),
+        wheel(&["40/s"], None, Bound::Strict),
+        wheel(&["7/s"], Some(5), Bound::Sliding),
+        Algorithm::TokenBucket(TokenBucket::new(&rates("50/s"), Some(20), Refill::Greedy).unwrap()),
+        Algorithm::Gcra(Gcra::new(&rates("100/s"), Some(10)).unwrap()),
+        Algorithm::FixedWindow(FixedWindow::new(&rates("60/s"), Align::Epoch).unwrap()),
+    ]
+}
+
+/// A setting of which everything is drawn from the seed.
+fn drawn(seed: u64) -> Setting {
+    let mut dice = World::new(Setting { seed, rates: vec![0; 3], ..Setting::default() });
+    let algorithms = algorithms();
+    let algorithm = algorithms[dice.below(algorithms.len() as u64) as usize].clone();
+    let gateways = 1 + dice.below(5) as usize;
+    let limit = algorithm.rates()[0].limit();
+    let rates = (0..gateways).map(|_| 1 + dice.below(limit * 3)).collect();
+    let overshoot = [0.0, 0.1, 0.25, 0.5, 1.0][dice.below(5) as usize];
+    let sharing = if dice.happens(25) { strict(OnFailure::Closed) } else { lease(overshoot, OnFailure::Closed) };
+    Setting {
+        seed,
+        gateways,
+        sharing,
+        algorithm,
+        keys: 1 + dice.below(3),
+        rates,
+        largest_cost: 1 + dice.below(3),
+        secs: 6,
+        delay: micros(100 + dice.below(4_000)),
+        lost: dice.below(3) * 3,
+        twice: dice.below(3) * 3,
+        ..Setting::default()
+    }
+}
+
+#[test]
+fn keeps_its_bound_in_every_stretch_whatever_the_network_does() {
+    for seed in 0..seeds(600) {
+        let mut world = World::new(drawn(seed));
+        world.run();
+        world.assert_bound();
+        assert!(!world.passes.is_empty(), "seed {seed}");
+    }
+}
+
+#[test]
+fn keeps_its_bound_when_gateways_crash_and_come_back() {
+    for seed in 0..seeds(200) {
+        let mut world = World::new(Setting { crashes: 4, ..drawn(1_000 + seed) });
+        world.run();
+        world.assert_bound();
+    }
+}
+
+#[test]
+fn reports_all_that_was_spent_although_keys_are_forgotten() {
+    let mut all_forgotten = 0;
+    for seed in 0..seeds(60) {
+        let mut world = World::new(Setting { keys: 60, max_keys: 20, lost: 0, secs: 4, ..drawn(2_000 + seed) });
+        world.run();
+        let forgotten: u64 = world.gateways.iter().map(|gateway| gateway.limit.stats().evicted_live).sum();
+        world.settle_down();
+        let admitted: u64 = world.passes.iter().map(|pass| pass.cost).sum();
+        let counted = world.charged - world.returned;
+        assert!(counted >= admitted, "seed {seed}: {admitted} admitted, {counted} counted");
+        all_forgotten += forgotten;
+        for gateway in &world.gateways {
+            let Outstanding { owed, granted, lost, waiting } = gateway.limit.outstanding(world.now);
+            assert_eq!((owed, granted, lost, waiting), (0, 0, 0, 0), "seed {seed}");
+        }
+    }
+    assert!(all_forgotten > 1_000, "{all_forgotten}");
+}
+
+#[test]
+fn costs_the_store_little_and_gives_each_gateway_its_part() {
+    for (limit, rate, most) in
+        [("100/s", 17, 0.4), ("100/s", 33, 0.5), ("100/s", 60, 0.5), ("1000/s", 170, 0.1), ("1000/s", 600, 0.15)]
+    {
+        let mut world = World::new(Setting {
+            algorithm: wheel(&[limit], None, Bound::Sliding),
+            rates: vec![rate; 3],
+            secs: 20,
+            ..Setting::default()
+        });
+        world.run();
+        let operations = world.operations as f64 / world.arrivals as f64;
+        assert!(operations <= most, "{limit}, {rate}/s: {operations:.3} operations a request");
+        for gateway in 0..3 {
+            let own = world.passes.iter().filter(|pass| pass.gateway == gateway).count();
+            let even = world.passes.len() / 3;
+            assert!(own * 4 >= even, "{limit}: gateway {gateway} admitted {own} of {even}");
+        }
+    }
+}

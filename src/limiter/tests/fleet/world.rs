@@ -1,0 +1,493 @@
+//! The simulator: several gateways, one store, and what lies between them, under a driven clock.
+//!
+//! Everything that is random comes from a seed. Messages are late, lost or arrive twice; gateways crash and come back; keys
+//! are forgotten.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::sync::atomic::AtomicBool;
+
+use super::super::*;
+
+const DEADLINE: Span = Span::from_millis(10);
+/// How often everything is reported.
+const ROUND: Span = LEASE_HOLD;
+/// How often a batch is sent at most.
+const BATCH: Span = Span::from_millis(1);
+
+pub(super) struct Setting {
+    pub(super) seed: u64,
+    pub(super) gateways: usize,
+    pub(super) sharing: Sharing,
+    pub(super) algorithm: Algorithm,
+    pub(super) keys: u64,
+    /// Requests a second at each gateway.
+    pub(super) rates: Vec<u64>,
+    pub(super) largest_cost: u64,
+    pub(super) secs: u64,
+    /// Of a message, one way, at most.
+    pub(super) delay: Span,
+    /// Of a hundred messages so many are lost.
+    pub(super) lost: u64,
+    /// Of a hundred settles so many arrive twice.
+    pub(super) twice: u64,
+    /// Of a hundred rounds of a gateway it crashes in so many.
+    pub(super) crashes: u64,
+    pub(super) max_keys: u64,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            gateways: 3,
+            sharing: lease(0.25, OnFailure::Closed),
+            algorithm: wheel(&["100/s"], None, Bound::Sliding),
+            keys: 1,
+            rates: vec![100; 3],
+            largest_cost: 1,
+            secs: 8,
+            delay: micros(500),
+            lost: 0,
+            twice: 0,
+            crashes: 0,
+            max_keys: 1_000,
+        }
+    }
+}
+
+pub(super) fn lease(overshoot: f64, on_failure: OnFailure) -> Sharing {
+    let overshoot_ppm = (overshoot * f64::from(PPM)) as u32;
+    Sharing { overshoot_ppm, hold: LEASE_HOLD, deadline: DEADLINE, on_failure }
+}
+
+pub(super) fn strict(on_failure: OnFailure) -> Sharing {
+    Sharing { overshoot_ppm: 0, hold: DEADLINE, deadline: DEADLINE, on_failure }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Request {
+        gateway: usize,
+    },
+    /// A batch of a gateway is due; `life` tells it from one that has crashed.
+    Batch {
+        gateway: usize,
+        life: u64,
+    },
+    Round {
+        gateway: usize,
+        life: u64,
+    },
+    AtStore {
+        settle: usize,
+    },
+    Reply {
+        settle: usize,
+    },
+    Timeout {
+        settle: usize,
+    },
+    Known {
+        gateway: usize,
+        life: u64,
+    },
+    Wake {
+        request: u64,
+    },
+}
+
+pub(super) struct Gateway {
+    pub(super) limit: Arc<Limit>,
+    policy: Arc<Policy>,
+    rung: Arc<Rung>,
+    life: u64,
+    batch_due: bool,
+    last_batch: Tick,
+}
+
+#[derive(Default)]
+struct Rung(AtomicBool);
+
+impl Wake for Rung {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A settle on its way.
+struct Sent {
+    gateway: usize,
+    life: u64,
+    wanted: Wanted,
+    at: Tick,
+    answer: Option<Answer>,
+    is_over: bool,
+}
+
+struct Held {
+    gateway: usize,
+    life: u64,
+    key: u64,
+    cost: u64,
+    since: Tick,
+    waiting: Waiting,
+    woken: u64,
+}
+
+/// What was admitted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pass {
+    pub(super) at: Tick,
+    pub(super) key: u64,
+    pub(super) cost: u64,
+    pub(super) gateway: usize,
+}
+
+pub(super) struct World {
+    pub(super) setting: Setting,
+    pub(super) random: u64,
+    pub(super) now: Tick,
+    events: BinaryHeap<Reverse<(Tick, u64, Event)>>,
+    pub(super) ordered: u64,
+    pub(super) gateways: Vec<Gateway>,
+    pub(super) store: HashMap<u64, Account>,
+    pub(super) names: HashMap<u64, u64>,
+    settles: Vec<Sent>,
+    requests: BTreeMap<u64, Held>,
+    pub(super) passes: Vec<Pass>,
+    pub(super) arrivals: u64,
+    pub(super) operations: u64,
+    pub(super) refused: u64,
+    pub(super) charged: u64,
+    pub(super) returned: u64,
+}
+
+impl World {
+    pub(super) fn new(setting: Setting) -> Self {
+        let random = setting.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let names = (0..setting.keys).map(|name| (key(name).bits(), name)).collect();
+        let mut world = Self {
+            random,
+            now: at(1_000_000),
+            events: BinaryHeap::new(),
+            ordered: 0,
+            gateways: Vec::new(),
+            store: HashMap::new(),
+            names,
+            settles: Vec::new(),
+            requests: BTreeMap::new(),
+            passes: Vec::new(),
+            arrivals: 0,
+            operations: 0,
+            refused: 0,
+            charged: 0,
+            returned: 0,
+            setting,
+        };
+        for gateway in 0..world.setting.gateways {
+            let started = world.start(0);
+            world.gateways.push(started);
+            world.see(gateway, true);
+            let first = world.below(ROUND.as_nanos());
+            world.after(Span::from_nanos(first), Event::Round { gateway, life: 0 });
+            if world.setting.rates[gateway] > 0 {
+                world.next_request(gateway);
+            }
+        }
+        world
+    }
+
+    fn start(&self, life: u64) -> Gateway {
+        let spec = LimitSpec {
+            algorithm: self.setting.algorithm.clone(),
+            sharing: Some(self.setting.sharing),
+            max_keys: self.setting.max_keys,
+            ..spec("100/s")
+        };
+        let (limit, policy) = one(spec);
+        Gateway { limit, policy, rung: Arc::default(), life, batch_due: false, last_batch: Tick::ZERO }
+    }
+
+    fn see(&self, gateway: usize, is_known: bool) {
+        let live = self.setting.gateways as u32;
+        self.gateways[gateway].limit.set_view(FleetView { live, is_known, is_up: true });
+    }
+
+    /// `SplitMix64`.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end.max(1)
+    }
+
+    pub(super) fn happens(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn after(&mut self, span: Span, event: Event) {
+        self.ordered += 1;
+        self.events.push(Reverse((self.now + span, self.ordered, event)));
+    }
+
+    /// Bursts now and then: requests come together, and then none for a while.
+    fn next_request(&mut self, gateway: usize) {
+        let mean = 1_000_000_000 / self.setting.rates[gateway];
+        let pause = if self.happens(50) { self.below(mean / 10) } else { self.below(mean * 4) };
+        self.after(Span::from_nanos(pause), Event::Request { gateway });
+    }
+
+    pub(super) fn run(&mut self) {
+        let end = self.now + Span::from_secs(self.setting.secs);
+        while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= end) {
+            let Some(Reverse((at, _, event))) = self.events.pop() else { break };
+            self.now = at;
+            self.happen(event);
+            self.look_at_bells();
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Request { gateway } => {
+                self.arrive(gateway);
+                self.next_request(gateway);
+            }
+            Event::Round { gateway, life } if self.gateways[gateway].life == life => {
+                if self.happens(self.setting.crashes) {
+                    let life = life + 1;
+                    self.gateways[gateway] = self.start(life);
+                    self.see(gateway, false);
+                    self.after(Span::from_secs(3), Event::Known { gateway, life });
+                    return self.after(ROUND, Event::Round { gateway, life });
+                }
+                self.send(gateway, Collect::Round);
+                self.after(ROUND, Event::Round { gateway, life });
+            }
+            Event::Batch { gateway, life } if self.gateways[gateway].life == life => {
+                self.gateways[gateway].batch_due = false;
+                self.send(gateway, Collect::Urgent);
+            }
+            Event::Known { gateway, life } if self.gateways[gateway].life == life => self.see(gateway, true),
+            Event::Wake { request } => self.attempt(request),
+            Event::AtStore { settle } => self.settle(settle),
+            Event::Reply { settle } => self.reply(settle),
+            Event::Timeout { settle } => self.time_out(settle),
+            _ => {}
+        }
+    }
+
+    fn look_at_bells(&mut self) {
+        for gateway in 0..self.gateways.len() {
+            let it = &mut self.gateways[gateway];
+            it.limit.listen(&Waker::from(Arc::clone(&it.rung)));
+            if it.rung.0.swap(false, Ordering::SeqCst) && !it.batch_due {
+                it.batch_due = true;
+                let (life, wait) = (it.life, (it.last_batch + BATCH).since(self.now));
+                self.after(wait, Event::Batch { gateway, life });
+            }
+        }
+        // Whoever has been woken looks again at once.
+        let is_woken = |(request, held): (&u64, &Held)| (held.waiting.times_woken() > held.woken).then_some(*request);
+        for request in self.requests.iter().filter_map(is_woken).collect::<Vec<_>>() {
+            self.attempt(request);
+        }
+    }
+
+    fn arrive(&mut self, gateway: usize) {
+        self.arrivals += 1;
+        let (key, cost) = (self.below(self.setting.keys), 1 + self.below(self.setting.largest_cost));
+        let verdict = check(&self.gateways[gateway].policy, key, cost, self.now);
+        match verdict {
+            Verdict::Admitted(_) => self.pass(gateway, key, cost),
+            Verdict::Refused(_) => self.refused += 1,
+            Verdict::Queued(_) => {
+                let (waiting, life) = (queued(verdict), self.gateways[gateway].life);
+                let held = Held { gateway, life, key, cost, since: self.now, waiting, woken: 0 };
+                self.requests.insert(self.arrivals, held);
+                self.attempt(self.arrivals);
+            }
+        }
+    }
+
+    fn pass(&mut self, gateway: usize, key: u64, cost: u64) {
+        self.passes.push(Pass { at: self.now, key, cost, gateway });
+    }
+
+    fn attempt(&mut self, request: u64) {
+        let now = self.now;
+        let Some(held) = self.requests.get_mut(&request) else { return };
+        if held.life != self.gateways[held.gateway].life {
+            self.requests.remove(&request);
+            return;
+        }
+        assert!(now <= held.since + DEADLINE, "nobody waits longer than the deadline");
+        held.woken = held.waiting.times_woken();
+        match held.waiting.attempt(now) {
+            Attempt::Pending { wake_at } => {
+                assert!(wake_at <= held.since + DEADLINE, "nor is told to");
+                self.after(wake_at.since(now), Event::Wake { request });
+            }
+            Attempt::Admitted(_) => {
+                let Held { gateway, key, cost, .. } = *held;
+                self.requests.remove(&request);
+                self.pass(gateway, key, cost);
+            }
+            Attempt::TimedOut(_) => {
+                self.requests.remove(&request);
+                self.refused += 1;
+            }
+        }
+    }
+
+    fn send(&mut self, gateway: usize, round: Collect) {
+        let mut wanted = Vec::new();
+        let (now, life) = (self.now, self.gateways[gateway].life);
+        self.gateways[gateway].limit.collect(round, now, &mut wanted);
+        self.gateways[gateway].last_batch = now;
+        for wanted in wanted {
+            self.operations += 1;
+            let settle = self.settles.len();
+            self.settles.push(Sent { gateway, life, wanted, at: now, answer: None, is_over: false });
+            if !self.happens(self.setting.lost) {
+                let delay = self.delay();
+                self.after(delay, Event::AtStore { settle });
+            }
+            // A settle is never sent again: what goes back twice would be budget from nothing.
+            if wanted.settle.back == 0 && self.happens(self.setting.twice) {
+                let delay = Span::from_nanos(self.delay().as_nanos() * 2);
+                self.after(delay, Event::AtStore { settle });
+            }
+            self.after(DEADLINE, Event::Timeout { settle });
+        }
+    }
+
+    fn delay(&mut self) -> Span {
+        Span::from_nanos(1_000 + self.below(self.setting.delay.as_nanos()))
+    }
+
+    fn settle(&mut self, settle: usize) {
+        let Sent { wanted, .. } = self.settles[settle];
+        let account = self.store.entry(wanted.key.bits()).or_insert_with(|| Account::new(&self.setting.algorithm));
+        let answer = account.settle(&wanted.settle, self.setting.sharing.hold, self.now);
+        self.charged += wanted.settle.spent + answer.granted;
+        self.returned += wanted.settle.back;
+        self.settles[settle].answer = Some(answer);
+        if !self.happens(self.setting.lost) {
+            let delay = self.delay();
+            self.after(delay, Event::Reply { settle });
+        }
+    }
+
+    fn reply(&mut self, settle: usize) {
+        let Sent { gateway, life, wanted, at, answer, is_over } = &mut self.settles[settle];
+        if std::mem::replace(is_over, true) || self.gateways[*gateway].life != *life {
+            return;
+        }
+        self.gateways[*gateway].limit.answered(wanted, *at, &answer.unwrap(), self.now);
+    }
+
+    fn time_out(&mut self, settle: usize) {
+        let Sent { gateway, life, wanted, is_over, .. } = &mut self.settles[settle];
+        if !std::mem::replace(is_over, true) && self.gateways[*gateway].life == *life {
+            self.gateways[*gateway].limit.unanswered(wanted, self.now);
+        }
+    }
+
+    /// The most of one key in any stretch of `span`.
+    fn most_in(&self, span: Span) -> u64 {
+        let mut most = 0;
+        for key in self.names.values() {
+            let passes: Vec<_> = self.passes.iter().filter(|pass| pass.key == *key).collect();
+            let (mut first, mut sum) = (0, 0);
+            for pass in &passes {
+                sum += pass.cost;
+                while pass.at.since(passes[first].at) >= span {
+                    sum -= passes[first].cost;
+                    first += 1;
+                }
+                most = most.max(sum);
+            }
+        }
+        most
+    }
+}
+
+impl World {
+    fn credit(&self) -> u64 {
+        let most = self.setting.algorithm.largest_cost();
+        let all = most * u64::from(self.setting.sharing.overshoot_ppm) / u64::from(PPM);
+        all / self.setting.gateways as u64
+    }
+
+    /// The most by which the bucket of one key is overdrawn: how much more was admitted in any stretch of `t` than
+    /// `limit t / window`.
+    fn most_above(&self, limit: u64, window: Span) -> u64 {
+        let mut levels: HashMap<u64, (Tick, u128)> = HashMap::new();
+        let mut most = 0;
+        let unit = u128::from(window.as_nanos());
+        for Pass { at, key, cost, .. } in &self.passes {
+            let (before, level) = levels.entry(*key).or_insert((*at, 0));
+            let refilled = u128::from(at.since(*before).as_nanos()) * u128::from(limit);
+            *level = level.saturating_sub(refilled) + u128::from(*cost) * unit;
+            *before = *at;
+            most = most.max(*level);
+        }
+        u64::try_from(most.div_ceil(unit)).unwrap()
+    }
+
+    /// The most of one key in one of the windows of `window` since tick 0.
+    fn most_in_window(&self, window: Span) -> u64 {
+        let mut counts: HashMap<(u64, u64), u64> = HashMap::new();
+        for Pass { at, key, cost, .. } in &self.passes {
+            *counts.entry((*key, at.as_nanos() / window.as_nanos())).or_default() += cost;
+        }
+        counts.into_values().max().unwrap_or(0)
+    }
+
+    /// Asserts what is published of this algorithm.
+    pub(super) fn assert_bound(&self) {
+        let extra = self.credit() * self.setting.gateways as u64;
+        let rate = self.setting.algorithm.rates()[0];
+        let (limit, window, seed) = (rate.limit(), rate.window(), self.setting.seed);
+        let hold = self.setting.sharing.hold;
+        let (most, bound) = match &self.setting.algorithm {
+            Algorithm::TimerWheel(wheel) => {
+                let slot = Span::from_nanos(window.as_nanos() / u64::from(wheel.slots_of(0).unwrap()));
+                let stretch = if wheel.bound() == Bound::Strict { window } else { window.since_span(slot) };
+                (self.most_in(stretch.since_span(hold)), limit + extra)
+            }
+            Algorithm::FixedWindow(_) => (self.most_in_window(window), limit + extra),
+            bucket => {
+                let held = (u128::from(limit) * u128::from(hold.as_nanos())).div_ceil(u128::from(window.as_nanos()));
+                (self.most_above(limit, window), bucket.largest_cost() + extra + held as u64)
+            }
+        };
+        assert!(most <= bound, "seed {seed}: {most} admitted, at most {bound} are promised");
+    }
+
+    /// Nothing more arrives, and all that is on its way comes through.
+    pub(super) fn settle_down(&mut self) {
+        self.setting.lost = 0;
+        self.events.retain(|Reverse((_, _, event))| !matches!(event, Event::Request { .. }));
+        self.setting.secs = 2;
+        self.run();
+    }
+}
+
+/// Spans do not go below zero.
+trait SinceSpan {
+    fn since_span(self, other: Span) -> Span;
+}
+
+impl SinceSpan for Span {
+    fn since_span(self, other: Span) -> Span {
+        Span::from_nanos(self.as_nanos().saturating_sub(other.as_nanos()))
+    }
+}
+
+pub(super) fn micros(micros: u64) -> Span {
+    Span::from_nanos(micros * 1_000)
+}
