@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::change::{Change, Fate};
 use super::describe;
 use super::describe_bandwidth;
-use super::describe_limit;
 use super::describe_order;
 use super::describe_plans;
 use super::model::{LimitRule, Model, PlanLimit};
 use super::section::Section;
+use super::sections;
 use crate::limiter::Carry;
 
 /// Lines of a printed plan; what is beyond is counted.
@@ -268,7 +268,7 @@ fn section<S: Section>(name: &str, old: Option<&S>, new: Option<&S>) -> Vec<Item
 
 /// Counts survive everything but another algorithm or another key.
 fn limit(old: &LimitRule, new: &LimitRule) -> Fate {
-    let changes = describe_limit::limit(old, new).into_vec();
+    let changes = sections::limit::compare(old, new).into_vec();
     if changes.is_empty() {
         Fate::Kept
     } else if old.key != new.key {

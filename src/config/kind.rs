@@ -8,7 +8,7 @@ use super::certificates::CertificateFiles;
 use super::change::Changes;
 use super::findings::{Reported, quoted, ticked};
 use super::nearest::nearest;
-use super::reader::Node;
+use super::reader::{Node, Reader};
 use super::size::{parse_size, show_size};
 use crate::time::Span;
 use crate::words::Word;
@@ -278,7 +278,20 @@ impl Node<'_> {
     }
 }
 
-/// The same for sections that are not declared yet: `None` was reported.
+/// [`each`] for sections that are not declared yet: `None` was reported.
+pub(super) fn every<'t, T>(items: &[Node<'t>], read: impl FnMut(&Node<'t>) -> Option<T>) -> Option<Vec<T>> {
+    items.iter().map(read).collect::<Vec<_>>().into_iter().collect()
+}
+
+/// A word with a default, which is the first one; the same.
+pub(super) fn first_or_word<W: Word>(reader: &mut Reader<'_>, key: &'static str) -> Option<W> {
+    match reader.optional(key) {
+        Some(node) => node.word().ok(),
+        None => W::ALL.first().copied(),
+    }
+}
+
+/// The same.
 impl Node<'_> {
     pub(super) fn boolean(&self) -> Option<bool> {
         self.flag().ok()

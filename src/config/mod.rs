@@ -23,7 +23,6 @@ mod change;
 mod describe;
 mod describe_bandwidth;
 mod describe_edits;
-mod describe_limit;
 mod describe_order;
 mod describe_plans;
 mod diff;

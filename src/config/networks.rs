@@ -13,7 +13,7 @@ use super::reader::Node;
 use crate::admission::canonical;
 
 /// Entries of one list. Each lookup reads more of them the more there are, and each reload sorts them.
-const MAX_ENTRIES: usize = 10_000;
+pub(super) const MAX_ENTRIES: usize = 10_000;
 
 /// `"10.0.0.0/8"`, or a lone address. Bits beyond the prefix are a slip worth an error: "10.1.2.3/8" is all of 10.
 /// `or` is what else the list takes, for the remedy.

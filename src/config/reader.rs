@@ -28,6 +28,7 @@ pub(super) struct Reader<'t> {
     span: Range<usize>,
     asked: BTreeSet<&'static str>,
     misplaced: Vec<&'static str>,
+    passed_over: BTreeSet<&'static str>,
     findings: &'t Findings,
 }
 
@@ -39,7 +40,8 @@ impl<'t> Reader<'t> {
         span: Range<usize>,
         findings: &'t Findings,
     ) -> Self {
-        Self { what: what.into(), table, span, asked: BTreeSet::new(), misplaced: Vec::new(), findings }
+        let (asked, misplaced, passed_over) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+        Self { what: what.into(), table, span, asked, misplaced, passed_over, findings }
     }
 
     /// A reader of the outermost table.
@@ -72,6 +74,9 @@ impl<'t> Reader<'t> {
 
     /// The value of a key that may be there.
     pub(super) fn find(&mut self, key: &'static str) -> Found<'t> {
+        if self.passed_over.contains(key) {
+            return Found::Absent;
+        }
         self.asked.insert(key);
         let Some((name, value)) = self.table.get_key_value(key) else { return Found::Absent };
         // A value lost to a syntax error is an empty place.
@@ -107,9 +112,12 @@ impl<'t> Reader<'t> {
         self.table.contains_key(key)
     }
 
-    /// Whether the value of this key has been asked for.
-    pub(super) fn was_asked(&self, key: &str) -> bool {
-        self.asked.contains(key)
+    /// From now on a key is none of this table's, and no error where it is written.
+    pub(super) fn pass_over(&mut self, key: &'static str) {
+        if self.has(key) {
+            self.asked.insert(key);
+        }
+        self.passed_over.insert(key);
     }
 
     /// Whether some key was surely meant to be this one. It will be reported as an unknown key, so that nothing needs

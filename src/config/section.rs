@@ -9,7 +9,7 @@ use toml::de::DeValue;
 
 use super::change::Changes;
 use super::findings::{Findings, Reported};
-use super::kind::{Context, Kind, Optional};
+use super::kind::{By, Context, Kind, Optional, inner};
 use super::reader::{Found, Node, Reader};
 
 /// A section, or a table within one.
@@ -64,11 +64,25 @@ pub(super) struct Key<'t, V> {
     pub(super) node: Option<Node<'t>>,
 }
 
-impl<V> Key<'_, V> {
+impl<'t, V> Key<'t, V> {
     /// The value that holds, if it could be read.
     pub(super) fn get(&self) -> Option<&V> {
         self.value.as_ref().ok()
     }
+
+    /// Where it is written; it has to be, because of what another key says.
+    pub(super) fn demand(&self, reader: &Reader<'_>, key: &'static str, example: &str) -> Result<&Node<'t>, Reported> {
+        match (&self.node, &self.value) {
+            (Some(node), _) => Ok(node),
+            (None, Err(reported)) => Err(*reported),
+            (None, Ok(_)) => Err(reader.lacks(key, example)),
+        }
+    }
+}
+
+/// A value that code beside the declaration reads, because it hangs on other keys.
+pub(super) fn beside() -> Setting<By<()>> {
+    Setting { kind: inner(|_, _| Ok(())), absent: Absent::Value(|| ()), needs_restart: false }
 }
 
 /// Ends the description of the values that a key takes: the one that holds where it is not written.
@@ -155,6 +169,11 @@ impl<K: Kind> Setting<K> {
         // It cannot fail in a program whose tests have passed: they read each default.
         let fault = |_| reader.absent(format!("the default of `{key}` cannot be read"), "please report it");
         self.kind.read(&Node::by_default(key, &value, &findings), context).map_err(fault)
+    }
+
+    /// The value in words, for the plan of a reload.
+    pub(super) fn show(&self, value: &K::Value) -> String {
+        self.kind.show(value)
     }
 
     pub(super) fn compare(
@@ -248,7 +267,7 @@ macro_rules! section {
 
         impl<'t> $Keys<'t> {
             $(
-                fn $key() -> $crate::config::section::Setting<impl $crate::config::kind::Kind<Value = $Value>> {
+                pub(in crate::config) fn $key() -> $crate::config::section::Setting<impl $crate::config::kind::Kind<Value = $Value>> {
                     $setting
                 }
             )+
@@ -271,6 +290,14 @@ macro_rules! section {
 }
 pub(super) use section;
 
+/// Adds what a plan says of a change, key by key: for a table whose value is no struct of its keys.
+macro_rules! compare {
+    ($Keys:ident { $($key:ident),+ }, $old:expr, $new:expr, $changes:expr) => {
+        $( $Keys::$key().compare((stringify!($key), false), &$old.$key, &$new.$key, $changes); )+
+    };
+}
+pub(super) use compare;
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -278,18 +305,23 @@ mod tests {
     use toml::de::DeTable;
 
     use super::*;
+    use crate::admission::OnMissingKey;
     use crate::config::certificates::{CertificateFiles, Certificates};
     use crate::config::change::Change;
     use crate::config::kind::{count, duration, flag};
     use crate::config::report;
     use crate::config::sections::admin::Admin;
+    use crate::config::sections::algorithm::{self, Aligned};
     use crate::config::sections::client::Client;
+    use crate::config::sections::cost::CostKeys;
     use crate::config::sections::dead_letter::DeadLetter;
+    use crate::config::sections::limit;
     use crate::config::sections::listener::Listener;
     use crate::config::sections::log::Log;
     use crate::config::sections::server::Server;
     use crate::config::sections::tls;
     use crate::config::sections::upstream::{ServerSpec, Upstream};
+    use crate::limiter::{Bound, MAX_COUNT, Mode, OnFull, Refill};
     use crate::time::Span;
 
     section! {
@@ -423,6 +455,22 @@ toy.toml: 4 errors"#
         check::<Listener>("address = \"127.0.0.1:1\"");
         check::<Upstream>("name = \"a\"\nservers = [\"echo:a\"]");
         check::<ServerSpec>("address = \"echo:a\"");
+        let (sound, report) = read("name = \"a\"", |mut reader, context| {
+            let keys = limit::LimitKeys::read(&mut reader, context);
+            let counting = algorithm::CountingKeys::read(&mut reader, context);
+            let cost = CostKeys::read(&mut reader, context);
+            let own = [keys.key.value.is_ok(), keys.exempt.value.is_ok(), keys.status.value == Ok(429)];
+            let words = (keys.on_missing_key.value, keys.on_full.value, counting.mode.value, counting.refill.value);
+            let times = [keys.retry_after_jitter.value, counting.max_wait.value, counting.min_difference.value];
+            assert_eq!(
+                words,
+                (Ok(OnMissingKey::ClientIp), Ok(OnFull::default()), Ok(Mode::default()), Ok(Refill::default()))
+            );
+            assert_eq!((counting.bound.value, counting.align.value), (Ok(Bound::default()), Ok(Aligned::Epoch)));
+            assert_eq!((keys.max_keys.value, cost.max_cost.value), (Ok(1_000_000), Ok(MAX_COUNT)));
+            own == [true; 3] && times == [Ok(Span::ZERO); 3] && keys.timeout.value == Ok(None)
+        });
+        assert!(sound, "{report}");
         let (tls, report) = read("certificates = [{ cert = \"a\", key = \"b\" }]", |mut reader, context| {
             let keys = tls::ListenerKeys::read(&mut reader, context);
             keys.certificates.value.is_ok() && keys.min_version.value.is_ok() && keys.client_certificates.value.is_ok()

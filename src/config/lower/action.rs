@@ -70,7 +70,7 @@ fn respond(node: &Node<'_>, files: &CertificateFiles) -> Option<Action> {
         return None;
     }
     let bytes = match (&body_node, &file_node) {
-        (_, Some(node)) => file::read(node, files),
+        (_, Some(node)) => file::read(node, files).ok(),
         (Some(node), None) => node.text("a text in quotes", "\"hello\\n\"").map(|text| text.as_bytes().into()),
         (None, None) => Some([].into()),
     };
@@ -79,7 +79,7 @@ fn respond(node: &Node<'_>, files: &CertificateFiles) -> Option<Action> {
     if let (Some(node), Some(status @ (204 | 205 | 304)), false) = (body_node.or(file_node), status, is_empty) {
         node.error(format!("a response of status {status} has no body"), "remove the body, or use status 200");
     }
-    let body = Body { bytes: bytes?, content_type: content_type? };
+    let body = Body { bytes: bytes?, content_type: content_type.ok()? };
     Some(Action::Respond { status: u16::try_from(status?).ok()?, body })
 }
 

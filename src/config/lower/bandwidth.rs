@@ -3,10 +3,9 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use super::limit;
 use crate::config::findings::{Finding, Findings, quoted};
 use crate::config::key;
-use crate::config::kind::Context;
+use crate::config::kind::{Context, every, first_or_word};
 use crate::config::model::{Action, Bandwidth, Direction};
 use crate::config::names::{Declared, Name, name};
 use crate::config::reader::{Node, Reader};
@@ -121,7 +120,7 @@ impl<'t> Bandwidths<'t> {
             return None;
         }
         let mut seen: Vec<(usize, Range<usize>)> = Vec::new();
-        super::each(&items, |item| {
+        every(&items, |item| {
             let index = self.sections.refer(item)?;
             if let Some((_, first)) = seen.iter().find(|(other, _)| *other == index) {
                 let message = format!("the bandwidth {} is in `bandwidth` twice", quoted(self.sections.name(index)));
@@ -161,7 +160,7 @@ fn numbers(reader: &mut Reader<'_>, context: &Context<'_>) -> Option<Numbers> {
         Some(node) => key::key(&node, context).ok(),
         None => key::client_ip(),
     };
-    let direction = limit::word(reader, "direction");
+    let direction = first_or_word(reader, "direction");
     let max_keys = reader.optional("max_keys").map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
     Some(Numbers { key: key?, rate: rate?, burst: burst?, direction: direction?, max_keys: max_keys? })
 }

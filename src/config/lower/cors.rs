@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use super::route::MAX_CONDITIONS;
 use crate::admission::RoutePattern;
 use crate::config::findings::quoted;
+use crate::config::kind::{every, first_or_word};
 use crate::config::model::{Cors, Preflight};
 use crate::config::reader::{Node, Reader};
 use crate::config::token::{header_name, is_token};
@@ -27,7 +28,7 @@ pub(super) fn lower(node: &Node<'_>, pattern: Option<&RoutePattern>) -> Option<C
     let origins_node = reader.required("allow_origins", EXAMPLE);
     let allow_credentials = reader.optional("allow_credentials").map_or(Some(false), |node| node.boolean());
     let count_preflight = reader.optional("count_preflight").map_or(Some(false), |node| node.boolean());
-    let preflight = super::limit::word(&mut reader, "preflight");
+    let preflight = first_or_word(&mut reader, "preflight");
     let of_route = pattern.map(|pattern| &*pattern.methods).filter(|methods| !methods.is_empty());
     let methods = || METHODS.iter().map(ToString::to_string).collect();
     let allow_methods = list(&mut reader, "allow_methods", "[\"GET\", \"POST\"]", methods, method);
@@ -85,7 +86,7 @@ fn origins(node: &Node<'_>, allow_credentials: Option<bool>) -> Option<Vec<Strin
         let help = "name the origins, or leave allow_credentials out: browsers refuse the two together";
         node.error("any origin with credentials", help);
     }
-    super::each(&items, origin)
+    every(&items, origin)
 }
 
 /// The items of an array that may be left out.
@@ -102,7 +103,7 @@ fn list(
         node.error(format!("`{key}` has {} items", items.len()), format!("it takes at most {MAX_CONDITIONS}"));
         return None;
     }
-    super::each(&items, lower)
+    every(&items, lower)
 }
 
 fn field(item: &Node<'_>) -> Option<String> {

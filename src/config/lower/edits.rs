@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::template;
-use crate::config::findings::{Finding, ticked};
+use crate::config::findings::{Finding, Reported, ticked};
+use crate::config::kind::every;
 use crate::config::model::{Cors, Preflight};
 use crate::config::reader::{Node, Reader};
 use crate::config::token::header_name;
@@ -37,8 +38,8 @@ pub(super) fn lower(reader: &mut Reader<'_>, key: &'static str, scope: Scope<'_>
     let remove_node = table.optional("remove");
     table.done(&[]);
     let mut places = HashMap::new();
-    let set = set_node.map_or(Some(Vec::new()), |node| fields(&node, scope, &mut places));
-    let add = add_node.map_or(Some(Vec::new()), |node| fields(&node, scope, &mut HashMap::new()));
+    let set = set_node.map_or(Some(Vec::new()), |node| fields(&node, scope, &mut places).ok());
+    let add = add_node.map_or(Some(Vec::new()), |node| fields(&node, scope, &mut HashMap::new()).ok());
     let remove = remove_node.map_or(Some(Vec::new()), |node| names(&node, scope, &places));
     let (set, add, remove) = (set?, add?, remove?);
     let edits = set.len() + add.len() + remove.len();
@@ -54,35 +55,35 @@ pub(super) fn fields(
     node: &Node<'_>,
     scope: Scope<'_>,
     places: &mut HashMap<String, Range<usize>>,
-) -> Option<Vec<(Box<str>, Template)>> {
-    let reader = node.table(node.label(), "{ x-served-by = \"gateway\" }")?;
+) -> Result<Vec<(Box<str>, Template)>, Reported> {
+    let reader = node.inner(node.label(), "{ x-served-by = \"gateway\" }")?;
     let entries: Vec<_> = reader.entries().collect();
     let mut all = Vec::new();
-    let mut is_whole = true;
+    let mut fault = Ok(());
     for entry in entries {
         let name = field_name(&entry.on_key(), entry.label(), scope);
-        if let Some(name) = &name
+        if let Ok(name) = &name
             && let Some(first) = places.insert(name.clone(), entry.key_span())
         {
             let finding = Finding::error(entry.key_span(), format!("the header {} is there twice", ticked(name)));
             let help = "header names are the same in upper and lower case";
-            entry.push(finding.related("the other is at", first).help(help));
-            is_whole = false;
+            fault = Err(entry.report(finding.related("the other is at", first).help(help)));
         }
         for value in entry.one_or_many() {
             match (&name, template::field_value(&value, scope)) {
-                (Some(name), Some(value)) => all.push((name.as_str().into(), value)),
-                _ => is_whole = false,
+                (Ok(name), Ok(value)) => all.push((name.as_str().into(), value)),
+                (Err(reported), _) => fault = Err(*reported),
+                (_, Err(reported)) => fault = Err(reported),
             }
         }
     }
-    is_whole.then_some(all)
+    fault.map(|()| all)
 }
 
 fn names(node: &Node<'_>, scope: Scope<'_>, set: &HashMap<String, Range<usize>>) -> Option<Vec<Box<str>>> {
-    super::each(&node.items("[\"x-debug\"]")?, |item| {
+    every(&node.items("[\"x-debug\"]")?, |item| {
         let text = item.text("a header name in quotes", "\"x-debug\"")?;
-        let name = field_name(item, text, scope)?;
+        let name = field_name(item, text, scope).ok()?;
         if let Some(first) = set.get(&name) {
             let finding = Finding::error(item.span(), format!("the header {} is set and removed", ticked(&name)));
             let help = "to set a header replaces what there is of it: take it out of `remove`";
@@ -94,22 +95,21 @@ fn names(node: &Node<'_>, scope: Scope<'_>, set: &HashMap<String, Range<usize>>)
 }
 
 /// The name of a field that may be changed.
-fn field_name(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<String> {
-    let name = header_name(node, text).ok()?;
+fn field_name(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Result<String, Reported> {
+    let name = header_name(node, text)?;
     if name == "host" && matches!(scope, Scope::Request) {
-        node.error("`host` is not changed here", "the route's own `host` says which Host the server gets");
-        return None;
+        let help = "the route's own `host` says which Host the server gets";
+        return Err(node.error("`host` is not changed here", help));
     }
     if FRAMING.iter().any(|framing| is_same_field(framing, name.as_bytes())) {
         let help = "it is about one connection or the message's length, and the gateway writes it";
-        node.error(format!("the header {} cannot be changed", ticked(&name)), help);
-        return None;
+        return Err(node.error(format!("the header {} cannot be changed", ticked(&name)), help));
     }
     if name == "content-type" && matches!(scope, Scope::Refusal) {
-        node.error("`content-type` is not set here", "say it by `content_type`: the text is escaped for it");
-        return None;
+        let help = "say it by `content_type`: the text is escaped for it";
+        return Err(node.error("`content-type` is not set here", help));
     }
-    Some(name)
+    Ok(name)
 }
 
 /// Reports edits of what `cors` says.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::certificates::{CertificateFiles, Certificates};
-use crate::config::findings::quoted;
+use crate::config::findings::{Reported, quoted};
 use crate::config::reader::Node;
 use crate::config::token::is_token;
 
@@ -36,21 +36,20 @@ const TYPES: [(&str, &str); 18] = [
 ];
 
 /// All of the file that a value names; nothing of it where files are not read. What several name is read and kept once.
-pub(super) fn read(node: &Node<'_>, files: &CertificateFiles) -> Option<Arc<[u8]>> {
-    let text = node.text("a path in quotes", "\"sorry.html\"")?;
+pub(super) fn read(node: &Node<'_>, files: &CertificateFiles) -> Result<Arc<[u8]>, Reported> {
+    let text = node.string("a path in quotes", "\"sorry.html\"")?;
     if text.is_empty() || text.contains('\0') {
-        node.error(format!("{} is no file", quoted(text)), "name a file, such as \"sorry.html\"");
-        return None;
+        return Err(node.error(format!("{} is no file", quoted(text)), "name a file, such as \"sorry.html\""));
     }
     let path = files.locate(text);
     if files.certificates() == Certificates::Unread {
-        return Some([].into());
+        return Ok([].into());
     }
     if let Some(bytes) = files.kept(&path) {
-        return Some(bytes);
+        return Ok(bytes);
     }
     let (reason, help) = match bytes(&path) {
-        Ok(Some(bytes)) if bytes.len() as u64 <= MAX_FILE_BYTES => return Some(files.keep(path, bytes)),
+        Ok(Some(bytes)) if bytes.len() as u64 <= MAX_FILE_BYTES => return Ok(files.keep(path, bytes)),
         Ok(Some(_)) => ("it is larger than 1 MiB".to_owned(), "let an upstream serve what is larger".to_owned()),
         Ok(None) => ("it is not a regular file".to_owned(), "name a regular file".to_owned()),
         Err(error) => match error.kind() {
@@ -65,8 +64,7 @@ pub(super) fn read(node: &Node<'_>, files: &CertificateFiles) -> Option<Arc<[u8]
             _ => (format!("it cannot be read: {error}"), "name a regular file".to_owned()),
         },
     };
-    node.error(format!("{} = {} cannot be used: {reason}", node.label(), quoted(text)), help);
-    None
+    Err(node.error(format!("{} = {} cannot be used: {reason}", node.label(), quoted(text)), help))
 }
 
 /// `None` of what is no regular file; at most one byte more than is allowed.
@@ -81,19 +79,18 @@ fn bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// `content_type`, else what the file is by the end of its name.
-pub(super) fn content_type(given: Option<&Node<'_>>, file: Option<&Node<'_>>) -> Option<Arc<str>> {
+pub(super) fn content_type(given: Option<&Node<'_>>, file: Option<&Node<'_>>) -> Result<Arc<str>, Reported> {
     let Some(node) = given else {
         let ending = file.and_then(Node::as_text).and_then(|path| Path::new(path).extension()?.to_str());
         let ending = ending.map(str::to_ascii_lowercase);
         let known = TYPES.iter().find(|(known, _)| ending.as_deref() == Some(known)).map(|(_, kind)| *kind);
         let other = if file.is_some() { "application/octet-stream" } else { "text/plain; charset=utf-8" };
-        return Some(known.unwrap_or(other).into());
+        return Ok(known.unwrap_or(other).into());
     };
-    let text = node.text("a media type in quotes", "\"text/html; charset=utf-8\"")?;
+    let text = node.string("a media type in quotes", "\"text/html; charset=utf-8\"")?;
     let (kind, subtype) = text.split(';').next().unwrap_or_default().trim().split_once('/').unwrap_or_default();
     if is_token(kind) && is_token(subtype) && text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
-        return Some(text.into());
+        return Ok(text.into());
     }
-    node.error(format!("{} is no media type", quoted(text)), "write \"text/html; charset=utf-8\"");
-    None
+    Err(node.error(format!("{} is no media type", quoted(text)), "write \"text/html; charset=utf-8\""))
 }

@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use super::limit::word;
 use crate::config::findings::quoted;
+use crate::config::kind::first_or_word;
 use crate::config::model::{Action, MessageRules};
 use crate::config::reader::{Node, Reader};
 use crate::config::token::with_causes;
@@ -32,7 +32,7 @@ fn rules(node: &Node<'_>) -> Option<MessageRules> {
     let burst_node = reader.optional("burst");
     let burst = burst_node.as_ref().map_or(Some(None), |node| node.integer(BURSTS).map(Some));
     let over_node = reader.has("over");
-    let over = word(&mut reader, "over");
+    let over = first_or_word(&mut reader, "over");
     let max_size = reader.optional("max_size").map_or(Some(None), |node| node.size_or_none(&SIZES));
     let says_nothing = !["rate", "max_size"].into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
     reader.done(&[]);

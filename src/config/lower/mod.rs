@@ -3,24 +3,16 @@
 //! The rule: `None` is returned only after a finding was reported, so a file without errors always has a model.
 
 mod action;
-mod algorithm;
 mod bandwidth;
-mod calendar;
 mod cors;
-mod cost;
-mod count_when;
-mod doubts;
 mod edits;
-mod exempt;
 mod file;
-mod limit;
 mod messages;
 mod path;
 mod plans;
-mod refusal;
+pub(super) mod refusal;
 mod rewrite;
 mod route;
-mod schedule;
 mod shadowed;
 mod template;
 
@@ -33,13 +25,13 @@ use super::kind::Context;
 use super::model::Model;
 use super::names::Declared;
 use super::plans::KnownPlans;
-use super::reader::{Node, Reader};
+use super::reader::Reader;
 use super::section::Section;
 use super::sections::admin::Admin;
 use super::sections::client::{self, Client};
 use super::sections::log::Log;
 use super::sections::server::Server;
-use super::sections::{dead_letter, listener, upstream};
+use super::sections::{dead_letter, limit, listener, upstream};
 use crate::admission::AddressForm;
 
 /// Sections of later versions.
@@ -77,7 +69,7 @@ pub(super) fn lower(
     let mut written_limits = Vec::new();
     for reader in tables(&mut root, "limit", "") {
         written_limits.push(reader.written());
-        let (name, limit) = limit::lower(reader, &context);
+        let (name, limit) = limit::read(reader, &context);
         limits.add(name, limit);
     }
     let mut bandwidths = Bandwidths::new(tables(&mut root, "bandwidth", ""), context, findings);
@@ -85,7 +77,7 @@ pub(super) fn lower(
     let mut claims = shadowed::Claims::default();
     let mut plans = plans::Asked::new(context, known);
     for reader in tables(&mut root, "route", "name = \"all\" and what it does: upstream, respond or redirect") {
-        let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, &server, files);
+        let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, &server, &context);
         if let (Some(name), Some(route)) = (&name, &route) {
             claims.claim(name, route);
         }
@@ -153,11 +145,4 @@ fn tables<'t>(root: &mut Reader<'t>, name: &'static str, example: &str) -> Vec<R
         findings.push(Finding::absent_in_file(None, message).help(format!("add {what} with {example}")));
     }
     tables
-}
-
-/// Items of an array that are each lowered by `lower`; `None` if one of them failed.
-fn each<'t, T>(nodes: &[Node<'t>], mut lower: impl FnMut(&Node<'t>) -> Option<T>) -> Option<Vec<T>> {
-    // All of them are lowered before one failure counts, so that all their errors are reported.
-    let lowered: Vec<Option<T>> = nodes.iter().map(&mut lower).collect();
-    lowered.into_iter().collect()
 }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::{algorithm, limit};
 use crate::admission::{AddressForm, Cost, KeyExpr};
 use crate::config::certificates::Certificates;
-use crate::config::findings::{Finding, Findings, quoted, ticked};
+use crate::config::findings::{Finding, Findings, Reported, quoted, ticked};
 use crate::config::key;
 use crate::config::kind::Context;
 use crate::config::model::{LimitRule, PlanLimit, Route};
@@ -20,6 +19,8 @@ use crate::config::nearest::nearest;
 use crate::config::plans::{Fault, KnownPlans, PlanBook, Reading, Wanted, nearest_plan};
 use crate::config::reader::{Node, Reader};
 use crate::config::report::{self, Severity};
+use crate::config::sections::algorithm::{self, Counting};
+use crate::config::sections::{cost, doubts};
 use crate::config::token::is_name;
 use crate::limiter::{LimitSpec, Mode};
 
@@ -110,6 +111,7 @@ struct Limits<'t, 'd> {
     used: BTreeSet<usize>,
     /// Whether these are all.
     is_whole: bool,
+    context: Context<'d>,
 }
 
 impl<'t> Asked<'t> {
@@ -176,6 +178,7 @@ impl<'t> Asked<'t> {
                     written,
                     used: uses.iter().filter_map(|own| own.limits.as_ref()).flatten().copied().collect(),
                     is_whole: uses.iter().all(|own| own.limits.is_some()),
+                    context: self.context,
                 };
                 plans.add_head(book, &limits, &uses, findings);
             }
@@ -344,7 +347,7 @@ impl Limits<'_, '_> {
             merged.insert(key.clone(), value.clone());
         }
         let findings = Findings::default();
-        let spec = numbers(&merged, entry, rule, uses_of(uses, index), &findings);
+        let spec = numbers(&merged, entry, rule, uses_of(uses, index), (&self.context, &findings)).ok();
         let (found, _) = findings.into_parts();
         for finding in found {
             // A warning about what is inherited has been given where it is written.
@@ -368,28 +371,23 @@ fn numbers(
     entry: &Node<'_>,
     rule: &LimitRule,
     costs: Vec<u64>,
-    findings: &Findings,
-) -> Option<LimitSpec> {
+    (context, findings): (&Context<'_>, &Findings),
+) -> Result<LimitSpec, Reported> {
     let mut reader = Reader::new(format!("`{}`", entry.label()), merged, entry.key_span(), findings);
-    let limit::Numbers { algorithm, place, mode, wait_node, max_wait, max_queue } = limit::numbers(&mut reader);
+    let Counting { algorithm, place, mode, max_wait, max_queue } = algorithm::read(&mut reader, context);
     let costs = match &rule.cost {
         None => costs,
         Some(Cost::Fixed(cost)) => vec![*cost],
         Some(_) => Vec::new(),
     };
-    if let (Some(place), Some(Mode::Enforce | Mode::Shadow), Some(cost)) = (&place, mode, costs.iter().max()) {
-        limit::check_fits(place, *cost, algorithm.as_ref(), None);
-        if let (Some(algorithm), Some(max_wait)) = (&algorithm, max_wait) {
-            super::doubts::check_turns(wait_node.as_ref().unwrap_or(place), algorithm, max_wait, *cost);
+    if let (Some(place), Ok(Mode::Enforce | Mode::Shadow), Some(most)) = (&place, mode, costs.iter().max()) {
+        cost::check_fits(place, *most, algorithm.as_ref().ok(), None);
+        if let (Ok(algorithm), Ok(wait)) = (&algorithm, max_wait.value) {
+            doubts::check_turns(max_wait.node.as_ref().unwrap_or(place), algorithm, wait, *most);
         }
     }
-    Some(LimitSpec {
-        algorithm: algorithm?,
-        mode: mode?,
-        max_wait: max_wait?,
-        max_queue: max_queue?,
-        ..rule.spec.clone()
-    })
+    let (max_wait, max_queue) = (max_wait.value?, max_queue?);
+    Ok(LimitSpec { algorithm: algorithm?, mode: mode?, max_wait, max_queue, ..rule.spec.clone() })
 }
 
 fn refuse_setting(node: &Node<'_>) {

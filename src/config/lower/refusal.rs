@@ -6,65 +6,90 @@ use std::sync::Arc;
 
 use super::{edits, file, template};
 use crate::config::certificates::{CertificateFiles, Certificates};
-use crate::config::findings::quoted;
+use crate::config::change::Changes;
+use crate::config::describe_edits;
+use crate::config::findings::{Reported, quoted};
+use crate::config::kind::{Context, Kind, count, inner};
 use crate::config::model::{Refusal, RefusalBody};
-use crate::config::reader::{Node, Reader};
+use crate::config::reader::Node;
+use crate::config::section::{Declare, beside, section};
 use crate::edit::{FieldEdits, Scope, Template};
 
 /// A refusal is the client's or the server's error, never a success.
-pub(super) const STATUSES: RangeInclusive<u64> = 400..=599;
+pub(in crate::config) const STATUSES: RangeInclusive<u16> = 400..=599;
 
 /// Variables in one page.
 const MAX_VARIABLES: usize = 256;
 
 const EXAMPLE: &str = "{ body_file = \"sorry.html\" }";
 
-/// `{ status, body_file, content_type, headers }`, if it is there.
-#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-pub(super) fn lower(reader: &mut Reader<'_>, files: &CertificateFiles) -> Option<Option<Arc<Refusal>>> {
-    let Some(node) = reader.optional("refusal") else { return Some(None) };
-    let mut table = node.table("`refusal`", EXAMPLE)?;
-    let status_node = table.optional("status");
-    let file_node = table.optional("body_file");
-    let type_node = table.optional("content_type");
-    let headers_node = table.optional("headers");
-    table.done(&[]);
-    let status = status_node.as_ref().map_or(Some(None), |node| node.integer(STATUSES).map(Some));
-    let body = file_node.as_ref().map_or(Some(None), |node| body(node, type_node.as_ref(), files).map(Some));
-    if let (None, Some(node)) = (&file_node, &type_node) {
-        node.on_key().error("`content_type` without `body_file`", "name the file, or remove content_type");
+section! {
+    /// `refusal`
+    read as RefusalKeys {
+        /// The status, where it is not the limit's.
+        status: Option<u16> = count(STATUSES).or_nothing("the limit's"),
+        /// A file with the text, of at most 1 MiB, which may have variables in it.
+        body_file: () = beside(),
+        /// The type of the text; by default it follows from the name of the file.
+        content_type: () = beside(),
+        /// Header fields that are set.
+        headers: Option<Vec<(Box<str>, Template)>> = inner(fields).or_nothing("none"),
     }
-    let headers =
-        headers_node.map_or(Some(Vec::new()), |node| edits::fields(&node, Scope::Refusal, &mut HashMap::new()));
-    Some(Some(Arc::new(Refusal {
-        status: status?.and_then(|status| u16::try_from(status).ok()),
-        body: body?,
-        headers: FieldEdits::new(headers?, Vec::new(), Vec::new()),
-    })))
 }
 
-fn body(node: &Node<'_>, kind: Option<&Node<'_>>, files: &CertificateFiles) -> Option<RefusalBody> {
+/// `refusal` of a limit or a route.
+pub(in crate::config) struct RefusalPage;
+
+impl Kind for RefusalPage {
+    type Value = Option<Arc<Refusal>>;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
+        let mut table = node.inner("`refusal`", EXAMPLE)?;
+        let RefusalKeys { status, body_file, content_type, headers } = RefusalKeys::read(&mut table, context);
+        table.done(&[]);
+        let body = body_file.node.as_ref().map(|node| body(node, content_type.node.as_ref(), context.files));
+        if let (None, Some(node)) = (&body_file.node, &content_type.node) {
+            node.on_key().error("`content_type` without `body_file`", "name the file, or remove content_type");
+        }
+        Ok(Some(Arc::new(Refusal {
+            status: status.value?,
+            body: body.transpose()?,
+            headers: FieldEdits::new(headers.value?.unwrap_or_default(), Vec::new(), Vec::new()),
+        })))
+    }
+
+    fn show(&self, value: &Self::Value) -> String {
+        if value.is_some() { "its own" } else { "none" }.to_owned()
+    }
+
+    fn compare(&self, _: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes) {
+        describe_edits::refusal(changes, old.as_deref(), new.as_deref());
+    }
+}
+
+fn fields(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<(Box<str>, Template)>, Reported> {
+    edits::fields(node, Scope::Refusal, &mut HashMap::new())
+}
+
+fn body(node: &Node<'_>, kind: Option<&Node<'_>>, files: &CertificateFiles) -> Result<RefusalBody, Reported> {
     let bytes = file::read(node, files);
     let content_type = file::content_type(kind, Some(node));
     let name = quoted(node.as_text().unwrap_or_default());
     let bytes = bytes?;
     let Ok(text) = str::from_utf8(&bytes) else {
-        node.error(format!("{} = {name} is not UTF-8", node.label()), "save it as UTF-8");
-        return None;
+        return Err(node.error(format!("{} = {name} is not UTF-8", node.label()), "save it as UTF-8"));
     };
     match Template::parse(text, Scope::Refusal) {
         Ok(template) if template.variables().count() > MAX_VARIABLES => {
             let message = format!("{name} names {} variables", template.variables().count());
-            node.error(message, format!("it may name {MAX_VARIABLES}: each is filled in for every refusal"));
-            None
+            Err(node.error(message, format!("it may name {MAX_VARIABLES}: each is filled in for every refusal")))
         }
-        Ok(template) => Some(RefusalBody { text: template, content_type: content_type? }),
+        Ok(template) => Ok(RefusalBody { text: template, content_type: content_type? }),
         Err(error) => {
             debug_assert!(files.certificates() != Certificates::Unread);
             let line = text[..error.at.start].matches('\n').count() + 1;
             let message = format!("line {line} of {name}: {error}");
-            node.error(message, template::remedy(&error, Scope::Refusal));
-            None
+            Err(node.error(message, template::remedy(&error, Scope::Refusal)))
         }
     }
 }

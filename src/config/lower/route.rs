@@ -6,14 +6,16 @@ use std::ops::Range;
 
 use super::bandwidth::Bandwidths;
 use super::plans::Asked;
-use super::schedule;
-use super::{action, cors, cost, edits, messages, path, refusal, rewrite, template};
+use super::refusal::RefusalPage;
+use super::{action, cors, edits, messages, path, rewrite, template};
 use crate::admission::{Cost, HostPattern, RoutePattern};
-use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Finding, quoted, ticked};
+use crate::config::kind::{Context, Kind, every};
 use crate::config::model::{Action, LimitRule, OnLimit, Route};
 use crate::config::names::{Declared, Name, name};
 use crate::config::reader::{Node, Reader};
+use crate::config::sections::cost::CostKeys;
+use crate::config::sections::schedule;
 use crate::config::sections::server::{BODY_SIZES, ServerKeys, TIMEOUTS};
 use crate::config::sections::upstream::Upstream;
 use crate::config::token::{header_name, is_token, with_causes};
@@ -33,12 +35,13 @@ pub(super) fn lower<'t>(
     bandwidths: &mut Bandwidths<'_>,
     plans: &mut Asked<'t>,
     server: &ServerKeys<'_>,
-    files: &CertificateFiles,
+    context: &Context<'_>,
 ) -> (Option<Name>, Option<Route>) {
     let name = name(&mut reader, "api");
     let pattern = pattern(&mut reader);
-    let active = schedule::lower(&mut reader);
-    let cost = cost::lower(&mut reader);
+    let active = reader.optional("active").map_or(Some(None), |node| schedule::read(&node, context).ok().map(Some));
+    let cost = CostKeys::read(&mut reader, context);
+    cost.warn_of_unused();
     let used = match reader.optional("limits") {
         Some(node) => used_limits(&node, limits),
         None => Some(Vec::new()),
@@ -50,7 +53,7 @@ pub(super) fn lower<'t>(
         }
     }
     plans.note(&mut reader, used.as_deref(), cost.fixed());
-    let action = action::lower(&mut reader, pattern.as_ref().map(|pattern| &pattern.path), upstreams, files);
+    let action = action::lower(&mut reader, pattern.as_ref().map(|pattern| &pattern.path), upstreams, context.files);
     let (timeout, size) = (server.timeout.get().copied(), server.max_body_size.get().copied());
     let timeout = reader.optional("timeout").map_or(timeout, |node| node.duration_or_none(&TIMEOUTS));
     let max_body_size = reader.optional("max_body_size").map_or(size, |node| node.size_or_none(&BODY_SIZES));
@@ -67,7 +70,7 @@ pub(super) fn lower<'t>(
     let request_headers = edits::lower(&mut reader, "request_headers", Scope::Request);
     let response_headers = edits::lower(&mut reader, "response_headers", Scope::Response);
     edits::check_beside_cors(&mut reader, response_headers.as_ref(), cors.as_ref().and_then(Option::as_ref));
-    let refusal = refusal::lower(&mut reader, files);
+    let refusal = reader.optional("refusal").map_or(Some(None), |node| RefusalPage.read(&node, context).ok());
     let bandwidth = bandwidths.of_route(&mut reader, name.as_ref(), action.as_ref());
     let messages = messages::lower(&mut reader, action.as_ref());
     reader.done(&[]);
@@ -77,7 +80,7 @@ pub(super) fn lower<'t>(
             pattern: pattern?,
             active: active?,
             limits: used?,
-            cost: cost.cost()?.unwrap_or(Cost::ONE),
+            cost: cost.bounded().ok()?.unwrap_or(Cost::ONE),
             action: action?,
             on_limit: on_limit?,
             timeout: timeout?,
@@ -150,7 +153,7 @@ fn list<T: Clone + Eq + Hash>(
         return None;
     }
     let mut seen = HashSet::new();
-    super::each(&items, |item| {
+    every(&items, |item| {
         let lowered = lower(item)?;
         if !seen.insert(lowered.clone()) {
             item.error(format!("{} is in `{key}` twice", quoted(item.as_text().unwrap_or_default())), "remove one");
@@ -181,7 +184,7 @@ fn headers(node: &Node<'_>) -> Option<Vec<(String, String)>> {
         return None;
     }
     let mut seen: HashMap<String, Range<usize>> = HashMap::new();
-    super::each(&entries, |entry| {
+    every(&entries, |entry| {
         let name = header_name(&entry.on_key(), entry.label()).ok()?;
         if let Some(first) = seen.insert(name.clone(), entry.key_span()) {
             // The table is sorted by name, not by place.
@@ -213,7 +216,7 @@ fn used_limits(node: &Node<'_>, limits: &Declared<'_, LimitRule>) -> Option<Vec<
         return None;
     }
     let mut seen: Vec<(usize, Range<usize>)> = Vec::new();
-    super::each(&items, |item| {
+    every(&items, |item| {
         let index = limits.refer(item)?;
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == index) {
             let message = format!("the limit {} is in `limits` twice", quoted(limits.name(index)));

@@ -1,6 +1,6 @@
 //! Texts with variables, and what is wrong with them.
 
-use crate::config::findings::quoted;
+use crate::config::findings::{Reported, quoted};
 use crate::config::nearest::nearest;
 use crate::config::reader::Node;
 use crate::edit::{Scope, Template, TemplateError, TemplateFault, Variable};
@@ -10,34 +10,28 @@ use crate::redact::names_a_secret;
 const MAX_VARIABLES: usize = 16;
 
 /// The template that a value is.
-pub(super) fn template(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<Template> {
+fn template(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Result<Template, Reported> {
     match Template::parse(text, scope) {
         Ok(template) if template.variables().count() > MAX_VARIABLES => {
             let message = format!("{} names {} variables", field_text(node, text), template.variables().count());
-            node.error(message, format!("it may name {MAX_VARIABLES}"));
-            None
+            Err(node.error(message, format!("it may name {MAX_VARIABLES}")))
         }
-        Ok(template) => Some(template),
+        Ok(template) => Ok(template),
         Err(_) if names_a_secret(node.label()) => {
             let names = Variable::names(scope).collect::<Vec<_>>().join(", ");
             let help = format!("here there are {names}; as text a name in braces is written {{{{NAME}}}}");
-            node.error("this names a variable that is none", help);
-            None
+            Err(node.error("this names a variable that is none", help))
         }
-        Err(error) => {
-            node.error(format!("{error} in {}", quoted(text)), remedy(&error, scope));
-            None
-        }
+        Err(error) => Err(node.error(format!("{error} in {}", quoted(text)), remedy(&error, scope))),
     }
 }
 
 /// A template as the value of the field that the node is called by.
-pub(super) fn field_value(node: &Node<'_>, scope: Scope<'_>) -> Option<Template> {
-    let text = node.text("a text in quotes", "\"value\" or \"{client_ip}\"")?;
+pub(super) fn field_value(node: &Node<'_>, scope: Scope<'_>) -> Result<Template, Reported> {
+    let text = node.string("a text in quotes", "\"value\" or \"{client_ip}\"")?;
     if text.trim() != text || text.chars().any(|character| character.is_control() && character != '\t') {
         let help = "a value has no control characters, and no blanks at its ends";
-        node.error(format!("{} is no value of a header", field_text(node, text)), help);
-        return None;
+        return Err(node.error(format!("{} is no value of a header", field_text(node, text)), help));
     }
     template(node, text, scope)
 }
@@ -82,5 +76,5 @@ pub(super) fn target(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Option<Te
         node.error(format!("{} holds {character:?}", quoted(text)), help);
         return None;
     }
-    template(node, text, scope)
+    template(node, text, scope).ok()
 }

@@ -1,13 +1,23 @@
 //! The sections that are declared key by key, a file each, with the rules between their keys.
 
 #[cfg(test)]
+use super::lower::refusal;
+#[cfg(test)]
 use super::section::{Row, Section};
 
 pub(super) mod admin;
+pub(super) mod algorithm;
 pub(super) mod client;
+pub(super) mod cost;
+mod count_when;
 pub(super) mod dead_letter;
+pub(super) mod doubts;
+mod exempt;
+pub(super) mod limit;
 pub(super) mod listener;
 pub(super) mod log;
+mod rates;
+pub(super) mod schedule;
 pub(super) mod server;
 pub(super) mod tls;
 pub(super) mod upstream;
@@ -27,5 +37,10 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["upstream"], upstream::Upstream::rows()),
         (&["upstream", "servers"], upstream::ServerSpec::rows()),
         (&["upstream", "tls"], tls::UpstreamKeys::rows()),
+        (&["limit"], limit::rows()),
+        (&["limit", "penalty"], limit::PenaltyKeys::rows()),
+        (&["limit", "count_when"], count_when::CountWhenKeys::rows()),
+        (&["limit", "active"], schedule::ActiveKeys::rows()),
+        (&["limit", "refusal"], refusal::RefusalKeys::rows()),
     ]
 }

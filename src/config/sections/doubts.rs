@@ -1,9 +1,13 @@
 //! Settings of a limit that are valid one by one, and hardly meant together: warnings.
 
-use super::limit::WAITS;
+use std::ops::RangeInclusive;
+
 use crate::config::reader::Node;
 use crate::limiter::{Algorithm, Bound, Rate, TimerWheel};
 use crate::time::Span;
+
+/// A request that waits longer than this has no client any more.
+pub(super) const WAITS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
 
 /// Bytes that a full table of one limit may take without a word.
 const QUIET_TABLE_BYTES: u64 = 1 << 30;
@@ -37,7 +41,7 @@ pub(super) fn check_wait(timeout_node: &Node<'_>, max_wait: Span, timeout: Span)
 
 /// Warns of a wait in which no turn comes: of requests that come at once all but the first are refused, where they were
 /// surely meant to go one after the other.
-pub(super) fn check_turns(wait_node: &Node<'_>, algorithm: &Algorithm, max_wait: Span, cost: u64) {
+pub(in crate::config) fn check_turns(wait_node: &Node<'_>, algorithm: &Algorithm, max_wait: Span, cost: u64) {
     let (turn, apart, is) = match algorithm {
         Algorithm::LeakyBucket(bucket) => (longest_turn(bucket.rates(), cost), "requests leave", "is"),
         // That of a cost of 1 is an error already.

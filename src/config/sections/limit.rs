@@ -1,0 +1,205 @@
+//! `[[limit]]`
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+#[cfg(test)]
+use super::algorithm::CountingKeys;
+use super::algorithm::{self, Counting};
+use super::cost::{self, CostKeys};
+use super::exempt::{self, Exempt};
+use super::server::TIMEOUTS;
+use super::{count_when, doubts, schedule};
+use crate::admission::{ExemptRules, KeyExpr, OnMissingKey, ResponseCost};
+use crate::config::change::Changes;
+use crate::config::findings::Reported;
+use crate::config::key::key;
+use crate::config::kind::{Context, Kind, by, count, duration, flag, word};
+use crate::config::lower::refusal::{self, RefusalPage};
+use crate::config::model::{LimitRule, Refusal};
+use crate::config::names::{self, Name};
+use crate::config::reader::{Node, Reader};
+#[cfg(test)]
+use crate::config::section::Row;
+use crate::config::section::{Declare, Key, compare, section};
+use crate::config::statuses::StatusSet;
+use crate::limiter::{LimitSpec, Mode, OnFull, Penalty};
+use crate::time::{ScheduleRules, Span};
+
+section! {
+    /// `[[limit]]`, but for the keys that say how it counts (`CountingKeys`), and what a request costs (`CostKeys`).
+    read as LimitKeys {
+        /// Its name, for routes to refer to.
+        name: Arc<str> = by(|node, _| names::read(node, "per-client"), ToString::to_string).required("\"per-client\""),
+        /// Requests of one key are counted together.
+        key: KeyExpr = by(key, KeyExpr::to_string).or("client-ip"),
+        /// Whether logs show a mark in place of the values of the key; by default, where its name says that they are secret.
+        key_is_secret: Option<bool> = flag().or_nothing("by its name"),
+        /// What happens to a request that lacks the key.
+        on_missing_key: OnMissingKey = word().or("client-ip"),
+        /// Keys that are kept at once.
+        max_keys: u64 = count(KEYS).or("1000000"),
+        /// What happens to a new key where there are so many.
+        on_full: OnFull = word().or("evict-oldest"),
+        /// From a request's arrival to the last byte of its answer; the least of the route's and its limits' holds.
+        timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("none"),
+        /// The status of a refusal.
+        status: u16 = count(refusal::STATUSES).or("429"),
+        /// The header of a response that says what its request has cost.
+        cost_from_response: Option<ResponseCost> = by(cost::of_response, ResponseCost::to_string).or_nothing("none"),
+        /// Answers that count; by default every request does, at its arrival.
+        count_when: Option<StatusSet> = by(count_when::read, StatusSet::to_string).or_nothing("every request"),
+        /// Blocks a key that is refused again and again.
+        penalty: Option<Penalty> = by(penalty, Penalty::to_string).or_nothing("none"),
+        /// Networks, and values of the key, that are neither counted nor refused.
+        exempt: ExemptRules = Exempt.or("[]"),
+        /// A random extra of at most this, added to Retry-After.
+        retry_after_jitter: Span = duration(JITTERS).or("0s"),
+        /// The look of its refusals, where it is not the route's.
+        refusal: Option<Arc<Refusal>> = RefusalPage.optional(),
+        /// When the limit holds; always, where it is not written.
+        active: Option<ScheduleRules> = by(schedule::read, ScheduleRules::to_string).or_nothing("always"),
+    }
+}
+
+section! {
+    /// `penalty`
+    read as PenaltyKeys {
+        /// Refusals of a key before it is blocked.
+        after: u64 = count(REFUSALS).required("20"),
+        /// The time within which they are counted.
+        within: Span = duration(PENALTY_TIMES).required("\"1m\""),
+        /// How long the key is blocked.
+        block: Span = duration(PENALTY_TIMES).required("\"10m\""),
+    }
+}
+
+/// The upper end is 10 GB of small keys.
+const KEYS: RangeInclusive<u64> = 1..=100_000_000;
+
+const JITTERS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
+
+/// Refusals before a penalty.
+const REFUSALS: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Below a second it would be a rate, and above a month the process hardly remembers.
+const PENALTY_TIMES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(30 * 86_400);
+
+/// Reads one; its name also where the rest is wrong.
+pub(in crate::config) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> (Option<Name>, Option<LimitRule>) {
+    let keys = LimitKeys::read(&mut reader, context);
+    let counting = algorithm::read(&mut reader, context);
+    let cost = CostKeys::read(&mut reader, context);
+    reader.misplaced("bandwidth", "bytes have a section of their own: [[bandwidth]], which a [[route]] names");
+    reader.done(&[]);
+    check_sizes(&keys, &counting, &cost);
+    // It is a name even where it cannot be one: what refers to it is no error too.
+    let name = keys.name.node.as_ref().and_then(Name::of);
+    let text = name.as_ref().map_or_else(|| keys.name.value.clone(), |name| Ok(Arc::clone(&name.text)));
+    (name, limit(text, keys, counting, &cost).ok())
+}
+
+/// Numbers of several keys that do not fit together, or are hardly meant.
+fn check_sizes(keys: &LimitKeys<'_>, counting: &Counting<'_>, cost: &CostKeys<'_>) {
+    let Counting { algorithm, place, mode, max_wait, max_queue: _ } = counting;
+    if *mode != Ok(Mode::Off) {
+        cost.check_fits(algorithm.as_ref().ok(), None);
+    }
+    if let (Ok(Mode::Enforce | Mode::Shadow), Ok(algorithm), Some(place)) = (mode, algorithm, place) {
+        let table = keys.max_keys.node.as_ref().unwrap_or(place);
+        doubts::check_table(table, algorithm, keys.max_keys.value.unwrap_or_default());
+        if let (Ok(wait), Some(cost)) = (max_wait.value, cost.fixed()) {
+            doubts::check_turns(max_wait.node.as_ref().unwrap_or(place), algorithm, wait, cost);
+        }
+    }
+    // In shadow mode nobody waits and no timeout of a limit holds.
+    if let (Ok(Mode::Enforce), Some(node), Ok(wait), Ok(Some(timeout))) =
+        (mode, &keys.timeout.node, max_wait.value, keys.timeout.value)
+    {
+        doubts::check_wait(node, wait, timeout);
+    }
+}
+
+/// The limit, unless something of it could not be read, or does not go with something else.
+fn limit(
+    name: Result<Arc<str>, Reported>,
+    keys: LimitKeys<'_>,
+    counting: Counting<'_>,
+    cost: &CostKeys<'_>,
+) -> Result<LimitRule, Reported> {
+    let algorithm = counting.algorithm.as_ref().ok();
+    if keys.cost_from_response.node.is_none() {
+        cost.warn_of_unused();
+    }
+    let response = cost.response(&keys.cost_from_response, algorithm);
+    let late = match (&keys.count_when, algorithm) {
+        (Key { node: Some(node), value: Ok(Some(_)) }, Some(algorithm)) => count_when::check(node, algorithm),
+        _ => Ok(()),
+    };
+    let foreign = match (&keys.exempt.node, &keys.key.value) {
+        (Some(node), Ok(key)) => exempt::check(node, key),
+        _ => Ok(()),
+    };
+    if let (Some(node), Ok(Some(refusal))) = (&keys.status.node, &keys.refusal.value)
+        && refusal.status.is_some()
+    {
+        node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
+    }
+    late.and(foreign)?;
+    Ok(LimitRule {
+        spec: LimitSpec {
+            name: name?,
+            algorithm: counting.algorithm?,
+            mode: counting.mode?,
+            max_wait: counting.max_wait.value?,
+            max_queue: counting.max_queue?,
+            max_keys: keys.max_keys.value?,
+            on_full: keys.on_full.value?,
+            penalty: keys.penalty.value?,
+            sharing: None,
+        },
+        key: keys.key.value?,
+        key_is_secret: keys.key_is_secret.value?,
+        on_missing_key: keys.on_missing_key.value?,
+        timeout: keys.timeout.value?,
+        status: keys.status.value?,
+        count_when: keys.count_when.value?,
+        cost: cost.bounded()?,
+        cost_from_response: response?,
+        exempt: keys.exempt.value?,
+        retry_after_jitter: keys.retry_after_jitter.value?,
+        refusal: keys.refusal.value?,
+        active: keys.active.value?,
+    })
+}
+
+/// `penalty = { after = 20, within = "1m", block = "10m" }`.
+fn penalty(node: &Node<'_>, context: &Context<'_>) -> Result<Penalty, Reported> {
+    const EXAMPLE: &str = "{ after = 20, within = \"1m\", block = \"10m\" }";
+    let mut reader = node.inner("`penalty`", EXAMPLE)?;
+    let PenaltyKeys { after, within, block } = PenaltyKeys::read(&mut reader, context);
+    reader.done(&[]);
+    let penalty = Penalty::new(after.value?, within.value?, block.value?);
+    penalty.map_err(|error| node.error(error.to_string(), format!("write penalty = {EXAMPLE}")))
+}
+
+/// The lines of a plan for what has changed.
+pub(in crate::config) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
+    let (was, is, mut changes) = (&old.spec, &new.spec, Changes::default());
+    // Limits are paired by their names.
+    compare!(LimitKeys { key, key_is_secret, on_missing_key }, old, new, &mut changes);
+    algorithm::compare(was, is, &mut changes);
+    compare!(LimitKeys { max_keys, on_full }, was, is, &mut changes);
+    compare!(LimitKeys { timeout, status }, old, new, &mut changes);
+    compare!(CostKeys { cost }, old, new, &mut changes);
+    compare!(LimitKeys { cost_from_response, count_when }, old, new, &mut changes);
+    compare!(LimitKeys { penalty }, was, is, &mut changes);
+    compare!(LimitKeys { exempt, retry_after_jitter, refusal, active }, old, new, &mut changes);
+    changes
+}
+
+/// Every key of `[[limit]]`, as it is declared.
+#[cfg(test)]
+pub(super) fn rows() -> Vec<Row> {
+    [LimitKeys::rows(), CountingKeys::rows(), CostKeys::rows()].concat()
+}
