@@ -36,6 +36,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
     };
     let usage = |key| LimitUse {
         key: KeyExpr::parse(&[key]).expect("a key"),
+        hasher: KeyHasher::fixed(),
         on_missing: OnMissingKey::ClientIp,
         cost: Cost::ONE,
         counting: Counting::AtOnce,

@@ -135,7 +135,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Lays the rules out for traffic. `hasher` has to outlive reloads, as the tables of the limits do.
+    /// Lays the rules out for traffic. `hasher` is for what is counted by no limit: peers and bandwidths. It has to outlive
+    /// reloads, as their tables do.
     pub fn new(clients: ClientRules, mut routes: Vec<RouteRules>, hasher: KeyHasher) -> Self {
         for route in &mut routes {
             route.pattern.normalise();
@@ -205,7 +206,7 @@ impl Rules {
         let terms = Terms::of(route, &sources);
         let mut asks = [Ask::default(); MAX_LIMITS];
         let mut invalid_costs = Places::default();
-        let asked = self.ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
+        let asked = Self::ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
         let timeout = timeout_at(terms.limits, terms.timeout, now);
         arrival.invalid_costs = invalid_costs;
         arrival.plan = terms.plan;
@@ -213,7 +214,8 @@ impl Rules {
             Ok([]) => Verdict::Admitted(Permit::default()),
             Ok(asks) => terms.policy.check(asks, timeout.unwrap_or(Span::MAX), now, report),
             Err(LacksKey { limit }) => {
-                arrival.key = Some(fingerprint_in_place(&arrival.client, &self.hasher));
+                let hasher = terms.limits.get(limit).map_or(&self.hasher, |rule| &rule.hasher);
+                arrival.key = Some(fingerprint_in_place(&arrival.client, hasher));
                 arrival.path = path.into_changed();
                 return Admission::Refused(arrival, Refused::MissingKey { limit });
             }
@@ -278,7 +280,6 @@ impl Rules {
 
     /// Fills in what is asked of each limit and gives the part that was filled: empty if none is to be asked.
     fn ask<'a, V: RequestView + ?Sized>(
-        &self,
         route: &RouteRules,
         limits: &[LimitUse],
         sources: &KeyFacts<'_, V>,
@@ -294,10 +295,10 @@ impl Rules {
             if !rule.is_active(now) || exempt.is_some_and(|exempt| exempt.has_client(sources.client)) {
                 continue;
             }
-            let key = match (rule.key.fingerprint(sources, &self.hasher), rule.on_missing) {
+            let key = match (rule.key.fingerprint(sources, &rule.hasher), rule.on_missing) {
                 (Ok(key), _) => Some(key),
                 (Err(_), OnMissingKey::ClientIp) | (Err(Missing::Unusable), OnMissingKey::Skip) => {
-                    Some(fingerprint_in_place(sources.client, &self.hasher))
+                    Some(fingerprint_in_place(sources.client, &rule.hasher))
                 }
                 (Err(_), OnMissingKey::Refuse) if rule.enforced => return Err(LacksKey { limit }),
                 (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
@@ -476,6 +477,7 @@ mod tests {
             limit,
             LimitUse {
                 key: KeyExpr::parse(key).unwrap(),
+                hasher: KeyHasher::fixed(),
                 on_missing,
                 cost: Cost::ONE,
                 counting: Counting::AtOnce,
@@ -846,6 +848,42 @@ mod tests {
     const CHRISTMAS_EVE: Tick = Tick::from_nanos(1_798_135_200_000_000_000);
     const TWO_DAYS: Span = Span::from_secs(2 * 86_400);
     const INSTANT: Span = Span::from_nanos(1);
+
+    #[test]
+    fn each_limit_counts_by_fingerprints_of_its_own_secret() {
+        let secret = KeyHasher::with_secret(&[7; 32]);
+        let key_of = |hasher: &KeyHasher, on_missing, exempt: &[&str], view: &PlainRequest| {
+            let (limit, usage) = limited(&["header:k"], on_missing, Span::ZERO);
+            let written = ExemptRules { networks: Vec::new(), keys: exempt.iter().map(|key| (*key).into()).collect() };
+            let exempt = Exempt::new(&written, &usage.key, crate::admission::AddressForm::default(), hasher);
+            let usage = LimitUse { hasher: hasher.clone(), exempt, ..usage };
+            let rules = rules(vec![route("/", vec![(limit, usage)])]);
+            // The first one takes all that there is.
+            for _ in 0..2 {
+                let admission = rules.admit(view, PEER.parse().unwrap(), at_millis(0), &mut Report::default());
+                if let Admission::Refused(arrival, _) = admission {
+                    return arrival.key;
+                }
+            }
+            None
+        };
+        let print = |hasher: &KeyHasher, tag, bytes: &[u8]| {
+            let mut key = hasher.start();
+            key.part(tag, bytes);
+            Some(key.finish())
+        };
+        let client = PEER.parse::<std::net::Ipv4Addr>().unwrap().to_ipv6_mapped().octets();
+        for hasher in [&secret, &KeyHasher::fixed()] {
+            let with = get("/").with("k", "one");
+            assert_eq!(key_of(hasher, OnMissingKey::Skip, &[], &with), print(hasher, 2, b"one"));
+            assert_eq!(key_of(hasher, OnMissingKey::Skip, &["one"], &with), None);
+            assert_eq!(key_of(hasher, OnMissingKey::Skip, &["two"], &with), print(hasher, 2, b"one"));
+            // In place of a missing key, and of one for want of which the request is refused.
+            for on_missing in [OnMissingKey::ClientIp, OnMissingKey::Refuse] {
+                assert_eq!(key_of(hasher, on_missing, &[], &get("/")), print(hasher, 0x40, &client));
+            }
+        }
+    }
 
     #[test]
     fn a_limit_that_is_not_active_is_as_if_the_route_did_not_name_it() {

@@ -224,6 +224,8 @@ impl Sink for Text {
 mod tests {
     use std::net::IpAddr;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::admission::client::{AddressHeader, ClientRules, Clients};
     use crate::admission::view::PlainRequest;
@@ -424,6 +426,67 @@ mod tests {
         let as_value = PlainRequest::new("GET", "/").with("k", one.key());
         assert_ne!(Ok(in_place), print_of(&["client-ip"], &as_value));
         assert_ne!(Ok(in_place), print_of(&["header:k"], &as_value));
+    }
+
+    /// The parts that a sink gets, one by one.
+    #[derive(Default, PartialEq, Eq, Debug)]
+    struct Parts(Vec<(u8, Vec<u8>)>);
+
+    impl Sink for Parts {
+        fn part(&mut self, tag: u8, bytes: &[u8]) {
+            self.0.push((tag, bytes.to_vec()));
+        }
+    }
+
+    /// Values of a key's parts, each with its tag: an even one is written whole, an odd one in pieces. Their lengths are about
+    /// those of one and two pieces.
+    fn values() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
+        let value = (1..=12_u8, prop_oneof![0..3_usize, 126..131_usize, 254..259_usize], 0..2_u8)
+            .prop_map(|(tag, length, letter)| (tag, vec![letter; length]));
+        prop::collection::vec(value, 0..4)
+    }
+
+    fn parts_of(values: &[(u8, Vec<u8>)]) -> Parts {
+        let mut parts = Parts::default();
+        for (tag, value) in values {
+            match tag % 2 {
+                0 => parts.whole(*tag, value),
+                _ => parts.pieces(*tag, value.iter().copied()),
+            };
+        }
+        parts
+    }
+
+    proptest! {
+        /// Different lists of parts are different bytes, see the limiter's own property.
+        #[test]
+        fn different_values_are_different_parts(one in values(), other in values(), address: [u8; 16]) {
+            prop_assert_eq!(one == other, parts_of(&one) == parts_of(&other));
+            // An address in place of the whole key is a part that no value is.
+            prop_assert!(parts_of(&one).0.iter().all(|(tag, _)| *tag != IN_PLACE));
+            prop_assert_ne!(parts_of(&one), Parts(vec![(IN_PLACE, address.to_vec())]));
+        }
+    }
+
+    #[test]
+    fn every_source_has_a_tag_of_its_own() {
+        let sources = [
+            "client-ip",
+            "header:a",
+            "cookie:a",
+            "query:a",
+            "host",
+            "method",
+            "path",
+            "route",
+            "basic:user",
+            "global",
+            "tls:subject",
+            "tls:fingerprint",
+        ];
+        let tags = sources.map(|source| KeyExpr::parse(&[source]).unwrap().parts()[0].tag());
+        assert_eq!(tags, std::array::from_fn(|at| at as u8 + 1));
+        assert!(tags.iter().all(|tag| tag & (MORE | IN_PLACE) == 0));
     }
 
     #[test]

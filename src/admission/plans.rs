@@ -322,6 +322,7 @@ mod tests {
         });
         let usage = LimitUse {
             key: KeyExpr::parse(&["client-ip"]).unwrap(),
+            hasher: KeyHasher::random(),
             on_missing: OnMissingKey::ClientIp,
             cost: Cost::ONE,
             counting: Counting::AtOnce,

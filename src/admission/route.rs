@@ -12,7 +12,7 @@ use super::pattern::{PathPattern, RoutePattern};
 use super::plans::RoutePlans;
 use super::view::{RequestView, is_preflight};
 use crate::balance::stable_hash;
-use crate::limiter::{Counting, Policy};
+use crate::limiter::{Counting, KeyHasher, Policy};
 use crate::time::{Schedule, Span, Tick};
 
 /// One route: what it matches and which limits hold there.
@@ -47,6 +47,8 @@ pub struct RouteRules {
 pub struct LimitUse {
     /// Who is counted together.
     pub key: KeyExpr,
+    /// Makes the fingerprints by which they are counted. It has to outlive reloads, as the table of the limit does.
+    pub hasher: KeyHasher,
     /// What happens to a request that lacks the key.
     pub on_missing: OnMissingKey,
     /// What one request takes.

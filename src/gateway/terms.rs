@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::build::{BuildError, Lasting};
 use crate::admission::{Cost, Exempt, KeyExpr, LimitUse, PlanTerms, RoutePlans};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, Route};
-use crate::limiter::{Carry, Counting, Limit, LimitSpec, Mode, Policy};
+use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
 
 /// Live limits, with the key that they count by.
@@ -16,6 +16,8 @@ pub type LiveLimits = HashMap<LimitId, (Arc<Limit>, KeyExpr)>;
 pub(super) struct Limits<'m> {
     model: &'m Model,
     live: &'m LiveLimits,
+    /// Makes the fingerprints of their keys.
+    hasher: &'m KeyHasher,
     /// Who is exempt, for all routes that use the limit.
     exempt: Vec<Option<Arc<Exempt>>>,
     /// When those hold that do not always, by their names.
@@ -43,7 +45,7 @@ impl<'m> Limits<'m> {
         model: &'m Model,
         live: &'m LiveLimits,
         schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
-        lasting: &Lasting,
+        lasting: &'m Lasting,
     ) -> Self {
         let exempt =
             |rule: &LimitRule| Exempt::new(&rule.exempt, &rule.key, model.client.address_form(), &lasting.hasher);
@@ -51,6 +53,7 @@ impl<'m> Limits<'m> {
         Self {
             model,
             live,
+            hasher: &lasting.hasher,
             exempt: model.limits.iter().map(exempt).collect(),
             schedules,
             overrides: overrides.collect(),
@@ -102,7 +105,7 @@ impl<'m> Limits<'m> {
         let (live, _) = self.live.get(&id)?;
         let mode = own.map_or(rule.spec.mode, |own| own.spec.mode);
         let active = self.schedules.get(&rule.spec.name);
-        Some(Used { rule, mode, live, exempt: self.exempt.get(index)?.as_ref(), active })
+        Some(Used { rule, mode, live, hasher: self.hasher, exempt: self.exempt.get(index)?.as_ref(), active })
     }
 }
 
@@ -112,6 +115,7 @@ struct Used<'m> {
     /// That of the plan.
     mode: Mode,
     live: &'m Arc<Limit>,
+    hasher: &'m KeyHasher,
     exempt: Option<&'m Arc<Exempt>>,
     active: Option<&'m Arc<Schedule>>,
 }
@@ -121,6 +125,7 @@ impl Used<'_> {
     fn on(&self, route: &Route) -> LimitUse {
         LimitUse {
             key: self.rule.key.clone(),
+            hasher: self.hasher.clone(),
             on_missing: self.rule.on_missing_key,
             // The limit's cost wins.
             cost: match self.mode {

@@ -1,16 +1,20 @@
-use std::collections::hash_map::{DefaultHasher, RandomState};
+use std::collections::hash_map::RandomState;
+use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::num::NonZeroU64;
 
+use sha2::{Digest, Sha256};
+use siphasher::sip::SipHasher13;
+
 /// What the limiter keeps of a key: 64 bits of a keyed hash.
 ///
-/// Constant size, no personal data, and nobody outside the process can choose two keys that collide. Ten million
+/// Constant size, no personal data, and nobody without the secret can choose two keys that collide. Ten million
 /// live keys make about 3e-6 expected collisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint(NonZeroU64);
 
 impl Fingerprint {
-    /// Its 64 bits; never zero. For logs and for spreading work; it means nothing in another process.
+    /// Its 64 bits; never zero. For logs and for spreading work; it means nothing under another secret.
     pub const fn bits(self) -> u64 {
         self.0.get()
     }
@@ -32,25 +36,56 @@ impl Fingerprint {
     }
 }
 
-/// Makes fingerprints; holds the secret of this process. Clones share the secret.
-#[derive(Clone, Debug)]
-pub struct KeyHasher(DefaultHasher);
+/// Makes fingerprints; holds the secret under which they are made. Clones share the secret.
+///
+/// A fingerprint is SipHash-1-3 (Aumasson and Bernstein, "`SipHash`: a fast short-input PRF", 2012) of the parts, all numbers
+/// little-endian: two processes with the same secret make the same fingerprints, whatever their version and architecture.
+#[derive(Clone)]
+pub struct KeyHasher(SipHasher13);
+
+/// Goes before the secret from which a key of `SipHash` is derived: the same secret may serve something else too.
+const LABEL: &[u8] = b"sluicegate fingerprints 1\n";
 
 impl KeyHasher {
-    /// A hasher with a secret that the operating system's randomness chose (`SipHash` with std's `RandomState`).
+    /// A hasher with a secret of this process alone, which the operating system's randomness chose.
     pub fn random() -> Self {
-        Self(RandomState::new().build_hasher())
+        let state = RandomState::new();
+        Self(SipHasher13::new_with_keys(state.hash_one(0_u64), state.hash_one(1_u64)))
     }
 
     /// A hasher whose secret everybody knows: for tests and benches, where runs must repeat.
     pub fn fixed() -> Self {
-        Self(DefaultHasher::new())
+        Self(SipHasher13::new_with_keys(0, 0))
+    }
+
+    /// A hasher with a secret that other processes have as well. The key of `SipHash` is the first 16 bytes of SHA-256 over a
+    /// fixed label and the secret.
+    pub fn with_secret(secret: &[u8; 32]) -> Self {
+        let digest = Sha256::new().chain_update(LABEL).chain_update(secret).finalize();
+        let mut halves = digest.chunks_exact(8).map(|half| half.try_into().map_or(0, u64::from_le_bytes));
+        Self(SipHasher13::new_with_keys(halves.next().unwrap_or_default(), halves.next().unwrap_or_default()))
     }
 
     /// Begins the fingerprint of one key.
     #[inline]
     pub fn start(&self) -> KeyBuilder {
-        KeyBuilder(self.0.clone())
+        KeyBuilder(self.0)
+    }
+}
+
+/// Two are equal if they make the same fingerprints.
+impl PartialEq for KeyHasher {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.keys() == other.0.keys()
+    }
+}
+
+impl Eq for KeyHasher {}
+
+/// Without the secret.
+impl fmt::Debug for KeyHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyHasher").finish_non_exhaustive()
     }
 }
 
@@ -58,26 +93,15 @@ impl KeyHasher {
 const SHORT: usize = 64;
 
 /// A key in the making: feed it the parts in order, then [`finish`](Self::finish).
-#[derive(Clone, Debug)]
-pub struct KeyBuilder(DefaultHasher);
+#[derive(Clone)]
+pub struct KeyBuilder(SipHasher13);
 
 impl KeyBuilder {
     /// Adds one part. `tag` says what kind of part it is; the length goes in too, so that `("ab", "c")` and
     /// `("a", "bc")` are different keys.
     #[inline]
     pub fn part(&mut self, tag: u8, bytes: &[u8]) {
-        // In one piece, since the hash takes longer over small ones than over bytes: nothing is 2^56 bytes long.
-        let head = (bytes.len() as u64 | u64::from(tag) << 56).to_ne_bytes();
-        let mut short = [0; SHORT];
-        if let Some(part) = short.get_mut(..head.len() + bytes.len()) {
-            let (first, rest) = part.split_at_mut(head.len());
-            first.copy_from_slice(&head);
-            rest.copy_from_slice(bytes);
-            self.0.write(part);
-        } else {
-            self.0.write(&head);
-            self.0.write(bytes);
-        }
+        write(&mut self.0, tag, bytes);
     }
 
     /// The fingerprint of all parts.
@@ -87,9 +111,130 @@ impl KeyBuilder {
     }
 }
 
+/// Without the state, from which the secret follows.
+impl fmt::Debug for KeyBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyBuilder").finish_non_exhaustive()
+    }
+}
+
+/// Writes one part: 8 bytes of its length and, in the highest, its tag; then itself. No list of parts is the beginning of what
+/// another one is written as, but of a list that goes on: different lists are different bytes.
+#[inline]
+fn write(hasher: &mut impl Hasher, tag: u8, bytes: &[u8]) {
+    // In one piece, since the hash takes longer over small ones than over bytes: nothing is 2^56 bytes long.
+    let head = (bytes.len() as u64 | u64::from(tag) << 56).to_le_bytes();
+    let mut short = [0; SHORT];
+    if let Some(part) = short.get_mut(..head.len() + bytes.len()) {
+        let (first, rest) = part.split_at_mut(head.len());
+        first.copy_from_slice(&head);
+        rest.copy_from_slice(bytes);
+        hasher.write(part);
+    } else {
+        hasher.write(&head);
+        hasher.write(bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::hash_map::DefaultHasher;
+
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// A list of parts.
+    type Parts = Vec<(u8, Vec<u8>)>;
+
+    /// Keeps the bytes that are hashed.
+    #[derive(Default)]
+    struct Bytes(Vec<u8>);
+
+    impl Hasher for Bytes {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.extend_from_slice(bytes);
+        }
+
+        fn finish(&self) -> u64 {
+            0
+        }
+    }
+
+    fn bytes_of(parts: &Parts) -> Vec<u8> {
+        let mut bytes = Bytes::default();
+        for (tag, part) in parts {
+            write(&mut bytes, *tag, part);
+        }
+        bytes.0
+    }
+
+    /// Parts of few letters and tags, of lengths about those at which they are written otherwise.
+    fn parts() -> impl Strategy<Value = Parts> {
+        let part = (0..4_u8, prop_oneof![0..4_usize, 50..60_usize, 120..130_usize], 0..3_u8)
+            .prop_map(|(tag, length, letter)| (tag, vec![letter; length]));
+        prop::collection::vec(part, 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn different_parts_are_different_bytes(one in parts(), other in parts()) {
+            prop_assert_eq!(one == other, bytes_of(&one) == bytes_of(&other));
+        }
+
+        /// Where one ends and the next one begins is another place, the bytes are the same.
+        #[test]
+        fn parts_that_are_cut_elsewhere_are_different_bytes(all in parts(), cut in 0..300_usize, tag in 0..4_u8) {
+            let joined: Vec<u8> = bytes_of(&all);
+            let (left, right) = joined.split_at(cut.min(joined.len()));
+            let recut = vec![(tag, left.to_vec()), (tag, right.to_vec())];
+            prop_assert_ne!(bytes_of(&recut), joined.clone());
+            prop_assert_ne!(bytes_of(&vec![(tag, joined.clone())]), joined);
+        }
+
+        /// The standard library's is the same function today, with the key zero.
+        #[test]
+        fn the_hash_is_siphash_1_3(parts in parts()) {
+            let (mut key, mut std) = (KeyHasher::fixed().start(), DefaultHasher::new());
+            for (tag, part) in &parts {
+                key.part(*tag, part);
+            }
+            std.write(&bytes_of(&parts));
+            prop_assert_eq!(key.finish(), Fingerprint::from_bits(std.finish()));
+        }
+    }
+
+    /// Gateways of one fleet have to agree on these, whatever their version: the numbers never change.
+    #[test]
+    fn fingerprints_stay_the_same_from_version_to_version() {
+        let hasher = KeyHasher::with_secret(&std::array::from_fn(|at| at as u8));
+        let long = "x".repeat(100);
+        let keys: [&[(u8, &str)]; 5] =
+            [&[], &[(1, "")], &[(1, "192.0.2.1")], &[(2, "gold"), (5, "api.example.com")], &[(0x82, &long), (2, "y")]];
+        assert_eq!(keys.map(|parts| print_of(&hasher, parts).bits()), GOLDEN);
+    }
+
+    /// By another implementation, in another language.
+    const GOLDEN: [u64; 5] = [
+        9_241_359_010_427_166_042,
+        1_448_870_701_668_141_205,
+        16_012_494_927_291_142_902,
+        574_764_278_481_277_350,
+        17_920_744_470_132_215_944,
+    ];
+
+    #[test]
+    fn a_secret_decides_and_is_not_shown() {
+        let (one, other) = (KeyHasher::with_secret(&[7; 32]), KeyHasher::with_secret(&[8; 32]));
+        assert_eq!(print_of(&one, &[(1, "a")]), print_of(&KeyHasher::with_secret(&[7; 32]), &[(1, "a")]));
+        assert_ne!(print_of(&one, &[(1, "a")]), print_of(&other, &[(1, "a")]));
+        assert!(one == one.clone() && one != other);
+        assert_ne!(
+            print_of(&KeyHasher::with_secret(&[0; 32]), &[(1, "a")]),
+            print_of(&KeyHasher::fixed(), &[(1, "a")])
+        );
+        assert_eq!(format!("{one:?} {:?}", one.start()), "KeyHasher { .. } KeyBuilder { .. }");
+    }
 
     fn print_of(hasher: &KeyHasher, parts: &[(u8, &str)]) -> Fingerprint {
         let mut key = hasher.start();
