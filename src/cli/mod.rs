@@ -5,6 +5,7 @@
 mod banner;
 mod check;
 mod dead_letters;
+mod fleet;
 mod log;
 mod run;
 
@@ -49,6 +50,9 @@ enum Command {
     /// Read the dead-letter log: who was refused or timed out, and why.
     #[command(after_help = dead_letters::EXAMPLES)]
     DeadLetters(dead_letters::DeadLettersArguments),
+    /// Prepare gateways that share limits.
+    #[command(after_help = fleet::EXAMPLES)]
+    Fleet(fleet::FleetArguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:
   sluicegate completions bash > /etc/bash_completion.d/sluicegate")]
@@ -65,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Run => run::run(&arguments.config),
         Command::Check(check) => check::check(&arguments.config, &check),
         Command::DeadLetters(command) => dead_letters::run(&arguments.config, &command),
+        Command::Fleet(command) => fleet::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());
             ExitCode::SUCCESS

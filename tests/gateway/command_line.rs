@@ -62,9 +62,32 @@ fn a_taken_port_is_one_line_and_exit_1() {
 }
 
 #[test]
+fn fleet_key_prints_a_new_secret_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let keys = [(); 2].map(|()| {
+        let (status, out, errors) = run(&["fleet", "key"], directory.path());
+        assert!(status.success() && errors.is_empty(), "{errors}");
+        let digits = out.strip_suffix('\n').unwrap();
+        assert_eq!(digits.len(), 64, "{out}");
+        assert!(digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{out}");
+        out
+    });
+    assert_ne!(keys[0], keys[1]);
+    let (status, out, _) = run(&["fleet"], directory.path());
+    assert!(!status.success() && out.is_empty());
+}
+
+#[test]
 fn help_has_examples_and_a_missing_file_is_said() {
     let directory = tempfile::tempdir().unwrap();
-    for arguments in [&["--help"][..], &["run", "--help"], &["check", "--help"], &["dead-letters", "--help"]] {
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["check", "--help"],
+        &["dead-letters", "--help"],
+        &["fleet", "--help"],
+        &["fleet", "key", "--help"],
+    ] {
         let (status, out, _) = run(arguments, directory.path());
         assert!(status.success());
         assert!(out.contains("Example"), "{arguments:?}: {out}");
