@@ -28,7 +28,7 @@
 //! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`edit`]: texts with variables, what routes change · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 |
 //! | 3 | [`config`]: text to model · [`upstream`]: connections, echo servers |
-//! | 4 | [`dead_letter`]: the log of refusals |
+//! | 4 | [`dead_letter`]: the log of refusals · [`fleet`]: the store that gateways share |
 //! | 5 | [`proxy`]: the data plane |
 //! | 6 | [`admin`]: health, metrics, reload over HTTP |
 //! | 7 | [`gateway`]: model to running system, reload, drain |
@@ -49,6 +49,7 @@ pub mod cli;
 pub mod config;
 pub mod dead_letter;
 pub mod edit;
+pub mod fleet;
 pub mod gateway;
 pub mod http1;
 pub mod http2;

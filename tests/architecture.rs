@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 19] = [
+const RANKS: [(&str, u8); 20] = [
     ("time", 0),
     ("http1", 0),
     // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
@@ -24,6 +24,7 @@ const RANKS: [(&str, u8); 19] = [
     ("upstream", 3),
     // Above `config`, whose section it takes as it is.
     ("dead_letter", 4),
+    ("fleet", 4),
     ("proxy", 5),
     ("admin", 6),
     ("gateway", 7),

@@ -1,0 +1,50 @@
+use std::sync::LazyLock;
+
+use sha1::{Digest, Sha1};
+
+use super::shared::Family;
+
+/// A script of the store: its text, and the digest by which it is called once it has been loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Script {
+    text: String,
+    digest: String,
+}
+
+/// What all scripts of families share, before and after the family's own part.
+const HEAD: &str = include_str!("scripts/head.lua");
+const SETTLE: &str = include_str!("scripts/settle.lua");
+
+static FAMILIES: LazyLock<[Script; Family::ALL.len()]> =
+    LazyLock::new(|| Family::ALL.map(|family| of_family(include_str!("scripts/clock.lua"), family)));
+
+impl Script {
+    fn new(text: String) -> Self {
+        let digest = Sha1::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { text, digest }
+    }
+
+    /// That of a family's settles.
+    pub(super) fn settle(family: Family) -> &'static Self {
+        &FAMILIES[family as usize]
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// SHA-1 of the text, in hexadecimal.
+    pub(super) fn digest(&self) -> &str {
+        &self.digest
+    }
+}
+
+/// A family's script under a clock: text that sets `clock` and `keep`.
+pub(super) fn of_family(clock: &str, family: Family) -> Script {
+    let own = match family {
+        Family::Wheel => include_str!("scripts/wheel.lua"),
+        Family::Bucket => include_str!("scripts/bucket.lua"),
+        Family::Window => include_str!("scripts/window.lua"),
+    };
+    Script::new([clock, HEAD, own, SETTLE].concat())
+}

@@ -1,0 +1,68 @@
+-- The timer wheel. Of each rate: limit, width of a slot, slots that are summed. Fields: RATE:SLOT, SLOT counted from 1970.
+local slots_of = {}
+for field, count in pairs(state) do
+  local rate, slot = string.match(field, '^(%d+):(%d+)$')
+  if rate then
+    slots_of[rate] = slots_of[rate] or {}
+    slots_of[rate][tonumber(slot)] = count
+  end
+end
+
+local function open(index, limit, width, summed)
+  local slots, sum, changed = {}, 0, {}
+  local newest = math.floor(now / width)
+  local oldest = newest - summed + 1
+  for slot, count in pairs(slots_of[text(index)] or {}) do
+    if slot >= oldest and slot <= newest then
+      slots[slot] = count
+      sum = sum + count
+    else
+      redis.call('HDEL', KEYS[1], text(index) .. ':' .. text(slot))
+    end
+  end
+
+  local function set(slot, count)
+    sum = sum - (slots[slot] or 0) + count
+    slots[slot] = count
+    changed[slot] = true
+  end
+
+  return {
+    largest = limit,
+    left = function() return limit - sum end,
+    charge = function(cost)
+      set(newest, math.min((slots[newest] or 0) + cost, MOST))
+    end,
+    give_back = function(cost)
+      local slot = math.floor(since / width)
+      if slots[slot] and slots[slot] < MOST then
+        set(slot, math.max(0, slots[slot] - cost))
+      end
+    end,
+    -- When enough of the oldest slots have gone.
+    full_for = function(cost)
+      local excess, gone = sum + cost - limit, 0
+      if excess <= 0 then return 0 end
+      for slot = oldest, newest do
+        gone = gone + (slots[slot] or 0)
+        if gone >= excess then return (slot + summed) * width - now end
+      end
+      return NEVER
+    end,
+    ends = function() return NEVER end,
+    -- Until the newest of what is counted has gone.
+    lasts = function()
+      for slot = newest, oldest, -1 do
+        if (slots[slot] or 0) > 0 then return (slot + summed) * width - now end
+      end
+      return 0
+    end,
+    save = function()
+      for slot in pairs(changed) do
+        local field = text(index) .. ':' .. text(slot)
+        if slots[slot] > 0 then write(field, slots[slot]) else redis.call('HDEL', KEYS[1], field) end
+      end
+    end,
+  }
+end
+

@@ -1,0 +1,2 @@
+mod families;
+mod server;
