@@ -4,6 +4,7 @@
 //! this room carries. It knows nothing of requests, and no request waits in it.
 //!
 //! - [`SharedLimit`]: a limit in the numbers of its script; [`fits`] says which limits cannot be shared, and what can.
+//! - [`Circuit`]: whether the store is asked at all, from what became of the last exchanges. Pure.
 //! - `scripts`: one script a family. Each is held against [`crate::limiter::Account`] by random operations.
 //!
 //! Invariants: a script touches the key that it is given, and no other; each key has an expiry, at the instant at which its
@@ -19,10 +20,12 @@
 //! | bucket | `0:missing` = the tokens that are missing at `at`, each in as many parts as the window has microseconds |
 //! | window | `0:from` = when the window began, `0:count` = what is counted in it |
 
+mod circuit;
 mod scripts;
 mod shared;
 
 #[cfg(test)]
 mod tests;
 
+pub use circuit::{Change, Circuit, Outcome, Pass, State};
 pub use shared::{Family, MAX_SHARED, NotShared, SharedLimit, fits};

@@ -20,7 +20,7 @@ static FAMILIES: LazyLock<[Script; Family::ALL.len()]> =
 
 impl Script {
     fn new(text: String) -> Self {
-        let digest = Sha1::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = format!("{:x}", Sha1::digest(text.as_bytes()));
         Self { text, digest }
     }
 

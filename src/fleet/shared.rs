@@ -117,18 +117,18 @@ impl SharedLimit {
     /// What the script is told: of a settle, of how long a grant is held at most, and of the rates. A part of a microsecond
     /// is rounded so that the settle is the stricter. Counts are at most [`MAX_COUNT`].
     pub fn arguments(&self, settle: &Settle, hold: Span) -> Vec<i64> {
-        let count = |count: u64| count.min(MAX_COUNT) as i64;
-        let time = |micros: u64| i64::try_from(micros).unwrap_or(NEVER).min(NEVER);
+        let whole = |number: u64| i64::try_from(number).unwrap_or(NEVER).min(NEVER);
+        let count = |count: u64| whole(count.min(MAX_COUNT));
         let of_settle = [
             count(settle.spent),
             count(settle.back),
-            time(settle.back_age.as_nanos().div_ceil(MICRO)),
+            whole(settle.back_age.as_nanos().div_ceil(MICRO)),
             count(settle.need),
             count(settle.want),
             i64::from(settle.share_ppm.min(1_000_000)),
-            time(hold.as_nanos() / MICRO),
+            whole(hold.as_nanos() / MICRO),
         ];
-        let of_rates = self.rates.iter().flatten().map(|number| time(*number));
+        let of_rates = self.rates.iter().flatten().map(|number| whole(*number));
         of_settle.into_iter().chain(of_rates).collect()
     }
 
@@ -323,7 +323,7 @@ mod tests {
         let most = u64::MAX;
         let settle =
             Settle { spent: most, back: most, back_age: Span::MAX, need: most, want: most, share_ppm: u32::MAX };
-        let count = MAX_COUNT as i64;
+        let count = MAX_COUNT.cast_signed();
         assert_eq!(
             shared.arguments(&settle, Span::MAX)[..7],
             [count, count, NEVER, count, count, 1_000_000, NEVER].map(|number: i64| number)

@@ -36,10 +36,10 @@ fn at(micros: u64) -> Tick {
 
 /// What the store would have said, in its integers.
 fn as_reply(answer: &Answer, rates: usize) -> Vec<i64> {
-    let whole = |span: Span| span.as_nanos().div_ceil(1_000) as i64;
+    let whole = |span: Span| span.as_nanos().div_ceil(1_000).cast_signed();
     let retry = answer.retry.map_or(-1, |retry| if retry == Span::MAX { (1 << 53) - 1 } else { whole(retry) });
-    let remaining = answer.remaining.iter().take(rates).map(|remaining| *remaining as i64);
-    [answer.granted as i64, whole(answer.life), retry].into_iter().chain(remaining).collect()
+    let remaining = answer.remaining.iter().take(rates).map(|remaining| remaining.cast_signed());
+    [answer.granted.cast_signed(), whole(answer.life), retry].into_iter().chain(remaining).collect()
 }
 
 /// One key in the store beside its account.
@@ -73,7 +73,7 @@ impl<'a> Pair<'a> {
             self.account = Account::new(&self.algorithm);
         }
         let mut numbers = self.shared.arguments(settle, HOLD);
-        numbers.push(now as i64);
+        numbers.push(now.cast_signed());
         let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         let mut words = vec!["EVALSHA", self.script.digest(), "1", &self.key];
         words.extend(numbers.iter().map(String::as_str));
@@ -164,9 +164,8 @@ fn run(server: &Server, algorithms: impl Strategy<Value = (Algorithm, Scale)>) {
         let mut pair = Pair::new(store, format!("key:{case}"), algorithm);
         let mut now = START + **case;
         for step in steps {
-            let (parts, more) = step.pause;
-            now = now.saturating_add_signed(longest as i64 / 1_000 * parts + longest as i64 % 1_000 * parts / 1_000)
-                + more;
+            let ((parts, more), signed) = (step.pause, longest.cast_signed());
+            now = now.saturating_add_signed(signed / 1_000 * parts + signed % 1_000 * parts / 1_000) + more;
             let settle = Settle {
                 spent: step.spent * unit,
                 back: step.back * unit,
@@ -182,7 +181,6 @@ fn run(server: &Server, algorithms: impl Strategy<Value = (Algorithm, Scale)>) {
         }
         Ok(())
     });
-    drop(counts);
     if let Err(error) = done {
         panic!("{error}");
     }
@@ -281,7 +279,7 @@ fn the_state_can_be_read_by_a_person() {
         }
         let Reply::Array(fields) = pair.store.ask(&["HGETALL", &key]) else { panic!("no hash") };
         let mut pairs: Vec<String> =
-            fields.chunks(2).map(|two| format!("{:?}", two).replace("Text", "").replace(['(', ')', '"'], "")).collect();
+            fields.chunks(2).map(|two| format!("{two:?}").replace("Text", "").replace(['(', ')', '"'], "")).collect();
         pairs.sort();
         pairs.join(" ")
     };
@@ -315,7 +313,7 @@ fn a_damaged_state_is_an_answer_all_the_same() {
                 store.ask(&["DEL", "damaged"]);
                 store.ask(&["HSET", "damaged", field, value]);
                 let mut numbers = shared.arguments(&settle, HOLD);
-                numbers.push(START as i64);
+                numbers.push(START.cast_signed());
                 let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
                 let mut words = vec!["EVALSHA", script.digest(), "1", "damaged"];
                 words.extend(numbers.iter().map(String::as_str));

@@ -80,7 +80,7 @@ impl Raw {
     pub(super) fn ask(&mut self, words: &[&str]) -> Reply {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+            request.extend(["$", &word.len().to_string(), "\r\n", word, "\r\n"]);
         }
         self.stream.write_all(request.as_bytes()).unwrap();
         self.reply()
@@ -134,7 +134,7 @@ impl Raw {
     }
 
     fn fill(&mut self) {
-        let mut more = [0; 65_536];
+        let mut more = [0; 8_192];
         let count = self.stream.read(&mut more).unwrap();
         assert!(count > 0, "the server has closed");
         self.buffer.extend_from_slice(&more[..count]);
