@@ -281,7 +281,7 @@ address = "127.0.0.1:9900"
     assert_eq!(limit.count_when.as_ref().map(ToString::to_string).as_deref(), Some("401, 5xx"));
     let ExemptRules { networks, keys } = &limit.exempt;
     assert_eq!(networks.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "192.0.2.7/32"]);
-    assert_eq!(keys[..], ["192.0.2.9 + gold".into()]);
+    assert_eq!(keys[..], [Box::<str>::from("192.0.2.9 + gold")]);
     assert_eq!((limit.spec.mode, limit.spec.max_queue, limit.spec.on_full), (Mode::Shadow, Some(7), OnFull::Allow));
     let Algorithm::TimerWheel(wheel) = &limit.spec.algorithm else { panic!("{:?}", limit.spec.algorithm) };
     assert_eq!((wheel.slots_of(0), wheel.slots_of(1), wheel.bound()), (Some(20), Some(20), Bound::Strict));

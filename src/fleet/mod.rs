@@ -4,6 +4,8 @@
 //! this room carries. It knows nothing of requests, and no request waits in it.
 //!
 //! - [`SharedLimit`]: a limit in the numbers of its script; [`fits`] says which limits cannot be shared, and what can.
+//! - [`Store`]: a connection. [`Store::settle`] carries a batch in one round trip; what goes wrong is a [`StoreError`] that
+//!   says how to mend it. [`Store::heartbeat`] says who else lives.
 //! - [`Circuit`]: whether the store is asked at all, from what became of the last exchanges. Pure.
 //! - `scripts`: one script a family. Each is held against [`crate::limiter::Account`] by random operations.
 //!
@@ -21,11 +23,15 @@
 //! | window | `0:from` = when the window began, `0:count` = what is counted in it |
 
 mod circuit;
+mod members;
 mod scripts;
 mod shared;
+mod store;
 
 #[cfg(test)]
 mod tests;
 
 pub use circuit::{Change, Circuit, Outcome, Pass, State};
+pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key};
 pub use shared::{Family, MAX_SHARED, NotShared, SharedLimit, fits};
+pub use store::{Address, Endpoint, Order, Product, Server, Store, StoreError};

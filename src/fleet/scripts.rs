@@ -17,6 +17,7 @@ const SETTLE: &str = include_str!("scripts/settle.lua");
 
 static FAMILIES: LazyLock<[Script; Family::ALL.len()]> =
     LazyLock::new(|| Family::ALL.map(|family| of_family(include_str!("scripts/clock.lua"), family)));
+static MEMBERS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/members.lua").to_owned()));
 
 impl Script {
     fn new(text: String) -> Self {
@@ -27,6 +28,11 @@ impl Script {
     /// That of a family's settles.
     pub(super) fn settle(family: Family) -> &'static Self {
         &FAMILIES[family as usize]
+    }
+
+    /// That of heartbeats.
+    pub(super) fn members() -> &'static Self {
+        &MEMBERS
     }
 
     pub(super) fn text(&self) -> &str {

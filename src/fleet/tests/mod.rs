@@ -1,2 +1,3 @@
 mod families;
 mod server;
+mod store;
