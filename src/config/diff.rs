@@ -83,12 +83,13 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
 /// What a reload from `old` to `new` does.
 pub fn diff(old: &Model, new: &Model) -> Plan {
     let Model {
-        // sections tells of these five.
+        // sections tells of these six.
         server: _,
         log: _,
         client: _,
         dead_letter: _,
         admin: _,
+        fleet: _,
         listeners,
         upstreams,
         limits,
@@ -248,6 +249,7 @@ fn sections(old: &Model, new: &Model) -> Vec<Item> {
     items.push(Item { part: Part::Section, name: "route order".to_owned(), fate: order });
     items.extend(section("[dead_letter]", old.dead_letter.as_ref(), new.dead_letter.as_ref()));
     items.extend(section("[admin]", old.admin.as_ref(), new.admin.as_ref()));
+    items.extend(section("[fleet]", old.fleet.as_ref(), new.fleet.as_ref()));
     items
 }
 

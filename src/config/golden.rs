@@ -493,9 +493,6 @@ name = "all"
 respond = { body = "x" }
 limits = ["a"]
 on_limit = "defer"
-
-[fleet]
-mode = "redis"
 "#;
     let report = r#"
 error: `on_limit` = "defer" is not in this version
@@ -506,15 +503,7 @@ error: `on_limit` = "defer" is not in this version
    |
    = help: this version has "refuse", "drop"
 
-error: the section `fleet` is not in this version
-  --> gateway.toml:14:2
-   |
-14 | [fleet]
-   |  ^^^^^
-   |
-   = help: leave it out; a later version has it
-
-gateway.toml: 2 errors"#;
+gateway.toml: 1 error"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 

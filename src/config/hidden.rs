@@ -4,7 +4,8 @@
 //! The rule, which `docs/operating.md` tells:
 //! - Of a file that is TOML a report shows the line, but no comment and no secret. Secret is the value of each setting in
 //!   `SECRETS`, misspelt or not, and of each key that is named like a secret ([`names_a_secret`]) and is no setting of the
-//!   file; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE` or `key:VALUE`. All that is in such a
+//!   file; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
+//!   `redis://USER:VALUE@HOST`. All that is in such a
 //!   value is hidden, over however many lines, but for the networks and short numbers that a list may hold.
 //! - Of a file that is not TOML a report shows of each line the key or header that begins it, and the equals sign, as far as
 //!   these are words of the file's own language. All else is hidden, because nobody knows what belongs to what.
@@ -67,8 +68,15 @@ pub(super) fn secret_in(text: &str) -> Option<usize> {
     let rest = rest.trim_start();
     let value =
         rest.strip_prefix('=').or_else(|| rest.strip_prefix(':').filter(|value| value.starts_with([' ', '\t'])));
-    let value = value.filter(|_| names_a_secret(name)).or_else(|| own.strip_prefix(KEY))?;
+    let value = value.filter(|_| names_a_secret(name)).or_else(|| own.strip_prefix(KEY));
+    let value = value.or_else(|| own.split_once("://").map(|(_, rest)| rest).filter(|rest| has_credentials(rest)))?;
     Some(text.len() - value.len())
+}
+
+/// Whether the address of a server, behind its scheme, says who asks: `user:password@host`, or `?password=` behind a path.
+fn has_credentials(address: &str) -> bool {
+    let query = address.split_once('?').map_or("", |(_, query)| query);
+    address.contains('@') || query.split('&').any(|pair| names_a_secret(name_in(pair).0))
 }
 
 /// Whether a message may repeat this part of a `text` that is not TOML.

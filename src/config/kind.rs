@@ -62,6 +62,19 @@ impl<K: Kind> Kind for Optional<K> {
     fn show(&self, value: &Self::Value) -> String {
         value.as_ref().map_or_else(|| self.shown.to_owned(), |value| self.kind.show(value))
     }
+
+    fn compare(&self, what: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes)
+    where
+        Self::Value: PartialEq,
+    {
+        match (old, new) {
+            // One whose text is not all of it.
+            (Some(was), Some(is)) if old != new && self.kind.show(was) == self.kind.show(is) => {
+                changes.note(what, "has other contents".to_owned());
+            }
+            _ => changes.value(what, old, new, |value| self.show(value)),
+        }
+    }
 }
 
 /// See [`Kind::or_word`].

@@ -90,6 +90,7 @@ pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::sections::admin::Admin;
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
+pub use self::sections::fleet::{Fleet, FleetPassword, FleetSecret, OnFailure};
 pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat};
 pub use self::sections::server::{RateHeaders, Server, Traceparent};
@@ -234,6 +235,7 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     }
+    model.fleet.iter().for_each(|fleet| hash.update(fleet.digest()));
     model.routes.iter().filter_map(|route| route.plans.as_ref()).for_each(|book| hash.update(book.digest()));
     hash.finalize().into()
 }

@@ -7,6 +7,7 @@ use super::plans::{KnownPlans, PlanBook};
 use super::sections::admin::Admin;
 use super::sections::client::Client;
 use super::sections::dead_letter::DeadLetter;
+use super::sections::fleet::Fleet;
 use super::sections::listener::Listener;
 use super::sections::log::Log;
 use super::sections::server::Server;
@@ -42,6 +43,8 @@ pub struct Model {
     pub dead_letter: Option<DeadLetter>,
     /// `[admin]`, if there is such a section.
     pub admin: Option<Admin>,
+    /// `[fleet]`, if there is such a section.
+    pub fleet: Option<Fleet>,
 }
 
 /// `[[limit]]`

@@ -102,7 +102,12 @@ pub(super) trait Declare: Kind {
     where
         Self: Kind<Value = Option<V>>,
     {
-        Setting { kind: self, absent: Absent::Value(|| None), needs_restart: false }
+        self.or_else(|| None)
+    }
+
+    /// It need not be written: then it is this.
+    fn or_else(self, value: fn() -> Self::Value) -> Setting<Self> {
+        Setting { kind: self, absent: Absent::Value(value), needs_restart: false }
     }
 
     /// It need not be written; a plan then says `shown`.
@@ -315,6 +320,7 @@ mod tests {
     use crate::config::sections::client::Client;
     use crate::config::sections::cost::CostKeys;
     use crate::config::sections::dead_letter::DeadLetter;
+    use crate::config::sections::fleet::Fleet;
     use crate::config::sections::limit;
     use crate::config::sections::listener::Listener;
     use crate::config::sections::log::Log;
@@ -451,6 +457,7 @@ toy.toml: 4 errors"#
         check::<Log>("");
         check::<Client>("");
         check::<DeadLetter>("");
+        check::<Fleet>("store = \"redis://h\"\nsecret_file = \"k\"");
         check::<Admin>("address = \"127.0.0.1:1\"");
         check::<Listener>("address = \"127.0.0.1:1\"");
         check::<Upstream>("name = \"a\"\nservers = [\"echo:a\"]");

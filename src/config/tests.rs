@@ -55,6 +55,7 @@ fn a_file_that_says_nothing_has_every_default() {
         routes,
         dead_letter,
         admin,
+        fleet,
     } = model(LEAST);
     assert!(plan_limits.is_empty() && bandwidths.is_empty());
     assert_eq!((server.workers, server.watch, server.shutdown_grace), (None, true, Span::from_secs(30)));
@@ -74,6 +75,7 @@ fn a_file_that_says_nothing_has_every_default() {
     assert!(listener.tls.is_none() && listener.proxied_by().is_none() && listener.redirect_port().is_none());
     assert_eq!((listener.protocol, listener.max_connections), (ListenerProtocol::Http, None));
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
+    assert_eq!(fleet, None);
     let route = &routes[0];
     assert!(route.pattern.hosts.is_empty() && route.pattern.methods.is_empty() && route.pattern.headers.is_empty());
     assert_eq!(route.pattern.path, PathPattern::Prefix("/".into()));
@@ -369,7 +371,7 @@ fn what_comes_later_is_called_by_its_name() {
     texts.extend(
         limit.iter().map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n")),
     );
-    texts.push(format!("{LEAST}[fleet]\nmode = \"redis\"\n"));
+    texts.push(format!("{LEAST}[fleet]\nstore = \"redis-cluster://h\"\nsecret_file = \"k\"\n"));
     for text in texts {
         let messages = messages(&text);
         assert_eq!(messages.len(), 1, "{messages:?} of\n{text}");
@@ -433,6 +435,20 @@ fn the_tour_shows_a_good_https_listener() {
     let files = CertificateFiles::new(Path::new("/etc/gateway.toml"), Certificates::Unread);
     parse_with(&text, file(), &files, &KnownPlans::default()).unwrap();
     assert_eq!(files.into_paths(), [Path::new("/etc/fullchain.pem"), Path::new("/etc/privkey.pem")]);
+}
+
+/// The fleet that the tour shows in a comment.
+#[test]
+fn the_tour_shows_a_good_fleet() {
+    let (_, shown) = TOUR.split_once("\n#   [fleet]\n").unwrap();
+    let lines: Vec<_> = shown.lines().map_while(|line| line.strip_prefix("#   ")).collect();
+    let model = |lines: &[&str]| model(&format!("{TOUR}\n[fleet]\n{}\n", lines.join("\n")));
+    let fleet = model(&lines).fleet.unwrap();
+    assert_eq!((&*fleet.store, &*fleet.node), ("redis://10.0.0.5:6379/0", "gw-1"));
+    // Those that say no more than their comment are the defaults.
+    let required = ["store", "secret_file", "username", "password_file", "node"];
+    let least: Vec<_> = lines.iter().copied().filter(|line| required.iter().any(|key| line.starts_with(key))).collect();
+    assert_eq!(model(&least).fleet.unwrap(), fleet);
 }
 
 /// The bandwidth that the tour shows in a comment.

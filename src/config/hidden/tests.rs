@@ -178,7 +178,9 @@ fn the_language_has_few_words_that_are_like_names_of_secrets() {
         "max_key_rate",
         "max_keys",
         "on_missing_key",
+        "password_file",
         "redact_secret_file",
+        "secret_file",
     ];
     assert_eq!(like, expected);
     for word in ["listener", "limit", "dead_letter", "plan", "exempt", "rate", "servers", "set", "level"] {

@@ -70,7 +70,7 @@ fn respond(node: &Node<'_>, files: &CertificateFiles) -> Option<Action> {
         return None;
     }
     let bytes = match (&body_node, &file_node) {
-        (_, Some(node)) => file::read(node, files).ok(),
+        (_, Some(node)) => file::read(node, files, "sorry.html").ok(),
         (Some(node), None) => node.text("a text in quotes", "\"hello\\n\"").map(|text| text.as_bytes().into()),
         (None, None) => Some([].into()),
     };

@@ -36,10 +36,12 @@ const TYPES: [(&str, &str); 18] = [
 ];
 
 /// All of the file that a value names; nothing of it where files are not read. What several name is read and kept once.
-pub(super) fn read(node: &Node<'_>, files: &CertificateFiles) -> Result<Arc<[u8]>, Reported> {
-    let text = node.string("a path in quotes", "\"sorry.html\"")?;
+pub(in crate::config) fn read(node: &Node<'_>, files: &CertificateFiles, example: &str) -> Result<Arc<[u8]>, Reported> {
+    let text = node.string("a path in quotes", &quoted(example))?;
     if text.is_empty() || text.contains('\0') {
-        return Err(node.error(format!("{} is no file", quoted(text)), "name a file, such as \"sorry.html\""));
+        return Err(
+            node.error(format!("{} is no file", quoted(text)), format!("name a file, such as {}", quoted(example)))
+        );
     }
     let path = files.locate(text);
     if files.certificates() == Certificates::Unread {

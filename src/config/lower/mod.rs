@@ -6,7 +6,7 @@ mod action;
 mod bandwidth;
 mod cors;
 mod edits;
-mod file;
+pub(super) mod file;
 mod messages;
 mod path;
 mod plans;
@@ -29,13 +29,11 @@ use super::reader::Reader;
 use super::section::Section;
 use super::sections::admin::Admin;
 use super::sections::client::{self, Client};
+use super::sections::fleet::Fleet;
 use super::sections::log::Log;
 use super::sections::server::Server;
 use super::sections::{dead_letter, limit, listener, upstream};
 use crate::admission::AddressForm;
-
-/// Sections of later versions.
-const LATER_SECTIONS: [&str; 1] = ["fleet"];
 
 /// Lowers a whole file. Whether the result may be used is for the findings to say.
 pub(super) fn lower(
@@ -53,6 +51,7 @@ pub(super) fn lower(
     let client = client::read(settings("client"), &context);
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::read(reader, &context));
     let admin = section(&mut root, "admin").map(|reader| Admin::read(reader, &context));
+    let fleet = section(&mut root, "fleet").map(|reader| Fleet::read(reader, &context));
     let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
     let listeners = listener::read(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
@@ -87,12 +86,9 @@ pub(super) fn lower(
     upstreams.warn_unused();
     limits.warn_unused();
     bandwidths.warn_unused();
-    let address_form = client
-        .ipv6_prefix
-        .get()
-        .map_or_else(AddressForm::default, |ipv6_prefix| AddressForm { ipv6_prefix: *ipv6_prefix });
+    let address_form = client.ipv6_prefix.get().map(|bits| AddressForm { ipv6_prefix: *bits }).unwrap_or_default();
     let plans = plans.lower(&limits, &written_limits, address_form, findings);
-    root.done(&LATER_SECTIONS);
+    root.done(&[]);
 
     let mut routes = routes.into_items();
     plans.give_to(routes.as_deref_mut().unwrap_or_default());
@@ -108,6 +104,7 @@ pub(super) fn lower(
         routes: routes?,
         dead_letter: dead_letter.transpose().ok()?,
         admin: admin.transpose().ok()?,
+        fleet: fleet.transpose().ok()?,
     })
 }
 

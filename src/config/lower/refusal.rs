@@ -72,7 +72,7 @@ fn fields(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<(Box<str>, Template)>,
 }
 
 fn body(node: &Node<'_>, kind: Option<&Node<'_>>, files: &CertificateFiles) -> Result<RefusalBody, Reported> {
-    let bytes = file::read(node, files);
+    let bytes = file::read(node, files, "sorry.html");
     let content_type = file::content_type(kind, Some(node));
     let name = quoted(node.as_text().unwrap_or_default());
     let bytes = bytes?;

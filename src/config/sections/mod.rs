@@ -13,6 +13,7 @@ mod count_when;
 pub(super) mod dead_letter;
 pub(super) mod doubts;
 mod exempt;
+pub(super) mod fleet;
 pub(super) mod limit;
 pub(super) mod listener;
 pub(super) mod log;
@@ -31,6 +32,7 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["client"], client::Client::rows()),
         (&["dead_letter"], dead_letter::DeadLetter::rows()),
         (&["admin"], admin::Admin::rows()),
+        (&["fleet"], fleet::Fleet::rows()),
         (&["listener"], listener::Listener::rows()),
         (&["listener", "tls"], tls::ListenerKeys::rows()),
         (&["listener", "tls", "certificates"], tls::CertificateKeys::rows()),

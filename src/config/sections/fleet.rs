@@ -1,0 +1,294 @@
+//! `[fleet]`: gateways that share limits, and the store through which they do.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::config::certificates::Certificates;
+use crate::config::change::Changes;
+use crate::config::findings::{Reported, quoted};
+use crate::config::kind::{Context, Kind, by, duration, word};
+use crate::config::lower::file;
+use crate::config::reader::Node;
+use crate::config::section::{Declare, section};
+use crate::time::Span;
+
+section! {
+    /// `[fleet]`: gateways that share limits, and the store through which they do.
+    pub struct Fleet, read as FleetKeys {
+        /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `rediss://` for TLS, or `unix:///PATH`.
+        store: Arc<str> = by(store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
+        /// The user that the store knows the gateways by.
+        username: Option<Arc<str>> = by(username, ToString::to_string).or_nothing("none"),
+        /// A file with the password for the store, in one line. The environment's `SLUICEGATE_FLEET_PASSWORD` wins.
+        password_file: Option<FleetPassword> = PasswordFile.or_nothing("none"),
+        /// A file with the secret that all gateways of the fleet share: 32 bytes, or 64 hexadecimal digits.
+        secret_file: FleetSecret = SecretFile.required("\"fleet.key\""),
+        /// The name of this gateway; by default the host's.
+        node: Arc<str> = by(node_name, ToString::to_string).or_else(host_name),
+        /// The beginning of every key in the store.
+        prefix: Arc<str> = by(prefix, ToString::to_string).or("sluicegate"),
+        /// The longest that a request waits for the store, over all its shared limits.
+        deadline: Span = duration(DEADLINES).or("10ms"),
+        /// The budget of a shared limit on a gateway that cannot reach the store.
+        on_failure: OnFailure = word().or("fair"),
+    }
+}
+
+words! {
+    /// `on_failure` of `[fleet]`, for a limit of L.
+    pub enum OnFailure {
+        /// L divided by the gateways that were alive.
+        Fair = "fair",
+        /// L on each gateway.
+        Full = "full",
+        /// Every request passes.
+        Open = "open",
+        /// Every request is refused.
+        Closed = "closed",
+    }
+}
+
+/// Below it every answer of a store is late; above it the client gives up before the store does.
+const DEADLINES: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(1);
+
+/// Bytes of the store's address.
+const MAX_STORE_BYTES: usize = 512;
+
+/// Bytes of a user's name.
+const MAX_USERNAME_BYTES: usize = 128;
+
+/// Bytes of a password.
+const MAX_PASSWORD_BYTES: usize = 512;
+
+/// Bytes of a node's name, and of a prefix: they are in each key of the store.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Bytes of a secret.
+const SECRET_BYTES: usize = 32;
+
+/// Addresses of several stores.
+const LATER_SCHEMES: [&str; 2] = ["redis-sentinel", "redis-cluster"];
+
+/// The secret that the gateways of a fleet share. No message shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FleetSecret(Option<[u8; SECRET_BYTES]>);
+
+/// The password for the store. No message shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FleetPassword(Option<Box<str>>);
+
+impl Fleet {
+    /// The secret; `None` where files are not read.
+    pub fn secret(&self) -> Option<&[u8; SECRET_BYTES]> {
+        self.secret_file.0.as_ref()
+    }
+
+    /// The password for the store, if it wants one: that of the environment, `SLUICEGATE_FLEET_PASSWORD` as the caller has read
+    /// it, wins over the file's.
+    pub fn password<'f>(&'f self, environment: Option<&'f str>) -> Option<&'f str> {
+        environment.or_else(|| self.password_file.as_ref()?.0.as_deref())
+    }
+
+    /// SHA-256 over what was read of its files, to see whether it changes.
+    pub(in crate::config) fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.secret().map_or(&[][..], |secret| secret));
+        hash.update(self.password(None).unwrap_or_default());
+        hash.finalize().into()
+    }
+}
+
+impl fmt::Debug for FleetSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetSecret(..)")
+    }
+}
+
+impl fmt::Debug for FleetPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetPassword(..)")
+    }
+}
+
+/// `secret_file`
+struct SecretFile;
+
+impl Kind for SecretFile {
+    type Value = FleetSecret;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FleetSecret, Reported> {
+        let bytes = file::read(node, context.files, "fleet.key")?;
+        if context.files.certificates() == Certificates::Unread {
+            return Ok(FleetSecret(None));
+        }
+        let secret = secret_of(&bytes).ok_or_else(|| {
+            let digits =
+                if without_line_end(&bytes).len() == 2 * SECRET_BYTES { ", not all of them digits" } else { "" };
+            let text = quoted(node.as_text().unwrap_or_default());
+            let message = format!("`secret_file` = {text} has {} bytes{digits}", bytes.len());
+            let help = "a secret has 32 bytes, or 64 hexadecimal digits: make one with \
+                        `sluicegate fleet key > fleet.key`, and give each gateway of the fleet the same";
+            node.error(message, help)
+        })?;
+        Ok(FleetSecret(Some(secret)))
+    }
+
+    fn show(&self, _: &FleetSecret) -> String {
+        "set".to_owned()
+    }
+
+    fn compare(&self, what: &'static str, old: &FleetSecret, new: &FleetSecret, changes: &mut Changes) {
+        if old != new {
+            changes.note(what, "has other contents".to_owned());
+        }
+    }
+}
+
+/// `password_file`
+struct PasswordFile;
+
+impl Kind for PasswordFile {
+    type Value = FleetPassword;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FleetPassword, Reported> {
+        let bytes = file::read(node, context.files, "redis.pass")?;
+        if context.files.certificates() == Certificates::Unread {
+            return Ok(FleetPassword(None));
+        }
+        let line = without_line_end(&bytes);
+        let fault = match str::from_utf8(line) {
+            _ if line.len() > MAX_PASSWORD_BYTES => format!("has {} bytes", bytes.len()),
+            Ok("") => "is empty".to_owned(),
+            Ok(text) if text.contains(['\n', '\r']) => "has more than one line".to_owned(),
+            Ok(text) if text.contains(char::is_control) => "has control characters".to_owned(),
+            Ok(text) => return Ok(FleetPassword(Some(text.into()))),
+            Err(_) => "is not UTF-8".to_owned(),
+        };
+        let text = quoted(node.as_text().unwrap_or_default());
+        let help = format!("write the password alone, in one line of at most {MAX_PASSWORD_BYTES} bytes");
+        Err(node.error(format!("`password_file` = {text} {fault}"), help))
+    }
+
+    fn show(&self, _: &FleetPassword) -> String {
+        "set".to_owned()
+    }
+}
+
+/// 32 bytes as they are, or as 64 hexadecimal digits.
+fn secret_of(bytes: &[u8]) -> Option<[u8; SECRET_BYTES]> {
+    if let Ok(raw) = bytes.try_into() {
+        return Some(raw);
+    }
+    let digits = without_line_end(bytes);
+    if digits.len() != 2 * SECRET_BYTES {
+        return None;
+    }
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut secret = [0; SECRET_BYTES];
+    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
+        let [high, low] = pair else { return None };
+        *byte = digit(high)? << 4 | digit(low)?;
+    }
+    Some(secret)
+}
+
+/// A file of one line, whether or not the line is ended.
+fn without_line_end(bytes: &[u8]) -> &[u8] {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+const STORE_FORMS: &str =
+    "write \"redis://10.0.0.5:6379/0\", \"rediss://redis.internal\" for TLS, or \"unix:///run/redis.sock\"";
+
+fn store(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    let text = node.string("an address in quotes", "\"redis://10.0.0.5:6379/0\"")?;
+    let no_store = || node.error(format!("{} is no store", quoted(text)), STORE_FORMS);
+    let (scheme, rest) = text.split_once("://").ok_or_else(no_store)?;
+    // They are hidden wherever the text stands.
+    if rest.contains(['@', '?']) {
+        let help = "put the password into password_file, and the user into username";
+        return Err(node.error("`store` holds a user, a password or other settings", help));
+    }
+    if LATER_SCHEMES.contains(&scheme) {
+        return Err(node.later("one server: \"redis://\", \"rediss://\", \"unix://\""));
+    }
+    let is_store = match scheme {
+        "redis" | "rediss" => is_server(rest),
+        "unix" => rest.len() > 1 && rest.starts_with('/'),
+        _ => false,
+    };
+    let is_clean = text.len() <= MAX_STORE_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_store && is_clean { Ok(text.into()) } else { Err(no_store()) }
+}
+
+/// `HOST[:PORT][/DATABASE]`; an IPv6 address stands in brackets.
+fn is_server(text: &str) -> bool {
+    let (authority, database) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_host = if let Some(rest) = host.strip_prefix('[') {
+        rest.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+    } else {
+        (1..=253).contains(&host.len()) && host.chars().all(|own| is_plain(own) || "._-".contains(own))
+    };
+    let is_port = |port: &str| is_number(port) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    is_host
+        && port.is_none_or(is_port)
+        && is_number(database)
+        && (database.is_empty() || database.parse::<u16>().is_ok())
+}
+
+fn username(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    let text = node.string("a name in quotes", "\"gateway\"")?;
+    if (1..=MAX_USERNAME_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(text.into());
+    }
+    let help = format!("write 1 to {MAX_USERNAME_BYTES} characters of ASCII, without spaces");
+    Err(node.error(format!("{} is no user of a store", quoted(text)), help))
+}
+
+fn node_name(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    name(node, "._-", "\"gw-1\"")
+}
+
+fn prefix(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    name(node, "._-:", "\"sluicegate\"")
+}
+
+/// A name that may stand in a key of the store and in a line of the log.
+fn name(node: &Node<'_>, others: &str, example: &str) -> Result<Arc<str>, Reported> {
+    let text = node.string("a name in quotes", example)?;
+    if (1..=MAX_NAME_BYTES).contains(&text.len()) && text.chars().all(|own| is_plain(own) || others.contains(own)) {
+        return Ok(text.into());
+    }
+    let others = others.chars().map(String::from).collect::<Vec<_>>().join(" ");
+    let help = format!("write 1 to {MAX_NAME_BYTES} letters and digits (A-Z a-z 0-9), or {others}");
+    Err(node.error(format!("{} = {} is no name", node.label(), quoted(text)), help))
+}
+
+fn is_plain(character: char) -> bool {
+    character.is_ascii_alphanumeric()
+}
+
+/// The host's name, as far as it may be a node's; `gateway` where there is none.
+fn host_name() -> Arc<str> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    node_of_host(name.trim())
+}
+
+fn node_of_host(name: &str) -> Arc<str> {
+    let plain = name.chars().map(|own| if is_plain(own) || "._-".contains(own) { own } else { '-' });
+    let plain: String = plain.take(MAX_NAME_BYTES).collect();
+    if plain.is_empty() { "gateway".into() } else { plain.into() }
+}
+
+#[cfg(test)]
+mod tests;
