@@ -203,3 +203,98 @@ pub(in crate::config) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
 pub(super) fn rows() -> Vec<Row> {
     [LimitKeys::rows(), CountingKeys::rows(), CostKeys::rows()].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use crate::config::{Certificates, Model, diff, parse};
+
+    fn model(keys: &str) -> Model {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"r\"\nrespond = {{}}\nlimits = [\"a\"]\n\
+             [[limit]]\nname = \"a\"\n{keys}\n"
+        );
+        parse(&text, Path::new("/g.toml"), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model
+    }
+
+    /// A key that is declared and not compared would change without a word.
+    #[test]
+    fn a_plan_tells_of_each_key_that_changes() {
+        const RATE: &str = "rate = \"9/s\"";
+        let mut told = BTreeSet::new();
+        for (key, beside, old, new, line) in [
+            ("key", RATE, "", "\"host\"", "key client-ip -> host"),
+            ("key_is_secret", RATE, "", "true", "key_is_secret by its name -> true"),
+            ("on_missing_key", RATE, "", "\"skip\"", "on_missing_key client-ip -> skip"),
+            ("algorithm", RATE, "", "\"gcra\"", "algorithm timer-wheel -> gcra"),
+            ("rate", "", "\"9/s\"", "\"8/s\"", "rate 9/s -> 8/s"),
+            ("slots", RATE, "", "5", "slots 10 -> 5"),
+            ("bound", RATE, "", "\"slot\"", "bound sliding -> slot"),
+            ("burst", "algorithm = \"token-bucket\"\nrate = \"9/s\"", "", "5", "burst the rate's -> 5"),
+            ("refill", "algorithm = \"token-bucket\"\nrate = \"9/s\"", "", "\"interval\"", "refill greedy -> interval"),
+            ("max_waiting", "algorithm = \"leaky-bucket\"\nrate = \"9/s\"", "", "5", "max_waiting 9 -> 5"),
+            ("align", "algorithm = \"fixed-window\"\nrate = \"9/d\"", "", "\"calendar\"", "align epoch -> calendar"),
+            (
+                "zone",
+                "algorithm = \"fixed-window\"\nrate = \"9/d\"\nalign = \"calendar\"",
+                "",
+                "\"Europe/Berlin\"",
+                "zone UTC -> Europe/Berlin",
+            ),
+            ("slot_limit", "algorithm = \"sliding-window\"\nrate = \"20/5s\"", "", "5", "slot_limit 4 -> 5"),
+            (
+                "min_difference",
+                "algorithm = \"sliding-log\"\nrate = \"9/s\"",
+                "",
+                "\"1ms\"",
+                "min_difference 0s -> 1ms",
+            ),
+            ("count_refused", "algorithm = \"sliding-log\"\nrate = \"9/s\"", "", "true", "count_refused false -> true"),
+            ("max_burst_seconds", "algorithm = \"smooth-bursty\"\nrate = \"9/s\"", "", "2", "max_burst 1s -> 2s"),
+            ("warm_up", "algorithm = \"warm-up\"\nrate = \"9/s\"", "\"4s\"", "\"5s\"", "warm_up 4s -> 5s"),
+            ("cold_factor", "algorithm = \"warm-up\"\nrate = \"9/s\"\nwarm_up = \"4s\"", "", "2", "cold_factor 3 -> 2"),
+            ("max_in_flight", "algorithm = \"concurrency\"", "4", "5", "max_in_flight 4 -> 5"),
+            ("mode", RATE, "", "\"shadow\"", "mode enforce -> shadow"),
+            ("max_wait", RATE, "", "\"1s\"", "max_wait 0s -> 1s"),
+            ("max_queue", "rate = \"9/s\"\nmax_wait = \"1s\"", "", "5", "max_queue default -> 5"),
+            ("max_keys", RATE, "", "5", "max_keys 1000000 -> 5"),
+            ("on_full", RATE, "", "\"allow\"", "on_full evict-oldest -> allow"),
+            ("timeout", RATE, "", "\"5s\"", "timeout none -> 5s"),
+            ("status", RATE, "", "503", "status 429 -> 503"),
+            ("cost", RATE, "", "5", "cost the route's -> 5"),
+            ("max_cost", "rate = \"9/s\"\ncost = \"content-length\"", "8", "5", "cost content-length"),
+            ("cost_from_response", RATE, "", "\"header:x\"", "cost_from_response none -> header:x"),
+            ("count_when", RATE, "", "{ status = [\"5xx\"] }", "count_when every request -> 5xx"),
+            (
+                "penalty",
+                RATE,
+                "",
+                "{ after = 2, within = \"1m\", block = \"2m\" }",
+                "penalty none -> 2m for 2 refusals in 1m",
+            ),
+            (
+                "exempt",
+                "rate = \"9/s\"\nkey = \"host\"",
+                "",
+                "[\"10.0.0.0/8\", \"key:a.example\"]",
+                "exempt +10.0.0.0/8, exempt keys +1",
+            ),
+            ("retry_after_jitter", RATE, "", "\"1s\"", "retry_after_jitter 0s -> 1s"),
+            ("refusal", RATE, "", "{ status = 503 }", "refusal none -> its own"),
+            ("active", RATE, "", "{ days = [\"mon\"] }", "active always -> "),
+        ] {
+            let with = |value: &str| {
+                let line = if value.is_empty() { String::new() } else { format!("{key} = {value}") };
+                model(&format!("{beside}\n{line}"))
+            };
+            let plan = diff(&with(old), &with(new)).to_string();
+            assert!(plan.contains(line), "{key}: {plan}");
+            assert!(told.insert(key), "{key} is here twice");
+        }
+        // Limits are paired by their names.
+        let declared: BTreeSet<&str> = super::rows().iter().map(|row| row.key).filter(|key| *key != "name").collect();
+        assert_eq!(told, declared);
+    }
+}
