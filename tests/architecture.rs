@@ -19,12 +19,12 @@ const RANKS: [(&str, u8); 20] = [
     ("http2", 1),
     ("tls", 1),
     ("admission", 2),
+    ("fleet", 2),
     ("transport", 2),
     ("config", 3),
     ("upstream", 3),
     // Above `config`, whose section it takes as it is.
     ("dead_letter", 4),
-    ("fleet", 4),
     ("proxy", 5),
     ("admin", 6),
     ("gateway", 7),

@@ -10,6 +10,7 @@ use super::findings::{Reported, quoted, ticked};
 use super::nearest::nearest;
 use super::reader::{Node, Reader};
 use super::size::{parse_size, show_size};
+use crate::limiter::OnFailure;
 use crate::time::Span;
 use crate::words::Word;
 
@@ -19,6 +20,15 @@ pub(super) struct Context<'c> {
     pub(super) files: &'c CertificateFiles,
     /// Whether a listener asks its clients for certificates.
     pub(super) asks_for_clients: bool,
+    /// How the limits of a fleet are shared; `None`: there is none.
+    pub(super) fleet: Option<FleetTerms>,
+}
+
+/// What `[fleet]` says of each shared limit.
+#[derive(Clone, Copy)]
+pub(super) struct FleetTerms {
+    pub(super) deadline: Span,
+    pub(super) on_failure: OnFailure,
 }
 
 /// The values of a key.

@@ -90,7 +90,7 @@ pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::sections::admin::Admin;
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
-pub use self::sections::fleet::{Fleet, FleetPassword, FleetSecret, OnFailure};
+pub use self::sections::fleet::{Fleet, FleetPassword, FleetSecret};
 pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat};
 pub use self::sections::server::{RateHeaders, Server, Traceparent};

@@ -349,7 +349,7 @@ mod tests {
         let table = DeTable::parse(text).unwrap();
         let findings = Findings::default();
         let reader = Reader::new("[toy]", table.get_ref(), 0..0, &findings);
-        let read = read(reader, &Context { files: &files, asks_for_clients: false });
+        let read = read(reader, &Context { files: &files, asks_for_clients: false, fleet: None });
         let report = report::judge(Path::new("toy.toml"), text, findings);
         (read, report.map_or_else(|errors| errors.to_string(), |_| String::new()))
     }

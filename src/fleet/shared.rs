@@ -109,6 +109,16 @@ impl SharedLimit {
         Ok(Self { family, rates })
     }
 
+    /// What two gateways have to agree on to count together: the family and the lengths of windows and slots, not `L`, which
+    /// may be another while it is rolled out.
+    pub fn layout(&self) -> Vec<u64> {
+        let lengths = self.rates.iter().flat_map(|[_, length, other]| match self.family {
+            Family::Bucket => [*length, 0],
+            Family::Wheel | Family::Window => [*length, *other],
+        });
+        [self.family as u64].into_iter().chain(lengths).collect()
+    }
+
     /// The family whose script settles it.
     pub fn family(&self) -> Family {
         self.family

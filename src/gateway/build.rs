@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::accepting::Counts;
-use super::terms::{self, Limits, LiveLimits};
+use super::live::LiveLimits;
+use super::terms::{self, Limits};
 use super::tls::Secured;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Strategy};
@@ -130,7 +131,7 @@ impl std::error::Error for BuildError {
 
 /// What outlives a snapshot, by the names that identify it across reloads.
 pub struct Lasting {
-    /// Live limits, with the key that they count by.
+    /// Live limits, and what they count by.
     pub limits: LiveLimits,
     /// In-flight cells of each upstream's servers.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,

@@ -16,6 +16,7 @@ use self::sockets::{bind_admin, bind_all};
 use self::written::Written;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
+use super::fleet;
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::logs;
 use super::tls::Secured;
@@ -23,6 +24,7 @@ use super::worker::{Command, WorkerThread};
 use crate::admin;
 use crate::config::{self, Certificates, Loaded, Model};
 use crate::dead_letter::DeadLetters;
+use crate::fleet::Fleet;
 use crate::limiter::KeyHasher;
 use crate::proxy::Feed;
 use crate::redact::Redactor;
@@ -66,6 +68,7 @@ struct State {
     dead_letters: Option<DeadLetters>,
     access_log: Option<AccessLog>,
     admin: Option<AdminServer>,
+    fleet: Option<Fleet>,
     limit_gauges: LimitGauges,
     log_gauges: Vec<Registration>,
     _gauges: Vec<Registration>,
@@ -134,6 +137,7 @@ impl Control {
             .map(|index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(&registry), share))
             .collect::<Result<Vec<_>, _>>()
             .map_err(BuildError::Thread)?;
+        let fleet = fleet::renew(None, &model, &lasting.limits, &clock).map_err(BuildError::Thread)?;
         let counts = Arc::new(ControlCounts::default());
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
         let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), access_log.as_ref());
@@ -154,6 +158,7 @@ impl Control {
             dead_letters,
             access_log,
             admin: None,
+            fleet,
             limit_gauges,
             log_gauges,
             _gauges: gauges,
@@ -370,6 +375,7 @@ impl Control {
                 None => limit.release(),
             }
         }
+        state.fleet = fleet::renewed(state.fleet.take(), model, &state.lasting.limits, &self.clock);
         state.lasting.loads = loads;
         state.lasting.tls = tls;
         state.lasting.accepting = accepting;
@@ -407,10 +413,12 @@ impl Control {
         for worker in &mut workers {
             worker.join();
         }
-        let (dead_letters, access_log) = {
+        let (dead_letters, access_log, fleet) = {
             let mut state = self.state();
-            (state.dead_letters.take(), state.access_log.take())
+            (state.dead_letters.take(), state.access_log.take(), state.fleet.take())
         };
+        // What was spent is reported.
+        drop(fleet);
         if let Some(log) = dead_letters {
             log.close();
         }

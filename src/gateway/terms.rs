@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::build::{BuildError, Lasting};
-use crate::admission::{Cost, Exempt, KeyExpr, LimitUse, PlanTerms, RoutePlans};
+use super::fleet;
+use super::live::{LiveLimits, Place};
+use crate::admission::{Cost, Exempt, LimitUse, PlanTerms, RoutePlans};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, Route};
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
-
-/// Live limits, with the key that they count by.
-pub type LiveLimits = HashMap<LimitId, (Arc<Limit>, KeyExpr)>;
 
 /// What holds of one model, as far as routes share it.
 pub(super) struct Limits<'m> {
@@ -18,6 +17,8 @@ pub(super) struct Limits<'m> {
     live: &'m LiveLimits,
     /// Makes the fingerprints of their keys.
     hasher: &'m KeyHasher,
+    /// Makes those of keys that are shared.
+    fleet_hasher: Option<KeyHasher>,
     /// Who is exempt, for all routes that use the limit.
     exempt: Vec<Option<Arc<Exempt>>>,
     /// When those hold that do not always, by their names.
@@ -28,16 +29,21 @@ pub(super) struct Limits<'m> {
 
 /// The live limits of a model: those that stay are taken over, not yet reconfigured.
 pub(super) fn live(model: &Model, lasting: &Lasting) -> LiveLimits {
-    let live = |id: &LimitId, spec: &LimitSpec, key: &KeyExpr| match lasting.limits.get(id) {
-        Some((limit, own)) if keeps_counts(limit, own, spec, key) => Arc::clone(limit),
+    let live = |id: &LimitId, spec: &LimitSpec, place: &Place| match lasting.limits.get(id) {
+        Some((limit, own)) if keeps_counts(limit, own, spec, place) => Arc::clone(limit),
         _ => Limit::new(spec.clone()),
     };
-    model.counted().map(|(id, spec, key)| (id.clone(), (live(&id, spec, key), key.clone()))).collect()
+    let live = model.counted().map(|(id, spec, key)| {
+        let place = Place { key: key.clone(), keys: fleet::keys_of(model, &id, spec, key) };
+        let limit = live(&id, spec, &place);
+        (id, (limit, place))
+    });
+    live.collect()
 }
 
-/// Whether a live limit's counts still mean the same: the algorithm and the key are what they were.
-fn keeps_counts(limit: &Limit, own: &KeyExpr, spec: &LimitSpec, key: &KeyExpr) -> bool {
-    spec.algorithm.carries(&limit.spec().algorithm) != Carry::Nothing && own == key
+/// Whether a live limit's counts still mean the same: the algorithm, the key and the place in a store are what they were.
+fn keeps_counts(limit: &Limit, own: &Place, spec: &LimitSpec, place: &Place) -> bool {
+    spec.algorithm.carries(&limit.spec().algorithm) != Carry::Nothing && own == place
 }
 
 impl<'m> Limits<'m> {
@@ -47,17 +53,14 @@ impl<'m> Limits<'m> {
         schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
         lasting: &'m Lasting,
     ) -> Self {
-        let exempt =
-            |rule: &LimitRule| Exempt::new(&rule.exempt, &rule.key, model.client.address_form(), &lasting.hasher);
+        let fleet_hasher = fleet::hasher(model);
+        let exempt = |rule: &LimitRule| {
+            let hasher = hasher_of(&rule.spec, &lasting.hasher, fleet_hasher.as_ref());
+            Exempt::new(&rule.exempt, &rule.key, model.client.address_form(), hasher)
+        };
+        let exempt = model.limits.iter().map(exempt).collect();
         let overrides = model.plan_limits.iter().map(|limit| ((limit.limit, &*limit.plan), limit));
-        Self {
-            model,
-            live,
-            hasher: &lasting.hasher,
-            exempt: model.limits.iter().map(exempt).collect(),
-            schedules,
-            overrides: overrides.collect(),
-        }
+        Self { model, live, hasher: &lasting.hasher, fleet_hasher, exempt, schedules, overrides: overrides.collect() }
     }
 
     /// What holds on a route for who is of no plan.
@@ -105,8 +108,14 @@ impl<'m> Limits<'m> {
         let (live, _) = self.live.get(&id)?;
         let mode = own.map_or(rule.spec.mode, |own| own.spec.mode);
         let active = self.schedules.get(&rule.spec.name);
-        Some(Used { rule, mode, live, hasher: self.hasher, exempt: self.exempt.get(index)?.as_ref(), active })
+        let hasher = hasher_of(&rule.spec, self.hasher, self.fleet_hasher.as_ref());
+        Some(Used { rule, mode, live, hasher, exempt: self.exempt.get(index)?.as_ref(), active })
     }
+}
+
+/// The one under whose secret a limit's keys are counted.
+fn hasher_of<'h>(spec: &LimitSpec, own: &'h KeyHasher, of_fleet: Option<&'h KeyHasher>) -> &'h KeyHasher {
+    of_fleet.filter(|_| spec.sharing.is_some()).unwrap_or(own)
 }
 
 /// A limit of a route.

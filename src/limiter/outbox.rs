@@ -22,8 +22,8 @@ impl Limit {
         }
     }
 
-    /// Wakes `waker`, once, when there is something urgent to collect.
-    pub fn listen(&self, waker: &Waker) {
+    /// Wakes `waker`, once, when there is something urgent to collect; answers whether there is already.
+    pub fn listen(&self, waker: &Waker) -> bool {
         let replaced = {
             let mut listener = self.bell().listener.lock().unwrap_or_else(PoisonError::into_inner);
             match &*listener {
@@ -32,9 +32,7 @@ impl Limit {
             }
         };
         drop(replaced);
-        if self.bell().is_urgent.load(Ordering::Acquire) {
-            waker.wake_by_ref();
-        }
+        self.bell().is_urgent.load(Ordering::Acquire)
     }
 
     /// The store has answered, to a settle that was sent at `sent`.

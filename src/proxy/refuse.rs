@@ -22,6 +22,9 @@ use crate::time::Span;
 /// What logs show where a connection was closed without an answer, as nginx has it. It is never sent.
 const NO_RESPONSE: u16 = 444;
 
+/// Of a shared limit that is closed while its store is away.
+const STORE_DOWN: u16 = 503;
+
 /// How much longer a page may become by what is filled in, in bytes; else the gateway's own words are sent.
 const MAX_GROWTH: usize = 64 * 1024;
 
@@ -45,9 +48,18 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
         most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
     };
     let now = if refusal.why == Why::WaitTimeout { exchange.ended() } else { exchange.arrived };
-    let retry_after_secs = refusal.retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
+    let retry_at = match refusal.why {
+        // Nobody knows when it is back: soon, if anybody asks.
+        Why::StoreDown => Some(now + Span::from_secs(1)),
+        _ => refusal.retry_at,
+    };
+    let retry_after_secs = retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
     let own = own_refusal(&view, exchange, limit);
-    let status = own.and_then(|own| own.status).unwrap_or(limit.status);
+    let status = match refusal.why {
+        // The client has done nothing wrong, and its rate is not what it should mind.
+        Why::StoreDown => STORE_DOWN,
+        _ => own.and_then(|own| own.status).unwrap_or(limit.status),
+    };
     let drops = finish_refused(exchange, outcome, status);
     if refusal.why != Why::WaitTimeout {
         exchange.ended_at(now);

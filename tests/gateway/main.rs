@@ -21,6 +21,7 @@ mod dropping;
 mod early;
 mod edits;
 mod exempt;
+mod fleet;
 mod forwarding;
 mod grpc;
 mod h2;

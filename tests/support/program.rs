@@ -27,8 +27,12 @@ impl Program {
     /// Starts it in a directory of its own, and waits until it listens. `configure` gets the directory and the address, and
     /// adds what the program is told.
     pub fn start(name: &str, configure: impl FnOnce(&mut Command, &Path, SocketAddr)) -> Self {
+        Self::start_at(unused_address(), name, configure)
+    }
+
+    /// Starts it at an address where another one has ended.
+    pub fn start_at(address: SocketAddr, name: &str, configure: impl FnOnce(&mut Command, &Path, SocketAddr)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let address = unused_address();
         let file = |name: &str| File::create(directory.path().join(name)).unwrap();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(path(name)).current_dir(directory.path());
@@ -43,6 +47,11 @@ impl Program {
         });
         assert!(is_decided && !has_ended, "{name} does not start: {}", program.said());
         program
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process_group(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Everything that it has written into logs.

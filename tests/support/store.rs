@@ -1,6 +1,10 @@
 //! Stores that gateways share.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
 
 use super::program::Program;
 
@@ -9,13 +13,36 @@ pub struct Store(Program);
 
 impl Store {
     pub fn start() -> Self {
-        Self(Program::start("redis-server", |command, _, address| {
-            command.args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()]);
-            command.args(["--save", "", "--appendonly", "no"]);
-        }))
+        Self(Program::start("redis-server", configure))
+    }
+
+    /// Another one, empty, where one has ended.
+    pub fn start_at(address: SocketAddr) -> Self {
+        Self(Program::start_at(address, "redis-server", configure))
+    }
+
+    /// What it says to a command.
+    pub fn ask(&self, words: &[&str]) -> String {
+        let (host, port) = (self.address().ip().to_string(), self.address().port().to_string());
+        let output = Command::new("redis-cli").args(["-h", &host, "-p", &port]).args(words).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// It stops answering, and keeps its connections, until it is resumed.
+    pub fn pause(&self) {
+        self.0.signal(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.0.signal(Signal::CONT);
     }
 
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
+}
+
+fn configure(command: &mut Command, _: &Path, address: SocketAddr) {
+    command.args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()]);
+    command.args(["--save", "", "--appendonly", "no"]);
 }

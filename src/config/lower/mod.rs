@@ -45,7 +45,7 @@ pub(super) fn lower(
     let nothing = DeTable::default();
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
-    let context = Context { files, asks_for_clients: false };
+    let context = Context { files, asks_for_clients: false, fleet: None };
     let server = Server::read_keys(settings("server"), &context);
     let log = Log::read(settings("log"), &context);
     let client = client::read(settings("client"), &context);
@@ -57,7 +57,9 @@ pub(super) fn lower(
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
     let is_unread = files.certificates() == Certificates::Unread;
     let asks_for_clients = is_unread || listener::asks_for_clients(listeners.as_deref());
-    let context = Context { asks_for_clients, ..context };
+    // A section that is wrong has been reported; its limits are read as if it were right.
+    let terms = fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms));
+    let context = Context { asks_for_clients, fleet: terms, ..context };
 
     let mut upstreams = Declared::new("upstream", findings);
     for reader in tables(&mut root, "upstream", "") {

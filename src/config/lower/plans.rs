@@ -20,7 +20,7 @@ use crate::config::plans::{Fault, KnownPlans, PlanBook, Reading, Wanted, nearest
 use crate::config::reader::{Node, Reader};
 use crate::config::report::{self, Severity};
 use crate::config::sections::algorithm::{self, Counting};
-use crate::config::sections::{cost, doubts};
+use crate::config::sections::{cost, doubts, limit};
 use crate::config::token::is_name;
 use crate::limiter::{LimitSpec, Mode};
 
@@ -45,7 +45,7 @@ const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-const SAME_IN_ALL: [&str; 23] = [
+const SAME_IN_ALL: [&str; 25] = [
     "active",
     "algorithm",
     "align",
@@ -62,10 +62,12 @@ const SAME_IN_ALL: [&str; 23] = [
     "name",
     "on_full",
     "on_missing_key",
+    "overshoot",
     "penalty",
     "refill",
     "refusal",
     "retry_after_jitter",
+    "shared",
     "status",
     "timeout",
     "zone",
@@ -385,6 +387,10 @@ fn numbers(
         if let (Ok(algorithm), Ok(wait)) = (&algorithm, max_wait.value) {
             doubts::check_turns(max_wait.node.as_ref().unwrap_or(place), algorithm, wait, *most);
         }
+    }
+    if let (true, Ok(algorithm)) = (rule.spec.sharing.is_some(), &algorithm) {
+        limit::check_shared(entry, algorithm)?;
+        limit::check_no_wait(entry, &max_wait)?;
     }
     let (max_wait, max_queue) = (max_wait.value?, max_queue?);
     Ok(LimitSpec { algorithm: algorithm?, mode: mode?, max_wait, max_queue, ..rule.spec.clone() })

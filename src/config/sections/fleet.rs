@@ -10,16 +10,18 @@ use sha2::{Digest, Sha256};
 use crate::config::certificates::Certificates;
 use crate::config::change::Changes;
 use crate::config::findings::{Reported, quoted};
-use crate::config::kind::{Context, Kind, by, duration, word};
+use crate::config::kind::{Context, FleetTerms, Kind, by, duration, word};
 use crate::config::lower::file;
 use crate::config::reader::Node;
 use crate::config::section::{Declare, section};
+use crate::fleet::{Address, Endpoint};
+use crate::limiter::OnFailure;
 use crate::time::Span;
 
 section! {
     /// `[fleet]`: gateways that share limits, and the store through which they do.
     pub struct Fleet, read as FleetKeys {
-        /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `rediss://` for TLS, or `unix:///PATH`.
+        /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]` or `unix:///PATH`.
         store: Arc<str> = by(store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
         /// The user that the store knows the gateways by.
         username: Option<Arc<str>> = by(username, ToString::to_string).or_nothing("none"),
@@ -38,22 +40,11 @@ section! {
     }
 }
 
-words! {
-    /// `on_failure` of `[fleet]`, for a limit of L.
-    pub enum OnFailure {
-        /// L divided by the gateways that were alive.
-        Fair = "fair",
-        /// L on each gateway.
-        Full = "full",
-        /// Every request passes.
-        Open = "open",
-        /// Every request is refused.
-        Closed = "closed",
-    }
-}
-
 /// Below it every answer of a store is late; above it the client gives up before the store does.
 const DEADLINES: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(1);
+
+/// That of Redis.
+const DEFAULT_PORT: u16 = 6379;
 
 /// Bytes of the store's address.
 const MAX_STORE_BYTES: usize = 512;
@@ -71,7 +62,7 @@ const MAX_NAME_BYTES: usize = 64;
 const SECRET_BYTES: usize = 32;
 
 /// Addresses of several stores.
-const LATER_SCHEMES: [&str; 2] = ["redis-sentinel", "redis-cluster"];
+const LATER_SCHEMES: [&str; 3] = ["rediss", "redis-sentinel", "redis-cluster"];
 
 /// The secret that the gateways of a fleet share. No message shows it.
 #[derive(Clone, PartialEq, Eq)]
@@ -82,6 +73,33 @@ pub struct FleetSecret(Option<[u8; SECRET_BYTES]>);
 pub struct FleetPassword(Option<Box<str>>);
 
 impl Fleet {
+    pub(in crate::config) fn terms(&self) -> FleetTerms {
+        FleetTerms { deadline: self.deadline, on_failure: self.on_failure }
+    }
+
+    /// Those of a section that could not be read.
+    pub(in crate::config) fn usual_terms() -> FleetTerms {
+        FleetTerms { deadline: Span::from_millis(10), on_failure: OnFailure::default() }
+    }
+
+    /// Where the store is, and as whom it is asked; `password` is that of the environment, which wins.
+    pub fn endpoint(&self, password: Option<&str>) -> Endpoint {
+        let (scheme, rest) = self.store.split_once("://").unwrap_or(("unix", &self.store));
+        let (address, database) = if scheme == "unix" {
+            (Address::Unix(rest.into()), 0)
+        } else {
+            let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+            let (host, port) = match authority.rsplit_once(':') {
+                Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap_or(DEFAULT_PORT)),
+                _ => (authority, DEFAULT_PORT),
+            };
+            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+            (Address::Tcp { host, port }, database.parse().unwrap_or(0))
+        };
+        let username = self.username.as_deref().map(str::to_owned);
+        Endpoint { address, username, password: self.password(password).map(str::to_owned), database }
+    }
+
     /// The secret; `None` where files are not read.
     pub fn secret(&self) -> Option<&[u8; SECRET_BYTES]> {
         self.secret_file.0.as_ref()
@@ -202,8 +220,7 @@ fn without_line_end(bytes: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-const STORE_FORMS: &str =
-    "write \"redis://10.0.0.5:6379/0\", \"rediss://redis.internal\" for TLS, or \"unix:///run/redis.sock\"";
+const STORE_FORMS: &str = "write \"redis://10.0.0.5:6379/0\" or \"unix:///run/redis.sock\"";
 
 fn store(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
     let text = node.string("an address in quotes", "\"redis://10.0.0.5:6379/0\"")?;
@@ -215,10 +232,10 @@ fn store(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
         return Err(node.error("`store` holds a user, a password or other settings", help));
     }
     if LATER_SCHEMES.contains(&scheme) {
-        return Err(node.later("one server: \"redis://\", \"rediss://\", \"unix://\""));
+        return Err(node.later("one server: \"redis://\", \"unix://\""));
     }
     let is_store = match scheme {
-        "redis" | "rediss" => is_server(rest),
+        "redis" => is_server(rest),
         "unix" => rest.len() > 1 && rest.starts_with('/'),
         _ => false,
     };

@@ -14,7 +14,7 @@ use crate::admission::{ExemptRules, KeyExpr, OnMissingKey, ResponseCost};
 use crate::config::change::Changes;
 use crate::config::findings::Reported;
 use crate::config::key::key;
-use crate::config::kind::{Context, Kind, by, count, duration, flag, word};
+use crate::config::kind::{Context, FleetTerms, Kind, by, count, duration, flag, number, word};
 use crate::config::lower::refusal::{self, RefusalPage};
 use crate::config::model::{LimitRule, Refusal};
 use crate::config::names::{self, Name};
@@ -23,7 +23,8 @@ use crate::config::reader::{Node, Reader};
 use crate::config::section::Row;
 use crate::config::section::{Declare, Key, compare, section};
 use crate::config::statuses::StatusSet;
-use crate::limiter::{LimitSpec, Mode, OnFull, Penalty};
+use crate::fleet;
+use crate::limiter::{Algorithm, LEASE_HOLD, LimitSpec, Mode, OnFull, PPM, Penalty, Sharing};
 use crate::time::{ScheduleRules, Span};
 
 section! {
@@ -49,6 +50,10 @@ section! {
         cost_from_response: Option<ResponseCost> = by(cost::of_response, ResponseCost::to_string).or_nothing("none"),
         /// Answers that count; by default every request does, at its arrival.
         count_when: Option<StatusSet> = by(count_when::read, StatusSet::to_string).or_nothing("every request"),
+        /// Whether it is shared with the other gateways of the fleet, and how.
+        shared: Shared = word().or("off"),
+        /// lease: the part of the rate that all gateways together may spend before they report it; 0 is none.
+        overshoot: f64 = number(OVERSHOOTS).or("0.25"),
         /// Blocks a key that is refused again and again.
         penalty: Option<Penalty> = by(penalty, Penalty::to_string).or_nothing("none"),
         /// Networks, and values of the key, that are neither counted nor refused.
@@ -74,6 +79,20 @@ section! {
     }
 }
 
+words! {
+    /// `shared`.
+    pub(in crate::config) enum Shared {
+        /// Each gateway has the whole limit.
+        Off = "off",
+        /// By budget that each gateway takes ahead and reports afterwards.
+        Lease = "lease",
+        /// Every request asks the store.
+        Strict = "strict",
+    }
+}
+
+const OVERSHOOTS: RangeInclusive<f64> = 0.0..=1.0;
+
 /// The upper end is 10 GB of small keys.
 const KEYS: RangeInclusive<u64> = 1..=100_000_000;
 
@@ -96,7 +115,7 @@ pub(in crate::config) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> 
     // It is a name even where it cannot be one: what refers to it is no error too.
     let name = keys.name.node.as_ref().and_then(Name::of);
     let text = name.as_ref().map_or_else(|| keys.name.value.clone(), |name| Ok(Arc::clone(&name.text)));
-    (name, limit(text, keys, counting, &cost).ok())
+    (name, limit(text, keys, counting, &cost, context).ok())
 }
 
 /// Numbers of several keys that do not fit together, or are hardly meant.
@@ -126,6 +145,7 @@ fn limit(
     keys: LimitKeys<'_>,
     counting: Counting<'_>,
     cost: &CostKeys<'_>,
+    context: &Context<'_>,
 ) -> Result<LimitRule, Reported> {
     let algorithm = counting.algorithm.as_ref().ok();
     if keys.cost_from_response.node.is_none() {
@@ -145,6 +165,7 @@ fn limit(
     {
         node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
     }
+    let sharing = sharing(&keys, &counting, context);
     late.and(foreign)?;
     Ok(LimitRule {
         spec: LimitSpec {
@@ -156,7 +177,7 @@ fn limit(
             max_keys: keys.max_keys.value?,
             on_full: keys.on_full.value?,
             penalty: keys.penalty.value?,
-            sharing: None,
+            sharing: sharing?,
         },
         key: keys.key.value?,
         key_is_secret: keys.key_is_secret.value?,
@@ -170,6 +191,61 @@ fn limit(
         retry_after_jitter: keys.retry_after_jitter.value?,
         refusal: keys.refusal.value?,
         active: keys.active.value?,
+    })
+}
+
+/// How it is shared, if it can be.
+fn sharing(keys: &LimitKeys<'_>, counting: &Counting<'_>, context: &Context<'_>) -> Result<Option<Sharing>, Reported> {
+    let (shared, overshoot) = (keys.shared.value?, keys.overshoot.value?);
+    if let (Some(node), false) = (&keys.overshoot.node, shared == Shared::Lease) {
+        node.on_key().warning("`overshoot` is of leased limits", "write shared = \"lease\", or remove it");
+    }
+    let Some(node) = keys.shared.node.as_ref().filter(|_| shared != Shared::Off) else { return Ok(None) };
+    let Some(FleetTerms { deadline, on_failure }) = context.fleet else {
+        return Err(node.error(
+            "a shared limit needs a fleet",
+            "add [fleet] with the store and the secret of all its gateways, or remove `shared`",
+        ));
+    };
+    if let Ok(algorithm) = &counting.algorithm {
+        check_shared(node, algorithm)?;
+    }
+    check_no_wait(node, &counting.max_wait)?;
+    let sharing = Sharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure };
+    Ok(Some(match shared {
+        Shared::Lease => {
+            Sharing { overshoot_ppm: (overshoot * f64::from(PPM)).round() as u32, hold: LEASE_HOLD, ..sharing }
+        }
+        _ => sharing,
+    }))
+}
+
+/// Reports that requests are to wait for a shared limit.
+pub(in crate::config) fn check_no_wait(node: &Node<'_>, max_wait: &Key<'_, Span>) -> Result<(), Reported> {
+    if max_wait.value.is_ok_and(|wait| !wait.is_zero()) {
+        let node = max_wait.node.as_ref().unwrap_or(node);
+        return Err(node.error("requests cannot wait for a shared limit in this version", "remove max_wait"));
+    }
+    Ok(())
+}
+
+/// How a limit is shared, for a plan.
+fn shown(sharing: Option<&Sharing>) -> String {
+    match sharing {
+        None => "off".to_owned(),
+        Some(Sharing { overshoot_ppm: 0, hold, deadline, .. }) if hold == deadline => "strict".to_owned(),
+        Some(Sharing { overshoot_ppm, .. }) => {
+            format!("lease, overshoot {}", f64::from(*overshoot_ppm) / f64::from(PPM))
+        }
+    }
+}
+
+/// Reports a limit that cannot be shared, with one that can.
+pub(in crate::config) fn check_shared(node: &Node<'_>, algorithm: &Algorithm) -> Result<(), Reported> {
+    fleet::fits(algorithm).map_err(|error| {
+        let text = error.to_string();
+        let (message, help) = text.split_once(": ").unwrap_or((&text, "remove `shared`"));
+        node.error(message, help)
     })
 }
 
@@ -194,6 +270,7 @@ pub(in crate::config) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
     compare!(CostKeys { cost }, old, new, &mut changes);
     compare!(LimitKeys { cost_from_response, count_when }, old, new, &mut changes);
     compare!(LimitKeys { penalty }, was, is, &mut changes);
+    changes.value("shared", &shown(was.sharing.as_ref()), &shown(is.sharing.as_ref()), Clone::clone);
     compare!(LimitKeys { exempt, retry_after_jitter, refusal, active }, old, new, &mut changes);
     changes
 }
@@ -214,7 +291,7 @@ mod tests {
     fn model(keys: &str) -> Model {
         let text = format!(
             "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"r\"\nrespond = {{}}\nlimits = [\"a\"]\n\
-             [[limit]]\nname = \"a\"\n{keys}\n"
+             [fleet]\nstore = \"redis://h\"\nsecret_file = \"k\"\n[[limit]]\nname = \"a\"\n{keys}\n"
         );
         parse(&text, Path::new("/g.toml"), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model
     }
@@ -280,6 +357,14 @@ mod tests {
                 "",
                 "[\"10.0.0.0/8\", \"key:a.example\"]",
                 "exempt +10.0.0.0/8, exempt keys +1",
+            ),
+            ("shared", RATE, "", "\"strict\"", "shared off -> strict"),
+            (
+                "overshoot",
+                "rate = \"9/s\"\nshared = \"lease\"",
+                "",
+                "0.5",
+                "lease, overshoot 0.25 -> lease, overshoot 0.5",
             ),
             ("retry_after_jitter", RATE, "", "\"1s\"", "retry_after_jitter 0s -> 1s"),
             ("refusal", RATE, "", "{ status = 503 }", "refusal none -> its own"),

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
 
@@ -13,6 +14,11 @@ const MAX_SAID: usize = 120;
 pub enum StoreError {
     /// There is no connection to it.
     Unreachable(Arc<io::Error>),
+    /// It does not answer.
+    Silent {
+        /// How long it was waited for.
+        wait: Duration,
+    },
     /// It has closed the connection, or the connection broke. What was asked may have been done.
     Closed(Arc<io::Error>),
     /// What answers there does not speak the protocol.
@@ -73,6 +79,16 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// It has said nothing for so long.
+    pub(in crate::fleet) fn silent(wait: Duration) -> Self {
+        Self::Silent { wait }
+    }
+
+    /// Its answer is none of a script of ours.
+    pub(in crate::fleet) fn no_answer() -> Self {
+        Self::Unexpected { said: "other numbers".to_owned() }
+    }
+
     /// Whether only a new connection can help.
     pub fn needs_connection(&self) -> bool {
         matches!(
@@ -162,6 +178,11 @@ impl fmt::Display for StoreError {
             Self::Unreachable(error) => {
                 write!(f, "the store cannot be reached ({error}): check that it runs, and the address in [fleet] store")
             }
+            Self::Silent { wait } => write!(
+                f,
+                "the store has not answered within {wait:?}: check its load and the network to it; [fleet] deadline says how \
+                 long an answer may take"
+            ),
             Self::Closed(error) => {
                 write!(f, "the connection to the store has ended ({error}): check that the store runs")
             }

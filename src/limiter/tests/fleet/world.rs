@@ -282,8 +282,8 @@ impl World {
     fn look_at_bells(&mut self) {
         for gateway in 0..self.gateways.len() {
             let it = &mut self.gateways[gateway];
-            it.limit.listen(&Waker::from(Arc::clone(&it.rung)));
-            if it.rung.0.swap(false, Ordering::SeqCst) && !it.batch_due {
+            let is_urgent = it.limit.listen(&Waker::from(Arc::clone(&it.rung)));
+            if (it.rung.0.swap(false, Ordering::SeqCst) || is_urgent) && !it.batch_due {
                 it.batch_due = true;
                 let (life, wait) = (it.life, (it.last_batch + BATCH).since(self.now));
                 self.after(wait, Event::Batch { gateway, life });

@@ -1,0 +1,466 @@
+//! The thread of a fleet: it collects what the limits have to say, carries it to the store, and brings the answers back.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use super::circuit::{Circuit, Outcome, Pass, State};
+use super::members::{HEARTBEAT, Members, STAYS, member_name, members_key};
+use super::store::{Order, Store, StoreError};
+use super::{Binding, Settings};
+use crate::limiter::{Collect, FleetView, LEASE_HOLD, Wanted};
+use crate::time::{Clock, Span, Tick};
+
+/// The most settles of one batch.
+const BATCH: usize = 512;
+/// Batches on their way at once. More would wait for each other in the store, and be late for that.
+const BATCHES: usize = 4;
+/// Batches are at least so far apart.
+const APART: Span = Span::from_millis(1);
+/// How long a connection may take to be made. No request waits for it: while there is none, `on_failure` decides.
+const CONNECTS: Duration = Duration::from_secs(2);
+/// From one attempt to connect to the next, at least; up to twice as long.
+const RECONNECTS: Duration = Duration::from_millis(170);
+/// A newcomer spends nothing that it has not been granted before all others have heard of it, and count it.
+const NEWCOMER: Span = Span::from_secs(3);
+/// One of whom the store has not heard for so long may have been forgotten by the others, and is a newcomer again.
+const FORGOTTEN: Span = Span::from_millis(2_500);
+/// Log lines about the store are so far apart.
+const LOGGED: Span = Span::from_secs(1);
+/// How long what is owed may take to be told when the process ends.
+const LEAVES: Duration = Duration::from_millis(500);
+
+/// How the gateway takes part; when its sender goes, the process ends.
+pub(super) type Part = (Settings, Vec<Arc<Binding>>);
+
+/// What has come back.
+enum Done {
+    Connected(Result<Store, StoreError>),
+    Settled { batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>> },
+    Beaten { sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>> },
+}
+
+/// Settles, and when they were collected.
+struct Batch {
+    settles: Vec<(Arc<Binding>, Wanted)>,
+    collected: Tick,
+}
+
+/// The state of the thread.
+pub(super) struct Runner {
+    settings: Settings,
+    bindings: Vec<Arc<Binding>>,
+    member: String,
+    clock: Clock,
+    circuit: Circuit,
+    store: Option<Arc<Store>>,
+    is_connecting: bool,
+    /// Batches that wait for those on their way.
+    queue: VecDeque<Batch>,
+    batches: usize,
+    on_their_way: JoinSet<Done>,
+    last_batch: Tick,
+    /// When the store last heard of this gateway, and since when without a break.
+    heard: Option<(Tick, Tick)>,
+    live: u32,
+    was_up: bool,
+    /// The mode that the log knows.
+    said_up: bool,
+    /// Why the store was lost the last time.
+    lost: Option<StoreError>,
+    /// When the last line was logged, and how many changes were not since.
+    logged: Option<Tick>,
+    unsaid: u64,
+}
+
+impl Runner {
+    pub(super) fn new(settings: Settings, bindings: Vec<Arc<Binding>>, clock: Clock) -> Self {
+        let member = member_name(&settings.node, random());
+        Self {
+            settings,
+            bindings,
+            member,
+            clock,
+            circuit: Circuit::new(),
+            store: None,
+            is_connecting: false,
+            queue: VecDeque::new(),
+            batches: 0,
+            on_their_way: JoinSet::new(),
+            last_batch: Tick::ZERO,
+            heard: None,
+            live: 1,
+            // So that a store that is away at the start is told as a change.
+            was_up: true,
+            said_up: true,
+            lost: None,
+            logged: None,
+            unsaid: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut parts: watch::Receiver<Part>) {
+        let mut rounds = interval(LEASE_HOLD.into());
+        let mut beats = interval(HEARTBEAT.into());
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.connect(Duration::ZERO);
+        // Nobody waits for a connection that takes longer than an answer may.
+        let first = sleep(self.settings.deadline.into());
+        tokio::pin!(first);
+        let mut is_first = true;
+        loop {
+            let now = self.clock.now();
+            let probe = match self.circuit.state() {
+                State::Open { next_probe: due } | State::Probing { until: due } if self.store.is_some() => {
+                    Some(due.since(now))
+                }
+                _ => None,
+            };
+            let pause = (self.last_batch + APART).since(now);
+            tokio::select! {
+                changed = parts.changed() => {
+                    if changed.is_err() {
+                        return self.leave().await;
+                    }
+                    let (settings, bindings) = parts.borrow_and_update().clone();
+                    self.configure(settings, bindings);
+                }
+                () = urgent(&self.bindings, pause), if self.is_up() => self.collect(Collect::Urgent),
+                _ = rounds.tick() => {
+                    if self.is_up() {
+                        self.collect(Collect::Round);
+                    }
+                    self.show(is_first);
+                    if !is_first {
+                        self.say_mode();
+                    }
+                }
+                _ = beats.tick() => self.beat(false),
+                Some(done) = self.on_their_way.join_next() => {
+                    if let Ok(done) = done {
+                        self.done(done);
+                    }
+                }
+                () = sleep(probe.unwrap_or_default().into()), if probe.is_some() => {
+                    if self.circuit.pass(self.clock.now()) == Pass::Probe {
+                        self.beat(true);
+                    }
+                }
+                () = &mut first, if is_first => {
+                    is_first = false;
+                    self.show(false);
+                }
+            }
+        }
+    }
+
+    /// Whether the store is asked.
+    fn is_up(&self) -> bool {
+        self.store.is_some() && self.circuit.state() == State::Closed
+    }
+
+    /// Tells the limits how the fleet stands. While the first connection `is_starting`, requests wait for it.
+    fn show(&mut self, is_starting: bool) {
+        let now = self.clock.now();
+        let is_up = self.is_up();
+        let is_known = self.heard.is_some_and(|(last, since)| {
+            // Others forget one of whom they have not heard.
+            now.since(since) >= NEWCOMER && now.since(last) < STAYS
+        });
+        let view = FleetView { live: self.live, is_known, is_up: is_up || is_starting && self.is_connecting };
+        for binding in &self.bindings {
+            binding.limit.set_view(view);
+        }
+    }
+
+    /// The store is asked from now on, or no more, because of `lost`.
+    fn change_mode(&mut self, lost: Option<&StoreError>) {
+        if self.is_up() {
+            // What was spent meanwhile is charged before anything is granted.
+            self.collect(Collect::All);
+        }
+        if lost.is_some() {
+            self.lost = lost.cloned();
+        }
+        self.show(false);
+        let is_up = self.is_up();
+        if is_up != std::mem::replace(&mut self.was_up, is_up) {
+            self.unsaid += 1;
+        }
+        self.say_mode();
+    }
+
+    /// Says in the log which mode holds, if it does not know, at most once a second.
+    fn say_mode(&mut self) {
+        let (now, is_up) = (self.clock.now(), self.is_up());
+        if is_up == self.said_up || self.logged.is_some_and(|last| now.since(last) < LOGGED) {
+            return;
+        }
+        (self.said_up, self.logged) = (is_up, Some(now));
+        let more = std::mem::take(&mut self.unsaid).saturating_sub(1);
+        let (store, live) = (&self.settings.endpoint.address, self.live);
+        if is_up {
+            tracing::info!(%store, gateways = live, more, "fleet store answers; shared limits are shared again");
+            return;
+        }
+        let on_failure = self.settings.on_failure.word();
+        let error = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
+        tracing::warn!(%store, on_failure, more, error, "fleet store lost; each gateway decides alone");
+    }
+
+    fn connect(&mut self, after: Duration) {
+        if std::mem::replace(&mut self.is_connecting, true) {
+            return;
+        }
+        let endpoint = self.settings.endpoint.clone();
+        self.on_their_way.spawn(async move {
+            sleep(after).await;
+            let connected = timeout(CONNECTS, Store::connect(&endpoint)).await;
+            Done::Connected(connected.unwrap_or_else(|_| Err(StoreError::silent(CONNECTS))))
+        });
+    }
+
+    fn collect(&mut self, round: Collect) {
+        let now = self.clock.now();
+        if round == Collect::Urgent {
+            self.last_batch = now;
+        }
+        let (mut settles, mut wanted) = (Vec::new(), Vec::new());
+        for binding in &self.bindings {
+            binding.limit.collect(round, now, &mut wanted);
+            settles.extend(wanted.drain(..).map(|wanted| (Arc::clone(binding), wanted)));
+        }
+        self.enqueue(settles, now);
+    }
+
+    fn enqueue(&mut self, mut settles: Vec<(Arc<Binding>, Wanted)>, collected: Tick) {
+        while !settles.is_empty() {
+            let rest = settles.split_off(settles.len().min(BATCH));
+            self.queue.push_back(Batch { settles, collected });
+            settles = rest;
+        }
+        self.send();
+    }
+
+    /// Sends what may be sent.
+    fn send(&mut self) {
+        while self.batches < BATCHES {
+            let (Some(store), Some(mut batch)) = (self.store.clone(), self.queue.pop_front()) else { return };
+            let sent = self.clock.now();
+            let late = sent.since(batch.collected);
+            for (_, wanted) in &mut batch.settles {
+                // It has become older in the queue.
+                wanted.settle.back_age = (Tick::ZERO + wanted.settle.back_age + late).since(Tick::ZERO);
+            }
+            let orders: Vec<Order> = batch.settles.iter().map(|(binding, wanted)| binding.order(wanted)).collect();
+            let deadline = self.settings.deadline.into();
+            self.batches += 1;
+            self.on_their_way.spawn(async move {
+                let results = timeout(deadline, store.settle(&orders)).await.ok();
+                Done::Settled { batch, sent, results }
+            });
+        }
+    }
+
+    fn beat(&mut self, is_probe: bool) {
+        let Some(store) = self.store.clone().filter(|_| is_probe || self.is_up()) else { return };
+        let (key, member) = (members_key(&self.settings.prefix), self.member.clone());
+        let (deadline, sent) = (self.settings.deadline.into(), self.clock.now());
+        self.on_their_way.spawn(async move {
+            let members = timeout(deadline, store.heartbeat(&key, Some(&member))).await.ok();
+            Done::Beaten { sent, is_probe, members }
+        });
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Connected(connected) => self.connected(connected),
+            Done::Settled { batch, sent, results } => self.settled(&batch, sent, results),
+            Done::Beaten { sent, is_probe, members } => self.beaten(sent, is_probe, members),
+        }
+    }
+
+    fn connected(&mut self, connected: Result<Store, StoreError>) {
+        self.is_connecting = false;
+        match connected {
+            Ok(store) => {
+                if let Some(policy) = &store.server().evicts {
+                    tracing::warn!(
+                        policy,
+                        "the fleet's store evicts keys when its memory is full, and forgets counts so: \
+                                            set its maxmemory-policy to noeviction"
+                    );
+                }
+                self.store = Some(Arc::new(store));
+                if self.circuit.state() == State::Closed {
+                    self.change_mode(None);
+                    self.beat(false);
+                } else if self.circuit.pass(self.clock.now()) == Pass::Probe {
+                    self.beat(true);
+                }
+            }
+            Err(error) => {
+                self.change_mode(Some(&error));
+                let longer = (u64::from(random()) * RECONNECTS.as_millis() as u64) >> 32;
+                self.connect(RECONNECTS + Duration::from_millis(longer));
+            }
+        }
+    }
+
+    fn settled(&mut self, batch: &Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>>) {
+        self.batches -= 1;
+        let now = self.clock.now();
+        let mut failure = None;
+        let has_answered = results.is_some();
+        let mut results = results.unwrap_or_default().into_iter();
+        for (binding, wanted) in &batch.settles {
+            let reply = results.next();
+            let answer = match &reply {
+                Some(Ok(reply)) => binding.shared.answer(reply),
+                _ => None,
+            };
+            match answer {
+                Some(answer) => binding.limit.answered(wanted, sent, &answer, now),
+                None => binding.limit.unanswered(wanted, now),
+            }
+            match reply {
+                Some(Err(error)) if error.is_of_one_key() => self.log_key(binding, &error),
+                Some(Err(error)) => failure = Some(error),
+                Some(Ok(_)) if answer.is_none() => failure = Some(StoreError::no_answer()),
+                _ => {}
+            }
+        }
+        let outcome = match &failure {
+            None if has_answered => Outcome::Answered,
+            None => Outcome::TimedOut,
+            Some(_) => Outcome::Failed,
+        };
+        let error = failure.unwrap_or_else(|| StoreError::silent(self.settings.deadline.into()));
+        let change = self.circuit.settled(outcome, now, random());
+        self.after(outcome, change.is_some(), &error);
+        self.send();
+    }
+
+    fn beaten(&mut self, sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>>) {
+        let now = self.clock.now();
+        let (outcome, error) = match members {
+            Some(Ok(members)) => {
+                self.live = u32::try_from(members.count).unwrap_or(u32::MAX).max(1);
+                let since = self.heard.filter(|(last, _)| sent.since(*last) < FORGOTTEN);
+                self.heard = Some((sent, since.map_or(sent, |(_, since)| since)));
+                (Outcome::Answered, None)
+            }
+            Some(Err(error)) => (Outcome::Failed, Some(error)),
+            None => (Outcome::TimedOut, None),
+        };
+        let change = if is_probe {
+            self.circuit.probed(outcome, now, random())
+        } else {
+            self.circuit.settled(outcome, now, random())
+        };
+        let error = error.unwrap_or_else(|| StoreError::silent(self.settings.deadline.into()));
+        self.after(outcome, change.is_some(), &error);
+    }
+
+    /// What follows from how an exchange has ended.
+    fn after(&mut self, outcome: Outcome, has_changed: bool, error: &StoreError) {
+        let needs_connection = outcome == Outcome::Failed && error.needs_connection();
+        // A connection over which nothing comes is not waited for.
+        let is_stuck = outcome == Outcome::TimedOut && self.circuit.state() != State::Closed;
+        if needs_connection || is_stuck {
+            if self.store.take().is_some() {
+                self.give_up_queue();
+            }
+            self.connect(if is_stuck { RECONNECTS } else { Duration::ZERO });
+        }
+        if has_changed || needs_connection {
+            self.change_mode(Some(error));
+        }
+    }
+
+    /// What has not been sent has not been done.
+    fn give_up_queue(&mut self) {
+        let now = self.clock.now();
+        for (binding, wanted) in self.queue.drain(..).flat_map(|batch| batch.settles) {
+            binding.limit.unanswered(&wanted, now);
+        }
+    }
+
+    fn log_key(&mut self, binding: &Binding, error: &StoreError) {
+        let now = self.clock.now();
+        if self.logged.is_none_or(|last| now.since(last) >= LOGGED) {
+            self.logged = Some(now);
+            tracing::error!(limit = binding.limit.name(), %error, "fleet store");
+        }
+    }
+
+    fn configure(&mut self, settings: Settings, bindings: Vec<Arc<Binding>>) {
+        let old = std::mem::replace(&mut self.bindings, bindings);
+        let gone: Vec<_> = old
+            .into_iter()
+            .filter(|old| !self.bindings.iter().any(|binding| Arc::ptr_eq(&binding.limit, &old.limit)))
+            .collect();
+        let now = self.clock.now();
+        let mut last = Vec::new();
+        for binding in gone {
+            // The others go on sharing it.
+            let mut wanted = Vec::new();
+            binding.limit.collect(Collect::All, now, &mut wanted);
+            last.extend(wanted.into_iter().map(|wanted| (Arc::clone(&binding), wanted)));
+        }
+        self.enqueue(last, now);
+        let elsewhere = settings.endpoint != self.settings.endpoint || settings.prefix != self.settings.prefix;
+        self.settings = settings;
+        if elsewhere {
+            self.store = None;
+            self.give_up_queue();
+            self.heard = None;
+            self.circuit = Circuit::new();
+            self.connect(Duration::ZERO);
+        }
+        self.show(false);
+    }
+
+    /// Tells the store what is owed, and the others that this gateway is gone.
+    async fn leave(mut self) {
+        let Some(store) = self.store.clone().filter(|_| self.is_up()) else { return };
+        let all = async {
+            self.collect(Collect::All);
+            while self.batches > 0 {
+                let Some(Ok(done)) = self.on_their_way.join_next().await else { break };
+                self.done(done);
+            }
+            let _ = store.leave(&members_key(&self.settings.prefix), &self.member).await;
+        };
+        let _ = timeout(LEAVES, all).await;
+    }
+}
+
+/// Ready when a limit has something urgent to say, and `pause` is over.
+async fn urgent(bindings: &[Arc<Binding>], pause: Span) {
+    poll_fn(|cx| {
+        for binding in bindings {
+            if binding.limit.listen(cx.waker()) {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    })
+    .await;
+    if !pause.is_zero() {
+        sleep(pause.into()).await;
+    }
+}
+
+/// For jitter, and for names.
+fn random() -> u32 {
+    RandomState::new().build_hasher().finish() as u32
+}

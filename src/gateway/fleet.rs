@@ -1,0 +1,89 @@
+//! The gateway's part in a fleet: which limits it shares, and under which keys of the store.
+
+use std::env;
+use std::sync::Arc;
+
+use super::live::LiveLimits;
+use crate::admission::KeyExpr;
+use crate::config::{Fleet as Section, LimitId, Model};
+use crate::fleet::{Binding, Fleet, Settings, SharedLimit};
+use crate::limiter::{FleetView, KeyHasher, LimitSpec};
+use crate::time::Clock;
+
+/// The password for the store; it wins over the one of a file.
+const PASSWORD: &str = "SLUICEGATE_FLEET_PASSWORD";
+
+/// Makes the fingerprints of keys that are shared; `None`: there is no fleet.
+pub(super) fn hasher(model: &Model) -> Option<KeyHasher> {
+    model.fleet.as_ref()?.secret().map(KeyHasher::with_secret)
+}
+
+/// Where a limit's counts lie in the store, up to the fingerprint; `None`: it is not shared. Another prefix, secret, key or
+/// length of a window is another place, where it is counted afresh; another `L` is not.
+pub(super) fn keys_of(model: &Model, id: &LimitId, spec: &LimitSpec, key: &KeyExpr) -> Option<Box<str>> {
+    spec.sharing?;
+    let (section, shared) = (model.fleet.as_ref()?, SharedLimit::new(&spec.algorithm).ok()?);
+    let LimitId { limit, plan } = id;
+    let mut layout = hasher(model)?.start();
+    let form = model.client.address_form();
+    for part in [&**limit, plan.as_deref().unwrap_or_default(), spec.algorithm.name(), &key.to_string()] {
+        layout.part(0, part.as_bytes());
+    }
+    layout.part(1, &[form.ipv6_prefix]);
+    for number in shared.layout() {
+        layout.part(2, &number.to_le_bytes());
+    }
+    let layout = layout.finish().bits();
+    let of_plan = plan.as_deref().map(|plan| format!("/{plan}")).unwrap_or_default();
+    Some(format!("{}:{limit}{of_plan}:{layout:016x}:", section.prefix).into())
+}
+
+/// Takes part as the model says: starts, goes on otherwise, or ends.
+pub(super) fn renew(
+    running: Option<Fleet>,
+    model: &Model,
+    limits: &LiveLimits,
+    clock: &Clock,
+) -> std::io::Result<Option<Fleet>> {
+    let Some(section) = &model.fleet else { return Ok(None) };
+    let (settings, bindings) = (settings(section), bindings(model, limits));
+    match running {
+        Some(fleet) => {
+            fleet.configure(settings, bindings);
+            Ok(Some(fleet))
+        }
+        None => Fleet::start(settings, bindings, clock.clone()).map(Some),
+    }
+}
+
+/// The same in a reload, which does not fail any more: without the thread each gateway decides alone.
+pub(super) fn renewed(running: Option<Fleet>, model: &Model, limits: &LiveLimits, clock: &Clock) -> Option<Fleet> {
+    renew(running, model, limits, clock).unwrap_or_else(|error| {
+        tracing::error!(%error, "the thread of the fleet cannot be started; shared limits are decided by on_failure");
+        for (limit, _) in limits.values() {
+            limit.set_view(FleetView { is_up: false, ..limit.view() });
+        }
+        None
+    })
+}
+
+fn settings(section: &Section) -> Settings {
+    let password = env::var(PASSWORD).ok().filter(|password| !password.is_empty());
+    Settings {
+        endpoint: section.endpoint(password.as_deref()),
+        prefix: Arc::clone(&section.prefix),
+        node: Arc::clone(&section.node),
+        deadline: section.deadline,
+        on_failure: section.on_failure,
+    }
+}
+
+fn bindings(model: &Model, limits: &LiveLimits) -> Vec<Arc<Binding>> {
+    let binding = |(id, spec, _): (LimitId, &LimitSpec, &KeyExpr)| {
+        let (limit, place) = limits.get(&id)?;
+        let (keys, sharing) = (place.keys.clone()?, spec.sharing?);
+        let shared = SharedLimit::new(&spec.algorithm).ok()?;
+        Some(Arc::new(Binding { limit: Arc::clone(limit), shared, keys, hold: sharing.hold }))
+    };
+    model.counted().filter_map(binding).collect()
+}

@@ -1,0 +1,175 @@
+//! Several gateways and one store: what a shared limit admits in all, and what becomes of it without the store.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use crate::support::{Answer, FRAME, Gateway, Store, eventually, get_with};
+
+/// Nobody waits so long; but a busy machine is not a store that fails.
+const DEADLINE: &str = "1s";
+
+fn rules(store: SocketAddr, on_failure: &str, limit: &str) -> String {
+    format!(
+        "{FRAME}[fleet]\nstore = \"redis://{store}\"\nsecret_file = \"fleet.key\"\ndeadline = \"{DEADLINE}\"\n\
+         on_failure = \"{on_failure}\"\n\
+         [[limit]]\nname = \"per-key\"\nkey = \"header:x-key\"\nalgorithm = \"fixed-window\"\nalign = \"first\"\n{limit}\n\
+         [[route]]\nname = \"all\"\nlimits = [\"per-key\"]\nrespond = {{ status = 200, body = \"ok\" }}\n"
+    )
+}
+
+fn start(configuration: &str) -> Gateway {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("fleet.key"), "0123456789abcdef".repeat(4)).unwrap();
+    Gateway::start_in(directory, configuration)
+}
+
+fn three(store: &Store, on_failure: &str, limit: &str) -> [Gateway; 3] {
+    let rules = rules(store.address(), on_failure, limit);
+    let gateways = [(); 3].map(|()| start(&rules));
+    for gateway in &gateways {
+        wait_log(gateway, "", 0);
+        // Until they have found each other a first request may be decided alone.
+        assert!(eventually(|| ask(gateway, "first").header("ratelimit").is_some()));
+    }
+    gateways
+}
+
+fn ask(gateway: &Gateway, key: &str) -> Answer {
+    get_with(gateway.address(), "/", &[("X-Key", key)])
+}
+
+/// How many of so many requests pass.
+fn pass(gateway: &Gateway, key: &str, requests: usize) -> usize {
+    (0..requests).filter(|_| ask(gateway, key).status == 200).count()
+}
+
+/// Waits until the log has so many lines with this text.
+fn wait_log(gateway: &Gateway, text: &str, count: usize) {
+    assert!(eventually(|| gateway.log().matches(text).count() >= count), "{text}: {}", gateway.log());
+}
+
+const LOST: &str = "fleet store lost";
+const BACK: &str = "fleet store answers";
+
+#[test]
+fn three_gateways_admit_a_strict_limit_once() {
+    let store = Store::start();
+    let gateways = three(&store, "closed", "rate = \"12/1h\"\nshared = \"strict\"");
+    let passed: Vec<usize> = gateways.iter().map(|gateway| pass(gateway, "a", 5)).collect();
+    assert_eq!(passed, [5, 5, 2]);
+    assert_eq!(ask(&gateways[0], "b").header("ratelimit"), Some("\"per-key\";r=11;t=3600"), "another key");
+    let refused = ask(&gateways[1], "a");
+    assert_eq!((refused.status, refused.header("ratelimit").map(|text| &text[..13])), (429, Some("\"per-key\";r=0")));
+}
+
+#[test]
+fn three_gateways_exceed_a_leased_limit_by_no_more_than_they_say() {
+    let store = Store::start();
+    let gateways = three(&store, "closed", "rate = \"100/1h\"\nshared = \"lease\"");
+    let mut passed = [0; 3];
+    for _ in 0..100 {
+        for (gateway, passed) in gateways.iter().zip(&mut passed) {
+            *passed += pass(gateway, "a", 1);
+        }
+    }
+    let all: usize = passed.iter().sum();
+    // floor(0.25 x 100 / 3) = 8 of each at the most.
+    assert!((100..=124).contains(&all), "{passed:?}");
+    assert!(passed.iter().all(|own| own * 4 >= 33), "{passed:?}");
+}
+
+#[test]
+fn without_the_store_each_gateway_decides_as_the_file_says_and_pays_afterwards() {
+    for (on_failure, passed, status) in [("full", 12, 429), ("fair", 4, 429), ("open", 30, 200), ("closed", 0, 503)] {
+        let store = Store::start();
+        let gateways = three(&store, on_failure, "rate = \"12/1h\"\nshared = \"strict\"");
+        // That there are three is heard within a second.
+        assert!(eventually(|| members(&store) == 3));
+        let heartbeats = scripts(&store);
+        assert!(eventually(|| scripts(&store) >= heartbeats + 6), "two of each, and each knows of three");
+        let address = store.address();
+        drop(store);
+        for gateway in &gateways {
+            wait_log(gateway, LOST, 1);
+            assert_eq!(pass(gateway, "a", 30), passed, "{on_failure}");
+        }
+        let refused = ask(&gateways[0], "a");
+        assert_eq!(refused.status, status, "{on_failure}");
+        if status == 503 {
+            assert_eq!(refused.header("retry-after"), Some("1"));
+        }
+        let _store = Store::start_at(address);
+        for gateway in &gateways {
+            wait_log(gateway, BACK, 1);
+        }
+        if passed > 0 {
+            for gateway in &gateways {
+                assert!(eventually(|| ask(gateway, "a").status == 429), "{on_failure}: what was spent is owed");
+            }
+        } else {
+            assert!(eventually(|| ask(&gateways[0], "a").status == 200), "{on_failure}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_stops_is_noticed_and_found_again() {
+    let store = Store::start();
+    let gateways = three(&store, "full", "rate = \"12/1h\"\nshared = \"strict\"");
+    assert_eq!(pass(&gateways[0], "a", 10), 10);
+    store.pause();
+    // The first ones wait for it, and are decided then.
+    assert_eq!(pass(&gateways[0], "a", 30), 2, "what the store said last was left");
+    wait_log(&gateways[0], LOST, 1);
+    store.resume();
+    wait_log(&gateways[0], BACK, 1);
+    assert!(eventually(|| ask(&gateways[1], "a").status == 429));
+}
+
+#[test]
+fn another_rate_goes_on_with_the_same_count_and_a_limit_may_stop_being_shared() {
+    let store = Store::start();
+    let gateways = three(&store, "closed", "rate = \"12/1h\"\nshared = \"strict\"");
+    assert_eq!(pass(&gateways[0], "a", 20), 12);
+    let more = rules(store.address(), "closed", "rate = \"20/1h\"\nshared = \"strict\"");
+    for gateway in &gateways {
+        assert_eq!(gateway.reload(more.strip_prefix(FRAME).unwrap()).status, 200);
+    }
+    assert_eq!(pass(&gateways[1], "a", 20), 8);
+    let own = rules(store.address(), "closed", "rate = \"20/1h\"");
+    assert_eq!(gateways[2].reload(own.strip_prefix(FRAME).unwrap()).status, 200);
+    assert_eq!(pass(&gateways[2], "a", 30), 20, "alone it begins afresh");
+    assert_eq!(pass(&gateways[1], "a", 5), 0);
+}
+
+#[test]
+fn a_gateway_that_ends_reports_what_it_has_spent() {
+    let store = Store::start();
+    let mut gateways = three(&store, "closed", "rate = \"100/1h\"\nshared = \"lease\"");
+    assert_eq!(pass(&gateways[0], "a", 9), 9);
+    gateways[0].signal("TERM");
+    gateways[0].wait_exit();
+    let left = ask(&gateways[1], "a").header("ratelimit").map(str::to_owned);
+    assert!(eventually(|| members(&store) == 2));
+    // The next answer of the store says what is left.
+    assert!(
+        eventually(|| ask(&gateways[1], "a").header("ratelimit").is_some_and(|text| remaining(text) < 91)),
+        "{left:?}"
+    );
+}
+
+fn remaining(field: &str) -> u64 {
+    field.split(';').find_map(|part| part.strip_prefix("r=")).and_then(|number| number.parse().ok()).unwrap()
+}
+
+/// How many gateways the store knows.
+fn members(store: &Store) -> usize {
+    store.ask(&["zcard", "sluicegate:members"]).trim().parse().unwrap_or(0)
+}
+
+/// How many scripts the store has run: with nobody asking, heartbeats.
+fn scripts(store: &Store) -> usize {
+    let figures = store.ask(&["info", "commandstats"]);
+    let calls = figures.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
+}
