@@ -18,10 +18,13 @@ use super::{Binding, Settings};
 use crate::limiter::{Collect, FleetView, LEASE_HOLD, Wanted};
 use crate::time::{Clock, Span, Tick};
 
-/// The most settles of one batch.
-const BATCH: usize = 512;
-/// Batches on their way at once. More would wait for each other in the store, and be late for that.
-const BATCHES: usize = 4;
+/// The most settles of a batch for which requests wait.
+const ASKS: usize = 128;
+/// The most of one for which nobody does. A settle takes the store some tens of microseconds, one after the other for all
+/// gateways: what is asked behind many reports would be late.
+const REPORTS: usize = 16;
+/// Batches on their way at once, for the same reason.
+const BATCHES: usize = 2;
 /// Batches are at least so far apart.
 const APART: Span = Span::from_millis(1);
 /// How long a connection may take to be made. No request waits for it: while there is none, `on_failure` decides.
@@ -62,8 +65,9 @@ pub(super) struct Runner {
     circuit: Circuit,
     store: Option<Arc<Store>>,
     is_connecting: bool,
-    /// Batches that wait for those on their way.
-    queue: VecDeque<Batch>,
+    /// Batches that wait for those on their way: those for which requests wait, and the others.
+    asks: VecDeque<Batch>,
+    reports: VecDeque<Batch>,
     batches: usize,
     on_their_way: JoinSet<Done>,
     last_batch: Tick,
@@ -91,7 +95,8 @@ impl Runner {
             circuit: Circuit::new(),
             store: None,
             is_connecting: false,
-            queue: VecDeque::new(),
+            asks: VecDeque::new(),
+            reports: VecDeque::new(),
             batches: 0,
             on_their_way: JoinSet::new(),
             last_batch: Tick::ZERO,
@@ -241,11 +246,14 @@ impl Runner {
         self.enqueue(settles, now);
     }
 
-    fn enqueue(&mut self, mut settles: Vec<(Arc<Binding>, Wanted)>, collected: Tick) {
-        while !settles.is_empty() {
-            let rest = settles.split_off(settles.len().min(BATCH));
-            self.queue.push_back(Batch { settles, collected });
-            settles = rest;
+    fn enqueue(&mut self, settles: Vec<(Arc<Binding>, Wanted)>, collected: Tick) {
+        let (asks, reports): (Vec<_>, Vec<_>) = settles.into_iter().partition(|(_, wanted)| wanted.settle.need > 0);
+        for (mut settles, most, queue) in [(asks, ASKS, &mut self.asks), (reports, REPORTS, &mut self.reports)] {
+            while !settles.is_empty() {
+                let rest = settles.split_off(settles.len().min(most));
+                queue.push_back(Batch { settles, collected });
+                settles = rest;
+            }
         }
         self.send();
     }
@@ -253,7 +261,8 @@ impl Runner {
     /// Sends what may be sent.
     fn send(&mut self) {
         while self.batches < BATCHES {
-            let (Some(store), Some(mut batch)) = (self.store.clone(), self.queue.pop_front()) else { return };
+            let Some(store) = self.store.clone() else { return };
+            let Some(mut batch) = self.asks.pop_front().or_else(|| self.reports.pop_front()) else { return };
             let sent = self.clock.now();
             let late = sent.since(batch.collected);
             for (_, wanted) in &mut batch.settles {
@@ -332,7 +341,7 @@ impl Runner {
                 None => binding.limit.unanswered(wanted, now),
             }
             match reply {
-                Some(Err(error)) if error.is_of_one_key() => self.log_key(binding, &error),
+                Some(Err(error)) if error.is_of_one_key() => self.log_error(binding.limit.name(), &error),
                 Some(Err(error)) => failure = Some(error),
                 Some(Ok(_)) if answer.is_none() => failure = Some(StoreError::no_answer()),
                 _ => {}
@@ -353,12 +362,19 @@ impl Runner {
         let now = self.clock.now();
         let (outcome, error) = match members {
             Some(Ok(members)) => {
-                self.live = u32::try_from(members.count).unwrap_or(u32::MAX).max(1);
-                let since = self.heard.filter(|(last, _)| sent.since(*last) < FORGOTTEN);
-                self.heard = Some((sent, since.map_or(sent, |(_, since)| since)));
+                let since =
+                    self.heard.filter(|(last, _)| sent.since(*last) < FORGOTTEN).map_or(sent, |(_, since)| since);
+                let live = u32::try_from(members.count).unwrap_or(u32::MAX).max(1);
+                // After an outage the others come back one by one: until all have, as many as there were.
+                let are_all_back = sent.since(since) >= NEWCOMER;
+                self.live = if are_all_back { live } else { live.max(self.live) };
+                self.heard = Some((sent, since));
                 (Outcome::Answered, None)
             }
-            Some(Err(error)) => (Outcome::Failed, Some(error)),
+            Some(Err(error)) => {
+                self.log_error("heartbeat", &error);
+                (Outcome::Failed, Some(error))
+            }
             None => (Outcome::TimedOut, None),
         };
         let change = if is_probe {
@@ -389,16 +405,18 @@ impl Runner {
     /// What has not been sent has not been done.
     fn give_up_queue(&mut self) {
         let now = self.clock.now();
-        for (binding, wanted) in self.queue.drain(..).flat_map(|batch| batch.settles) {
+        let all = self.asks.drain(..).chain(self.reports.drain(..));
+        for (binding, wanted) in all.flat_map(|batch| batch.settles) {
             binding.limit.unanswered(&wanted, now);
         }
     }
 
-    fn log_key(&mut self, binding: &Binding, error: &StoreError) {
+    /// What a mode does not tell: a line a second at most.
+    fn log_error(&mut self, what: &str, error: &StoreError) {
         let now = self.clock.now();
         if self.logged.is_none_or(|last| now.since(last) >= LOGGED) {
             self.logged = Some(now);
-            tracing::error!(limit = binding.limit.name(), %error, "fleet store");
+            tracing::error!(what, %error, "fleet store");
         }
     }
 

@@ -91,7 +91,7 @@ impl SharedLimit {
                 Self::of(Family::Window, window.rates(), |_, rate| Ok([counted(*rate)?, micros(*rate, 1)?, align]))
             }
             Algorithm::TokenBucket(_) => refuse("refill = \"greedy\", or algorithm = \"fixed-window\""),
-            Algorithm::LeakyBucket(_) => refuse("algorithm = \"gcra\" with max_wait"),
+            Algorithm::LeakyBucket(_) => refuse("algorithm = \"gcra\""),
             Algorithm::SmoothBursty(_) | Algorithm::WarmUp(_) => refuse("algorithm = \"token-bucket\""),
             Algorithm::SlidingWindow(_) | Algorithm::SlidingCounter(_) | Algorithm::SlidingLog(_) => {
                 refuse("algorithm = \"timer-wheel\"")

@@ -195,7 +195,7 @@ impl fmt::Display for StoreError {
             }
             Self::NotPermitted { said } => write!(
                 f,
-                "the store's user may not do this ({said}): allow it +@scripting +@hash +@sortedset +@keyspace +info \
+                "the store's user may not do this ({said}): allow it +@scripting +@hash +@sortedset +@keyspace +info +time \
                  on the keys of [fleet] prefix"
             ),
             Self::NoDatabase { database } => {
