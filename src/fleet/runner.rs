@@ -27,6 +27,9 @@ const REPORTS: usize = 16;
 const BATCHES: usize = 2;
 /// Batches are at least so far apart.
 const APART: Span = Span::from_millis(1);
+/// How long the answer to a report may take where that is longer than the deadline: no request waits for it, and one that is
+/// given up is charged twice.
+const REPORTED: Span = Span::from_millis(250);
 /// How long a connection may take to be made. No request waits for it: while there is none, `on_failure` decides.
 const CONNECTS: Duration = Duration::from_secs(2);
 /// From one attempt to connect to the next, at least; up to twice as long.
@@ -54,6 +57,8 @@ enum Done {
 struct Batch {
     settles: Vec<(Arc<Binding>, Wanted)>,
     collected: Tick,
+    /// Requests wait for the answer.
+    is_ask: bool,
 }
 
 /// The state of the thread.
@@ -248,10 +253,11 @@ impl Runner {
 
     fn enqueue(&mut self, settles: Vec<(Arc<Binding>, Wanted)>, collected: Tick) {
         let (asks, reports): (Vec<_>, Vec<_>) = settles.into_iter().partition(|(_, wanted)| wanted.settle.need > 0);
-        for (mut settles, most, queue) in [(asks, ASKS, &mut self.asks), (reports, REPORTS, &mut self.reports)] {
+        let queues = [(asks, ASKS, &mut self.asks, true), (reports, REPORTS, &mut self.reports, false)];
+        for (mut settles, most, queue, is_ask) in queues {
             while !settles.is_empty() {
                 let rest = settles.split_off(settles.len().min(most));
-                queue.push_back(Batch { settles, collected });
+                queue.push_back(Batch { settles, collected, is_ask });
                 settles = rest;
             }
         }
@@ -270,7 +276,8 @@ impl Runner {
                 wanted.settle.back_age = (Tick::ZERO + wanted.settle.back_age + late).since(Tick::ZERO);
             }
             let orders: Vec<Order> = batch.settles.iter().map(|(binding, wanted)| binding.order(wanted)).collect();
-            let deadline = self.settings.deadline.into();
+            let deadline = self.settings.deadline;
+            let deadline = if batch.is_ask { deadline } else { deadline.max(REPORTED) }.into();
             self.batches += 1;
             self.on_their_way.spawn(async move {
                 let results = timeout(deadline, store.settle(&orders)).await.ok();
