@@ -24,7 +24,7 @@ pub(super) struct Context<'c> {
     pub(super) fleet: Option<FleetTerms>,
 }
 
-/// What `[fleet]` says of each shared limit.
+/// The settings of `[fleet]` that hold for each shared limit.
 #[derive(Clone, Copy)]
 pub(super) struct FleetTerms {
     pub(super) deadline: Span,

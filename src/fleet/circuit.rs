@@ -39,7 +39,7 @@ pub enum State {
     },
 }
 
-/// What may be sent to the store.
+/// The exchanges that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// Whatever there is.
@@ -87,7 +87,7 @@ impl Circuit {
         self.state
     }
 
-    /// What may be sent now. A probe that is allowed counts as sent.
+    /// Says what may be sent now. A probe that is allowed counts as sent.
     pub fn pass(&mut self, now: Tick) -> Pass {
         match self.state {
             State::Closed => Pass::All,

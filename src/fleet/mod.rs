@@ -7,6 +7,7 @@
 //! - [`Store`]: a connection. [`Store::settle`] carries a batch in one round trip; what goes wrong is a [`StoreError`] that
 //!   says how to mend it. [`Store::heartbeat`] says who else lives.
 //! - [`Circuit`]: whether the store is asked at all, from what became of the last exchanges. Pure.
+//! - [`Fleet`]: the thread that collects from limits, sends, and brings answers back (`runner`).
 //! - `scripts`: one script a family. Each is held against [`crate::limiter::Account`] by random operations.
 //!
 //! Invariants: a script touches the key that it is given, and no other; each key has an expiry, at the instant at which its
@@ -58,7 +59,7 @@ pub struct Settings {
     pub node: Arc<str>,
     /// How long an answer may take.
     pub deadline: Span,
-    /// What limits do without the store, for the log.
+    /// The decision of limits without the store, for the log.
     pub on_failure: OnFailure,
 }
 

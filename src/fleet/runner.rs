@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::circuit::{Circuit, Outcome, Pass, State};
 use super::members::{HEARTBEAT, Members, STAYS, member_name, members_key};
-use super::store::{Order, Store, StoreError};
+use super::store::{Endpoint, Order, Store, StoreError};
 use super::{Binding, Settings};
 use crate::limiter::{Collect, FleetView, LEASE_HOLD, Wanted};
 use crate::time::{Clock, Span, Tick};
@@ -43,12 +43,12 @@ const LOGGED: Span = Span::from_secs(1);
 /// How long what is owed may take to be told when the process ends.
 const LEAVES: Duration = Duration::from_millis(500);
 
-/// How the gateway takes part; when its sender goes, the process ends.
+/// How the gateway takes part. When its sender goes, the gateway leaves the fleet.
 pub(super) type Part = (Settings, Vec<Arc<Binding>>);
 
-/// What has come back.
+/// An exchange that has ended.
 enum Done {
-    Connected(Result<Store, StoreError>),
+    Connected { endpoint: Endpoint, connected: Result<Store, StoreError> },
     Settled { batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>> },
     Beaten { sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>> },
 }
@@ -70,6 +70,8 @@ pub(super) struct Runner {
     circuit: Circuit,
     store: Option<Arc<Store>>,
     is_connecting: bool,
+    /// The first connection is being made, for no longer than an answer may take: requests wait for it.
+    is_starting: bool,
     /// Batches that wait for those on their way: those for which requests wait, and the others.
     asks: VecDeque<Batch>,
     reports: VecDeque<Batch>,
@@ -87,6 +89,7 @@ pub(super) struct Runner {
     /// When the last line was logged, and how many changes were not since.
     logged: Option<Tick>,
     unsaid: u64,
+    logged_error: Option<Tick>,
 }
 
 impl Runner {
@@ -100,6 +103,7 @@ impl Runner {
             circuit: Circuit::new(),
             store: None,
             is_connecting: false,
+            is_starting: true,
             asks: VecDeque::new(),
             reports: VecDeque::new(),
             batches: 0,
@@ -113,6 +117,7 @@ impl Runner {
             lost: None,
             logged: None,
             unsaid: 0,
+            logged_error: None,
         }
     }
 
@@ -122,10 +127,8 @@ impl Runner {
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.connect(Duration::ZERO);
-        // Nobody waits for a connection that takes longer than an answer may.
         let first = sleep(self.settings.deadline.into());
         tokio::pin!(first);
-        let mut is_first = true;
         loop {
             let now = self.clock.now();
             let probe = match self.circuit.state() {
@@ -148,10 +151,8 @@ impl Runner {
                     if self.is_up() {
                         self.collect(Collect::Round);
                     }
-                    self.show(is_first);
-                    if !is_first {
-                        self.say_mode();
-                    }
+                    self.show();
+                    self.say_mode();
                 }
                 _ = beats.tick() => self.beat(false),
                 Some(done) = self.on_their_way.join_next() => {
@@ -164,9 +165,9 @@ impl Runner {
                         self.beat(true);
                     }
                 }
-                () = &mut first, if is_first => {
-                    is_first = false;
-                    self.show(false);
+                () = &mut first, if self.is_starting => {
+                    self.is_starting = false;
+                    self.show();
                 }
             }
         }
@@ -177,15 +178,15 @@ impl Runner {
         self.store.is_some() && self.circuit.state() == State::Closed
     }
 
-    /// Tells the limits how the fleet stands. While the first connection `is_starting`, requests wait for it.
-    fn show(&mut self, is_starting: bool) {
+    /// Tells the limits how the fleet stands.
+    fn show(&self) {
         let now = self.clock.now();
-        let is_up = self.is_up();
+        let is_up = self.is_up() || self.is_starting;
         let is_known = self.heard.is_some_and(|(last, since)| {
             // Others forget one of whom they have not heard.
             now.since(since) >= NEWCOMER && now.since(last) < STAYS
         });
-        let view = FleetView { live: self.live, is_known, is_up: is_up || is_starting && self.is_connecting };
+        let view = FleetView { live: self.live, is_known, is_up };
         for binding in &self.bindings {
             binding.limit.set_view(view);
         }
@@ -194,13 +195,13 @@ impl Runner {
     /// The store is asked from now on, or no more, because of `lost`.
     fn change_mode(&mut self, lost: Option<&StoreError>) {
         if self.is_up() {
-            // What was spent meanwhile is charged before anything is granted.
+            // The cost spent meanwhile is charged before anything is granted.
             self.collect(Collect::All);
         }
         if lost.is_some() {
             self.lost = lost.cloned();
         }
-        self.show(false);
+        self.show();
         let is_up = self.is_up();
         if is_up != std::mem::replace(&mut self.was_up, is_up) {
             self.unsaid += 1;
@@ -211,7 +212,7 @@ impl Runner {
     /// Says in the log which mode holds, if it does not know, at most once a second.
     fn say_mode(&mut self) {
         let (now, is_up) = (self.clock.now(), self.is_up());
-        if is_up == self.said_up || self.logged.is_some_and(|last| now.since(last) < LOGGED) {
+        if is_up == self.said_up || self.is_starting || self.logged.is_some_and(|last| now.since(last) < LOGGED) {
             return;
         }
         (self.said_up, self.logged) = (is_up, Some(now));
@@ -234,7 +235,7 @@ impl Runner {
         self.on_their_way.spawn(async move {
             sleep(after).await;
             let connected = timeout(CONNECTS, Store::connect(&endpoint)).await;
-            Done::Connected(connected.unwrap_or_else(|_| Err(StoreError::silent(CONNECTS))))
+            Done::Connected { endpoint, connected: connected.unwrap_or_else(|_| Err(StoreError::silent(CONNECTS))) }
         });
     }
 
@@ -266,7 +267,7 @@ impl Runner {
 
     /// Sends what may be sent.
     fn send(&mut self) {
-        while self.batches < BATCHES {
+        while self.batches < BATCHES && self.is_up() {
             let Some(store) = self.store.clone() else { return };
             let Some(mut batch) = self.asks.pop_front().or_else(|| self.reports.pop_front()) else { return };
             let sent = self.clock.now();
@@ -276,14 +277,18 @@ impl Runner {
                 wanted.settle.back_age = (Tick::ZERO + wanted.settle.back_age + late).since(Tick::ZERO);
             }
             let orders: Vec<Order> = batch.settles.iter().map(|(binding, wanted)| binding.order(wanted)).collect();
-            let deadline = self.settings.deadline;
-            let deadline = if batch.is_ask { deadline } else { deadline.max(REPORTED) }.into();
+            let wait = self.wait_for(batch.is_ask).into();
             self.batches += 1;
             self.on_their_way.spawn(async move {
-                let results = timeout(deadline, store.settle(&orders)).await.ok();
+                let results = timeout(wait, store.settle(&orders)).await.ok();
                 Done::Settled { batch, sent, results }
             });
         }
+    }
+
+    /// How long an answer may take.
+    fn wait_for(&self, is_ask: bool) -> Span {
+        if is_ask { self.settings.deadline } else { self.settings.deadline.max(REPORTED) }
     }
 
     fn beat(&mut self, is_probe: bool) {
@@ -298,21 +303,25 @@ impl Runner {
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Connected(connected) => self.connected(connected),
+            // Another store has been configured meanwhile.
+            Done::Connected { endpoint, .. } if endpoint != self.settings.endpoint => {
+                self.is_connecting = false;
+                self.connect(Duration::ZERO);
+            }
+            Done::Connected { connected, .. } => self.connected(connected),
             Done::Settled { batch, sent, results } => self.settled(&batch, sent, results),
             Done::Beaten { sent, is_probe, members } => self.beaten(sent, is_probe, members),
         }
     }
 
     fn connected(&mut self, connected: Result<Store, StoreError>) {
-        self.is_connecting = false;
+        (self.is_connecting, self.is_starting) = (false, false);
         match connected {
             Ok(store) => {
                 if let Some(policy) = &store.server().evicts {
                     tracing::warn!(
                         policy,
-                        "the fleet's store evicts keys when its memory is full, and forgets counts so: \
-                                            set its maxmemory-policy to noeviction"
+                        "the fleet's store evicts keys when its memory is full, and forgets counts so: set its maxmemory-policy to noeviction"
                     );
                 }
                 self.store = Some(Arc::new(store));
@@ -359,7 +368,7 @@ impl Runner {
             None => Outcome::TimedOut,
             Some(_) => Outcome::Failed,
         };
-        let error = failure.unwrap_or_else(|| StoreError::silent(self.settings.deadline.into()));
+        let error = failure.unwrap_or_else(|| StoreError::silent(self.wait_for(batch.is_ask).into()));
         let change = self.circuit.settled(outcome, now, random());
         self.after(outcome, change.is_some(), &error);
         self.send();
@@ -393,23 +402,24 @@ impl Runner {
         self.after(outcome, change.is_some(), &error);
     }
 
-    /// What follows from how an exchange has ended.
+    /// Draws the consequences of how an exchange has ended.
     fn after(&mut self, outcome: Outcome, has_changed: bool, error: &StoreError) {
         let needs_connection = outcome == Outcome::Failed && error.needs_connection();
         // A connection over which nothing comes is not waited for.
         let is_stuck = outcome == Outcome::TimedOut && self.circuit.state() != State::Closed;
         if needs_connection || is_stuck {
-            if self.store.take().is_some() {
-                self.give_up_queue();
-            }
+            self.store = None;
             self.connect(if is_stuck { RECONNECTS } else { Duration::ZERO });
+        }
+        if !self.is_up() {
+            self.give_up_queue();
         }
         if has_changed || needs_connection {
             self.change_mode(Some(error));
         }
     }
 
-    /// What has not been sent has not been done.
+    /// Gives up the settles that have not been sent: the store has not done them.
     fn give_up_queue(&mut self) {
         let now = self.clock.now();
         let all = self.asks.drain(..).chain(self.reports.drain(..));
@@ -418,11 +428,12 @@ impl Runner {
         }
     }
 
-    /// What a mode does not tell: a line a second at most.
+    /// Says in the log which error has changed no mode, at most once a second.
     fn log_error(&mut self, what: &str, error: &StoreError) {
         let now = self.clock.now();
-        if self.logged.is_none_or(|last| now.since(last) >= LOGGED) {
-            self.logged = Some(now);
+        // Not the instant of the modes' lines: an error each second would keep those back for ever.
+        if self.logged_error.is_none_or(|last| now.since(last) >= LOGGED) {
+            self.logged_error = Some(now);
             tracing::error!(what, %error, "fleet store");
         }
     }
@@ -451,7 +462,7 @@ impl Runner {
             self.circuit = Circuit::new();
             self.connect(Duration::ZERO);
         }
-        self.show(false);
+        self.show();
     }
 
     /// Tells the store what is owed, and the others that this gateway is gone.

@@ -11,7 +11,7 @@ pub(super) struct Script {
     digest: String,
 }
 
-/// What all scripts of families share, before and after the family's own part.
+/// The parts that all scripts of families share, before and after the family's own part.
 const HEAD: &str = include_str!("scripts/head.lua");
 const SETTLE: &str = include_str!("scripts/settle.lua");
 

@@ -37,7 +37,7 @@ pub enum NotShared {
     Algorithm {
         /// The algorithm, as it is written.
         name: &'static str,
-        /// What to write instead.
+        /// The setting to write instead.
         instead: &'static str,
     },
     /// A window, or a slot of it, is no whole number of microseconds.
@@ -52,7 +52,7 @@ pub enum NotShared {
         /// The rate.
         rate: Rate,
     },
-    /// What a bucket holds, times its window in microseconds, is above 2^49.
+    /// A bucket's burst, times its window in microseconds, is above 2^49.
     Burst {
         /// The rate.
         rate: Rate,
@@ -109,7 +109,7 @@ impl SharedLimit {
         Ok(Self { family, rates })
     }
 
-    /// What two gateways have to agree on to count together: the family and the lengths of windows and slots, not `L`, which
+    /// The numbers that two gateways have to agree on to count together: the family and the lengths of windows and slots, not `L`, which
     /// may be another while it is rolled out.
     pub fn layout(&self) -> Vec<u64> {
         let lengths = self.rates.iter().flat_map(|[_, length, other]| match self.family {
@@ -124,7 +124,7 @@ impl SharedLimit {
         self.family
     }
 
-    /// What the script is told: of a settle, of how long a grant is held at most, and of the rates. A part of a microsecond
+    /// The arguments of the script: of a settle, of how long a grant is held at most, and of the rates. A part of a microsecond
     /// is rounded so that the settle is the stricter. Counts are at most [`MAX_COUNT`].
     pub fn arguments(&self, settle: &Settle, hold: Span) -> Vec<i64> {
         let whole = |number: u64| i64::try_from(number).unwrap_or(NEVER).min(NEVER);
@@ -142,7 +142,7 @@ impl SharedLimit {
         of_settle.into_iter().chain(of_rates).collect()
     }
 
-    /// What a script's reply says; `None`: it is no reply of that script.
+    /// The answer in a script's reply; `None`: it is no reply of that script.
     pub fn answer(&self, reply: &[i64]) -> Option<Answer> {
         let (&[granted, life, retry], remaining) = reply.split_first_chunk()?;
         if remaining.len() != self.rates.len() {

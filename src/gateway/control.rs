@@ -417,7 +417,7 @@ impl Control {
             let mut state = self.state();
             (state.dead_letters.take(), state.access_log.take(), state.fleet.take())
         };
-        // What was spent is reported.
+        // It reports the cost that was spent.
         drop(fleet);
         if let Some(log) = dead_letters {
             log.close();

@@ -10,10 +10,10 @@ use crate::limiter::Limit;
 /// Live limits, and what they count by.
 pub type LiveLimits = HashMap<LimitId, (Arc<Limit>, Place)>;
 
-/// What a limit counts by.
+/// The requests that a limit counts together, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose requests are counted together.
+    /// Requests of one key are counted together.
     pub key: KeyExpr,
     /// Where in the store of a fleet; `None`: here alone.
     pub keys: Option<Box<str>>,

@@ -86,7 +86,7 @@ impl Account {
         self.rule.first_words(&words)
     }
 
-    /// What is to be granted: of what is left, the part that is asked for ahead, but at least what those cost that wait.
+    /// The grant: of what is left, the part that is asked for ahead, but at least what those cost that wait.
     fn grantable(&self, settle: &Settle, now: Tick) -> u64 {
         let share = settle.share_ppm.min(WHOLE_PPM);
         let left = self.remaining(now).into_iter().take(self.rule.rates()).min().unwrap_or(0);
@@ -168,7 +168,7 @@ mod tests {
         Span::from_millis(millis)
     }
 
-    /// What is left of the first rate and for how long it is full, after a settle.
+    /// The rest of the first rate, and for how long it is full, after a settle.
     fn after(account: &mut Account, settle: Settle, now: u64) -> (u64, Option<Span>) {
         let answer = account.settle(&settle, HOLD, at(now));
         (answer.remaining[0], answer.retry)
@@ -283,7 +283,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is given back leaves a bucket no better than if it had never been taken.
+        /// Giving back leaves a bucket no better than if it had never been taken.
         #[test]
         fn giving_back_gains_nothing(grants in grants(), burst in 5u64..12) {
             let (mut with, mut without) = (bucket("10/s", burst), bucket("10/s", burst));

@@ -1,4 +1,4 @@
-//! What a gateway has of one key of a shared limit: a grant or a refusal of the store, and what it spent since.
+//! A gateway's part of one key of a shared limit: a grant or a refusal of the store, and what it spent since.
 //!
 //! Pure: facts in, choice out. Where the words lie, who waits and what is sent is the shard's business.
 //!
@@ -34,19 +34,19 @@ pub(super) struct Terms {
     most: u64,
     /// The longest window: so long a refusal makes a key hot.
     window: Span,
-    /// What was spent on credit is reported in each so many rounds, at the latest.
+    /// Cost spent on credit is reported in each so many rounds, at the latest.
     pub(super) rounds: u32,
     seen: Arc<Seen>,
 }
 
-/// What was spent on credit is reported within a quarter of the window, and within so many rounds. How late it is does not
+/// Cost spent on credit is reported within a quarter of the window, and within so many rounds. How late it is does not
 /// touch the bound, which counts how much that is; but others refuse later, and then for longer.
 const MOST_ROUNDS: u64 = 10;
 
-/// What there is of one key. Zeroes are those of a key that was never seen.
+/// The state of one key. Zeroes are those of a key that was never seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lease {
-    /// What is left of the grant; of a key that is [full](FULL) the smallest cost that was refused.
+    /// The rest of the grant; of a key that is [full](FULL) the smallest cost that was refused.
     amount: u32,
     flags: u32,
     /// Until when the grant may be spent, or the key is full.
@@ -87,7 +87,7 @@ pub(super) enum Source {
     Unbounded,
 }
 
-/// What is said to a cost.
+/// The answer to a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
     Take(Source),
@@ -125,7 +125,7 @@ impl Terms {
         if view.is_known && self.sharing.overshoot_ppm > 0 { PPM / view.live } else { 0 }
     }
 
-    /// What a cost takes of the whole limit when each gateway counts for itself.
+    /// The part that a cost takes of the whole limit when each gateway counts for itself.
     pub(super) fn taken_alone(&self, cost: u64, is_fair: bool, view: FleetView) -> u64 {
         if is_fair { cost.saturating_mul(u64::from(view.live)).min(self.most) } else { cost }
     }
@@ -151,7 +151,7 @@ impl Lease {
         }
     }
 
-    /// What is said to `cost` while the store answers.
+    /// Answers `cost` while the store answers.
     #[inline]
     pub(super) fn ask(&self, terms: &Terms, cost: u64, now: Tick) -> Say {
         match self.known(cost, now) {
@@ -163,7 +163,7 @@ impl Lease {
         }
     }
 
-    /// What the store's last answer says to `cost`, as long as it holds.
+    /// Answers `cost` by the store's last word, as long as it holds.
     #[inline]
     pub(super) fn known(&self, cost: u64, now: Tick) -> Option<Say> {
         if now >= self.until {
@@ -185,7 +185,7 @@ impl Lease {
             self.amount = self.amount.saturating_sub(cost);
             return self.amount < self.refill && self.flags & BUSY == 0;
         }
-        // What is owed above a whole limit is forgotten: so much an outage costs those who come after, and no more.
+        // A debt above a whole limit is forgotten: so much an outage costs those who come after, and no more.
         let free = terms.most.saturating_sub(self.owed());
         self.unreported = self.unreported.saturating_add(cost.min(u32::try_from(free).unwrap_or(u32::MAX)));
         let view = terms.view();
@@ -205,7 +205,7 @@ impl Lease {
         u64::from(self.unreported) + u64::from(self.in_flight)
     }
 
-    /// What is left of a grant that is still held.
+    /// The rest of a grant that is still held.
     pub(super) fn granted(&self, now: Tick) -> u64 {
         if self.flags & FULL == 0 && now < self.until { u64::from(self.amount) } else { 0 }
     }
@@ -215,7 +215,7 @@ impl Lease {
         self.flags & FULL == 0 && self.amount > 0 && now >= self.until
     }
 
-    /// What is to be said to the store; `need` and `want` are the costs of those who wait, and `reports` says whether a
+    /// The next message to the store; `need` and `want` are the costs of those who wait, and `reports` says whether a
     /// credit is to be reported. `None`: nothing, or it has not answered the last time yet. From then on a settle of this
     /// `serial` is on its way.
     pub(super) fn settle(

@@ -334,7 +334,7 @@ impl Params {
         self.rule.is_idle(state, now) && (self.lease.is_none() || self.lease_of(state).is_idle(now))
     }
 
-    /// What a key of a shared limit has of the fleet.
+    /// The fleet's words of a key of a shared limit.
     pub(super) fn lease_of(&self, state: &[u64]) -> Lease {
         Lease::read(state.get(self.rule.words()..).unwrap_or_default())
     }

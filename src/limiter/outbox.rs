@@ -1,4 +1,4 @@
-//! What a shared limit has to say to its fleet, and what it is told: the side of [`Limit`] that the fleet's thread calls.
+//! The messages between a shared limit and its fleet: the side of [`Limit`] that the fleet's thread calls.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::sharing::FleetView;
 use crate::time::Tick;
 
 impl Limit {
-    /// What is to be said to the store now, as of `now`. Each settle that it puts behind `wanted` is to be answered.
+    /// Collects the messages to the store, as of `now`. Each settle that it puts behind `wanted` is to be answered.
     pub fn collect(&self, round: Collect, now: Tick, wanted: &mut Vec<Wanted>) {
         // Before the shards are looked at: who rings from then on is heard the next time.
         let was_urgent = self.bell().is_urgent.swap(false, Ordering::AcqRel);
@@ -54,7 +54,7 @@ impl Limit {
         self.lock(wanted.key).unanswered(wanted, now);
     }
 
-    /// What is known of the fleet from now on. Nobody goes on waiting for a store that has gone.
+    /// Sets the view of the fleet. Nobody goes on waiting for a store that has gone.
     pub fn set_view(&self, view: FleetView) {
         let old = self.seen().swap(view);
         if old.is_up && !view.is_up {
@@ -62,12 +62,12 @@ impl Limit {
         }
     }
 
-    /// What is known of the fleet.
+    /// The view of the fleet.
     pub fn view(&self) -> FleetView {
         self.seen().load()
     }
 
-    /// What this gateway has of its keys. Takes each shard's lock in turn.
+    /// Sums up the grants and debts of all keys. Takes each shard's lock in turn.
     pub fn outstanding(&self, now: Tick) -> Outstanding {
         let mut all = Outstanding::default();
         for shard in self.made() {

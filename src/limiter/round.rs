@@ -67,7 +67,7 @@ impl StoreWait {
     }
 }
 
-/// Who asks again.
+/// The claims of one who asks again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Claims<'w> {
     /// The limit in whose queue it is the head.
@@ -119,7 +119,7 @@ impl<'a, const N: usize> Round<'a, N> {
         }
     }
 
-    /// What becomes of a request, come at `arrived`, for which some limits have no room.
+    /// Decides about a request, come at `arrived`, for which some limits have no room.
     #[inline]
     pub(super) fn settle_blocked(&mut self, arrived: Tick, timeout: Span) -> Outcome {
         match self.obstacles().decide(arrived, timeout, Tick::MAX) {

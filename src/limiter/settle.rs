@@ -40,13 +40,13 @@ pub struct Answer {
 pub struct Wanted {
     /// The key.
     pub key: Fingerprint,
-    /// What is to be said to the store.
+    /// The message.
     pub settle: Settle,
     /// Tells it from other settles of the key; 0: of a key that has been forgotten here.
     pub(super) serial: u32,
 }
 
-/// Which keys are [collected](super::Limit::collect).
+/// The keys that are [collected](super::Limit::collect).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
     /// Those for which somebody waits, or that have spent much.
@@ -58,14 +58,14 @@ pub enum Collect {
     All,
 }
 
-/// What a gateway has of all keys of a limit.
+/// The grants and debts of a gateway, over all keys of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outstanding {
     /// Granted and not spent.
     pub granted: u64,
     /// Spent and not acknowledged: a debt, if the store does not answer.
     pub owed: u64,
-    /// What was forgotten of that, since there was too much of it, ever.
+    /// Debt that was forgotten, since there was too much of it, ever.
     pub lost: u64,
     /// Requests that wait for the store.
     pub waiting: u64,

@@ -248,18 +248,7 @@ impl Shard {
         due: Tick,
         keys: &AtomicU64,
     ) -> Option<usize> {
-        let at = match record {
-            Record::At(at) => at,
-            Record::New => self.insert(key, keys),
-            Record::Instead { of, idle } => {
-                self.evict(of, idle, keys);
-                self.insert(key, keys)
-            }
-            Record::Uncounted => {
-                self.counts.allowed_full += 1;
-                return None;
-            }
-        };
+        let at = self.place(record, key, keys)?;
         let state = self.table.state_mut(at);
         let moment = Moment { now: self.latest, due: due.min(self.latest), era: self.era };
         self.params.rule.commit(state, cost, moment);

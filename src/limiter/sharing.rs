@@ -35,11 +35,11 @@ pub struct Sharing {
     pub hold: Span,
     /// How long a request waits for the store at most, over all its shared limits.
     pub deadline: Span,
-    /// What happens when the store does not answer in that time.
+    /// The fate of requests when the store does not answer in that time.
     pub on_failure: OnFailure,
 }
 
-/// What a gateway knows of its fleet.
+/// A gateway's knowledge of its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetView {
     /// Gateways that live, this one included; at least one.

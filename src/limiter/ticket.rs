@@ -154,7 +154,7 @@ impl Ticket {
         }
     }
 
-    /// What one does under all locks who waits for the store, or whose answer has come.
+    /// One step, under all locks, of a request that waits for the store or has its answer.
     fn step_in_line(
         &mut self,
         round: &mut Round<'_, MAX_LIMITS>,

@@ -21,7 +21,7 @@ impl Store {
         Self(Program::start_at(address, "redis-server", configure))
     }
 
-    /// What it says to a command.
+    /// Its answer to a command.
     pub fn ask(&self, words: &[&str]) -> String {
         let (host, port) = (self.address().ip().to_string(), self.address().port().to_string());
         let output = Command::new("redis-cli").args(["-h", &host, "-p", &port]).args(words).output().unwrap();

@@ -163,9 +163,9 @@ pub(in crate::config) fn check_fits(node: &Node<'_>, cost: u64, algorithm: Optio
 /// The largest cost that a limit admits.
 struct Largest {
     cost: u64,
-    /// What it has to fit into.
+    /// The bound that it has to fit into.
     what: String,
-    /// What would let more in.
+    /// The setting that would let more in.
     raise: &'static str,
 }
 

@@ -72,7 +72,7 @@ impl Kind for Exempt {
     }
 }
 
-/// Reports values that are none of the limit's key. What is no list of entries was reported before.
+/// Reports values that are none of the limit's key. A value that is no list was reported before.
 pub(super) fn check(node: &Node<'_>, key: &KeyExpr) -> Result<(), Reported> {
     let items = node.place().one_or_many();
     if !node.is_array() || items.len() > networks::MAX_ENTRIES {
@@ -80,7 +80,7 @@ pub(super) fn check(node: &Node<'_>, key: &KeyExpr) -> Result<(), Reported> {
     }
     let fault = |item: &Node<'_>| {
         let error = key.check_value(value_in(item)?).err()?;
-        // What it is may be a secret; the line below shows it to who wrote it.
+        // The value may be a secret; the line below shows it to the one who wrote it.
         Some(item.error("this exempts no key of the limit", error.to_string()))
     };
     Reported::none_of(items.iter().filter_map(fault))

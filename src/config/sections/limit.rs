@@ -36,11 +36,11 @@ section! {
         key: KeyExpr = by(key, KeyExpr::to_string).or("client-ip"),
         /// Whether logs show a mark in place of the values of the key; by default, where its name says that they are secret.
         key_is_secret: Option<bool> = flag().or_nothing("by its name"),
-        /// What happens to a request that lacks the key.
+        /// The fate of a request that lacks the key.
         on_missing_key: OnMissingKey = word().or("client-ip"),
         /// Keys that are kept at once.
         max_keys: u64 = count(KEYS).or("1000000"),
-        /// What happens to a new key where there are so many.
+        /// The fate of a new key where there are so many.
         on_full: OnFull = word().or("evict-oldest"),
         /// From a request's arrival to the last byte of its answer; the least of the route's and its limits' holds.
         timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("none"),

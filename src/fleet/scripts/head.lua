@@ -8,7 +8,7 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- A number of the state. What is none, because somebody else wrote it, is 0.
+-- A number of the state; 0 for a text that is none, because somebody else wrote it.
 local function number(word)
   local value = tonumber(word)
   if not value or value ~= value or value < 0 or value > NEVER then return 0 end

@@ -22,7 +22,7 @@ local function charge(cost)
   end
 end
 
--- What was spent is charged, room or not.
+-- Spent cost is charged, room or not.
 charge(spent)
 
 local largest = least(function(rate) return rate.largest end)

@@ -19,9 +19,9 @@ pub enum StoreError {
         /// How long it was waited for.
         wait: Duration,
     },
-    /// It has closed the connection, or the connection broke. What was asked may have been done.
+    /// It has closed the connection, or the connection broke. The commands may have been done.
     Closed(Arc<io::Error>),
-    /// What answers there does not speak the protocol.
+    /// The peer there does not speak the protocol.
     NotRedis {
         /// How its answer begins.
         said: String,
@@ -32,7 +32,7 @@ pub enum StoreError {
     WrongPassword,
     /// The user may not do this.
     NotPermitted {
-        /// What the store says of it.
+        /// The store's own words.
         said: String,
     },
     /// It has no database of this number.
@@ -42,7 +42,7 @@ pub enum StoreError {
     },
     /// It is too old for the scripts.
     TooOld {
-        /// What it is: Redis or Valkey.
+        /// The product: Redis or Valkey.
         product: &'static str,
         /// Its version.
         version: String,
@@ -61,7 +61,7 @@ pub enum StoreError {
     Busy,
     /// It is a node of a cluster, and not the one that has the key, or the cluster is down.
     Cluster {
-        /// What the store says of it.
+        /// The store's own words.
         said: String,
     },
     /// The key holds a value of another type, which is not ours.
@@ -73,7 +73,7 @@ pub enum StoreError {
     },
     /// Any other error.
     Refused {
-        /// What the store says.
+        /// The store's own words.
         said: String,
     },
 }
@@ -109,7 +109,7 @@ impl StoreError {
         matches!(self, Self::OtherType)
     }
 
-    /// What the store has said instead of a reply. The code may stand in the middle: older stores wrap the error of a
+    /// The error that the store has given instead of a reply. The code may stand in the middle: older stores wrap the error of a
     /// script's command.
     pub(super) fn of_server(error: &ServerError) -> Self {
         let (code, details) = (error.code(), error.details().unwrap_or_default());

@@ -37,9 +37,9 @@ const MAX_INTEGERS: usize = 3 + crate::limiter::MAX_RATES;
 pub struct Order {
     /// The key in the store.
     pub key: String,
-    /// Whose script settles it.
+    /// The family whose script settles it.
     pub family: Family,
-    /// What the script is told, see [`SharedLimit::arguments`](super::SharedLimit::arguments).
+    /// The script's arguments, see [`SharedLimit::arguments`](super::SharedLimit::arguments).
     pub arguments: Vec<i64>,
 }
 
@@ -102,7 +102,7 @@ impl Store {
         Ok(())
     }
 
-    /// What the store is.
+    /// The product and version of the store.
     pub fn server(&self) -> &Server {
         &self.server
     }

@@ -2,7 +2,7 @@ use super::StoreError;
 use super::error::shown;
 
 words! {
-    /// Who made a store.
+    /// The maker of a store.
     pub enum Product default Redis {
         /// Redis, and what calls itself so.
         Redis = "Redis",
@@ -11,10 +11,10 @@ words! {
     }
 }
 
-/// What a store says that it is.
+/// A store, in its own words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
-    /// Who made it.
+    /// Its maker.
     pub product: Product,
     /// Its version, as it writes it.
     pub version: String,

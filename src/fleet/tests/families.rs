@@ -34,7 +34,7 @@ fn at(micros: u64) -> Tick {
     Tick::from_nanos(micros * 1_000)
 }
 
-/// What the store would have said, in its integers.
+/// The store's reply to the same settle, in its integers.
 fn as_reply(answer: &Answer, rates: usize) -> Vec<i64> {
     let whole = |span: Span| span.as_nanos().div_ceil(1_000).cast_signed();
     let retry = answer.retry.map_or(-1, |retry| if retry == Span::MAX { (1 << 53) - 1 } else { whole(retry) });
@@ -296,7 +296,7 @@ fn the_state_can_be_read_by_a_person() {
     );
 }
 
-/// What somebody else has written into a key is no reason to stop.
+/// A key into which somebody else has written is no reason to stop.
 #[test]
 fn a_damaged_state_is_an_answer_all_the_same() {
     let server = Server::start();

@@ -50,7 +50,7 @@ impl Shard {
     /// Remembers what was just committed to the record `at`.
     pub(in crate::limiter) fn reserve(&mut self, key: Fingerprint, at: usize) -> Reserved {
         if self.is_shared() {
-            // What is too much goes back to the store, which knows when it was charged.
+            // The excess goes back to the store, which knows when it was charged.
             return Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0 };
         }
         let (account, given) = self.ledger.open(key);

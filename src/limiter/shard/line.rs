@@ -1,4 +1,4 @@
-//! Who waits for the store's answer: a line for each key of a shard that has any.
+//! Requests that wait for the store's answer: a line for each key of a shard that has any.
 //!
 //! A line is first in, first out; only its front may take what is granted, and an arrival goes behind it. Whoever leaves
 //! the front wakes the next. A place is found by its number, which only grows, so that to leave from the middle costs a

@@ -25,6 +25,23 @@ impl Shard {
         }
     }
 
+    /// Where the record of a key is from now on; `None`, and counted, if it is to have none.
+    #[inline]
+    pub(super) fn place(&mut self, record: Record, key: Fingerprint, keys: &AtomicU64) -> Option<usize> {
+        match record {
+            Record::At(at) => Some(at),
+            Record::New => Some(self.insert(key, keys)),
+            Record::Instead { of, idle } => {
+                self.evict(of, idle, keys);
+                Some(self.insert(key, keys))
+            }
+            Record::Uncounted => {
+                self.counts.allowed_full += 1;
+                None
+            }
+        }
+    }
+
     /// Of the records that the hand passes the first idle one, else the least recently used; never one with a queue.
     fn victim(&mut self) -> Option<(usize, bool)> {
         let mut oldest = None;

@@ -12,7 +12,7 @@ use crate::limiter::settle::{Answer, Collect, Outstanding, Settle, Wanted};
 use crate::limiter::sharing::OnFailure;
 use crate::limiter::sync::AtomicU64;
 
-/// What a shard has of the fleet beside the words of its keys.
+/// A shard's state of the fleet beside the words of its keys.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     lines: Lines,
@@ -20,7 +20,7 @@ pub(super) struct Book {
     listed: Vec<Fingerprint>,
     /// Keys with something to say in the next batch.
     urgent: Vec<Fingerprint>,
-    /// What is to be said of keys that have been forgotten.
+    /// Messages about keys that have been forgotten.
     leftovers: Vec<Leftover>,
     lost: u64,
     serial: u32,
@@ -41,7 +41,7 @@ struct Leftover {
 /// Above so many what is to be said of a forgotten key is lost, and counted: the store is away, and somebody makes up keys.
 const MOST_LEFTOVERS: usize = 4_096;
 
-/// Who asks a shared limit.
+/// The claim of one who asks a shared limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::limiter) struct Claim {
     /// The head of the key's queue.
@@ -114,7 +114,7 @@ impl Shard {
         }
     }
 
-    /// What is said to a cost; `None`: nobody can tell, and that is as good as a refusal.
+    /// Answers a cost; `None`: nobody can tell, and that is as good as a refusal.
     fn say(&mut self, claim: Claim, key: Fingerprint, at: Option<usize>, cost: u64) -> Option<Say> {
         let Self { params, table, book, latest, .. } = self;
         let Some(terms) = &params.lease else { return Some(Say::Take(Source::Unbounded)) };
@@ -162,18 +162,7 @@ impl Shard {
         due: Tick,
         keys: &AtomicU64,
     ) -> Option<usize> {
-        let at = match record {
-            Record::At(at) => at,
-            Record::New => self.insert(key, keys),
-            Record::Instead { of, idle } => {
-                self.evict(of, idle, keys);
-                self.insert(key, keys)
-            }
-            Record::Uncounted => {
-                self.counts.allowed_full += 1;
-                return None;
-            }
-        };
+        let at = self.place(record, key, keys)?;
         let moment = Moment { now: self.latest, due: due.min(self.latest), era: self.era };
         self.spend(at, key, source, cost, moment);
         Some(at)
@@ -196,17 +185,9 @@ impl Shard {
     /// Goes into the line of those who wait for the store; the number of the place. The key has a record from then on, for
     /// what the store says; `None`: there is no room for one.
     pub(in crate::limiter) fn join_line(&mut self, key: Fingerprint, cost: u64, keys: &AtomicU64) -> Option<u64> {
-        let at = match self.table.find(key) {
-            Some(at) => at,
-            None => match self.place_for_new(super::Asking::Arrival, keys)? {
-                Record::Instead { of, idle } => {
-                    self.evict(of, idle, keys);
-                    self.insert(key, keys)
-                }
-                Record::Uncounted => return None,
-                Record::New | Record::At(_) => self.insert(key, keys),
-            },
-        };
+        let found = self.table.find(key).map(Record::At);
+        let record = found.or_else(|| self.place_for_new(super::Asking::Arrival, keys))?;
+        let at = self.place(record, key, keys)?;
         let Self { params, table, book, .. } = self;
         let state = table.state_mut(at);
         let mut lease = params.lease_of(state);
@@ -240,7 +221,7 @@ impl Shard {
         self.book.as_mut().is_some_and(|book| std::mem::take(&mut book.rings))
     }
 
-    /// What is to be said to the store.
+    /// Collects the messages to the store.
     pub(in crate::limiter) fn collect(&mut self, round: Collect, now: Tick, wanted: &mut Vec<Wanted>) {
         self.latest = self.latest.max(now);
         let Some(book) = &mut self.book else { return };
@@ -435,7 +416,7 @@ fn is_behind(book: Option<&Book>, key: Fingerprint, place: Option<u64>) -> bool 
     }
 }
 
-/// What this gateway says by itself, beginning from what the store has said last and what it has spent since.
+/// This gateway's own answer, beginning from what the store has said last and what it has spent since.
 fn say_alone(params: &Params, terms: &Terms, state: &mut [u64], mut lease: Lease, cost: u64, now: Tick) -> Option<Say> {
     let is_fair = match terms.sharing.on_failure {
         OnFailure::Closed => return None,
@@ -460,7 +441,7 @@ fn say_alone(params: &Params, terms: &Terms, state: &mut [u64], mut lease: Lease
     })
 }
 
-/// What remains of a rate, as far as this gateway knows.
+/// The rest of a rate, as far as this gateway knows.
 fn standing(params: &Params, state: &[u64], rate: usize, now: Tick) -> Standing {
     let (shown, lease) = (params.rule.standing(state, rate, now), params.lease_of(state));
     if let Some(Say::Full(until)) = lease.known(1, now) {

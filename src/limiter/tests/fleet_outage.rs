@@ -254,3 +254,17 @@ fn all_or_nothing_holds_beside_a_limit_that_is_not_shared() {
     );
     assert_eq!(fleet.talk(0, Collect::Urgent, at(1)), 0);
 }
+
+#[test]
+fn a_limit_that_is_no_longer_shared_reports_what_was_spent() {
+    let mut fleet = Fleet::new(1, &wheel(&["100/s"], None, Bound::Sliding), leased(OnFailure::Closed));
+    let (limit, policy) = (Arc::clone(&fleet.gateways[0].0), Arc::clone(&fleet.gateways[0].1));
+    for _ in 0..9 {
+        assert!(admitted(&policy, 1, at(0)), "on credit");
+    }
+    limit.reconfigure(LimitSpec { sharing: None, ..limit.spec() });
+    assert_eq!(fleet.talk(0, Collect::All, at(1)), 1);
+    assert_eq!(fleet.account.settle(&Settle::default(), LEASE_HOLD, at(1)).remaining[0], 91);
+    assert_eq!(fleet.talk(0, Collect::All, at(2)), 0, "once");
+    assert_eq!(drain(&policy, 1, at(2)), 100, "alone it begins afresh");
+}

@@ -1,4 +1,4 @@
-//! What `[fleet]` takes and refuses. No message may show a secret.
+//! The values that `[fleet]` takes and refuses. No message may show a secret.
 
 use std::fs;
 use std::path::Path;

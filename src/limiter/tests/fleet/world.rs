@@ -135,7 +135,7 @@ struct Held {
     woken: u64,
 }
 
-/// What was admitted.
+/// A request that was admitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pass {
     pub(super) at: Tick,
@@ -289,7 +289,7 @@ impl World {
                 self.after(wait, Event::Batch { gateway, life });
             }
         }
-        // Whoever has been woken looks again at once.
+        // A request that has been woken looks again at once.
         let is_woken = |(request, held): (&u64, &Held)| (held.waiting.times_woken() > held.woken).then_some(*request);
         for request in self.requests.iter().filter_map(is_woken).collect::<Vec<_>>() {
             self.attempt(request);
