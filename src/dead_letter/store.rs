@@ -89,7 +89,7 @@ pub(super) struct Store {
     directory: PathBuf,
     node: String,
     disk: Box<dyn Disk>,
-    lock: File,
+    lock: Lock,
     active: Option<Active>,
     sealed: VecDeque<Sealed>,
     reserve: Reserve,
@@ -316,7 +316,7 @@ impl Store {
     }
 
     fn create(&mut self, now: Tick) -> Result<Active, StoreError> {
-        if is_deleted(&self.lock) {
+        if is_deleted(&self.lock.0) {
             self.lock = lock(&self.directory)?;
         }
         let name = SegmentName { node: self.node.clone(), sequence: self.next_sequence };
@@ -368,13 +368,24 @@ pub(super) fn write_all(file: &mut dyn SegmentFile, bytes: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// Makes the directory if need be, and locks it until the file is closed: by us, or by our death.
-fn lock(directory: &Path) -> Result<File, StoreError> {
+/// Holds the lock of a directory: until it is dropped, or until our death.
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // To close the file is not enough while a process that is being started still has a copy of it: it has one between its
+        // fork and its exec.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Makes the directory if need be, and locks it.
+fn lock(directory: &Path) -> Result<Lock, StoreError> {
     make_directory(directory).map_err(StoreError::io("make", directory))?;
     let path = directory.join(LOCK);
     let file = private().write(true).create(true).truncate(false).open(&path).map_err(StoreError::io("open", &path))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse(directory.to_owned())),
         Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
     }
@@ -403,4 +414,20 @@ pub(super) fn first_instant(path: &Path) -> Option<Tick> {
     File::open(path).ok()?.take(MAX_LINE as u64).read_to_end(&mut head).ok()?;
     let line = head.split(|&byte| byte == b'\n').next()?;
     entry::Entry::parse(line).map(|entry| entry.at())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_given_up_is_free_even_while_a_child_has_a_copy_of_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = lock(directory.path()).unwrap();
+        assert!(matches!(lock(directory.path()), Err(StoreError::InUse(_))));
+        // A fork shares the open file like this.
+        let _copy = held.0.try_clone().unwrap();
+        drop(held);
+        assert!(lock(directory.path()).is_ok());
+    }
 }
