@@ -6,7 +6,8 @@
 Needs valgrind. Each binary (by default target/release/sluicegate) runs under callgrind twice for each scenario, with
 1,000 requests and with 1,000 more than --requests; the difference is divided. The scenarios a, b and c are those of
 benches/README.md, with one full dead letter a second in c, since under callgrind few requests fit into one; h is a over
-HTTP/2 without TLS. All of the process counts, also its other threads. One kept
+HTTP/2 without TLS; s is b with the limit leased from a redis-server of its own, after the first seconds of the gateway.
+All of the process counts, also its other threads. One kept
 connection, loopback only; each run ends what it started.
 """
 import argparse, os, re, socket, subprocess, sys, tempfile, threading, time
@@ -18,6 +19,8 @@ CONFIG = {
     "c": 'name = "all"\nupstream = "app"\nlimits = ["per-key"]\n\n[[limit]]\nname = "per-key"\nkey = "header:x-api-key"\nrate = "1/1h"\n\n'
          '[dead_letter]\ndirectory = "dead-letters"\nmax_record_rate = 1\n',
 }
+# No answer is late under callgrind.
+CONFIG["s"] = CONFIG["b"] + 'shared = "lease"\n\n[fleet]\nstore = "unix://{folder}/store"\nsecret_file = "fleet.key"\ndeadline = "1s"\n'
 ANSWER = b"HTTP/1.1 200 OK\r\nserver: x\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\n" + b"x" * 100
 
 
@@ -95,7 +98,13 @@ def instructions(binary, scenario, count, upstream):
         path = os.path.join(folder, "gateway.toml")
         with open(path, "w") as file:
             file.write(f'[server]\nworkers = 1\n\n[[listener]]\naddress = "127.0.0.1:{port}"\n\n[[upstream]]\nname = "app"\n'
-                       f'servers = ["127.0.0.1:{upstream}"]\n\n[[route]]\n{CONFIG[scenario]}')
+                       f'servers = ["127.0.0.1:{upstream}"]\n\n[[route]]\n' + CONFIG[scenario].replace("{folder}", folder))
+        with open(os.path.join(folder, "fleet.key"), "w") as key:
+            key.write("0123456789abcdef" * 4)
+        store = None
+        if scenario == "s":
+            store = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", f"{folder}/store", "--save", "", "--dir", folder],
+                                     stdout=subprocess.DEVNULL)
         out = os.path.join(folder, "callgrind")
         gateway = subprocess.Popen(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", binary, "run", "-c", path],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -108,10 +117,15 @@ def instructions(binary, scenario, count, upstream):
                 break
             except OSError:
                 time.sleep(0.1)
+        if store:
+            time.sleep(6)
         (drive_h2 if scenario == "h" else drive_h1)(port, count)
         gateway.terminate()
         gateway.wait(60)
         reader.join()
+        if store:
+            store.terminate()
+            store.wait()
         return int(re.search(r"Collected : (\d+)", "".join(said)).group(1))
 
 

@@ -44,14 +44,16 @@ enum Endpoint {
     Ready,
     Metrics,
     Config,
+    Fleet,
     Reload,
 }
 
-const ENDPOINTS: [(&str, Endpoint); 5] = [
+const ENDPOINTS: [(&str, Endpoint); 6] = [
     ("/healthz", Endpoint::Health),
     ("/readyz", Endpoint::Ready),
     ("/metrics", Endpoint::Metrics),
     ("/api/config", Endpoint::Config),
+    ("/api/v1/fleet", Endpoint::Fleet),
     ("/reload", Endpoint::Reload),
 ];
 
@@ -89,11 +91,8 @@ impl Api {
             Endpoint::Ready if self.commands.ready() => reply(StatusCode::OK, TEXT, "ready"),
             Endpoint::Ready => reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready"),
             Endpoint::Metrics => self.metrics(seat).await,
-            Endpoint::Config => {
-                let commands = Arc::clone(&self.commands);
-                let config = self.run(&self.reads, move || commands.config()).await;
-                config.map_or_else(failed, |config| reply(StatusCode::OK, JSON, format!("{config:#}\n")))
-            }
+            Endpoint::Config => self.show(Commands::config).await,
+            Endpoint::Fleet => self.show(Commands::fleet).await,
             Endpoint::Reload => self.reload(&head.headers).await,
         }
     }
@@ -123,6 +122,13 @@ impl Api {
                 reply_with(StatusCode::OK, metrics::CONTENT_TYPE, Either::Right(pieces))
             }
         }
+    }
+
+    /// Shows what a command answers.
+    async fn show(&self, read: fn(&(dyn Commands + 'static)) -> Value) -> Reply {
+        let commands = Arc::clone(&self.commands);
+        let shown = self.run(&self.reads, move || read(&*commands)).await;
+        shown.map_or_else(failed, |shown| reply(StatusCode::OK, JSON, format!("{shown:#}\n")))
     }
 
     async fn reload(&self, headers: &HeaderMap) -> Reply {
@@ -168,7 +174,7 @@ impl Endpoint {
     fn methods(self) -> &'static [Method] {
         match self {
             Self::Reload => &[Method::POST],
-            Self::Health | Self::Ready | Self::Metrics | Self::Config => &[Method::GET, Method::HEAD],
+            Self::Health | Self::Ready | Self::Metrics | Self::Config | Self::Fleet => &[Method::GET, Method::HEAD],
         }
     }
 

@@ -39,6 +39,9 @@ pub trait Commands: Send + Sync + 'static {
     /// The configuration in force and how its last reload went. May block.
     fn config(&self) -> serde_json::Value;
 
+    /// How the fleet stands. May block.
+    fn fleet(&self) -> serde_json::Value;
+
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
     fn reload(&self) -> Result<String, String>;
 }

@@ -38,6 +38,10 @@ impl Commands for Fake {
         json!({ "generation": 3, "last_reload_error": null })
     }
 
+    fn fleet(&self) -> Value {
+        json!({ "mode": "off" })
+    }
+
     fn reload(&self) -> Result<String, String> {
         if let Some((begun, go)) = &self.gate {
             let _ = begun.send(());
@@ -177,7 +181,7 @@ fn a_reload_that_fails_answers_with_the_report() {
 #[test]
 fn head_is_get_without_the_body() {
     let server = Server::start(LIMITS, fake());
-    for path in ["/healthz", "/readyz", "/metrics", "/api/config"] {
+    for path in ["/healthz", "/readyz", "/metrics", "/api/config", "/api/v1/fleet"] {
         let (head, get) = (server.ask(&format!("HEAD {path}"), NOTHING), server.ask(&format!("GET {path}"), NOTHING));
         assert_eq!((head.status, head.body.as_str()), (200, ""));
         assert_eq!(head.header("content-length"), get.header("content-length"));
@@ -202,7 +206,14 @@ fn another_path_is_told_what_exists() {
     for path in ["/", "/healthz/", "/api", "//metrics"] {
         let reply = server.ask(&format!("GET {path}"), NOTHING);
         assert_eq!((reply.status, reply.header("content-type")), (404, Some("application/problem+json")));
-        let endpoints = json!(["GET /healthz", "GET /readyz", "GET /metrics", "GET /api/config", "POST /reload"]);
+        let endpoints = json!([
+            "GET /healthz",
+            "GET /readyz",
+            "GET /metrics",
+            "GET /api/config",
+            "GET /api/v1/fleet",
+            "POST /reload"
+        ]);
         assert_eq!((&reply.json()["endpoints"], &reply.json()["status"]), (&endpoints, &json!(404)));
     }
 }

@@ -1,15 +1,12 @@
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
+use super::admin::{self, PATIENCE};
 use super::banner::reachable;
-use crate::config::{self, Certificates, Loaded, Model};
+use crate::config::{self, Certificates, LimitId, Loaded, Model};
+use crate::fleet::Bound;
 use crate::time::Clock;
-
-/// How long the gateway may take to say that it is well.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -17,6 +14,9 @@ pub struct CheckArguments {
     /// Ask the gateway that runs on this file whether it is alive (for health checks of containers).
     #[arg(long)]
     health: bool,
+    /// How many gateways share the limits that are shared: for their bounds.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    gateways: u32,
 }
 
 /// Checks the file, or the gateway that runs on it.
@@ -49,7 +49,20 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
         count(model.upstreams.len(), "upstream"),
         count(model.listeners.len(), "listener")
     );
+    for line in bounds(&model, arguments.gateways) {
+        println!("{line}");
+    }
     ExitCode::SUCCESS
+}
+
+/// Says of each shared limit by how much all gateways together can be above it.
+fn bounds(model: &Model, gateways: u32) -> impl Iterator<Item = String> {
+    model.counted().filter_map(move |(LimitId { limit, plan }, spec, _)| {
+        let bounds = Bound::of(&spec.algorithm, &spec.sharing?, gateways);
+        let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
+        let plan = plan.map(|plan| format!(" of plan {plan}")).unwrap_or_default();
+        Some(format!("limit {limit}{plan}, {}: {}", count(gateways as usize, "gateway"), bounds.join("; ")))
+    })
 }
 
 fn count(number: usize, what: &str) -> String {
@@ -61,10 +74,10 @@ fn count(number: usize, what: &str) -> String {
 fn health(model: &Model) -> ExitCode {
     let plain = model.listeners.iter().find(|listener| listener.proxied_by().is_none());
     let asked = match (&model.admin, plain.or(model.listeners.first())) {
-        (Some(admin), _) => (reachable(admin.address), ask(reachable(admin.address))),
+        (Some(admin), _) => (reachable(admin.address), admin::get(reachable(admin.address), "/healthz").map(drop)),
         (None, Some(listener)) => {
             let address = reachable(listener.address);
-            (address, TcpStream::connect_timeout(&address, HEALTH_TIMEOUT).map(drop).map_err(|error| error.to_string()))
+            (address, TcpStream::connect_timeout(&address, PATIENCE).map(drop).map_err(|error| error.to_string()))
         }
         (None, None) => return ExitCode::FAILURE,
     };
@@ -77,22 +90,5 @@ fn health(model: &Model) -> ExitCode {
             eprintln!("{address}: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-fn ask(address: SocketAddr) -> Result<(), String> {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, HEALTH_TIMEOUT)?;
-        stream.set_read_timeout(Some(HEALTH_TIMEOUT))?;
-        write!(stream, "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.take(4096).read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = ask().map_err(|error| error.to_string())?;
-    if answer.starts_with("HTTP/1.1 200 ") {
-        Ok(())
-    } else {
-        Err(format!("/healthz answered {}", answer.lines().next().unwrap_or("nothing")))
     }
 }

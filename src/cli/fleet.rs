@@ -1,14 +1,27 @@
-//! `sluicegate fleet`: what several gateways share.
+//! `sluicegate fleet`: limits that several gateways share.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use rustls::crypto::aws_lc_rs;
 
+use super::fleet_status::{self, StatusArguments};
+
 pub const EXAMPLES: &str = "Examples:
+  sluicegate fleet status                         how the gateway that runs on gateway.toml sees its fleet
   (umask 077; sluicegate fleet key > fleet.key)   the secret of a fleet: the same file for each of its gateways";
+
+const KEY_EXAMPLES: &str = "Example:
+  (umask 077; sluicegate fleet key > fleet.key)   the same file for each gateway of the fleet";
+
+const STATUS_EXAMPLES: &str = "Examples:
+  sluicegate fleet status -c gw-1.toml
+  sluicegate fleet status -c gw-1.toml --watch    again each second
+
+Exit 1: the gateway cannot be asked, or is in no fleet.";
 
 /// Bytes of the secret that the gateways of a fleet share.
 const SECRET_BYTES: usize = 32;
@@ -23,13 +36,16 @@ pub struct FleetArguments {
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
     /// Print a new secret, 64 hexadecimal digits: for `secret_file` of [fleet].
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = KEY_EXAMPLES)]
     Key,
+    /// Show how the running gateway sees its fleet: gateways, store, limits and their bounds. Needs [admin].
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status(StatusArguments),
 }
 
 /// Does what the arguments say.
-pub fn run(arguments: &FleetArguments) -> ExitCode {
-    match arguments.command {
+pub fn run(path: &Path, arguments: &FleetArguments) -> ExitCode {
+    match &arguments.command {
         FleetCommand::Key => match key() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -37,6 +53,7 @@ pub fn run(arguments: &FleetArguments) -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        FleetCommand::Status(arguments) => fleet_status::status(path, arguments),
     }
 }
 

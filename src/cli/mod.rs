@@ -2,10 +2,12 @@
 //!
 //! Data goes to stdout, errors to stderr. Caller: `main`.
 
+mod admin;
 mod banner;
 mod check;
 mod dead_letters;
 mod fleet;
+mod fleet_status;
 mod log;
 mod run;
 
@@ -45,12 +47,13 @@ enum Command {
     #[command(after_help = "Examples:
   sluicegate check
   sluicegate check -c candidate.toml && mv candidate.toml gateway.toml
+  sluicegate check --gateways 5               the bounds of shared limits with five gateways
   sluicegate check --health                   is the gateway that runs on this file alive?")]
     Check(check::CheckArguments),
     /// Read the dead-letter log: who was refused or timed out, and why.
     #[command(after_help = dead_letters::EXAMPLES)]
     DeadLetters(dead_letters::DeadLettersArguments),
-    /// Prepare gateways that share limits.
+    /// Gateways that share limits: prepare them, see how they stand.
     #[command(after_help = fleet::EXAMPLES)]
     Fleet(fleet::FleetArguments),
     /// Print a completion script for a shell.
@@ -69,7 +72,7 @@ pub fn main() -> ExitCode {
         Command::Run => run::run(&arguments.config),
         Command::Check(check) => check::check(&arguments.config, &check),
         Command::DeadLetters(command) => dead_letters::run(&arguments.config, &command),
-        Command::Fleet(command) => fleet::run(&command),
+        Command::Fleet(command) => fleet::run(&arguments.config, &command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());
             ExitCode::SUCCESS

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use uuid::{NoContext, Uuid};
 
 use super::line::{LineWriter, PairBounds};
@@ -320,7 +319,7 @@ impl Drops {
 
 /// RFC 3339 in UTC, with microseconds (the rest is cut off).
 pub(super) fn stamp(at: Tick) -> String {
-    format!("{:.6}", Timestamp::from_nanosecond(i128::from(at.as_nanos())).unwrap_or(Timestamp::UNIX_EPOCH))
+    format!("{:.6}", at.timestamp())
 }
 
 fn open(out: &mut Vec<u8>, at: Tick) -> LineWriter<'_> {

@@ -39,6 +39,17 @@ pub enum State {
     },
 }
 
+impl State {
+    /// As circuit breakers name it: `closed`, `open` or `half-open`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open { .. } => "open",
+            Self::Probing { .. } => "half-open",
+        }
+    }
+}
+
 /// The exchanges that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {

@@ -7,28 +7,42 @@
 //! - [`Store`]: a connection. [`Store::settle`] carries a batch in one round trip; what goes wrong is a [`StoreError`] that
 //!   says how to mend it. [`Store::heartbeat`] says who else lives.
 //! - [`Circuit`]: whether the store is asked at all, from what became of the last exchanges. Pure.
+//! - [`Bound`]: by how much all gateways together can be above a limit.
+//! - [`Status`]: how a gateway sees its fleet, for its operator.
 //! - [`Fleet`]: the thread that collects from limits, sends, and brings answers back (`runner`).
 //! - `scripts`: one script a family. Each is held against [`crate::limiter::Account`] by random operations.
+//!
+//! A settle names the last instant at which it may be done, by the store's clock: one that lay in a store that had stopped is
+//! not done when it goes on. It would grant what nobody takes, and charge what its gateway will report again.
+//!
+//! The store knows no zones. So a settle of windows of a calendar names them too: those in which its gateway thinks the store's
+//! clock to be. If it is in others, nothing is done either, and the gateway asks again by the clock that the reply says.
 //!
 //! Invariants: a script touches the key that it is given, and no other; each key has an expiry, at the instant at which its
 //! state means nothing any more; the clock is the store's, and does not go back for a key.
 //!
 //! # State in the store
 //!
-//! A key is a hash. `at` is the instant of its last settle in microseconds since 1970. Of rate 0, 1, …:
+//! A key is a hash, but for a log. `at` is the instant of its last settle in microseconds since 1970. Of rate 0, 1, …:
 //!
 //! | family | fields |
 //! |---|---|
-//! | wheel | `0:SLOT` = what is counted in that slot; slot `k` begins at `k` times the length of a slot |
+//! | wheel (timer wheels, and sliding windows, whose slots are their sub-windows) | `0:SLOT` = what is counted in that slot; slot `k` begins at `k` times the length of a slot |
 //! | bucket | `0:missing` = the tokens that are missing at `at`, each in as many parts as the window has microseconds |
 //! | window | `0:from` = when the window began, `0:count` = what is counted in it |
+//! | calendar | `0:from` and `0:until` = when the window began and ends, `0:count` = what is counted in it |
+//! | counter | `0:from` = when the window began, `0:count` = what is counted in it, `0:before` = what was in the one before |
+//! | log | a sorted set: a member for each unit of cost, at the microsecond at which it was charged, for all rates; `-` is the newest for which there was no place |
 
+mod bound;
 mod circuit;
 mod members;
 mod runner;
 mod scripts;
 mod shared;
+mod status;
 mod store;
+mod store_clock;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,15 +51,19 @@ use std::thread::{Builder, JoinHandle};
 use tokio::sync::watch;
 
 use crate::limiter::{Limit, OnFailure, Wanted};
+use crate::telemetry::Histogram;
 use crate::time::{Clock, Span};
 use runner::{Part, Runner};
+use status::Board;
 
 #[cfg(test)]
 mod tests;
 
+pub use bound::{Bound, Within};
 pub use circuit::{Change, Circuit, Outcome, Pass, State};
 pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key};
-pub use shared::{Family, MAX_SHARED, NotShared, SharedLimit, fits};
+pub use shared::{Family, MAX_SHARED, NotShared, Reply, SharedLimit, fits};
+pub use status::{Exchanges, Latency, Mode, Status};
 pub use store::{Address, Endpoint, Order, Product, Server, Store, StoreError};
 
 /// How a gateway takes part in a fleet.
@@ -81,16 +99,30 @@ pub struct Fleet {
     /// `None` once it ends.
     part: Option<watch::Sender<Part>>,
     thread: Option<JoinHandle<()>>,
+    board: Arc<Board>,
 }
 
 impl Fleet {
-    /// Starts the thread. A store that is away is no error: requests are decided as `on_failure` says.
-    pub fn start(settings: Settings, bindings: Vec<Arc<Binding>>, clock: Clock) -> std::io::Result<Self> {
+    /// Starts the thread. A store that is away is no error: requests are decided as `on_failure` says. `took` counts how long
+    /// the exchanges with the store take.
+    pub fn start(
+        settings: Settings,
+        bindings: Vec<Arc<Binding>>,
+        clock: Clock,
+        took: Histogram,
+    ) -> std::io::Result<Self> {
         let (part, parts) = watch::channel((settings.clone(), bindings.clone()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let run = move || runtime.block_on(Runner::new(settings, bindings, clock).run(parts));
+        let runner = Runner::new(settings, bindings, clock, took);
+        let board = Arc::clone(runner.board());
+        let run = move || runtime.block_on(runner.run(parts));
         let thread = Builder::new().name("fleet".into()).spawn(run)?;
-        Ok(Self { part: Some(part), thread: Some(thread) })
+        Ok(Self { part: Some(part), thread: Some(thread), board })
+    }
+
+    /// For those who ask how it stands.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.board))
     }
 
     /// From now on it takes part so. Limits that are no longer among the bindings are reported for the last time.
@@ -98,6 +130,27 @@ impl Fleet {
         if let Some(part) = &self.part {
             part.send_replace((settings, bindings));
         }
+    }
+}
+
+/// Looks at a fleet, as long as one likes.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<Board>);
+
+impl Watch {
+    /// How the fleet stands.
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    /// How long the last exchanges with the store took.
+    pub fn latency(&self) -> Latency {
+        self.0.latency()
+    }
+
+    /// How many exchanges have ended since the start.
+    pub fn exchanges(&self) -> Exchanges {
+        self.0.exchanges()
     }
 }
 
@@ -118,11 +171,12 @@ impl fmt::Debug for Fleet {
 }
 
 impl Binding {
-    fn order(&self, wanted: &Wanted) -> Order {
+    /// The settle for the store, to be done until `latest` by its clock, which is thought to be at `clock`.
+    fn order(&self, wanted: &Wanted, latest: Option<u64>, clock: u64) -> Order {
         Order {
             key: format!("{}{:016x}", self.keys, wanted.key.bits()),
             family: self.shared.family(),
-            arguments: self.shared.arguments(&wanted.settle, self.hold),
+            arguments: self.shared.arguments(&wanted.settle, self.hold, latest, clock),
         }
     }
 }

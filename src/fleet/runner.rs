@@ -1,5 +1,7 @@
 //! The thread of a fleet: it collects what the limits have to say, carries it to the store, and brings the answers back.
 
+mod ended;
+
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,11 +13,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::circuit::{Circuit, Outcome, Pass, State};
-use super::members::{HEARTBEAT, Members, STAYS, member_name, members_key};
+use super::circuit::{Circuit, Pass, State};
+use super::members::{HEARTBEAT, Living, Members, STAYS, member_name, members_key};
+use super::status::{Board, Mode, Status};
 use super::store::{Endpoint, Order, Store, StoreError};
+use super::store_clock::StoreClock;
 use super::{Binding, Settings};
 use crate::limiter::{Collect, FleetView, LEASE_HOLD, Wanted};
+use crate::telemetry::Histogram;
 use crate::time::{Clock, Span, Tick};
 
 /// The most settles of a batch for which requests wait.
@@ -27,8 +32,8 @@ const REPORTS: usize = 16;
 const BATCHES: usize = 2;
 /// Batches are at least so far apart.
 const APART: Span = Span::from_millis(1);
-/// How long the answer to a report may take where that is longer than the deadline: no request waits for it, and one that is
-/// given up is charged twice.
+/// How long the answer to a report may take where that is longer than the deadline: no request waits for it, and one that
+/// was done and whose answer is given up is charged twice.
 const REPORTED: Span = Span::from_millis(250);
 /// How long a connection may take to be made. No request waits for it: while there is none, `on_failure` decides.
 const CONNECTS: Duration = Duration::from_secs(2);
@@ -48,7 +53,7 @@ pub(super) type Part = (Settings, Vec<Arc<Binding>>);
 
 /// An exchange that has ended.
 enum Done {
-    Connected { endpoint: Endpoint, connected: Result<Store, StoreError> },
+    Connected { endpoint: Box<Endpoint>, connected: Result<Store, StoreError> },
     Settled { batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>> },
     Beaten { sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>> },
 }
@@ -69,6 +74,7 @@ pub(super) struct Runner {
     clock: Clock,
     circuit: Circuit,
     store: Option<Arc<Store>>,
+    store_clock: StoreClock,
     is_connecting: bool,
     /// The first connection is being made, for no longer than an answer may take: requests wait for it.
     is_starting: bool,
@@ -80,21 +86,35 @@ pub(super) struct Runner {
     last_batch: Tick,
     /// When the store last heard of this gateway, and since when without a break.
     heard: Option<(Tick, Tick)>,
-    live: u32,
+    living: Living,
     was_up: bool,
     /// The mode that the log knows.
     said_up: bool,
-    /// Why the store was lost the last time.
-    lost: Option<StoreError>,
     /// When the last line was logged, and how many changes were not since.
     logged: Option<Tick>,
     unsaid: u64,
     logged_error: Option<Tick>,
+    board: Arc<Board>,
+    took: Histogram,
 }
 
 impl Runner {
-    pub(super) fn new(settings: Settings, bindings: Vec<Arc<Binding>>, clock: Clock) -> Self {
+    pub(super) fn new(settings: Settings, bindings: Vec<Arc<Binding>>, clock: Clock, took: Histogram) -> Self {
         let member = member_name(&settings.node, random());
+        let board = Arc::new(Board::new(Status {
+            mode: Mode::Starting,
+            since: clock.now(),
+            member: member.clone(),
+            gateways: 1,
+            names: Vec::new(),
+            is_known: false,
+            store: settings.endpoint.address.clone(),
+            server: None,
+            circuit: State::Closed,
+            deadline: settings.deadline,
+            on_failure: settings.on_failure,
+            lost: None,
+        }));
         Self {
             settings,
             bindings,
@@ -102,6 +122,7 @@ impl Runner {
             clock,
             circuit: Circuit::new(),
             store: None,
+            store_clock: StoreClock::default(),
             is_connecting: false,
             is_starting: true,
             asks: VecDeque::new(),
@@ -110,15 +131,20 @@ impl Runner {
             on_their_way: JoinSet::new(),
             last_batch: Tick::ZERO,
             heard: None,
-            live: 1,
+            living: Living::default(),
             // So that a store that is away at the start is told as a change.
             was_up: true,
             said_up: true,
-            lost: None,
             logged: None,
             unsaid: 0,
             logged_error: None,
+            board,
+            took,
         }
+    }
+
+    pub(super) fn board(&self) -> &Arc<Board> {
+        &self.board
     }
 
     pub(super) async fn run(mut self, mut parts: watch::Receiver<Part>) {
@@ -186,10 +212,22 @@ impl Runner {
             // Others forget one of whom they have not heard.
             now.since(since) >= NEWCOMER && now.since(last) < STAYS
         });
-        let view = FleetView { live: self.live, is_known, is_up };
+        let view = FleetView { live: self.living.count(), is_known, is_up };
         for binding in &self.bindings {
             binding.limit.set_view(view);
         }
+        let mode = match (self.is_up(), self.is_starting) {
+            (true, _) => Mode::Shared,
+            (false, true) => Mode::Starting,
+            (false, false) => Mode::Alone,
+        };
+        self.board.update(|status| {
+            if mode != status.mode {
+                (status.mode, status.since) = (mode, now);
+            }
+            (status.gateways, status.is_known) = (view.live, is_known);
+            status.circuit = self.circuit.state();
+        });
     }
 
     /// The store is asked from now on, or no more, because of `lost`.
@@ -199,7 +237,7 @@ impl Runner {
             self.collect(Collect::All);
         }
         if lost.is_some() {
-            self.lost = lost.cloned();
+            self.board.update(|status| status.lost = lost.cloned());
         }
         self.show();
         let is_up = self.is_up();
@@ -217,13 +255,13 @@ impl Runner {
         }
         (self.said_up, self.logged) = (is_up, Some(now));
         let more = std::mem::take(&mut self.unsaid).saturating_sub(1);
-        let (store, live) = (&self.settings.endpoint.address, self.live);
+        let (store, live) = (&self.settings.endpoint.address, self.living.count());
         if is_up {
             tracing::info!(%store, gateways = live, more, "fleet store answers; shared limits are shared again");
             return;
         }
         let on_failure = self.settings.on_failure.word();
-        let error = self.lost.as_ref().map(ToString::to_string).unwrap_or_default();
+        let error = self.board.status().lost.map(|lost| lost.to_string()).unwrap_or_default();
         tracing::warn!(%store, on_failure, more, error, "fleet store lost; each gateway decides alone");
     }
 
@@ -234,8 +272,8 @@ impl Runner {
         let endpoint = self.settings.endpoint.clone();
         self.on_their_way.spawn(async move {
             sleep(after).await;
-            let connected = timeout(CONNECTS, Store::connect(&endpoint)).await;
-            Done::Connected { endpoint, connected: connected.unwrap_or_else(|_| Err(StoreError::silent(CONNECTS))) }
+            let connected = Store::connect_within(&endpoint, CONNECTS).await;
+            Done::Connected { endpoint: Box::new(endpoint), connected }
         });
     }
 
@@ -276,11 +314,14 @@ impl Runner {
                 // It has become older in the queue.
                 wanted.settle.back_age = (Tick::ZERO + wanted.settle.back_age + late).since(Tick::ZERO);
             }
-            let orders: Vec<Order> = batch.settles.iter().map(|(binding, wanted)| binding.order(wanted)).collect();
-            let wait = self.wait_for(batch.is_ask).into();
+            let wait = self.wait_for(batch.is_ask);
+            let latest = self.store_clock.at_most(sent + wait);
+            let clock = self.store_clock.at_most(sent).unwrap_or(sent.as_nanos() / 1_000);
+            let orders: Vec<Order> =
+                batch.settles.iter().map(|(binding, wanted)| binding.order(wanted, latest, clock)).collect();
             self.batches += 1;
             self.on_their_way.spawn(async move {
-                let results = timeout(wait, store.settle(&orders)).await.ok();
+                let results = timeout(wait.into(), store.settle(&orders)).await.ok();
                 Done::Settled { batch, sent, results }
             });
         }
@@ -299,133 +340,6 @@ impl Runner {
             let members = timeout(deadline, store.heartbeat(&key, Some(&member))).await.ok();
             Done::Beaten { sent, is_probe, members }
         });
-    }
-
-    fn done(&mut self, done: Done) {
-        match done {
-            // Another store has been configured meanwhile.
-            Done::Connected { endpoint, .. } if endpoint != self.settings.endpoint => {
-                self.is_connecting = false;
-                self.connect(Duration::ZERO);
-            }
-            Done::Connected { connected, .. } => self.connected(connected),
-            Done::Settled { batch, sent, results } => self.settled(&batch, sent, results),
-            Done::Beaten { sent, is_probe, members } => self.beaten(sent, is_probe, members),
-        }
-    }
-
-    fn connected(&mut self, connected: Result<Store, StoreError>) {
-        (self.is_connecting, self.is_starting) = (false, false);
-        match connected {
-            Ok(store) => {
-                if let Some(policy) = &store.server().evicts {
-                    tracing::warn!(
-                        policy,
-                        "the fleet's store evicts keys when its memory is full, and forgets counts so: set its maxmemory-policy to noeviction"
-                    );
-                }
-                self.store = Some(Arc::new(store));
-                if self.circuit.state() == State::Closed {
-                    self.change_mode(None);
-                    self.beat(false);
-                } else if self.circuit.pass(self.clock.now()) == Pass::Probe {
-                    self.beat(true);
-                }
-            }
-            Err(error) => {
-                self.change_mode(Some(&error));
-                let longer = (u64::from(random()) * RECONNECTS.as_millis() as u64) >> 32;
-                self.connect(RECONNECTS + Duration::from_millis(longer));
-            }
-        }
-    }
-
-    fn settled(&mut self, batch: &Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>>) {
-        self.batches -= 1;
-        let now = self.clock.now();
-        let mut failure = None;
-        let has_answered = results.is_some();
-        let mut results = results.unwrap_or_default().into_iter();
-        for (binding, wanted) in &batch.settles {
-            let reply = results.next();
-            let answer = match &reply {
-                Some(Ok(reply)) => binding.shared.answer(reply),
-                _ => None,
-            };
-            match answer {
-                Some(answer) => binding.limit.answered(wanted, sent, &answer, now),
-                None => binding.limit.unanswered(wanted, now),
-            }
-            match reply {
-                Some(Err(error)) if error.is_of_one_key() => self.log_error(binding.limit.name(), &error),
-                Some(Err(error)) => failure = Some(error),
-                Some(Ok(_)) if answer.is_none() => failure = Some(StoreError::no_answer()),
-                _ => {}
-            }
-        }
-        let outcome = match &failure {
-            None if has_answered => Outcome::Answered,
-            None => Outcome::TimedOut,
-            Some(_) => Outcome::Failed,
-        };
-        let error = failure.unwrap_or_else(|| StoreError::silent(self.wait_for(batch.is_ask).into()));
-        let change = self.circuit.settled(outcome, now, random());
-        self.after(outcome, change.is_some(), &error);
-        self.send();
-    }
-
-    fn beaten(&mut self, sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>>) {
-        let now = self.clock.now();
-        let (outcome, error) = match members {
-            Some(Ok(members)) => {
-                let since =
-                    self.heard.filter(|(last, _)| sent.since(*last) < FORGOTTEN).map_or(sent, |(_, since)| since);
-                let live = u32::try_from(members.count).unwrap_or(u32::MAX).max(1);
-                // After an outage the others come back one by one: until all have, as many as there were.
-                let are_all_back = sent.since(since) >= NEWCOMER;
-                self.live = if are_all_back { live } else { live.max(self.live) };
-                self.heard = Some((sent, since));
-                (Outcome::Answered, None)
-            }
-            Some(Err(error)) => {
-                self.log_error("heartbeat", &error);
-                (Outcome::Failed, Some(error))
-            }
-            None => (Outcome::TimedOut, None),
-        };
-        let change = if is_probe {
-            self.circuit.probed(outcome, now, random())
-        } else {
-            self.circuit.settled(outcome, now, random())
-        };
-        let error = error.unwrap_or_else(|| StoreError::silent(self.settings.deadline.into()));
-        self.after(outcome, change.is_some(), &error);
-    }
-
-    /// Draws the consequences of how an exchange has ended.
-    fn after(&mut self, outcome: Outcome, has_changed: bool, error: &StoreError) {
-        let needs_connection = outcome == Outcome::Failed && error.needs_connection();
-        // A connection over which nothing comes is not waited for.
-        let is_stuck = outcome == Outcome::TimedOut && self.circuit.state() != State::Closed;
-        if needs_connection || is_stuck {
-            self.store = None;
-            self.connect(if is_stuck { RECONNECTS } else { Duration::ZERO });
-        }
-        if !self.is_up() {
-            self.give_up_queue();
-        }
-        if has_changed || needs_connection {
-            self.change_mode(Some(error));
-        }
-    }
-
-    /// Gives up the settles that have not been sent: the store has not done them.
-    fn give_up_queue(&mut self) {
-        let now = self.clock.now();
-        let all = self.asks.drain(..).chain(self.reports.drain(..));
-        for (binding, wanted) in all.flat_map(|batch| batch.settles) {
-            binding.limit.unanswered(&wanted, now);
-        }
     }
 
     /// Says in the log which error has changed no mode, at most once a second.
@@ -455,8 +369,13 @@ impl Runner {
         self.enqueue(last, now);
         let elsewhere = settings.endpoint != self.settings.endpoint || settings.prefix != self.settings.prefix;
         self.settings = settings;
+        let Settings { endpoint, deadline, on_failure, .. } = &self.settings;
+        self.board.update(|status| {
+            status.store = endpoint.address.clone();
+            (status.deadline, status.on_failure) = (*deadline, *on_failure);
+        });
         if elsewhere {
-            self.store = None;
+            self.lose_connection();
             self.give_up_queue();
             self.heard = None;
             self.circuit = Circuit::new();
@@ -469,10 +388,16 @@ impl Runner {
     async fn leave(mut self) {
         let Some(store) = self.store.clone().filter(|_| self.is_up()) else { return };
         let all = async {
-            self.collect(Collect::All);
-            while self.batches > 0 {
-                let Some(Ok(done)) = self.on_their_way.join_next().await else { break };
-                self.done(done);
+            // Once more for keys whose last settle was on its way.
+            loop {
+                self.collect(Collect::All);
+                if self.batches == 0 {
+                    break;
+                }
+                while self.batches > 0 {
+                    let Some(Ok(done)) = self.on_their_way.join_next().await else { break };
+                    self.done(done);
+                }
             }
             let _ = store.leave(&members_key(&self.settings.prefix), &self.member).await;
         };

@@ -11,8 +11,9 @@ pub(super) struct Script {
     digest: String,
 }
 
-/// The parts that all scripts of families share, before and after the family's own part.
+/// The parts that scripts of families share, before and after the family's own part.
 const HEAD: &str = include_str!("scripts/head.lua");
+const HASH: &str = include_str!("scripts/hash.lua");
 const SETTLE: &str = include_str!("scripts/settle.lua");
 
 static FAMILIES: LazyLock<[Script; Family::ALL.len()]> =
@@ -47,10 +48,13 @@ impl Script {
 
 /// A family's script under a clock: text that sets `clock` and `keep`.
 pub(super) fn of_family(clock: &str, family: Family) -> Script {
-    let own = match family {
-        Family::Wheel => include_str!("scripts/wheel.lua"),
-        Family::Bucket => include_str!("scripts/bucket.lua"),
-        Family::Window => include_str!("scripts/window.lua"),
+    let (state, own) = match family {
+        Family::Wheel => (HASH, include_str!("scripts/wheel.lua")),
+        Family::Bucket => (HASH, include_str!("scripts/bucket.lua")),
+        Family::Counter => (HASH, include_str!("scripts/counter.lua")),
+        Family::Window => (HASH, include_str!("scripts/window.lua")),
+        Family::Calendar => (HASH, include_str!("scripts/calendar.lua")),
+        Family::Log => ("", include_str!("scripts/log.lua")),
     };
-    Script::new([clock, HEAD, own, SETTLE].concat())
+    Script::new([clock, HEAD, state, own, SETTLE].concat())
 }

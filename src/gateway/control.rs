@@ -16,7 +16,7 @@ use self::sockets::{bind_admin, bind_all};
 use self::written::Written;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
-use super::fleet;
+use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::logs;
 use super::tls::Secured;
@@ -24,7 +24,6 @@ use super::worker::{Command, WorkerThread};
 use crate::admin;
 use crate::config::{self, Certificates, Loaded, Model};
 use crate::dead_letter::DeadLetters;
-use crate::fleet::Fleet;
 use crate::limiter::KeyHasher;
 use crate::proxy::Feed;
 use crate::redact::Redactor;
@@ -68,7 +67,7 @@ struct State {
     dead_letters: Option<DeadLetters>,
     access_log: Option<AccessLog>,
     admin: Option<AdminServer>,
-    fleet: Option<Fleet>,
+    fleet: Option<Membership>,
     limit_gauges: LimitGauges,
     log_gauges: Vec<Registration>,
     _gauges: Vec<Registration>,
@@ -137,7 +136,7 @@ impl Control {
             .map(|index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(&registry), share))
             .collect::<Result<Vec<_>, _>>()
             .map_err(BuildError::Thread)?;
-        let fleet = fleet::renew(None, &model, &lasting.limits, &clock).map_err(BuildError::Thread)?;
+        let fleet = fleet::renew(None, &model, &lasting.limits, &clock, &registry).map_err(BuildError::Thread)?;
         let counts = Arc::new(ControlCounts::default());
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
         let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), access_log.as_ref());
@@ -375,7 +374,8 @@ impl Control {
                 None => limit.release(),
             }
         }
-        state.fleet = fleet::renewed(state.fleet.take(), model, &state.lasting.limits, &self.clock);
+        let running = state.fleet.take();
+        state.fleet = fleet::renewed(running, model, &state.lasting.limits, &self.clock, &self.registry);
         state.lasting.loads = loads;
         state.lasting.tls = tls;
         state.lasting.accepting = accepting;

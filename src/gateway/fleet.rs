@@ -3,11 +3,13 @@
 use std::env;
 use std::sync::Arc;
 
+use super::fleet_status;
 use super::live::LiveLimits;
 use crate::admission::KeyExpr;
 use crate::config::{Fleet as Section, LimitId, Model};
 use crate::fleet::{Binding, Fleet, Settings, SharedLimit};
 use crate::limiter::{FleetView, KeyHasher, LimitSpec};
+use crate::telemetry::{Registration, Registry};
 use crate::time::Clock;
 
 /// The password for the store; it wins over the one of a file.
@@ -38,27 +40,40 @@ pub(super) fn keys_of(model: &Model, id: &LimitId, spec: &LimitSpec, key: &KeyEx
     Some(format!("{}:{limit}{of_plan}:{layout:016x}:", section.prefix).into())
 }
 
+/// The gateway's part in a fleet, and its figures.
+pub(super) struct Membership {
+    pub(super) fleet: Fleet,
+    _gauges: Vec<Registration>,
+}
+
 /// Takes part as the model says: starts, goes on otherwise, or ends.
 pub(super) fn renew(
-    running: Option<Fleet>,
+    running: Option<Membership>,
     model: &Model,
     limits: &LiveLimits,
     clock: &Clock,
-) -> std::io::Result<Option<Fleet>> {
+    registry: &Arc<Registry>,
+) -> std::io::Result<Option<Membership>> {
     let Some(section) = &model.fleet else { return Ok(None) };
     let (settings, bindings) = (settings(section), bindings(model, limits));
-    match running {
-        Some(fleet) => {
-            fleet.configure(settings, bindings);
-            Ok(Some(fleet))
-        }
-        None => Fleet::start(settings, bindings, clock.clone()).map(Some),
+    if let Some(running) = running {
+        running.fleet.configure(settings, bindings);
+        return Ok(Some(running));
     }
+    let fleet = Fleet::start(settings, bindings, clock.clone(), fleet_status::took(registry))?;
+    let gauges = fleet_status::register(registry, &fleet);
+    Ok(Some(Membership { fleet, _gauges: gauges }))
 }
 
 /// The same in a reload, which does not fail any more: without the thread each gateway decides alone.
-pub(super) fn renewed(running: Option<Fleet>, model: &Model, limits: &LiveLimits, clock: &Clock) -> Option<Fleet> {
-    renew(running, model, limits, clock).unwrap_or_else(|error| {
+pub(super) fn renewed(
+    running: Option<Membership>,
+    model: &Model,
+    limits: &LiveLimits,
+    clock: &Clock,
+    registry: &Arc<Registry>,
+) -> Option<Membership> {
+    renew(running, model, limits, clock, registry).unwrap_or_else(|error| {
         tracing::error!(%error, "the thread of the fleet cannot be started; shared limits are decided by on_failure");
         for (limit, _) in limits.values() {
             limit.set_view(FleetView { is_up: false, ..limit.view() });

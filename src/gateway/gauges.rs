@@ -5,18 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::build::Lasting;
+use super::family::{column, family};
+use super::fleet_status;
 use super::worker::WorkerThread;
 use crate::dead_letter::{DeadLetters, Stats};
 use crate::limiter::Limit;
 use crate::proxy::Feed;
-use crate::telemetry::{AccessLog, Column, Family, FromStart, Group, Kind, Registration, Registry};
+use crate::telemetry::{AccessLog, Column, FromStart, Group, Registration, Registry};
 use crate::time::{Clock, Schedule};
-
-macro_rules! family {
-    ($id:ident, $kind:ident, $name:literal, $help:literal, [$($label:literal),*]) => {
-        static $id: Family = Family { name: $name, help: $help, kind: Kind::$kind, labels: &[$($label),*] };
-    };
-}
 
 family!(GENERATION, Gauge, "sluicegate_config_generation", "Which configuration runs; grows with each change.", []);
 family!(
@@ -71,10 +67,6 @@ const LIMIT_FIGURES: [Figure; 7] = [
 ];
 
 type Figure = (Column, fn(&Limit) -> u64);
-
-const fn column(family: &'static Family, value: Option<&'static str>, from_start: FromStart) -> Column {
-    Column { family, value, from_start }
-}
 
 static OF_LIMIT: Group = Group { columns: &LIMIT_COLUMNS };
 const LIMIT_COLUMNS: [Column; LIMIT_FIGURES.len()] = {
@@ -183,6 +175,7 @@ impl LimitGauges {
                 limits.iter().map(|limit| read(limit)).sum()
             }));
         }
+        all.extend(fleet_status::register_limits(registry, &lasting.limits, clock));
         for (name, direction, limit) in lasting.accepting.live_bandwidths() {
             let labels = [&**name, direction];
             let (keys, evicted) = (Arc::clone(limit), Arc::clone(limit));

@@ -1,4 +1,5 @@
 use super::MAX_RATES;
+use super::account_log::Log;
 use super::algorithm::{Algorithm, Moment, Room, Rule, Taken};
 use super::quota::MAX_COUNT;
 use super::settle::{Answer, Settle};
@@ -12,11 +13,14 @@ const WHOLE_PPM: u32 = 1_000_000;
 /// The reference for every store. It is made of the same arithmetic that decides locally, so that a shared limit and a
 /// local one count alike; and it counts debts, that is, what was spent without room. A simulated store is a map of these.
 ///
-/// For timer wheels, greedy token buckets, GCRA and fixed windows.
+/// For timer wheels, greedy token buckets, GCRA, fixed windows, sliding windows, sliding counters and sliding
+/// logs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
     rule: Rule,
     words: Vec<u64>,
+    /// In the place of the words, of a sliding log.
+    log: Option<Log>,
     /// The store's clock does not go back.
     latest: Tick,
 }
@@ -25,7 +29,8 @@ impl Account {
     /// The account of a key that was never seen.
     pub fn new(algorithm: &Algorithm) -> Self {
         let rule = Rule::with_debts(algorithm);
-        Self { words: vec![0; rule.words()], rule, latest: Tick::ZERO }
+        let log = if let Algorithm::SlidingLog(log) = algorithm { Some(Log::new(log.rates())) } else { None };
+        Self { words: vec![0; rule.words()], rule, log, latest: Tick::ZERO }
     }
 
     /// Charges `spent`, takes `back`, grants what is asked for as far as there is room, and says what is left: in this
@@ -33,11 +38,17 @@ impl Account {
     pub fn settle(&mut self, settle: &Settle, hold: Span, now: Tick) -> Answer {
         let now = self.latest.max(now);
         self.latest = now;
-        self.rule.advance(&mut self.words, now);
+        match &mut self.log {
+            Some(log) => log.advance(now),
+            None => self.rule.advance(&mut self.words, now),
+        }
         self.charge(settle.spent, now);
         self.give_back(settle.back, now - settle.back_age, now);
         let granted = self.grantable(settle, now);
         self.charge(granted, now);
+        if let Some(log) = &self.log {
+            self.latest = log.newest();
+        }
         Answer {
             granted,
             life: if granted == 0 { Span::ZERO } else { hold.min(self.window_left(now)) },
@@ -48,13 +59,17 @@ impl Account {
 
     /// Whether a key that was never seen stands as well as this one.
     pub fn is_idle(&self, now: Tick) -> bool {
-        self.rule.is_idle(&self.words, self.latest.max(now))
+        let now = self.latest.max(now);
+        self.log.as_ref().map_or_else(|| self.rule.is_idle(&self.words, now), |log| log.is_idle(now))
     }
 
     fn charge(&mut self, cost: u64, now: Tick) {
-        // Nothing opens no window.
-        if cost > 0 {
-            self.rule.commit(&mut self.words, cost.min(MAX_COUNT), Moment::at(now));
+        let cost = cost.min(MAX_COUNT);
+        match &mut self.log {
+            Some(log) => log.charge(cost, now),
+            // Nothing opens no window.
+            None if cost > 0 => self.rule.commit(&mut self.words, cost, Moment::at(now)),
+            None => {}
         }
     }
 
@@ -64,6 +79,9 @@ impl Account {
         let back = back.min(self.rule.largest());
         if back == 0 {
             return;
+        }
+        if let Some(log) = &mut self.log {
+            return log.give_back(back, then);
         }
         let words = self.words_of_grant(back, then);
         let taken = words.into_iter().map(|words| Taken { at: then, words, given: 0 });
@@ -98,21 +116,35 @@ impl Account {
     }
 
     fn full_for(&self, cost: u64, now: Tick) -> Option<Span> {
-        match self.rule.room(&self.words, cost, now) {
+        let room = match &self.log {
+            Some(_) if cost > self.rule.largest() => return Some(Span::MAX),
+            Some(log) => match log.fits_at(cost, now) {
+                at if at > now => Room::At { at, rate: 0 },
+                _ => Room::Now,
+            },
+            None => self.rule.room(&self.words, cost, now),
+        };
+        match room {
             Room::Now => None,
             Room::At { at, .. } => Some(at.since(now)),
             Room::OnRelease { .. } | Room::Never { .. } => Some(Span::MAX),
         }
     }
 
-    /// How long until the first of the fixed windows ends that something is counted in.
+    /// How long until the first of the fixed windows ends that something is counted in, or the first sub-window or
+    /// window of a counter.
     fn window_left(&self, now: Tick) -> Span {
-        let Rule::FixedWindow(_) = self.rule else { return Span::MAX };
+        let Rule::FixedWindow(_) = self.rule else {
+            return self.rule.grant_ends(&self.words).map_or(Span::MAX, |end| end.since(now));
+        };
         let ends = (0..self.rule.rates()).filter_map(|rate| self.rule.standing(&self.words, rate, now).grows_at);
         ends.map(|end| end.since(now)).min().unwrap_or(Span::MAX)
     }
 
     fn remaining(&self, now: Tick) -> [u64; MAX_RATES] {
+        if let Some(log) = &self.log {
+            return log.remaining(now);
+        }
         let mut all = [0; MAX_RATES];
         for (rate, remaining) in all.iter_mut().enumerate().take(self.rule.rates()) {
             *remaining = self.rule.standing(&self.words, rate, now).remaining;
@@ -127,7 +159,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limiter::{Align, Bound, FixedWindow, Gcra, Rate, Refill, TimerWheel, TokenBucket};
+    use crate::limiter::{
+        Align, Bound, FixedWindow, Gcra, Rate, Refill, SlidingCounter, SlidingLog, SlidingWindow, TimerWheel,
+        TokenBucket,
+    };
 
     const HOLD: Span = Span::from_millis(100);
 
@@ -150,6 +185,19 @@ mod tests {
 
     fn window(texts: &[&str], align: Align) -> Account {
         Account::new(&Algorithm::FixedWindow(FixedWindow::new(&rates(texts), align).unwrap()))
+    }
+
+    fn sliding(texts: &[&str], slots: u32, slot_limit: u64) -> Account {
+        let window = SlidingWindow::new(&rates(texts), Some(slots), Some(slot_limit)).unwrap();
+        Account::new(&Algorithm::SlidingWindow(window))
+    }
+
+    fn counter(text: &str) -> Account {
+        Account::new(&Algorithm::SlidingCounter(SlidingCounter::new(&rates(&[text])).unwrap()))
+    }
+
+    fn log(texts: &[&str]) -> Account {
+        Account::new(&Algorithm::SlidingLog(SlidingLog::new(&rates(texts), Span::ZERO, false).unwrap()))
     }
 
     fn spent(spent: u64) -> Settle {
@@ -270,6 +318,74 @@ mod tests {
     }
 
     #[test]
+    fn a_sub_window_grants_no_more_than_its_cap_and_its_grants_end_with_it() {
+        let mut account = sliding(&["10/s"], 5, 4);
+        let answer = account.settle(&need(3), HOLD, at(150));
+        assert_eq!((answer.granted, answer.life, answer.remaining[0]), (3, ms(50), 1), "the sub-window ends at 200 ms");
+        assert_eq!(after(&mut account, need(2), 150), (1, Some(ms(50))), "3 and 2 are above 4");
+        assert_eq!(after(&mut account, spent(5), 190), (0, Some(ms(10))), "8 in it: a debt of 4");
+        assert_eq!(after(&mut account, spent(0), 200), (2, None));
+        assert_eq!(after(&mut account, need(3), 200), (2, Some(ms(800))), "8 and 3 are above the window's 10");
+        assert_eq!(after(&mut account, back(2, 110), 260), (4, None), "of the sub-window at 150 ms");
+        assert_eq!(account.settle(&need(2), HOLD, at(260)).granted, 2);
+        assert_eq!(after(&mut account, need(5), 260), (2, Some(Span::MAX)), "never: a sub-window takes 4");
+        assert_eq!(after(&mut account, spent(0), 1_000), (4, None));
+        assert!(!account.is_idle(at(1_199)) && account.is_idle(at(1_200)));
+    }
+
+    #[test]
+    fn a_counter_weighs_the_window_before_and_its_grants_end_with_their_window() {
+        let mut account = counter("10/s");
+        let answer = account.settle(&need(8), HOLD, at(950));
+        assert_eq!((answer.granted, answer.life, answer.remaining[0]), (8, ms(50), 2));
+        assert_eq!(after(&mut account, spent(0), 1_000), (2, None), "all 8 weigh");
+        assert_eq!(after(&mut account, need(5), 1_250), (4, Some(Span::from_nanos(1))), "6 weigh, and then less");
+        assert_eq!(
+            after(&mut account, spent(9), 1_500),
+            (0, Some(Span::from_nanos(375_000_001))),
+            "4 weigh: a debt of 3, until less than 1 does"
+        );
+        assert_eq!(
+            after(&mut account, back(4, 550), 1_500),
+            (0, Some(Span::from_nanos(250_000_001))),
+            "of the window before: 2 of 4 weigh"
+        );
+        assert_eq!(
+            after(&mut account, spent(20), 1_600),
+            (0, Some(Span::from_nanos(1_055_172_414))),
+            "29 weigh less than 10 in the next"
+        );
+        assert_eq!(after(&mut account, spent(0), 2_999), (10, None), "29 thousandths");
+        assert!(!account.is_idle(at(2_999)) && account.is_idle(at(3_000)));
+    }
+
+    #[test]
+    fn a_log_lets_each_go_a_window_after_it_was_charged() {
+        let mut account = log(&["3/s", "5/10s"]);
+        assert_eq!(after(&mut account, need(2), 100), (1, None));
+        assert_eq!(account.settle(&need(1), HOLD, at(400)).life, HOLD);
+        assert_eq!(after(&mut account, need(1), 1_099), (0, Some(ms(1))));
+        assert_eq!(
+            after(&mut account, need(2), 1_100),
+            (0, None),
+            "the two of 100 ms have left, and 5 of ten seconds are in"
+        );
+        assert_eq!(after(&mut account, need(1), 1_400), (1, Some(ms(8_700))));
+        assert_eq!(after(&mut account, back(1, 1_301), 1_400), (1, Some(ms(8_700))), "nothing was charged at 99 ms");
+        assert_eq!(account.settle(&back(1, 1_000), HOLD, at(1_400)).remaining, [1, 1, 0, 0], "that of 400 ms");
+        assert_eq!(
+            account.settle(&spent(4), HOLD, at(1_500)).remaining,
+            [0, 0, 0, 0],
+            "a debt: three of five are lost"
+        );
+        assert_eq!(after(&mut account, back(3, 0), 1_600), (0, Some(ms(9_500))), "nothing is given back");
+        assert_eq!(after(&mut account, spent(0), 11_099), (3, Some(ms(1))), "of 10 s none, of a second 3");
+        assert_eq!(after(&mut account, need(2), 11_100), (3, Some(ms(400))));
+        assert_eq!(after(&mut account, back(3, 9_600), 11_100), (3, None), "what was lost has left");
+        assert!(!account.is_idle(at(11_499)) && account.is_idle(at(11_500)));
+    }
+
+    #[test]
     fn a_clock_that_goes_back_stands_still() {
         let mut account = bucket("10/s", 10);
         after(&mut account, spent(10), 1_000);
@@ -311,6 +427,10 @@ mod tests {
                 bucket("1/36500d", 1),
                 window(&["1000000000000/1ns", "1/36500d"], Align::Epoch),
                 window(&["1000000000000/1ns", "1/36500d"], Align::First),
+                log(&["4096/1ns", "1/36500d"]),
+                counter("1000000000000/1ns"),
+                counter("1000000000000/36500d"),
+                sliding(&["1000000000000/s", "7/4s"], 2, 1_000_000_000_000),
             ];
             for [spent, back, age, need, want, now] in numbers {
                 let settle = Settle { spent, back, back_age: Span::from_nanos(age), need, want, share_ppm };

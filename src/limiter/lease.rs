@@ -114,8 +114,7 @@ impl Terms {
         if !view.is_known {
             return 0;
         }
-        let all = u128::from(self.most) * u128::from(self.sharing.overshoot_ppm) / u128::from(PPM);
-        u64::try_from(all / u128::from(view.live)).unwrap_or(u64::MAX)
+        self.sharing.credit(self.most, view.live)
     }
 
     /// The share of what is left that this gateway asks for ahead, in millionths: its part among those that live. More

@@ -86,6 +86,7 @@
 //! ```
 
 mod account;
+mod account_log;
 mod algorithm;
 mod bell;
 mod calendar_rate;

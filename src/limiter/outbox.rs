@@ -54,10 +54,11 @@ impl Limit {
         self.lock(wanted.key).unanswered(wanted, now);
     }
 
-    /// Sets the view of the fleet. Nobody goes on waiting for a store that has gone.
+    /// Sets the view of the fleet. Nobody goes on waiting for a store that has gone, and whoever waits for the room of this
+    /// gateway's own count asks a store that is back.
     pub fn set_view(&self, view: FleetView) {
         let old = self.seen().swap(view);
-        if old.is_up && !view.is_up {
+        if old.is_up != view.is_up {
             wake_all(self.made().flat_map(|shard| lock(shard).fronts()).collect());
         }
     }

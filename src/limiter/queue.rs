@@ -253,6 +253,12 @@ impl Queues {
         Wakers { next: self.node_mut(head).and_then(|head| head.waker.take()), done: None }
     }
 
+    /// The head of each queue has to look again.
+    pub(super) fn wake_heads(&mut self) -> Vec<Waker> {
+        let heads: Vec<u32> = self.by_key.values().map(|queue| queue.head).collect();
+        heads.into_iter().filter_map(|head| self.node_mut(head)?.waker.take()).collect()
+    }
+
     /// The key's state is another one than was planned with: its plan is stale.
     pub(super) fn doubt(&mut self, key: Fingerprint) {
         if let Some(queue) = self.by_key.get_mut(&key) {

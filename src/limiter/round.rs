@@ -186,7 +186,7 @@ impl<'a, const N: usize> Round<'a, N> {
     #[inline(never)]
     fn await_store(&mut self) -> Outcome {
         let mut wait = StoreWait::until(self.now + self.store_deadline());
-        match self.join_lines(&mut wait) {
+        match self.join_lines(&mut wait, None) {
             None => Outcome::Awaits(wait),
             Some(limit) => {
                 // Nobody stands behind one who has just come: there is nobody to wake.
@@ -203,7 +203,7 @@ impl<'a, const N: usize> Round<'a, N> {
 
     /// Goes into the line of each limit that has to ask the store, where it has no place yet; answers one that has no room
     /// for the key.
-    pub(super) fn join_lines(&mut self, wait: &mut StoreWait) -> Option<usize> {
+    pub(super) fn join_lines(&mut self, wait: &mut StoreWait, head_of: Option<usize>) -> Option<usize> {
         for index in 0..self.policy.limits().len().min(N) {
             let Opinion::Awaits { .. } = self.opinions[index] else { continue };
             let Some((key, cost)) = self.key_and_cost(index) else { continue };
@@ -211,7 +211,7 @@ impl<'a, const N: usize> Round<'a, N> {
                 continue;
             };
             if wait.places[index].is_none() {
-                wait.places[index] = shard.join_line(key, cost, limit.keys());
+                wait.places[index] = shard.join_line(key, cost, head_of == Some(index), limit.keys());
                 if wait.places[index].is_none() {
                     return Some(index);
                 }

@@ -67,6 +67,8 @@ pub struct Outstanding {
     pub owed: u64,
     /// Debt that was forgotten, since there was too much of it, ever.
     pub lost: u64,
+    /// Entries of the lists of keys that have something to say.
+    pub listed: u64,
     /// Requests that wait for the store.
     pub waiting: u64,
 }

@@ -346,9 +346,8 @@ impl Shard {
 
     /// Lets a waiter in at the tail of its key's queue; `at` is when it is planned for.
     pub(super) fn join(&mut self, waiter: Waiter, at: Tick) -> Option<Place> {
-        let rule = &self.params.rule;
-        let state = state_of(&self.params, &self.table, self.table.find(waiter.key), self.latest);
-        self.queues.push(rule, &state, waiter, at)
+        let (state, _) = self.outlook(self.table.find(waiter.key));
+        self.queues.push(&self.params.rule, &state, waiter, at)
     }
 
     /// Takes a waiter out. `committed`: it was just admitted; else it gives up.
@@ -425,12 +424,12 @@ impl Shard {
     /// Why and until when there is no room for a key.
     #[inline(never)]
     fn blocked(&mut self, key: Fingerprint, cost: u64, at: Option<usize>, queued: bool, room: Room) -> Blocked {
-        let Self { params, table, queues, latest, .. } = self;
+        let (state, from) = if queued { self.outlook(at) } else { Default::default() };
+        let Self { params, queues, latest, .. } = self;
         let (rule, max_wait) = (&params.rule, params.spec.max_wait);
         if queued {
-            let state = state_of(params, table, at, *latest);
-            let planned = queues.plan(rule, &state, key, cost, *latest);
-            let place_at = queues.place_at(rule, &state, key, params.max_queue, *latest);
+            let planned = queues.plan(rule, &state, key, cost, from);
+            let place_at = queues.place_at(rule, &state, key, params.max_queue, from);
             return Blocked { planned, max_wait, place_at, at };
         }
         let planned = Planned::new(room, *latest);

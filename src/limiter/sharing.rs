@@ -39,6 +39,20 @@ pub struct Sharing {
     pub on_failure: OnFailure,
 }
 
+impl Sharing {
+    /// How much of a limit each of so many gateways may spend before it reports it: `c`. `most` is the largest cost that the
+    /// limit admits.
+    pub fn credit(&self, most: u64, gateways: u32) -> u64 {
+        let all = u128::from(most) * u128::from(self.overshoot_ppm) / u128::from(PPM);
+        u64::try_from(all / u128::from(gateways.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// Whether each request asks the store: nothing is granted ahead, and nothing spent before it is granted.
+    pub fn is_strict(&self) -> bool {
+        self.overshoot_ppm == 0 && self.hold == self.deadline
+    }
+}
+
 /// A gateway's knowledge of its fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetView {

@@ -127,16 +127,17 @@ impl Ticket {
         // A timer may be late: so much after its deadline a head whose room was there in time is still let in.
         let slack = now.since(wait.deadline) <= TIMER_SLACK && shard.was_due(wait.place, wait.deadline, now);
         let due = shard.due(wait.place, now);
-        let in_time = now <= wait.deadline || slack;
+        // The store was asked in time, and its answer is waited for.
+        let in_time = now <= wait.deadline || slack || self.store.is_some();
         let is_head = shard.is_head(wait.place);
         if shard.stance() == Stance::Closed || !is_head || !in_time {
             return self.end(round, wait, wait.limit, now);
         }
         match self.ask_store(round, Some(wait.limit), now, waker, lines) {
-            // It keeps its place while the store is asked, as long as it is patient.
+            // It keeps its place while the store is asked.
             Findings::Awaits => {
                 let until = self.store.as_ref().map_or(now, |store| store.until);
-                (Step::Pending(until.min(wait.deadline)), Default::default())
+                (Step::Pending(until), Default::default())
             }
             Findings::Fits => {
                 let permit = round.commit(due);
@@ -147,7 +148,13 @@ impl Ticket {
             // No hope, as when its own limit was lowered below its cost: it does not hold up those behind it.
             Findings::Impossible(denial) => {
                 round.note(denial);
-                self.end(round, wait, denial.limit, now)
+                let (step, wakers) = self.end(round, wait, denial.limit, now);
+                match step {
+                    Step::Over(ended) if denial.why == Why::StoreDown => {
+                        (Step::Over(Denial { why: denial.why, ..ended }), wakers)
+                    }
+                    step => (step, wakers),
+                }
             }
             Findings::Blocked if now >= wait.deadline => self.end(round, wait, wait.limit, now),
             Findings::Blocked => self.stay_or_move(round, wait, now, waker),
@@ -183,7 +190,8 @@ impl Ticket {
     }
 
     /// Asks every limit. Where the store has to be asked first, it waits for that as long as it may, over all times that
-    /// it does: then each gateway decides for itself.
+    /// it does: then each gateway decides for itself. In a queue it may wait as long at each of its turns, since the store
+    /// that says "not yet" answers; the last turn begins before its patience ends.
     fn ask_store(
         &mut self,
         round: &mut Round<'_, MAX_LIMITS>,
@@ -197,8 +205,9 @@ impl Ticket {
         let findings = round.ask_again(Claims { head_of, store: self.store.as_deref(), is_late });
         if matches!(findings, Findings::Awaits) {
             let left = *self.store_left.get_or_insert_with(|| round.store_deadline());
-            let store = self.store.get_or_insert_with(|| Box::new(StoreWait::until(now + left)));
-            if let Some(limit) = round.join_lines(store) {
+            let patience = self.wait.map_or(Tick::MAX, |wait| wait.deadline + left).min(self.arrived + self.timeout);
+            let store = self.store.get_or_insert_with(|| Box::new(StoreWait::until((now + left).min(patience))));
+            if let Some(limit) = round.join_lines(store, head_of) {
                 lines.extend(round.leave_lines(store));
                 self.store = None;
                 return Findings::Impossible(Denial { limit, rate: 0, why: Why::TableFull, retry_at: None });
@@ -206,7 +215,7 @@ impl Ticket {
             lines.extend(round.listen_in_lines(store, waker));
         } else if let Some(store) = self.store.take() {
             lines.extend(round.leave_lines(&store));
-            self.store_left = Some(store.until.since(now));
+            self.store_left = (!matches!(findings, Findings::Blocked)).then(|| store.until.since(now));
         }
         findings
     }

@@ -17,7 +17,7 @@ use crate::http1::{Request, Response, Version};
 use crate::limiter::{Fingerprint, Permit, Refusal, Spent};
 use crate::redact::Clip;
 use crate::telemetry::{AccessEntry, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET};
-use crate::time::Tick;
+use crate::time::{Span, Tick};
 
 /// Tells these keys from those that admission makes.
 const CLIENT_KEY: u8 = 255;
@@ -81,6 +81,8 @@ pub struct Story {
     pub limit: Option<usize>,
     /// The limit in whose queue it waited first, by its place in the file.
     pub queued_in: Option<usize>,
+    /// From its arrival to its admission, or to the end of its wait in vain; `None`: it has not waited.
+    pub waited: Option<Span>,
 }
 
 impl Exchange {
@@ -407,6 +409,7 @@ impl Exchange {
             status: self.story.status.unwrap_or(499),
             bytes_sent: self.bytes_sent,
             took: self.ended().since(self.arrived),
+            waited: self.story.waited,
             route: self.route_name().cloned(),
             upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
             server: self.upstream_names().map(|(_, server)| Arc::clone(server)),

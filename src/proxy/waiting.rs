@@ -35,9 +35,11 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
     left.count(Decision::Queued);
     let clock = exchange.worker.clock.clone();
     let mut timer = pin!(sleep(Span::ZERO.into()));
+    let mut looked = exchange.arrived;
     let ended = poll_fn(|cx| {
         loop {
             let now = clock.now();
+            looked = now;
             match waiting.attempt(now, cx.waker(), &mut exchange.scratch.report) {
                 Progress::Admitted(admitted) => return Poll::Ready(Waited::Admitted(admitted)),
                 Progress::TimedOut(arrival, refusal) => return Poll::Ready(Waited::InVain(arrival, refusal)),
@@ -54,9 +56,11 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
         }
     })
     .await;
+    exchange.story.waited = Some(looked.since(exchange.arrived));
     left.settled = !matches!(ended, Waited::ClientGone);
     ended
 }
+
 /// The timer runs on the runtime's own clock, which this is relative to.
 fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
     #[allow(clippy::disallowed_methods, reason = "tokio's timers take an instant of tokio's own clock")]

@@ -61,6 +61,9 @@ pub struct AccessEntry {
     pub bytes_sent: u64,
     /// From arrival to the end of the response.
     pub took: Span,
+    /// From arrival to admission, or to the end of a wait in vain: in the queues of limits, and for the store of a fleet;
+    /// `None`: it has not waited.
+    pub waited: Option<Span>,
     /// The route, if one matched.
     pub route: Option<Arc<str>>,
     /// The upstream, if it was forwarded.

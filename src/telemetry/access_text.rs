@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 use super::access_log::{AccessEntry, AccessLogFormat};
 use crate::redact::{ByNumber, Clip, End, Redactor, steers};
-use crate::time::Tick;
+use crate::time::Span;
 
 /// Where a text of a JSON line was cut.
 const CUT: &str = "…";
@@ -71,6 +70,8 @@ struct JsonLine<'a> {
     bytes_sent: u64,
     took_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     route: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<&'a str>,
@@ -93,7 +94,7 @@ struct JsonLine<'a> {
 
 fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
     let line = JsonLine {
-        time: format!("{:.3}", timestamp(entry.at)),
+        time: format!("{:.3}", entry.at.timestamp()),
         client: entry.client,
         method: &texts.method,
         host: &texts.host,
@@ -101,8 +102,8 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
         protocol: entry.protocol,
         status: entry.status,
         bytes_sent: entry.bytes_sent,
-        // To the microsecond: what is below is noise.
-        took_ms: (entry.took.as_nanos() / 1_000) as f64 / 1_000.0,
+        took_ms: entry.took.in_millis(),
+        wait_ms: entry.waited.map(Span::in_millis),
         route: entry.route.as_deref(),
         upstream: entry.upstream.as_deref(),
         server: entry.server.as_deref(),
@@ -131,7 +132,7 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
 }
 
 fn write_combined(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
-    let time = timestamp(entry.at).strftime("%d/%b/%Y:%H:%M:%S +0000");
+    let time = entry.at.timestamp().strftime("%d/%b/%Y:%H:%M:%S +0000");
     let _ = write!(out, "{} - - [{time}] \"", entry.client);
     escape(&texts.method, out);
     out.push(b' ');
@@ -154,10 +155,6 @@ fn escape(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-fn timestamp(at: Tick) -> Timestamp {
-    Timestamp::from_nanosecond(i128::from(at.as_nanos())).unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::net::Ipv4Addr;
@@ -166,7 +163,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::redact::RedactRules;
-    use crate::time::Span;
+    use crate::time::Tick;
 
     pub(in super::super) fn entry() -> AccessEntry {
         AccessEntry {
@@ -179,6 +176,7 @@ pub(super) mod tests {
             status: 429,
             bytes_sent: 2326,
             took: Span::from_nanos(12_345_678),
+            waited: None,
             route: Some("api".into()),
             upstream: None,
             server: None,
@@ -201,6 +199,9 @@ pub(super) mod tests {
     fn a_json_line_looks_exactly_so() {
         let expected = r#"{"time":"2023-11-14T22:13:20.123Z","client":"192.0.2.7","method":"GET","host":"example.com","target":"/a?b=c","protocol":"HTTP/1.1","status":429,"bytes_sent":2326,"took_ms":12.345,"route":"api","outcome":"rate-limited","limit":"per-client","request_id":"r-1","user_agent":"curl/8"}"#;
         assert_eq!(line(AccessLogFormat::Json, &entry()), format!("{expected}\n"));
+        let waited = AccessEntry { waited: Some(Span::from_nanos(2_500_999)), ..entry() };
+        let expected = expected.replace("12.345,", "12.345,\"wait_ms\":2.5,");
+        assert_eq!(line(AccessLogFormat::Json, &waited), format!("{expected}\n"));
     }
 
     #[test]

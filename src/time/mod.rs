@@ -19,6 +19,8 @@ use std::ops::{Add, Sub};
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 pub use calendar::{Calendar, CalendarUnit, CalendarWindow};
 pub use clock::{Clock, ManualClock};
 pub use schedule::{DayTime, Days, LocalTime, Schedule, ScheduleError, ScheduleRules, Weekday};
@@ -52,6 +54,11 @@ impl Tick {
         self.0
     }
 
+    /// The instant as people write it; of Unix time.
+    pub fn timestamp(self) -> Timestamp {
+        Timestamp::from_nanosecond(self.0.into()).unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
     /// The time from `earlier` to `self`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
@@ -82,6 +89,11 @@ impl Span {
     /// Its length in nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
+    }
+
+    /// Its length in milliseconds, to the microsecond: the rest is noise to people.
+    pub fn in_millis(self) -> f64 {
+        (self.0 / 1_000) as f64 / 1_000.0
     }
 
     /// Its length in milliseconds, rounded up.

@@ -11,7 +11,7 @@ use super::roots::Roots;
 use super::vouched::Vouched;
 use super::{TlsError, provider};
 
-/// How an upstream is spoken to over TLS.
+/// How an upstream, or the store of a fleet, is spoken to over TLS.
 #[derive(Debug)]
 pub struct UpstreamTls {
     /// Roots, verification, ALPN.
@@ -21,7 +21,7 @@ pub struct UpstreamTls {
 }
 
 /// The same as an operator says it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSettings {
     /// Who vouches for the servers; `None`: nobody, any certificate will do.
     pub roots: Option<Roots>,
@@ -38,6 +38,8 @@ pub enum Alpn {
     Http1,
     /// `h2`
     Http2,
+    /// Nothing is asked for: a protocol without a name there.
+    Nothing,
 }
 
 /// What is needed to shake hands with the servers of an upstream. Sessions resume.
@@ -56,6 +58,7 @@ pub fn upstream(settings: &UpstreamSettings) -> Result<UpstreamTls, TlsError> {
     config.alpn_protocols = match settings.alpn {
         Alpn::Http1 => vec![b"http/1.1".to_vec()],
         Alpn::Http2 => vec![b"h2".to_vec()],
+        Alpn::Nothing => Vec::new(),
     };
     Ok(UpstreamTls { config: Arc::new(config), name })
 }

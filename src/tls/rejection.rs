@@ -35,7 +35,8 @@ impl fmt::Display for Rejection {
 
 fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
-        CertificateError::UnknownIssuer => f.write_str(
+        // The signature of another authority of the same name, such as one that was made anew.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => f.write_str(
             "no authority that is trusted here has signed the server's certificate; name the file of the one that has, \
              or of the certificate itself, as `ca`",
         ),

@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
-use crate::support::{Answer, FRAME, Gateway, Store, eventually, get_with};
+use rcgen::{CertificateParams, KeyPair};
+use tempfile::TempDir;
+
+use crate::support::{Answer, FRAME, Gateway, Store, eventually, get_with, run};
 
 /// Nobody waits so long; but a busy machine is not a store that fails.
 const DEADLINE: &str = "1s";
@@ -18,7 +22,10 @@ fn rules(store: SocketAddr, on_failure: &str, limit: &str) -> String {
 }
 
 fn start(configuration: &str) -> Gateway {
-    let directory = tempfile::tempdir().unwrap();
+    start_in(tempfile::tempdir().unwrap(), configuration)
+}
+
+fn start_in(directory: TempDir, configuration: &str) -> Gateway {
     fs::write(directory.path().join("fleet.key"), "0123456789abcdef".repeat(4)).unwrap();
     Gateway::start_in(directory, configuration)
 }
@@ -126,6 +133,7 @@ fn a_store_that_stops_is_noticed_and_found_again() {
     store.resume();
     wait_log(&gateways[0], BACK, 1);
     assert!(eventually(|| ask(&gateways[1], "a").status == 429));
+    assert_eq!(counted(&store), 12, "asks that were left in the stopped store have taken nothing");
 }
 
 #[test]
@@ -155,6 +163,121 @@ fn a_gateway_that_ends_reports_what_it_has_spent() {
     assert_eq!(keys(&store), asked, "what was on credit is reported before it ends");
 }
 
+#[test]
+fn the_status_says_how_the_fleet_stands() {
+    let store = Store::start();
+    let gateways = three(&store, "full", "rate = \"12/1h\"\nshared = \"strict\"");
+    assert!(eventually(|| status(&gateways[0])["members"].as_array().is_some_and(|members| members.len() == 3)));
+    let shared = status(&gateways[0]);
+    assert_eq!(
+        (&shared["mode"], &shared["gateways"], &shared["on_failure"]),
+        (&"shared".into(), &3.into(), &"full".into())
+    );
+    assert_eq!((&shared["store"]["product"], &shared["store"]["circuit"]), (&"Redis".into(), &"closed".into()));
+    assert!(shared["store"]["p50_ms"].as_f64().unwrap() > 0.0, "{shared}");
+    let limit = &shared["limits"][0];
+    assert_eq!((&limit["limit"], &limit["shared"]), (&"per-key".into(), &"strict".into()));
+    assert_eq!(limit["bounds"][0]["text"], "at most 12 in each window of 1h");
+    gateways[0].wait_metric("sluicegate_fleet_gateways", &[], 3.0);
+    gateways[0].wait_metric("sluicegate_fleet_shared", &[], 1.0);
+    assert!(gateways[0].metric("sluicegate_fleet_exchanges_total", &["result=\"answered\""]) >= 1.0);
+    assert!(gateways[0].metric("sluicegate_fleet_store_seconds_count", &[]) >= 1.0);
+    // It asks the admin interface of the file, which has another port here.
+    let (file, directory) = (gateways[0].file(), gateways[0].directory.path());
+    let admin = format!("[admin]\naddress = \"{}\"", gateways[0].admin);
+    let text = fs::read_to_string(file).unwrap().replace("[admin]\naddress = \"127.0.0.1:0\"", &admin);
+    fs::write(directory.join("status.toml"), text).unwrap();
+    let shown = || run(&["fleet", "status", "-c", "status.toml"], directory);
+    let (exit, text, error) = shown();
+    assert!(exit.success() && text.contains("circuit closed"), "{text}{error}");
+    assert!(text.contains("per-key  strict") && text.contains("at most 12 in each window of 1h"), "{text}");
+    let leased = fs::read_to_string(directory.join("status.toml")).unwrap().replace("\"strict\"", "\"lease\"");
+    fs::write(directory.join("leased.toml"), leased).unwrap();
+    // 12, and floor(0.25 x 12 / N) of each.
+    for (gateways, most) in [("1", 15), ("3", 15), ("5", 12)] {
+        let (exit, text, _) = run(&["check", "-c", "leased.toml", "--gateways", gateways], directory);
+        let bound = format!(": at most {most} in each window of 1h\n");
+        assert!(exit.success() && text.contains(&bound), "{gateways}: {text}");
+    }
+
+    drop(store);
+    wait_log(&gateways[0], LOST, 1);
+    assert_eq!(pass(&gateways[0], "a", 30), 12);
+    let alone = status(&gateways[0]);
+    assert_eq!((&alone["mode"], &alone["limits"][0]["debt"]), (&"alone".into(), &12.into()));
+    assert!(alone["store"]["last_error"].as_str().is_some_and(|error| error.contains("check that")), "{alone}");
+    gateways[0].wait_metric("sluicegate_fleet_debt", &["limit=\"per-key\""], 12.0);
+    gateways[0].wait_metric("sluicegate_fleet_shared", &[], 0.0);
+    let (exit, text, error) = shown();
+    assert!(exit.success() && text.contains(": alone since") && text.contains("not connected"), "{text}{error}");
+
+    let without = format!("{FRAME}[[route]]\nname = \"all\"\nrespond = {{ status = 200, body = \"ok\" }}\n");
+    let alone = Gateway::start_whole(&without);
+    assert_eq!(status(&alone)["mode"], "off");
+}
+
+/// The instant of admission is the arrival and the wait.
+#[test]
+fn the_access_log_says_how_long_a_request_waited_for_the_store() {
+    let store = Store::start();
+    let rules = rules(store.address(), "full", "rate = \"12/1h\"\nshared = \"strict\"");
+    let gateway = start(&format!("[log]\naccess = \"json\"\n{rules}"));
+    assert!(eventually(|| ask(&gateway, "first").header("ratelimit").is_some()));
+    store.pause();
+    assert_eq!(ask(&gateway, "a").status, 200);
+    assert!(eventually(|| gateway.access_log().iter().any(|line| {
+        let (waited, took) = (line["wait_ms"].as_f64(), line["took_ms"].as_f64().unwrap());
+        // DEADLINE.
+        waited.is_some_and(|waited| waited >= 1_000.0 && waited <= took)
+    })));
+    store.resume();
+}
+
+/// The answer of admin.
+fn status(gateway: &Gateway) -> serde_json::Value {
+    gateway.ask_admin("/api/v1/fleet").json()
+}
+
+/// As `openssl req -x509` makes one for this address.
+fn write_certificate(files: &Path) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(["redis.test".to_owned()]).unwrap().self_signed(&key).unwrap();
+    fs::write(files.join("cert.pem"), certificate.pem()).unwrap();
+    fs::write(files.join("key.pem"), key.serialize_pem()).unwrap();
+}
+
+#[test]
+fn a_store_over_tls_is_used_once_its_authority_is_right() {
+    let (files, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_certificate(files.path());
+    write_certificate(other.path());
+    let store = Store::start_tls(files.path());
+    let over_tls = format!("store = \"rediss://{}\"\nca = \"ca.pem\"\nserver_name = \"redis.test\"", store.address());
+    let limit = "rate = \"12/1h\"\nshared = \"strict\"";
+    let rules =
+        rules(store.address(), "closed", limit).replace(&format!("store = \"redis://{}\"", store.address()), &over_tls);
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca.pem");
+    fs::copy(other.path().join("cert.pem"), &ca).unwrap();
+    let gateway = start_in(directory, &rules);
+    wait_log(&gateway, LOST, 1);
+    wait_log(&gateway, "no TLS with the store of [fleet]: no authority that is trusted here", 1);
+    assert_eq!(ask(&gateway, "a").status, 503);
+    // The file is watched.
+    fs::copy(files.path().join("cert.pem"), &ca).unwrap();
+    wait_log(&gateway, BACK, 1);
+    let second = start_in(with_file(&files.path().join("cert.pem")), &rules);
+    assert!(eventually(|| ask(&second, "b").status == 200));
+    assert_eq!((pass(&gateway, "a", 8), pass(&second, "a", 8)), (8, 4));
+}
+
+/// A directory with this file as `ca.pem`.
+fn with_file(file: &Path) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::copy(file, directory.path().join("ca.pem")).unwrap();
+    directory
+}
+
 /// Asks for one new key after the other until one is admitted on credit, which a gateway has once the others know it. How
 /// many that were.
 fn ask_new_keys(gateway: &Gateway, store: &Store, name: &str) -> usize {
@@ -178,6 +301,13 @@ fn members(store: &Store) -> usize {
 /// How many keys of the limit the store counts.
 fn keys(store: &Store) -> usize {
     store.ask(&["keys", "sluicegate:per-key:*"]).lines().filter(|line| !line.is_empty()).count()
+}
+
+/// The largest count of a key in the store.
+fn counted(store: &Store) -> u64 {
+    let keys = store.ask(&["keys", "sluicegate:per-key:*"]);
+    let counts = keys.lines().map(|key| store.ask(&["hget", key, "0:count"]).trim().parse::<u64>().unwrap_or(0));
+    counts.max().unwrap_or(0)
 }
 
 /// How many scripts the store has run: with nobody asking, heartbeats.

@@ -22,6 +22,7 @@ mod early;
 mod edits;
 mod exempt;
 mod fleet;
+mod fleet_limits;
 mod forwarding;
 mod grpc;
 mod h2;

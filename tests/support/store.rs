@@ -16,6 +16,25 @@ impl Store {
         Self(Program::start("redis-server", configure))
     }
 
+    /// One that speaks TLS alone, with `cert.pem` and `key.pem` of a directory.
+    pub fn start_tls(files: &Path) -> Self {
+        let configure = |command: &mut Command, _: &Path, address: SocketAddr| {
+            command.args([
+                "--bind",
+                &address.ip().to_string(),
+                "--port",
+                "0",
+                "--tls-port",
+                &address.port().to_string(),
+            ]);
+            command.arg("--tls-cert-file").arg(files.join("cert.pem"));
+            command.arg("--tls-key-file").arg(files.join("key.pem"));
+            command.arg("--tls-ca-cert-file").arg(files.join("cert.pem"));
+            command.args(["--tls-auth-clients", "no", "--save", "", "--appendonly", "no"]);
+        };
+        Self(Program::start("redis-server", configure))
+    }
+
     /// Another one, empty, where one has ended.
     pub fn start_at(address: SocketAddr) -> Self {
         Self(Program::start_at(address, "redis-server", configure))

@@ -3,7 +3,6 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::dead_letter::{Entry, Ranking, Record, Summary};
@@ -287,19 +286,15 @@ fn url(record: &Record) -> String {
 }
 
 fn precise(at: Tick) -> String {
-    format!("{:.6}", instant(at))
+    format!("{:.6}", at.timestamp())
 }
 
 /// Date and time to the millisecond.
 fn time(at: Tick) -> String {
-    format!("{:.3}", instant(at)).replace('T', " ")
+    format!("{:.3}", at.timestamp()).replace('T', " ")
 }
 
 /// The time of day alone.
 fn clock(at: Tick) -> String {
     time(at).split_off(11)
-}
-
-fn instant(at: Tick) -> Timestamp {
-    Timestamp::from_nanosecond(at.as_nanos().into()).unwrap_or(Timestamp::UNIX_EPOCH)
 }

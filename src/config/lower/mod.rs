@@ -29,7 +29,7 @@ use super::reader::Reader;
 use super::section::Section;
 use super::sections::admin::Admin;
 use super::sections::client::{self, Client};
-use super::sections::fleet::Fleet;
+use super::sections::fleet::{self, Fleet};
 use super::sections::log::Log;
 use super::sections::server::Server;
 use super::sections::{dead_letter, limit, listener, upstream};
@@ -51,7 +51,7 @@ pub(super) fn lower(
     let client = client::read(settings("client"), &context);
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::read(reader, &context));
     let admin = section(&mut root, "admin").map(|reader| Admin::read(reader, &context));
-    let fleet = section(&mut root, "fleet").map(|reader| Fleet::read(reader, &context));
+    let fleet = section(&mut root, "fleet").map(|reader| fleet::read(reader, &context));
     let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
     let listeners = listener::read(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.

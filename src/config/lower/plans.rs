@@ -388,9 +388,8 @@ fn numbers(
             doubts::check_turns(max_wait.node.as_ref().unwrap_or(place), algorithm, wait, *most);
         }
     }
-    if let (true, Ok(algorithm)) = (rule.spec.sharing.is_some(), &algorithm) {
-        limit::check_shared(entry, algorithm)?;
-        limit::check_no_wait(entry, &max_wait)?;
+    if let (Some(sharing), Ok(algorithm)) = (&rule.spec.sharing, &algorithm) {
+        limit::check_shared(entry, algorithm, sharing)?;
     }
     let (max_wait, max_queue) = (max_wait.value?, max_queue?);
     Ok(LimitSpec { algorithm: algorithm?, mode: mode?, max_wait, max_queue, ..rule.spec.clone() })

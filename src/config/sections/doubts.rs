@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::config::reader::Node;
-use crate::limiter::{Algorithm, Bound, Rate, TimerWheel};
+use crate::limiter::{Algorithm, Bound, OnFailure, Rate, Sharing, TimerWheel};
 use crate::time::Span;
 
 /// A request that waits longer than this has no client any more.
@@ -36,6 +36,29 @@ pub(super) fn check_wait(timeout_node: &Node<'_>, max_wait: Span, timeout: Span)
     if max_wait > timeout {
         let message = format!("`timeout` = {timeout} ends a request before its `max_wait` = {max_wait} does");
         timeout_node.warning(message, format!("set max_wait below {timeout}, or a longer timeout"));
+    }
+}
+
+/// From such a window on a quota is surely not meant to be granted twice.
+const LONG: Span = Span::from_secs(24 * 3_600);
+
+/// Warns of a shared limit with a quota that an outage grants again, and of one whose window ends while a grant is held.
+pub(in crate::config) fn check_sharing(node: &Node<'_>, algorithm: &Algorithm, sharing: &Sharing) {
+    let rates = || algorithm.rates().iter().enumerate();
+    let long = rates().find(|(_, rate)| rate.window() >= LONG && sharing.on_failure != OnFailure::Closed);
+    if let Some((index, _)) = long {
+        let (rate, on_failure) = (algorithm.rate_text(index), sharing.on_failure.word());
+        let message = format!(
+            "on_failure = \"{on_failure}\" may admit {rate} again: a gateway without the store counts a key that it has not seen from nothing"
+        );
+        node.warning(message, "where that quota must hold, set on_failure = \"closed\" in [fleet]");
+    }
+    let held = sharing.hold;
+    let short = rates().find(|(_, rate)| !sharing.is_strict() && rate.window().as_nanos() / 2 <= held.as_nanos());
+    if let Some((_, rate)) = short {
+        let message =
+            format!("a grant is held for up to {held}, so all gateways together may admit a multiple of {rate}");
+        node.warning(message, "use shared = \"strict\", or a longer window of the same rate; `check` shows the bound");
     }
 }
 

@@ -7,22 +7,28 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::tls;
 use crate::config::certificates::Certificates;
 use crate::config::change::Changes;
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, FleetTerms, Kind, by, duration, word};
 use crate::config::lower::file;
-use crate::config::reader::Node;
-use crate::config::section::{Declare, section};
+use crate::config::reader::{Node, Reader};
+use crate::config::section::{Declare, Section, section};
 use crate::fleet::{Address, Endpoint};
 use crate::limiter::OnFailure;
 use crate::time::Span;
+use crate::tls::{Alpn, Roots, UpstreamSettings, is_server_name};
 
 section! {
     /// `[fleet]`: gateways that share limits, and the store through which they do.
     pub struct Fleet, read as FleetKeys {
-        /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]` or `unix:///PATH`.
+        /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `rediss://` for TLS, or `unix:///PATH`.
         store: Arc<str> = by(store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
+        /// A file with the authorities of the store's certificate; by default the machine's. Only with `rediss://`.
+        ca: Option<StoreRoots> = Authorities.or_nothing("none"),
+        /// The name that the store's certificate has to have; by default the store's host. Only with `rediss://`.
+        server_name: Option<String> = by(tls::server_name, String::clone).or_nothing("the store's host"),
         /// The user that the store knows the gateways by.
         username: Option<Arc<str>> = by(username, ToString::to_string).or_nothing("none"),
         /// A file with the password for the store, in one line. The environment's `SLUICEGATE_FLEET_PASSWORD` wins.
@@ -62,7 +68,7 @@ const MAX_NAME_BYTES: usize = 64;
 const SECRET_BYTES: usize = 32;
 
 /// Addresses of several stores.
-const LATER_SCHEMES: [&str; 3] = ["rediss", "redis-sentinel", "redis-cluster"];
+const LATER_SCHEMES: [&str; 2] = ["redis-sentinel", "redis-cluster"];
 
 /// The secret that the gateways of a fleet share. No message shows it.
 #[derive(Clone, PartialEq, Eq)]
@@ -71,6 +77,45 @@ pub struct FleetSecret(Option<[u8; SECRET_BYTES]>);
 /// The password for the store. No message shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FleetPassword(Option<Box<str>>);
+
+/// The authorities that vouch for a store that is spoken to over TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreRoots {
+    /// Those of this machine, and of no file.
+    is_machines: bool,
+    roots: Roots,
+}
+
+/// Reads the section, and holds its keys of TLS against the store's address.
+pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<Fleet, Reported> {
+    let mut keys = Fleet::read_keys(reader, context);
+    let is_sound = complete_tls(&mut keys, context);
+    is_sound.and_then(|()| Fleet::of(keys))
+}
+
+/// A store over TLS has authorities, by default the machine's, and a host that a certificate can be for. Another has no keys of
+/// TLS.
+fn complete_tls(keys: &mut FleetKeys<'_>, context: &Context<'_>) -> Result<(), Reported> {
+    let (Ok(store), Some(node)) = (&keys.store.value, &keys.store.node) else { return Ok(()) };
+    let Some(rest) = store.strip_prefix(OVER_TLS) else {
+        let refuse = |node: &Node<'_>| {
+            let message = format!("{} has no effect: the store is not spoken to over TLS", node.label());
+            let help = format!("write store = \"rediss://10.0.0.5:6379/0\", or remove {}", node.label());
+            node.on_key().error(message, help)
+        };
+        return Reported::none_of([&keys.ca.node, &keys.server_name.node].into_iter().flatten().map(refuse));
+    };
+    let (host, ..) = server_of(rest);
+    if let (Ok(None), false) = (&keys.server_name.value, is_server_name(host)) {
+        let help = "say what the certificate is for: server_name = \"redis.internal\"";
+        return Err(node.error(format!("no certificate can be for {}", quoted(host)), help));
+    }
+    if let Ok(None) = keys.ca.value {
+        let roots = tls::system_roots(node, context)?.unwrap_or_else(Roots::none);
+        keys.ca.value = Ok(Some(StoreRoots { is_machines: true, roots }));
+    }
+    Ok(())
+}
 
 impl Fleet {
     pub(in crate::config) fn terms(&self) -> FleetTerms {
@@ -88,16 +133,17 @@ impl Fleet {
         let (address, database) = if scheme == "unix" {
             (Address::Unix(rest.into()), 0)
         } else {
-            let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
-            let (host, port) = match authority.rsplit_once(':') {
-                Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap_or(DEFAULT_PORT)),
-                _ => (authority, DEFAULT_PORT),
-            };
-            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-            (Address::Tcp { host, port }, database.parse().unwrap_or(0))
+            let (host, port, database) = server_of(rest);
+            (Address::Tcp { host: host.to_owned(), port }, database)
         };
+        let tls = self.store.starts_with(OVER_TLS).then(|| UpstreamSettings {
+            // One without authorities would take any certificate.
+            roots: Some(self.ca.as_ref().map_or_else(Roots::none, |ca| ca.roots.clone())),
+            server_name: self.server_name.clone(),
+            alpn: Alpn::Nothing,
+        });
         let username = self.username.as_deref().map(str::to_owned);
-        Endpoint { address, username, password: self.password(password).map(str::to_owned), database }
+        Endpoint { address, tls, username, password: self.password(password).map(str::to_owned), database }
     }
 
     /// The secret; `None` where files are not read.
@@ -116,6 +162,7 @@ impl Fleet {
         let mut hash = Sha256::new();
         hash.update(self.secret().map_or(&[][..], |secret| secret));
         hash.update(self.password(None).unwrap_or_default());
+        hash.update(self.ca.as_ref().map_or(&[][..], |ca| ca.roots.digest()));
         hash.finalize().into()
     }
 }
@@ -196,6 +243,22 @@ impl Kind for PasswordFile {
     }
 }
 
+/// `ca`
+struct Authorities;
+
+impl Kind for Authorities {
+    type Value = StoreRoots;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<StoreRoots, Reported> {
+        let roots = tls::roots(node, context)?.unwrap_or_else(Roots::none);
+        Ok(StoreRoots { is_machines: false, roots })
+    }
+
+    fn show(&self, ca: &StoreRoots) -> String {
+        if ca.is_machines { "the machine's" } else { "set" }.to_owned()
+    }
+}
+
 /// 32 bytes as they are, or as 64 hexadecimal digits.
 fn secret_of(bytes: &[u8]) -> Option<[u8; SECRET_BYTES]> {
     if let Ok(raw) = bytes.try_into() {
@@ -220,7 +283,10 @@ fn without_line_end(bytes: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-const STORE_FORMS: &str = "write \"redis://10.0.0.5:6379/0\" or \"unix:///run/redis.sock\"";
+/// Begins the address of a store that is spoken to over TLS.
+const OVER_TLS: &str = "rediss://";
+
+const STORE_FORMS: &str = "write \"redis://10.0.0.5:6379/0\", \"rediss://\" for TLS, or \"unix:///run/redis.sock\"";
 
 fn store(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
     let text = node.string("an address in quotes", "\"redis://10.0.0.5:6379/0\"")?;
@@ -232,10 +298,10 @@ fn store(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
         return Err(node.error("`store` holds a user, a password or other settings", help));
     }
     if LATER_SCHEMES.contains(&scheme) {
-        return Err(node.later("one server: \"redis://\", \"unix://\""));
+        return Err(node.later("one server: \"redis://\", \"rediss://\", \"unix://\""));
     }
     let is_store = match scheme {
-        "redis" => is_server(rest),
+        "redis" | "rediss" => is_server(rest),
         "unix" => rest.len() > 1 && rest.starts_with('/'),
         _ => false,
     };
@@ -261,6 +327,16 @@ fn is_server(text: &str) -> bool {
         && port.is_none_or(is_port)
         && is_number(database)
         && (database.is_empty() || database.parse::<u16>().is_ok())
+}
+
+/// Host, port and database of what is a server.
+fn server_of(text: &str) -> (&str, u16, u32) {
+    let (authority, database) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap_or(DEFAULT_PORT)),
+        _ => (authority, DEFAULT_PORT),
+    };
+    (host.trim_start_matches('[').trim_end_matches(']'), port, database.parse().unwrap_or(0))
 }
 
 fn username(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {

@@ -207,46 +207,43 @@ fn sharing(keys: &LimitKeys<'_>, counting: &Counting<'_>, context: &Context<'_>)
             "add [fleet] with the store and the secret of all its gateways, or remove `shared`",
         ));
     };
-    if let Ok(algorithm) = &counting.algorithm {
-        check_shared(node, algorithm)?;
-    }
-    check_no_wait(node, &counting.max_wait)?;
     let sharing = Sharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure };
-    Ok(Some(match shared {
+    let sharing = match shared {
         Shared::Lease => {
             Sharing { overshoot_ppm: (overshoot * f64::from(PPM)).round() as u32, hold: LEASE_HOLD, ..sharing }
         }
         _ => sharing,
-    }))
-}
-
-/// Reports that requests are to wait for a shared limit.
-pub(in crate::config) fn check_no_wait(node: &Node<'_>, max_wait: &Key<'_, Span>) -> Result<(), Reported> {
-    if max_wait.value.is_ok_and(|wait| !wait.is_zero()) {
-        let node = max_wait.node.as_ref().unwrap_or(node);
-        return Err(node.error("requests cannot wait for a shared limit in this version", "remove max_wait"));
+    };
+    if let Ok(algorithm) = &counting.algorithm {
+        check_shared(node, algorithm, &sharing)?;
     }
-    Ok(())
+    Ok(Some(sharing))
 }
 
 /// How a limit is shared, for a plan.
 fn shown(sharing: Option<&Sharing>) -> String {
     match sharing {
         None => "off".to_owned(),
-        Some(Sharing { overshoot_ppm: 0, hold, deadline, .. }) if hold == deadline => "strict".to_owned(),
+        Some(sharing) if sharing.is_strict() => "strict".to_owned(),
         Some(Sharing { overshoot_ppm, .. }) => {
             format!("lease, overshoot {}", f64::from(*overshoot_ppm) / f64::from(PPM))
         }
     }
 }
 
-/// Reports a limit that cannot be shared, with one that can.
-pub(in crate::config) fn check_shared(node: &Node<'_>, algorithm: &Algorithm) -> Result<(), Reported> {
-    fleet::fits(algorithm).map_err(|error| {
+/// Reports a limit that cannot be shared, with one that can, and warns of one that is hardly meant.
+pub(in crate::config) fn check_shared(
+    node: &Node<'_>,
+    algorithm: &Algorithm,
+    sharing: &Sharing,
+) -> Result<(), Reported> {
+    fleet::fits(algorithm, !sharing.is_strict()).map_err(|error| {
         let text = error.to_string();
         let (message, help) = text.split_once(": ").unwrap_or((&text, "remove `shared`"));
         node.error(message, help)
-    })
+    })?;
+    doubts::check_sharing(node, algorithm, sharing);
+    Ok(())
 }
 
 /// `penalty = { after = 20, within = "1m", block = "10m" }`.
@@ -294,6 +291,33 @@ mod tests {
              [fleet]\nstore = \"redis://h\"\nsecret_file = \"k\"\n[[limit]]\nname = \"a\"\n{keys}\n"
         );
         parse(&text, Path::new("/g.toml"), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model
+    }
+
+    #[test]
+    fn a_log_is_shared_by_asking_and_not_by_lease() {
+        let keys = "algorithm = \"sliding-log\"\nrate = \"9/s\"\nshared";
+        assert!(model(&format!("{keys} = \"strict\"")).fleet.is_some());
+        let refused = |rest: &str| {
+            let text = format!(
+                "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"r\"\nrespond = {{}}\nlimits = [\"a\"]\n\
+                 [fleet]\nstore = \"redis://h\"\nsecret_file = \"k\"\n[[limit]]\nname = \"a\"\n{keys} = {rest}\n"
+            );
+            parse(&text, Path::new("/g.toml"), Certificates::Unread).map(|_| ()).unwrap_err().to_string()
+        };
+        let lease = refused("\"lease\"");
+        assert!(lease.contains("error: a limit of sliding-log cannot be leased"), "{lease}");
+        assert!(lease.contains("help: use shared = \"strict\""), "{lease}");
+        let apart = refused("\"strict\"\nmin_difference = \"1ms\"");
+        assert!(apart.contains("error: a limit of sliding-log with min_difference cannot be shared"), "{apart}");
+    }
+
+    #[test]
+    fn requests_may_wait_for_a_shared_limit() {
+        for shared in ["strict", "lease"] {
+            let spec = &model(&format!("rate = \"9/s\"\nshared = \"{shared}\"\nmax_wait = \"2s\"")).limits[0].spec;
+            assert!(spec.sharing.is_some());
+            assert_eq!(spec.max_wait, crate::time::Span::from_secs(2));
+        }
     }
 
     /// A key that is declared and not compared would change without a word.

@@ -158,7 +158,7 @@ impl Kind for Upstream {
     }
 }
 
-fn server_name(node: &Node<'_>, _: &Context<'_>) -> Result<String, Reported> {
+pub(super) fn server_name(node: &Node<'_>, _: &Context<'_>) -> Result<String, Reported> {
     let text = node.string("a name in quotes", "\"app.internal\"")?;
     if is_server_name(text) {
         return Ok(text.to_ascii_lowercase());
@@ -299,12 +299,12 @@ fn warn_of_nobody(node: &Node<'_>) {
 }
 
 /// The authorities of a file; `None` where it is not read.
-fn roots(node: &Node<'_>, context: &Context<'_>) -> Result<Option<Roots>, Reported> {
+pub(super) fn roots(node: &Node<'_>, context: &Context<'_>) -> Result<Option<Roots>, Reported> {
     read(node, context, Roots::read)
 }
 
 /// The machine's authorities, named by `node`; `None` where they are not read.
-fn system_roots(node: &Node<'_>, context: &Context<'_>) -> Result<Option<Roots>, Reported> {
+pub(super) fn system_roots(node: &Node<'_>, context: &Context<'_>) -> Result<Option<Roots>, Reported> {
     if context.files.certificates() == Certificates::Unread {
         return Ok(None);
     }

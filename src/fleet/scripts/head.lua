@@ -1,5 +1,5 @@
--- KEYS[1]: a hash, the state of one key. ARGV, all integers: spent, back, back_age, need, want, share_ppm, hold, and three of
--- each rate. Times are microseconds. No number exceeds NEVER, up to which integers are exact.
+-- KEYS[1]: the state of one key. ARGV, all integers: spent, back, back_age, need, want, share_ppm, hold, latest, and
+-- four of each rate; those that a family does not need are 0. Times are microseconds. No number exceeds NEVER, up to which integers are exact.
 local NEVER = 9007199254740991 -- 2^53 - 1
 local MOST = 1099511627776 -- 2^40: a slot or a window counts no more, so that sums are exact
 
@@ -17,22 +17,16 @@ end
 
 local spent, back, back_age = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local need, want, share_ppm = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local hold = tonumber(ARGV[7])
+local hold, latest = tonumber(ARGV[7]), tonumber(ARGV[8])
 
-local state = {}
-local fields = redis.call('HGETALL', KEYS[1])
-for at = 1, #fields, 2 do
-  state[fields[at]] = number(fields[at + 1])
+-- The reply of a settle that is not done.
+local function not_done()
+  local reply = { -1, 0, -1 }
+  for _ = 9, #ARGV, 4 do reply[#reply + 1] = 0 end
+  reply[#reply + 1] = clock
+  return reply
 end
 
--- The clock may be set back: it stands still then.
-local now = math.max(clock, state.at or 0)
-local since = math.max(0, now - back_age)
-
--- The fields to write.
-local written = { 'at', text(now) }
-local function write(field, value)
-  written[#written + 1] = field
-  written[#written + 1] = text(value)
-end
+-- The asker waits no more: a grant would be lost, and a report be charged twice.
+if clock > latest then return not_done() end
 

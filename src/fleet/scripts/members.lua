@@ -15,4 +15,5 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. text(now - stays))
 -- Of a clock that was set back; who lives comes again.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. text(now + stays), '+inf')
 redis.call('PEXPIRE', KEYS[1], 10000)
-return { redis.call('ZCARD', KEYS[1]), redis.call('ZRANGE', KEYS[1], 0, tonumber(ARGV[3]) - 1) }
+local names = redis.call('ZRANGE', KEYS[1], 0, tonumber(ARGV[3]) - 1)
+return { redis.call('ZCARD', KEYS[1]), names, time[1] * 1000000 + time[2] }

@@ -1,7 +1,9 @@
--- Charges, takes back, grants; and says {granted, life, retry or -1, remaining of each rate}.
+-- Charges, takes back, grants; and says {granted, life, retry or -1, remaining of each rate, clock}.
 local rates = {}
-for at = 8, #ARGV, 3 do
-  rates[#rates + 1] = open(#rates, tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]))
+for at = 9, #ARGV, 4 do
+  local numbers = {}
+  for of = at, at + 3 do numbers[#numbers + 1] = tonumber(ARGV[of]) end
+  rates[#rates + 1] = open(#rates, unpack(numbers))
 end
 
 local function least(of)
@@ -52,9 +54,9 @@ end
 local lasts = most(function(rate) return rate.lasts() end)
 if lasts > 0 then
   for _, rate in ipairs(rates) do rate.save() end
-  redis.call('HSET', KEYS[1], unpack(written))
+  store()
   keep(math.ceil(lasts / 1000))
-elseif #fields > 0 then
+elseif was_kept then
   redis.call('DEL', KEYS[1])
 end
 
@@ -62,4 +64,5 @@ local reply = { granted, life, retry }
 for _, rate in ipairs(rates) do
   reply[#reply + 1] = math.max(0, rate.left())
 end
+reply[#reply + 1] = clock
 return reply

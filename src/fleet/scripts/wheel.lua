@@ -1,4 +1,5 @@
--- The timer wheel. Of each rate: limit, width of a slot, slots that are summed. Fields: RATE:SLOT, SLOT counted from 1970.
+-- The timer wheel and the sliding window. Of each rate: limit, width of a slot, slots that are summed, and how much one slot
+-- takes, 0 for no such cap. Fields: RATE:SLOT, SLOT counted from 1970.
 local slots_of = {}
 for field, count in pairs(state) do
   local rate, slot = string.match(field, '^(%d+):(%d+)$')
@@ -8,7 +9,7 @@ for field, count in pairs(state) do
   end
 end
 
-local function open(index, limit, width, summed)
+local function open(index, limit, width, summed, cap)
   local slots, sum, changed = {}, 0, {}
   local newest = math.floor(now / width)
   local oldest = newest - summed + 1
@@ -28,8 +29,11 @@ local function open(index, limit, width, summed)
   end
 
   return {
-    largest = limit,
-    left = function() return limit - sum end,
+    largest = cap > 0 and cap or limit,
+    left = function()
+      if cap == 0 then return limit - sum end
+      return math.min(limit - sum, cap - (slots[newest] or 0))
+    end,
     charge = function(cost)
       set(newest, math.min((slots[newest] or 0) + cost, MOST))
     end,
@@ -39,17 +43,20 @@ local function open(index, limit, width, summed)
         set(slot, math.max(0, slots[slot] - cost))
       end
     end,
-    -- When enough of the oldest slots have gone.
+    -- When enough of the oldest slots have gone; a later slot is empty yet.
     full_for = function(cost)
       local excess, gone = sum + cost - limit, 0
-      if excess <= 0 then return 0 end
+      if excess <= 0 then
+        local fits = cap == 0 or (slots[newest] or 0) + cost <= cap
+        return fits and 0 or (newest + 1) * width - now
+      end
       for slot = oldest, newest do
         gone = gone + (slots[slot] or 0)
         if gone >= excess then return (slot + summed) * width - now end
       end
       return NEVER
     end,
-    ends = function() return NEVER end,
+    ends = function() return cap == 0 and NEVER or (newest + 1) * width - now end,
     -- Until the newest of what is counted has gone.
     lasts = function()
       for slot = newest, oldest, -1 do

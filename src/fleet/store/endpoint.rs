@@ -1,11 +1,15 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::tls::UpstreamSettings;
+
 /// Where a store is, and as whom it is asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Where it listens.
     pub address: Address,
+    /// How it is spoken to over TLS; `None`: in the clear, as always at a socket of this machine.
+    pub tls: Option<UpstreamSettings>,
     /// The user of its access list; `None`: the default one.
     pub username: Option<String>,
     /// The user's password.
@@ -17,7 +21,7 @@ pub struct Endpoint {
 /// Where a store listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// At a port of a host, in the clear.
+    /// At a port of a host.
     Tcp {
         /// Its name or address.
         host: String,
@@ -31,7 +35,7 @@ pub enum Address {
 impl Endpoint {
     /// A store at this address that wants no password.
     pub fn at(address: Address) -> Self {
-        Self { address, username: None, password: None, database: 0 }
+        Self { address, tls: None, username: None, password: None, database: 0 }
     }
 }
 
@@ -40,6 +44,7 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("address", &self.address)
+            .field("tls", &self.tls)
             .field("username", &self.username)
             .field("password", &self.password.as_ref().map(|_| "…"))
             .field("database", &self.database)

@@ -19,8 +19,26 @@ pub enum StoreError {
         /// How long it was waited for.
         wait: Duration,
     },
+    /// It says nothing where TLS is begun.
+    SilentToTls {
+        /// How long it was waited for.
+        wait: Duration,
+    },
     /// It has closed the connection, or the connection broke. The commands may have been done.
     Closed(Arc<io::Error>),
+    /// The same before its first answer, over a connection without TLS.
+    ClosedAtOnce(Arc<io::Error>),
+    /// There is no TLS with it: its certificate is refused, or nothing could be agreed on.
+    NoTls {
+        /// Why, and how to mend it.
+        reason: Arc<str>,
+    },
+    /// It does not speak TLS there.
+    SpeaksNoTls,
+    /// It speaks TLS there, and was spoken to without.
+    SpeaksTls,
+    /// It wants a certificate of the gateway.
+    WantsCertificate,
     /// The peer there does not speak the protocol.
     NotRedis {
         /// How its answer begins.
@@ -95,6 +113,11 @@ impl StoreError {
             self,
             Self::Unreachable(_)
                 | Self::Closed(_)
+                | Self::ClosedAtOnce(_)
+                | Self::NoTls { .. }
+                | Self::SpeaksNoTls
+                | Self::SpeaksTls
+                | Self::WantsCertificate
                 | Self::NotRedis { .. }
                 | Self::NoPassword
                 | Self::WrongPassword
@@ -140,10 +163,10 @@ impl StoreError {
         }
     }
 
-    /// Why an exchange has failed, `foreign` being how the answers begin if no Redis gives them.
-    pub(super) fn of_exchange(error: &RedisError, foreign: Option<&str>) -> Self {
-        if let Some(said) = foreign {
-            return Self::NotRedis { said: said.to_owned() };
+    /// Why an exchange has failed, `fault` being what the connection knows of the peer.
+    pub(super) fn of_exchange(error: &RedisError, fault: Option<&Self>) -> Self {
+        if let Some(fault) = fault {
+            return fault.clone();
         }
         match error.kind() {
             ErrorKind::Parse => Self::Unexpected { said: shown(error.to_string().as_bytes()) },
@@ -183,15 +206,53 @@ impl fmt::Display for StoreError {
                 "the store has not answered within {wait:?}: check its load and the network to it; [fleet] deadline says how \
                  long an answer may take"
             ),
+            Self::SilentToTls { wait } => write!(
+                f,
+                "the store has not answered within {wait:?} where TLS begins: let [fleet] store name its port for TLS \
+                 (tls-port), or begin with redis://; else check the network to it"
+            ),
             Self::Closed(error) => {
                 write!(f, "the connection to the store has ended ({error}): check that the store runs")
             }
+            Self::ClosedAtOnce(error) => write!(
+                f,
+                "the store has closed the connection before its first answer ({error}): if that port is for TLS, let \
+                 [fleet] store begin with rediss://, else see the store's log"
+            ),
+            Self::NoTls { reason } => write!(f, "there is no TLS with the store of [fleet]: {reason}"),
+            Self::SpeaksNoTls => write!(
+                f,
+                "the store does not speak TLS on this port: let [fleet] store name its port for TLS (tls-port), or begin \
+                 with redis://"
+            ),
+            Self::SpeaksTls => {
+                write!(f, "the store speaks TLS on this port: let [fleet] store begin with rediss://")
+            }
+            Self::WantsCertificate => write!(
+                f,
+                "the store wants a certificate of the gateway, which has none: set tls-auth-clients no in the store, and \
+                 let it ask for a password"
+            ),
             Self::NotRedis { said } => {
                 write!(f, "no Redis answers there, but {said:?}: let [fleet] store name a Redis or Valkey")
             }
-            Self::NoPassword => write!(f, "the store wants a password: set password_file in [fleet]"),
+            answered => answered.fmt_answered(f),
+        }
+    }
+}
+
+impl StoreError {
+    /// [`Display`](fmt::Display) of what a store has answered.
+    fn fmt_answered(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoPassword => {
+                write!(f, "the store wants a password: set password_file in [fleet], or SLUICEGATE_FLEET_PASSWORD")
+            }
             Self::WrongPassword => {
-                write!(f, "the store refuses the user or the password: check username and password_file in [fleet]")
+                write!(
+                    f,
+                    "the store refuses the user or the password: check username and password_file in [fleet], and SLUICEGATE_FLEET_PASSWORD, which wins"
+                )
             }
             Self::NotPermitted { said } => write!(
                 f,
@@ -228,6 +289,8 @@ impl fmt::Display for StoreError {
                 )
             }
             Self::Refused { said } => write!(f, "the store has refused: {said}"),
+            // The connection's own are told above.
+            other => write!(f, "{other:?}"),
         }
     }
 }
@@ -235,7 +298,7 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Unreachable(error) | Self::Closed(error) => Some(error.as_ref()),
+            Self::Unreachable(error) | Self::Closed(error) | Self::ClosedAtOnce(error) => Some(error.as_ref()),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! The connection to a store, Redis or Valkey: batches of settles and heartbeats out, replies and typed errors back.
 //!
-//! It has no deadlines: the caller drops the future. An exchange that was dropped may have been done; its reply is thrown
+//! It has no deadlines but that of [`Store::connect_within`]: the caller drops the future. An exchange that was dropped may have been done; its reply is thrown
 //! away when it comes, and never taken for that of another. It does not connect again: the caller does, when
 //! [`StoreError::needs_connection`] says so.
 //!
@@ -8,17 +8,21 @@
 
 mod endpoint;
 mod error;
+mod handshake;
 mod server;
 mod stream;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 pub use endpoint::{Address, Endpoint};
 pub use error::StoreError;
@@ -27,10 +31,11 @@ pub use server::{Product, Server};
 use super::members::{MAX_NAMES, Members, STAYS};
 use super::scripts::Script;
 use super::shared::Family;
-use stream::{Foreign, Guarded};
+use handshake::shake_hands;
+use stream::{Fault, Guarded};
 
 /// The most integers of a reply.
-const MAX_INTEGERS: usize = 3 + crate::limiter::MAX_RATES;
+const MAX_INTEGERS: usize = 4 + crate::limiter::MAX_RATES;
 
 /// One key's settle, on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,19 +53,42 @@ pub struct Order {
 pub struct Store {
     connection: MultiplexedConnection,
     server: Server,
-    foreign: Foreign,
+    fault: Fault,
     driver: AbortHandle,
 }
 
 impl Store {
     /// Connects, logs in, and looks whether the store will do. To be called within a tokio runtime.
     pub async fn connect(endpoint: &Endpoint) -> Result<Self, StoreError> {
+        Self::connect_noting(endpoint, &AtomicBool::new(false)).await
+    }
+
+    /// The same, given up after `wait`.
+    pub async fn connect_within(endpoint: &Endpoint, wait: Duration) -> Result<Self, StoreError> {
+        let is_shaking = AtomicBool::new(false);
+        match timeout(wait, Self::connect_noting(endpoint, &is_shaking)).await {
+            Ok(connected) => connected,
+            Err(_) if is_shaking.load(Ordering::Relaxed) => Err(StoreError::SilentToTls { wait }),
+            Err(_) => Err(StoreError::silent(wait)),
+        }
+    }
+
+    /// The same; `is_shaking` is set while TLS is begun.
+    async fn connect_noting(endpoint: &Endpoint, is_shaking: &AtomicBool) -> Result<Self, StoreError> {
         let unreachable = |error: io::Error| StoreError::Unreachable(Arc::new(error));
         match &endpoint.address {
             Address::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
                 stream.set_nodelay(true).map_err(unreachable)?;
-                Self::over(stream, endpoint).await
+                match &endpoint.tls {
+                    Some(tls) => {
+                        is_shaking.store(true, Ordering::Relaxed);
+                        let stream = shake_hands(stream, tls, host).await?;
+                        is_shaking.store(false, Ordering::Relaxed);
+                        Self::over(stream, endpoint).await
+                    }
+                    None => Self::over(stream, endpoint).await,
+                }
             }
             Address::Unix(path) => Self::over(UnixStream::connect(path).await.map_err(unreachable)?, endpoint).await,
         }
@@ -70,20 +98,30 @@ impl Store {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let foreign = Foreign::default();
+        let fault = Fault::default();
         // Nothing is sent by it: how the store answers a login is told more exactly here. Deadlines are the caller's.
         let info = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let guarded = Guarded::new(stream, Arc::clone(&foreign));
+        let guarded = Guarded::new(stream, Arc::clone(&fault));
         let made = MultiplexedConnection::new_with_config(&info, guarded, config).await;
         let (connection, driver) = made.map_err(|error| StoreError::of_exchange(&error, None))?;
         let driver = tokio::spawn(driver).abort_handle();
-        let mut store = Self { connection, server: Server::default(), foreign, driver };
-        store.log_in(endpoint).await?;
-        store.server = Server::read(&store.text(redis::cmd("INFO").arg("server")).await?)?;
+        let mut store = Self { connection, server: Server::default(), fault, driver };
+        store.server = store.greet(endpoint).await.map_err(|error| match (error, &endpoint.address) {
+            (StoreError::Closed(error), Address::Tcp { .. }) if endpoint.tls.is_none() => {
+                StoreError::ClosedAtOnce(error)
+            }
+            (error, _) => error,
+        })?;
         // A warning for the operator at most: who may not ask for it goes without.
         store.server.read_memory(&store.text(redis::cmd("INFO").arg("memory")).await.unwrap_or_default());
         Ok(store)
+    }
+
+    /// Logs in, and looks who answers.
+    async fn greet(&self, endpoint: &Endpoint) -> Result<Server, StoreError> {
+        self.log_in(endpoint).await?;
+        Server::read(&self.text(redis::cmd("INFO").arg("server")).await?)
     }
 
     async fn log_in(&self, endpoint: &Endpoint) -> Result<(), StoreError> {
@@ -199,7 +237,7 @@ impl Store {
     }
 
     fn failed(&self, error: &RedisError) -> StoreError {
-        StoreError::of_exchange(error, self.foreign.get().map(String::as_str))
+        StoreError::of_exchange(error, self.fault.get())
     }
 }
 

@@ -1,3 +1,5 @@
+mod calendar;
 mod families;
 mod server;
 mod store;
+mod tls;

@@ -21,7 +21,7 @@ use crate::time::Span;
 /// Nothing here takes so long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn block_on<T>(does: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(does: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { timeout(PATIENCE, does).await.expect("it hangs") })
 }
@@ -43,7 +43,7 @@ fn algorithms() -> [Algorithm; 3] {
 fn order(key: &str, algorithm: &Algorithm, need: u64) -> Order {
     let shared = SharedLimit::new(algorithm).unwrap();
     let settle = Settle { need, want: need, ..Settle::default() };
-    let arguments = shared.arguments(&settle, Span::from_millis(100));
+    let arguments = shared.arguments(&settle, Span::from_millis(100), None, 0);
     Order { key: key.to_owned(), family: shared.family(), arguments }
 }
 
@@ -99,7 +99,7 @@ fn a_key_of_another_type_fails_alone() {
 }
 
 /// How a connect or a first settle ends.
-async fn outcome(endpoint: &Endpoint) -> Result<i64, StoreError> {
+pub(super) async fn outcome(endpoint: &Endpoint) -> Result<i64, StoreError> {
     let store = Store::connect(endpoint).await?;
     let [wheel, ..] = algorithms();
     store.settle(&[order("sluicegate:x", &wheel, 1)]).await.remove(0).map(|reply| reply[3])
@@ -255,7 +255,7 @@ fn peer(answers: Vec<Vec<Vec<u8>>>) -> SocketAddr {
     address
 }
 
-fn at(address: SocketAddr) -> Endpoint {
+pub(super) fn at(address: SocketAddr) -> Endpoint {
     Endpoint::at(Address::Tcp { host: address.ip().to_string(), port: address.port() })
 }
 
@@ -277,7 +277,9 @@ fn what_is_no_redis_or_too_old_or_away_is_named() {
     assert!(matches!(said(vec![bulk("redis_version:5.0.14\r\n")]), StoreError::TooOld { .. }));
     assert!(matches!(said(vec![b":1\r\n".to_vec()]), StoreError::Unexpected { .. }));
     assert!(matches!(said(vec![b"$-1\r\n".to_vec()]), StoreError::Unexpected { .. }));
-    assert!(matches!(said(vec![]), StoreError::Closed(_)));
+    let closed = said(vec![]);
+    assert!(matches!(closed, StoreError::ClosedAtOnce(_)) && closed.needs_connection());
+    assert!(matches!(said(vec![info()]), StoreError::Closed(_)), "it has answered");
     let reply = said(vec![info(), bulk(""), b"+OK\r\n".to_vec()]);
     assert!(matches!(&reply, StoreError::Unexpected { said } if said.contains("another type")), "{reply:?}");
     let unlistened = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -3,6 +3,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Control, Reloaded};
 use crate::admin;
+use crate::gateway::fleet_status;
 
 /// The gateway as admin asks it.
 pub(super) struct AdminCommands(pub(super) Weak<Control>);
@@ -24,6 +25,13 @@ impl admin::Commands for AdminCommands {
             "limits": state.model.limits.iter().map(|limit| &*limit.spec.name).collect::<Vec<_>>(),
             "upstreams": state.model.upstreams.iter().map(|upstream| &*upstream.name).collect::<Vec<_>>(),
         })
+    }
+
+    fn fleet(&self) -> serde_json::Value {
+        let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
+        let state = control.state();
+        let fleet = state.fleet.as_ref().map(|membership| &membership.fleet);
+        fleet_status::report(fleet, &state.model, &state.lasting.limits, control.clock.now())
     }
 
     fn reload(&self) -> Result<String, String> {

@@ -77,12 +77,17 @@ impl FixedWindow {
         }
     }
 
-    /// What the windows of a rate are, if by a calendar.
-    pub fn unit_of(&self, rate: usize) -> Option<CalendarUnit> {
+    /// The calendar of a rate, if its windows are those of one.
+    pub fn calendar_of(&self, rate: usize) -> Option<&Calendar> {
         match &self.begins {
             Begins::Aligned(_) => None,
-            Begins::OfCalendar(_, calendars) => calendars.get(rate).map(|calendar| calendar.unit()),
+            Begins::OfCalendar(_, calendars) => calendars.get(rate).map(AsRef::as_ref),
         }
+    }
+
+    /// What the windows of a rate are, if by a calendar.
+    pub fn unit_of(&self, rate: usize) -> Option<CalendarUnit> {
+        self.calendar_of(rate).map(Calendar::unit)
     }
 
     pub(super) fn meters(&self) -> Vec<Window> {

@@ -96,6 +96,12 @@ impl Rule {
         match algorithm {
             Algorithm::TimerWheel(wheel) => Self::TimerWheel(Several::new(&wheel.rings_with_debts(), None, None)),
             Algorithm::FixedWindow(window) => Self::FixedWindow(Several::new(&window.meters_with_debts(), None, None)),
+            Algorithm::SlidingWindow(window) => {
+                Self::SlidingWindow(Several::new(&window.meters_with_debts(), None, None))
+            }
+            Algorithm::SlidingCounter(counter) => {
+                Self::SlidingCounter(Several::new(&counter.meters_with_debts(), None, None))
+            }
             other => Self::new(other, None, None),
         }
     }
@@ -240,6 +246,11 @@ impl Rule {
     /// How a rate stands for a key that was never seen.
     pub(in crate::limiter) fn fresh(&self, rate: usize) -> Standing {
         Standing { remaining: with_rates!(self, rates => rates.fresh(rate)), grows_at: None }
+    }
+
+    /// When a cost that is granted ahead has to be spent, of a state that was advanced to now; `None`: it does not matter.
+    pub(in crate::limiter) fn grant_ends(&self, state: &[u64]) -> Option<Tick> {
+        with_rates!(self, rates => rates.grant_ends(state))
     }
 
     /// Whether forgetting the state at `now` makes no later decision less strict. Does not advance it.

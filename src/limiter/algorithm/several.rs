@@ -61,6 +61,12 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// What remains and when that grows.
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing;
 
+    /// When a cost that is granted ahead has to be spent, so that it is spent where it is counted; `None`: it does not matter.
+    /// The chunk is [advanced](Self::advance) to now.
+    fn grant_ends(&self, _chunk: &[u64]) -> Option<Tick> {
+        None
+    }
+
     /// Whether the chunk may be forgotten.
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool;
 
@@ -293,6 +299,10 @@ impl<M: Meter> Several<M> {
             return Standing { remaining: 0, grows_at: Some(at) };
         }
         self.chunks(state).nth(rate).map_or(nothing, |(rate, chunk)| rate.standing(chunk, now))
+    }
+
+    pub(super) fn grant_ends(&self, state: &[u64]) -> Option<Tick> {
+        self.chunks(state).filter_map(|(rate, chunk)| rate.grant_ends(chunk)).min()
     }
 
     #[inline]

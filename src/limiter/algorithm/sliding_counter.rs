@@ -33,6 +33,11 @@ impl SlidingCounter {
         let counter = |rate: &Rate| Counter(Ring::new(rate.limit(), rate.window(), 1, 2, 0));
         self.rates.iter().map(counter).collect()
     }
+
+    /// The same, whose windows hold debts.
+    pub(super) fn meters_with_debts(&self) -> Vec<Counter> {
+        self.meters().iter().map(|counter| Counter(counter.0.with_debts())).collect()
+    }
 }
 
 /// One rate: a ring of two slots, each a window long.
@@ -116,6 +121,10 @@ impl Meter for Counter {
         let (previous, current, gone) = self.counts(chunk, now);
         let remaining = self.0.limit.saturating_sub(current).saturating_sub(self.weight(previous, gone));
         Standing::before(remaining, self.0.limit, |more| self.room(chunk, more, now))
+    }
+
+    fn grant_ends(&self, chunk: &[u64]) -> Option<Tick> {
+        Some(self.0.newest_until(chunk))
     }
 
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {

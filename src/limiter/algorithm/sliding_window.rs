@@ -67,6 +67,12 @@ impl SlidingWindow {
         };
         self.rates.iter().enumerate().map(meter).collect()
     }
+
+    /// The same, whose sub-windows hold debts.
+    pub(super) fn meters_with_debts(&self) -> Vec<CappedRing> {
+        let with_debts = |meter: CappedRing| CappedRing { ring: meter.ring.with_debts(), cap: meter.cap };
+        self.meters().into_iter().map(with_debts).collect()
+    }
 }
 
 /// One rate: a ring whose newest slot takes no more than `cap`.
@@ -126,6 +132,10 @@ impl Meter for CappedRing {
         let of_window = self.ring.limit.saturating_sub(self.ring.sum(chunk));
         let remaining = of_window.min(self.cap.saturating_sub(self.ring.newest(chunk)));
         Standing::before(remaining, self.cap, |more| self.room(chunk, more, now))
+    }
+
+    fn grant_ends(&self, chunk: &[u64]) -> Option<Tick> {
+        Some(self.ring.newest_until(chunk))
     }
 
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {

@@ -23,12 +23,16 @@ struct Line {
     places: VecDeque<LinePlace>,
     /// The cost of all who are in it.
     cost: u64,
+    /// How many of them are not in the key's queue yet.
+    arrivals: u64,
 }
 
 #[derive(Debug)]
 struct LinePlace {
     number: u64,
     cost: u64,
+    /// The head of the key's queue.
+    is_head: bool,
     waker: Option<Waker>,
     /// It has left from the middle.
     is_empty: bool,
@@ -39,12 +43,18 @@ impl Lines {
         !self.by_key.is_empty() && self.by_key.contains_key(&key)
     }
 
-    /// Goes behind all others; the number of the place.
-    pub(super) fn join(&mut self, key: Fingerprint, cost: u64) -> u64 {
+    /// Whether some are in it who are in no queue yet, and go there before whoever comes now.
+    pub(super) fn has_arrivals(&self, key: Fingerprint) -> bool {
+        !self.by_key.is_empty() && self.by_key.get(&key).is_some_and(|line| line.arrivals > 0)
+    }
+
+    /// Goes behind all others; the number of the place. `is_head`: of the key's queue.
+    pub(super) fn join(&mut self, key: Fingerprint, cost: u64, is_head: bool) -> u64 {
         self.last += 1;
         let line = self.by_key.entry(key).or_default();
         line.cost = line.cost.saturating_add(cost);
-        line.places.push_back(LinePlace { number: self.last, cost, waker: None, is_empty: false });
+        line.arrivals += u64::from(!is_head);
+        line.places.push_back(LinePlace { number: self.last, cost, is_head, waker: None, is_empty: false });
         self.last
     }
 
@@ -71,7 +81,8 @@ impl Lines {
             return Wakers::default();
         }
         place.is_empty = true;
-        let (cost, done) = (place.cost, place.waker.take());
+        let (cost, is_head, done) = (place.cost, place.is_head, place.waker.take());
+        line.arrivals = line.arrivals.saturating_sub(u64::from(!is_head));
         line.cost = line.cost.saturating_sub(cost);
         let mut has_moved = false;
         while line.places.front().is_some_and(|place| place.is_empty) {
@@ -124,8 +135,8 @@ mod tests {
     #[test]
     fn who_comes_first_is_the_front_and_who_leaves_it_makes_the_next_one_it() {
         let mut lines = Lines::default();
-        let [a, b, c] = [2, 3, 4].map(|cost| lines.join(key(1), cost));
-        let other = lines.join(key(2), 7);
+        let [a, b, c] = [2, 3, 4].map(|cost| lines.join(key(1), cost, false));
+        let other = lines.join(key(2), 7, false);
         assert_eq!((lines.need(key(1)), lines.need(key(2)), lines.need(key(3))), ((2, 9), (7, 7), (0, 0)));
         let _ = lines.leave(key(1), b);
         let _ = lines.leave(key(1), b);
@@ -135,5 +146,17 @@ mod tests {
         assert!(lines.is_front(key(1), c), "the empty place is gone as well");
         let _ = lines.leave(key(1), c);
         assert!(!lines.has(key(1)) && lines.has(key(2)));
+    }
+
+    #[test]
+    fn the_head_of_a_queue_is_no_arrival() {
+        let mut lines = Lines::default();
+        let (head, arrival) = (lines.join(key(1), 1, true), lines.join(key(1), 1, false));
+        let _ = lines.join(key(2), 1, true);
+        assert!(lines.has_arrivals(key(1)) && !lines.has_arrivals(key(2)) && !lines.has_arrivals(key(3)));
+        let _ = lines.leave(key(1), head);
+        assert!(lines.has_arrivals(key(1)));
+        let _ = lines.leave(key(1), arrival);
+        assert!(!lines.has_arrivals(key(1)));
     }
 }

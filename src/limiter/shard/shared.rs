@@ -41,6 +41,9 @@ struct Leftover {
 /// Above so many what is to be said of a forgotten key is lost, and counted: the store is away, and somebody makes up keys.
 const MOST_LEFTOVERS: usize = 4_096;
 
+/// A list of keys may have so many more than twice the table before those that have been forgotten are taken out.
+const LISTS_SPARE: usize = 64;
+
 /// The claim of one who asks a shared limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::limiter) struct Claim {
@@ -91,6 +94,9 @@ impl Shard {
                 Opinion::Shadowed { at, rate: Some(rate), wait: None }
             };
         }
+        if enforced && self.stands_behind(claim, key) {
+            return Opinion::Awaits { at };
+        }
         let queued = enforced && !claim.is_head && self.queues.has(key);
         match self.say(claim, key, at, cost) {
             Some(Say::Take(_) | Say::Ask) if queued => Opinion::Blocked(self.blocked(key, cost, at, true, Room::Now)),
@@ -111,6 +117,37 @@ impl Shard {
             }
             Some(Say::Ask) => Opinion::Awaits { at },
             None => Opinion::Unavailable { at },
+        }
+    }
+
+    /// Whether others who came before are on their way into the key's queue, and this one would get there first.
+    fn stands_behind(&self, claim: Claim, key: Fingerprint) -> bool {
+        let (Some(terms), Some(book)) = (&self.params.lease, self.book.as_deref()) else { return false };
+        if self.params.spec.max_wait.is_zero() || claim.is_head || claim.is_late || !terms.view().is_up {
+            return false;
+        }
+        claim.place.map_or_else(|| book.lines.has_arrivals(key), |place| !book.lines.is_front(key, place))
+    }
+
+    /// The basis of plans for those who wait: the state of a key, and the instant as of which it is that. The store has said
+    /// how much was left and until when the key is full, and not when what is counted was taken. Where it is shown as taken
+    /// later than that, the key is planned as an empty one from then on: one that might be let in waits, and the queue
+    /// has its bound.
+    pub(super) fn outlook(&self, at: Option<usize>) -> (Vec<u64>, Tick) {
+        let (rule, latest) = (&self.params.rule, self.latest);
+        let state = super::state_of(&self.params, &self.table, at, latest);
+        let Some(terms) = &self.params.lease else { return (state, latest) };
+        let from = match self.params.lease_of(&state).known(u64::MAX, latest) {
+            Some(Say::Full(until)) => until,
+            _ => latest,
+        };
+        match rule.room(&state, 1, from) {
+            Room::At { at, .. } if at > from + terms.sharing.deadline => {
+                let mut empty = vec![0; self.params.words()];
+                rule.advance(&mut empty, from);
+                (empty, from)
+            }
+            _ => (state, from),
         }
     }
 
@@ -184,15 +221,22 @@ impl Shard {
 
     /// Goes into the line of those who wait for the store; the number of the place. The key has a record from then on, for
     /// what the store says; `None`: there is no room for one.
-    pub(in crate::limiter) fn join_line(&mut self, key: Fingerprint, cost: u64, keys: &AtomicU64) -> Option<u64> {
+    pub(in crate::limiter) fn join_line(
+        &mut self,
+        key: Fingerprint,
+        cost: u64,
+        is_head: bool,
+        keys: &AtomicU64,
+    ) -> Option<u64> {
+        let asking = if is_head { super::Asking::Head } else { super::Asking::Arrival };
         let found = self.table.find(key).map(Record::At);
-        let record = found.or_else(|| self.place_for_new(super::Asking::Arrival, keys))?;
+        let record = found.or_else(|| self.place_for_new(asking, keys))?;
         let at = self.place(record, key, keys)?;
         let Self { params, table, book, .. } = self;
         let state = table.state_mut(at);
         let mut lease = params.lease_of(state);
         let book = book.get_or_insert_default();
-        let number = book.lines.join(key, cost);
+        let number = book.lines.join(key, cost, is_head);
         book.list(&mut lease, key, true);
         params.set_lease(state, lease);
         Some(number)
@@ -211,9 +255,11 @@ impl Shard {
         self.book.as_ref().is_some_and(|book| book.lines.has(key))
     }
 
-    /// Those at the front of all lines, who have to look again once no lock is held.
+    /// Those at the front of all lines and queues, who have to look again once no lock is held.
     pub(in crate::limiter) fn fronts(&mut self) -> Vec<Waker> {
-        self.book.as_mut().map(|book| book.lines.wake_all()).unwrap_or_default()
+        let mut fronts = self.book.as_mut().map(|book| book.lines.wake_all()).unwrap_or_default();
+        fronts.extend(self.queues.wake_heads());
+        fronts
     }
 
     /// Whether the bell is to be rung; from then on not.
@@ -260,7 +306,7 @@ impl Shard {
         params.set_lease(state, lease);
     }
 
-    /// The store has answered; the front of the key's line has to look again.
+    /// The store has answered; the front of the key's line, or the head of its queue, has to look again.
     pub(in crate::limiter) fn answered(
         &mut self,
         wanted: &Wanted,
@@ -285,9 +331,12 @@ impl Shard {
         let (_, want) = book.lines.need(*key);
         let is_short = want > lease.granted(*latest) && lease.known(want, *latest).is_none();
         book.list(&mut lease, *key, is_short);
+        let is_full = matches!(lease.known(u64::MAX, *latest), Some(Say::Full(_)));
         params.set_lease(state, lease);
         self.queues.doubt(*key);
-        book.lines.wake(*key)
+        let front = book.lines.wake(*key);
+        // One that waits until the instant that the store named before need not.
+        if front.is_none() && !is_full { self.queues.stir(*key).next } else { front }
     }
 
     /// No answer came.
@@ -315,7 +364,16 @@ impl Shard {
         let settled = lease.unspend(u64::MAX);
         let spent = u64::MAX - settled;
         let (back, age) = lease.take_back(terms, *latest);
-        book.get_or_insert_default().leave_over(Leftover { key, spent, back, charged_at: *latest - age });
+        let book = book.get_or_insert_default();
+        book.leave_over(Leftover { key, spent, back, charged_at: *latest - age });
+        // While the store is away nobody empties the lists, and each new key goes into them.
+        for keys in [&mut book.listed, &mut book.urgent] {
+            if keys.len() > 2 * table.len() + LISTS_SPARE {
+                keys.sort_unstable_by_key(|key| key.bits());
+                keys.dedup();
+                keys.retain(|key| table.find(*key).is_some());
+            }
+        }
     }
 
     /// All keys are forgotten.
@@ -334,7 +392,10 @@ impl Shard {
             return self.book.get_or_insert_default().leave_over(leftover);
         };
         if more > 0 {
-            return self.spend(at, key, Source::Credit, more, Moment::at(self.latest));
+            // The budget that is held is charged already. Left there, it would admit one request after the other that is counted later.
+            let held = self.params.lease_of(self.table.state(at)).granted(self.latest);
+            let source = if held >= more { Source::Grant } else { Source::Credit };
+            return self.spend(at, key, source, more, Moment::at(self.latest));
         }
         let Self { params, table, book, .. } = self;
         let state = table.state_mut(at);
@@ -373,6 +434,7 @@ impl Shard {
     pub(in crate::limiter) fn add_outstanding(&self, now: Tick, all: &mut Outstanding) {
         let Some(book) = &self.book else { return };
         all.lost += book.lost;
+        all.listed += (book.listed.len() + book.urgent.len()) as u64;
         all.waiting += book.lines.len();
         all.owed += book.leftovers.iter().map(|leftover| leftover.spent).sum::<u64>();
         for at in book.listed.iter().filter_map(|key| self.table.find(*key)) {

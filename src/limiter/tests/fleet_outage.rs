@@ -2,42 +2,48 @@
 
 use super::*;
 
-const DEADLINE: Span = Span::from_millis(10);
+pub(super) const DEADLINE: Span = Span::from_millis(10);
 
-fn shared(on_failure: OnFailure) -> Sharing {
+pub(super) fn shared(on_failure: OnFailure) -> Sharing {
     Sharing { overshoot_ppm: 0, hold: LEASE_HOLD, deadline: DEADLINE, on_failure }
 }
 
-fn leased(on_failure: OnFailure) -> Sharing {
+pub(super) fn leased(on_failure: OnFailure) -> Sharing {
     Sharing { overshoot_ppm: PPM / 4, ..shared(on_failure) }
 }
 
-fn bucket(rate: &str, burst: u64) -> Algorithm {
+pub(super) fn bucket(rate: &str, burst: u64) -> Algorithm {
     Algorithm::TokenBucket(TokenBucket::new(&[rate.parse().unwrap()], Some(burst), Refill::Greedy).unwrap())
 }
 
 /// Gateways that share a limit, and the account of its only key.
-struct Fleet {
-    gateways: Vec<(Arc<Limit>, Arc<Policy>)>,
-    account: Account,
+pub(super) struct Fleet {
+    pub(super) gateways: Vec<(Arc<Limit>, Arc<Policy>)>,
+    pub(super) account: Account,
 }
 
 impl Fleet {
     fn new(gateways: usize, algorithm: &Algorithm, sharing: Sharing) -> Self {
-        let start = || one(LimitSpec { algorithm: algorithm.clone(), sharing: Some(sharing), ..spec("1/s") });
+        Self::patient(gateways, algorithm, sharing, 0)
+    }
+
+    /// Where requests wait for room, so many milliseconds at most.
+    pub(super) fn patient(gateways: usize, algorithm: &Algorithm, sharing: Sharing, max_wait: u64) -> Self {
+        let start =
+            || one(LimitSpec { algorithm: algorithm.clone(), sharing: Some(sharing), ..waiting("1/s", max_wait) });
         let fleet = Self { gateways: (0..gateways).map(|_| start()).collect(), account: Account::new(algorithm) };
         fleet.see(true);
         fleet
     }
 
-    fn see(&self, is_up: bool) {
+    pub(super) fn see(&self, is_up: bool) {
         for (limit, _) in &self.gateways {
             limit.set_view(FleetView { live: self.gateways.len() as u32, is_known: true, is_up });
         }
     }
 
     /// The store answers at once all that this gateway has to say.
-    fn talk(&mut self, gateway: usize, collect: Collect, now: Tick) -> usize {
+    pub(super) fn talk(&mut self, gateway: usize, collect: Collect, now: Tick) -> usize {
         let (limit, mut wanted) = (&self.gateways[gateway].0, Vec::new());
         limit.collect(collect, now, &mut wanted);
         for wanted in &wanted {
@@ -48,7 +54,7 @@ impl Fleet {
     }
 
     /// Whether a request passes; the store answers at once.
-    fn passes(&mut self, gateway: usize, now: Tick) -> bool {
+    pub(super) fn passes(&mut self, gateway: usize, now: Tick) -> bool {
         match check(&self.gateways[gateway].1, 1, 1, now) {
             Verdict::Admitted(_) => true,
             Verdict::Refused(_) => false,
@@ -68,7 +74,7 @@ impl Fleet {
     }
 
     /// How many of twenty pass at once, without the store.
-    fn pass_alone(&self, now: Tick) -> usize {
+    pub(super) fn pass_alone(&self, now: Tick) -> usize {
         self.gateways.iter().map(|(_, policy)| (0..20).filter(|_| admitted(policy, 1, now)).count()).sum()
     }
 }
@@ -267,4 +273,18 @@ fn a_limit_that_is_no_longer_shared_reports_what_was_spent() {
     assert_eq!(fleet.account.settle(&Settle::default(), LEASE_HOLD, at(1)).remaining[0], 91);
     assert_eq!(fleet.talk(0, Collect::All, at(2)), 0, "once");
     assert_eq!(drain(&policy, 1, at(2)), 100, "alone it begins afresh");
+}
+
+/// Somebody makes up keys while the store is away: what is kept of them is bounded by the table.
+#[test]
+fn keys_that_come_and_go_while_the_store_is_away_leave_no_trace_in_the_lists() {
+    let sharing = leased(OnFailure::Full);
+    let (limit, policy) = one(LimitSpec { sharing: Some(sharing), max_keys: 100, ..waiting("5/s", 0) });
+    limit.set_view(FleetView { live: 2, is_known: true, is_up: false });
+    for key in 0..50_000 {
+        let now = Tick::from_nanos(1_000_000 * key);
+        drop(check(&policy, key, 1, now));
+    }
+    let listed = limit.outstanding(Tick::from_nanos(50_000_000_000)).listed;
+    assert!(listed > 0 && listed < 20_000, "{listed}");
 }

@@ -48,8 +48,14 @@ fn two_keys_are_required_and_the_others_have_defaults() {
 
 #[test]
 fn a_store_is_one_server() {
-    for good in ["redis://h", "redis://[::1]:6379/15", "redis://[::1]", "redis://10.0.0.5/3", "unix:///run/redis.sock"]
-    {
+    for good in [
+        "redis://h",
+        "redis://[::1]:6379/15",
+        "redis://[::1]",
+        "redis://10.0.0.5/3",
+        "unix:///run/redis.sock",
+        "rediss://redis.internal:6380/1",
+    ] {
         let read = read(&format!("store = \"{good}\"\nsecret_file = \"k\"\n"));
         assert_eq!(read.map(|fleet| fleet.store.to_string()).as_deref(), Ok(good));
     }
@@ -58,6 +64,8 @@ fn a_store_is_one_server() {
         ("redis://", "\"redis://\" is no store"),
         ("redis://h:0", "is no store"),
         ("redis://h:x", "is no store"),
+        ("rediss://h:x", "is no store"),
+        ("rediss://", "\"rediss://\" is no store"),
         ("redis://h:65536", "is no store"),
         ("redis://h/x", "is no store"),
         ("redis://h/0/1", "is no store"),
@@ -65,7 +73,6 @@ fn a_store_is_one_server() {
         ("redis://h h", "is no store"),
         ("unix://run/redis.sock", "is no store"),
         ("http://h", "is no store"),
-        ("rediss://redis.internal:6380", "is not in this version"),
         ("redis-sentinel://h1:26379,h2:26379/mymaster", "is not in this version"),
         ("redis-cluster://h1,h2", "is not in this version"),
     ] {
@@ -92,6 +99,97 @@ fn a_password_has_no_place_in_the_file_and_is_not_repeated() {
     assert!(!errors.contains("hunter2"), "{errors}");
     let errors = read("stor = \"redis://:hunter2@h\"\nsecret_file = 5\n").unwrap_err();
     assert!(!errors.contains("hunter2"), "{errors}");
+}
+
+const TLS: &str = "store = \"rediss://redis.internal:6380/2\"\nsecret_file = \"fleet.key\"\n";
+
+/// The certificate of an authority, in PEM.
+fn authority(name: &str) -> Vec<u8> {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem().into_bytes()
+}
+
+#[test]
+fn a_store_over_tls_is_verified_by_its_own_authority_or_the_machines() {
+    let fleet = load_with(
+        &format!("{TLS}ca = \"ca.pem\"\nserver_name = \"Redis.Example\"\n"),
+        &[("fleet.key", &[7; 32]), ("ca.pem", &authority("a"))],
+    );
+    let endpoint = fleet.unwrap().fleet.unwrap().endpoint(None);
+    assert_eq!(endpoint.address, Address::Tcp { host: "redis.internal".to_owned(), port: 6380 });
+    assert_eq!(endpoint.database, 2);
+    let UpstreamSettings { roots, server_name, alpn } = endpoint.tls.unwrap();
+    assert_eq!((format!("{roots:?}").as_str(), server_name.as_deref()), ("Some(Roots(1))", Some("redis.example")));
+    assert_eq!(alpn, Alpn::Nothing);
+
+    let fleet = load_with(TLS, &[("fleet.key", &[7; 32])]).unwrap().fleet.unwrap();
+    let tls = fleet.endpoint(None).tls.unwrap();
+    assert_eq!((tls.roots, tls.server_name), (Some(Roots::system().unwrap()), None));
+    // Where no file is read nobody is trusted, and not anybody.
+    for keys in ["", "ca = \"ca.pem\"\n"] {
+        let tls = read(&format!("{TLS}{keys}")).unwrap().endpoint(None).tls.unwrap();
+        assert_eq!(tls.roots, Some(Roots::none()));
+    }
+    for clear in [LEAST, "store = \"unix:///run/redis.sock\"\nsecret_file = \"k\"\n"] {
+        assert_eq!(read(clear).unwrap().endpoint(None).tls, None);
+    }
+    let short = read("store = \"rediss://10.0.0.5\"\nsecret_file = \"k\"\n").unwrap().endpoint(None);
+    assert_eq!(short.address, Address::Tcp { host: "10.0.0.5".to_owned(), port: 6379 });
+}
+
+#[test]
+fn keys_of_tls_are_refused_where_they_cannot_work() {
+    for store in ["redis://h", "unix:///run/redis.sock"] {
+        let keys = format!("store = \"{store}\"\nsecret_file = \"k\"\nca = \"ca.pem\"\nserver_name = \"h\"\n");
+        let errors = read(&keys).unwrap_err();
+        for key in ["ca", "server_name"] {
+            let message = format!("`{key}` has no effect: the store is not spoken to over TLS");
+            let help = format!("write store = \"rediss://10.0.0.5:6379/0\", or remove `{key}`");
+            assert!(errors.contains(&message) && errors.contains(&help), "{errors}");
+        }
+        assert!(errors.contains("2 errors"), "{errors}");
+    }
+    let named = "store = \"rediss://redis..internal\"\nsecret_file = \"k\"\n";
+    let errors = read(named).unwrap_err();
+    assert!(errors.contains("no certificate can be for \"redis..internal\""), "{errors}");
+    assert!(errors.contains("server_name = \"redis.internal\""), "{errors}");
+    assert!(read(&format!("{named}server_name = \"a.example\"\n")).is_ok());
+    let errors = read(&format!("{TLS}server_name = \"a b\"\n")).unwrap_err();
+    assert!(errors.contains("\"a b\" is no name of a certificate") && errors.contains("1 error"), "{errors}");
+    let load = |ca: Option<&[u8]>| {
+        let files = [("fleet.key", &[7; 32][..])].into_iter().chain(ca.map(|ca| ("ca.pem", ca)));
+        load_with(&format!("{TLS}ca = \"ca.pem\"\n"), &files.collect::<Vec<_>>()).unwrap_err()
+    };
+    assert!(load(None).contains("`ca` = \"ca.pem\" cannot be used: there is no such file"));
+    assert!(load(Some(b"x")).contains("`ca` = \"ca.pem\" cannot be used: it has no PEM section"));
+}
+
+/// The gateway watches the files that are located, and takes the file over when its digest is another.
+#[test]
+fn a_changed_authority_is_a_change() {
+    let ca = [authority("a"), authority("b")];
+    let keys = format!("{TLS}ca = \"ca.pem\"\n");
+    let [old, new] = ca.each_ref().map(|ca| load_with(&keys, &[("fleet.key", &[7; 32]), ("ca.pem", ca)]).unwrap());
+    assert_ne!(old.fleet.as_ref().unwrap().digest(), new.fleet.as_ref().unwrap().digest());
+    assert_ne!(old.fleet.as_ref().unwrap().endpoint(None), new.fleet.as_ref().unwrap().endpoint(None));
+    assert_eq!(diff(&old, &old).to_string(), diff(&new, &new).to_string());
+    let said = diff(&old, &new).to_string();
+    assert!(said.starts_with("[fleet]: changed: ca has other contents"), "{said}");
+    let machines = load_with(TLS, &[("fleet.key", &[7; 32])]).unwrap();
+    let said = diff(&machines, &new).to_string();
+    assert!(said.starts_with("[fleet]: changed: ca the machine's -> set"), "{said}");
+    let loaded = {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("fleet.key"), [7; 32]).unwrap();
+        fs::write(directory.path().join("ca.pem"), &ca[0]).unwrap();
+        let path = directory.path().join("gateway.toml");
+        fs::write(&path, format!("{REST}{keys}")).unwrap();
+        load(&path, Certificates::Strict(Tick::from_nanos(0))).unwrap()
+    };
+    let names: Vec<_> = loaded.files.iter().map(|file| file.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(names, ["ca.pem", "fleet.key"]);
 }
 
 #[test]
@@ -180,4 +278,24 @@ fn a_plan_tells_of_a_change_without_secrets() {
     let said = plan(&old, &new);
     let expected = "[fleet]: changed: password_file has other contents, secret_file has other contents, node a -> b";
     assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn shared_limits_that_are_hardly_meant_are_warned_of() {
+    let warnings = |fleet: &str, limit: &str| {
+        let rest = REST.replace("respond = {}\n", "respond = {}\nlimits = [\"a\"]\n");
+        let text = format!("{rest}{LEAST}{fleet}[[limit]]\nname = \"a\"\n{limit}");
+        let parsed = parse(&text, Path::new("/g.toml"), Certificates::Unread);
+        parsed.unwrap_or_else(|errors| panic!("{errors}")).warnings.to_string()
+    };
+    let day = "rate = \"9/24h\"\nalgorithm = \"fixed-window\"\nshared = \"lease\"\n";
+    let again = warnings("", day);
+    assert!(again.contains("on_failure = \"fair\" may admit 9/d again"), "{again}");
+    assert!(again.contains("set on_failure = \"closed\" in [fleet]"), "{again}");
+    assert_eq!(warnings("on_failure = \"closed\"\n", day), "");
+    assert_eq!(warnings("", "rate = \"9/h\"\nshared = \"lease\"\n"), "");
+    let short = warnings("", "rate = \"9/200ms\"\nshared = \"lease\"\n");
+    assert!(short.contains("a grant is held for up to 100ms") && short.contains("use shared = \"strict\""), "{short}");
+    assert_eq!(warnings("", "rate = \"9/202ms\"\nshared = \"lease\"\n"), "");
+    assert_eq!(warnings("", "rate = \"9/200ms\"\nshared = \"strict\"\n"), "");
 }

@@ -20,6 +20,10 @@ fn algorithms() -> Vec<Algorithm> {
         Algorithm::TokenBucket(TokenBucket::new(&rates("50/s"), Some(20), Refill::Greedy).unwrap()),
         Algorithm::Gcra(Gcra::new(&rates("100/s"), Some(10)).unwrap()),
         Algorithm::FixedWindow(FixedWindow::new(&rates("60/s"), Align::Epoch).unwrap()),
+        Algorithm::SlidingWindow(SlidingWindow::new(&rates("100/s"), None, None).unwrap()),
+        Algorithm::SlidingLog(SlidingLog::new(&rates("30/s"), Span::ZERO, false).unwrap()),
+        Algorithm::SlidingCounter(SlidingCounter::new(&rates("60/s")).unwrap()),
+        Algorithm::SlidingWindow(SlidingWindow::new(&rates("40/2s"), Some(4), Some(15)).unwrap()),
     ]
 }
 
@@ -32,7 +36,9 @@ fn drawn(seed: u64) -> Setting {
     let limit = algorithm.rates()[0].limit();
     let rates = (0..gateways).map(|_| 1 + dice.below(limit * 3)).collect();
     let overshoot = [0.0, 0.1, 0.25, 0.5, 1.0][dice.below(5) as usize];
-    let sharing = if dice.happens(25) { strict(OnFailure::Closed) } else { lease(overshoot, OnFailure::Closed) };
+    let is_log = matches!(algorithm, Algorithm::SlidingLog(_));
+    let sharing =
+        if dice.happens(25) || is_log { strict(OnFailure::Closed) } else { lease(overshoot, OnFailure::Closed) };
     Setting {
         seed,
         gateways,
@@ -68,6 +74,29 @@ fn keeps_its_bound_when_gateways_crash_and_come_back() {
     }
 }
 
+/// The same where requests wait for their turn, are given up, and gateways lose sight of the store: in the order of their
+/// arrival at each gateway, none longer than it is patient and the deadline.
+#[test]
+fn keeps_its_bound_and_their_order_where_requests_wait_for_their_turn() {
+    let mut all_waited = 0;
+    for seed in 0..seeds(300) {
+        let max_wait = micros([30_000, 200_000, 900_000, 2_500_000][seed as usize % 4]);
+        let crashes = [0, 2][seed as usize / 4 % 2];
+        let outages = [0, 0, 3][seed as usize / 8 % 3];
+        let mut world = World::new(Setting { max_wait, gives_up: 10, crashes, outages, ..drawn(3_000 + seed) });
+        world.run();
+        world.assert_bound();
+        all_waited += world.waited;
+        world.settle_down();
+        world.assert_bound();
+        for gateway in &world.gateways {
+            let waiting = (gateway.limit.stats().waiting, gateway.limit.outstanding(world.now).waiting);
+            assert_eq!(waiting, (0, 0), "seed {seed}");
+        }
+    }
+    assert!(all_waited > 10_000, "{all_waited}");
+}
+
 #[test]
 fn reports_all_that_was_spent_although_keys_are_forgotten() {
     let mut all_forgotten = 0;
@@ -81,7 +110,7 @@ fn reports_all_that_was_spent_although_keys_are_forgotten() {
         assert!(counted >= admitted, "seed {seed}: {admitted} admitted, {counted} counted");
         all_forgotten += forgotten;
         for gateway in &world.gateways {
-            let Outstanding { owed, granted, lost, waiting } = gateway.limit.outstanding(world.now);
+            let Outstanding { owed, granted, lost, waiting, .. } = gateway.limit.outstanding(world.now);
             assert_eq!((owed, granted, lost, waiting), (0, 0, 0, 0), "seed {seed}");
         }
     }

@@ -34,6 +34,12 @@ pub(super) struct Setting {
     /// Of a hundred rounds of a gateway it crashes in so many.
     pub(super) crashes: u64,
     pub(super) max_keys: u64,
+    /// How long a request waits for its turn.
+    pub(super) max_wait: Span,
+    /// Of a hundred requests that wait so many are given up, some time.
+    pub(super) gives_up: u64,
+    /// Of a hundred rounds of a gateway it loses sight of the store in so many, for a while.
+    pub(super) outages: u64,
 }
 
 impl Default for Setting {
@@ -52,6 +58,9 @@ impl Default for Setting {
             twice: 0,
             crashes: 0,
             max_keys: 1_000,
+            max_wait: Span::ZERO,
+            gives_up: 0,
+            outages: 0,
         }
     }
 }
@@ -94,6 +103,13 @@ enum Event {
     },
     Wake {
         request: u64,
+    },
+    GiveUp {
+        request: u64,
+    },
+    Back {
+        gateway: usize,
+        life: u64,
     },
 }
 
@@ -159,6 +175,8 @@ pub(super) struct World {
     pub(super) arrivals: u64,
     pub(super) operations: u64,
     pub(super) refused: u64,
+    /// Admitted after they had waited for their turn.
+    pub(super) waited: u64,
     pub(super) charged: u64,
     pub(super) returned: u64,
 }
@@ -181,6 +199,7 @@ impl World {
             arrivals: 0,
             operations: 0,
             refused: 0,
+            waited: 0,
             charged: 0,
             returned: 0,
             setting,
@@ -188,7 +207,7 @@ impl World {
         for gateway in 0..world.setting.gateways {
             let started = world.start(0);
             world.gateways.push(started);
-            world.see(gateway, true);
+            world.see(gateway, true, true);
             let first = world.below(ROUND.as_nanos());
             world.after(Span::from_nanos(first), Event::Round { gateway, life: 0 });
             if world.setting.rates[gateway] > 0 {
@@ -203,15 +222,16 @@ impl World {
             algorithm: self.setting.algorithm.clone(),
             sharing: Some(self.setting.sharing),
             max_keys: self.setting.max_keys,
+            max_wait: self.setting.max_wait,
             ..spec("100/s")
         };
         let (limit, policy) = one(spec);
         Gateway { limit, policy, rung: Arc::default(), life, batch_due: false, last_batch: Tick::ZERO }
     }
 
-    fn see(&self, gateway: usize, is_known: bool) {
+    fn see(&self, gateway: usize, is_known: bool, is_up: bool) {
         let live = self.setting.gateways as u32;
-        self.gateways[gateway].limit.set_view(FleetView { live, is_known, is_up: true });
+        self.gateways[gateway].limit.set_view(FleetView { live, is_known, is_up });
     }
 
     /// `SplitMix64`.
@@ -259,9 +279,14 @@ impl World {
                 if self.happens(self.setting.crashes) {
                     let life = life + 1;
                     self.gateways[gateway] = self.start(life);
-                    self.see(gateway, false);
+                    self.see(gateway, false, true);
                     self.after(Span::from_secs(3), Event::Known { gateway, life });
                     return self.after(ROUND, Event::Round { gateway, life });
+                }
+                if self.happens(self.setting.outages) {
+                    self.see(gateway, self.gateways[gateway].limit.view().is_known, false);
+                    let away = self.below(Span::from_secs(1).as_nanos());
+                    self.after(Span::from_nanos(away), Event::Back { gateway, life });
                 }
                 self.send(gateway, Collect::Round);
                 self.after(ROUND, Event::Round { gateway, life });
@@ -270,8 +295,14 @@ impl World {
                 self.gateways[gateway].batch_due = false;
                 self.send(gateway, Collect::Urgent);
             }
-            Event::Known { gateway, life } if self.gateways[gateway].life == life => self.see(gateway, true),
+            Event::Known { gateway, life } if self.gateways[gateway].life == life => {
+                self.see(gateway, true, self.gateways[gateway].limit.view().is_up);
+            }
+            Event::Back { gateway, life } if self.gateways[gateway].life == life => {
+                self.see(gateway, self.gateways[gateway].limit.view().is_known, true);
+            }
             Event::Wake { request } => self.attempt(request),
+            Event::GiveUp { request } => drop(self.requests.remove(&request)),
             Event::AtStore { settle } => self.settle(settle),
             Event::Reply { settle } => self.reply(settle),
             Event::Timeout { settle } => self.time_out(settle),
@@ -301,45 +332,62 @@ impl World {
         let (key, cost) = (self.below(self.setting.keys), 1 + self.below(self.setting.largest_cost));
         let verdict = check(&self.gateways[gateway].policy, key, cost, self.now);
         match verdict {
-            Verdict::Admitted(_) => self.pass(gateway, key, cost),
+            Verdict::Admitted(_) => self.pass(self.arrivals, gateway, key, cost),
             Verdict::Refused(_) => self.refused += 1,
             Verdict::Queued(_) => {
                 let (waiting, life) = (queued(verdict), self.gateways[gateway].life);
                 let held = Held { gateway, life, key, cost, since: self.now, waiting, woken: 0 };
                 self.requests.insert(self.arrivals, held);
+                if self.happens(self.setting.gives_up) {
+                    let patience = self.below(self.longest().as_nanos());
+                    self.after(Span::from_nanos(patience), Event::GiveUp { request: self.arrivals });
+                }
                 self.attempt(self.arrivals);
             }
         }
     }
 
-    fn pass(&mut self, gateway: usize, key: u64, cost: u64) {
+    fn pass(&mut self, request: u64, gateway: usize, key: u64, cost: u64) {
+        let life = self.gateways[gateway].life;
+        let is_before = |(number, held): (&u64, &Held)| {
+            *number < request && (held.gateway, held.key, held.life) == (gateway, key, life)
+        };
+        let seed = self.setting.seed;
+        assert!(!self.requests.iter().any(is_before), "seed {seed}: {request} has overtaken another");
         self.passes.push(Pass { at: self.now, key, cost, gateway });
     }
 
     fn attempt(&mut self, request: u64) {
-        let now = self.now;
+        let (now, longest) = (self.now, self.longest());
         let Some(held) = self.requests.get_mut(&request) else { return };
         if held.life != self.gateways[held.gateway].life {
             self.requests.remove(&request);
             return;
         }
-        assert!(now <= held.since + DEADLINE, "nobody waits longer than the deadline");
+        let latest = held.since + longest;
+        assert!(now <= latest, "seed {}: nobody waits longer than its patience and the deadline", self.setting.seed);
         held.woken = held.waiting.times_woken();
         match held.waiting.attempt(now) {
             Attempt::Pending { wake_at } => {
-                assert!(wake_at <= held.since + DEADLINE, "nor is told to");
+                assert!(wake_at <= latest, "nor is told to");
                 self.after(wake_at.since(now), Event::Wake { request });
             }
             Attempt::Admitted(_) => {
-                let Held { gateway, key, cost, .. } = *held;
+                let Held { gateway, key, cost, since, .. } = *held;
+                self.waited += u64::from(now > since + DEADLINE);
                 self.requests.remove(&request);
-                self.pass(gateway, key, cost);
+                self.pass(request, gateway, key, cost);
             }
             Attempt::TimedOut(_) => {
                 self.requests.remove(&request);
                 self.refused += 1;
             }
         }
+    }
+
+    /// How long a request waits at most.
+    fn longest(&self) -> Span {
+        (Tick::ZERO + self.setting.max_wait + DEADLINE).since(Tick::ZERO)
     }
 
     fn send(&mut self, gateway: usize, round: Collect) {
@@ -447,6 +495,20 @@ impl World {
         counts.into_values().max().unwrap_or(0)
     }
 
+    /// The most of one key in a window since tick 0 and, weighted by the share that is left of it, in the one before.
+    fn most_weighted(&self, window: Span) -> u64 {
+        let (mut counts, mut most): (HashMap<(u64, u64), u64>, u64) = (HashMap::new(), 0);
+        let length = window.as_nanos();
+        for Pass { at, key, cost, .. } in &self.passes {
+            let (index, gone) = (at.as_nanos() / length, at.as_nanos() % length);
+            let before = counts.get(&(*key, index - 1)).copied().unwrap_or(0);
+            let count = counts.entry((*key, index)).or_default();
+            *count += cost;
+            most = most.max(*count + (u128::from(before) * u128::from(length - gone) / u128::from(length)) as u64);
+        }
+        most
+    }
+
     /// Asserts what is published of this algorithm.
     pub(super) fn assert_bound(&self) {
         let extra = self.credit() * self.setting.gateways as u64;
@@ -459,6 +521,14 @@ impl World {
                 let stretch = if wheel.bound() == Bound::Strict { window } else { window.since_span(slot) };
                 (self.most_in(stretch.since_span(hold)), limit + extra)
             }
+            Algorithm::SlidingWindow(sliding) => {
+                let slot = Span::from_nanos(window.as_nanos() / u64::from(sliding.slots_of(0).unwrap()));
+                let (most, cap) = (self.most_in_window(slot), sliding.slot_limit_of(0).unwrap());
+                assert!(most <= cap + extra, "seed {seed}: {most} in a sub-window, {cap} + {extra} are promised");
+                (self.most_in(window.since_span(slot)), limit + extra)
+            }
+            Algorithm::SlidingLog(_) => (self.most_in(window.since_span(hold)), limit),
+            Algorithm::SlidingCounter(_) => (self.most_weighted(window), limit + extra),
             Algorithm::FixedWindow(_) => (self.most_in_window(window), limit + extra),
             bucket => {
                 let held = (u128::from(limit) * u128::from(hold.as_nanos())).div_ceil(u128::from(window.as_nanos()));
@@ -470,10 +540,11 @@ impl World {
 
     /// Nothing more arrives, and all that is on its way comes through.
     pub(super) fn settle_down(&mut self) {
-        self.setting.lost = 0;
+        (self.setting.lost, self.setting.crashes, self.setting.outages) = (0, 0, 0);
         self.events.retain(|Reverse((_, _, event))| !matches!(event, Event::Request { .. }));
-        self.setting.secs = 2;
+        self.setting.secs = 2 + self.setting.max_wait.as_millis_ceil() / 1_000;
         self.run();
+        assert!(self.requests.is_empty(), "seed {}: {} are stuck", self.setting.seed, self.requests.len());
     }
 }
 

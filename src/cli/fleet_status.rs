@@ -1,0 +1,248 @@
+//! `sluicegate fleet status`: how the gateway that runs sees its fleet.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::admin;
+use super::banner::reachable;
+use crate::config::{self, Certificates};
+
+/// From one look to the next with `--watch`.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Names of members that are shown.
+const NAMES: usize = 8;
+
+/// Arguments of `fleet status`.
+#[derive(Debug, clap::Args)]
+pub struct StatusArguments {
+    /// Look again each second, until interrupted.
+    #[arg(long)]
+    watch: bool,
+}
+
+/// The answer of `/api/v1/fleet`.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    mode: String,
+    #[serde(flatten)]
+    report: Option<Report>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Report {
+    since: String,
+    member: String,
+    is_newcomer: bool,
+    gateways: u32,
+    members: Vec<String>,
+    on_failure: String,
+    deadline_ms: f64,
+    store: Store,
+    limits: Vec<Limit>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Store {
+    address: String,
+    product: Option<String>,
+    version: Option<String>,
+    evicts: Option<String>,
+    circuit: String,
+    p50_ms: f64,
+    p99_ms: f64,
+    recent_exchanges: u64,
+    answered: u64,
+    failed: u64,
+    timed_out: u64,
+    last_error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Limit {
+    #[serde(rename = "limit")]
+    name: String,
+    plan: Option<String>,
+    shared: String,
+    leased: u64,
+    debt: u64,
+    debt_lost: u64,
+    waiting: u64,
+    bounds: Vec<Bound>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bound {
+    text: String,
+}
+
+/// Shows it once, or again and again. Exit 1: the gateway cannot be asked, or is in no fleet.
+pub fn status(path: &Path, arguments: &StatusArguments) -> ExitCode {
+    let address = match address(path) {
+        Ok(address) => address,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    loop {
+        let looked = look(address);
+        let shown = match &looked {
+            Ok(text) if arguments.watch && io::stdout().is_terminal() => write!(io::stdout(), "\x1b[H\x1b[2J{text}"),
+            Ok(text) if arguments.watch => writeln!(io::stdout(), "{text}"),
+            Ok(text) => write!(io::stdout(), "{text}"),
+            Err(error) => writeln!(io::stderr(), "{address}: {error}"),
+        };
+        // Nobody reads any more.
+        if shown.and_then(|()| io::stdout().flush()).is_err() || !arguments.watch {
+            return if looked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+fn address(path: &Path) -> Result<SocketAddr, String> {
+    let model = config::load(path, Certificates::Unread).map_err(|error| error.to_string())?.model;
+    if model.fleet.is_none() {
+        return Err(format!("{}: there is no [fleet], so nothing is shared", path.display()));
+    }
+    match model.admin {
+        Some(admin) => Ok(reachable(admin.address)),
+        None => {
+            Err(format!("{}: the status is asked of the admin interface: add [admin] with an address", path.display()))
+        }
+    }
+}
+
+fn look(address: SocketAddr) -> Result<String, String> {
+    let body = admin::get(address, "/api/v1/fleet")?;
+    let answer: Answer =
+        serde_json::from_str(&body).map_err(|error| format!("an answer that is no status: {error}"))?;
+    match answer.report {
+        Some(report) => Ok(report.show(&answer.mode)),
+        None => Err("the gateway that runs is in no fleet".to_owned()),
+    }
+}
+
+impl Report {
+    fn show(&self, mode: &str) -> String {
+        let mut out = String::new();
+        // Writing into a String cannot fail.
+        let _ = self.write(mode, &mut out);
+        out
+    }
+
+    fn write(&self, mode: &str, out: &mut String) -> std::fmt::Result {
+        let Self { since, member, gateways, store, .. } = self;
+        let newcomer = if self.is_newcomer && mode == "shared" {
+            ", a newcomer: without credit until the others know it"
+        } else {
+            ""
+        };
+        writeln!(out, "{member}: {mode} since {since}{newcomer}")?;
+        let names: Vec<&str> = self.members.iter().take(NAMES).map(String::as_str).collect();
+        let more = if self.members.len() > NAMES { ", …" } else { "" };
+        writeln!(out, "gateways    {gateways}: {}{more}", names.join(", "))?;
+        let server = match (&store.product, &store.version) {
+            (Some(product), Some(version)) => format!("{product} {version}"),
+            _ => "not connected".to_owned(),
+        };
+        writeln!(out, "store       {}, {server}, circuit {}", store.address, store.circuit)?;
+        match (store.p50_ms, store.p99_ms, store.recent_exchanges) {
+            (.., 0) => writeln!(out, "latency     unknown: no exchange yet")?,
+            (p50, p99, last) => writeln!(out, "latency     p50 {p50} ms, p99 {p99} ms, of the last {last} exchanges")?,
+        }
+        writeln!(
+            out,
+            "exchanges   {} answered, {} failed, {} timed out",
+            store.answered, store.failed, store.timed_out
+        )?;
+        writeln!(out, "on failure  {}, after {} ms at most", self.on_failure, self.deadline_ms)?;
+        if let Some(error) = &store.last_error {
+            let when = if mode == "alone" { "error" } else { "last error" };
+            writeln!(out, "{when:<12}{error}")?;
+        }
+        if let Some(policy) = &store.evicts {
+            writeln!(out, "warning     the store evicts keys ({policy}): set its maxmemory-policy to noeviction")?;
+        }
+        self.write_limits(out)
+    }
+
+    fn write_limits(&self, out: &mut String) -> std::fmt::Result {
+        let name = |limit: &Limit| match &limit.plan {
+            Some(plan) => format!("{}/{plan}", limit.name),
+            None => limit.name.clone(),
+        };
+        let width = self.limits.iter().map(|limit| name(limit).chars().count()).max().unwrap_or(0).max(5);
+        writeln!(
+            out,
+            "\n{:width$}  SHARED  {:>10}  {:>10}  {:>7}  BOUND OF ALL GATEWAYS",
+            "LIMIT", "LEASED", "DEBT", "WAITING"
+        )?;
+        for limit in &self.limits {
+            let Limit { shared, leased, debt, debt_lost, waiting, bounds, .. } = limit;
+            let bounds: Vec<&str> = bounds.iter().map(|bound| &*bound.text).collect();
+            let lost = if *debt_lost > 0 { format!(" ({debt_lost} of debt lost)") } else { String::new() };
+            let bounds = bounds.join("; ");
+            writeln!(
+                out,
+                "{:width$}  {shared:6}  {leased:>10}  {debt:>10}  {waiting:>7}  {bounds}{lost}",
+                name(limit)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = r#"{
+        "mode": "alone", "since": "2026-11-24T00:00:00.000Z", "member": "gw-1-0000beef", "is_newcomer": true,
+        "gateways": 3, "members": ["gw-1-0000beef", "gw-2-00000001", "gw-3-00000002"], "on_failure": "fair", "deadline_ms": 10.0,
+        "store": {"address": "127.0.0.1:6379", "product": null, "version": null, "evicts": null, "circuit": "open",
+                  "p50_ms": 0.41, "p99_ms": 1.2, "recent_exchanges": 1024, "answered": 5000, "failed": 3, "timed_out": 1,
+                  "last_error": "it is gone"},
+        "limits": [
+            {"limit": "per-key", "plan": null, "shared": "lease", "leased": 12, "debt": 3, "debt_lost": 0, "waiting": 0,
+             "bounds": [{"most": 124, "within_ms": 800.0, "text": "at most 124 in any 800ms"}]},
+            {"limit": "per-key", "plan": "gold", "shared": "strict", "leased": 0, "debt": 0, "debt_lost": 7, "waiting": 2,
+             "bounds": [{"most": 9, "within_ms": null, "text": "at most 9 at once, then 9/s"}]}
+        ]
+    }"#;
+
+    #[test]
+    fn a_status_is_a_page_for_people() {
+        let answer: Answer = serde_json::from_str(ANSWER).unwrap();
+        let shown = answer.report.unwrap().show(&answer.mode);
+        assert_eq!(
+            shown,
+            "\
+gw-1-0000beef: alone since 2026-11-24T00:00:00.000Z
+gateways    3: gw-1-0000beef, gw-2-00000001, gw-3-00000002
+store       127.0.0.1:6379, not connected, circuit open
+latency     p50 0.41 ms, p99 1.2 ms, of the last 1024 exchanges
+exchanges   5000 answered, 3 failed, 1 timed out
+on failure  fair, after 10 ms at most
+error       it is gone
+
+LIMIT         SHARED      LEASED        DEBT  WAITING  BOUND OF ALL GATEWAYS
+per-key       lease           12           3        0  at most 124 in any 800ms
+per-key/gold  strict           0           0        2  at most 9 at once, then 9/s (7 of debt lost)
+"
+        );
+    }
+
+    #[test]
+    fn a_gateway_without_a_fleet_has_no_report() {
+        let answer: Answer = serde_json::from_str(r#"{"mode": "off"}"#).unwrap();
+        assert!(answer.report.is_none());
+    }
+}

@@ -1,0 +1,20 @@
+//! How families and columns of figures that are read when somebody asks are declared.
+
+use crate::telemetry::{Column, Family, FromStart};
+
+/// A static [`Family`]: its name here, its kind, its name in metrics, its help and its labels.
+macro_rules! family {
+    ($id:ident, $kind:ident, $name:literal, $help:literal, [$($label:literal),*]) => {
+        static $id: $crate::telemetry::Family = $crate::telemetry::Family {
+            name: $name,
+            help: $help,
+            kind: $crate::telemetry::Kind::$kind,
+            labels: &[$($label),*],
+        };
+    };
+}
+pub(super) use family;
+
+pub(super) const fn column(family: &'static Family, value: Option<&'static str>, from_start: FromStart) -> Column {
+    Column { family, value, from_start }
+}

@@ -1,0 +1,175 @@
+//! How the fleet stands, for the operator: figures for the metrics, and the answer of `/api/v1/fleet`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::family::{column, family};
+use super::live::LiveLimits;
+use crate::config::{LimitId, Model};
+use crate::fleet::{Bound, Exchanges, Fleet, Mode, State, Watch, Within};
+use crate::limiter::{Limit, LimitSpec, Outstanding};
+use crate::telemetry::{Column, FromStart, Group, Histogram, Registration, Registry};
+use crate::time::{Clock, Span, Tick};
+
+family!(GATEWAYS, Gauge, "sluicegate_fleet_gateways", "Gateways of the fleet that live, this one included.", []);
+family!(
+    SHARED,
+    Gauge,
+    "sluicegate_fleet_shared",
+    "1 while shared limits ask the store, 0 while this gateway decides alone.",
+    []
+);
+family!(CIRCUIT_OPEN, Gauge, "sluicegate_fleet_circuit_open", "1 while the store is not asked after failures.", []);
+family!(
+    EXCHANGES,
+    Counter,
+    "sluicegate_fleet_exchanges_total",
+    "Exchanges with the store by result: answered, failed or timed-out.",
+    ["result"]
+);
+family!(
+    STORE_SECONDS,
+    Histogram,
+    "sluicegate_fleet_store_seconds",
+    "Duration of exchanges with the store, those without an answer too.",
+    []
+);
+family!(
+    LEASED,
+    Gauge,
+    "sluicegate_fleet_leased",
+    "Budget of a limit that the store has granted, not spent.",
+    ["limit"]
+);
+family!(DEBT, Gauge, "sluicegate_fleet_debt", "Cost that a limit has spent and the store not acknowledged.", ["limit"]);
+family!(WAITING, Gauge, "sluicegate_fleet_waiting", "Requests of a limit that wait for the store.", ["limit"]);
+family!(
+    LOST,
+    Counter,
+    "sluicegate_fleet_debt_lost_total",
+    "Cost that is never reported to the store: too many keys had some while it was away.",
+    ["limit"]
+);
+
+const FIGURES: [Figure; 4] = [
+    (column(&LEASED, None, FromStart::Always), |all| all.granted),
+    (column(&DEBT, None, FromStart::Always), |all| all.owed),
+    (column(&WAITING, None, FromStart::Always), |all| all.waiting),
+    (column(&LOST, None, FromStart::Always), |all| all.lost),
+];
+
+type Figure = (Column, fn(&Outstanding) -> u64);
+
+/// The columns of a row that are read within this time come from one look at all keys.
+const READ_ANEW: Span = Span::from_millis(100);
+
+static OF_LIMIT: Group = Group { columns: &[FIGURES[0].0, FIGURES[1].0, FIGURES[2].0, FIGURES[3].0] };
+
+/// Counts how long the exchanges with the store take.
+pub(super) fn took(registry: &Arc<Registry>) -> Histogram {
+    registry.histogram(&STORE_SECONDS, &[])
+}
+
+/// Figures of the fleet.
+pub(super) fn register(registry: &Arc<Registry>, fleet: &Fleet) -> Vec<Registration> {
+    let figure = |family, labels: &[&str], read: fn(&Watch) -> u64| {
+        let watch = fleet.watch();
+        registry.observe_with(family, labels, move || read(&watch))
+    };
+    let exchanges = |result, read: fn(&Exchanges) -> u64| {
+        let watch = fleet.watch();
+        registry.observe_with(&EXCHANGES, &[result], move || read(&watch.exchanges()))
+    };
+    vec![
+        figure(&GATEWAYS, &[], |watch| watch.status().gateways.into()),
+        figure(&SHARED, &[], |watch| u64::from(watch.status().mode != Mode::Alone)),
+        figure(&CIRCUIT_OPEN, &[], |watch| u64::from(watch.status().circuit != State::Closed)),
+        exchanges("answered", |exchanges| exchanges.answered),
+        exchanges("failed", |exchanges| exchanges.failed),
+        exchanges("timed-out", |exchanges| exchanges.timed_out),
+    ]
+}
+
+/// Figures of the limits that are shared; a limit and what plans make of it are told as one.
+pub(super) fn register_limits(registry: &Arc<Registry>, limits: &LiveLimits, clock: &Clock) -> Vec<Registration> {
+    let mut by_name: HashMap<&Arc<str>, Vec<Arc<Limit>>> = HashMap::new();
+    for (id, (limit, _)) in limits.iter().filter(|(_, (_, place))| place.keys.is_some()) {
+        by_name.entry(&id.limit).or_default().push(Arc::clone(limit));
+    }
+    let register = |(name, limits): (&Arc<str>, Vec<Arc<Limit>>)| {
+        let (clock, seen) = (clock.clone(), Mutex::new((Tick::ZERO, [0; FIGURES.len()])));
+        registry.observe_row(&OF_LIMIT, name, move |column| {
+            let (now, mut seen) = (clock.now(), seen.lock().unwrap_or_else(PoisonError::into_inner));
+            if now.since(seen.0) >= READ_ANEW {
+                *seen = (now, figures(&limits, now));
+            }
+            seen.1.get(column).copied().unwrap_or_default()
+        })
+    };
+    by_name.into_iter().map(register).collect()
+}
+
+fn figures(limits: &[Arc<Limit>], now: Tick) -> [u64; FIGURES.len()] {
+    let all: Vec<Outstanding> = limits.iter().map(|limit| limit.outstanding(now)).collect();
+    FIGURES.map(|(_, read)| all.iter().map(read).sum())
+}
+
+/// The answer of `/api/v1/fleet`.
+pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, now: Tick) -> Value {
+    let Some(fleet) = fleet else { return json!({ "mode": "off" }) };
+    let watch = fleet.watch();
+    let (status, latency, exchanges) = (watch.status(), watch.latency(), watch.exchanges());
+    let of_limit = |(id, spec, _): (LimitId, &LimitSpec, _)| {
+        let sharing = spec.sharing?;
+        let (limit, _) = limits.get(&id)?;
+        let Outstanding { granted, owed, lost, waiting, .. } = limit.outstanding(now);
+        let bounds = Bound::of(&spec.algorithm, &sharing, status.gateways);
+        Some(json!({
+            "limit": &*id.limit,
+            "plan": id.plan.as_deref(),
+            "shared": if sharing.is_strict() { "strict" } else { "lease" },
+            "leased": granted,
+            "debt": owed,
+            "debt_lost": lost,
+            "waiting": waiting,
+            "bounds": bounds.iter().map(bound).collect::<Vec<_>>(),
+        }))
+    };
+    let server = status.server.as_ref();
+    json!({
+        "mode": status.mode.word(),
+        "since": format!("{:.3}", status.since.timestamp()),
+        "member": status.member,
+        "is_newcomer": !status.is_known,
+        "gateways": status.gateways,
+        "members": status.names,
+        "on_failure": status.on_failure.word(),
+        "deadline_ms": status.deadline.in_millis(),
+        "store": {
+            "address": status.store.to_string(),
+            "product": server.map(|server| server.product.word()),
+            "version": server.map(|server| &*server.version),
+            "evicts": server.and_then(|server| server.evicts.as_deref()),
+            "circuit": status.circuit.word(),
+            "p50_ms": latency.p50.in_millis(),
+            "p99_ms": latency.p99.in_millis(),
+            "recent_exchanges": latency.exchanges,
+            "answered": exchanges.answered,
+            "failed": exchanges.failed,
+            "timed_out": exchanges.timed_out,
+            "last_error": status.lost.as_ref().map(ToString::to_string),
+        },
+        "limits": model.counted().filter_map(of_limit).collect::<Vec<_>>(),
+    })
+}
+
+fn bound(bound: &Bound) -> Value {
+    let window = match bound.within {
+        Within::Any(window) | Within::Window(window) => json!(window.in_millis()),
+        // A unit of a calendar has no length: the text says it.
+        Within::Each(_) | Within::Instant(_) => Value::Null,
+    };
+    json!({ "most": bound.most, "within_ms": window, "text": bound.to_string() })
+}
