@@ -1,4 +1,5 @@
 mod alone;
+mod book;
 mod charge;
 mod correct;
 mod line;
@@ -17,8 +18,8 @@ use super::queue::{Place, Planned, Queues, Waiter, Wakers};
 use super::sync::AtomicU64;
 use super::table::Table;
 use crate::time::{Span, Tick};
+use book::Book;
 use correct::Ledger;
-use shared::Book;
 
 pub(super) use correct::Reserved;
 

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use super::line::Lines;
+use super::book::{Leftover, is_behind};
 use super::{
     CHECKS_PER_SWEEP, Fingerprint, Moment, Opinion, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
 };
@@ -11,38 +11,6 @@ use crate::limiter::limit::Params;
 use crate::limiter::settle::{Answer, Collect, Outstanding, Settle, Wanted};
 use crate::limiter::sharing::OnFailure;
 use crate::limiter::sync::AtomicU64;
-
-/// A shard's state of the fleet beside the words of its keys.
-#[derive(Debug, Default)]
-pub(super) struct Book {
-    lines: Lines,
-    /// Keys with something to say in each round.
-    listed: Vec<Fingerprint>,
-    /// Keys with something to say in the next batch.
-    urgent: Vec<Fingerprint>,
-    /// Messages about keys that have been forgotten.
-    leftovers: Vec<Leftover>,
-    lost: u64,
-    serial: u32,
-    /// How many rounds there were.
-    rounds: u32,
-    /// The bell is to be rung once the lock is given back.
-    rings: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Leftover {
-    key: Fingerprint,
-    spent: u64,
-    back: u64,
-    charged_at: Tick,
-}
-
-/// Above so many what is to be said of a forgotten key is lost, and counted: the store is away, and somebody makes up keys.
-const MOST_LEFTOVERS: usize = 4_096;
-
-/// A list of keys may have so many more than twice the table before those that have been forgotten are taken out.
-const LISTS_SPARE: usize = 64;
 
 /// The claim of one who asks a shared limit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -366,14 +334,7 @@ impl Shard {
         let (back, age) = lease.take_back(terms, *latest);
         let book = book.get_or_insert_default();
         book.leave_over(Leftover { key, spent, back, charged_at: *latest - age });
-        // While the store is away nobody empties the lists, and each new key goes into them.
-        for keys in [&mut book.listed, &mut book.urgent] {
-            if keys.len() > 2 * table.len() + LISTS_SPARE {
-                keys.sort_unstable_by_key(|key| key.bits());
-                keys.dedup();
-                keys.retain(|key| table.find(*key).is_some());
-            }
-        }
+        book.tidy(table);
     }
 
     /// All keys are forgotten.
@@ -442,39 +403,6 @@ impl Shard {
             all.granted += lease.granted(now);
             all.owed += lease.owed();
         }
-    }
-}
-
-impl Book {
-    /// Enters a key that may have something to say.
-    fn list(&mut self, lease: &mut Lease, key: Fingerprint, is_urgent: bool) {
-        if lease.has_news() && lease.list(false) {
-            self.listed.push(key);
-        }
-        if is_urgent && lease.list(true) {
-            self.urgent.push(key);
-            self.rings = true;
-        }
-    }
-
-    fn leave_over(&mut self, leftover: Leftover) {
-        if leftover.spent == 0 && leftover.back == 0 {
-            return;
-        }
-        if self.leftovers.len() < MOST_LEFTOVERS {
-            self.leftovers.push(leftover);
-        } else {
-            self.lost = self.lost.saturating_add(leftover.spent);
-        }
-    }
-}
-
-/// Whether others wait for the store's answer before whoever has this place in the line, or none.
-fn is_behind(book: Option<&Book>, key: Fingerprint, place: Option<u64>) -> bool {
-    let Some(book) = book else { return false };
-    match place {
-        Some(place) => !book.lines.is_front(key, place),
-        None => book.lines.has(key),
     }
 }
 
