@@ -3,8 +3,8 @@
 
     python3 benches/fleet.py [--binary target/release/sluicegate] [--store redis-server] [SCENARIO ...]
 
-Scenarios: even, skewed, cold, strict, golden, and the drills frozen, killed, hole, paused, flushed, scripts, memory, gone.
-Without any, all of them. Needs redis-server (or Valkey's: --store) and redis-cli; hole needs root for a network namespace.
+Scenarios: even, skewed, cold, strict, flood, golden, and the drills frozen, killed, hole, paused, flushed, scripts, memory, gone.
+Without any, all of them. Needs redis-server (or Valkey's: --store) and redis-cli; flood needs wrk; hole needs root for a network namespace.
 The instant of an admission is `time` and `wait_ms` of its line. Loopback only; each run ends what it started. Exit 1 if a
 promise of docs/fleet.md was not kept.
 """
@@ -234,6 +234,37 @@ def cold(name, binary, store):
         fleet.stop()
 
 
+def flood(name, binary, store):
+    """Somebody makes up keys as fast as one gateway takes them, beside a key that is asked for more than its rate."""
+    fleet = Fleet(binary, store, 'rate = "100/s"\nshared = "lease"')
+    script = f"{fleet.directory}/keys.lua"
+    with open(script, "w") as file:
+        file.write("local n = 0\nfunction init(args) math.randomseed(tonumber(tostring({}):sub(8), 16)) end\n"
+                   "function request()\n  n = n + 1\n"
+                   "  local key = string.format('n%x-%d', math.random(0, 2147483647), n)\n"
+                   "  return wrk.format('GET', '/' .. key, {['X-Key'] = key})\nend\n")
+
+    async def run():
+        target = f"http://127.0.0.1:{fleet.ports[0]}/"
+        flood = await asyncio.create_subprocess_exec("wrk", "-t1", "-c16", "-d12s", "-s", script, target,
+                                                     stdout=subprocess.PIPE)
+        done = await load(fleet, [60] * 3, 12, lambda _: "a")
+        return done, (await flood.communicate())[0].decode()
+    try:
+        most, stretch = bound_of(fleet)
+        (statuses, waits), said = asyncio.run(run())
+        time.sleep(0.5)
+        worst = most_within([at for at, key in fleet.admitted() if key == "/a"], stretch - SLACK)
+        lines = sum(1 for index in range(GATEWAYS) for line in fleet.lines(index) if line["target"] == "/a")
+        unanswered = [fleet.status(index)["limits"][0]["unanswered"] for index in range(GATEWAYS)]
+        rate = [line.split()[1] for line in said.splitlines() if line.startswith("Requests/sec")]
+        REPORT.say(name, f"{rate[0]} new keys a second at one gateway; key a {worst} in the worst {stretch:.3f} s, {most} promised, "
+                         f"p99 {at_percent(waits, 99):.1f} ms; {'/'.join(map(str, unanswered))} requests without an answer",
+                   worst <= most and lines == sum(statuses.values()))
+    finally:
+        fleet.stop()
+
+
 def golden(name, binary, store):
     fleet = Fleet(binary, store, 'algorithm = "token-bucket"\nrate = "4/s"\nburst = 4\nshared = "strict"', "full")
 
@@ -337,7 +368,7 @@ def gone(_, fleet):
 
 
 DRILLS = {act.__name__: act for act in (frozen, killed, hole, paused, flushed, scripts, memory, gone)}
-SCENARIOS = ["even", "skewed", "cold", "strict", "golden", *DRILLS]
+SCENARIOS = ["even", "skewed", "cold", "strict", "flood", "golden", *DRILLS]
 
 
 def run(name, binary, server):
@@ -360,6 +391,8 @@ def run(name, binary, server):
                 spread(name, binary, store, [60, 60, 60], 'rate = "100/s"\nshared = "strict"')
             elif name == "cold":
                 cold(name, binary, store)
+            elif name == "flood":
+                flood(name, binary, store)
             elif name == "golden":
                 golden(name, binary, store)
             else:

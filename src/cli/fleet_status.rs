@@ -74,6 +74,7 @@ struct Limit {
     debt: u64,
     debt_lost: u64,
     waiting: u64,
+    unanswered: u64,
     bounds: Vec<Bound>,
 }
 
@@ -186,14 +187,17 @@ impl Report {
             "LIMIT", "LEASED", "DEBT", "WAITING"
         )?;
         for limit in &self.limits {
-            let Limit { shared, leased, debt, debt_lost, waiting, bounds, .. } = limit;
+            let Limit { shared, leased, debt, waiting, bounds, .. } = limit;
             let bounds: Vec<&str> = bounds.iter().map(|bound| &*bound.text).collect();
-            let lost = if *debt_lost > 0 { format!(" ({debt_lost} of debt lost)") } else { String::new() };
+            let counts = [(limit.debt_lost, "of debt lost"), (limit.unanswered, "requests without an answer")];
+            let counts = counts.iter().filter(|(count, _)| *count > 0);
+            let counts: Vec<String> = counts.map(|(count, what)| format!(" ({count} {what})")).collect();
             let bounds = bounds.join("; ");
             writeln!(
                 out,
-                "{:width$}  {shared:6}  {leased:>10}  {debt:>10}  {waiting:>7}  {bounds}{lost}",
-                name(limit)
+                "{:width$}  {shared:6}  {leased:>10}  {debt:>10}  {waiting:>7}  {bounds}{}",
+                name(limit),
+                counts.concat()
             )?;
         }
         Ok(())
@@ -211,9 +215,9 @@ mod tests {
                   "p50_ms": 0.41, "p99_ms": 1.2, "recent_exchanges": 1024, "answered": 5000, "failed": 3, "timed_out": 1,
                   "last_error": "it is gone"},
         "limits": [
-            {"limit": "per-key", "plan": null, "shared": "lease", "leased": 12, "debt": 3, "debt_lost": 0, "waiting": 0,
+            {"limit": "per-key", "plan": null, "shared": "lease", "leased": 12, "debt": 3, "debt_lost": 0, "waiting": 0, "unanswered": 0,
              "bounds": [{"most": 124, "within_ms": 800.0, "text": "at most 124 in any 800ms"}]},
-            {"limit": "per-key", "plan": "gold", "shared": "strict", "leased": 0, "debt": 0, "debt_lost": 7, "waiting": 2,
+            {"limit": "per-key", "plan": "gold", "shared": "strict", "leased": 0, "debt": 0, "debt_lost": 7, "waiting": 2, "unanswered": 5,
              "bounds": [{"most": 9, "within_ms": null, "text": "at most 9 at once, then 9/s"}]}
         ]
     }"#;
@@ -235,7 +239,7 @@ error       it is gone
 
 LIMIT         SHARED      LEASED        DEBT  WAITING  BOUND OF ALL GATEWAYS
 per-key       lease           12           3        0  at most 124 in any 800ms
-per-key/gold  strict           0           0        2  at most 9 at once, then 9/s (7 of debt lost)
+per-key/gold  strict           0           0        2  at most 9 at once, then 9/s (7 of debt lost) (5 requests without an answer)
 "
         );
     }

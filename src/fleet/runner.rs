@@ -2,7 +2,6 @@
 
 mod ended;
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use super::status::{Board, Mode, Status};
 use super::store::{Endpoint, Order, Store, StoreError};
 use super::store_clock::StoreClock;
 use super::{Binding, Settings};
-use crate::limiter::{Collect, FleetView, LEASE_HOLD, Wanted};
+use crate::limiter::{Collect, FleetView, LEASE_HOLD, Turn, Wanted};
 use crate::telemetry::Histogram;
 use crate::time::{Clock, Span, Tick};
 
@@ -30,7 +29,9 @@ const ASKS: usize = 128;
 const REPORTS: usize = 16;
 /// Batches on their way at once, for the same reason.
 const BATCHES: usize = 2;
-/// Batches are at least so far apart.
+/// How many removed limits are kept until the store knows what they have spent.
+const MOST_LEAVING: usize = 16;
+/// Batches of what has just come up are at least so far apart.
 const APART: Span = Span::from_millis(1);
 /// How long the answer to a report may take where that is longer than the deadline: no request waits for it, and one that
 /// was done and whose answer is given up is charged twice.
@@ -58,10 +59,9 @@ enum Done {
     Beaten { sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>> },
 }
 
-/// Settles, and when they were collected.
+/// Settles that are sent together.
 struct Batch {
     settles: Vec<(Arc<Binding>, Wanted)>,
-    collected: Tick,
     /// Requests wait for the answer.
     is_ask: bool,
 }
@@ -70,6 +70,8 @@ struct Batch {
 pub(super) struct Runner {
     settings: Settings,
     bindings: Vec<Arc<Binding>>,
+    /// Limits that have been removed, and still have something to say.
+    leaving: Vec<Arc<Binding>>,
     member: String,
     clock: Clock,
     circuit: Circuit,
@@ -78,9 +80,11 @@ pub(super) struct Runner {
     is_connecting: bool,
     /// The first connection is being made, for no longer than an answer may take: requests wait for it.
     is_starting: bool,
-    /// Batches that wait for those on their way: those for which requests wait, and the others.
-    asks: VecDeque<Batch>,
-    reports: VecDeque<Batch>,
+    /// Whether limits may have something to send: for which requests wait, and other.
+    has_asks: bool,
+    has_reports: bool,
+    /// The limit from which is collected first.
+    turn: usize,
     batches: usize,
     on_their_way: JoinSet<Done>,
     last_batch: Tick,
@@ -118,6 +122,7 @@ impl Runner {
         Self {
             settings,
             bindings,
+            leaving: Vec::new(),
             member,
             clock,
             circuit: Circuit::new(),
@@ -125,8 +130,9 @@ impl Runner {
             store_clock: StoreClock::default(),
             is_connecting: false,
             is_starting: true,
-            asks: VecDeque::new(),
-            reports: VecDeque::new(),
+            has_asks: false,
+            has_reports: false,
+            turn: 0,
             batches: 0,
             on_their_way: JoinSet::new(),
             last_batch: Tick::ZERO,
@@ -172,10 +178,10 @@ impl Runner {
                     let (settings, bindings) = parts.borrow_and_update().clone();
                     self.configure(settings, bindings);
                 }
-                () = urgent(&self.bindings, pause), if self.is_up() => self.collect(Collect::Urgent),
+                () = urgent(&self.bindings, pause), if self.is_up() => self.hear(now),
                 _ = rounds.tick() => {
                     if self.is_up() {
-                        self.collect(Collect::Round);
+                        self.begin(Turn::Round);
                     }
                     self.show();
                     self.say_mode();
@@ -233,8 +239,7 @@ impl Runner {
     /// The store is asked from now on, or no more, because of `lost`.
     fn change_mode(&mut self, lost: Option<&StoreError>) {
         if self.is_up() {
-            // The cost spent meanwhile is charged before anything is granted.
-            self.collect(Collect::All);
+            self.begin(Turn::All);
         }
         if lost.is_some() {
             self.board.update(|status| status.lost = lost.cloned());
@@ -277,54 +282,73 @@ impl Runner {
         });
     }
 
-    fn collect(&mut self, round: Collect) {
-        let now = self.clock.now();
-        if round == Collect::Urgent {
-            self.last_batch = now;
-        }
-        let (mut settles, mut wanted) = (Vec::new(), Vec::new());
+    /// Requests have begun to wait, or soon will.
+    fn hear(&mut self, now: Tick) {
+        self.last_batch = now;
         for binding in &self.bindings {
-            binding.limit.collect(round, now, &mut wanted);
-            settles.extend(wanted.drain(..).map(|wanted| (Arc::clone(binding), wanted)));
+            binding.limit.is_urgent();
         }
-        self.enqueue(settles, now);
-    }
-
-    fn enqueue(&mut self, settles: Vec<(Arc<Binding>, Wanted)>, collected: Tick) {
-        let (asks, reports): (Vec<_>, Vec<_>) = settles.into_iter().partition(|(_, wanted)| wanted.settle.need > 0);
-        let queues = [(asks, ASKS, &mut self.asks, true), (reports, REPORTS, &mut self.reports, false)];
-        for (mut settles, most, queue, is_ask) in queues {
-            while !settles.is_empty() {
-                let rest = settles.split_off(settles.len().min(most));
-                queue.push_back(Batch { settles, collected, is_ask });
-                settles = rest;
-            }
-        }
+        (self.has_asks, self.has_reports) = (true, true);
         self.send();
     }
 
-    /// Sends what may be sent.
+    /// The keys of all limits have their turn.
+    fn begin(&mut self, turn: Turn) {
+        for binding in &self.bindings {
+            binding.limit.begin(turn);
+        }
+        let now = self.clock.now();
+        self.leaving.retain(|binding| binding.limit.outstanding(now).listed > 0);
+        for binding in &self.leaving {
+            binding.limit.begin(Turn::All);
+        }
+        (self.has_asks, self.has_reports) = (true, true);
+        self.send();
+    }
+
+    /// Sends what may be sent. A message is made when it can be sent, no sooner: see `limiter/shard/book.rs`.
     fn send(&mut self) {
         while self.batches < BATCHES && self.is_up() {
             let Some(store) = self.store.clone() else { return };
-            let Some(mut batch) = self.asks.pop_front().or_else(|| self.reports.pop_front()) else { return };
             let sent = self.clock.now();
-            let late = sent.since(batch.collected);
-            for (_, wanted) in &mut batch.settles {
-                // It has become older in the queue.
-                wanted.settle.back_age = (Tick::ZERO + wanted.settle.back_age + late).since(Tick::ZERO);
+            let mut settles = Vec::new();
+            if self.has_asks {
+                self.has_asks = self.collect(Collect::Asks, ASKS, sent, &mut settles);
             }
-            let wait = self.wait_for(batch.is_ask);
+            if settles.is_empty() && self.has_reports {
+                self.has_reports = self.collect(Collect::Reports, REPORTS, sent, &mut settles);
+            }
+            if settles.is_empty() {
+                return;
+            }
+            let is_ask = settles.iter().any(|(_, wanted)| wanted.settle.need > 0);
+            let wait = self.wait_for(is_ask);
             let latest = self.store_clock.at_most(sent + wait);
             let clock = self.store_clock.at_most(sent).unwrap_or(sent.as_nanos() / 1_000);
             let orders: Vec<Order> =
-                batch.settles.iter().map(|(binding, wanted)| binding.order(wanted, latest, clock)).collect();
+                settles.iter().map(|(binding, wanted)| binding.order(wanted, latest, clock)).collect();
+            let batch = Batch { settles, is_ask };
             self.batches += 1;
             self.on_their_way.spawn(async move {
                 let results = timeout(wait.into(), store.settle(&orders)).await.ok();
                 Done::Settled { batch, sent, results }
             });
         }
+    }
+
+    /// Collects at most so many messages; limits take turns. Answers whether there may be more.
+    fn collect(&mut self, what: Collect, most: usize, now: Tick, settles: &mut Vec<(Arc<Binding>, Wanted)>) -> bool {
+        let (mut wanted, all) = (Vec::new(), self.bindings.len() + self.leaving.len());
+        for index in (self.turn..all).chain(0..self.turn.min(all)) {
+            let Some(binding) = self.bindings.iter().chain(&self.leaving).nth(index) else { continue };
+            binding.limit.collect(what, most - settles.len(), now, &mut wanted);
+            settles.extend(wanted.drain(..).map(|wanted| (Arc::clone(binding), wanted)));
+            if settles.len() >= most {
+                self.turn = index + 1;
+                return true;
+            }
+        }
+        false
     }
 
     /// How long an answer may take.
@@ -354,34 +378,47 @@ impl Runner {
 
     fn configure(&mut self, settings: Settings, bindings: Vec<Arc<Binding>>) {
         let old = std::mem::replace(&mut self.bindings, bindings);
-        let gone: Vec<_> = old
-            .into_iter()
-            .filter(|old| !self.bindings.iter().any(|binding| Arc::ptr_eq(&binding.limit, &old.limit)))
-            .collect();
-        let now = self.clock.now();
-        let mut last = Vec::new();
-        for binding in gone {
-            // The others go on sharing it.
-            let mut wanted = Vec::new();
-            binding.limit.collect(Collect::All, now, &mut wanted);
-            last.extend(wanted.into_iter().map(|wanted| (Arc::clone(&binding), wanted)));
+        let Self { bindings, leaving, .. } = self;
+        leaving.retain(|left| !bindings.iter().any(|binding| Arc::ptr_eq(&binding.limit, &left.limit)));
+        for binding in &old {
+            self.keep(binding);
         }
-        self.enqueue(last, now);
         let elsewhere = settings.endpoint != self.settings.endpoint || settings.prefix != self.settings.prefix;
+        if settings.node != self.settings.node {
+            // Under its old name it is counted until the others forget that.
+            self.member = member_name(&settings.node, random());
+        }
         self.settings = settings;
         let Settings { endpoint, deadline, on_failure, .. } = &self.settings;
         self.board.update(|status| {
+            status.member.clone_from(&self.member);
             status.store = endpoint.address.clone();
             (status.deadline, status.on_failure) = (*deadline, *on_failure);
         });
         if elsewhere {
+            // They were counted there.
+            self.leaving.clear();
             self.lose_connection();
-            self.give_up_queue();
             self.heard = None;
             self.circuit = Circuit::new();
             self.connect(Duration::ZERO);
         }
         self.show();
+    }
+
+    /// Keeps a limit that has been removed until the store knows what it has spent: the others go on sharing it.
+    fn keep(&mut self, binding: &Arc<Binding>) {
+        if self.bindings.iter().chain(&self.leaving).any(|known| Arc::ptr_eq(&known.limit, &binding.limit)) {
+            return;
+        }
+        if self.leaving.len() == MOST_LEAVING {
+            let oldest = self.leaving.remove(0);
+            tracing::warn!(
+                limit = oldest.limit.name(),
+                "fleet: what a removed limit has spent is not reported to the store"
+            );
+        }
+        self.leaving.push(Arc::clone(binding));
     }
 
     /// Tells the store what is owed, and the others that this gateway is gone.
@@ -390,7 +427,7 @@ impl Runner {
         let all = async {
             // Once more for keys whose last settle was on its way.
             loop {
-                self.collect(Collect::All);
+                self.begin(Turn::All);
                 if self.batches == 0 {
                     break;
                 }

@@ -52,12 +52,20 @@ family!(
     "Cost that is never reported to the store: too many keys had some while it was away.",
     ["limit"]
 );
+family!(
+    UNANSWERED,
+    Counter,
+    "sluicegate_fleet_unanswered_total",
+    "Requests of a limit that this gateway decided alone while the store was asked: its answer was late, or an error.",
+    ["limit"]
+);
 
-const FIGURES: [Figure; 4] = [
+const FIGURES: [Figure; 5] = [
     (column(&LEASED, None, FromStart::Always), |all| all.granted),
     (column(&DEBT, None, FromStart::Always), |all| all.owed),
     (column(&WAITING, None, FromStart::Always), |all| all.waiting),
     (column(&LOST, None, FromStart::Always), |all| all.lost),
+    (column(&UNANSWERED, None, FromStart::Always), |all| all.unanswered),
 ];
 
 type Figure = (Column, fn(&Outstanding) -> u64);
@@ -65,7 +73,7 @@ type Figure = (Column, fn(&Outstanding) -> u64);
 /// The columns of a row that are read within this time come from one look at all keys.
 const READ_ANEW: Span = Span::from_millis(100);
 
-static OF_LIMIT: Group = Group { columns: &[FIGURES[0].0, FIGURES[1].0, FIGURES[2].0, FIGURES[3].0] };
+static OF_LIMIT: Group = Group { columns: &[FIGURES[0].0, FIGURES[1].0, FIGURES[2].0, FIGURES[3].0, FIGURES[4].0] };
 
 /// Counts how long the exchanges with the store take.
 pub(super) fn took(registry: &Arc<Registry>) -> Histogram {
@@ -124,7 +132,7 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
     let of_limit = |(id, spec, _): (LimitId, &LimitSpec, _)| {
         let sharing = spec.sharing?;
         let (limit, _) = limits.get(&id)?;
-        let Outstanding { granted, owed, lost, waiting, .. } = limit.outstanding(now);
+        let Outstanding { granted, owed, lost, waiting, unanswered, .. } = limit.outstanding(now);
         let bounds = Bound::of(&spec.algorithm, &sharing, status.gateways);
         Some(json!({
             "limit": &*id.limit,
@@ -134,6 +142,7 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
             "debt": owed,
             "debt_lost": lost,
             "waiting": waiting,
+            "unanswered": unanswered,
             "bounds": bounds.iter().map(bound).collect::<Vec<_>>(),
         }))
     };

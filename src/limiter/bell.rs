@@ -1,6 +1,6 @@
 //! How a shard says that something is urgent, whatever thread hears it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
@@ -9,6 +9,8 @@ use std::task::Waker;
 pub(super) struct Bell {
     pub(super) is_urgent: AtomicBool,
     pub(super) listener: Mutex<Option<Waker>>,
+    /// The shard from which is collected first the next time.
+    pub(super) turn: AtomicUsize,
 }
 
 impl Bell {

@@ -65,10 +65,10 @@ pub(super) struct Lease {
 
 /// The store has refused `amount` until `until`.
 const FULL: u32 = 1;
-/// It is in the list of those that are looked at in each round.
+/// It is in that [`List`].
 const LISTED: u32 = 1 << 1;
-/// It is in the list of those that are looked at in the next batch.
-const URGENT: u32 = 1 << 2;
+const SOON: u32 = 1 << 2;
+const ASKED: u32 = 1 << 5;
 /// A settle is on its way.
 const BUSY: u32 = 1 << 3;
 /// The words of the algorithm, which show what the store said last, have been counted on by this gateway alone since.
@@ -87,6 +87,17 @@ pub(super) enum Source {
     Unbounded,
 }
 
+/// A list of keys that have something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    /// In each round.
+    Rounds,
+    /// Soon: much was spent on credit.
+    Soon,
+    /// At once: somebody waits, or little is left of the grant.
+    Asks,
+}
+
 /// The answer to a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
@@ -95,6 +106,16 @@ pub(super) enum Say {
     Full(Tick),
     /// Nobody knows before the store has answered.
     Ask,
+}
+
+impl List {
+    fn flag(self) -> u32 {
+        match self {
+            Self::Rounds => LISTED,
+            Self::Soon => SOON,
+            Self::Asks => ASKED,
+        }
+    }
 }
 
 impl Terms {
@@ -176,19 +197,20 @@ impl Lease {
         }
     }
 
-    /// Spends `cost` of `source`. Answers whether the store is to be asked or told at once.
+    /// Spends `cost` of `source`. Answers whether the store is to be asked, or told, before the next round.
     #[inline]
-    pub(super) fn spend(&mut self, terms: &Terms, source: Source, cost: u64) -> bool {
+    pub(super) fn spend(&mut self, terms: &Terms, source: Source, cost: u64) -> Option<List> {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         if source == Source::Grant {
             self.amount = self.amount.saturating_sub(cost);
-            return self.amount < self.refill && self.flags & BUSY == 0;
+            return (self.amount < self.refill && self.flags & BUSY == 0).then_some(List::Asks);
         }
         // A debt above a whole limit is forgotten: so much an outage costs those who come after, and no more.
         let free = terms.most.saturating_sub(self.owed());
         self.unreported = self.unreported.saturating_add(cost.min(u32::try_from(free).unwrap_or(u32::MAX)));
         let view = terms.view();
-        view.is_up && u64::from(self.unreported) * 2 > terms.credit(view) && self.flags & BUSY == 0
+        let is_much = view.is_up && u64::from(self.unreported) * 2 > terms.credit(view);
+        (is_much && self.flags & BUSY == 0).then_some(List::Soon)
     }
 
     /// A request has cost less than was spent for it. Answers what is to be given back to the store.
@@ -314,16 +336,16 @@ impl Lease {
     }
 
     /// Enters it into a list; answers whether it was not there.
-    pub(super) fn list(&mut self, is_urgent: bool) -> bool {
-        let flag = if is_urgent { URGENT } else { LISTED };
+    pub(super) fn list(&mut self, list: List) -> bool {
+        let flag = list.flag();
         let is_new = self.flags & flag == 0;
         self.flags |= flag;
         is_new
     }
 
     /// It was taken from a list.
-    pub(super) fn unlist(&mut self, is_urgent: bool) {
-        self.flags &= !if is_urgent { URGENT } else { LISTED };
+    pub(super) fn unlist(&mut self, list: List) {
+        self.flags &= !list.flag();
     }
 
     /// Whether there will be something to tell the store, sooner or later.
@@ -334,6 +356,6 @@ impl Lease {
     /// Whether it may be forgotten.
     pub(super) fn is_idle(&self, now: Tick) -> bool {
         let says_nothing = if self.flags & FULL != 0 { now >= self.until } else { self.amount == 0 };
-        says_nothing && self.flags & (BUSY | URGENT) == 0 && self.owed() == 0 && now >= self.hot_until
+        says_nothing && self.flags & (BUSY | SOON | ASKED) == 0 && self.owed() == 0 && now >= self.hot_until
     }
 }

@@ -122,7 +122,7 @@ pub use permit::Permit;
 pub use policy::{Policy, PolicyError};
 pub use quota::{MAX_COUNT, MAX_DEFAULT_QUEUE, Rate, RateError};
 pub use report::{QuotaLine, Report};
-pub use settle::{Answer, Collect, Outstanding, Settle, Wanted};
+pub use settle::{Answer, Collect, Outstanding, Settle, Turn, Wanted};
 pub use sharing::{FleetView, LEASE_HOLD, OnFailure, PPM, Sharing};
 pub use ticket::Ticket;
 pub use verdict::{Ask, Attempt, Counting, Refusal, Spent, Verdict, Why};

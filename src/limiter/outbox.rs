@@ -5,20 +5,34 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::limit::{Limit, lock, wake_all};
-use super::settle::{Answer, Collect, Outstanding, Wanted};
+use super::settle::{Answer, Collect, Outstanding, Turn, Wanted};
 use super::sharing::FleetView;
 use crate::time::Tick;
 
 impl Limit {
-    /// Collects the messages to the store, as of `now`. Each settle that it puts behind `wanted` is to be answered.
-    pub fn collect(&self, round: Collect, now: Tick, wanted: &mut Vec<Wanted>) {
-        // Before the shards are looked at: who rings from then on is heard the next time.
-        let was_urgent = self.bell().is_urgent.swap(false, Ordering::AcqRel);
-        if round == Collect::Urgent && !was_urgent {
-            return;
-        }
+    /// Answers whether somebody has something to say before the next round, once. Whoever comes from then on is heard the
+    /// next time.
+    pub fn is_urgent(&self) -> bool {
+        self.bell().is_urgent.swap(false, Ordering::AcqRel)
+    }
+
+    /// From now on these keys have their turn.
+    pub fn begin(&self, turn: Turn) {
         for shard in self.made() {
-            lock(shard).collect(round, now, wanted);
+            lock(shard).begin(turn);
+        }
+    }
+
+    /// Collects messages to the store, as of `now`, behind `wanted`, until there are `most` in it: as many as are sent at
+    /// once. Each is to be answered. Keys whose messages have no room stay listed, in their order; shards take turns.
+    pub fn collect(&self, collect: Collect, most: usize, now: Tick, wanted: &mut Vec<Wanted>) {
+        let first = self.bell().turn.load(Ordering::Relaxed);
+        for (index, shard) in self.made().enumerate().skip(first).chain(self.made().enumerate().take(first)) {
+            lock(shard).collect(collect, most, now, wanted);
+            if wanted.len() >= most {
+                self.bell().turn.store(index + 1, Ordering::Relaxed);
+                return;
+            }
         }
     }
 
@@ -49,9 +63,17 @@ impl Limit {
         }
     }
 
-    /// No answer came in time.
-    pub fn unanswered(&self, wanted: &Wanted, now: Tick) {
-        self.lock(wanted.key).unanswered(wanted, now);
+    /// No answer came in time. `is_refused`: the store has refused to answer, and would again; whoever waits for that waits no
+    /// longer.
+    pub fn unanswered(&self, wanted: &Wanted, is_refused: bool, now: Tick) {
+        let mut shard = self.lock(wanted.key);
+        let given_up = shard.unanswered(wanted, is_refused, now);
+        let rings = shard.takes_ring();
+        drop(shard);
+        wake_all(given_up);
+        if rings {
+            self.bell().ring();
+        }
     }
 
     /// Sets the view of the fleet. Nobody goes on waiting for a store that has gone, and whoever waits for the room of this

@@ -46,13 +46,20 @@ pub struct Wanted {
     pub(super) serial: u32,
 }
 
-/// The keys that are [collected](super::Limit::collect).
+/// The messages that are [collected](super::Limit::collect).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
-    /// Those for which somebody waits, or that have spent much.
-    Urgent,
-    /// Once in each [`LEASE_HOLD`](super::LEASE_HOLD): those too whose grant is over, and in their turn those that have
-    /// spent little.
+    /// Those of keys for which somebody waits, or soon would, since little of their grant is left.
+    Asks,
+    /// Those for which nobody waits: of keys that have spent much on credit, and of those whose [turn](Turn) it is.
+    Reports,
+}
+
+/// Which keys have their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Once in each [`LEASE_HOLD`](super::LEASE_HOLD): those whose grant is over, and every so many rounds those that have
+    /// spent on credit.
     Round,
     /// All that have something to say.
     All,
@@ -67,8 +74,10 @@ pub struct Outstanding {
     pub owed: u64,
     /// Debt that was forgotten, since there was too much of it, ever.
     pub lost: u64,
-    /// Entries of the lists of keys that have something to say.
+    /// Entries of the lists of what is to be said.
     pub listed: u64,
     /// Requests that wait for the store.
     pub waiting: u64,
+    /// Requests that were decided without the store's answer while it was asked, ever.
+    pub unanswered: u64,
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Batch, Done, FORGOTTEN, RECONNECTS, Runner, random};
+use crate::fleet::Binding;
 use crate::fleet::circuit::{Outcome, Pass, State};
 use crate::fleet::members::Members;
 use crate::fleet::shared::Reply;
 use crate::fleet::store::{Store, StoreError};
 use crate::fleet::store_clock::StoreClock;
+use crate::limiter::Wanted;
 use crate::time::{Span, Tick};
 
 impl Runner {
@@ -61,8 +63,13 @@ impl Runner {
         let now = self.clock.now();
         let mut failure = None;
         let has_answered = results.is_some();
+        let unanswered = |runner: &mut Self, (binding, wanted): &(Arc<Binding>, Wanted), is_refused| {
+            binding.limit.unanswered(wanted, is_refused, now);
+            runner.keep(binding);
+        };
         let mut results = results.unwrap_or_default().into_iter();
-        for (binding, wanted) in &batch.settles {
+        for settle in &batch.settles {
+            let (binding, wanted) = settle;
             let reply = results.next();
             let read = match &reply {
                 Some(Ok(reply)) => binding.shared.reply(reply),
@@ -76,9 +83,10 @@ impl Runner {
                 // In time here and late there: its clock has been set, or another window of a calendar has begun.
                 Some(Reply { answer: None, clock }) => {
                     self.store_clock.reread(sent, now, clock);
-                    binding.limit.unanswered(wanted, now);
+                    unanswered(self, settle, false);
                 }
-                None => binding.limit.unanswered(wanted, now),
+                // With an error it has answered: nobody needs to wait for more.
+                None => unanswered(self, settle, reply.is_some()),
             }
             match reply {
                 Some(Err(error)) if error.is_of_one_key() => self.log_error(binding.limit.name(), &error),
@@ -136,9 +144,6 @@ impl Runner {
             self.lose_connection();
             self.connect(if is_stuck { RECONNECTS } else { Duration::ZERO });
         }
-        if !self.is_up() {
-            self.give_up_queue();
-        }
         if has_changed || needs_connection {
             self.change_mode(Some(error));
         }
@@ -147,15 +152,6 @@ impl Runner {
     pub(super) fn lose_connection(&mut self) {
         self.store = None;
         self.board.update(|status| status.server = None);
-    }
-
-    /// Gives up the settles that have not been sent: the store has not done them.
-    pub(super) fn give_up_queue(&mut self) {
-        let now = self.clock.now();
-        let all = self.asks.drain(..).chain(self.reports.drain(..));
-        for (binding, wanted) in all.flat_map(|batch| batch.settles) {
-            binding.limit.unanswered(&wanted, now);
-        }
     }
 
     /// An exchange has ended.

@@ -1,24 +1,35 @@
 //! A shard's messages to the fleet: the keys that have something to say, and the lines of those who wait.
+//!
+//! A key stays in its list until its message can be sent. A message that was made and then waited would keep the key busy
+//! meanwhile: its requests would wait for the answer to something that nobody has asked.
+
+use std::collections::VecDeque;
 
 use super::line::Lines;
 use super::{Fingerprint, Tick};
-use crate::limiter::lease::Lease;
+use crate::limiter::lease::{Lease, List};
+use crate::limiter::settle::{Collect, Turn};
 use crate::limiter::table::Table;
 
 /// A shard's state of the fleet beside the words of its keys.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     pub(super) lines: Lines,
-    /// Keys with something to say in each round.
-    pub(super) listed: Vec<Fingerprint>,
-    /// Keys with something to say in the next batch.
-    pub(super) urgent: Vec<Fingerprint>,
+    /// The keys of each [`List`], first in, first out.
+    rounds: VecDeque<Fingerprint>,
+    soon: VecDeque<Fingerprint>,
+    asks: VecDeque<Fingerprint>,
+    /// So many of the first of `rounds` have their turn.
+    turns: usize,
+    /// They report what they have spent on credit, too.
+    reports: bool,
     /// Messages about keys that have been forgotten.
-    pub(super) leftovers: Vec<Leftover>,
+    leftovers: VecDeque<Leftover>,
     pub(super) lost: u64,
+    pub(super) unanswered: u64,
     pub(super) serial: u32,
     /// How many rounds there were.
-    pub(super) rounds: u32,
+    begun: u32,
     /// The bell is to be rung once the lock is given back.
     pub(super) rings: bool,
 }
@@ -31,6 +42,18 @@ pub(super) struct Leftover {
     pub(super) charged_at: Tick,
 }
 
+/// One that may have something to say.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Speaker {
+    /// A key from this list; `reports`: of what it has spent on credit, too.
+    Key {
+        key: Fingerprint,
+        list: List,
+        reports: bool,
+    },
+    Forgotten(Leftover),
+}
+
 /// Above so many what is to be said of a forgotten key is lost, and counted: the store is away, and somebody makes up keys.
 const MOST_LEFTOVERS: usize = 4_096;
 
@@ -38,15 +61,47 @@ const MOST_LEFTOVERS: usize = 4_096;
 const LISTS_SPARE: usize = 64;
 
 impl Book {
-    /// Enters a key that may have something to say.
-    pub(super) fn list(&mut self, lease: &mut Lease, key: Fingerprint, is_urgent: bool) {
-        if lease.has_news() && lease.list(false) {
-            self.listed.push(key);
+    /// Enters a key that may have something to say: in a round, and before that in the list `sooner`.
+    pub(super) fn list(&mut self, lease: &mut Lease, key: Fingerprint, sooner: Option<List>) {
+        if lease.has_news() && lease.list(List::Rounds) {
+            self.rounds.push_back(key);
         }
-        if is_urgent && lease.list(true) {
-            self.urgent.push(key);
-            self.rings = true;
+        let Some(list) = sooner.filter(|list| lease.list(*list)) else { return };
+        match list {
+            List::Rounds => self.rounds.push_back(key),
+            List::Soon => self.soon.push_back(key),
+            List::Asks => self.asks.push_back(key),
         }
+        self.rings = true;
+    }
+
+    /// All keys that are listed have their turn. What is spent on credit is reported in each `rounds`-th round.
+    pub(super) fn begin(&mut self, turn: Turn, rounds: u32) {
+        self.begun = self.begun.wrapping_add(u32::from(turn == Turn::Round));
+        self.turns = self.rounds.len();
+        self.reports |= turn == Turn::All || self.begun.is_multiple_of(rounds);
+    }
+
+    /// Takes the next one whose turn it is from its list.
+    pub(super) fn next(&mut self, collect: Collect) -> Option<Speaker> {
+        let key = |key, list, reports| Speaker::Key { key, list, reports };
+        if collect == Collect::Asks {
+            return Some(key(self.asks.pop_front()?, List::Asks, true));
+        }
+        if let Some(leftover) = self.leftovers.pop_front() {
+            return Some(Speaker::Forgotten(leftover));
+        }
+        if let Some(soon) = self.soon.pop_front() {
+            return Some(key(soon, List::Soon, true));
+        }
+        let in_turn = self.turns.checked_sub(1).and_then(|rest| {
+            self.turns = rest;
+            self.rounds.pop_front()
+        });
+        if in_turn.is_none() {
+            (self.turns, self.reports) = (0, false);
+        }
+        Some(key(in_turn?, List::Rounds, self.reports))
     }
 
     pub(super) fn leave_over(&mut self, leftover: Leftover) {
@@ -54,7 +109,7 @@ impl Book {
             return;
         }
         if self.leftovers.len() < MOST_LEFTOVERS {
-            self.leftovers.push(leftover);
+            self.leftovers.push_back(leftover);
         } else {
             self.lost = self.lost.saturating_add(leftover.spent);
         }
@@ -63,13 +118,26 @@ impl Book {
     /// Takes forgotten keys out of lists that have grown too long: while the store is away nobody empties them, and each new
     /// key goes into them.
     pub(super) fn tidy(&mut self, table: &Table) {
-        for keys in [&mut self.listed, &mut self.urgent] {
+        for keys in [&mut self.rounds, &mut self.soon, &mut self.asks] {
             if keys.len() > 2 * table.len() + LISTS_SPARE {
-                keys.sort_unstable_by_key(|key| key.bits());
-                keys.dedup();
-                keys.retain(|key| table.find(*key).is_some());
+                let mut all = Vec::from(std::mem::take(keys));
+                all.sort_unstable_by_key(|key| key.bits());
+                all.dedup();
+                all.retain(|key| table.find(*key).is_some());
+                *keys = all.into();
             }
         }
+    }
+
+    /// The keys that may have spent something, or hold a grant.
+    pub(super) fn listed(&self) -> impl Iterator<Item = Fingerprint> {
+        self.rounds.iter().copied()
+    }
+
+    /// The entries of all lists, and the cost that forgotten keys have spent.
+    pub(super) fn entries(&self) -> (usize, u64) {
+        let entries = self.rounds.len() + self.soon.len() + self.asks.len() + self.leftovers.len();
+        (entries, self.leftovers.iter().map(|leftover| leftover.spent).sum())
     }
 }
 

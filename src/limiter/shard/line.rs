@@ -107,6 +107,17 @@ impl Lines {
         self.by_key.values().map(|line| line.places.iter().filter(|place| !place.is_empty).count() as u64).sum()
     }
 
+    /// The store will not answer: the line of this key is over. All who were in it are to be woken.
+    pub(super) fn give_up(&mut self, key: Fingerprint) -> Vec<Waker> {
+        let line = self.by_key.remove(&key);
+        line.into_iter().flat_map(|line| line.places).filter_map(|place| place.waker).collect()
+    }
+
+    /// Whether this place is no more, since its line was given up.
+    pub(super) fn is_given_up(&self, key: Fingerprint, number: u64) -> bool {
+        self.by_key.get(&key).is_none_or(|line| line.find(number).is_none())
+    }
+
     /// The front of this key has to look again.
     pub(super) fn wake(&mut self, key: Fingerprint) -> Option<Waker> {
         self.by_key.get_mut(&key)?.places.front_mut()?.waker.take()
@@ -146,6 +157,22 @@ mod tests {
         assert!(lines.is_front(key(1), c), "the empty place is gone as well");
         let _ = lines.leave(key(1), c);
         assert!(!lines.has(key(1)) && lines.has(key(2)));
+    }
+
+    #[test]
+    fn a_line_that_is_given_up_is_none_to_those_who_come_later() {
+        let mut lines = Lines::default();
+        let [front, next] = [2, 3].map(|cost| lines.join(key(1), cost, false));
+        let other = lines.join(key(2), 7, false);
+        assert!(lines.listen(key(1), next, Waker::noop()).is_none());
+        assert_eq!(lines.give_up(key(1)).len(), 1, "the front does not listen");
+        assert!([front, next].iter().all(|place| lines.is_given_up(key(1), *place)));
+        let later = lines.join(key(1), 4, false);
+        assert_eq!(lines.need(key(1)), (4, 4));
+        assert!(!lines.is_given_up(key(1), later) && lines.is_given_up(key(1), next));
+        assert!(!lines.is_given_up(key(2), other));
+        let _ = lines.leave(key(1), front);
+        assert!(lines.is_front(key(1), later));
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::task::Waker;
 
-use super::book::{Leftover, is_behind};
+use super::book::{Leftover, Speaker, is_behind};
 use super::{
     CHECKS_PER_SWEEP, Fingerprint, Moment, Opinion, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
 };
-use crate::limiter::lease::{Lease, Say, Source, Terms};
+use crate::limiter::lease::{Lease, List, Say, Source, Terms};
 use crate::limiter::limit::Params;
-use crate::limiter::settle::{Answer, Collect, Outstanding, Settle, Wanted};
+use crate::limiter::settle::{Answer, Collect, Outstanding, Settle, Turn, Wanted};
 use crate::limiter::sharing::OnFailure;
 use crate::limiter::sync::AtomicU64;
 
@@ -50,6 +50,7 @@ impl Shard {
             Stance::Pass | Stance::Closed => return Opinion::None,
         };
         self.latest = self.latest.max(now);
+        let claim = Claim { is_late: claim.is_late || self.is_given_up(claim, key), ..claim };
         self.checks += 1;
         if self.checks.is_multiple_of(CHECKS_PER_SWEEP) {
             self.sweep(keys);
@@ -86,6 +87,12 @@ impl Shard {
             Some(Say::Ask) => Opinion::Awaits { at },
             None => Opinion::Unavailable { at },
         }
+    }
+
+    /// Whether the line in which it waited for the store is over.
+    fn is_given_up(&self, claim: Claim, key: Fingerprint) -> bool {
+        let given_up = |place| self.book.as_ref().is_some_and(|book| book.lines.is_given_up(key, place));
+        claim.place.is_some_and(given_up)
     }
 
     /// Whether others who came before are on their way into the key's queue, and this one would get there first.
@@ -147,7 +154,11 @@ impl Shard {
         if params.stance == Stance::Shadow {
             return Some(known.filter(|say| matches!(say, Say::Full(_))).unwrap_or(Say::Take(Source::Unbounded)));
         }
-        if claim.is_late || !terms.view().is_up {
+        let is_up = terms.view().is_up;
+        if claim.is_late || !is_up {
+            if is_up && known.is_none() {
+                book.get_or_insert_default().unanswered += 1;
+            }
             return known.or_else(|| say_alone(params, terms, state, lease, cost, now));
         }
         match known {
@@ -182,8 +193,8 @@ impl Shard {
             params.rule.commit(state, taken, moment);
             lease.set_local();
         }
-        let is_urgent = lease.spend(terms, source, cost);
-        book.get_or_insert_default().list(&mut lease, key, is_urgent);
+        let sooner = lease.spend(terms, source, cost);
+        book.get_or_insert_default().list(&mut lease, key, sooner);
         params.set_lease(state, lease);
     }
 
@@ -205,7 +216,7 @@ impl Shard {
         let mut lease = params.lease_of(state);
         let book = book.get_or_insert_default();
         let number = book.lines.join(key, cost, is_head);
-        book.list(&mut lease, key, true);
+        book.list(&mut lease, key, Some(List::Asks));
         params.set_lease(state, lease);
         Some(number)
     }
@@ -235,42 +246,41 @@ impl Shard {
         self.book.as_mut().is_some_and(|book| std::mem::take(&mut book.rings))
     }
 
-    /// Collects the messages to the store.
-    pub(in crate::limiter) fn collect(&mut self, round: Collect, now: Tick, wanted: &mut Vec<Wanted>) {
-        self.latest = self.latest.max(now);
-        let Some(book) = &mut self.book else { return };
-        book.rings = false;
-        for Leftover { key, spent, back, charged_at } in book.leftovers.drain(..) {
-            let settle = Settle { spent, back, back_age: now.since(charged_at), ..Settle::default() };
-            wanted.push(Wanted { key, settle, serial: 0 });
-        }
-        let urgent = std::mem::take(&mut book.urgent);
-        let listed = if round == Collect::Urgent { Vec::new() } else { std::mem::take(&mut book.listed) };
-        book.rounds = book.rounds.wrapping_add(u32::from(round == Collect::Round));
+    /// See [`Limit::begin`](crate::limiter::Limit::begin).
+    pub(in crate::limiter) fn begin(&mut self, turn: Turn) {
         let rounds = self.params.lease.as_ref().map_or(1, |terms| terms.rounds);
-        let reports = round == Collect::All || book.rounds.is_multiple_of(rounds);
-        for key in urgent {
-            self.visit(key, (true, true), wanted);
-        }
-        for key in listed {
-            self.visit(key, (false, reports), wanted);
+        if let Some(book) = &mut self.book {
+            book.begin(turn, rounds);
         }
     }
 
-    fn visit(&mut self, key: Fingerprint, (is_urgent, reports): (bool, bool), wanted: &mut Vec<Wanted>) {
+    /// Collects messages to the store, until there are `most`.
+    pub(in crate::limiter) fn collect(&mut self, collect: Collect, most: usize, now: Tick, wanted: &mut Vec<Wanted>) {
+        self.latest = self.latest.max(now);
+        while wanted.len() < most {
+            match self.book.as_mut().and_then(|book| book.next(collect)) {
+                None => return,
+                Some(Speaker::Key { key, list, reports }) => self.visit(key, list, reports, wanted),
+                Some(Speaker::Forgotten(Leftover { key, spent, back, charged_at })) => {
+                    let settle = Settle { spent, back, back_age: now.since(charged_at), ..Settle::default() };
+                    wanted.push(Wanted { key, settle, serial: 0 });
+                }
+            }
+        }
+    }
+
+    fn visit(&mut self, key: Fingerprint, list: List, reports: bool, wanted: &mut Vec<Wanted>) {
         let Self { params, table, book, latest, .. } = self;
         let (Some(terms), Some(book), Some(at)) = (&params.lease, book, table.find(key)) else { return };
         let state = table.state_mut(at);
         let mut lease = params.lease_of(state);
-        lease.unlist(is_urgent);
+        lease.unlist(list);
         let serial = book.serial.checked_add(1).unwrap_or(1);
         if let Some(settle) = lease.settle(terms, (book.lines.need(key), reports), serial, *latest) {
             book.serial = serial;
             wanted.push(Wanted { key, settle, serial });
         }
-        if lease.has_news() && lease.list(false) {
-            book.listed.push(key);
-        }
+        book.list(&mut lease, key, None);
         params.set_lease(state, lease);
     }
 
@@ -298,7 +308,7 @@ impl Shard {
         params.rule.show(state, &answer.remaining, *latest);
         let (_, want) = book.lines.need(*key);
         let is_short = want > lease.granted(*latest) && lease.known(want, *latest).is_none();
-        book.list(&mut lease, *key, is_short);
+        book.list(&mut lease, *key, is_short.then_some(List::Asks));
         let is_full = matches!(lease.known(u64::MAX, *latest), Some(Say::Full(_)));
         params.set_lease(state, lease);
         self.queues.doubt(*key);
@@ -307,21 +317,23 @@ impl Shard {
         if front.is_none() && !is_full { self.queues.stir(*key).next } else { front }
     }
 
-    /// No answer came.
-    pub(in crate::limiter) fn unanswered(&mut self, wanted: &Wanted, now: Tick) {
+    /// No answer came; `is_refused`: none will come to whoever asks for this key. Whom to wake then, once no lock is held.
+    pub(in crate::limiter) fn unanswered(&mut self, wanted: &Wanted, is_refused: bool, now: Tick) -> Vec<Waker> {
         let Self { params, table, book, .. } = self;
         let book = book.get_or_insert_default();
+        let given_up = if is_refused { book.lines.give_up(wanted.key) } else { Vec::new() };
         let state = table.find(wanted.key).map(|at| table.state_mut(at));
         match state.filter(|state| params.lease.is_some() && params.lease_of(state).awaits(wanted.serial)) {
             Some(state) => {
                 let mut lease = params.lease_of(state);
                 lease.unanswered();
                 let waits = book.lines.has(wanted.key);
-                book.list(&mut lease, wanted.key, waits);
+                book.list(&mut lease, wanted.key, waits.then_some(List::Asks));
                 params.set_lease(state, lease);
             }
             None => book.leave_over(Leftover { key: wanted.key, spent: wanted.settle.spent, back: 0, charged_at: now }),
         }
+        given_up
     }
 
     /// A key is forgotten: what is to be said of it is kept.
@@ -395,10 +407,12 @@ impl Shard {
     pub(in crate::limiter) fn add_outstanding(&self, now: Tick, all: &mut Outstanding) {
         let Some(book) = &self.book else { return };
         all.lost += book.lost;
-        all.listed += (book.listed.len() + book.urgent.len()) as u64;
+        all.unanswered += book.unanswered;
         all.waiting += book.lines.len();
-        all.owed += book.leftovers.iter().map(|leftover| leftover.spent).sum::<u64>();
-        for at in book.listed.iter().filter_map(|key| self.table.find(*key)) {
+        let (entries, spent) = book.entries();
+        all.listed += entries as u64;
+        all.owed += spent;
+        for at in book.listed().filter_map(|key| self.table.find(key)) {
             let lease = self.params.lease_of(self.table.state(at));
             all.granted += lease.granted(now);
             all.owed += lease.owed();

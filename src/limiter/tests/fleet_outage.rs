@@ -22,8 +22,17 @@ pub(super) struct Fleet {
     pub(super) account: Account,
 }
 
+/// All that a limit has to say now.
+pub(super) fn all_messages(limit: &Limit, now: Tick) -> Vec<Wanted> {
+    let mut wanted = Vec::new();
+    for collect in [Collect::Asks, Collect::Reports] {
+        limit.collect(collect, usize::MAX, now, &mut wanted);
+    }
+    wanted
+}
+
 impl Fleet {
-    fn new(gateways: usize, algorithm: &Algorithm, sharing: Sharing) -> Self {
+    pub(super) fn new(gateways: usize, algorithm: &Algorithm, sharing: Sharing) -> Self {
         Self::patient(gateways, algorithm, sharing, 0)
     }
 
@@ -42,10 +51,20 @@ impl Fleet {
         }
     }
 
-    /// The store answers at once all that this gateway has to say.
-    pub(super) fn talk(&mut self, gateway: usize, collect: Collect, now: Tick) -> usize {
-        let (limit, mut wanted) = (&self.gateways[gateway].0, Vec::new());
-        limit.collect(collect, now, &mut wanted);
+    /// The store answers at once all that this gateway has to say before its next round.
+    pub(super) fn talk(&mut self, gateway: usize, now: Tick) -> usize {
+        if self.gateways[gateway].0.is_urgent() { self.say_all(gateway, now) } else { 0 }
+    }
+
+    /// The store answers at once all that it has to say when its keys have their turn.
+    pub(super) fn talk_in(&mut self, gateway: usize, turn: Turn, now: Tick) -> usize {
+        self.gateways[gateway].0.begin(turn);
+        self.say_all(gateway, now)
+    }
+
+    fn say_all(&mut self, gateway: usize, now: Tick) -> usize {
+        let limit = &self.gateways[gateway].0;
+        let wanted = all_messages(limit, now);
         for wanted in &wanted {
             let answer = self.account.settle(&wanted.settle, LEASE_HOLD, now);
             limit.answered(wanted, now, &answer, now);
@@ -62,7 +81,7 @@ impl Fleet {
                 let mut waiting = queued(verdict);
                 assert_eq!(waiting.ticket.waits_for(), None, "it is in no queue");
                 assert_eq!(waiting.wake_at(now), now + DEADLINE);
-                assert_eq!(self.talk(gateway, Collect::Urgent, now), 1);
+                assert_eq!(self.talk(gateway, now), 1);
                 assert_eq!(waiting.times_woken(), 1);
                 match waiting.attempt(now) {
                     Attempt::Admitted(_) => true,
@@ -101,7 +120,7 @@ fn the_negative_tokens_of_the_seeds() {
     // Healed at once: 4 - 12 = -8, so nine have to come back before the next one passes.
     fleet.see(true);
     for gateway in 0..3 {
-        assert_eq!(fleet.talk(gateway, Collect::All, at(1_000)), 1);
+        assert_eq!(fleet.talk_in(gateway, Turn::All, at(1_000)), 1);
     }
     let ask = Settle { need: 1, want: 1, ..Settle::default() };
     let answer = fleet.account.clone().settle(&ask, LEASE_HOLD, at(1_000));
@@ -150,7 +169,7 @@ fn what_an_outage_costs_is_bounded_by_one_limit_of_each_gateway() {
     assert_eq!(owed, 12);
     fleet.see(true);
     for gateway in 0..3 {
-        fleet.talk(gateway, Collect::All, at(1_000));
+        fleet.talk_in(gateway, Turn::All, at(1_000));
     }
     assert!(!fleet.passes(0, at(3_249)));
     assert!(fleet.passes(0, at(3_250)));
@@ -169,10 +188,10 @@ fn a_quota_is_not_granted_anew_by_an_outage() {
     let month = Algorithm::FixedWindow(FixedWindow::new(&["1000/30d".parse().unwrap()], Align::Epoch).unwrap());
     let mut fleet = Fleet::new(2, &month, leased(OnFailure::Full));
     for _ in 0..990 {
-        assert!(fleet.passes(0, at(5)) || fleet.talk(0, Collect::All, at(5)) > 0);
+        assert!(fleet.passes(0, at(5)) || fleet.talk_in(0, Turn::All, at(5)) > 0);
     }
-    fleet.talk(0, Collect::All, at(5));
-    fleet.talk(0, Collect::All, at(5));
+    fleet.talk_in(0, Turn::All, at(5));
+    fleet.talk_in(0, Turn::All, at(5));
     let passed = fleet.account.settle(&Settle::default(), LEASE_HOLD, at(5)).remaining[0];
     fleet.see(false);
     let left = (0..1_000).filter(|_| admitted(&fleet.gateways[0].1, 1, at(6))).count() as u64;
@@ -213,7 +232,7 @@ fn those_who_wait_are_let_in_as_they_came_and_nobody_overtakes_them() {
     for waiting in &mut line {
         let _ = waiting.wake_at(at(0));
     }
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(1)), 1, "one settle for all");
+    assert_eq!(fleet.talk(0, at(1)), 1, "one settle for all");
     let mut late = queued(check(&policy, 1, 1, at(1)));
     assert!(matches!(line[1].attempt(at(1)), Attempt::Pending { .. }), "not the front");
     for waiting in line.iter_mut().take(4) {
@@ -222,7 +241,7 @@ fn those_who_wait_are_let_in_as_they_came_and_nobody_overtakes_them() {
     }
     assert!(matches!(line[4].attempt(at(1)), Attempt::Pending { .. }));
     assert!(matches!(late.attempt(at(1)), Attempt::Pending { .. }));
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(2)), 1);
+    assert_eq!(fleet.talk(0, at(2)), 1);
     let refusal = line[4].timed_out(at(2));
     assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(251))));
     assert_eq!(late.timed_out(at(2)).why, Why::Rate);
@@ -235,7 +254,7 @@ fn a_client_that_gives_up_gives_its_place_to_the_next() {
     let mut first = queued(check(&policy, 1, 1, at(0)));
     let mut second = queued(check(&policy, 1, 1, at(0)));
     let _ = (first.wake_at(at(0)), second.wake_at(at(0)));
-    fleet.talk(0, Collect::Urgent, at(1));
+    fleet.talk(0, at(1));
     drop(first);
     assert_eq!(second.times_woken(), 1);
     assert!(matches!(second.attempt(at(1)), Attempt::Admitted(_)));
@@ -250,7 +269,7 @@ fn all_or_nothing_holds_beside_a_limit_that_is_not_shared() {
     let policy = policy(&[&own, &fleet.gateways[0].0]);
     let mut waiting = queued(check(&policy, 1, 1, at(0)));
     let _ = waiting.wake_at(at(0));
-    fleet.talk(0, Collect::Urgent, at(1));
+    fleet.talk(0, at(1));
     assert!(matches!(waiting.attempt(at(1)), Attempt::Admitted(_)));
     let refusal = refused(check(&policy, 1, 1, at(1)));
     assert_eq!(
@@ -258,7 +277,7 @@ fn all_or_nothing_holds_beside_a_limit_that_is_not_shared() {
         (0, Some(at(1_001))),
         "its own limit says no, and the store is not asked"
     );
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(1)), 0);
+    assert_eq!(fleet.talk(0, at(1)), 0);
 }
 
 #[test]
@@ -269,9 +288,9 @@ fn a_limit_that_is_no_longer_shared_reports_what_was_spent() {
         assert!(admitted(&policy, 1, at(0)), "on credit");
     }
     limit.reconfigure(LimitSpec { sharing: None, ..limit.spec() });
-    assert_eq!(fleet.talk(0, Collect::All, at(1)), 1);
+    assert_eq!(fleet.talk_in(0, Turn::All, at(1)), 1);
     assert_eq!(fleet.account.settle(&Settle::default(), LEASE_HOLD, at(1)).remaining[0], 91);
-    assert_eq!(fleet.talk(0, Collect::All, at(2)), 0, "once");
+    assert_eq!(fleet.talk_in(0, Turn::All, at(2)), 0, "once");
     assert_eq!(drain(&policy, 1, at(2)), 100, "alone it begins afresh");
 }
 

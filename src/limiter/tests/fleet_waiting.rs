@@ -1,6 +1,6 @@
 //! Requests that wait for their turn at a shared limit, by hand, on a driven clock.
 
-use super::fleet_outage::{DEADLINE, Fleet, bucket, leased, shared};
+use super::fleet_outage::{DEADLINE, Fleet, all_messages, bucket, leased, shared};
 use super::*;
 
 /// 4/s in a bucket of 4 that requests wait for, so many milliseconds; none is left at 0 ms.
@@ -22,7 +22,7 @@ impl Fleet {
         let mut waiting = self.arrives(gateway, now);
         if waiting.ticket.waits_for().is_none() {
             assert_eq!(waiting.wake_at(now), now + DEADLINE, "for the store");
-            assert_eq!(self.talk(gateway, Collect::Urgent, now), 1);
+            assert_eq!(self.talk(gateway, now), 1);
             assert_eq!(waiting.wake_at(now), now, "at once again");
         }
         assert_eq!(waiting.ticket.waits_for(), Some(0), "in the queue");
@@ -50,10 +50,10 @@ fn a_request_waits_until_the_store_has_room_and_asks_again() {
     let (mut first, wake_at) = fleet.waits(0, at(0));
     assert_eq!((wake_at, fleet.waiting(0)), (at(250), (1, 0)));
     assert_eq!(first.wake_at(just_before(at(250))), at(250));
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(249)), 0, "nothing is asked until then");
+    assert_eq!(fleet.talk(0, at(249)), 0, "nothing is asked until then");
     assert_eq!(first.wake_at(at(250)), at(260), "it asks");
     assert_eq!(fleet.waiting(0), (1, 1));
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(251)), 1);
+    assert_eq!(fleet.talk(0, at(251)), 1);
     assert!(first.times_woken() > 0);
     assert!(is_admitted(&mut first, at(251)));
     assert_eq!(fleet.waiting(0), (0, 0));
@@ -75,7 +75,7 @@ fn requests_are_let_in_as_they_came_and_nobody_overtakes_them() {
             assert_eq!(late.ticket.waits_for(), Some(0));
             let _ = late.wake_at(now);
             let woken: Vec<_> = rest.iter().map(Waiting::times_woken).collect();
-            assert_eq!(fleet.talk(0, Collect::Urgent, now), 1);
+            assert_eq!(fleet.talk(0, now), 1);
             for waiting in rest.iter_mut() {
                 assert!(matches!(waiting.attempt(now), Attempt::Pending { .. }), "not its turn");
             }
@@ -98,7 +98,7 @@ fn whoever_comes_while_a_line_moves_into_the_queue_goes_behind_it() {
     for waiting in &mut line {
         assert_eq!(waiting.wake_at(at(0)), at(10));
     }
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(1)), 1);
+    assert_eq!(fleet.talk(0, at(1)), 1);
     let mut late = vec![fleet.arrives(0, at(1))];
     let mut moved = Vec::new();
     for (place, mut waiting) in line.into_iter().enumerate() {
@@ -119,7 +119,7 @@ fn whoever_comes_while_a_line_moves_into_the_queue_goes_behind_it() {
         let now = at(250 * turn);
         let mut first = order.next().unwrap();
         assert_eq!(first.wake_at(now), now + DEADLINE, "turn {turn}");
-        assert_eq!(fleet.talk(0, Collect::Urgent, now), 1);
+        assert_eq!(fleet.talk(0, now), 1);
         assert!(is_admitted(&mut first, now), "turn {turn}");
     }
     assert_eq!(fleet.waiting(0), (0, 0));
@@ -131,7 +131,7 @@ fn patience_is_kept_exactly() {
     let mut fleet = empty(1, shared(OnFailure::Closed), 249);
     let mut waiting = fleet.arrives(0, at(0));
     let _ = waiting.wake_at(at(0));
-    fleet.talk(0, Collect::Urgent, at(0));
+    fleet.talk(0, at(0));
     let refusal = waiting.timed_out(at(0));
     assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(1))));
     // Others take its room: it waits on until its patience ends, and no longer.
@@ -140,7 +140,7 @@ fn patience_is_kept_exactly() {
     assert_eq!(wake_at, at(250));
     assert!(fleet.passes(1, at(250)));
     assert_eq!(waiting.wake_at(at(250)), at(260));
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(252)), 1);
+    assert_eq!(fleet.talk(0, at(252)), 1);
     assert_eq!(waiting.wake_at(at(252)), at(300), "the next room is at 500 ms");
     assert_eq!(waiting.wake_at(just_before(at(300))), at(300));
     let refusal = waiting.timed_out(at(300));
@@ -163,7 +163,7 @@ fn one_whose_turn_comes_at_the_end_of_its_patience_is_answered_within_the_deadli
         assert_eq!(waiting.wake_at(just_before(at(260))), at(260));
         let now = match answers {
             Some(millis) => {
-                fleet.talk(0, Collect::Urgent, at(millis));
+                fleet.talk(0, at(millis));
                 at(millis)
             }
             None => at(260),
@@ -180,7 +180,7 @@ fn one_whose_turn_comes_at_the_end_of_its_patience_is_answered_within_the_deadli
     let (mut waiting, _) = fleet.waits(0, at(0));
     let _ = waiting.wake_at(at(250));
     assert!(fleet.passes(1, at(250)));
-    fleet.talk(0, Collect::Urgent, at(255));
+    fleet.talk(0, at(255));
     let refusal = waiting.timed_out(at(255));
     assert_eq!((refusal.why, refusal.retry_at), (Why::WaitTimeout, Some(at(255))));
 }
@@ -192,7 +192,7 @@ fn the_timeout_of_a_request_counts_the_wait_for_the_store() {
     let timeout = Span::from_millis(255);
     let mut waiting = queued(policy.check(&asks(1, 1), timeout, at(0), &mut Report::default()));
     let _ = waiting.wake_at(at(0));
-    fleet.talk(0, Collect::Urgent, at(0));
+    fleet.talk(0, at(0));
     assert_eq!((waiting.wake_at(at(0)), waiting.wake_at(at(0))), (at(0), at(250)));
     assert_eq!(waiting.wake_at(at(250)), at(255), "not for the whole deadline");
     assert_eq!(waiting.timed_out(at(255)).why, Why::StoreDown);
@@ -209,11 +209,11 @@ fn a_store_that_says_no_in_time_is_asked_at_each_turn() {
         assert!(fleet.passes(1, wake_at));
         assert_eq!(waiting.wake_at(wake_at), wake_at + DEADLINE, "turn {turn}");
         let answered = wake_at + Span::from_millis(9);
-        assert_eq!(fleet.talk(0, Collect::Urgent, answered), 1);
+        assert_eq!(fleet.talk(0, answered), 1);
         wake_at = waiting.wake_at(answered);
     }
     assert_eq!(waiting.wake_at(wake_at), wake_at + DEADLINE);
-    fleet.talk(0, Collect::Urgent, wake_at);
+    fleet.talk(0, wake_at);
     assert!(is_admitted(&mut waiting, wake_at));
 }
 
@@ -229,15 +229,15 @@ fn a_client_that_gives_up_frees_its_place() {
     drop(first);
     assert_eq!((fleet.waiting(0), second.times_woken()), ((1, 0), 1), "from the head while it asks, and from the tail");
     assert_eq!(second.wake_at(at(251)), at(261));
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(252)), 1, "one settle for both");
+    assert_eq!(fleet.talk(0, at(252)), 1, "one settle for both");
     assert!(is_admitted(&mut second, at(252)));
     assert_eq!(fleet.waiting(0), (0, 0));
     // While the answer for the first is on its way.
     let (mut first, _) = fleet.waits(0, at(260));
     let (mut second, _) = fleet.waits(0, at(260));
     let _ = first.wake_at(at(500));
-    let (mut wanted, limit) = (Vec::new(), Arc::clone(&fleet.gateways[0].0));
-    limit.collect(Collect::Urgent, at(500), &mut wanted);
+    let limit = Arc::clone(&fleet.gateways[0].0);
+    let wanted = all_messages(&limit, at(500));
     drop(first);
     assert_eq!(second.wake_at(at(501)), at(511));
     let answer = fleet.account.settle(&wanted[0].settle, LEASE_HOLD, at(501));
@@ -254,7 +254,7 @@ fn a_queue_has_its_bound_and_says_when_to_come_back() {
     assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(250))), "half a second before 750 ms");
     for (turn, waiting) in (1..).zip(&mut line) {
         let _ = waiting.wake_at(at(250 * turn));
-        fleet.talk(0, Collect::Urgent, at(250 * turn));
+        fleet.talk(0, at(250 * turn));
         assert!(is_admitted(waiting, at(250 * turn)));
     }
 }
@@ -271,13 +271,13 @@ fn a_wheel_whose_slots_end_one_by_one_lets_requests_wait() {
     // By what this gateway was shown, all ten were taken just now, and the next room were in a second.
     let (mut second, _) = fleet.waits(0, at(950));
     let _ = first.wake_at(at(1_000));
-    fleet.talk(0, Collect::Urgent, at(1_000));
+    fleet.talk(0, at(1_000));
     assert!(is_admitted(&mut first, at(1_000)));
     assert_eq!(second.wake_at(at(1_000)), at(1_010));
-    fleet.talk(0, Collect::Urgent, at(1_001));
+    fleet.talk(0, at(1_001));
     assert_eq!(second.wake_at(at(1_001)), at(1_100));
     let _ = second.wake_at(at(1_100));
-    fleet.talk(0, Collect::Urgent, at(1_100));
+    fleet.talk(0, at(1_100));
     assert!(is_admitted(&mut second, at(1_100)));
 }
 
@@ -334,7 +334,7 @@ fn whoever_waits_for_this_gateways_own_count_asks_a_store_that_is_back() {
     fleet.see(true);
     assert_eq!(waiting.times_woken(), woken + 1);
     assert_eq!(waiting.wake_at(at(300)), at(310), "it asks");
-    fleet.talk(0, Collect::Urgent, at(301));
+    fleet.talk(0, at(301));
     assert!(is_admitted(&mut waiting, at(301)));
 }
 
@@ -345,13 +345,12 @@ fn a_late_answer_ends_a_turn_and_no_more() {
     let (mut waiting, _) = fleet.waits(0, at(0));
     assert_eq!(waiting.wake_at(at(250)), at(260));
     assert_eq!(waiting.wake_at(at(260)), at(750), "by its own count");
-    let (mut wanted, limit) = (Vec::new(), Arc::clone(&fleet.gateways[0].0));
-    limit.collect(Collect::Urgent, at(260), &mut wanted);
-    for wanted in &wanted {
-        limit.unanswered(wanted, at(270));
+    let limit = Arc::clone(&fleet.gateways[0].0);
+    for wanted in &all_messages(&limit, at(260)) {
+        limit.unanswered(wanted, false, at(270));
     }
     assert_eq!(waiting.wake_at(at(750)), at(760), "it asks");
-    fleet.talk(0, Collect::Urgent, at(751));
+    fleet.talk(0, at(751));
     assert!(is_admitted(&mut waiting, at(751)));
 }
 
@@ -363,7 +362,7 @@ fn room_that_comes_early_wakes_the_head() {
     let corrected = [Ask { counting: Counting::Corrected, ..asks(1, 1)[0] }];
     let mut estimated = queued(policy.check(&corrected, Span::MAX, at(0), &mut Report::default()));
     let _ = estimated.wake_at(at(0));
-    fleet.talk(0, Collect::Urgent, at(0));
+    fleet.talk(0, at(0));
     let Attempt::Admitted(mut permit) = estimated.attempt(at(0)) else { panic!("there is room") };
     for _ in 0..3 {
         assert!(fleet.passes(0, at(0)));
@@ -374,10 +373,10 @@ fn room_that_comes_early_wakes_the_head() {
     // Another gateway gives back two; and a request here has cost one more than was taken for it.
     fleet.account.settle(&Settle { back: 2, ..Settle::default() }, LEASE_HOLD, at(10));
     permit.settle(at(10), |_| Spent::Cost(2));
-    assert_eq!(fleet.talk(0, Collect::All, at(20)), 1);
+    assert_eq!(fleet.talk_in(0, Turn::All, at(20)), 1);
     assert_eq!(waiting.times_woken(), woken + 1);
     assert_eq!(waiting.wake_at(at(20)), at(30), "it asks");
-    fleet.talk(0, Collect::Urgent, at(21));
+    fleet.talk(0, at(21));
     assert!(is_admitted(&mut waiting, at(21)));
 }
 
@@ -414,16 +413,16 @@ fn a_request_waits_for_two_shared_limits_and_one_of_its_own() {
     // Its own limit says 1,000 ms, and the store has not been asked.
     let mut waiting = queued(check(&policy, 1, 1, at(0)));
     assert_eq!((waiting.ticket.waits_for(), waiting.wake_at(at(0))), (Some(0), at(1_000)));
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(0)), 0);
+    assert_eq!(fleet.talk(0, at(0)), 0);
     for _ in 0..4 {
         assert!(fleet.passes(0, at(1_000)));
     }
     assert_eq!(waiting.wake_at(at(1_000)), at(1_010), "now it is");
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(1_001)), 1);
+    assert_eq!(fleet.talk(0, at(1_001)), 1);
     assert!(matches!(waiting.attempt(at(1_001)), Attempt::Pending { wake_at } if wake_at == at(1_250)));
     assert_eq!(waiting.ticket.waits_for(), Some(1), "in the queue of the shared one");
     assert_eq!(waiting.wake_at(at(1_250)), at(1_260));
-    assert_eq!(fleet.talk(0, Collect::Urgent, at(1_251)), 1);
+    assert_eq!(fleet.talk(0, at(1_251)), 1);
     assert!(is_admitted(&mut waiting, at(1_251)));
     assert!(!admitted(&super::policy(&[&own]), 1, at(1_251)), "counted there, too");
 }

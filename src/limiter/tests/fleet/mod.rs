@@ -51,6 +51,7 @@ fn drawn(seed: u64) -> Setting {
         delay: micros(100 + dice.below(4_000)),
         lost: dice.below(3) * 3,
         twice: dice.below(3) * 3,
+        reports: [1, 3, usize::MAX][dice.below(3) as usize],
         ..Setting::default()
     }
 }

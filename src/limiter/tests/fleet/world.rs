@@ -40,6 +40,8 @@ pub(super) struct Setting {
     pub(super) gives_up: u64,
     /// Of a hundred rounds of a gateway it loses sight of the store in so many, for a while.
     pub(super) outages: u64,
+    /// So many messages for which nobody waits may be on their way from a gateway.
+    pub(super) reports: usize,
 }
 
 impl Default for Setting {
@@ -61,6 +63,7 @@ impl Default for Setting {
             max_wait: Span::ZERO,
             gives_up: 0,
             outages: 0,
+            reports: usize::MAX,
         }
     }
 }
@@ -120,6 +123,8 @@ pub(super) struct Gateway {
     life: u64,
     batch_due: bool,
     last_batch: Tick,
+    /// Messages for which nobody waits, on their way.
+    reports: usize,
 }
 
 #[derive(Default)]
@@ -138,6 +143,7 @@ struct Sent {
     wanted: Wanted,
     at: Tick,
     answer: Option<Answer>,
+    is_report: bool,
     is_over: bool,
 }
 
@@ -226,7 +232,7 @@ impl World {
             ..spec("100/s")
         };
         let (limit, policy) = one(spec);
-        Gateway { limit, policy, rung: Arc::default(), life, batch_due: false, last_batch: Tick::ZERO }
+        Gateway { limit, policy, rung: Arc::default(), life, batch_due: false, last_batch: Tick::ZERO, reports: 0 }
     }
 
     fn see(&self, gateway: usize, is_known: bool, is_up: bool) {
@@ -288,12 +294,15 @@ impl World {
                     let away = self.below(Span::from_secs(1).as_nanos());
                     self.after(Span::from_nanos(away), Event::Back { gateway, life });
                 }
-                self.send(gateway, Collect::Round);
+                self.gateways[gateway].limit.begin(Turn::Round);
+                self.send(gateway);
                 self.after(ROUND, Event::Round { gateway, life });
             }
             Event::Batch { gateway, life } if self.gateways[gateway].life == life => {
                 self.gateways[gateway].batch_due = false;
-                self.send(gateway, Collect::Urgent);
+                self.gateways[gateway].limit.is_urgent();
+                self.gateways[gateway].last_batch = self.now;
+                self.send(gateway);
             }
             Event::Known { gateway, life } if self.gateways[gateway].life == life => {
                 self.see(gateway, true, self.gateways[gateway].limit.view().is_up);
@@ -390,15 +399,19 @@ impl World {
         (Tick::ZERO + self.setting.max_wait + DEADLINE).since(Tick::ZERO)
     }
 
-    fn send(&mut self, gateway: usize, round: Collect) {
-        let mut wanted = Vec::new();
-        let (now, life) = (self.now, self.gateways[gateway].life);
-        self.gateways[gateway].limit.collect(round, now, &mut wanted);
-        self.gateways[gateway].last_batch = now;
-        for wanted in wanted {
+    fn send(&mut self, gateway: usize) {
+        let (mut wanted, now) = (Vec::new(), self.now);
+        let Gateway { limit, life, reports, .. } = &mut self.gateways[gateway];
+        let life = *life;
+        limit.collect(Collect::Asks, usize::MAX, now, &mut wanted);
+        let asks = wanted.len();
+        limit.collect(Collect::Reports, asks.saturating_add(self.setting.reports - *reports), now, &mut wanted);
+        *reports += wanted.len() - asks;
+        for (index, wanted) in wanted.into_iter().enumerate() {
             self.operations += 1;
             let settle = self.settles.len();
-            self.settles.push(Sent { gateway, life, wanted, at: now, answer: None, is_over: false });
+            let is_report = index >= asks;
+            self.settles.push(Sent { gateway, life, wanted, at: now, answer: None, is_report, is_over: false });
             if !self.happens(self.setting.lost) {
                 let delay = self.delay();
                 self.after(delay, Event::AtStore { settle });
@@ -430,17 +443,30 @@ impl World {
     }
 
     fn reply(&mut self, settle: usize) {
-        let Sent { gateway, life, wanted, at, answer, is_over } = &mut self.settles[settle];
+        let Sent { gateway, life, wanted, at, answer, is_over, .. } = &mut self.settles[settle];
         if std::mem::replace(is_over, true) || self.gateways[*gateway].life != *life {
             return;
         }
         self.gateways[*gateway].limit.answered(wanted, *at, &answer.unwrap(), self.now);
+        self.has_ended(settle);
+    }
+
+    /// There is room for the next message.
+    fn has_ended(&mut self, settle: usize) {
+        let Sent { gateway, is_report, .. } = self.settles[settle];
+        if is_report {
+            self.gateways[gateway].reports -= 1;
+            if self.setting.reports < usize::MAX {
+                self.send(gateway);
+            }
+        }
     }
 
     fn time_out(&mut self, settle: usize) {
         let Sent { gateway, life, wanted, is_over, .. } = &mut self.settles[settle];
         if !std::mem::replace(is_over, true) && self.gateways[*gateway].life == *life {
-            self.gateways[*gateway].limit.unanswered(wanted, self.now);
+            self.gateways[*gateway].limit.unanswered(wanted, false, self.now);
+            self.has_ended(settle);
         }
     }
 
