@@ -164,6 +164,49 @@ fn a_gateway_that_ends_reports_what_it_has_spent() {
 }
 
 #[test]
+fn a_limit_that_is_removed_while_the_store_is_away_pays_afterwards() {
+    let store = Store::start();
+    let rules = rules(store.address(), "full", "rate = \"12/1h\"\nshared = \"strict\"");
+    let gateway = start(&rules);
+    assert!(eventually(|| ask(&gateway, "first").header("ratelimit").is_some()));
+    assert_eq!(pass(&gateway, "a", 5), 5);
+    store.pause();
+    assert_eq!(pass(&gateway, "a", 4), 4);
+    wait_log(&gateway, LOST, 1);
+    let other = rules.replace("per-key", "other");
+    assert_eq!(gateway.reload(other.strip_prefix(FRAME).unwrap()).status, 200);
+    assert_eq!(pass(&gateway, "a", 1), 1);
+    store.resume();
+    wait_log(&gateway, BACK, 1);
+    assert!(eventually(|| counted(&store) >= 9), "{}", counted(&store));
+    assert_eq!(counted(&store), 9);
+}
+
+/// Something else writes where our counts are.
+#[test]
+fn whoever_asks_for_a_key_that_the_store_cannot_count_does_not_wait_for_the_deadline() {
+    let store = Store::start();
+    let rules = rules(store.address(), "open", "rate = \"12/1h\"\nshared = \"strict\"");
+    let gateway = start(&format!("[log]\naccess = \"json\"\n{rules}"));
+    assert!(eventually(|| ask(&gateway, "first").header("ratelimit").is_some()));
+    let key = store.ask(&["keys", "sluicegate:per-key:*"]).trim().to_owned();
+    store.ask(&["set", &key, "of another"]);
+    assert!(eventually(|| {
+        assert_eq!(get_with(gateway.address(), "/broken", &[("X-Key", "first")]).status, 200);
+        let access = gateway.access_log();
+        // DEADLINE.
+        let waited =
+            access.iter().filter(|line| line["target"] == "/broken").filter_map(|line| line["wait_ms"].as_f64());
+        waited.into_iter().any(|waited| waited < 1_000.0)
+    }));
+    assert!(status(&gateway)["limits"][0]["unanswered"].as_u64().unwrap() >= 1);
+    assert!(gateway.log().contains("holds another type"), "{}", gateway.log());
+    store.ask(&["del", &key]);
+    assert_eq!(ask(&gateway, "first").status, 200);
+    assert!(counted(&store) >= 1, "it is counted again");
+}
+
+#[test]
 fn the_status_says_how_the_fleet_stands() {
     let store = Store::start();
     let gateways = three(&store, "full", "rate = \"12/1h\"\nshared = \"strict\"");

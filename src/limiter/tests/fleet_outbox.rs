@@ -57,11 +57,9 @@ fn what_cannot_be_sent_at_once_stays_listed_and_nobody_is_passed_over() {
     }
     let (mut reported, mut newcomers) = (HashSet::new(), 1_000..);
     let answer = Answer { remaining: [99, 0, 0, 0], ..Answer::default() };
-    // Between two batches eight keys come, and in each 25th a round begins.
-    for batch in 0..200 {
-        if batch % 25 == 0 {
-            limit.begin(Turn::All);
-        }
+    // Between two batches more keys come than one of them has room for, and a round begins.
+    for _ in 0..200 {
+        limit.begin(Turn::All);
         let mut wanted = Vec::new();
         limit.collect(Collect::Reports, 16, at(1), &mut wanted);
         assert!(wanted.len() <= 16);
@@ -70,7 +68,7 @@ fn what_cannot_be_sent_at_once_stays_listed_and_nobody_is_passed_over() {
             assert_eq!(wanted.settle.spent, 1);
             limit.answered(wanted, at(1), &answer, at(1));
         }
-        for name in newcomers.by_ref().take(8) {
+        for name in newcomers.by_ref().take(20) {
             assert!(admitted(&policy, name + 1, at(1)));
         }
     }
