@@ -398,6 +398,9 @@ impl Runner {
         if elsewhere {
             // They were counted there.
             self.leaving.clear();
+            for binding in &self.bindings {
+                binding.limit.forget_refusals();
+            }
             self.lose_connection();
             self.heard = None;
             self.circuit = Circuit::new();

@@ -130,6 +130,11 @@ impl Terms {
         self.seen.load()
     }
 
+    /// Until when a key is hot that the store refuses now: for a window.
+    pub(super) fn refused_until(&self, now: Tick) -> Tick {
+        now + self.window
+    }
+
     /// How much may be spent on credit: `c`.
     fn credit(&self, view: FleetView) -> u64 {
         if !view.is_known {
@@ -303,7 +308,7 @@ impl Lease {
             self.refill = self.amount / 2;
             self.flags &= !FULL;
         } else if let Some(retry) = answer.retry {
-            self.hot_until = self.hot_until.max(now + terms.window);
+            self.hot_until = self.hot_until.max(terms.refused_until(now));
             // Where nobody waits, a grant that is still held is spent first. One that is too small for whoever waits goes
             // back: the key is full for costs like that.
             if settle.need > 0 || self.granted(now) == 0 {
@@ -324,6 +329,15 @@ impl Lease {
     pub(super) fn unanswered(&mut self) {
         self.flags &= !BUSY;
         self.unreported = self.unreported.saturating_add(std::mem::take(&mut self.in_flight));
+    }
+
+    /// The store is not to be believed any more that it refuses.
+    pub(super) fn forget_refusal(&mut self) {
+        self.hot_until = Tick::ZERO;
+        if self.flags & FULL != 0 {
+            (self.amount, self.until) = (0, Tick::ZERO);
+            self.flags &= !FULL;
+        }
     }
 
     /// Whether this gateway has counted by itself since the last answer.

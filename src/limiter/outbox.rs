@@ -90,6 +90,17 @@ impl Limit {
         self.seen().load()
     }
 
+    /// Forgets what the store has refused: another one is asked from now on.
+    pub fn forget_refusals(&self) {
+        let mut fronts = Vec::new();
+        for shard in self.made() {
+            let mut shard = lock(shard);
+            shard.forget_refusals();
+            fronts.append(&mut shard.fronts());
+        }
+        wake_all(fronts);
+    }
+
     /// Sums up the grants and debts of all keys. Takes each shard's lock in turn.
     pub fn outstanding(&self, now: Tick) -> Outstanding {
         let mut all = Outstanding::default();

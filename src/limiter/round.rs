@@ -305,8 +305,8 @@ impl<'a, const N: usize> Round<'a, N> {
             return permit.add(index, limit, key, cost, Owes::Count);
         }
         let at = shard.take_leased((record, source), key, cost, due, limit.keys());
-        if let (Some(at), Counting::Corrected) = (at, counting) {
-            permit.add(index, limit, key, cost, Owes::Correct(shard.reserve(key, at)));
+        if let (Some(_), Counting::Corrected) = (at, counting) {
+            permit.add(index, limit, key, cost, Owes::Correct(shard.reserve_leased(source)));
         }
         self.opinions[index] = Opinion::Leased { record: at.map_or(Record::Uncounted, Record::At), source };
     }

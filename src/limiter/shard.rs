@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use super::algorithm::{Layout, Moment, Noted, Room, Standing, TIMER_SLACK};
+use super::algorithm::{Layout, Moment, Noted, Room, Rule, Standing, TIMER_SLACK};
 use super::key::Fingerprint;
 use super::lease::Source;
 use super::limit::{OnFull, Params, Stance};
@@ -276,7 +276,7 @@ impl Shard {
         self.latest = self.latest.max(now);
         let cost = cost.min(self.params.rule.most_counted());
         if self.is_shared() {
-            self.correct_shared(key, (cost, 0), self.latest);
+            self.count_shared(key, cost, keys);
             return Wakers::default();
         }
         let record = match self.table.find(key) {
@@ -409,6 +409,11 @@ impl Shard {
                 kept
             });
             self.dropped(before, keys);
+        }
+        let (rule, was) = (&self.params.rule, &old.rule);
+        let numbers = |rule: &Rule| (0..rule.rates()).map(|rate| rule.quota(rate)).collect::<Vec<_>>();
+        if was_shared && (rule.largest(), numbers(rule)) != (was.largest(), numbers(was)) {
+            self.forget_refusals();
         }
         self.queues.unsettle(self.params.words())
     }

@@ -256,7 +256,7 @@ impl StoreError {
             }
             Self::NotPermitted { said } => write!(
                 f,
-                "the store's user may not do this ({said}): allow it +@scripting +@hash +@sortedset +@keyspace +info +time \
+                "the store's user may not do this ({said}): allow it +@scripting +@hash +@sortedset +@keyspace +info +time +select \
                  on the keys of [fleet] prefix"
             ),
             Self::NoDatabase { database } => {

@@ -23,6 +23,8 @@ pub(super) struct Book {
     turns: usize,
     /// They report what they have spent on credit, too.
     reports: bool,
+    /// A key that has no record may have been forgotten until then, with what the store had said of it.
+    pub(super) forgot_until: Tick,
     /// Messages about keys that have been forgotten.
     leftovers: VecDeque<Leftover>,
     pub(super) lost: u64,

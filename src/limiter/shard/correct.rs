@@ -7,6 +7,7 @@ use super::Shard;
 use crate::limiter::MAX_RATES;
 use crate::limiter::algorithm::Taken;
 use crate::limiter::key::Fingerprint;
+use crate::limiter::lease::Source;
 use crate::limiter::queue::{FingerprintHasher, Wakers};
 use crate::limiter::sync::AtomicU64;
 use crate::time::Tick;
@@ -22,6 +23,9 @@ pub(in crate::limiter) struct Reserved {
     account: u64,
     /// What the account had been given back by then.
     given: u128,
+    /// It was taken while the store of a shared limit was away, and of such cost the store may never have been told: nothing
+    /// of it is given back, or what others have spent would be.
+    stays: bool,
 }
 
 /// An account for each key of a shard of which somebody has reserved something: as many as there are requests in flight
@@ -49,13 +53,15 @@ const KEPT: usize = 64;
 impl Shard {
     /// Remembers what was just committed to the record `at`.
     pub(in crate::limiter) fn reserve(&mut self, key: Fingerprint, at: usize) -> Reserved {
-        if self.is_shared() {
-            // The excess goes back to the store, which knows when it was charged.
-            return Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0 };
-        }
         let (account, given) = self.ledger.open(key);
         let words = self.params.rule.first_words(self.table.state(at));
-        Reserved { at: self.latest, words, account, given }
+        Reserved { at: self.latest, words, account, given, stays: false }
+    }
+
+    /// The same of a shared limit: the excess goes back to the store, which knows when it was charged.
+    pub(in crate::limiter) fn reserve_leased(&self, source: Source) -> Reserved {
+        let stays = matches!(source, Source::Local { .. } | Source::Unbounded);
+        Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0, stays }
     }
 
     /// A request that was counted as `estimate` has cost `real`. What is missing is [counted](Self::count), whether there
@@ -71,7 +77,12 @@ impl Shard {
         let back = estimate.saturating_sub(real);
         if self.is_shared() {
             self.latest = self.latest.max(now);
-            self.correct_shared(key, (real.saturating_sub(estimate), back), reserved.at);
+            if real > estimate {
+                return self.count(key, real - estimate, now, keys);
+            }
+            if back > 0 && !reserved.stays {
+                self.give_back_shared(key, back, reserved.at);
+            }
             return Wakers::default();
         }
         let given = self.ledger.settle(key, reserved, back);
@@ -156,7 +167,7 @@ mod tests {
             let mut ledger = Ledger::default();
             let open = |ledger: &mut Ledger, bits| {
                 let (account, given) = ledger.open(Fingerprint::from_bits(bits));
-                Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given }
+                Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given, stays: false }
             };
             let reserved: Vec<_> = (1..=keys).map(|bits| (bits, open(&mut ledger, bits))).collect();
             for (bits, reserved) in &reserved {
@@ -172,7 +183,7 @@ mod tests {
         let (mut ledger, key) = (Ledger::default(), Fingerprint::from_bits(1));
         let open = |ledger: &mut Ledger| {
             let (account, given) = ledger.open(key);
-            Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given }
+            Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given, stays: false }
         };
         let (first, second) = (open(&mut ledger), open(&mut ledger));
         assert_eq!(ledger.settle(key, &first, 5), Some(0));

@@ -84,8 +84,18 @@ impl Shard {
                 let wait = self.would_wait(Room::At { at: until, rate: 0 });
                 Opinion::Shadowed { at, rate: Some(0), wait }
             }
-            Some(Say::Ask) => Opinion::Awaits { at },
+            Some(Say::Ask) => self.awaits(claim, at, enforced, keys),
             None => Opinion::Unavailable { at },
+        }
+    }
+
+    /// The opinion of one who has to ask the store, whose answer a record of the key is to hold.
+    fn awaits(&mut self, claim: Claim, at: Option<usize>, enforced: bool, keys: &AtomicU64) -> Opinion {
+        let asking = if claim.is_head { super::Asking::Head } else { super::Asking::Arrival };
+        match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
+            Some(record @ Record::Uncounted) => Opinion::Leased { record, source: Source::Unbounded },
+            None if enforced => Opinion::TableFull,
+            _ => Opinion::Awaits { at },
         }
     }
 
@@ -142,6 +152,8 @@ impl Shard {
                     Some(Say::Take(Source::Local { taken }))
                 }
                 _ if is_behind(book.as_deref(), key, claim.place) => Some(Say::Ask),
+                // It may be one of those, and full.
+                _ if book.as_ref().is_some_and(|book| now < book.forgot_until) => Some(Say::Ask),
                 _ => Some(Lease::default().ask(terms, cost, now)),
             };
         };
@@ -345,6 +357,7 @@ impl Shard {
         let spent = u64::MAX - settled;
         let (back, age) = lease.take_back(terms, *latest);
         let book = book.get_or_insert_default();
+        book.forgot_until = terms.refused_until(*latest);
         book.leave_over(Leftover { key, spent, back, charged_at: *latest - age });
         book.tidy(table);
     }
@@ -358,24 +371,71 @@ impl Shard {
         }
     }
 
-    /// Counts what a request has cost beside what was taken for it: `more` above, or `less`.
-    pub(super) fn correct_shared(&mut self, key: Fingerprint, (more, less): (u64, u64), taken_at: Tick) {
-        let Some(at) = self.table.find(key) else {
-            let leftover = Leftover { key, spent: more, back: less, charged_at: taken_at };
+    /// Counts what a request has cost beside what was taken for it, whether there is room or not. Nothing where the key owes
+    /// a window more than it has already, see [`count`](Self::count).
+    pub(super) fn count_shared(&mut self, key: Fingerprint, more: u64, keys: &AtomicU64) {
+        let found = self.table.find(key).map(Record::At);
+        let record = found.or_else(|| self.place_for_new(super::Asking::Arrival, keys)).unwrap_or(Record::Uncounted);
+        let now = self.latest;
+        let Some(at) = self.place(record, key, keys) else {
+            let leftover = Leftover { key, spent: more, back: 0, charged_at: now };
             return self.book.get_or_insert_default().leave_over(leftover);
         };
-        if more > 0 {
-            // The budget that is held is charged already. Left there, it would admit one request after the other that is counted later.
-            let held = self.params.lease_of(self.table.state(at)).granted(self.latest);
-            let source = if held >= more { Source::Grant } else { Source::Credit };
-            return self.spend(at, key, source, more, Moment::at(self.latest));
+        let Self { params, table, .. } = self;
+        let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
+        let lease = params.lease_of(state);
+        if let Some(Say::Full(until)) = lease.known(1, now)
+            && until > terms.refused_until(now)
+        {
+            return;
         }
+        let failure = terms.sharing.on_failure;
+        let source = if lease.granted(now) >= more {
+            // The budget that is held is charged already. Left there, it would admit one request after the other that is
+            // counted later.
+            Source::Grant
+        } else if (lease.is_local() || !terms.view().is_up) && matches!(failure, OnFailure::Fair | OnFailure::Full) {
+            let is_fair = failure == OnFailure::Fair;
+            begin_alone(params, terms, state, lease, is_fair, now);
+            if let Room::At { at, rate } = params.rule.room(state, 0, now)
+                && at.since(now) > params.rule.longest(rate)
+            {
+                return;
+            }
+            Source::Local { taken: terms.taken_alone(more, is_fair, terms.view()) }
+        } else {
+            Source::Credit
+        };
+        self.spend(at, key, source, more, Moment::at(now));
+    }
+
+    /// A request has cost less than was taken for it.
+    pub(super) fn give_back_shared(&mut self, key: Fingerprint, less: u64, taken_at: Tick) {
         let Self { params, table, book, .. } = self;
-        let state = table.state_mut(at);
-        let mut lease = params.lease_of(state);
-        let back = lease.unspend(less);
-        params.set_lease(state, lease);
+        let back = table.find(key).map_or(less, |at| {
+            let state = table.state_mut(at);
+            let mut lease = params.lease_of(state);
+            let back = lease.unspend(less);
+            params.set_lease(state, lease);
+            back
+        });
         book.get_or_insert_default().leave_over(Leftover { key, spent: 0, back, charged_at: taken_at });
+    }
+
+    /// The refusals of the store are forgotten: it would answer otherwise now.
+    pub(in crate::limiter) fn forget_refusals(&mut self) {
+        let Self { params, table, .. } = self;
+        if params.lease.is_none() {
+            return;
+        }
+        for at in 0..table.places() {
+            if table.key_at(at).is_some() {
+                let state = table.state_mut(at);
+                let mut lease = params.lease_of(state);
+                lease.forget_refusal();
+                params.set_lease(state, lease);
+            }
+        }
     }
 
     /// How a rate of a shared limit stands.
@@ -421,28 +481,35 @@ impl Shard {
 }
 
 /// This gateway's own answer, beginning from what the store has said last and what it has spent since.
-fn say_alone(params: &Params, terms: &Terms, state: &mut [u64], mut lease: Lease, cost: u64, now: Tick) -> Option<Say> {
+fn say_alone(params: &Params, terms: &Terms, state: &mut [u64], lease: Lease, cost: u64, now: Tick) -> Option<Say> {
     let is_fair = match terms.sharing.on_failure {
         OnFailure::Closed => return None,
         OnFailure::Open => return Some(Say::Take(Source::Unbounded)),
         failure => failure == OnFailure::Fair,
     };
-    let (rule, view) = (&params.rule, terms.view());
-    rule.advance(state, now);
-    if !lease.is_local() {
-        let owed = terms.taken_alone(lease.owed(), is_fair, view);
-        if owed > 0 {
-            rule.commit(state, owed, Moment::at(now));
-        }
-        lease.set_local();
-        params.set_lease(state, lease);
-    }
-    let taken = terms.taken_alone(cost, is_fair, view);
+    let rule = &params.rule;
+    begin_alone(params, terms, state, lease, is_fair, now);
+    let taken = terms.taken_alone(cost, is_fair, terms.view());
     Some(match rule.room(state, taken, now) {
         Room::Now => Say::Take(Source::Local { taken }),
         Room::At { at, .. } => Say::Full(at),
         Room::OnRelease { .. } | Room::Never { .. } => return None,
     })
+}
+
+/// From now on this gateway counts by itself, beginning from what the store has said last and what was spent since.
+fn begin_alone(params: &Params, terms: &Terms, state: &mut [u64], mut lease: Lease, is_fair: bool, now: Tick) {
+    let rule = &params.rule;
+    rule.advance(state, now);
+    if lease.is_local() {
+        return;
+    }
+    let owed = terms.taken_alone(lease.owed(), is_fair, terms.view());
+    if owed > 0 {
+        rule.commit(state, owed, Moment::at(now));
+    }
+    lease.set_local();
+    params.set_lease(state, lease);
 }
 
 /// The rest of a rate, as far as this gateway knows.

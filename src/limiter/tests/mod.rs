@@ -7,6 +7,7 @@ mod charges;
 mod concurrency;
 mod corrections;
 mod fleet;
+mod fleet_costs;
 mod fleet_outage;
 mod fleet_outbox;
 mod fleet_waiting;
