@@ -2,6 +2,7 @@ mod alone;
 mod book;
 mod charge;
 mod correct;
+mod later;
 mod line;
 mod places;
 mod shared;

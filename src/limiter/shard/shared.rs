@@ -196,7 +196,7 @@ impl Shard {
         Some(at)
     }
 
-    fn spend(&mut self, at: usize, key: Fingerprint, source: Source, cost: u64, moment: Moment) {
+    pub(super) fn spend(&mut self, at: usize, key: Fingerprint, source: Source, cost: u64, moment: Moment) {
         let Self { params, table, book, .. } = self;
         let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
         let mut lease = params.lease_of(state);
@@ -371,57 +371,6 @@ impl Shard {
         }
     }
 
-    /// Counts what a request has cost beside what was taken for it, whether there is room or not. Nothing where the key owes
-    /// a window more than it has already, see [`count`](Self::count).
-    pub(super) fn count_shared(&mut self, key: Fingerprint, more: u64, keys: &AtomicU64) {
-        let found = self.table.find(key).map(Record::At);
-        let record = found.or_else(|| self.place_for_new(super::Asking::Arrival, keys)).unwrap_or(Record::Uncounted);
-        let now = self.latest;
-        let Some(at) = self.place(record, key, keys) else {
-            let leftover = Leftover { key, spent: more, back: 0, charged_at: now };
-            return self.book.get_or_insert_default().leave_over(leftover);
-        };
-        let Self { params, table, .. } = self;
-        let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
-        let lease = params.lease_of(state);
-        if let Some(Say::Full(until)) = lease.known(1, now)
-            && until > terms.refused_until(now)
-        {
-            return;
-        }
-        let failure = terms.sharing.on_failure;
-        let source = if lease.granted(now) >= more {
-            // The budget that is held is charged already. Left there, it would admit one request after the other that is
-            // counted later.
-            Source::Grant
-        } else if (lease.is_local() || !terms.view().is_up) && matches!(failure, OnFailure::Fair | OnFailure::Full) {
-            let is_fair = failure == OnFailure::Fair;
-            begin_alone(params, terms, state, lease, is_fair, now);
-            if let Room::At { at, rate } = params.rule.room(state, 0, now)
-                && at.since(now) > params.rule.longest(rate)
-            {
-                return;
-            }
-            Source::Local { taken: terms.taken_alone(more, is_fair, terms.view()) }
-        } else {
-            Source::Credit
-        };
-        self.spend(at, key, source, more, Moment::at(now));
-    }
-
-    /// A request has cost less than was taken for it.
-    pub(super) fn give_back_shared(&mut self, key: Fingerprint, less: u64, taken_at: Tick) {
-        let Self { params, table, book, .. } = self;
-        let back = table.find(key).map_or(less, |at| {
-            let state = table.state_mut(at);
-            let mut lease = params.lease_of(state);
-            let back = lease.unspend(less);
-            params.set_lease(state, lease);
-            back
-        });
-        book.get_or_insert_default().leave_over(Leftover { key, spent: 0, back, charged_at: taken_at });
-    }
-
     /// The refusals of the store are forgotten: it would answer otherwise now.
     pub(in crate::limiter) fn forget_refusals(&mut self) {
         let Self { params, table, .. } = self;
@@ -498,7 +447,14 @@ fn say_alone(params: &Params, terms: &Terms, state: &mut [u64], lease: Lease, co
 }
 
 /// From now on this gateway counts by itself, beginning from what the store has said last and what was spent since.
-fn begin_alone(params: &Params, terms: &Terms, state: &mut [u64], mut lease: Lease, is_fair: bool, now: Tick) {
+pub(super) fn begin_alone(
+    params: &Params,
+    terms: &Terms,
+    state: &mut [u64],
+    mut lease: Lease,
+    is_fair: bool,
+    now: Tick,
+) {
     let rule = &params.rule;
     rule.advance(state, now);
     if lease.is_local() {
