@@ -13,6 +13,7 @@ use super::edited::{Edited, Whose, write_edits};
 use super::exchange::Exchange;
 use super::headers::{self, Also, Forwarding};
 use super::pacing;
+use super::parts::{RequestFacts, Room};
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::scratch::Scratch;
@@ -135,9 +136,12 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
     exchange.identify();
     let new_traceparent = exchange.new_traceparent();
     let edits = edits(view, admitted);
-    let Exchange { connection, scratch, story, head_bytes, body_here, .. } = &mut *exchange;
-    let Scratch { inbound, request, to_upstream, request_id, report, text, target, .. } = &mut **scratch;
-    let head = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    let body = exchange.head_bytes..exchange.head_bytes + exchange.body_here;
+    let Scratch { request, .. } = &*exchange.scratch;
+    let (version, framing, expects_continue) = (request.version(), request.framing(), request.expects_continue());
+    let (asked, Room { to_upstream, text, target, .. }) = exchange.split();
+    let RequestFacts { connection, request_id, .. } = asked;
+    let head = asked.request();
     let authority = head.authority_bytes().unwrap_or_default();
     let host = edits.and_then(|edits| edits.host.as_deref());
     let real_ip = (view.snapshot.rules.address_header() == AddressHeader::XRealIp)
@@ -150,7 +154,7 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
         host: host.map_or(authority, str::as_bytes),
         request_id,
         new_traceparent: new_traceparent.as_ref().map(<[u8; _]>::as_slice),
-        via: match request.version() {
+        via: match version {
             _ if connection.facts.is_h2 => b"2.0 sluicegate",
             Version::Http10 => b"1.0 sluicegate",
             Version::Http11 => b"1.1 sluicegate",
@@ -161,7 +165,7 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
             _ => Also::Nothing,
         },
         upgrade: offered_protocols(&head),
-        expects_continue: request.expects_continue(),
+        expects_continue,
     };
     let path = admitted.arrival().path.as_deref().map_or_else(|| head.path_bytes(), str::as_bytes);
     let (path, query) = if target.is_empty() { (path, head.query_bytes()) } else { (target.as_slice(), None) };
@@ -169,23 +173,18 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
     let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, query);
     match edits.map(|edits| &edits.request).filter(|edits| !edits.is_empty()) {
         None => headers::forward_request(&head, &facts, &mut writer),
-        Some(edits) => {
-            let (status, retry_after_secs) = (0, None);
-            let known = Known { request: head, connection, view, story, report, request_id, status, retry_after_secs };
-            write_edited(edits, &facts, &known, text, &mut writer);
-        }
+        Some(edits) => write_edited(edits, &facts, &asked.known(view, 0, None), text, &mut writer),
     }
     if to_h2 && head.field(b"te").is_some_and(|te| te.eq_ignore_ascii_case(b"trailers")) {
         writer.field(b"te", b"trailers");
     }
-    match request.framing() {
+    match framing {
         Framing::None | Framing::UntilClose => {}
         Framing::Length(length) => writer.number(b"content-length", length),
         Framing::Chunked => writer.field(b"transfer-encoding", b"chunked"),
     }
     writer.end();
-    let body = *head_bytes..*head_bytes + *body_here;
-    to_upstream.add(inbound.filled(), body);
+    to_upstream.add(asked.inbound.filled(), body);
 }
 
 /// The fields of a request whose route changes some. Apart, so that the others are not slower for it.

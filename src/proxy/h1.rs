@@ -14,6 +14,7 @@ use tokio::task::coop::consume_budget;
 use super::alarm::Dismissed;
 use super::client::Client;
 use super::connection::{Connection, Facts, Listening, Open};
+use super::ending::Cause;
 use super::exchange::Exchange;
 use super::h2;
 use super::headers::{Fields, Sink};
@@ -108,14 +109,14 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             }
             let mut exchange = Exchange::new(worker, connection, scratch, head_bytes, now);
             let fault = match arrived {
-                Arrived::Fault(fault) => Some(fault),
-                Arrived::Late | Arrived::Nothing | Arrived::NotYet => None,
-                Arrived::Head(_) => begin(&mut exchange).err(),
+                Arrived::Fault(fault) => Some(Cause::Fault(fault)),
+                Arrived::Late => Some(Cause::LateHead),
+                Arrived::Nothing | Arrived::NotYet => None,
+                Arrived::Head(_) => begin(&mut exchange).err().map(Cause::Fault),
             };
-            let mut afterwards = match (fault, arrived) {
-                (Some(fault), _) => super::answer_fault(&mut exchange, &mut client, fault).await,
-                (None, Arrived::Late) => super::answer_late_head(&mut exchange, &mut client).await,
-                _ => super::answer(&mut exchange, &mut client).await,
+            let mut afterwards = match fault {
+                Some(cause) => super::answer_fault(&mut exchange, &mut client, cause).await,
+                None => super::answer(&mut exchange, &mut client).await,
             };
             if afterwards == Afterwards::Drain {
                 // It has its answer: what the client still sends takes nobody's place.

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use super::client::Client;
 use super::connection::Connection;
+use super::ending::Cause;
 use super::exchange::Exchange;
 use super::given_up::pays_for;
 use super::h1;
@@ -295,7 +296,7 @@ async fn serve_stream(worker: &Rc<Worker>, mut incoming: Incoming, connection: &
     let begun = head.and_then(|_| h1::begin(&mut exchange));
     match begun {
         Ok(()) => drop(super::answer(&mut exchange, &mut client).await),
-        Err(fault) => drop(super::answer_fault(&mut exchange, &mut client, fault).await),
+        Err(fault) => drop(super::answer_fault(&mut exchange, &mut client, Cause::Fault(fault)).await),
     }
     if let Stream::FromClient(stream) = &client.stream
         && let Some(status) = stream.status_instead()

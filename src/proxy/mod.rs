@@ -7,18 +7,19 @@
 //! - `listener`, `proxied`, `h1`, `h2`, `client`, `connection`: sockets that listen, and the connections that they accept;
 //!   `seen`: a request of one, as admission sees it.
 //! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`, `cors`: what messages
-//!   say; `edited`, `variables`: what a route changes in that.
+//!   say; `edited`, `variables`: what a route changes in that. `ending`: the table of how an exchange ends that does not
+//!   get its route's answer.
 //! - `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
 //!   wrong with it. `waiting`, `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
-//! - `exchange`, `scratch`, `outgoing`: what one exchange is and works with. `alarm`: when it has to be over.
+//! - `exchange`, `scratch`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
 //!   others.
 //!
 //! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
 //! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
-//! in `respond` only; once a worker is warm, nothing is allocated for a request of HTTP/1 that is refused or goes at once
+//! in `ending` only; once a worker is warm, nothing is allocated for a request of HTTP/1 that is refused or goes at once
 //! over a kept connection, but one box for each of its limits that counts later, corrects, or counts what is in flight.
 //! Caller: `gateway`, which builds snapshots and starts the workers.
 
@@ -31,6 +32,7 @@ mod connection_meters;
 mod cors;
 mod date;
 mod edited;
+mod ending;
 mod exchange;
 mod forward;
 mod given_up;
@@ -45,6 +47,7 @@ mod meters;
 mod outgoing;
 mod pace_meters;
 mod pacing;
+mod parts;
 mod policy;
 mod proxied;
 mod rate_headers;
@@ -67,18 +70,18 @@ mod worker;
 
 use std::rc::Rc;
 
-use crate::dead_letter::Reason;
-use crate::http1::{Fault, HeadWriter, Piece, Version};
-use broken::{Broken, Late};
+use crate::http1::{HeadWriter, Piece, Version};
+use broken::Broken;
 use client::Client;
 use edited::{Changes, Whose};
+use ending::{Cause, Fate};
 use exchange::Exchange;
 use headers::Sink;
 use meters::Outcome;
+use parts::Room;
 use policy::{Next, write_rate_fields};
 use relay::{Afterwards, End};
 use scratch::Scratch;
-use variables::Known;
 use waiting::Waited;
 
 pub use connection_meters::Turned;
@@ -104,8 +107,7 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
         };
     }
     match next {
-        Next::Reply => reply(exchange, client, true).await,
-        Next::ReplyAndClose => reply(exchange, client, false).await,
+        Next::Over(fate) => reply(exchange, client, fate).await,
         Next::Forward(admitted, upstream) => {
             let in_flight = exchange.worker.enter_flight();
             let forwarded = forward::forward(exchange, client, &admitted, upstream).await;
@@ -123,41 +125,30 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
                 Err(broken) => give_up(exchange, client, &broken).await,
             }
         }
-        // By an end, not a reset: answers of before may be on their way, and a reset could take them back. If the client
-        // has sent more than was read, the kernel makes it a reset all the same. As for the other: it has waited already.
-        Next::Drop | Next::Wait(_) => Afterwards::Cut,
+        // It has waited already.
+        Next::Wait(_) => Afterwards::Cut,
     }
 }
 
 /// What cannot be understood is answered, and the connection closes: what follows may not be what it seems.
-async fn answer_fault(exchange: &mut Exchange, client: &mut Client, fault: Fault) -> Afterwards {
-    exchange.worker.connections.client_fault(fault);
-    let is_too_large = matches!(fault, Fault::TargetTooLong | Fault::HeadTooLarge | Fault::TooManyFields);
-    policy::fail(exchange, Outcome::Malformed, respond::status_of(fault), &fault.to_string());
-    if is_too_large {
-        exchange.write_dead_letter(Reason::TooLarge, Some(exchange.client_key()), None);
-    }
-    reply(exchange, client, false).await;
-    Afterwards::Linger
+async fn answer_fault(exchange: &mut Exchange, client: &mut Client, cause: Cause<'_>) -> Afterwards {
+    let fate = policy::end_by(exchange, cause, false);
+    reply(exchange, client, fate).await
 }
 
-/// A head that was begun and not completed in time.
-async fn answer_late_head(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
-    exchange.worker.connections.head_timeout.inc();
-    policy::fail(exchange, Outcome::Timeout, 408, "The request's head did not come in time.");
-    exchange.write_dead_letter(Reason::Timeout, Some(exchange.client_key()), None);
-    reply(exchange, client, false).await;
-    Afterwards::Linger
-}
-
-/// Sends the gateway's own answer, which lies ready. `may_keep`: whether the connection may carry another request.
-async fn reply(exchange: &mut Exchange, client: &mut Client, may_keep: bool) -> Afterwards {
-    let keep = may_keep && relay_head::can_keep(exchange);
-    write_reply(exchange, keep);
-    if !h1::write_out(exchange, client).await {
+/// Sends the gateway's own answer, which lies ready.
+async fn reply(exchange: &mut Exchange, client: &mut Client, fate: Fate) -> Afterwards {
+    if fate == Fate::Cut {
+        // By an end, not a reset: answers of before may be on their way, and a reset could take them back. If the client
+        // has sent more than was read, the kernel makes it a reset all the same.
         return Afterwards::Cut;
     }
+    let keep = fate == Fate::Keep && relay_head::can_keep(exchange);
+    write_reply(exchange, keep);
+    let is_out = h1::write_out(exchange, client).await;
     match (keep, exchange.scratch.upload.is_complete()) {
+        _ if fate == Fate::Linger => Afterwards::Linger,
+        _ if !is_out => Afterwards::Cut,
         (true, true) => Afterwards::Keep,
         (true, false) => Afterwards::Drain,
         (false, true) => Afterwards::Close,
@@ -172,9 +163,11 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     if changes.is_some_and(|changes| changes.has_edits()) {
         exchange.identify();
     }
-    let Exchange { worker, connection, scratch, head_bytes, story, bytes_sent, .. } = &mut *exchange;
-    let Scratch { inbound, request, reply, report, request_id, text, to_client, .. } = &mut **scratch;
-    story.status = Some(reply.status);
+    exchange.story.status = Some(exchange.scratch.reply.status);
+    let version = exchange.scratch.request.version();
+    let is_head = exchange.scratch.request.is_head();
+    let (facts, room) = exchange.split();
+    let Room { worker, reply, text, to_client, bytes_sent, .. } = room;
     let now = worker.alarms.recently();
     let mut writer = HeadWriter::response(to_client.made(), reply.status, b"");
     match changes {
@@ -187,29 +180,19 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
             let mut sink = changes.sink(&mut writer, whose);
             sink.put_piece(Piece::Lines(&reply.lines));
             worker.date.write(now, &mut sink);
-            let known = Known {
-                request: request.on(inbound.filled().get(..*head_bytes).unwrap_or_default()),
-                connection,
-                view: &view,
-                story,
-                report,
-                request_id,
-                status: reply.status,
-                retry_after_secs: None,
-            };
+            let known = facts.known(&view, reply.status, None);
             let changes = if reply.has_cors { changes.without_cors() } else { changes };
             changes.write(&known, whose, text, &mut writer);
         }
     }
-    let version = request.version();
     let is_bodiless = matches!(reply.status, 204 | 304);
-    let body: &[u8] = if reply.has_route_body { view.snapshot.body_of(story.route) } else { &reply.body };
+    let body: &[u8] = if reply.has_route_body { view.snapshot.body_of(facts.story.route) } else { &reply.body };
     if !is_bodiless {
         writer.number(b"content-length", body.len() as u64);
     }
     relay_head::write_connection(keep, version, &mut writer);
     writer.end();
-    if !is_bodiless && !request.is_head() {
+    if !is_bodiless && !is_head {
         *bytes_sent = body.len() as u64;
         to_client.add(body, 0..body.len());
     }
@@ -225,13 +208,10 @@ async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Broken) 
     } else if to_client.is_unsent() {
         to_client.clear();
     }
-    policy::give_up(exchange, broken, begun);
-    if begun || matches!(broken, Broken::ClientGone | Broken::Late(Late::ClientReads)) {
-        if exchange.scratch.request.version() == Version::Http10 {
-            // Its end is all that delimits this body: a reset tells that it is not complete.
-            client.stream.abort();
-        }
-        return Afterwards::Cut;
+    let fate = policy::end_by(exchange, Cause::Broken(broken), begun);
+    if fate == Fate::Cut && exchange.scratch.request.version() == Version::Http10 {
+        // Its end is all that delimits this body: a reset tells that it is not complete.
+        client.stream.abort();
     }
-    reply(exchange, client, policy::is_clean_after(broken)).await
+    reply(exchange, client, fate).await
 }

@@ -4,9 +4,11 @@ use std::rc::Rc;
 
 use super::broken::{Broken, Late};
 use super::cors::{self, Asked};
+use super::ending::{Cause, Ending, Fate};
 use super::exchange::{Exchange, Story};
 use super::headers::Sink;
 use super::meters::{Decision, Outcome};
+use super::parts::Room;
 use super::rate_headers::{self, RefusedBy};
 use super::refuse;
 use super::respond::{self, Problem, Wants};
@@ -20,23 +22,18 @@ use crate::admission::{
     Admission, Admitted, Arrival, Malformed, Refused, Waiting, is_preflight, normal_path, without_escaped_delims,
 };
 use crate::config::Cors;
-use crate::dead_letter::Reason;
 use crate::edit::{Rewrite, Rewritten, Spellings, Variable};
 use crate::http1::Framing;
 use crate::limiter::Report;
 
 /// What comes next for a request.
 pub enum Next {
-    /// The reply that lies ready.
-    Reply,
-    /// The same, and the connection closes.
-    ReplyAndClose,
+    /// It is over but for the reply that lies ready, if there is one: what becomes of the connection.
+    Over(Fate),
     /// To an upstream.
     Forward(Admitted, usize),
     /// It waits for its place.
     Wait(Waiting),
-    /// The connection closes without an answer.
-    Drop,
 }
 
 /// Asks admission.
@@ -46,16 +43,10 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
     let seen = Seen { request, connection, rules: &view.snapshot.rules };
     match view.snapshot.rules.admit(&seen, connection.peer.ip(), *arrived, report) {
-        Admission::Malformed(fault) => {
-            exchange.worker.connections.malformed(fault);
-            fail(exchange, Outcome::Malformed, 400, &fault.to_string());
-            // What follows on this connection may not be what it seems.
-            Next::ReplyAndClose
-        }
+        Admission::Malformed(fault) => Next::Over(end_by(exchange, Cause::Malformed(fault), false)),
         Admission::NoRoute(arrival) => {
             note(exchange, &arrival);
-            fail(exchange, Outcome::NoRoute, 404, "No route matches.");
-            Next::Reply
+            Next::Over(end_by(exchange, Cause::NoRoute, false))
         }
         Admission::Refused(arrival, refused) => {
             note(exchange, &arrival);
@@ -78,12 +69,10 @@ pub fn decide(exchange: &mut Exchange) -> Next {
 
 /// Sends the client to the same place by `https`. No limit is asked: to say so costs less than to ask.
 pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
-    let Exchange { scratch, head_bytes, .. } = &mut *exchange;
-    let Scratch { inbound, request, reply, text, .. } = &mut **scratch;
-    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    let (facts, Room { reply, text, .. }) = exchange.split();
+    let request = facts.request();
     let Some(authority) = request.authority().filter(|authority| !authority.is_empty()) else {
-        fail(exchange, Outcome::Malformed, 400, "The request does not say which host it is for.");
-        return Next::ReplyAndClose;
+        return Next::Over(end_by(exchange, Cause::HostlessListener, false));
     };
     // An IPv6 address has colons of its own, and stands in brackets.
     let host = match authority.rsplit_once(':') {
@@ -110,7 +99,7 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
     reply.put(b"location", text);
     exchange.story.status = Some(308);
     exchange.finish(Outcome::Responded);
-    Next::Reply
+    Next::Over(Fate::Keep)
 }
 
 /// Keeps what admission found out, for logs and dead letters.
@@ -141,9 +130,7 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
     count_admitted(&exchange.view, &exchange.story, &exchange.scratch.report, route);
     let view = Rc::clone(&exchange.view);
     let Some(plan) = view.snapshot.routes.get(route) else {
-        // Routes and plans are built side by side; a hole would be our fault, not the client's.
-        fail(exchange, Outcome::UpstreamError, 500, "The route has no plan.");
-        return Next::Reply;
+        return Next::Over(end_by(exchange, Cause::Unplanned, false));
     };
     if let Some(cors) = plan.cors.as_ref().filter(|cors| cors::is_owned(cors))
         && answer_preflight(exchange, cors)
@@ -161,8 +148,7 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             let names_host =
                 || target.to().variables().any(|variable| matches!(variable, Variable::Host | Variable::Authority));
             if led == Rewritten::Same || is_hostless && names_host() {
-                fail(exchange, Outcome::Malformed, 400, "The request does not say which host it is for.");
-                return Next::Reply;
+                return Next::Over(end_by(exchange, Cause::HostlessRoute, false));
             }
             let Scratch { reply, target, .. } = &mut *exchange.scratch;
             keep_on_this_host(target);
@@ -177,16 +163,12 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
                 _ => upload.content(),
             };
             if plan.max_body_size.is_some_and(|most| length > most) {
-                give_up(exchange, &Broken::TooLarge, false);
-                return Next::ReplyAndClose;
+                return Next::Over(end_by(exchange, Cause::Broken(&Broken::TooLarge), false));
             }
             match plan.edits.as_ref().and_then(|edits| edits.rewrite.as_ref()) {
                 Some(rewrite) => match rewrite_target(exchange, &view, rewrite) {
                     Ok(()) => Next::Forward(admitted, *upstream),
-                    Err(fault) => {
-                        fail(exchange, Outcome::Malformed, 400, &format!("Rewritten for the server, {fault}"));
-                        Next::Reply
-                    }
+                    Err(fault) => Next::Over(end_by(exchange, Cause::Rewritten(fault), false)),
                 },
                 None => Next::Forward(admitted, *upstream),
             }
@@ -201,15 +183,14 @@ fn responded(exchange: &mut Exchange, view: &View) -> Next {
     write_rate_fields(view, story, report, None, text, reply);
     story.status = Some(reply.status);
     exchange.finish(Outcome::Responded);
-    Next::Reply
+    Next::Over(Fate::Keep)
 }
 
 /// Makes the answer if the request is a preflight.
 fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
-    let Exchange { view, connection, scratch, head_bytes, .. } = &mut *exchange;
-    let Scratch { inbound, request, reply, .. } = &mut **scratch;
-    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-    let seen = Seen { request, connection, rules: &view.snapshot.rules };
+    let view = Rc::clone(&exchange.view);
+    let (facts, Room { reply, .. }) = exchange.split();
+    let seen = Seen { request: facts.request(), connection: facts.connection, rules: &view.snapshot.rules };
     let Some(origin) = seen.field("origin") else { return false };
     if !is_preflight(&seen) {
         return false;
@@ -239,9 +220,8 @@ fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Re
         }
         Rewrite::Prefix { .. } => false,
     };
-    let Exchange { scratch, head_bytes, .. } = &mut *exchange;
-    let Scratch { inbound, request, target, text, .. } = &mut **scratch;
-    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    let (facts, Room { target, text, .. }) = exchange.split();
+    let request = facts.request();
     // Everything that is put there is escaped to ASCII.
     let made = str::from_utf8(target).map_err(|_| Malformed::PathByte)?;
     let (path, query) = made.split_once('?').map_or((made, None), |(path, query)| (path, Some(query)));
@@ -268,18 +248,15 @@ fn lead_to(
     write: impl FnOnce(Spellings<'_>, &Known<'_>, &mut Vec<u8>) -> Rewritten,
 ) -> Rewritten {
     exchange.identify();
-    let Exchange { connection, scratch, story, head_bytes, .. } = &mut *exchange;
-    let Scratch { inbound, request, report, request_id, target, .. } = &mut **scratch;
-    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-    target.clear();
-    let (status, retry_after_secs) = (0, None);
-    let known = Known { request, connection, view, story, report, request_id, status, retry_after_secs };
-    let sent = story.path.as_deref().unwrap_or(request.path());
+    let (facts, room) = exchange.split();
+    room.target.clear();
+    let known = facts.known(view, 0, None);
+    let sent = facts.story.path.as_deref().unwrap_or(known.request.path());
     // What is about the server as a whole has no path.
     if sent == "*" {
         return Rewritten::Same;
     }
-    write(Spellings { sent, matched: &without_escaped_delims(sent) }, &known, target)
+    write(Spellings { sent, matched: &without_escaped_delims(sent) }, &known, room.target)
 }
 
 /// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued
@@ -320,76 +297,35 @@ pub fn write_rate_fields(
     rate_headers::write(snapshot.server().rate_headers, report, name_of, refused, text, sink);
 }
 
-/// Records why an exchange broke, and makes the answer unless one has begun.
-pub fn give_up(exchange: &mut Exchange, broken: &Broken, begun: bool) {
-    let (outcome, status, detail): (_, _, &str) = match broken {
-        Broken::Unreachable(_) => (Outcome::UpstreamError, 502, "No server of the upstream can be reached."),
-        Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) | Broken::Unasked => {
-            (Outcome::UpstreamError, 502, "The upstream broke the exchange off.")
-        }
-        Broken::Response(_) => (Outcome::UpstreamError, 502, "The upstream's answer is not valid."),
-        Broken::Request(fault) => (Outcome::Malformed, respond::status_of(*fault), ""),
-        Broken::TooLarge => (Outcome::Malformed, 413, "The request's body is too large."),
-        Broken::ClientGone => (Outcome::ClientGone, 499, ""),
-        Broken::Late(Late::Deadline) => (Outcome::Timeout, 504, "The upstream did not answer in time."),
-        Broken::Late(Late::ClientSends) => (Outcome::Timeout, 408, "The request's body did not come in time."),
-        Broken::Late(_) => (Outcome::Timeout, 504, "The exchange stood still for too long."),
-    };
-    let meters = &exchange.worker.connections;
-    match broken {
-        Broken::Response(fault) => meters.upstream_fault(*fault),
-        Broken::Request(fault) => meters.client_fault(*fault),
-        Broken::TooLarge => meters.body_too_large.inc(),
-        Broken::Unasked => meters.unasked_switch.inc(),
-        Broken::Late(Late::ClientSends) => meters.body_timeout.inc(),
-        Broken::Late(Late::ClientReads) => meters.read_timeout.inc(),
-        Broken::Late(Late::UpstreamReads) => meters.upstream_read_timeout.inc(),
-        Broken::Late(Late::UpstreamSends) => meters.upstream_body_timeout.inc(),
-        Broken::Late(Late::Deadline) => exchange.blame_timeout(),
-        _ => {}
+/// Ends an exchange as the table of endings says: counts and records it, and makes the answer unless one has begun.
+pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
+    let ending = Ending::of(cause);
+    ending.counted.count(&exchange.worker.connections);
+    if matches!(cause, Cause::Broken(Broken::Late(Late::Deadline))) {
+        exchange.blame_timeout();
     }
-    exchange.finish(outcome);
-    if outcome == Outcome::ClientGone {
-        return;
+    exchange.finish(ending.outcome);
+    if ending.outcome == Outcome::ClientGone {
+        return Fate::Cut;
     }
+    let status = ending.own_status();
     if !begun {
         exchange.story.status = Some(status);
     }
-    let reason = match broken {
-        Broken::TooLarge => Some(Reason::TooLarge),
-        _ if outcome == Outcome::Timeout => Some(Reason::Timeout),
-        _ if outcome == Outcome::UpstreamError => Some(Reason::UpstreamError),
-        _ => None,
-    };
-    exchange.ended_at(exchange.worker.clock.now());
-    if outcome == Outcome::UpstreamError {
-        report(exchange, broken);
+    if let Cause::Broken(broken) = cause {
+        exchange.ended_at(exchange.worker.clock.now());
+        if ending.outcome == Outcome::UpstreamError {
+            report(exchange, broken);
+        }
     }
-    if let Some(reason) = reason {
+    if let Some(reason) = ending.reason {
         exchange.write_dead_letter(reason, Some(exchange.client_key()), None);
     }
-    if !begun {
-        let text = if let Broken::Request(fault) = broken { fault.to_string() } else { detail.to_owned() };
-        write_problem(exchange, &Problem { status, detail: &text, violated: &[], retry_after_secs: None });
+    if begun {
+        return Fate::Cut;
     }
-}
-
-/// Whether the client's connection can still be used after this.
-pub fn is_clean_after(broken: &Broken) -> bool {
-    match broken {
-        Broken::Unreachable(_)
-        | Broken::Silent { .. }
-        | Broken::Unread
-        | Broken::Upstream(_)
-        | Broken::Late(Late::Deadline) => true,
-        // An answer that could be understood in two ways is a doubt about everybody who takes part.
-        Broken::Response(_)
-        | Broken::Unasked
-        | Broken::Request(_)
-        | Broken::TooLarge
-        | Broken::ClientGone
-        | Broken::Late(_) => false,
-    }
+    write_problem(exchange, &Problem { status, detail: &ending.words.text(), violated: &[], retry_after_secs: None });
+    ending.fate
 }
 
 fn report(exchange: &Exchange, broken: &Broken) {
@@ -400,17 +336,9 @@ fn report(exchange: &Exchange, broken: &Broken) {
     }
 }
 
-/// Makes the answer for a request that failed for a reason of no limit's.
-pub fn fail(exchange: &mut Exchange, outcome: Outcome, status: u16, detail: &str) {
-    exchange.finish(outcome);
-    exchange.story.status = Some(status);
-    write_problem(exchange, &Problem { status, detail, violated: &[], retry_after_secs: None });
-}
-
+/// Makes the answer that says what went wrong.
 pub fn write_problem(exchange: &mut Exchange, problem: &Problem<'_>) {
-    let Exchange { connection, scratch, head_bytes, .. } = &mut *exchange;
-    let Scratch { inbound, request, reply, .. } = &mut **scratch;
-    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-    let wants = Wants::of(&request, connection.facts.is_h2);
-    respond::problem(problem, wants, reply);
+    let (facts, room) = exchange.split();
+    let wants = Wants::of(&facts.request(), facts.connection.facts.is_h2);
+    respond::problem(problem, wants, room.reply);
 }

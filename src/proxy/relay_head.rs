@@ -7,6 +7,7 @@ use super::date::DateCell;
 use super::edited::{Changes, Whose};
 use super::exchange::Exchange;
 use super::headers::{self, Sink};
+use super::parts::Room;
 use super::relay::{MAX_DISCARD, Relay, begin_download};
 use super::scratch::Scratch;
 use super::variables::Known;
@@ -82,27 +83,23 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     begin_download(relay);
     let keep = can_keep(relay.exchange);
     let view = Rc::clone(&relay.exchange.view);
-    let Exchange { worker, connection, scratch, head_bytes, story, .. } = &mut *relay.exchange;
-    let Scratch { inbound, outbound, response, request, request_id, to_client, report, text, .. } = &mut **scratch;
-    let version = request.version();
+    relay.exchange.story.status = Some(relay.exchange.scratch.response.status());
+    let version = relay.exchange.scratch.request.version();
+    let (facts, Room { worker, outbound, response, to_client, text, .. }) = relay.exchange.split();
     let framing = response.framing();
     let content_length = response.content_length();
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
-    story.status = Some(response.status());
     let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
-    match Changes::of(&view, story) {
+    match Changes::of(&view, facts.story) {
         None => {
             let passed = headers::forward_response(&response, None, &mut writer);
-            super::write_rate_fields(&view, story, report, None, text, &mut writer);
+            super::write_rate_fields(&view, facts.story, facts.report, None, text, &mut writer);
             if !passed.date {
                 worker.date.write(now, &mut writer);
             }
         }
         Some(changes) => {
-            let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
-            let (status, retry_after_secs) = (response.status(), None);
-            let view = &*view;
-            let known = Known { request, connection, view, story, report, request_id, status, retry_after_secs };
+            let known = facts.known(&view, response.status(), None);
             write_changed(&response, changes, &known, &worker.date, now, text, &mut writer);
         }
     }

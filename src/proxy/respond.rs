@@ -1,9 +1,9 @@
-//! What the gateway answers itself. The only place where an error becomes an HTTP status.
+//! What the gateway answers itself: the forms of its answers. `ending` says which status an error becomes.
 
 use std::io::Write as _;
 
 use super::headers::{Sink, passed};
-use crate::http1::{Fault, HeadWriter, Request, has_line, line_name};
+use crate::http1::{HeadWriter, Request, has_line, line_name};
 
 /// An answer made by the gateway, whatever the protocol that carries it. Meant to be kept and filled anew: once it is
 /// warm, that allocates nothing.
@@ -185,18 +185,6 @@ pub fn text(status: u16, body: &str, reply: &mut Reply) {
     reply.put(b"content-type", b"text/plain; charset=utf-8");
     reply.put_no_store();
     reply.body.extend_from_slice(body.as_bytes());
-}
-
-/// The status that answers a request with this fault.
-pub fn status_of(fault: Fault) -> u16 {
-    match fault {
-        Fault::TargetTooLong => 414,
-        Fault::HeadTooLarge | Fault::TooManyFields => 431,
-        Fault::Expectation => 417,
-        Fault::CodingUnknown => 501,
-        Fault::Version => 505,
-        _ => 400,
-    }
 }
 
 /// The reason phrase, as titles of problems use it.

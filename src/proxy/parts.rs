@@ -1,0 +1,91 @@
+//! An exchange taken apart for whoever writes a message of it: the facts about the request to read, and the room to write
+//! in, borrowed side by side.
+
+use super::connection::Connection;
+use super::exchange::{Exchange, Story};
+use super::outgoing::Outgoing;
+use super::respond::Reply;
+use super::scratch::Scratch;
+use super::variables::Known;
+use super::worker::{View, Worker};
+use crate::http1::{Buffer, Request, RequestHead, ResponseHead};
+use crate::limiter::Report;
+
+/// The facts about a request.
+#[derive(Clone, Copy)]
+pub struct RequestFacts<'e> {
+    /// What came in: the head, and what is here of the body behind it.
+    pub inbound: &'e Buffer,
+    /// The connection that it came over.
+    pub connection: &'e Connection,
+    /// What happened to it so far.
+    pub story: &'e Story,
+    /// How the limits stand.
+    pub report: &'e Report,
+    /// Its id, once it has one.
+    pub request_id: &'e [u8],
+    head: &'e RequestHead,
+    head_bytes: usize,
+}
+
+impl<'e> RequestFacts<'e> {
+    /// The request as it came.
+    #[inline]
+    pub fn request(&self) -> Request<'e> {
+        self.head.on(self.inbound.filled().get(..self.head_bytes).unwrap_or_default())
+    }
+
+    /// What the variables of texts stand for in an answer with this status; 0 as long as there is none.
+    #[inline]
+    pub fn known(&self, view: &'e View, status: u16, retry_after_secs: Option<u64>) -> Known<'e> {
+        let Self { connection, story, report, request_id, .. } = *self;
+        Known { request: self.request(), connection, view, story, report, request_id, status, retry_after_secs }
+    }
+}
+
+/// The room that messages are written in, and what came of the answer.
+pub struct Room<'e> {
+    /// The worker that carries the exchange.
+    pub worker: &'e Worker,
+    /// What the server sent.
+    pub outbound: &'e Buffer,
+    /// The head of its answer.
+    pub response: &'e ResponseHead,
+    /// The answer of the gateway's own.
+    pub reply: &'e mut Reply,
+    /// What goes to the client.
+    pub to_client: &'e mut Outgoing,
+    /// What goes to the server.
+    pub to_upstream: &'e mut Outgoing,
+    /// The target that the server gets, if it is another one.
+    pub target: &'e mut Vec<u8>,
+    /// For values that are put together.
+    pub text: &'e mut Vec<u8>,
+    /// Bytes of the answer's body that went out.
+    pub bytes_sent: &'e mut u64,
+}
+
+impl Exchange {
+    /// Takes it apart.
+    #[inline]
+    pub fn split(&mut self) -> (RequestFacts<'_>, Room<'_>) {
+        let Self { worker, connection, scratch, head_bytes, story, bytes_sent, .. } = self;
+        let Scratch {
+            inbound,
+            outbound,
+            request,
+            response,
+            to_client,
+            to_upstream,
+            reply,
+            report,
+            text,
+            target,
+            request_id,
+            ..
+        } = &mut **scratch;
+        let head_bytes = *head_bytes;
+        let facts = RequestFacts { inbound, connection, story, report, request_id, head: request, head_bytes };
+        (facts, Room { worker, outbound, response, reply, to_client, to_upstream, target, text, bytes_sent })
+    }
+}
