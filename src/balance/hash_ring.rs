@@ -4,7 +4,7 @@
 //! A server stands on the ring at the hashes of its name and the numbers 0, 1, 2 ...: as many as its weight times
 //! [`POINTS_PER_WEIGHT`]. So its places depend on its name and weight alone, never on the list it is in, and taking a
 //! server away moves only the keys it had. A key belongs to the first point at or after its hash; while that server is
-//! at its cap, to the next one clockwise that is not.
+//! at its cap or not admitted, to the next one clockwise that is neither.
 
 use super::hash::xxh64;
 use super::{Facts, Server, is_less_loaded, weight_of};
@@ -24,6 +24,10 @@ const NEVER_CAPPED_BELOW: u64 = 8;
 /// that alone has room is not met in so many.
 const MAX_WALK: usize = 256;
 
+/// Points to walk past servers that are not admitted before looking for the key's server by name instead. Of servers of
+/// equal weights the walk meets one of a thousand in so many.
+const MAX_SEARCH: usize = 1 << 13;
+
 /// The bound in millionths, so that caps are exact.
 const BOUND_SCALE: f64 = 1e6;
 
@@ -33,6 +37,7 @@ pub(super) struct HashRing {
     points: Vec<u64>,
     owners: Vec<u32>,
     weights: Vec<u64>,
+    names: Vec<u64>,
     /// `None`: no bound on loads.
     bound_millionths: Option<u64>,
 }
@@ -42,10 +47,10 @@ impl HashRing {
         let weights: Vec<u64> = servers.iter().map(weight_of).collect();
         let halvings = halvings(weights.iter().sum());
         let mut ring: Vec<(u64, u32)> = Vec::new();
-        for (owner, server) in servers.iter().enumerate() {
-            let name = xxh64(server.name.as_bytes(), 0);
+        let names: Vec<u64> = servers.iter().map(|server| xxh64(server.name.as_bytes(), 0)).collect();
+        for (owner, name) in names.iter().enumerate() {
             let points = ((weights[owner] * POINTS_PER_WEIGHT) >> halvings).max(1);
-            ring.extend((0..points).map(|n| (xxh64(&n.to_le_bytes(), name), owner as u32)));
+            ring.extend((0..points).map(|n| (xxh64(&n.to_le_bytes(), *name), owner as u32)));
         }
         // Two points at one place (1 in 10^8 rings) are ordered by name: never by position in the list.
         ring.sort_unstable_by(|a, b| {
@@ -53,22 +58,50 @@ impl HashRing {
         });
         let (points, owners) = ring.into_iter().unzip();
         let bound_millionths = bound.map(|bound| (bound.max(1.0) * BOUND_SCALE).round() as u64);
-        Self { points, owners, weights, bound_millionths }
+        Self { points, owners, weights, names, bound_millionths }
     }
 
-    /// O(log points) while the key's server has room; beyond that the caps cost one look at each server's load.
+    /// O(log points) while the key's server has room; beyond that the caps cost one look at each server's load, and
+    /// servers that are not admitted some steps each, for a server is met every (all weights / admitted weights) points.
     pub(super) fn choose(&self, facts: &Facts<'_>) -> Option<usize> {
         let first = self.points.partition_point(|point| *point < facts.hash);
         let mut caps = None;
-        for step in 0..self.points.len().min(MAX_WALK) {
+        let (mut full, mut shut) = (0, 0);
+        for step in 0..self.points.len() {
             let position = first + step;
             let position = if position >= self.points.len() { position - self.points.len() } else { position };
             let server = self.owners[position] as usize;
-            if facts.admits(server) && self.has_room(server, facts, &mut caps) {
+            if !facts.admits(server) {
+                shut += 1;
+                // Perhaps nobody is: better to know now than to walk on.
+                let is_lost = shut == MAX_WALK && !self.admits_somebody(facts);
+                if is_lost || shut == MAX_SEARCH {
+                    break;
+                }
+            } else if self.has_room(server, facts, &mut caps) {
                 return Some(server);
+            } else {
+                full += 1;
+                if full == MAX_WALK {
+                    break;
+                }
             }
         }
-        self.least_loaded(facts)
+        if full == 0 { self.nearest_by_name(facts) } else { self.least_loaded(facts) }
+    }
+
+    fn admits_somebody(&self, facts: &Facts<'_>) -> bool {
+        (0..self.weights.len()).any(|server| facts.admits(server))
+    }
+
+    /// Rendezvous hashing among the admitted servers, without weights, for a key near which none of them stands. Like
+    /// the ring it moves no key but those of a server that comes or goes.
+    fn nearest_by_name(&self, facts: &Facts<'_>) -> Option<usize> {
+        let mut caps = None;
+        let admitted = (0..self.names.len()).filter(|server| facts.admits(*server));
+        let with_room = admitted.filter(|server| self.has_room(*server, facts, &mut caps));
+        let nearest = with_room.max_by_key(|server| xxh64(&facts.hash.to_le_bytes(), self.names[*server]));
+        nearest.or_else(|| self.least_loaded(facts))
     }
 
     fn has_room(&self, server: usize, facts: &Facts<'_>, caps: &mut Option<Caps>) -> bool {
@@ -128,7 +161,8 @@ fn halvings(total_weight: u64) -> u32 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::{noise, servers};
+    use super::super::gate::Entry;
+    use super::super::tests::{gate, noise, servers};
     use super::*;
 
     const KEYS: u64 = 20_000;
@@ -138,8 +172,19 @@ mod tests {
     }
 
     fn pick(ring: &HashRing, hash: u64, loads: &[u64], excluded: &[usize]) -> usize {
-        let facts = Facts { hash, turn: 0, random: 0, loads: &|server| loads[server], excluded };
+        let loads = |server: usize| loads[server];
+        let facts = Facts { hash, turn: 0, random: 0, loads: &loads, excluded, gate: None, draw: hash };
         ring.choose(&facts).unwrap()
+    }
+
+    /// The server of each key behind a gate.
+    fn gated(ring: &HashRing, entries: &[Entry], keys: u64) -> Vec<usize> {
+        let gate = gate(entries);
+        let pick = |hash| {
+            let facts = Facts { hash, turn: 0, random: 0, loads: &|_| 0, excluded: &[], gate: Some(&gate), draw: hash };
+            ring.choose(&facts).unwrap()
+        };
+        (0..keys).map(|key| pick(noise(key))).collect()
     }
 
     /// The name of each key's server.
@@ -249,6 +294,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn few_open_servers_among_many_keep_their_keys_and_share_them() {
+        // Two of 1024: the walk finds one after 512 points in the mean. Two of a ten-thousandth: seldom.
+        let mut tiny = vec![100_000; 10];
+        tiny.extend([10, 10, 10]);
+        for (weights, open) in [(vec![1; 1024], [3, 500, 900]), (tiny, [10, 11, 12])] {
+            let ring = ring(Some(1.25), &servers(&weights));
+            let entries = |open: &[usize]| -> Vec<Entry> {
+                let entry = |server| if open.contains(&server) { Entry::Open } else { Entry::Shut };
+                (0..weights.len()).map(entry).collect()
+            };
+            let (three, two) = (gated(&ring, &entries(&open), 500), gated(&ring, &entries(&open[..2]), 500));
+            assert!(three.iter().zip(&two).all(|(three, two)| three == two || *three == open[2]));
+            for server in open {
+                let count = three.iter().filter(|owner| **owner == server).count();
+                assert!((100..240).contains(&count), "{count} of 500 for one of three");
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_comes_to_a_starting_server_once_and_stays() {
+        let ring = ring(Some(1.25), &servers(&[2, 1, 3, 1]));
+        let placed = |share: u64| {
+            let entry = if share == 10 { Entry::Open } else { Entry::Share(((share << 32) / 10) as u32) };
+            gated(&ring, &[Entry::Open, Entry::Open, entry, Entry::Open], KEYS)
+        };
+        let all: Vec<_> = (1..=10).map(placed).collect();
+        for (before, after) in all.iter().zip(&all[1..]) {
+            let moved: Vec<_> = before.iter().zip(after).filter(|(before, after)| before != after).collect();
+            assert!(moved.iter().all(|(_, after)| **after == 2), "only to it");
+            // It has 3 of 7 parts, and comes to a tenth of them; a server's part strays by some percent.
+            assert!((700..1_050).contains(&moved.len()), "{}", moved.len());
+        }
+    }
+
     fn weights() -> impl Strategy<Value = Vec<u32>> {
         prop::collection::vec(1u32..=8, 2..12)
     }
@@ -328,6 +409,23 @@ mod tests {
             for (key, expected) in (0..).zip(placement(&rest)).take(2_000) {
                 prop_assert_eq!(&all[pick(&ring, noise(key), &idle, &[gone])].name, &expected);
             }
+        }
+
+        #[test]
+        fn shutting_a_server_moves_its_keys_alone_and_all_come_back_when_it_opens(
+            weights in weights(), shut in prop::collection::vec(any::<bool>(), 12), gone: prop::sample::Index,
+        ) {
+            let ring = ring(Some(1.25), &servers(&weights));
+            let entry = |server: usize| if shut[server] { Entry::Shut } else { Entry::Open };
+            let mut before: Vec<_> = (0..weights.len()).map(entry).collect();
+            let gone = gone.index(weights.len());
+            before[gone] = Entry::Open;
+            before[(gone + 1) % weights.len()] = Entry::Open;
+            let mut after = before.clone();
+            after[gone] = Entry::Shut;
+            let (old, new) = (gated(&ring, &before, 3_000), gated(&ring, &after, 3_000));
+            prop_assert!(old.iter().zip(&new).all(|(old, new)| (old == new) == (*old != gone)));
+            prop_assert_eq!(gated(&ring, &before, 3_000), old);
         }
     }
 }

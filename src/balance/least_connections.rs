@@ -35,7 +35,8 @@ mod tests {
     use super::*;
 
     fn pick(weights: &[u32], loads: &[u64], turn: u64, excluded: &[usize]) -> Option<usize> {
-        let facts = Facts { hash: 0, turn, random: 0, loads: &|server| loads[server], excluded };
+        let loads = |server: usize| loads[server];
+        let facts = Facts { hash: 0, turn, random: 0, loads: &loads, excluded, gate: None, draw: 0 };
         LeastConnections::new(&servers(weights)).choose(&facts)
     }
 

@@ -15,7 +15,7 @@ impl PowerOfTwo {
         Self { ends: servers.iter().map(|server| (end += weight_of(server), end).1).collect() }
     }
 
-    /// O(log servers) for each draw; O(servers) when some are excluded.
+    /// O(log servers) for each draw; O(servers) when some are excluded or there is a gate.
     pub(super) fn choose(&self, facts: &Facts<'_>) -> Option<usize> {
         // Two draws from the halves of the random bits.
         let (high, low) = (facts.random >> 32, facts.random & u64::from(u32::MAX));
@@ -41,25 +41,25 @@ impl PowerOfTwo {
         self.ends[server] - self.start(server)
     }
 
-    /// The length of the row without the excluded servers.
+    /// The length of the row of the admitted servers.
     fn open_weight(&self, facts: &Facts<'_>) -> u64 {
-        if facts.excluded.is_empty() {
+        if facts.admits_all() {
             return self.ends.last().copied().unwrap_or(0);
         }
         self.open_start(self.ends.len(), facts)
     }
 
-    /// Where `server` starts in the row without the excluded servers.
+    /// Where `server` starts in the row of the admitted servers.
     fn open_start(&self, server: usize, facts: &Facts<'_>) -> u64 {
-        if facts.excluded.is_empty() {
+        if facts.admits_all() {
             return self.start(server);
         }
         (0..server).filter(|before| facts.admits(*before)).map(|before| self.weight(before)).sum()
     }
 
-    /// The server at place `n` of the row without the excluded servers.
+    /// The server at place `n` of the row of the admitted servers.
     fn nth(&self, n: u64, facts: &Facts<'_>) -> Option<usize> {
-        if facts.excluded.is_empty() {
+        if facts.admits_all() {
             let server = self.ends.partition_point(|end| *end <= n);
             return (server < self.ends.len()).then_some(server);
         }
@@ -83,7 +83,8 @@ mod tests {
     use super::*;
 
     fn pick(two: &PowerOfTwo, random: u64, loads: &[u64], excluded: &[usize]) -> Option<usize> {
-        two.choose(&Facts { hash: 0, turn: 0, random, loads: &|server| loads[server], excluded })
+        let loads = |server: usize| loads[server];
+        two.choose(&Facts { hash: 0, turn: 0, random, loads: &loads, excluded, gate: None, draw: 0 })
     }
 
     fn shares(weights: &[u32], loads: &[u64], excluded: &[usize]) -> Vec<f64> {

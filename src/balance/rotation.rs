@@ -28,7 +28,7 @@ impl Rotation {
         Self { order: smooth_order(&shares) }
     }
 
-    /// O(1) unless servers are excluded.
+    /// O(1) unless servers are excluded or shut.
     pub(super) fn choose(&self, facts: &Facts<'_>) -> Option<usize> {
         let turns = self.order.len() as u64;
         let turn = facts.turn.checked_rem(turns)?;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn pick(rotation: &Rotation, turn: u64, excluded: &[usize]) -> Option<usize> {
-        rotation.choose(&Facts { hash: 0, turn, random: 0, loads: &|_| 0, excluded })
+        rotation.choose(&Facts { hash: 0, turn, random: 0, loads: &|_| 0, excluded, gate: None, draw: 0 })
     }
 
     fn counts(weights: &[u32], turns: u64, excluded: &[usize]) -> Vec<u64> {

@@ -1,0 +1,392 @@
+//! The breaker of an upstream: when too many of its requests fail, nothing is sent to it for a while but a few probes.
+//!
+//! Closed, it counts results. Open, it refuses everything until a fixed time; that time never grows. After it the
+//! breaker is half-open: some requests pass as probes, and they decide.
+
+use super::window::{Counts, Window};
+use crate::time::{Span, Tick};
+
+/// When a request that finds all probes under way may ask again: nobody knows when one of them ends.
+const ASK_AGAIN: Span = Span::from_secs(1);
+
+words! {
+    /// A state of a breaker.
+    pub enum BreakerState {
+        /// Requests pass.
+        Closed = "closed",
+        /// Nothing passes.
+        Open = "open",
+        /// Probes pass.
+        HalfOpen = "half-open",
+    }
+}
+
+/// When a breaker opens and closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerTerms {
+    /// It opens when this many of a hundred results are errors,
+    pub errors_percent: u32,
+    /// of the results of this long (in ten buckets, the running one included),
+    pub within: Span,
+    /// if there are at least so many.
+    pub at_least: u32,
+    /// It stays open for this long.
+    pub open: Span,
+    /// So many probes are under way at most, and so many must succeed for it to close; 0 counts as 1.
+    pub probes: u32,
+}
+
+/// How a request passes. It goes back to [`Breaker::done`] or [`Breaker::abandon`], once: so it cannot be copied.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// As any request.
+    Normal,
+    /// As one of the few that try whether the upstream works again, in the half-open period of this number.
+    Probe {
+        /// How often the breaker had opened.
+        generation: u64,
+    },
+    /// Not at all.
+    Refused {
+        /// Until then nothing is sent.
+        retry_at: Tick,
+    },
+}
+
+/// A change of a breaker's state by a result. That an open breaker becomes half-open is the time's doing: no event tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerEvent {
+    /// Its state before.
+    pub from: BreakerState,
+    /// Its state now.
+    pub to: BreakerState,
+    /// The cause, for people.
+    pub reason: String,
+}
+
+/// The breaker of one upstream.
+#[derive(Debug)]
+pub struct Breaker {
+    terms: BreakerTerms,
+    phase: Phase,
+    /// How often it has opened.
+    generation: u64,
+    window: Window,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Closed,
+    Open {
+        until: Tick,
+    },
+    HalfOpen {
+        /// Probes under way.
+        out: u32,
+        succeeded: u32,
+    },
+}
+
+impl Breaker {
+    /// Makes a breaker that is closed.
+    pub fn new(terms: BreakerTerms) -> Self {
+        Self { terms, phase: Phase::Closed, generation: 0, window: Window::new(terms.within) }
+    }
+
+    /// Changes its terms. Its state and the time until which it is open stay; what it has counted stays if it counts
+    /// over the same time.
+    pub fn set_terms(&mut self, terms: BreakerTerms) {
+        if terms.within != self.terms.within {
+            self.window = Window::new(terms.within);
+        }
+        self.terms = terms;
+    }
+
+    /// Says how a request passes.
+    pub fn pass(&mut self, now: Tick) -> Passage {
+        if let Phase::Open { until } = self.phase {
+            if now < until {
+                return Passage::Refused { retry_at: until };
+            }
+            self.phase = Phase::HalfOpen { out: 0, succeeded: 0 };
+        }
+        match &mut self.phase {
+            Phase::HalfOpen { out, .. } if *out < self.terms.probes.max(1) => {
+                *out += 1;
+                Passage::Probe { generation: self.generation }
+            }
+            Phase::HalfOpen { .. } => Passage::Refused { retry_at: now + ASK_AGAIN },
+            Phase::Closed | Phase::Open { .. } => Passage::Normal,
+        }
+    }
+
+    /// Takes the result of a request that has passed. It counts only in the state that let it pass: not if it passed
+    /// normally and the breaker is not closed, and not if it was a probe of an earlier half-open period.
+    #[expect(clippy::needless_pass_by_value, reason = "a passage is given back once")]
+    pub fn done(&mut self, passage: Passage, is_success: bool, now: Tick) -> Option<BreakerEvent> {
+        match passage {
+            Passage::Normal => self.count(is_success, now),
+            Passage::Probe { generation } => self.judge(generation, is_success, now),
+            Passage::Refused { .. } => None,
+        }
+    }
+
+    /// Takes back the passage of a request that has no result, as when its client went away: a probe's place is free.
+    #[expect(clippy::needless_pass_by_value, reason = "a passage is given back once")]
+    pub fn abandon(&mut self, passage: Passage) {
+        if let Passage::Probe { generation } = passage {
+            self.leave(generation);
+        }
+    }
+
+    /// Returns its state.
+    pub fn state(&self, now: Tick) -> BreakerState {
+        match self.phase {
+            Phase::Closed => BreakerState::Closed,
+            Phase::Open { until } if now < until => BreakerState::Open,
+            Phase::Open { .. } | Phase::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+
+    fn count(&mut self, is_success: bool, now: Tick) -> Option<BreakerEvent> {
+        if !matches!(self.phase, Phase::Closed) {
+            return None;
+        }
+        self.window.add(Counts { all: 1, marked: u64::from(!is_success) }, now);
+        let Counts { all, marked: errors } = self.window.total(now);
+        let is_enough = all >= u64::from(self.terms.at_least);
+        // Without the first condition 0% would open a breaker none of whose requests has failed.
+        if errors == 0 || !is_enough || errors * 100 < all * u64::from(self.terms.errors_percent) {
+            return None;
+        }
+        let what = format!("{errors} of {all} requests failed within {}", self.terms.within);
+        Some(self.open(BreakerState::Closed, &what, now))
+    }
+
+    fn judge(&mut self, generation: u64, is_success: bool, now: Tick) -> Option<BreakerEvent> {
+        let succeeded = self.leave(generation)?;
+        if !is_success {
+            return Some(self.open(BreakerState::HalfOpen, "a probe failed", now));
+        }
+        *succeeded += 1;
+        let succeeded = *succeeded;
+        if succeeded < self.terms.probes.max(1) {
+            return None;
+        }
+        self.phase = Phase::Closed;
+        self.window = Window::new(self.terms.within);
+        let reason =
+            if succeeded == 1 { "a probe succeeded".to_owned() } else { format!("{succeeded} probes succeeded") };
+        Some(BreakerEvent { from: BreakerState::HalfOpen, to: BreakerState::Closed, reason })
+    }
+
+    /// Frees the place of a probe of the running half-open period; how many have succeeded in it.
+    fn leave(&mut self, generation: u64) -> Option<&mut u32> {
+        match &mut self.phase {
+            Phase::HalfOpen { out, succeeded } if generation == self.generation => {
+                *out = out.saturating_sub(1);
+                Some(succeeded)
+            }
+            _ => None,
+        }
+    }
+
+    fn open(&mut self, from: BreakerState, what: &str, now: Tick) -> BreakerEvent {
+        self.phase = Phase::Open { until: now + self.terms.open };
+        self.generation += 1;
+        BreakerEvent { from, to: BreakerState::Open, reason: format!("{what}; open for {}", self.terms.open) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TERMS: BreakerTerms = BreakerTerms {
+        errors_percent: 50,
+        within: Span::from_secs(10),
+        at_least: 20,
+        open: Span::from_secs(5),
+        probes: 3,
+    };
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Span::from_millis(millis)
+    }
+
+    /// Requests that pass normally and end at once.
+    fn feed(breaker: &mut Breaker, results: &[(usize, bool)], now: Tick) -> Option<BreakerEvent> {
+        let results = results.iter().flat_map(|(count, is_success)| std::iter::repeat_n(*is_success, *count));
+        results.filter_map(|is_success| breaker.done(Passage::Normal, is_success, now)).last()
+    }
+
+    /// One that opened at 0.
+    fn opened() -> Breaker {
+        let mut breaker = Breaker::new(TERMS);
+        feed(&mut breaker, &[(20, false)], at(0)).unwrap();
+        breaker
+    }
+
+    fn probes<const N: usize>(breaker: &mut Breaker, now: Tick) -> [Passage; N] {
+        std::array::from_fn(|_| breaker.pass(now))
+    }
+
+    #[test]
+    fn opens_when_enough_results_are_there_and_enough_of_them_are_errors() {
+        let mut breaker = Breaker::new(TERMS);
+        assert_eq!(feed(&mut breaker, &[(9, true), (10, false)], at(0)), None);
+        assert_eq!(breaker.pass(at(0)), Passage::Normal);
+        let event = feed(&mut breaker, &[(1, true)], at(1)).unwrap();
+        assert_eq!(event.reason, "10 of 20 requests failed within 10s; open for 5s");
+        assert_eq!((event.from, event.to), (BreakerState::Closed, BreakerState::Open));
+        assert_eq!(breaker.pass(at(5_000)), Passage::Refused { retry_at: at(5_001) });
+        let mut breaker = Breaker::new(TERMS);
+        assert_eq!(feed(&mut breaker, &[(11, true), (10, false)], at(0)), None);
+        assert!(feed(&mut breaker, &[(1, false)], at(0)).is_some());
+    }
+
+    #[test]
+    fn old_results_do_not_count() {
+        let mut breaker = Breaker::new(TERMS);
+        assert_eq!(feed(&mut breaker, &[(19, false)], at(500)), None);
+        assert_eq!(feed(&mut breaker, &[(19, false)], at(10_000)), None);
+        assert!(feed(&mut breaker, &[(1, false)], at(19_999)).is_some());
+    }
+
+    #[test]
+    fn no_errors_never_open_it() {
+        let mut breaker = Breaker::new(BreakerTerms { errors_percent: 0, at_least: 0, ..TERMS });
+        assert_eq!(feed(&mut breaker, &[(100, true)], at(0)), None);
+        assert!(feed(&mut breaker, &[(1, false)], at(0)).is_some());
+    }
+
+    #[test]
+    fn enough_probes_that_succeed_close_it_and_it_starts_to_count_anew() {
+        let mut breaker = opened();
+        assert_eq!((breaker.state(at(4_999)), breaker.state(at(5_000))), (BreakerState::Open, BreakerState::HalfOpen));
+        let [a, b, c] = probes(&mut breaker, at(5_000));
+        assert_eq!(breaker.pass(at(5_100)), Passage::Refused { retry_at: at(6_100) });
+        assert_eq!(breaker.done(a, true, at(5_200)), None);
+        assert_eq!(breaker.pass(at(5_200)), Passage::Probe { generation: 1 });
+        assert_eq!(breaker.done(b, true, at(5_200)), None);
+        let event = breaker.done(c, true, at(5_300)).unwrap();
+        assert_eq!((event.from, event.to), (BreakerState::HalfOpen, BreakerState::Closed));
+        assert_eq!(event.reason, "3 probes succeeded");
+        assert_eq!(breaker.pass(at(5_300)), Passage::Normal);
+        // The fourth probe ends when it has closed: it is of no account.
+        assert_eq!(breaker.done(Passage::Probe { generation: 1 }, false, at(5_300)), None);
+        assert_eq!(feed(&mut breaker, &[(19, false)], at(5_300)), None);
+    }
+
+    #[test]
+    fn one_probe_that_fails_opens_it_again_for_the_same_time() {
+        let mut breaker = opened();
+        for start in [5_000, 10_000, 15_000] {
+            let [a] = probes(&mut breaker, at(start));
+            let event = breaker.done(a, false, at(start)).unwrap();
+            assert_eq!((event.from, event.to), (BreakerState::HalfOpen, BreakerState::Open));
+            assert_eq!(event.reason, "a probe failed; open for 5s");
+            assert_eq!(breaker.pass(at(start)), Passage::Refused { retry_at: at(start + 5_000) });
+        }
+    }
+
+    #[test]
+    fn a_probe_counts_in_its_own_half_open_period_only() {
+        let mut breaker = opened();
+        let [first, second, third] = probes(&mut breaker, at(5_000));
+        breaker.done(first, false, at(5_000));
+        let [later, last, closing] = probes(&mut breaker, at(10_000));
+        assert_eq!(breaker.done(second, false, at(10_000)), None);
+        breaker.abandon(third);
+        assert!(matches!(breaker.pass(at(10_000)), Passage::Refused { .. }), "no place has become free");
+        assert_eq!([breaker.done(later, true, at(10_000)), breaker.done(last, true, at(10_000))], [None, None]);
+        assert!(breaker.done(closing, true, at(10_000)).is_some());
+    }
+
+    #[test]
+    fn requests_that_began_before_it_opened_do_not_count_until_it_closes() {
+        let mut breaker = opened();
+        assert_eq!(feed(&mut breaker, &[(50, true), (50, false)], at(4_000)), None);
+        let [a, _b] = probes(&mut breaker, at(5_000));
+        assert_eq!(feed(&mut breaker, &[(50, true), (50, false)], at(5_000)), None);
+        breaker.abandon(a);
+        assert_eq!(breaker.state(at(5_000)), BreakerState::HalfOpen);
+    }
+
+    #[test]
+    fn new_terms_hold_from_then_on() {
+        let mut breaker = opened();
+        breaker.set_terms(BreakerTerms { probes: 1, open: Span::from_secs(1), ..TERMS });
+        assert_eq!(breaker.pass(at(4_999)), Passage::Refused { retry_at: at(5_000) });
+        let [a, b] = probes(&mut breaker, at(5_000));
+        assert_eq!(b, Passage::Refused { retry_at: at(6_000) });
+        assert_eq!(breaker.done(a, true, at(5_000)).unwrap().reason, "a probe succeeded");
+        feed(&mut breaker, &[(19, false)], at(5_000));
+        breaker.set_terms(BreakerTerms { within: Span::from_secs(20), ..TERMS });
+        assert_eq!(feed(&mut breaker, &[(19, false)], at(5_000)), None);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Act {
+        Pass,
+        Done { index: prop::sample::Index, is_success: bool },
+        Abandon { index: prop::sample::Index },
+    }
+
+    fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
+        let wait = prop_oneof![5 => Just(0u64), 3 => 0u64..2_000, 1 => 4_000u64..7_000];
+        let done = (any::<prop::sample::Index>(), prop::bool::weighted(0.7));
+        let act = prop_oneof![
+            5 => Just(Act::Pass),
+            4 => done.prop_map(|(index, is_success)| Act::Done { index, is_success }),
+            1 => any::<prop::sample::Index>().prop_map(|index| Act::Abandon { index }),
+        ];
+        prop::collection::vec((wait, act), 0..200)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+        #[test]
+        fn never_too_many_probes_are_out_and_open_refuses_everything(acts in acts(), limit in 1u32..4) {
+            let terms = BreakerTerms { at_least: 3, probes: limit, ..TERMS };
+            let (mut breaker, mut now) = (Breaker::new(terms), at(0));
+            let mut under_way: Vec<Passage> = Vec::new();
+            let (mut opened_at, mut openings) = (None, 0);
+            for (wait, act) in acts {
+                now = now + Span::from_millis(wait);
+                match act {
+                    Act::Pass => {
+                        let passage = breaker.pass(now);
+                        if let Some(until) = opened_at.map(|opened: Tick| opened + TERMS.open).filter(|until| now < *until) {
+                            prop_assert_eq!(&passage, &Passage::Refused { retry_at: until });
+                        }
+                        match &passage {
+                            Passage::Refused { retry_at } => prop_assert!(now < *retry_at),
+                            Passage::Probe { generation } => prop_assert_eq!(*generation, openings),
+                            Passage::Normal => prop_assert_eq!(breaker.state(now), BreakerState::Closed),
+                        }
+                        under_way.push(passage);
+                        let probe = Passage::Probe { generation: openings };
+                        let probes = under_way.iter().filter(|passage| **passage == probe).count();
+                        // Those that a closing left behind are past: no more of their number are let pass.
+                        prop_assert!(probes as u32 <= limit, "{probes} of {limit}");
+                    }
+                    Act::Done { .. } | Act::Abandon { .. } if under_way.is_empty() => {}
+                    Act::Done { index, is_success } => {
+                        let passage = under_way.swap_remove(index.index(under_way.len()));
+                        let before = breaker.state(now);
+                        if let Some(event) = breaker.done(passage, is_success, now) {
+                            prop_assert_eq!((event.from, event.to), (before, breaker.state(now)));
+                            opened_at = (event.to == BreakerState::Open).then_some(now);
+                            openings += u64::from(event.to == BreakerState::Open);
+                        }
+                    }
+                    Act::Abandon { index } => breaker.abandon(under_way.swap_remove(index.index(under_way.len()))),
+                }
+            }
+        }
+    }
+}
