@@ -13,7 +13,9 @@ use super::guard::{self, Refusal};
 use super::pieces::Pieces;
 use super::seats::Seat;
 use super::{Commands, Limits, metrics};
+use crate::balance::Service;
 use crate::telemetry::Registry;
+use crate::words::Word as _;
 
 /// Commands that read and may block, at once; more wait for their turn, each on its own connection.
 const READS: usize = 4;
@@ -45,15 +47,22 @@ enum Endpoint {
     Metrics,
     Config,
     Fleet,
+    Upstreams,
+    Server,
     Reload,
 }
 
-const ENDPOINTS: [(&str, Endpoint); 6] = [
+/// The path of a server, with what it has in place of names.
+const SERVER: &str = "/api/v1/upstreams/{upstream}/servers/{server}";
+
+const ENDPOINTS: [(&str, Endpoint); 8] = [
     ("/healthz", Endpoint::Health),
     ("/readyz", Endpoint::Ready),
     ("/metrics", Endpoint::Metrics),
     ("/api/config", Endpoint::Config),
     ("/api/v1/fleet", Endpoint::Fleet),
+    ("/api/v1/upstreams", Endpoint::Upstreams),
+    (SERVER, Endpoint::Server),
     ("/reload", Endpoint::Reload),
 ];
 
@@ -80,7 +89,7 @@ impl Api {
         if !endpoint.methods().contains(&head.method) {
             return not_allowed(endpoint);
         }
-        if endpoint == Endpoint::Reload
+        if matches!(endpoint, Endpoint::Reload | Endpoint::Server)
             && let Err(reply) = self.read_past(body).await
         {
             return reply;
@@ -93,7 +102,26 @@ impl Api {
             Endpoint::Metrics => self.metrics(seat).await,
             Endpoint::Config => self.show(Commands::config).await,
             Endpoint::Fleet => self.show(Commands::fleet).await,
+            Endpoint::Upstreams => self.show(Commands::upstreams).await,
+            Endpoint::Server => self.set_server(head.uri.path(), head.uri.query()).await,
             Endpoint::Reload => self.reload(&head.headers).await,
+        }
+    }
+
+    /// Takes a server out of service, or back.
+    async fn set_server(&self, path: &str, query: Option<&str>) -> Reply {
+        let stated = query.and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("state=")));
+        let Some(service) = stated.and_then(Service::from_word) else {
+            let words = Service::ALL.map(Service::word);
+            let detail = "Say what is to become of the server: ?state=up, ?state=drain or ?state=off.";
+            return problem(StatusCode::BAD_REQUEST, detail, json!({ "states": words }));
+        };
+        let Some((upstream, server)) = names_in(path) else { return not_found() };
+        let commands = Arc::clone(&self.commands);
+        match self.run(&self.reads, move || commands.set_server(&upstream, &server, service)).await {
+            Err(failure) => failed(failure),
+            Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
+            Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
         }
     }
 
@@ -101,7 +129,7 @@ impl Api {
     async fn read_past(&self, body: Incoming) -> Result<(), Reply> {
         match timeout(self.limits.head, ends_within(body, self.limits.body)).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(closing(problem(StatusCode::PAYLOAD_TOO_LARGE, "A reload has no body.", json!({})))),
+            Ok(false) => Err(closing(problem(StatusCode::PAYLOAD_TOO_LARGE, "This request has no body.", json!({})))),
             Err(_) => Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "The body did not come.", json!({})))),
         }
     }
@@ -168,19 +196,35 @@ impl Api {
 
 impl Endpoint {
     fn at(path: &str) -> Option<Self> {
-        ENDPOINTS.iter().find(|(at, _)| *at == path).map(|(_, endpoint)| *endpoint)
+        let exact = ENDPOINTS.iter().find(|(at, _)| *at == path).map(|(_, endpoint)| *endpoint);
+        exact.or_else(|| names_in(path).map(|_| Self::Server))
     }
 
     fn methods(self) -> &'static [Method] {
         match self {
-            Self::Reload => &[Method::POST],
-            Self::Health | Self::Ready | Self::Metrics | Self::Config | Self::Fleet => &[Method::GET, Method::HEAD],
+            Self::Reload | Self::Server => &[Method::POST],
+            Self::Health | Self::Ready | Self::Metrics | Self::Config | Self::Fleet | Self::Upstreams => {
+                &[Method::GET, Method::HEAD]
+            }
         }
     }
 
     fn allow(self) -> &'static str {
-        if self == Self::Reload { "POST" } else { "GET, HEAD" }
+        if matches!(self, Self::Reload | Self::Server) { "POST" } else { "GET, HEAD" }
     }
+}
+
+/// The upstream and the server that a path names.
+fn names_in(path: &str) -> Option<(String, String)> {
+    let (upstream, server) = path.strip_prefix("/api/v1/upstreams/")?.split_once("/servers/")?;
+    let is_name = |text: &str| !text.is_empty() && !text.contains('/');
+    (is_name(upstream) && is_name(server)).then(|| (unescaped(upstream), unescaped(server)))
+}
+
+/// The text without the escapes that an address may have in a path: those of brackets and colons.
+fn unescaped(text: &str) -> String {
+    let escapes = [("%5B", "["), ("%5b", "["), ("%5D", "]"), ("%5d", "]"), ("%3A", ":"), ("%3a", ":")];
+    escapes.iter().fold(text.to_owned(), |text, (escape, letter)| text.replace(escape, letter))
 }
 
 /// Whether the body ends within `most` bytes. What it says is ignored.

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use crate::balance::Service;
 use crate::telemetry::Registry;
 use api::Api;
 use seats::{Seat, Seats};
@@ -41,6 +42,12 @@ pub trait Commands: Send + Sync + 'static {
 
     /// How the fleet stands. May block.
     fn fleet(&self) -> serde_json::Value;
+
+    /// How the servers of upstreams stand. May block.
+    fn upstreams(&self) -> serde_json::Value;
+
+    /// Takes a server out of service, or back; how its upstream stands then, or that there is none of these names. May block.
+    fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<serde_json::Value, String>;
 
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
     fn reload(&self) -> Result<String, String>;

@@ -42,6 +42,17 @@ impl Commands for Fake {
         json!({ "mode": "off" })
     }
 
+    fn upstreams(&self) -> Value {
+        json!({ "upstreams": [] })
+    }
+
+    fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<Value, String> {
+        match (upstream, server) {
+            ("app", "[::1]:80") => Ok(json!({ "service": service.word() })),
+            _ => Err("no such server".to_owned()),
+        }
+    }
+
     fn reload(&self) -> Result<String, String> {
         if let Some((begun, go)) = &self.gate {
             let _ = begun.send(());
@@ -161,6 +172,29 @@ fn the_configuration_is_json() {
 }
 
 #[test]
+fn a_server_is_set_by_its_name_and_a_word() {
+    let server = Server::start(LIMITS, fake());
+    let set = |path: &str| {
+        let reply = server.ask(&format!("POST /api/v1/upstreams/{path}"), NOTHING);
+        (reply.status, reply.json())
+    };
+    assert_eq!(set("app/servers/[::1]:80?state=drain"), (200, json!({ "service": "drain" })));
+    assert_eq!(set("app/servers/%5B%3A%3A1%5D:80?x=y&state=up"), (200, json!({ "service": "up" })));
+    for (path, status) in [
+        ("app/servers/[::1]:80", 400),
+        ("app/servers/[::1]:80?state=gone", 400),
+        ("app/servers/[::1]:81?state=off", 404),
+        ("app/servers/?state=off", 404),
+        ("app/servers/a/b?state=off", 404),
+    ] {
+        assert_eq!(set(path).0, status, "{path}");
+    }
+    assert_eq!(server.ask("GET /api/v1/upstreams/app/servers/a", NOTHING).status, 405);
+    let foreign = "origin: http://evil.example\r\n";
+    assert_eq!(server.ask("POST /api/v1/upstreams/app/servers/[::1]:80?state=off", foreign).status, 403);
+}
+
+#[test]
 fn a_reload_answers_with_its_plan() {
     let server = Server::start(LIMITS, fake());
     let text = server.ask("POST /reload", NOTHING);
@@ -181,7 +215,7 @@ fn a_reload_that_fails_answers_with_the_report() {
 #[test]
 fn head_is_get_without_the_body() {
     let server = Server::start(LIMITS, fake());
-    for path in ["/healthz", "/readyz", "/metrics", "/api/config", "/api/v1/fleet"] {
+    for path in ["/healthz", "/readyz", "/metrics", "/api/config", "/api/v1/fleet", "/api/v1/upstreams"] {
         let (head, get) = (server.ask(&format!("HEAD {path}"), NOTHING), server.ask(&format!("GET {path}"), NOTHING));
         assert_eq!((head.status, head.body.as_str()), (200, ""));
         assert_eq!(head.header("content-length"), get.header("content-length"));
@@ -212,6 +246,8 @@ fn another_path_is_told_what_exists() {
             "GET /metrics",
             "GET /api/config",
             "GET /api/v1/fleet",
+            "GET /api/v1/upstreams",
+            "POST /api/v1/upstreams/{upstream}/servers/{server}",
             "POST /reload"
         ]);
         assert_eq!((&reply.json()["endpoints"], &reply.json()["status"]), (&endpoints, &json!(404)));

@@ -249,6 +249,31 @@ impl Roster {
         self.standings.iter().map(move |standing| standing.view(self.terms.slow_start, now))
     }
 
+    /// Returns how many servers it has.
+    pub fn len(&self) -> usize {
+        self.standings.len()
+    }
+
+    /// Says whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.standings.is_empty()
+    }
+
+    /// Returns the index of the server of this name.
+    pub fn place_of(&self, name: &str) -> Option<usize> {
+        self.standings.iter().position(|standing| &*standing.name == name)
+    }
+
+    /// Returns the operator's will about a server.
+    pub fn service_of(&self, server: usize) -> Option<Service> {
+        self.standings.get(server).map(|standing| standing.service)
+    }
+
+    /// Returns the name of a server; an empty one if there is none with this index.
+    pub fn name_of(&self, server: usize) -> &str {
+        self.standings.get(server).map_or("", |standing| &standing.name)
+    }
+
     /// Says whether all servers are out that the operator has not taken out, and requests go to them nevertheless.
     pub fn is_panic(&self) -> bool {
         matches!(self.serving(), Serving::AllPrimaries | Serving::AllBackups)

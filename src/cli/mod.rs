@@ -10,6 +10,7 @@ mod fleet;
 mod fleet_status;
 mod log;
 mod run;
+mod upstreams;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,6 +57,9 @@ enum Command {
     /// Gateways that share limits: prepare them, see how they stand.
     #[command(after_help = fleet::EXAMPLES)]
     Fleet(fleet::FleetArguments),
+    /// Show the servers of the gateway that runs: their states, and why.
+    #[command(after_help = upstreams::EXAMPLES)]
+    Upstreams(upstreams::UpstreamsArguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:
   sluicegate completions bash > /etc/bash_completion.d/sluicegate")]
@@ -73,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check::check(&arguments.config, &check),
         Command::DeadLetters(command) => dead_letters::run(&arguments.config, &command),
         Command::Fleet(command) => fleet::run(&arguments.config, &command),
+        Command::Upstreams(command) => upstreams::run(&arguments.config, &command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());
             ExitCode::SUCCESS

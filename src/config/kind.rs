@@ -10,6 +10,7 @@ use super::findings::{Reported, quoted, ticked};
 use super::nearest::nearest;
 use super::reader::{Node, Reader};
 use super::size::{parse_size, show_size};
+use super::statuses::StatusSet;
 use crate::limiter::OnFailure;
 use crate::time::Span;
 use crate::words::Word;
@@ -224,6 +225,38 @@ impl<V> Kind for List<V> {
     }
 }
 
+/// Most statuses of one key: each answer is compared with all.
+const MAX_STATUSES: usize = 32;
+
+/// Statuses of answers, such as `"401"`, or classes of them, such as `"5xx"`.
+pub(super) fn statuses() -> By<StatusSet> {
+    by(
+        |node, _| {
+            let items = node.array("[\"401\", \"5xx\"]")?;
+            if items.is_empty() || items.len() > MAX_STATUSES {
+                let message = format!("{} has {} statuses", node.label(), items.len());
+                return Err(node.error(message, format!("give 1 to {MAX_STATUSES}")));
+            }
+            let texts = each(&items, |item| {
+                let text = item.string("a status in quotes", "\"401\" or \"5xx\"")?;
+                StatusSet::parse(&[text]).map(|_| text).map_err(|text| no_status(item, text))
+            })?;
+            StatusSet::parse(&texts).map_err(|text| no_status(node, text))
+        },
+        StatusSet::to_string,
+    )
+}
+
+fn no_status(node: &Node<'_>, text: &str) -> Reported {
+    let help = "write three digits, 200 to 599, or a class: \"2xx\" \"3xx\" \"4xx\" \"5xx\"";
+    node.error(format!("{} is no status of an answer", quoted(text)), help)
+}
+
+/// A share in whole percent within a range, such as `"50%"`.
+pub(super) fn percent(range: RangeInclusive<u32>) -> Ranged<u32> {
+    Ranged { range, read: |node, range| node.percent(range), show: |percent| format!("{percent}%") }
+}
+
 /// Reads each item of a list. All of them are read before one failure counts, so that all their errors are reported.
 pub(super) fn each<'t, T>(
     items: &[Node<'t>],
@@ -270,6 +303,18 @@ impl Node<'_> {
         let Some(text) = self.as_decimal() else { return Err(self.wrong_type("a number", "1.25")) };
         let in_range = text.parse::<f64>().ok().filter(|number| range.contains(number));
         in_range.ok_or_else(|| self.out_of_range(&ticked(text), range.start(), range.end()))
+    }
+
+    pub(super) fn percent(&self, range: &RangeInclusive<u32>) -> Result<u32, Reported> {
+        let text = self.string("a share in quotes", "\"50%\"")?;
+        let number = text.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+        let Some(number) = number.and_then(|digits| digits.parse().ok()) else {
+            let message = format!("{} = {} is no share", self.label(), quoted(text));
+            return Err(self.error(message, "a share is a whole number and a percent sign, like \"50%\""));
+        };
+        let in_range = range.contains(&number).then_some(number);
+        let show = |percent: &u32| format!("{percent}%");
+        in_range.ok_or_else(|| self.out_of_range(&quoted(text), show(range.start()), show(range.end())))
     }
 
     pub(super) fn span_of_time(&self, range: &RangeInclusive<Span>) -> Result<Span, Reported> {

@@ -80,6 +80,11 @@ impl<'t, V> Key<'t, V> {
     }
 }
 
+/// A table whose keys are declared on their own.
+pub(super) fn table<S: Section>(node: &Node<'_>, example: &str, context: &Context<'_>) -> Result<S, Reported> {
+    S::read(node.inner(node.label(), example)?, context)
+}
+
 /// A value that code beside the declaration reads, because it hangs on other keys.
 pub(super) fn beside() -> Setting<By<()>> {
     Setting { kind: inner(|_, _| Ok(())), absent: Absent::Value(|| ()), needs_restart: false }
@@ -201,6 +206,11 @@ fn written(text: &'static str) -> DeValue<'static> {
     DeValue::parse(text).map_or_else(|_| DeValue::String(text.into()), toml::Spanned::into_inner)
 }
 
+/// A key by the name of its field, which is written `r#for` where it is a word of Rust.
+pub(super) fn name_of(field: &'static str) -> &'static str {
+    field.strip_prefix("r#").unwrap_or(field)
+}
+
 /// Declares a section, or a table within one; see the module.
 ///
 /// ```text
@@ -253,7 +263,7 @@ macro_rules! section {
 
             fn compare(&self, new: &Self, restart: bool) -> $crate::config::change::Changes {
                 let mut changes = $crate::config::change::Changes::default();
-                $( $Keys::$key().compare((stringify!($key), restart), &self.$key, &new.$key, &mut changes); )+
+                $( $Keys::$key().compare(($crate::config::section::name_of(stringify!($key)), restart), &self.$key, &new.$key, &mut changes); )+
                 changes
             }
         }
@@ -280,7 +290,7 @@ macro_rules! section {
             /// As they are declared.
             #[cfg(test)]
             pub(in crate::config) fn rows() -> Vec<$crate::config::section::Row> {
-                vec![$( Self::$key().row(stringify!($key), concat!($( $doc ),+)) ),+]
+                vec![$( Self::$key().row($crate::config::section::name_of(stringify!($key)), concat!($( $doc ),+)) ),+]
             }
 
             /// Reads all of them, the next one after a mistake too: each is reported.
@@ -288,7 +298,7 @@ macro_rules! section {
                 reader: &mut $crate::config::reader::Reader<'t>,
                 context: &$crate::config::kind::Context<'_>,
             ) -> Self {
-                Self { $( $key: Self::$key().read(reader, stringify!($key), context) ),+ }
+                Self { $( $key: Self::$key().read(reader, $crate::config::section::name_of(stringify!($key)), context) ),+ }
             }
         }
     };

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern, ResponseCost};
+use crate::balance::Service;
 use crate::balance::Strategy as Balance;
 use crate::limiter::{Algorithm, Bound, Mode, OnFull};
 use crate::time::Span;
@@ -92,7 +93,10 @@ fn each_section_has_its_defaults() {
     let text = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[limit]]\nname = \"l\"\nrate = \"100/s\"\n[dead_letter]\n";
     let model = model(&format!("{LEAST}cors = {{ allow_origins = [\"*\"] }}\n{text}"));
     let upstream = &model.upstreams[0];
-    assert_eq!(upstream.servers, [ServerSpec { address: ServerAddress::Echo("a".into()), weight: 1 }]);
+    assert_eq!(
+        upstream.servers,
+        [ServerSpec { address: ServerAddress::Echo("a".into()), weight: 1, state: Service::Up, backup: false }]
+    );
     assert_eq!((upstream.balance, upstream.hash_balance), (Balance::Hash, Some(1.25)));
     assert_eq!(
         (upstream.connect_timeout, upstream.connect_rate.to_string()),

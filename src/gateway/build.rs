@@ -11,16 +11,18 @@ use super::live::LiveLimits;
 use super::terms::{self, Limits};
 use super::tls::Secured;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
-use crate::balance::{self, Balancer, Strategy};
-use crate::config::{Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream};
+use crate::balance::{self, Balancer, Member, Strategy};
+use crate::config::{
+    Action, Eject, Health, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream,
+};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan};
 use crate::redact::{Redactor, SecretError};
 use crate::telemetry::AccessLog;
-use crate::time::Schedule;
+use crate::time::{Clock, Schedule, Span};
 use crate::tls::{Tickets, TlsError};
-use crate::upstream::{EchoServers, Endpoint, Link, Load};
+use crate::upstream::{EchoServers, Endpoint, Link, Load, ServerStates};
 
 /// Why a model that parsed cannot run here and now.
 #[derive(Debug)]
@@ -135,6 +137,10 @@ pub struct Lasting {
     pub limits: LiveLimits,
     /// In-flight cells of each upstream's servers.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+    /// How each upstream's servers stand.
+    pub states: HashMap<Arc<str>, Arc<ServerStates>>,
+    /// Tells when servers came to their states.
+    pub clock: Clock,
     /// What shakes hands.
     pub tls: Secured,
     /// What is counted of connections.
@@ -220,7 +226,8 @@ fn upstream_plan(
 ) -> Result<UpstreamPlan, BuildError> {
     let mut servers = Vec::with_capacity(upstream.servers.len());
     let mut shares = Vec::with_capacity(upstream.servers.len());
-    for ServerSpec { address, weight } in &upstream.servers {
+    let mut members = Vec::with_capacity(upstream.servers.len());
+    for ServerSpec { address, weight, state, backup } in &upstream.servers {
         let name: Arc<str> = address.to_string().into();
         let (host, port) = match address {
             ServerAddress::Tcp { host, port } => (host.as_str().into(), *port),
@@ -234,6 +241,7 @@ fn upstream_plan(
         let load = lasting.loads.get(&key).cloned().unwrap_or_else(|| Load::new(lasting.workers));
         loads.insert(key, Arc::clone(&load));
         shares.push(balance::Server { name: name.to_string(), weight: *weight });
+        members.push(Member { name: Arc::clone(&name), service: *state, is_backup: *backup });
         servers.push((Endpoint { name, host, port }, load));
     }
     Ok(UpstreamPlan {
@@ -244,7 +252,23 @@ fn upstream_plan(
             proxy_protocol: upstream.proxy_protocol,
         },
         servers,
+        states: states(upstream, members, lasting),
     })
+}
+
+/// How the servers of an upstream stand: as they did, where it is the same or has some of them.
+fn states(upstream: &Upstream, members: Vec<Member>, lasting: &Lasting) -> Arc<ServerStates> {
+    let terms = balance::Terms {
+        eject: upstream.eject.as_ref().map(Eject::terms),
+        slow_start: upstream.slow_start.unwrap_or(Span::ZERO),
+        health: upstream.health.as_ref().map(Health::terms),
+    };
+    let now = lasting.clock.now();
+    match lasting.states.get(&upstream.name) {
+        Some(states) if states.is_of(&terms, &members) => Arc::clone(states),
+        Some(states) => states.reloaded(terms, members, now),
+        None => ServerStates::new(Arc::clone(&upstream.name), terms, members, now),
+    }
 }
 
 fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> ListenerPlan {

@@ -18,19 +18,21 @@ use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
+use super::health::HealthChecks;
 use super::logs;
 use super::tls::Secured;
+use super::upstream_status;
 use super::worker::{Command, WorkerThread};
 use crate::admin;
 use crate::config::{self, Certificates, Loaded, Model};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::KeyHasher;
-use crate::proxy::Feed;
+use crate::proxy::{Feed, Snapshot};
 use crate::redact::Redactor;
 use crate::telemetry::{AccessLog, Registration, Registry};
 use crate::time::{Clock, Span};
 use crate::tls::Tickets;
-use crate::upstream::EchoServers;
+use crate::upstream::{EchoServers, ServerStates};
 
 /// The running gateway.
 pub struct Control {
@@ -68,7 +70,9 @@ struct State {
     access_log: Option<AccessLog>,
     admin: Option<AdminServer>,
     fleet: Option<Membership>,
+    health: HealthChecks,
     limit_gauges: LimitGauges,
+    upstream_gauges: Vec<Registration>,
     log_gauges: Vec<Registration>,
     _gauges: Vec<Registration>,
 }
@@ -113,6 +117,8 @@ impl Control {
         let mut lasting = Lasting {
             limits: HashMap::new(),
             loads: HashMap::new(),
+            states: HashMap::new(),
+            clock: clock.clone(),
             tls: Secured::default(),
             accepting: accepting::Counts::default(),
             tickets: Tickets::new(),
@@ -128,9 +134,14 @@ impl Control {
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         lasting.loads = built.loads;
+        lasting.states = states_of(&built.snapshot);
         lasting.tls = built.tls;
         lasting.accepting = built.accepting;
-        let feed = Feed::new(Arc::new(built.snapshot));
+        let snapshot = Arc::new(built.snapshot);
+        let feed = Feed::new(Arc::clone(&snapshot));
+        let health = HealthChecks::start(clock.clone()).map_err(BuildError::Thread)?;
+        health.watch(&snapshot);
+        let upstream_gauges = upstream_status::register(&registry, &snapshot, &clock);
         let share = max_connections(workers);
         let workers = (0..workers)
             .map(|index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(&registry), share))
@@ -158,7 +169,9 @@ impl Control {
             access_log,
             admin: None,
             fleet,
+            health,
             limit_gauges,
+            upstream_gauges,
             log_gauges,
             _gauges: gauges,
         };
@@ -362,7 +375,8 @@ impl Control {
                 limit.reconfigure(spec.clone());
             }
         }
-        state.feed.publish(Arc::new(snapshot));
+        let snapshot = Arc::new(snapshot);
+        state.feed.publish(Arc::clone(&snapshot));
         for worker in &state.workers {
             worker.tell(Command::Refresh);
         }
@@ -377,6 +391,9 @@ impl Control {
         let running = state.fleet.take();
         state.fleet = fleet::renewed(running, model, &state.lasting.limits, &self.clock, &self.registry);
         state.lasting.loads = loads;
+        state.lasting.states = states_of(&snapshot);
+        state.health.watch(&snapshot);
+        state.upstream_gauges = upstream_status::register(&self.registry, &snapshot, &self.clock);
         state.lasting.tls = tls;
         state.lasting.accepting = accepting;
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting, schedules, &self.clock);
@@ -490,6 +507,12 @@ impl State {
             stays
         });
     }
+}
+
+/// How the servers of each upstream stand, by its name.
+fn states_of(snapshot: &Snapshot) -> HashMap<Arc<str>, Arc<ServerStates>> {
+    let upstreams = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
+    upstreams.map(|(upstream, plan)| (Arc::clone(&upstream.name), Arc::clone(&plan.states))).collect()
 }
 
 /// How many client connections a worker keeps at once: half of the files that may be open, because each may need a

@@ -12,10 +12,12 @@ mod family;
 mod fleet;
 mod fleet_status;
 mod gauges;
+mod health;
 mod live;
 mod logs;
 mod terms;
 mod tls;
+mod upstream_status;
 mod watch;
 mod worker;
 

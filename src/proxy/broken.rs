@@ -12,6 +12,8 @@ use crate::upstream::ConnectError;
 pub enum Broken {
     /// No server could be reached; the last error.
     Unreachable(Option<ConnectError>),
+    /// The operator has taken all servers out of service.
+    OutOfService,
     /// The server closed the connection without a byte of an answer.
     Silent {
         /// Whether it had taken a byte of the request.
@@ -61,6 +63,7 @@ impl fmt::Display for Broken {
         match self {
             Self::Unreachable(Some(error)) => write!(f, "{error}"),
             Self::Unreachable(None) => write!(f, "the upstream has no server"),
+            Self::OutOfService => write!(f, "all servers of the upstream are out of service (drain or off)"),
             Self::Silent { .. } => write!(f, "the server closed the connection without an answer"),
             Self::Unread => write!(f, "the server refused the stream, unread, and another one"),
             Self::Upstream(error) => write!(f, "the server broke its answer off: {error}"),

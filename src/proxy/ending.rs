@@ -304,6 +304,10 @@ impl Ending {
                 let words = "No server of the upstream can be reached.";
                 (Outcome::UpstreamError, 502, words, Counted::Alone, Fate::Keep)
             }
+            Broken::OutOfService => {
+                let words = "All servers of the upstream are out of service.";
+                (Outcome::UpstreamError, 503, words, Counted::Alone, Fate::Keep)
+            }
             Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) => {
                 (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, Fate::Keep)
             }
@@ -487,6 +491,7 @@ mod tests {
     fn exchanges_that_break_end_as_the_table_says() {
         let broken = [
             Broken::Unreachable(None),
+            Broken::OutOfService,
             Broken::Silent { written: true },
             Broken::Unread,
             Broken::Upstream(io::Error::from(io::ErrorKind::ConnectionReset)),
@@ -505,6 +510,8 @@ mod tests {
         let rows: Vec<_> = names.iter().zip(&broken).map(|(name, broken)| row(name, Cause::Broken(broken))).collect();
         let expected = [
             "Unreachable(None): upstream-error 502 \"No server of the upstream can be reached.\", \
+             dead letter upstream-error, counted Alone, Keep",
+            "OutOfService: upstream-error 503 \"All servers of the upstream are out of service.\", \
              dead letter upstream-error, counted Alone, Keep",
             "Silent { written: true }: upstream-error 502 \"The upstream broke the exchange off.\", \
              dead letter upstream-error, counted Alone, Keep",

@@ -1,36 +1,27 @@
 //! Sends an admitted request to a server of its upstream. The only place that retries.
 
-use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
-use std::pin::pin;
+use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
 
 use super::broken::{Broken, Late};
 use super::client::Client;
-use super::connection::Connection;
 use super::edited::{Edited, Whose, write_edits};
 use super::exchange::Exchange;
 use super::headers::{self, Also, Forwarding};
 use super::pacing;
 use super::parts::{RequestFacts, Room};
+use super::pick::Pick;
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::scratch::Scratch;
 use super::snapshot::RouteEdits;
 use super::variables::Known;
-use super::watch::poll_gone;
 use super::worker::View;
-use crate::admission::{AddressHeader, Admitted, address_of};
-use crate::balance::Facts;
+use crate::admission::{AddressHeader, Admitted};
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
-use crate::proxy_protocol::Endpoints;
-use crate::time::{Span, Tick};
-use crate::upstream::{ConnectError, Leased, ProxyHeader, Server, Turn};
-
-/// To how many servers a connect is tried for one request.
-const MAX_CONNECT_TRIES: usize = 3;
+use crate::time::Tick;
+use crate::upstream::Leased;
 
 /// Sends the request and relays the response. Only what admission let through gets here.
 ///
@@ -76,12 +67,14 @@ pub async fn forward(
         write_request(exchange, &view, admitted, to_h2);
         let is_whole = exchange.scratch.upload.is_complete();
         exchange.story.attempts += 1;
-        let is_at_once = lease.is_reused() && !admitted.waited() && !is_paced && pick.excluded.is_empty();
+        let is_at_once = lease.is_reused() && !admitted.waited() && !is_paced && pick.is_first();
         let sent_at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
         let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent_at);
-        match poll_fn(|cx| relay.poll(cx)).await {
+        let ended = poll_fn(|cx| relay.poll(cx)).await;
+        let waits_for_head = relay.waits_for_head();
+        match ended {
             Ok(end) => return Ok((end, lease)),
-            Err(Broken::Silent { written }) if lease.is_reused() && !pick.fresh_only => {
+            Err(Broken::Silent { written }) if lease.is_reused() && !pick.is_fresh_only() => {
                 let is_repeatable = !written || exchange.scratch.request.is_idempotent();
                 if !is_whole || !is_repeatable {
                     return Err(Broken::Silent { written });
@@ -94,7 +87,7 @@ pub async fn forward(
                 pick.again_freshly(server);
             }
             // Whatever its method is, and however the stream was come by; once.
-            Err(Broken::Unread) if is_whole && !pick.fresh_only => {
+            Err(Broken::Unread) if is_whole && !pick.is_fresh_only() => {
                 if let Some(meters) = view.meters.upstream(upstream) {
                     meters.stale.inc();
                 }
@@ -103,12 +96,35 @@ pub async fn forward(
                 pick.again_freshly(server);
             }
             Err(broken) => {
+                if waits_for_head && is_servers_fault(&broken, exchange.scratch.upload.is_complete()) {
+                    lease.failed(&broken.to_string(), exchange.worker.clock.now());
+                }
                 if let Broken::Late(Late::Deadline | Late::UpstreamReads | Late::UpstreamSends) = broken {
                     lease.stream().distrust();
                 }
                 return Err(broken);
             }
         }
+    }
+}
+
+/// Whether the server is to blame that there is no answer. `is_uploaded`: it has, or could have had, all of the request.
+fn is_servers_fault(broken: &Broken, is_uploaded: bool) -> bool {
+    match broken {
+        Broken::Silent { .. }
+        | Broken::Unread
+        | Broken::Upstream(_)
+        | Broken::Response(_)
+        | Broken::Unasked
+        | Broken::Late(Late::UpstreamReads | Late::UpstreamSends) => true,
+        Broken::Late(Late::Deadline) => is_uploaded,
+        // Whoever connects has told of a connect that fails; the others are not the server's.
+        Broken::Unreachable(_)
+        | Broken::OutOfService
+        | Broken::Request(_)
+        | Broken::TooLarge
+        | Broken::ClientGone
+        | Broken::Late(Late::ClientSends | Late::ClientReads) => false,
     }
 }
 
@@ -198,197 +214,4 @@ fn write_edited(
 ) {
     headers::forward_request(&known.request, facts, &mut Edited::new(writer, edits));
     write_edits(edits, Whose::Servers, known, text, writer);
-}
-
-/// Waits for a turn to connect to this server, or for a connection that is given back.
-async fn turn(
-    server: &Rc<Server>,
-    exchange: &mut Exchange,
-    client: &mut Client,
-    deadline: Tick,
-    takes_kept: bool,
-) -> Result<Turn, Broken> {
-    let mut turn = pin!(server.turn(exchange.client_key(), takes_kept));
-    poll_fn(|cx| {
-        if let Poll::Ready(turn) = turn.as_mut().poll(cx) {
-            return Poll::Ready(Ok(turn));
-        }
-        if poll_gone(cx, exchange, client, deadline).is_ready() {
-            return Poll::Ready(Err(Broken::ClientGone));
-        }
-        match exchange.worker.alarms.recently() {
-            now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
-            _ => Poll::Pending,
-        }
-    })
-    .await
-}
-
-/// Which server comes next.
-struct Pick<'v> {
-    view: &'v View,
-    upstream: usize,
-    admitted: &'v Admitted,
-    random: u64,
-    turn: u64,
-    excluded: Vec<usize>,
-    again: Option<usize>,
-    fresh_only: bool,
-}
-
-impl<'v> Pick<'v> {
-    fn new(view: &'v View, exchange: &Exchange, admitted: &'v Admitted, upstream: usize) -> Self {
-        Self {
-            view,
-            upstream,
-            admitted,
-            random: exchange.worker.random(),
-            turn: exchange.worker.turn(),
-            excluded: Vec::new(),
-            again: None,
-            fresh_only: false,
-        }
-    }
-
-    /// The same server once more, over a new connection.
-    fn again_freshly(&mut self, server: usize) {
-        self.again = Some(server);
-        self.fresh_only = true;
-    }
-
-    fn server(&mut self, worker: usize) -> Option<(usize, &'v Rc<Server>)> {
-        let servers = self.view.servers.get(self.upstream)?;
-        let plan = self.view.snapshot.upstreams.get(self.upstream)?;
-        let own_load = |index: usize| servers.get(index).map_or(0, |server| server.load().of(worker));
-        let all_load = |index: usize| servers.get(index).map_or(0, |server| server.load().total());
-        let choice = self.again.take().or_else(|| {
-            plan.balancer.choose(&Facts {
-                hash: self.admitted.sticky_hash(),
-                turn: self.turn,
-                random: self.random,
-                loads: if plan.balancer.counts_all_workers() { &all_load } else { &own_load },
-                excluded: &self.excluded,
-            })
-        })?;
-        servers.get(choice).map(|server| (choice, server))
-    }
-
-    /// A connection that is kept to the server whose turn it is.
-    fn reuse(&mut self, exchange: &mut Exchange, client: &Client) -> Option<(usize, Leased)> {
-        if self.fresh_only {
-            return None;
-        }
-        let (index, server) = self.server(exchange.worker.index)?;
-        exchange.story.upstream = Some((self.upstream, index));
-        let lease = match server.link().proxy_protocol {
-            None => server.reuse(exchange.arrived),
-            Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
-        };
-        Some((index, lease?))
-    }
-
-    /// For whom a connection to a server is. A client that a proxy in front tells of by a field has no port.
-    #[inline(never)]
-    fn proxy_header(&self, connection: &Connection, client: &Client) -> ProxyHeader {
-        let client_ip = self.admitted.arrival().client.addr();
-        let is_peer = address_of(connection.peer.ip()) == client_ip;
-        let (port, owner) = if is_peer { (connection.peer.port(), Some(connection.id)) } else { (0, None) };
-        let source = SocketAddr::new(client_ip, port);
-        let endpoints = Endpoints { source, destination: connection.destination(client.stream.own_end()) };
-        ProxyHeader::new(endpoints, owner, connection.facts.proxied.as_deref())
-    }
-
-    /// A new connection, to this server or to the next that can be reached.
-    async fn connection(
-        &mut self,
-        exchange: &mut Exchange,
-        client: &mut Client,
-        deadline: Tick,
-    ) -> Result<(usize, Leased), Broken> {
-        let mut last = None;
-        while self.excluded.len() < MAX_CONNECT_TRIES {
-            let Some((index, server)) = self.server(exchange.worker.index) else { break };
-            exchange.story.upstream = Some((self.upstream, index));
-            match self.connect(index, server, exchange, client, deadline).await? {
-                Ok(lease) => return Ok((index, lease)),
-                Err(error) => {
-                    tracing::debug!(server = %server.endpoint().name, %error, "cannot connect");
-                    if let Some(meters) = self.view.meters.upstream(self.upstream) {
-                        meters.unreachable.inc();
-                    }
-                    self.excluded.push(index);
-                    last = Some(error);
-                    if let Some(kept) = self.reuse(exchange, client) {
-                        return Ok(kept);
-                    }
-                }
-            }
-        }
-        Err(Broken::Unreachable(last))
-    }
-
-    /// A new connection to this server once there is a turn for it, or one that was given back meanwhile. The upstream's
-    /// `connect_timeout` bounds how long the server takes, not how long the turn does.
-    async fn connect(
-        &mut self,
-        index: usize,
-        server: &Rc<Server>,
-        exchange: &mut Exchange,
-        client: &mut Client,
-        deadline: Tick,
-    ) -> Result<Result<Leased, ConnectError>, Broken> {
-        let patience = self.view.snapshot.upstream(self.upstream).map(|(upstream, _)| upstream.connect_timeout);
-        let mut patience = patience.unwrap_or_default();
-        loop {
-            if !server.may_connect() {
-                match turn(server, exchange, client, deadline, !self.fresh_only).await? {
-                    Turn::Kept(lease) => return Ok(Ok(lease)),
-                    Turn::Connect => {}
-                }
-                if server.link().proxy_protocol.is_some() {
-                    self.again = Some(index);
-                    if let Some((_, kept)) = self.reuse(exchange, client) {
-                        return Ok(Ok(kept));
-                    }
-                    self.again = None;
-                }
-            }
-            let began = exchange.worker.clock.now();
-            let connected = self.open(server, exchange, client, deadline, began + patience).await?;
-            match connected {
-                Ok(Some(lease)) => return Ok(Ok(lease)),
-                Ok(None) => {
-                    let took = exchange.worker.clock.now().since(began);
-                    patience = Span::from_nanos(patience.as_nanos().saturating_sub(took.as_nanos()));
-                }
-                Err(error) => return Ok(Err(error)),
-            }
-        }
-    }
-
-    async fn open(
-        &self,
-        server: &Rc<Server>,
-        exchange: &mut Exchange,
-        client: &mut Client,
-        deadline: Tick,
-        until: Tick,
-    ) -> Result<Result<Option<Leased>, ConnectError>, Broken> {
-        let header = server.link().proxy_protocol.map(|_| Box::new(self.proxy_header(&exchange.connection, client)));
-        let mut connecting = pin!(Rc::clone(server).connect(header));
-        poll_fn(|cx| {
-            if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
-                return Poll::Ready(Ok(connected));
-            }
-            if poll_gone(cx, exchange, client, deadline.min(until)).is_ready() {
-                return Poll::Ready(Err(Broken::ClientGone));
-            }
-            match exchange.worker.alarms.recently() {
-                now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
-                now if now >= until => Poll::Ready(Ok(Err(ConnectError::Timeout))),
-                _ => Poll::Pending,
-            }
-        })
-        .await
-    }
 }

@@ -9,7 +9,7 @@
 //! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`, `cors`: what messages
 //!   say; `edited`, `variables`: what a route changes in that. `ending`: the table of how an exchange ends that does not
 //!   get its route's answer.
-//! - `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
+//! - `pick`, `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
 //!   wrong with it. `waiting`, `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
@@ -48,6 +48,7 @@ mod outgoing;
 mod pace_meters;
 mod pacing;
 mod parts;
+mod pick;
 mod policy;
 mod proxied;
 mod rate_headers;

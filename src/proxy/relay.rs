@@ -148,6 +148,25 @@ impl<'r> Relay<'r> {
         }
     }
 
+    /// Whether the final head of an answer is still to come.
+    pub fn waits_for_head(&self) -> bool {
+        self.phase == Phase::Head
+    }
+
+    /// The head of the answer is here, with this status.
+    pub(super) fn answered(&mut self, status: u16, now: Tick) {
+        let Some((upstream, _)) = self.exchange.story.upstream else { return };
+        let view = &self.exchange.view;
+        let took = now.since(self.sent_at);
+        if let Some(meters) = view.meters.upstream(upstream) {
+            meters.seconds.observe(took);
+        }
+        let eject = view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.eject.as_ref());
+        let is_failure = eject.is_some_and(|eject| eject.on.contains(status));
+        let words = is_failure.then(|| format!("status {status}"));
+        self.upstream.answered(took, words.as_deref(), now);
+    }
+
     /// Moves whatever can be moved.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, Broken>> {
         let started = self.answered;

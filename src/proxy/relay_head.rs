@@ -171,11 +171,8 @@ fn observe(relay: &mut Relay<'_>, now: crate::time::Tick) {
     let exchange = &mut *relay.exchange;
     exchange.worker.alarms.note(now);
     exchange.ended_at(now);
-    if let Some((upstream, _)) = exchange.story.upstream
-        && let Some(meters) = exchange.view.meters.upstream(upstream)
-    {
-        meters.seconds.observe(now.since(relay.sent_at));
-    }
+    let status = exchange.scratch.response.status();
+    relay.answered(status, now);
 }
 
 impl Sink for HeadWriter<'_> {

@@ -16,7 +16,7 @@ use crate::limiter::{KeyHasher, Limit, Policy};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::tls::ServerTls;
-use crate::upstream::{Endpoint, Link, Load};
+use crate::upstream::{Endpoint, Link, Load, ServerStates};
 
 /// One generation of the configuration, built whole before any request sees it.
 pub struct Snapshot {
@@ -228,6 +228,8 @@ pub struct UpstreamPlan {
     pub link: Link,
     /// Its servers, in the balancer's order.
     pub servers: Vec<(Endpoint, Arc<Load>)>,
+    /// How they stand.
+    pub states: Arc<ServerStates>,
 }
 
 impl Snapshot {
@@ -244,6 +246,12 @@ impl Snapshot {
     /// An upstream as the file has it, and the part of it that was built.
     pub fn upstream(&self, upstream: usize) -> Option<(&Upstream, &UpstreamPlan)> {
         self.model.upstreams.get(upstream).zip(self.upstreams.get(upstream))
+    }
+
+    /// How the servers of the upstream of this name stand.
+    pub fn states_of(&self, name: &str) -> Option<&Arc<ServerStates>> {
+        let place = self.model.upstreams.iter().position(|upstream| &*upstream.name == name)?;
+        self.upstreams.get(place).map(|plan| &plan.states)
     }
 
     /// What a route answers by itself.

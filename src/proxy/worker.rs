@@ -23,7 +23,7 @@ use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span, Tick};
-use crate::upstream::{ConnectRate, Endpoint, Pace, Server};
+use crate::upstream::{ConnectRate, Endpoint, GateView, Pace, Server, Watched};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
@@ -95,6 +95,8 @@ pub struct View {
     pub snapshot: Arc<Snapshot>,
     /// This worker's servers: upstream by upstream, in the balancer's order.
     pub servers: Vec<Vec<Rc<Server>>>,
+    /// How this worker sees the servers of each upstream.
+    pub gates: Vec<Rc<GateView>>,
     /// This worker's counters.
     pub meters: Meters,
 }
@@ -547,10 +549,12 @@ impl View {
     ) -> Self {
         let mut kept = HashMap::new();
         let mut servers = Vec::with_capacity(snapshot.upstreams.len());
+        let mut gates = Vec::with_capacity(snapshot.upstreams.len());
         for (upstream, plan) in snapshot.model.upstreams.iter().zip(&snapshot.upstreams) {
             let rate = ConnectRate::new(upstream.connect_rate.limit(), upstream.connect_rate.window());
             let mut of_upstream = Vec::with_capacity(plan.servers.len());
-            for (endpoint, load) in &plan.servers {
+            let view = Rc::new(GateView::new(Arc::clone(&plan.states)));
+            for (place, (endpoint, load)) in plan.servers.iter().enumerate() {
                 let key = (Arc::clone(&upstream.name), endpoint.clone());
                 let server = match known.remove(&key) {
                     Some(server) if *server.link() == plan.link => {
@@ -565,16 +569,19 @@ impl View {
                         Server::new(endpoint.clone(), plan.link.clone(), Arc::clone(load), worker, pace)
                     }
                 };
+                let failures = upstream.eject.as_ref().map(|eject| eject.failures);
+                server.watch(Watched { view: Rc::clone(&view), server: place, failures });
                 of_upstream.push(Rc::clone(&server));
                 kept.insert(key, server);
             }
             servers.push(of_upstream);
+            gates.push(view);
         }
         for gone in known.values() {
             gone.retire();
         }
         *known = kept;
         let meters = Meters::new(registry, &snapshot, old);
-        Self { snapshot, servers, meters }
+        Self { snapshot, servers, gates, meters }
     }
 }

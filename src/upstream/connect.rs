@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::Notify;
 
-use super::{ConnectRate, Endpoint, Link, Load, Pace, ProxyHeader};
+use super::{ConnectRate, Endpoint, GateView, Link, Load, Pace, ProxyHeader, Trial};
 use crate::time::{Span, Tick};
 use crate::transport::{Channel, HandshakeError, Protocol, Stream, connect, open_channel};
 
@@ -92,6 +92,20 @@ pub struct Server {
     opening: Cell<bool>,
     opened: Notify,
     retired: Cell<bool>,
+    /// Failures in a row of this worker's requests.
+    failures: Cell<u32>,
+    watched: RefCell<Option<Watched>>,
+}
+
+/// By whom it is watched, so that it is given no requests while it fails.
+#[derive(Clone)]
+pub struct Watched {
+    /// Its upstream's servers, as this worker sees them.
+    pub view: Rc<GateView>,
+    /// Its place among them.
+    pub server: usize,
+    /// Failures in a row that take it out of service; `None`: none does.
+    pub failures: Option<u32>,
 }
 
 impl Server {
@@ -108,12 +122,46 @@ impl Server {
             opening: Cell::new(false),
             opened: Notify::new(),
             retired: Cell::new(false),
+            failures: Cell::new(0),
+            watched: RefCell::default(),
         })
     }
 
     /// How often it may be connected to, from now on.
     pub fn set_connect_rate(&self, rate: ConnectRate) {
         self.pace.set_rate(rate);
+    }
+
+    /// By whom it is watched from now on.
+    pub fn watch(&self, watched: Watched) {
+        self.watched.replace(Some(watched));
+    }
+
+    /// A connect, a request or an answer has failed, and the server is to blame. `cause` is for people.
+    pub fn note_failure(&self, cause: &str, now: Tick) {
+        self.load.failed(self.worker);
+        let watched = self.watched.borrow();
+        let Some(Watched { view, server, failures: Some(most) }) = &*watched else { return };
+        let failures = self.failures.get().saturating_add(1);
+        let is_tried = view.wants_verdict(*server);
+        if failures < *most && !is_tried {
+            return self.failures.set(failures);
+        }
+        self.failures.set(0);
+        view.states().failed(*server, cause, now);
+    }
+
+    /// A request was answered.
+    fn note_answer(&self, took: Span, now: Tick) {
+        self.load.answered(self.worker, took);
+        if self.failures.get() > 0 {
+            self.failures.set(0);
+        }
+        if let Some(Watched { view, server, .. }) = &*self.watched.borrow()
+            && view.wants_verdict(*server)
+        {
+            view.states().recovered(*server, now);
+        }
     }
 
     /// Turns to connect to it.
@@ -230,31 +278,10 @@ impl Server {
     /// `header`: for whom it is, if the server is to be told.
     pub async fn connect(self: Rc<Self>, header: Option<Box<ProxyHeader>>) -> Result<Option<Leased>, ConnectError> {
         let stream = match self.link.protocol {
-            Protocol::Http1 => Some(self.open(header.as_deref()).await?),
+            Protocol::Http1 => Some(open_stream(&self.endpoint, &self.link, header.as_deref()).await?),
             Protocol::Http2 => self.open_channel().await?,
         };
         Ok(stream.map(|stream| Leased::new(self, stream, header, false)))
-    }
-
-    /// A connection of its own, after the handshake if there is one.
-    async fn open(&self, header: Option<&ProxyHeader>) -> Result<Stream, ConnectError> {
-        let mut socket = dial(&self.endpoint).await.map_err(ConnectError::Io)?;
-        // Without it the kernel may hold the end of a request back for 40 ms.
-        socket.set_nodelay(true).map_err(ConnectError::Io)?;
-        if let (Some(version), Some(header)) = (self.link.proxy_protocol, header) {
-            // Before TLS: the header is of the connection, not of what is said on it.
-            socket.write_all(&header.bytes(version)).await.map_err(ConnectError::Io)?;
-        }
-        let stream = match &self.link.tls {
-            None => Stream::Plain(socket),
-            Some(tls) => {
-                let is_h2 = self.link.protocol == Protocol::Http2;
-                let connected = Box::pin(connect(socket, tls, &self.endpoint.host, is_h2)).await;
-                connected.map_err(|error| ConnectError::Tls(Box::new(error)))?
-            }
-        };
-        stream.linger_as_usual();
-        Ok(stream)
     }
 
     /// A stream of a new HTTP/2 connection, or of the one that somebody else is opening, if there is room on it.
@@ -267,7 +294,7 @@ impl Server {
             return Err(ConnectError::Full);
         }
         let _opening = Opening::begin(self);
-        let stream = self.open(None).await?;
+        let stream = open_stream(&self.endpoint, &self.link, None).await?;
         let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
         let stream = Stream::ToServer(Box::new(channel.open()));
         if !self.retired.get() {
@@ -275,6 +302,33 @@ impl Server {
         }
         Ok(Some(stream))
     }
+}
+
+/// A connection of its own, after the handshake if there is one. `header`: for whom it is, if the server is to be told;
+/// for nobody but the gateway by default.
+pub(super) async fn open_stream(
+    endpoint: &Endpoint,
+    link: &Link,
+    header: Option<&ProxyHeader>,
+) -> Result<Stream, ConnectError> {
+    let mut socket = dial(endpoint).await.map_err(ConnectError::Io)?;
+    // Without it the kernel may hold the end of a request back for 40 ms.
+    socket.set_nodelay(true).map_err(ConnectError::Io)?;
+    if let Some(version) = link.proxy_protocol {
+        // Before TLS: the header is of the connection, not of what is said on it.
+        let bytes = header.map_or_else(|| ProxyHeader::of_nobody(version), |header| header.bytes(version));
+        socket.write_all(&bytes).await.map_err(ConnectError::Io)?;
+    }
+    let stream = match &link.tls {
+        None => Stream::Plain(socket),
+        Some(tls) => {
+            let is_h2 = link.protocol == Protocol::Http2;
+            let connected = Box::pin(connect(socket, tls, &endpoint.host, is_h2)).await;
+            connected.map_err(|error| ConnectError::Tls(Box::new(error)))?
+        }
+    };
+    stream.linger_as_usual();
+    Ok(stream)
 }
 
 /// A connection to the first address of a server that takes one. An owner that gives it up, also while it is being made, leaves
@@ -320,17 +374,38 @@ pub struct Leased {
     /// Whether it counts as in flight.
     counted: bool,
     over: bool,
+    trial: Option<Trial>,
 }
 
 impl Leased {
     fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
         server.load.add(server.worker);
-        Self { server, stream: Some(stream), header, reused, counted: true, over: false }
+        Self { server, stream: Some(stream), header, reused, counted: true, over: false, trial: None }
     }
 
     /// Whether it has carried a request before: only then may a failure mean that it died idle.
     pub fn is_reused(&self) -> bool {
         self.reused
+    }
+
+    /// Holds the place of the one request that may try the server, until it has answered.
+    pub fn tries(&mut self, trial: Option<Trial>) {
+        self.trial = trial;
+    }
+
+    /// The head of an answer is here. `failure`: the words for it, if its status is one of a failure.
+    pub fn answered(&mut self, took: Span, failure: Option<&str>, now: Tick) {
+        match failure {
+            None => self.server.note_answer(took, now),
+            Some(cause) => self.server.note_failure(cause, now),
+        }
+        self.trial = None;
+    }
+
+    /// There is no answer, and the server is to blame.
+    pub fn failed(&mut self, cause: &str, now: Tick) {
+        self.server.note_failure(cause, now);
+        self.trial = None;
     }
 
     /// The connection itself.

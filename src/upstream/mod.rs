@@ -1,27 +1,33 @@
 //! Connections to the servers behind the gateway, as one worker sees them.
 //!
 //! Each worker keeps its own idle connections and its own count of requests in flight; nothing here is shared between
-//! threads but the [`Load`] cells, which each worker writes alone and whoever balances may read. The room knows
-//! nothing of the configuration: `gateway` hands it plain values. Its caller is `proxy/forward`.
+//! threads but the [`Load`] cells, which each worker writes alone and whoever balances may read, and the
+//! [`ServerStates`], which workers look at again where they have changed. The room knows nothing of the configuration:
+//! `gateway` hands it plain values. Its callers are `proxy/forward`, and `gateway` for the checks of health.
 
 mod connect;
 mod echo;
 mod line;
 mod pace;
+mod probe;
 mod proxy_header;
+mod states;
 mod turn;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::proxy_protocol::Version;
+use crate::time::Span;
 use crate::tls::UpstreamTls;
 use crate::transport::Protocol;
 
-pub use connect::{ConnectError, Leased, Server};
+pub use connect::{ConnectError, Leased, Server, Watched};
 pub use echo::EchoServers;
 pub use pace::ConnectRate;
+pub use probe::{ProbeError, probe_grpc, probe_http, probe_tcp};
 pub use proxy_header::ProxyHeader;
+pub use states::{GateView, ServerStates, Trial};
 pub use turn::{Pace, Turn};
 
 /// Where a server is, and what it is called in logs.
@@ -59,36 +65,89 @@ impl PartialEq for Link {
     }
 }
 
-/// Requests in flight to one server: a cell for each worker, written by that worker only.
+/// How much is asked of one server: a cell for each worker, written by that worker only.
 #[derive(Debug)]
-pub struct Load(Box<[AtomicU64]>);
+pub struct Load(Box<[Cell]>);
+
+/// Of one worker; alone on its cache line, since others write their own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Cell {
+    in_flight: AtomicU64,
+    answered: AtomicU64,
+    failed: AtomicU64,
+    /// A moving mean, in nanoseconds.
+    latency: AtomicU64,
+}
+
+/// How much was asked of a server, and how it answered, over all workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// Requests whose answers had no status of a failure.
+    pub answered: u64,
+    /// Connects, requests and answers that failed.
+    pub failed: u64,
+    /// From sending a request to the head of its answer: the mean of about the last sixteen of each worker.
+    pub latency: Span,
+}
+
+/// The last answer's weight in the mean: a sixteenth.
+const LATENCY_SHIFT: u32 = 4;
 
 impl Load {
     /// Cells for `workers` workers, all zero.
     pub fn new(workers: usize) -> Arc<Self> {
-        Arc::new(Self((0..workers).map(|_| AtomicU64::new(0)).collect()))
+        Arc::new(Self((0..workers).map(|_| Cell::default()).collect()))
     }
 
     /// In flight over all workers.
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|cell| cell.load(Ordering::Relaxed)).sum()
+        self.0.iter().map(|cell| cell.in_flight.load(Ordering::Relaxed)).sum()
     }
 
     /// In flight from one worker.
     pub fn of(&self, worker: usize) -> u64 {
-        self.0.get(worker).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        self.0.get(worker).map_or(0, |cell| cell.in_flight.load(Ordering::Relaxed))
+    }
+
+    /// What was answered so far.
+    pub fn answers(&self) -> Answers {
+        let sum = |read: fn(&Cell) -> &AtomicU64| self.0.iter().map(|cell| read(cell).load(Ordering::Relaxed)).sum();
+        let means = self.0.iter().map(|cell| cell.latency.load(Ordering::Relaxed)).filter(|mean| *mean > 0);
+        let (count, total) = means.fold((0u64, 0u64), |(count, total), mean| (count + 1, total.saturating_add(mean)));
+        let latency = Span::from_nanos(total.checked_div(count).unwrap_or(0));
+        Answers { answered: sum(|cell| &cell.answered), failed: sum(|cell| &cell.failed), latency }
     }
 
     fn add(&self, worker: usize) {
-        if let Some(cell) = self.0.get(worker) {
-            // One writer per cell: a plain load and store is exact and spares the locked instruction.
-            cell.store(cell.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-        }
+        self.write(worker, |cell| &cell.in_flight, |count| count.saturating_add(1));
     }
 
     fn remove(&self, worker: usize) {
-        if let Some(cell) = self.0.get(worker) {
-            cell.store(cell.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+        self.write(worker, |cell| &cell.in_flight, |count| count.saturating_sub(1));
+    }
+
+    fn answered(&self, worker: usize, took: Span) {
+        self.write(worker, |cell| &cell.answered, |count| count.saturating_add(1));
+        self.write(
+            worker,
+            |cell| &cell.latency,
+            |mean| match mean {
+                0 => took.as_nanos(),
+                mean => mean - (mean >> LATENCY_SHIFT) + (took.as_nanos() >> LATENCY_SHIFT),
+            },
+        );
+    }
+
+    fn failed(&self, worker: usize) {
+        self.write(worker, |cell| &cell.failed, |count| count.saturating_add(1));
+    }
+
+    #[inline]
+    fn write(&self, worker: usize, of: impl Fn(&Cell) -> &AtomicU64, next: impl Fn(u64) -> u64) {
+        if let Some(cell) = self.0.get(worker).map(of) {
+            // One writer per cell: a plain load and store is exact and spares the locked instruction.
+            cell.store(next(cell.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
     }
 }
@@ -109,5 +168,18 @@ mod tests {
         load.remove(1);
         load.add(7);
         assert_eq!(load.total(), 1);
+    }
+
+    #[test]
+    fn answers_are_counted_and_their_latency_is_a_moving_mean() {
+        let load = Load::new(2);
+        assert_eq!(load.answers(), Answers::default());
+        load.answered(0, Span::from_millis(16));
+        load.answered(0, Span::from_millis(32));
+        load.failed(1);
+        let mean_of_one = Answers { answered: 2, failed: 1, latency: Span::from_millis(17) };
+        assert_eq!(load.answers(), mean_of_one, "a worker without answers has no part in it");
+        load.answered(1, Span::from_millis(1));
+        assert_eq!(load.answers().latency, Span::from_millis(9));
     }
 }

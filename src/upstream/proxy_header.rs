@@ -29,6 +29,14 @@ impl ProxyHeader {
         self.owner
     }
 
+    /// Before a connection of the gateway's own: `LOCAL`, or `UNKNOWN` in version 1.
+    pub(super) fn of_nobody(version: Version) -> Vec<u8> {
+        let outgoing = Outgoing { alpn: None, authority: None, unique_id: None };
+        let mut bytes = Vec::new();
+        proxy_protocol::write(version, None, &outgoing, &mut bytes);
+        bytes
+    }
+
     /// As it is sent.
     pub fn bytes(&self, version: Version) -> Vec<u8> {
         let outgoing =

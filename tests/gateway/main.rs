@@ -33,6 +33,7 @@ mod limiting;
 mod many_limits;
 mod mixes;
 mod observing;
+mod outages;
 mod own_answers;
 mod penalty;
 mod pipelining;

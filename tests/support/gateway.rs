@@ -157,6 +157,11 @@ impl Gateway {
         Client::connect(self.admin).request("POST", "/reload", &[("Host", "localhost")], b"")
     }
 
+    /// What a POST to the admin interface answers.
+    pub fn post_admin(&self, target: &str) -> Answer {
+        Client::connect(self.admin).request("POST", target, &[("Host", "localhost")], b"")
+    }
+
     /// A page of the admin interface.
     pub fn ask_admin(&self, target: &str) -> Answer {
         get_with(self.admin, target, &[("Host", "localhost")])

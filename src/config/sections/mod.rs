@@ -17,6 +17,7 @@ pub(super) mod fleet;
 pub(super) mod limit;
 pub(super) mod listener;
 pub(super) mod log;
+pub(super) mod outages;
 mod rates;
 pub(super) mod schedule;
 pub(super) mod server;
@@ -39,6 +40,8 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["upstream"], upstream::Upstream::rows()),
         (&["upstream", "servers"], upstream::ServerSpec::rows()),
         (&["upstream", "tls"], tls::UpstreamKeys::rows()),
+        (&["upstream", "eject"], outages::Eject::rows()),
+        (&["upstream", "health"], outages::Health::rows()),
         (&["limit"], limit::rows()),
         (&["limit", "penalty"], limit::PenaltyKeys::rows()),
         (&["limit", "count_when"], count_when::CountWhenKeys::rows()),

@@ -5,13 +5,14 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use super::outages::{self, Eject, Health};
 use super::tls;
 use crate::admission::KeyExpr;
-use crate::balance::Strategy;
+use crate::balance::{Service, Strategy};
 use crate::config::address::{self, ServerAddress};
 use crate::config::findings::{Finding, Reported, quoted};
 use crate::config::key::key;
-use crate::config::kind::{Context, Kind, by, count, duration, each, list, number, word};
+use crate::config::kind::{Context, Kind, by, count, duration, each, flag, list, number, word};
 use crate::config::names::{self, Name};
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Key, Section, section};
@@ -46,6 +47,12 @@ section! {
         proxy_protocol: Option<Version> = word().or_word("off").or("off"),
         /// TLS to the servers.
         tls: Option<UpstreamSettings> = tls::Upstream.or("false"),
+        /// A server that fails is given no requests for a while.
+        eject: Option<Eject> = by(outages::eject, Eject::to_string).or_word("off").or("{}"),
+        /// Servers are asked whether they work.
+        health: Option<Health> = by(outages::health, Health::to_string).or_word("off").or("off"),
+        /// A server that comes back gets its share in ten steps over this time.
+        slow_start: Option<Span> = duration(SLOW_STARTS).or_word("off").or("off"),
     }
 }
 
@@ -57,6 +64,10 @@ section! {
         address: ServerAddress = by(server_address, ToString::to_string).required("\"127.0.0.1:9001\""),
         /// Its share of the requests, beside the other servers' weights.
         weight: u32 = count(1..=1_000).or("1"),
+        /// Whether it gets requests. "drain": no new ones, and checks of its health go on; "off": neither.
+        state: Service = word().or("up"),
+        /// Whether it gets requests only while none of the others can.
+        backup: bool = flag().or("false"),
     }
 }
 
@@ -69,6 +80,8 @@ const HASH_BALANCES: RangeInclusive<f64> = 1.01..=100.0;
 /// At the least a lost packet may already look like a dead server; beyond the most a client has given up.
 const CONNECT_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(60);
 
+const SLOW_STARTS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3600);
+
 /// With a slower one a server that has closed its connections would seem to be gone.
 const SLOWEST_CONNECT: Span = Span::from_secs(60);
 
@@ -77,7 +90,13 @@ pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> (Opt
     let mut keys = Upstream::read_keys(reader, context);
     let name = keys.name.node.as_ref().and_then(Name::of);
     warn_of_unused(&keys);
-    let is_sound = refuse_what_echo_lacks(&keys).and(check_proxy_protocol(&keys)).and(complete_tls(&mut keys));
+    let sound = [
+        refuse_what_echo_lacks(&keys),
+        check_proxy_protocol(&keys),
+        check_backups(&keys),
+        outages::check_health(&keys),
+    ];
+    let is_sound = Reported::none_of(sound.into_iter().filter_map(Result::err)).and(complete_tls(&mut keys));
     (name, is_sound.and_then(|()| Upstream::of(keys)).ok())
 }
 
@@ -116,6 +135,17 @@ fn check_proxy_protocol(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
         }
         _ => Ok(()),
     }
+}
+
+/// A backup stands in for others: it has to have some.
+fn check_backups(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
+    if let (Some(servers), Some(node)) = (keys.servers.get(), &keys.servers.node)
+        && servers.iter().all(|server| server.backup)
+    {
+        let message = "every server is a backup: there is none that they stand in for";
+        return Err(node.error(message, "remove `backup = true` from those that are to get requests"));
+    }
+    Ok(())
 }
 
 /// Asks for the protocol by ALPN, and reports a host that no certificate can be for.
@@ -184,7 +214,8 @@ fn servers(node: &Node<'_>, context: &Context<'_>) -> Result<Vec<ServerSpec>, Re
 /// `"host:port"`, or `{ address = "host:port", weight = 2 }`; with its place.
 fn server(item: &Node<'_>, context: &Context<'_>) -> Result<(ServerSpec, Range<usize>), Reported> {
     if let Some(text) = item.as_text() {
-        return Ok((ServerSpec { address: address::server(item, text)?, weight: 1 }, item.span()));
+        let (weight, state, backup) = (1, Service::Up, false);
+        return Ok((ServerSpec { address: address::server(item, text)?, weight, state, backup }, item.span()));
     }
     let example = "\"127.0.0.1:9001\" or { address = \"127.0.0.1:9001\", weight = 2 }";
     let reader = item.as_table("a server").ok_or_else(|| item.wrong_type("addresses in quotes", example))?;
@@ -199,9 +230,11 @@ fn server_address(node: &Node<'_>, _: &Context<'_>) -> Result<ServerAddress, Rep
 
 impl fmt::Display for ServerSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { address, weight: 1 } => write!(f, "{address}"),
-            Self { address, weight } => write!(f, "{address} (weight {weight})"),
-        }
+        let Self { address, weight, state, backup } = self;
+        write!(f, "{address}")?;
+        let weight = (*weight != 1).then(|| format!("weight {weight}"));
+        let state = (*state != Service::Up).then(|| state.word().to_owned());
+        let notes: Vec<_> = [weight, state, backup.then(|| "backup".to_owned())].into_iter().flatten().collect();
+        if notes.is_empty() { Ok(()) } else { write!(f, " ({})", notes.join(", ")) }
     }
 }

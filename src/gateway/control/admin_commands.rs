@@ -3,7 +3,8 @@ use std::sync::atomic::Ordering;
 
 use super::{Control, Reloaded};
 use crate::admin;
-use crate::gateway::fleet_status;
+use crate::balance::Service;
+use crate::gateway::{fleet_status, upstream_status};
 
 /// The gateway as admin asks it.
 pub(super) struct AdminCommands(pub(super) Weak<Control>);
@@ -32,6 +33,22 @@ impl admin::Commands for AdminCommands {
         let state = control.state();
         let fleet = state.fleet.as_ref().map(|membership| &membership.fleet);
         fleet_status::report(fleet, &state.model, &state.lasting.limits, control.clock.now())
+    }
+
+    fn upstreams(&self) -> serde_json::Value {
+        let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
+        let snapshot = control.state().feed.latest();
+        upstream_status::report(&snapshot, None, control.clock.now())
+    }
+
+    fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<serde_json::Value, String> {
+        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
+        let (snapshot, now) = (control.state().feed.latest(), control.clock.now());
+        let states = snapshot.states_of(upstream).ok_or_else(|| format!("There is no upstream {upstream:?}."))?;
+        if !states.set_service(server, service, now) {
+            return Err(format!("The upstream {upstream:?} has no server {server:?}; write it as the file does."));
+        }
+        Ok(upstream_status::report(&snapshot, Some(upstream), now))
     }
 
     fn reload(&self) -> Result<String, String> {

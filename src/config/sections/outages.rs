@@ -1,0 +1,177 @@
+//! The tables of `[[upstream]]` for servers that fail: `eject` and `health`.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use super::upstream::UpstreamKeys;
+use crate::balance::{EjectTerms, HealthTerms};
+use crate::config::findings::{Reported, quoted};
+use crate::config::kind::{Context, by, count, duration, percent, statuses, word};
+use crate::config::reader::Node;
+use crate::config::section::{Declare, Section, section, table};
+use crate::config::statuses::StatusSet;
+use crate::time::Span;
+use crate::transport::Protocol;
+
+const EJECT_EXAMPLE: &str = "{ failures = 5, for = \"5s\" }";
+const HEALTH_EXAMPLE: &str = "{ path = \"/healthz\" }";
+
+/// Below, a server that restarts would have no time for it; above, nobody would wait for it.
+const EJECTIONS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(24 * 3600);
+const INTERVALS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(3600);
+const TIMEOUTS: RangeInclusive<Span> = Span::from_millis(10)..=Span::from_secs(60);
+/// Longest path of a check, in bytes.
+const MAX_PATH: usize = 1024;
+
+section! {
+    /// `eject`: a server that fails is given no requests for a while.
+    pub struct Eject, read as EjectKeys {
+        /// Failures in a row of one worker's requests.
+        failures: u32 = count(1..=1_000).or("5"),
+        /// How long it is out at first; twice as long each further time in a row.
+        r#for: Span = duration(EJECTIONS).or("5s"),
+        /// The longest that it is out.
+        max_for: Span = duration(EJECTIONS).or("5m"),
+        /// How many of the servers may be out so at once, rounded down; never the only one.
+        at_most: u32 = percent(1..=100).or("50%"),
+        /// Statuses that are failures, beside connects that fail and answers that do not come or are not valid.
+        on: StatusSet = statuses().or("[\"502\", \"503\", \"504\"]"),
+    }
+}
+
+section! {
+    /// `health`: servers are asked whether they work.
+    pub struct Health, read as HealthKeys {
+        /// How they are asked.
+        protocol: HealthProtocol = word().or("http"),
+        /// The path that is asked for by HTTP.
+        path: Option<Arc<str>> = by(path, ToString::to_string).or_nothing("none"),
+        /// The host that is named to them; by default that of the address.
+        host: Option<Arc<str>> = by(host, ToString::to_string).or_nothing("the server's"),
+        /// The port that is asked; by default that of the address.
+        port: Option<u16> = count(1..=65_535).or_nothing("the server's"),
+        /// From one check to the next, of each server.
+        interval: Span = duration(INTERVALS).or("5s"),
+        /// How long a check may take, connecting included.
+        timeout: Span = duration(TIMEOUTS).or("1s"),
+        /// Checks in a row that pass, before a server that is down is up.
+        rise: u32 = count(1..=100).or("2"),
+        /// Checks in a row that fail, before a server that is up is down.
+        fall: u32 = count(1..=100).or("3"),
+        /// Statuses that pass.
+        expect: StatusSet = statuses().or("[\"2xx\"]"),
+    }
+}
+
+words! {
+    /// How servers are asked whether they work.
+    pub enum HealthProtocol {
+        /// By a request whose answer has an expected status.
+        Http = "http",
+        /// By a connect, with the TLS handshake if the upstream has TLS.
+        Tcp = "tcp",
+        /// By `grpc.health.v1.Health/Check`.
+        Grpc = "grpc",
+    }
+}
+
+impl Eject {
+    /// What the states of servers go by.
+    pub fn terms(&self) -> EjectTerms {
+        EjectTerms {
+            failures: self.failures,
+            base: self.r#for,
+            max: self.max_for.max(self.r#for),
+            at_most_percent: self.at_most,
+        }
+    }
+}
+
+impl Health {
+    /// What the states of servers go by.
+    pub fn terms(&self) -> HealthTerms {
+        HealthTerms { rise: self.rise, fall: self.fall }
+    }
+}
+
+/// Reads `eject`.
+pub(super) fn eject(node: &Node<'_>, context: &Context<'_>) -> Result<Eject, Reported> {
+    let keys = Eject::read_keys(node.inner(node.label(), EJECT_EXAMPLE)?, context);
+    if let (Some(base), Some(max), Some(node)) = (keys.r#for.get(), keys.max_for.get(), &keys.max_for.node)
+        && max < base
+    {
+        let message = format!("`max_for` = \"{max}\" is below `for` = \"{base}\"");
+        return Err(node.error(message, format!("set it to \"{base}\" or more, or remove it for \"5m\"")));
+    }
+    Eject::of(keys)
+}
+
+/// Reads `health`.
+pub(super) fn health(node: &Node<'_>, context: &Context<'_>) -> Result<Health, Reported> {
+    let health: Health = table(node, HEALTH_EXAMPLE, context)?;
+    if health.protocol == HealthProtocol::Http && health.path.is_none() {
+        let help = "write health = { path = \"/healthz\" }; or protocol = \"tcp\" in it, which only connects";
+        return Err(node.error("`health` has no `path`", help));
+    }
+    if health.protocol != HealthProtocol::Http && health.path.is_some() {
+        let message = format!("`path` has no effect: protocol = \"{}\" asks for none", health.protocol.word());
+        node.warning(message, "remove it from `health`, or set protocol = \"http\"");
+    }
+    Ok(health)
+}
+
+/// Reports what the upstream's servers cannot be asked.
+pub(super) fn check_health(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
+    match (keys.health.get(), &keys.health.node, keys.protocol.get()) {
+        (Some(Some(health)), Some(node), Some(Protocol::Http1)) if health.protocol == HealthProtocol::Grpc => {
+            let message = "`health` by gRPC, and the servers speak HTTP/1";
+            Err(node.error(message, "set protocol = \"h2\" of the upstream, or health = { path = \"/healthz\" }"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn path(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    let text = node.string("a path in quotes", "\"/healthz\"")?;
+    if !text.starts_with('/') {
+        return Err(node.error(format!("{} is no path", quoted(text)), "a path begins with a slash, like \"/healthz\""));
+    }
+    let is_sound = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+    if text.len() > MAX_PATH || !text.bytes().all(is_sound) {
+        let help = format!("a path has up to {MAX_PATH} visible letters of ASCII, without #; escape others, like %20");
+        return Err(node.error(format!("{} is no path of a request", quoted(text)), help));
+    }
+    Ok(text.into())
+}
+
+fn host(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    let text = node.string("a host in quotes", "\"app.internal\"")?;
+    let is_sound = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    if text.is_empty() || text.len() > 255 || !text.bytes().all(is_sound) {
+        let help = "write a name or an address, with a port if the server wants one, like \"app.internal\"";
+        return Err(node.error(format!("{} is no host", quoted(text)), help));
+    }
+    Ok(text.into())
+}
+
+impl fmt::Display for Eject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { failures, r#for: base, max_for, at_most, on } = self;
+        write!(f, "[{failures} failures, {base} to {max_for}, at most {at_most}%, on {on}]")
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { protocol, path, host, port, interval, timeout, rise, fall, expect } = self;
+        write!(f, "[{}", protocol.word())?;
+        for text in [path, host].into_iter().flatten() {
+            write!(f, " {text}")?;
+        }
+        if let Some(port) = port {
+            write!(f, " port {port}")?;
+        }
+        write!(f, " each {interval} within {timeout}, rise {rise}, fall {fall}, expect {expect}]")
+    }
+}

@@ -1,0 +1,116 @@
+//! How the servers of upstreams stand, for metrics and for `GET /api/v1/upstreams`.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::family::family;
+use crate::balance::{Roster, ServerView};
+use crate::proxy::Snapshot;
+use crate::telemetry::{Registration, Registry};
+use crate::time::{Clock, Tick};
+use crate::upstream::{Load, ServerStates};
+
+family!(
+    IN_SERVICE,
+    Gauge,
+    "sluicegate_upstream_server_up",
+    "Whether a server gets requests (up or slow-start): 1 or 0.",
+    ["upstream", "server"]
+);
+family!(
+    SERVER_IN_FLIGHT,
+    Gauge,
+    "sluicegate_upstream_server_requests_in_flight",
+    "Requests at a server that it has not answered yet.",
+    ["upstream", "server"]
+);
+family!(
+    ANSWERS,
+    Counter,
+    "sluicegate_upstream_server_requests_total",
+    "Requests to a server by result: answered, or failed (no connection, no answer, an invalid one, or a status of eject.on).",
+    ["upstream", "server", "result"]
+);
+family!(
+    PANIC,
+    Gauge,
+    "sluicegate_upstream_panic",
+    "Whether all servers of an upstream are out, and get requests as if none were: 1 or 0.",
+    ["upstream"]
+);
+
+/// The figures of all upstreams of a snapshot.
+pub(super) fn register(registry: &Arc<Registry>, snapshot: &Snapshot, clock: &Clock) -> Vec<Registration> {
+    let mut registered = Vec::new();
+    for (upstream, plan) in snapshot.model.upstreams.iter().zip(&snapshot.upstreams) {
+        let name = &*upstream.name;
+        let states = Arc::clone(&plan.states);
+        registered.push(registry.observe_with(&PANIC, &[name], move || states.with_roster(Roster::is_panic).into()));
+        for (place, (endpoint, load)) in plan.servers.iter().enumerate() {
+            let labels = [name, &*endpoint.name];
+            let (states, clock) = (Arc::clone(&plan.states), clock.clone());
+            let is_up = move || u64::from(is_in_service(&states, place, clock.now()));
+            registered.push(registry.observe_with(&IN_SERVICE, &labels, is_up));
+            let own = Arc::clone(load);
+            registered.push(registry.observe_with(&SERVER_IN_FLIGHT, &labels, move || own.total()));
+            for (result, read) in RESULTS {
+                let own = Arc::clone(load);
+                let labels = [name, &*endpoint.name, result];
+                registered.push(registry.observe_with(&ANSWERS, &labels, move || read(&own)));
+            }
+        }
+    }
+    registered
+}
+
+type Read = fn(&Load) -> u64;
+
+/// The results of requests, and where each is read.
+const RESULTS: [(&str, Read); 2] =
+    [("answered", |load| load.answers().answered), ("failed", |load| load.answers().failed)];
+
+fn is_in_service(states: &ServerStates, place: usize, now: Tick) -> bool {
+    states.with_roster(|roster| roster.servers(now).nth(place).is_some_and(|server| !server.state.is_out()))
+}
+
+/// The answer of `/api/v1/upstreams`: of all of them, or of this one.
+pub(super) fn report(snapshot: &Snapshot, only: Option<&str>, now: Tick) -> Value {
+    let all = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
+    let asked = all.filter(|(upstream, _)| only.is_none_or(|only| only == &*upstream.name));
+    let upstreams = asked.map(|(upstream, plan)| {
+        let (servers, is_panic) = plan.states.with_roster(|roster| {
+            let servers = roster.servers(now).zip(&upstream.servers).zip(&plan.servers);
+            let servers: Vec<_> =
+                servers.map(|((view, spec), (_, load))| server(&view, spec.weight, load, now)).collect();
+            (servers, roster.is_panic())
+        });
+        json!({
+            "upstream": &*upstream.name,
+            "balance": upstream.balance.word(),
+            "panic": is_panic,
+            "servers": servers,
+        })
+    });
+    json!({ "upstreams": upstreams.collect::<Vec<_>>() })
+}
+
+fn server(view: &ServerView<'_>, weight: u32, load: &Load, now: Tick) -> Value {
+    let answers = load.answers();
+    json!({
+        "server": view.name,
+        "state": view.state.word(),
+        "reason": view.reason,
+        "since": format!("{:.3}", view.since.timestamp()),
+        "since_ms": now.since(view.since).in_millis(),
+        "service": view.service.word(),
+        "weight": weight,
+        "backup": view.is_backup,
+        "share_percent": view.share,
+        "out_for_ms": view.out_until.map(|until| until.since(now).in_millis()),
+        "in_flight": load.total(),
+        "answered": answers.answered,
+        "failed": answers.failed,
+        "latency_ms": answers.latency.in_millis(),
+    })
+}

@@ -1,0 +1,278 @@
+//! Choosing a server for a request, and coming to a connection to it.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use super::broken::{Broken, Late};
+use super::client::Client;
+use super::connection::Connection;
+use super::exchange::Exchange;
+use super::watch::poll_gone;
+use super::worker::View;
+use crate::admission::{Admitted, address_of};
+use crate::balance::{Entry, Facts};
+use crate::proxy_protocol::Endpoints;
+use crate::time::{Span, Tick};
+use crate::upstream::{ConnectError, Leased, ProxyHeader, Server, Trial, Turn};
+
+/// To how many servers a connect is tried for one request.
+const MAX_CONNECT_TRIES: usize = 3;
+
+/// Waits for a turn to connect to this server, or for a connection that is given back.
+async fn turn(
+    server: &Rc<Server>,
+    exchange: &mut Exchange,
+    client: &mut Client,
+    deadline: Tick,
+    takes_kept: bool,
+) -> Result<Turn, Broken> {
+    let mut turn = pin!(server.turn(exchange.client_key(), takes_kept));
+    poll_fn(|cx| {
+        if let Poll::Ready(turn) = turn.as_mut().poll(cx) {
+            return Poll::Ready(Ok(turn));
+        }
+        if poll_gone(cx, exchange, client, deadline).is_ready() {
+            return Poll::Ready(Err(Broken::ClientGone));
+        }
+        match exchange.worker.alarms.recently() {
+            now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// The server that comes next, and a connection to it.
+pub struct Pick<'v> {
+    view: &'v View,
+    upstream: usize,
+    admitted: &'v Admitted,
+    random: u64,
+    turn: u64,
+    /// Servers that were tried, or that somebody else tries.
+    excluded: Vec<usize>,
+    tries: usize,
+    again: Option<usize>,
+    fresh_only: bool,
+    /// The place of the one request that may try an ejected server, while there is no connection to it.
+    trial: Option<Trial>,
+}
+
+impl<'v> Pick<'v> {
+    /// Of a request that no server has got.
+    pub fn new(view: &'v View, exchange: &Exchange, admitted: &'v Admitted, upstream: usize) -> Self {
+        Self {
+            view,
+            upstream,
+            admitted,
+            random: exchange.worker.random(),
+            turn: exchange.worker.turn(),
+            excluded: Vec::new(),
+            tries: 0,
+            again: None,
+            fresh_only: false,
+            trial: None,
+        }
+    }
+
+    /// Whether no server was tried in vain.
+    pub fn is_first(&self) -> bool {
+        self.tries == 0
+    }
+
+    /// Whether only a new connection will do.
+    pub fn is_fresh_only(&self) -> bool {
+        self.fresh_only
+    }
+
+    /// The same server once more, over a new connection.
+    pub fn again_freshly(&mut self, server: usize) {
+        self.again = Some(server);
+        self.fresh_only = true;
+    }
+
+    fn server(&mut self, exchange: &Exchange) -> Option<(usize, &'v Rc<Server>)> {
+        let choice = match self.again.take() {
+            Some(again) => again,
+            None => self.choose(exchange)?,
+        };
+        self.view.servers.get(self.upstream)?.get(choice).map(|server| (choice, server))
+    }
+
+    fn choose(&mut self, exchange: &Exchange) -> Option<usize> {
+        let servers = self.view.servers.get(self.upstream)?;
+        let plan = self.view.snapshot.upstreams.get(self.upstream)?;
+        let worker = exchange.worker.index;
+        let own_load = |index: usize| servers.get(index).map_or(0, |server| server.load().of(worker));
+        let all_load = |index: usize| servers.get(index).map_or(0, |server| server.load().total());
+        let gates = self.view.gates.get(self.upstream)?;
+        let gate = gates.gate(exchange.worker.alarms.recently());
+        let hash = self.admitted.sticky_hash();
+        self.trial = None;
+        loop {
+            let choice = plan.balancer.choose(&Facts {
+                hash,
+                turn: self.turn,
+                random: self.random,
+                loads: if plan.balancer.counts_all_workers() { &all_load } else { &own_load },
+                excluded: &self.excluded,
+                gate: gate.as_deref(),
+                draw: if plan.balancer.is_sticky() { hash } else { self.random },
+            })?;
+            if gate.as_ref().is_none_or(|gate| gate.entry(choice) != Entry::Probe) {
+                return Some(choice);
+            }
+            self.trial = gates.try_one(choice);
+            if self.trial.is_some() {
+                return Some(choice);
+            }
+            // Somebody else tries it.
+            self.excluded.push(choice);
+        }
+    }
+
+    /// A connection that is kept to the server whose turn it is.
+    pub fn reuse(&mut self, exchange: &mut Exchange, client: &Client) -> Option<(usize, Leased)> {
+        if self.fresh_only {
+            return None;
+        }
+        let (index, server) = self.server(exchange)?;
+        exchange.story.upstream = Some((self.upstream, index));
+        let lease = match server.link().proxy_protocol {
+            None => server.reuse(exchange.arrived),
+            Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
+        };
+        let Some(mut lease) = lease else {
+            // The connection that is to be made is to the server that was chosen, by whoever has the place to try it.
+            self.again = Some(index);
+            return None;
+        };
+        lease.tries(self.trial.take());
+        Some((index, lease))
+    }
+
+    /// For whom a connection to a server is. A client that a proxy in front tells of by a field has no port.
+    #[inline(never)]
+    fn proxy_header(&self, connection: &Connection, client: &Client) -> ProxyHeader {
+        let client_ip = self.admitted.arrival().client.addr();
+        let is_peer = address_of(connection.peer.ip()) == client_ip;
+        let (port, owner) = if is_peer { (connection.peer.port(), Some(connection.id)) } else { (0, None) };
+        let source = SocketAddr::new(client_ip, port);
+        let endpoints = Endpoints { source, destination: connection.destination(client.stream.own_end()) };
+        ProxyHeader::new(endpoints, owner, connection.facts.proxied.as_deref())
+    }
+
+    /// A new connection, to this server or to the next that can be reached.
+    pub async fn connection(
+        &mut self,
+        exchange: &mut Exchange,
+        client: &mut Client,
+        deadline: Tick,
+    ) -> Result<(usize, Leased), Broken> {
+        let mut last = None;
+        while self.tries < MAX_CONNECT_TRIES {
+            let Some((index, server)) = self.server(exchange) else { break };
+            exchange.story.upstream = Some((self.upstream, index));
+            match self.connect(index, server, exchange, client, deadline).await? {
+                Ok(mut lease) => {
+                    lease.tries(self.trial.take());
+                    return Ok((index, lease));
+                }
+                Err(error) => {
+                    self.report(exchange, server, &error);
+                    self.tries += 1;
+                    if let Some(meters) = self.view.meters.upstream(self.upstream) {
+                        meters.unreachable.inc();
+                    }
+                    self.excluded.push(index);
+                    last = Some(error);
+                    if let Some(kept) = self.reuse(exchange, client) {
+                        return Ok(kept);
+                    }
+                }
+            }
+        }
+        Err(if self.tries == 0 { Broken::OutOfService } else { Broken::Unreachable(last) })
+    }
+
+    /// The server is to blame for a connect that has failed, but where the gateway's own bound is met.
+    fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
+        let now = exchange.worker.clock.now();
+        if !matches!(error, ConnectError::Full) {
+            server.note_failure(&error.to_string(), now);
+        }
+        if let Some(more) = exchange.worker.upstream_reports.due(now) {
+            let upstream = self.view.snapshot.upstream(self.upstream).map_or("", |(upstream, _)| &*upstream.name);
+            let (name, request_id) = (&*server.endpoint().name, exchange.request_id());
+            tracing::warn!(%upstream, server = %name, request_id, more, %error, "cannot connect to a server");
+        }
+    }
+
+    /// A new connection to this server once there is a turn for it, or one that was given back meanwhile. The upstream's
+    /// `connect_timeout` bounds how long the server takes, not how long the turn does.
+    async fn connect(
+        &mut self,
+        index: usize,
+        server: &Rc<Server>,
+        exchange: &mut Exchange,
+        client: &mut Client,
+        deadline: Tick,
+    ) -> Result<Result<Leased, ConnectError>, Broken> {
+        let patience = self.view.snapshot.upstream(self.upstream).map(|(upstream, _)| upstream.connect_timeout);
+        let mut patience = patience.unwrap_or_default();
+        loop {
+            if !server.may_connect() {
+                match turn(server, exchange, client, deadline, !self.fresh_only).await? {
+                    Turn::Kept(lease) => return Ok(Ok(lease)),
+                    Turn::Connect => {}
+                }
+                if server.link().proxy_protocol.is_some() {
+                    self.again = Some(index);
+                    if let Some((_, kept)) = self.reuse(exchange, client) {
+                        return Ok(Ok(kept));
+                    }
+                    self.again = None;
+                }
+            }
+            let began = exchange.worker.clock.now();
+            let connected = self.open(server, exchange, client, deadline, began + patience).await?;
+            match connected {
+                Ok(Some(lease)) => return Ok(Ok(lease)),
+                Ok(None) => {
+                    let took = exchange.worker.clock.now().since(began);
+                    patience = Span::from_nanos(patience.as_nanos().saturating_sub(took.as_nanos()));
+                }
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    async fn open(
+        &self,
+        server: &Rc<Server>,
+        exchange: &mut Exchange,
+        client: &mut Client,
+        deadline: Tick,
+        until: Tick,
+    ) -> Result<Result<Option<Leased>, ConnectError>, Broken> {
+        let header = server.link().proxy_protocol.map(|_| Box::new(self.proxy_header(&exchange.connection, client)));
+        let mut connecting = pin!(Rc::clone(server).connect(header));
+        poll_fn(|cx| {
+            if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
+                return Poll::Ready(Ok(connected));
+            }
+            if poll_gone(cx, exchange, client, deadline.min(until)).is_ready() {
+                return Poll::Ready(Err(Broken::ClientGone));
+            }
+            match exchange.worker.alarms.recently() {
+                now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
+                now if now >= until => Poll::Ready(Ok(Err(ConnectError::Timeout))),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
