@@ -21,6 +21,7 @@ mod power_of_two;
 mod retry_budget;
 mod roster;
 mod rotation;
+mod server_state;
 mod standing;
 mod window;
 
@@ -28,7 +29,8 @@ pub use breaker::{Breaker, BreakerEvent, BreakerState, BreakerTerms, Passage};
 pub use gate::{Entry, Gate};
 pub use hash::stable_hash;
 pub use retry_budget::RetryBudget;
-pub use roster::{EjectTerms, Event, HealthTerms, Member, Roster, ServerState, ServerView, Service, Terms};
+pub use roster::Roster;
+pub use server_state::{EjectTerms, Event, HealthTerms, Member, ServerState, ServerView, Service, Terms};
 
 use hash_ring::HashRing;
 use least_connections::LeastConnections;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::gate::Entry;
-use super::roster::{EjectTerms, Event, HealthTerms, Member, ServerState, ServerView, Service, Terms};
+use super::server_state::{EjectTerms, Event, HealthTerms, Member, ServerState, ServerView, Service, Terms};
 use crate::time::{Span, Tick};
 
 /// A slow start's steps: a tenth of the server's part, two tenths and so on.

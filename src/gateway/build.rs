@@ -271,6 +271,12 @@ fn states(upstream: &Upstream, members: Vec<Member>, lasting: &Lasting) -> Arc<S
     }
 }
 
+/// How the servers of each upstream stand, by its name.
+pub fn states_of(snapshot: &Snapshot) -> HashMap<Arc<str>, Arc<ServerStates>> {
+    let upstreams = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
+    upstreams.map(|(upstream, plan)| (Arc::clone(&upstream.name), Arc::clone(&plan.states))).collect()
+}
+
 fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> ListenerPlan {
     let Listener {
         address,

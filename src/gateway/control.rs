@@ -27,12 +27,12 @@ use crate::admin;
 use crate::config::{self, Certificates, Loaded, Model};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::KeyHasher;
-use crate::proxy::{Feed, Snapshot};
+use crate::proxy::Feed;
 use crate::redact::Redactor;
 use crate::telemetry::{AccessLog, Registration, Registry};
 use crate::time::{Clock, Span};
 use crate::tls::Tickets;
-use crate::upstream::{EchoServers, ServerStates};
+use crate::upstream::EchoServers;
 
 /// The running gateway.
 pub struct Control {
@@ -134,7 +134,7 @@ impl Control {
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         lasting.loads = built.loads;
-        lasting.states = states_of(&built.snapshot);
+        lasting.states = build::states_of(&built.snapshot);
         lasting.tls = built.tls;
         lasting.accepting = built.accepting;
         let snapshot = Arc::new(built.snapshot);
@@ -391,7 +391,7 @@ impl Control {
         let running = state.fleet.take();
         state.fleet = fleet::renewed(running, model, &state.lasting.limits, &self.clock, &self.registry);
         state.lasting.loads = loads;
-        state.lasting.states = states_of(&snapshot);
+        state.lasting.states = build::states_of(&snapshot);
         state.health.watch(&snapshot);
         state.upstream_gauges = upstream_status::register(&self.registry, &snapshot, &self.clock);
         state.lasting.tls = tls;
@@ -507,12 +507,6 @@ impl State {
             stays
         });
     }
-}
-
-/// How the servers of each upstream stand, by its name.
-fn states_of(snapshot: &Snapshot) -> HashMap<Arc<str>, Arc<ServerStates>> {
-    let upstreams = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
-    upstreams.map(|(upstream, plan)| (Arc::clone(&upstream.name), Arc::clone(&plan.states))).collect()
 }
 
 /// How many client connections a worker keeps at once: half of the files that may be open, because each may need a

@@ -2,6 +2,7 @@
 
 use super::alarm::Dismissed;
 use super::h2_share::StreamBound;
+use super::turned::Turned;
 use crate::admission::Malformed;
 use crate::http1::Fault;
 use crate::http2::FloodKind;
@@ -96,22 +97,6 @@ static TUNNELS: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
-
-words! {
-    /// By which bound a connection was closed at once.
-    pub enum Turned {
-        /// Those of a worker.
-        Worker = "worker",
-        /// Those of a listener.
-        Listener = "listener",
-        /// Those of a client.
-        Client = "client",
-        /// New ones of a client.
-        ClientRate = "client-rate",
-        /// A client's share of the last places.
-        Share = "share",
-    }
-}
 
 words! {
     /// How a TLS handshake with a client ended.

@@ -4,7 +4,7 @@ use super::cors;
 use super::exchange::Story;
 use super::headers::{Sink, passed};
 use super::variables::Known;
-use super::worker::View;
+use super::view::View;
 use crate::config::Cors;
 use crate::edit::{Escape, FieldEdits, is_same_field};
 use crate::http1::{Piece, line_name};

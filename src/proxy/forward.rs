@@ -16,7 +16,7 @@ use super::relay_head::offered_protocols;
 use super::scratch::Scratch;
 use super::snapshot::RouteEdits;
 use super::variables::Known;
-use super::worker::View;
+use super::view::View;
 use crate::admission::{AddressHeader, Admitted};
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
@@ -96,15 +96,23 @@ pub async fn forward(
                 pick.again_freshly(server);
             }
             Err(broken) => {
-                if waits_for_head && is_servers_fault(&broken, exchange.scratch.upload.is_complete()) {
-                    lease.failed(&broken.to_string(), exchange.worker.clock.now());
-                }
-                if let Broken::Late(Late::Deadline | Late::UpstreamReads | Late::UpstreamSends) = broken {
-                    lease.stream().distrust();
-                }
+                blame(&mut lease, &broken, waits_for_head, sent_at, exchange);
                 return Err(broken);
             }
         }
+    }
+}
+
+/// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
+/// dead.
+fn blame(lease: &mut Leased, broken: &Broken, waits_for_head: bool, sent_at: Tick, exchange: &Exchange) {
+    if waits_for_head && is_servers_fault(broken, exchange.scratch.upload.is_complete()) {
+        let now = exchange.worker.clock.now();
+        let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent_at));
+        lease.failed(&broken.to_string(), given_up, now);
+    }
+    if let Broken::Late(Late::Deadline | Late::UpstreamReads | Late::UpstreamSends) = broken {
+        lease.stream().distrust();
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Histogram, Kind, Registry, RowCounter};
+use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Kind, Registry, RowCounter};
+use crate::upstream::ServerTimes;
 
 use super::pace_meters::{BandwidthMeters, MessageMeters, Over};
 use super::snapshot::{RoutePlan, Snapshot};
@@ -37,9 +38,15 @@ static COSTS_INVALID: Family = Family {
 };
 static UPSTREAM_SECONDS: Family = Family {
     name: "sluicegate_upstream_response_seconds",
-    help: "Time from sending a request to the head of its response, by upstream.",
+    help: "Time from sending a request to the head of its response, or until it was given up, by upstream and server.",
     kind: Kind::Histogram,
-    labels: &["upstream"],
+    labels: &["upstream", "server"],
+};
+static CONNECT_SECONDS: Family = Family {
+    name: "sluicegate_upstream_connect_seconds",
+    help: "Time to connect to a server, the TLS handshake included, or until that failed, by upstream and server.",
+    kind: Kind::Histogram,
+    labels: &["upstream", "server"],
 };
 static UPSTREAM_RETRIES: Family = Family {
     name: "sluicegate_upstream_retries_total",
@@ -265,12 +272,18 @@ fn named<'n, T>(
 
 /// A worker's figures of one upstream.
 pub struct UpstreamMeters {
-    /// Time to the response head.
-    pub seconds: Histogram,
     /// Sent again because the connection had died idle.
     pub stale: Counter,
     /// Sent to another server because one could not be reached.
     pub unreachable: Counter,
+}
+
+/// How long a server of an upstream takes.
+pub fn server_times(registry: &Registry, upstream: &str, server: &str) -> ServerTimes {
+    ServerTimes {
+        connect: registry.histogram(&CONNECT_SECONDS, &[upstream, server]),
+        response: registry.histogram(&UPSTREAM_SECONDS, &[upstream, server]),
+    }
 }
 
 /// Counts connects to servers of an upstream that waited for their turn.
@@ -282,7 +295,6 @@ impl Meters {
     /// A worker's cells for a snapshot, those of `old` where the names are the same.
     pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot, old: Option<&Self>) -> Self {
         let of_upstream = |upstream: &str| UpstreamMeters {
-            seconds: registry.histogram(&UPSTREAM_SECONDS, &[upstream]),
             stale: registry.counter(&UPSTREAM_RETRIES, &[upstream, "stale-connection"]),
             unreachable: registry.counter(&UPSTREAM_RETRIES, &[upstream, "unreachable"]),
         };

@@ -13,7 +13,7 @@
 //!   wrong with it. `waiting`, `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
-//! - `worker`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
+//! - `worker`, `view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
 //!   others.
 //!
@@ -62,7 +62,9 @@ mod seen;
 mod snapshot;
 mod throttle;
 mod tunnel;
+mod turned;
 mod variables;
+mod view;
 mod waiting;
 mod watch;
 mod way_bounds;
@@ -85,12 +87,12 @@ use relay::{Afterwards, End};
 use scratch::Scratch;
 use waiting::Waited;
 
-pub use connection_meters::Turned;
 pub use listener::{accept, bind};
 pub use snapshot::{
     AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, RouteAction, RouteEdits,
     RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
 };
+pub use turned::Turned;
 pub use worker::{Worker, WorkerGauges};
 
 /// One request, from its head to the end of its answer.

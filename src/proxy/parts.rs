@@ -7,7 +7,8 @@ use super::outgoing::Outgoing;
 use super::respond::Reply;
 use super::scratch::Scratch;
 use super::variables::Known;
-use super::worker::{View, Worker};
+use super::view::View;
+use super::worker::Worker;
 use crate::http1::{Buffer, Request, RequestHead, ResponseHead};
 use crate::limiter::Report;
 

@@ -10,8 +10,8 @@ use super::broken::{Broken, Late};
 use super::client::Client;
 use super::connection::Connection;
 use super::exchange::Exchange;
+use super::view::View;
 use super::watch::poll_gone;
-use super::worker::View;
 use crate::admission::{Admitted, address_of};
 use crate::balance::{Entry, Facts};
 use crate::proxy_protocol::Endpoints;
@@ -239,10 +239,13 @@ impl<'v> Pick<'v> {
             }
             let began = exchange.worker.clock.now();
             let connected = self.open(server, exchange, client, deadline, began + patience).await?;
+            let took = exchange.worker.clock.now().since(began);
+            if !matches!(connected, Ok(None) | Err(ConnectError::Full)) {
+                server.note_connect(took);
+            }
             match connected {
                 Ok(Some(lease)) => return Ok(Ok(lease)),
                 Ok(None) => {
-                    let took = exchange.worker.clock.now().since(began);
                     patience = Span::from_nanos(patience.as_nanos().saturating_sub(took.as_nanos()));
                 }
                 Err(error) => return Ok(Err(error)),

@@ -16,8 +16,8 @@ use super::scratch::Scratch;
 use super::seen::Seen;
 use super::snapshot::RouteAction;
 use super::variables::Known;
+use super::view::View;
 use super::waiting;
-use super::worker::View;
 use crate::admission::{
     Admission, Admitted, Arrival, Malformed, Refused, Waiting, is_preflight, normal_path, without_escaped_delims,
 };

@@ -39,11 +39,6 @@ pub struct Silent<'r> {
     held: Held,
 }
 
-/// How many places are kept free of so many, by closing connections before the last one is taken.
-pub fn headroom(places: u64) -> u64 {
-    (places / 16).min(128)
-}
-
 /// Least for the listener that has the first connection to give: of the client that has most, and then the oldest.
 fn rank<T>(holdings: &Holdings<T>) -> (Reverse<u32>, Option<Tick>) {
     (Reverse(holdings.most()), holdings.oldest_of_heaviest().map(|(_, _, since)| since))
@@ -361,10 +356,5 @@ mod tests {
         assert!(room.make(None, false, at(30)));
         let gone: Vec<_> = (0..340).filter(|number| dismissed(&all[*number]).is_some()).collect();
         assert_eq!(gone, [77]);
-    }
-
-    #[test]
-    fn headroom_is_a_sixteenth_and_bounded() {
-        assert_eq!([15, 16, 160, 2_048, 100_000].map(headroom), [0, 1, 10, 128, 128]);
     }
 }

@@ -11,7 +11,7 @@ use super::respond::{self, Problem, Reply, Wants};
 use super::scratch::Scratch;
 use super::snapshot::LimitPlan;
 use super::variables::Known;
-use super::worker::View;
+use super::view::View;
 use crate::admission::Arrival;
 use crate::config::{OnLimit, Refusal as Own};
 use crate::edit::Escape;

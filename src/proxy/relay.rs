@@ -158,9 +158,6 @@ impl<'r> Relay<'r> {
         let Some((upstream, _)) = self.exchange.story.upstream else { return };
         let view = &self.exchange.view;
         let took = now.since(self.sent_at);
-        if let Some(meters) = view.meters.upstream(upstream) {
-            meters.seconds.observe(took);
-        }
         let eject = view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.eject.as_ref());
         let is_failure = eject.is_some_and(|eject| eject.on.contains(status));
         let words = is_failure.then(|| format!("status {status}"));

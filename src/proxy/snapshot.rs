@@ -3,9 +3,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::connection_meters::Turned;
-use super::reclaim::headroom;
 use super::throttle::Seldom;
+use super::turned::{Turned, headroom};
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
 use crate::config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet, Upstream};

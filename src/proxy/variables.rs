@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::exchange::Story;
 use super::headers::passed;
 use super::seen::Seen;
-use super::worker::View;
+use super::view::View;
 use crate::edit::{Values, Variable};
 use crate::http1::Request;
 use crate::limiter::{QuotaLine, Report};

@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::alarm::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
 use super::client_ledger::{ClientAccount, ClientLedger, Entered};
 use super::connection::Listening;
-use super::connection_meters::{ConnectionMeters, Turned};
+use super::connection_meters::ConnectionMeters;
 use super::date::DateCell;
 use super::h2_share::H2Totals;
 use super::holdings::{Held as HeldThing, Holdings};
-use super::meters::{self, Meters};
-use super::reclaim::{Room, headroom};
+use super::reclaim::Room;
 use super::scratch::Pool;
 use super::snapshot::{Feed, ListenerPlan, Place, Snapshot};
 use super::throttle::Throttle;
+use super::turned::{Turned, headroom};
+use super::view::{Servers, View};
 use crate::admission::address_of;
 use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span, Tick};
-use crate::upstream::{ConnectRate, Endpoint, GateView, Pace, Server, Watched};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
@@ -35,9 +35,6 @@ const STALLED: Span = Span::from_secs(1);
 
 /// Two records of TLS, or what some dozens of small requests are.
 const H2_ROOM: usize = 32 * 1024;
-
-/// A worker's servers by upstream and endpoint: what identifies them across reloads.
-type Servers = HashMap<(Arc<str>, Endpoint), Rc<Server>>;
 
 /// What one worker thread owns. Nothing in it is shared with another thread but the feed, the registry and the gauges.
 pub struct Worker {
@@ -87,18 +84,6 @@ pub struct WorkerGauges {
     pub in_flight: AtomicU64,
     /// Connections that are tunnels.
     pub tunnels: AtomicU64,
-}
-
-/// A snapshot with what this worker keeps for it.
-pub struct View {
-    /// The shared part.
-    pub snapshot: Arc<Snapshot>,
-    /// This worker's servers: upstream by upstream, in the balancer's order.
-    pub servers: Vec<Vec<Rc<Server>>>,
-    /// How this worker sees the servers of each upstream.
-    pub gates: Vec<Rc<GateView>>,
-    /// This worker's counters.
-    pub meters: Meters,
 }
 
 impl Worker {
@@ -535,53 +520,5 @@ impl OpenPlace {
 impl Drop for OpenPlace {
     fn drop(&mut self) {
         self.worker.gauges.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl View {
-    fn build(
-        snapshot: Arc<Snapshot>,
-        registry: &Arc<Registry>,
-        known: &mut Servers,
-        worker: usize,
-        clock: &Clock,
-        old: Option<&Meters>,
-    ) -> Self {
-        let mut kept = HashMap::new();
-        let mut servers = Vec::with_capacity(snapshot.upstreams.len());
-        let mut gates = Vec::with_capacity(snapshot.upstreams.len());
-        for (upstream, plan) in snapshot.model.upstreams.iter().zip(&snapshot.upstreams) {
-            let rate = ConnectRate::new(upstream.connect_rate.limit(), upstream.connect_rate.window());
-            let mut of_upstream = Vec::with_capacity(plan.servers.len());
-            let view = Rc::new(GateView::new(Arc::clone(&plan.states)));
-            for (place, (endpoint, load)) in plan.servers.iter().enumerate() {
-                let key = (Arc::clone(&upstream.name), endpoint.clone());
-                let server = match known.remove(&key) {
-                    Some(server) if *server.link() == plan.link => {
-                        server.set_connect_rate(rate);
-                        server
-                    }
-                    // What was spoken to it before is of no use now.
-                    old => {
-                        old.inspect(|old| old.retire());
-                        let waits = meters::connect_waits(registry, &upstream.name);
-                        let pace = Pace::new(rate, clock.clone(), waits);
-                        Server::new(endpoint.clone(), plan.link.clone(), Arc::clone(load), worker, pace)
-                    }
-                };
-                let failures = upstream.eject.as_ref().map(|eject| eject.failures);
-                server.watch(Watched { view: Rc::clone(&view), server: place, failures });
-                of_upstream.push(Rc::clone(&server));
-                kept.insert(key, server);
-            }
-            servers.push(of_upstream);
-            gates.push(view);
-        }
-        for gone in known.values() {
-            gone.retire();
-        }
-        *known = kept;
-        let meters = Meters::new(registry, &snapshot, old);
-        Self { snapshot, servers, gates, meters }
     }
 }

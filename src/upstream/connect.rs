@@ -8,6 +8,7 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::Notify;
 
 use super::{ConnectRate, Endpoint, GateView, Link, Load, Pace, ProxyHeader, Trial};
+use crate::telemetry::Histogram;
 use crate::time::{Span, Tick};
 use crate::transport::{Channel, HandshakeError, Protocol, Stream, connect, open_channel};
 
@@ -84,6 +85,7 @@ pub struct Server {
     endpoint: Endpoint,
     link: Link,
     load: Arc<Load>,
+    times: ServerTimes,
     worker: usize,
     idle: RefCell<Vec<Idle>>,
     channels: RefCell<Vec<Kept>>,
@@ -95,6 +97,14 @@ pub struct Server {
     /// Failures in a row of this worker's requests.
     failures: Cell<u32>,
     watched: RefCell<Option<Watched>>,
+}
+
+/// How long a server takes, as one worker sees it.
+pub struct ServerTimes {
+    /// To connect, the TLS handshake included, or until that failed.
+    pub connect: Histogram,
+    /// From sending a request to the head of its answer, or until it was given up.
+    pub response: Histogram,
 }
 
 /// By whom it is watched, so that it is given no requests while it fails.
@@ -110,11 +120,18 @@ pub struct Watched {
 
 impl Server {
     /// A server without connections.
-    pub fn new(endpoint: Endpoint, link: Link, load: Arc<Load>, worker: usize, pace: Pace) -> Rc<Self> {
+    pub fn new(
+        endpoint: Endpoint,
+        link: Link,
+        (load, times): (Arc<Load>, ServerTimes),
+        worker: usize,
+        pace: Pace,
+    ) -> Rc<Self> {
         Rc::new(Self {
             endpoint,
             link,
             load,
+            times,
             worker,
             idle: RefCell::default(),
             channels: RefCell::default(),
@@ -135,6 +152,11 @@ impl Server {
     /// By whom it is watched from now on.
     pub fn watch(&self, watched: Watched) {
         self.watched.replace(Some(watched));
+    }
+
+    /// A connect has taken so long, or has failed after that.
+    pub fn note_connect(&self, took: Span) {
+        self.times.connect.observe(took);
     }
 
     /// A connect, a request or an answer has failed, and the server is to blame. `cause` is for people.
@@ -395,6 +417,7 @@ impl Leased {
 
     /// The head of an answer is here. `failure`: the words for it, if its status is one of a failure.
     pub fn answered(&mut self, took: Span, failure: Option<&str>, now: Tick) {
+        self.server.times.response.observe(took);
         match failure {
             None => self.server.note_answer(took, now),
             Some(cause) => self.server.note_failure(cause, now),
@@ -402,8 +425,11 @@ impl Leased {
         self.trial = None;
     }
 
-    /// There is no answer, and the server is to blame.
-    pub fn failed(&mut self, cause: &str, now: Tick) {
+    /// There is no answer, and the server is to blame. `given_up`: how long it was waited for one, if too long.
+    pub fn failed(&mut self, cause: &str, given_up: Option<Span>, now: Tick) {
+        if let Some(waited) = given_up {
+            self.server.times.response.observe(waited);
+        }
         self.server.note_failure(cause, now);
         self.trial = None;
     }

@@ -22,7 +22,7 @@ use crate::time::Span;
 use crate::tls::UpstreamTls;
 use crate::transport::Protocol;
 
-pub use connect::{ConnectError, Leased, Server, Watched};
+pub use connect::{ConnectError, Leased, Server, ServerTimes, Watched};
 pub use echo::EchoServers;
 pub use pace::ConnectRate;
 pub use probe::{ProbeError, probe_grpc, probe_http, probe_tcp};

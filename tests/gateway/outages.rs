@@ -53,10 +53,8 @@ impl Faulty {
                 }
                 _ if mode == Mode::Closes as u8 => false,
                 _ if mode == Mode::Babbles as u8 => {
-                    {
                     let _ = stream.write_all(b"220 smtp.example ESMTP\r\n\r\n");
                     false
-                }
                 }
                 _ => write_ok(stream, name.as_bytes()),
             }

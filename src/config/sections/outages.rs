@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::upstream::UpstreamKeys;
 use crate::balance::{EjectTerms, HealthTerms};
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, by, count, duration, percent, statuses, word};
@@ -12,7 +11,6 @@ use crate::config::reader::Node;
 use crate::config::section::{Declare, Section, section, table};
 use crate::config::statuses::StatusSet;
 use crate::time::Span;
-use crate::transport::Protocol;
 
 const EJECT_EXAMPLE: &str = "{ failures = 5, for = \"5s\" }";
 const HEALTH_EXAMPLE: &str = "{ path = \"/healthz\" }";
@@ -119,17 +117,6 @@ pub(super) fn health(node: &Node<'_>, context: &Context<'_>) -> Result<Health, R
         node.warning(message, "remove it from `health`, or set protocol = \"http\"");
     }
     Ok(health)
-}
-
-/// Reports what the upstream's servers cannot be asked.
-pub(super) fn check_health(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
-    match (keys.health.get(), &keys.health.node, keys.protocol.get()) {
-        (Some(Some(health)), Some(node), Some(Protocol::Http1)) if health.protocol == HealthProtocol::Grpc => {
-            let message = "`health` by gRPC, and the servers speak HTTP/1";
-            Err(node.error(message, "set protocol = \"h2\" of the upstream, or health = { path = \"/healthz\" }"))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn path(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use super::outages::{self, Eject, Health};
+use super::outages::{self, Eject, Health, HealthProtocol};
 use super::tls;
 use crate::admission::KeyExpr;
 use crate::balance::{Service, Strategy};
@@ -90,12 +90,7 @@ pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> (Opt
     let mut keys = Upstream::read_keys(reader, context);
     let name = keys.name.node.as_ref().and_then(Name::of);
     warn_of_unused(&keys);
-    let sound = [
-        refuse_what_echo_lacks(&keys),
-        check_proxy_protocol(&keys),
-        check_backups(&keys),
-        outages::check_health(&keys),
-    ];
+    let sound = [refuse_what_echo_lacks(&keys), check_proxy_protocol(&keys), check_backups(&keys), check_health(&keys)];
     let is_sound = Reported::none_of(sound.into_iter().filter_map(Result::err)).and(complete_tls(&mut keys));
     (name, is_sound.and_then(|()| Upstream::of(keys)).ok())
 }
@@ -146,6 +141,17 @@ fn check_backups(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
         return Err(node.error(message, "remove `backup = true` from those that are to get requests"));
     }
     Ok(())
+}
+
+/// Reports what the upstream's servers cannot be asked.
+fn check_health(keys: &UpstreamKeys<'_>) -> Result<(), Reported> {
+    match (keys.health.get(), &keys.health.node, keys.protocol.get()) {
+        (Some(Some(health)), Some(node), Some(Protocol::Http1)) if health.protocol == HealthProtocol::Grpc => {
+            let message = "`health` by gRPC, and the servers speak HTTP/1";
+            Err(node.error(message, "set protocol = \"h2\" of the upstream, or health = { path = \"/healthz\" }"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Asks for the protocol by ALPN, and reports a host that no certificate can be for.
