@@ -90,7 +90,10 @@ pub struct Admitted {
 struct Facts {
     route: usize,
     sticky_hash: u64,
-    deadline: Option<Tick>,
+    /// [`Tick::MAX`]: never; without an `Option`, since every connection has room for this.
+    deadline: Tick,
+    /// The same.
+    respond_by: Tick,
     arrived: Tick,
 }
 
@@ -208,11 +211,13 @@ impl Rules {
         let mut invalid_costs = Places::default();
         let asked = Self::ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
         let timeout = timeout_at(terms.limits, terms.timeout, now);
+        // Whoever waits longer than either has waited in vain.
+        let patience = timeout.into_iter().chain(route.response_timeout).min().unwrap_or(Span::MAX);
         arrival.invalid_costs = invalid_costs;
         arrival.plan = terms.plan;
         let verdict = match asked {
             Ok([]) => Verdict::Admitted(Permit::default()),
-            Ok(asks) => terms.policy.check(asks, timeout.unwrap_or(Span::MAX), now, report),
+            Ok(asks) => terms.policy.check(asks, patience, now, report),
             Err(LacksKey { limit }) => {
                 let hasher = terms.limits.get(limit).map_or(&self.hasher, |rule| &rule.hasher);
                 arrival.key = Some(fingerprint_in_place(&arrival.client, hasher));
@@ -228,7 +233,8 @@ impl Rules {
         let facts = Facts {
             route: index,
             sticky_hash: route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&sources)),
-            deadline: timeout.map(|timeout| now + timeout),
+            deadline: timeout.map_or(Tick::MAX, |timeout| now + timeout),
+            respond_by: route.response_timeout.map_or(Tick::MAX, |timeout| now + timeout),
             arrived: now,
         };
         arrival.path = path.into_changed();
@@ -385,9 +391,14 @@ impl Admitted {
         self.facts.sticky_hash
     }
 
+    /// When the head of its answer has to be there; `None`: never.
+    pub fn respond_by(&self) -> Option<Tick> {
+        Some(self.facts.respond_by).filter(|by| *by < Tick::MAX)
+    }
+
     /// When it has to be over; `None`: never.
     pub fn deadline(&self) -> Option<Tick> {
-        self.facts.deadline
+        Some(self.facts.deadline).filter(|deadline| *deadline < Tick::MAX)
     }
 
     /// When it arrived.
@@ -505,6 +516,7 @@ mod tests {
             limits: uses,
             hash_key: None,
             timeout: None,
+            response_timeout: None,
             count_preflight: true,
             takes_preflights: false,
             plans: None,

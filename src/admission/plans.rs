@@ -362,6 +362,7 @@ mod tests {
             limits,
             hash_key: None,
             timeout,
+            response_timeout: None,
             count_preflight: true,
             plans: Some(Box::new(plans)),
             active: None,

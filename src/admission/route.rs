@@ -33,6 +33,8 @@ pub struct RouteRules {
     /// From arrival to the last byte of the response: the smallest of the route's and of those of its enforced limits
     /// that always hold; `None` is without end.
     pub timeout: Option<Span>,
+    /// From arrival to the head of the answer; `None` is without end.
+    pub response_timeout: Option<Span>,
     /// Whether CORS preflights are counted like any request. If not, whoever can write an OPTIONS request gets past the
     /// limits with it.
     pub count_preflight: bool,
@@ -285,6 +287,7 @@ mod tests {
             limits: Vec::new(),
             hash_key: None,
             timeout: None,
+            response_timeout: None,
             count_preflight: true,
             takes_preflights: false,
             plans: None,

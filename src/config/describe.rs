@@ -23,6 +23,7 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
         action: old_action,
         on_limit,
         timeout,
+        response_timeout,
         max_body_size,
         cors: old_cors,
         // describe_edits::route tells of these five.
@@ -57,6 +58,11 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     let follows = *timeout == old_model.server.timeout && new.timeout == new_model.server.timeout;
     if !follows {
         changes.value("timeout", timeout, &new.timeout, |timeout| or_none(*timeout));
+    }
+    let follows = *response_timeout == old_model.server.response_timeout
+        && new.response_timeout == new_model.server.response_timeout;
+    if !follows {
+        changes.value("response_timeout", response_timeout, &new.response_timeout, |timeout| or_none(*timeout));
     }
     let follows =
         *max_body_size == old_model.server.max_body_size && new.max_body_size == new_model.server.max_body_size;

@@ -429,11 +429,15 @@ respond = { status = 404, body = "no" }
     fn the_servers_timeout_is_told_once() {
         assert_eq!(
             plan(&[("[[listener]]", "[server]\ntimeout = \"5s\"\n[[listener]]")]),
-            "[server]: changed: timeout 1m -> 5s\nkept: 1 listener, 1 upstream, 2 limits, 2 routes"
+            "[server]: changed: timeout none -> 5s\nkept: 1 listener, 1 upstream, 2 limits, 2 routes"
         );
         assert_eq!(
-            plan(&[("path = \"/api\"", "path_exact = \"/api\"\ntimeout = \"none\"")]),
-            "route api: changed: path /api -> exactly /api, timeout 1m -> none\nkept: 1 listener, 1 upstream, 2 limits, 1 route"
+            plan(&[("[[listener]]", "[server]\nresponse_timeout = \"5s\"\n[[listener]]")]),
+            "[server]: changed: response_timeout 1m -> 5s\nkept: 1 listener, 1 upstream, 2 limits, 2 routes"
+        );
+        assert_eq!(
+            plan(&[("path = \"/api\"", "path_exact = \"/api\"\ntimeout = \"5s\"\nresponse_timeout = \"none\"")]),
+            "route api: changed: path /api -> exactly /api, timeout none -> 5s, response_timeout 1m -> none\nkept: 1 listener, 1 upstream, 2 limits, 1 route"
         );
     }
 
@@ -460,6 +464,7 @@ respond = { status = 404, body = "no" }
             ("head_timeout = \"1s\"", "head_timeout 30s -> 1s"),
             ("keep_alive_timeout = \"1s\"", "keep_alive_timeout 75s -> 1s"),
             ("body_timeout = \"90s\"", "body_timeout 1m -> 90s"),
+            ("min_body_rate = \"off\"", "min_body_rate 240B/s -> off"),
             ("tunnel_timeout = \"none\"", "tunnel_timeout 1h -> none"),
             ("max_head_size = \"8KiB\"", "max_head_size 64KiB -> 8KiB"),
             ("max_head_fields = 64", "max_head_fields 128 -> 64"),

@@ -1601,6 +1601,47 @@ gateway.toml: 3 warnings"#;
 }
 
 #[test]
+fn heads_that_have_more_time_than_the_whole() {
+    let text = r#"[[listener]]
+address = "127.0.0.1:8080"
+[server]
+timeout = "30s"
+response_timeout = "31s"
+[[upstream]]
+name = "app"
+servers = ["echo:a"]
+[[route]]
+name = "api"
+upstream = "app"
+response_timeout = "none"
+[[route]]
+name = "rest"
+path = "/rest"
+upstream = "app"
+timeout = "5s"
+"#;
+    let report = r#"
+warning: `timeout` = 30s ends a request before its `response_timeout` = 31s does
+ --> gateway.toml:5:1
+  |
+5 | response_timeout = "31s"
+  | ^^^^^^^^^^^^^^^^
+  |
+  = help: set response_timeout below 30s, or a longer timeout
+
+warning: `timeout` = 30s ends a request before its `response_timeout` = none does
+  --> gateway.toml:12:1
+   |
+12 | response_timeout = "none"
+   | ^^^^^^^^^^^^^^^^
+   |
+   = help: set response_timeout below 30s, or a longer timeout
+
+gateway.toml: 2 warnings"#;
+    assert_eq!(format!("\n{}", warnings(text)), report);
+}
+
+#[test]
 fn waits_in_which_no_turn_comes() {
     let text = r#"[[listener]]
 address = "127.0.0.1:8080"

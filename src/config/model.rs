@@ -97,6 +97,8 @@ pub struct Route {
     pub on_limit: OnLimit,
     /// The route's own timeout, or the server's default; `None` is "none".
     pub timeout: Option<Span>,
+    /// The route's own `response_timeout`, or the server's default; `None` is "none".
+    pub response_timeout: Option<Span>,
     /// Bytes of a request's body, the route's own or the server's default; 0 takes no body, `None` is "none".
     pub max_body_size: Option<u64>,
     /// `cors`, if the route has it.

@@ -61,7 +61,8 @@ fn a_file_that_says_nothing_has_every_default() {
     assert!(plan_limits.is_empty() && bandwidths.is_empty());
     assert_eq!((server.workers, server.watch, server.shutdown_grace), (None, true, Span::from_secs(30)));
     assert_eq!((server.rate_headers, server.traceparent), (RateHeaders::Auto, Traceparent::Pass));
-    assert_eq!((server.timeout, server.tunnel_timeout), (Some(Span::from_secs(60)), Some(Span::from_secs(3_600))));
+    assert_eq!((server.timeout, server.tunnel_timeout), (None, Some(Span::from_secs(3_600))));
+    assert_eq!((server.response_timeout, server.min_body_rate), (Some(Span::from_secs(60)), Some(240)));
     assert_eq!((server.head_timeout, server.keep_alive_timeout), (Span::from_secs(30), Span::from_secs(75)));
     assert_eq!((server.body_timeout, server.handshake_timeout), (Span::from_secs(60), Span::from_secs(10)));
     assert_eq!((server.max_head_size, server.max_head_fields, server.max_body_size), (65_536, 128, None));
@@ -82,7 +83,8 @@ fn a_file_that_says_nothing_has_every_default() {
     assert_eq!(route.pattern.path, PathPattern::Prefix("/".into()));
     assert!(!route.pattern.allow_encoded_slash);
     assert!(route.limits.is_empty());
-    assert_eq!((&route.cost, route.timeout, &route.cors), (&Cost::ONE, Some(Span::from_secs(60)), &None));
+    assert_eq!((&route.cost, route.timeout, &route.cors), (&Cost::ONE, None, &None));
+    assert_eq!(route.response_timeout, Some(Span::from_secs(60)));
     assert_eq!((route.max_body_size, route.on_limit), (None, OnLimit::Refuse));
     let body = Body { bytes: [].into(), content_type: "text/plain; charset=utf-8".into() };
     assert_eq!(route.action, Action::Respond { status: 200, body });
@@ -143,7 +145,9 @@ watch = false
 shutdown_grace = "10s"
 rate_headers = "both"
 traceparent = "make-sampled"
+response_timeout = "9s"
 timeout = "none"
+min_body_rate = "1KiB/s"
 head_timeout = "1s"
 keep_alive_timeout = "2s"
 body_timeout = "3s"
@@ -212,6 +216,7 @@ headers = { X-Version = "2" }
 limits = ["per-client"]
 cost = 5
 upstream = "app"
+response_timeout = "20s"
 timeout = "30s"
 max_body_size = "9KiB"
 on_limit = "drop"
@@ -249,10 +254,12 @@ address = "127.0.0.1:9900"
             shutdown_grace: Span::from_secs(10),
             rate_headers: RateHeaders::Both,
             traceparent: Traceparent::MakeSampled,
+            response_timeout: Some(Span::from_secs(9)),
             timeout: None,
             head_timeout: Span::from_secs(1),
             keep_alive_timeout: Span::from_secs(2),
             body_timeout: Span::from_secs(3),
+            min_body_rate: Some(1_024),
             tunnel_timeout: Some(Span::from_secs(4)),
             max_head_size: 5_120,
             max_head_fields: 6,
@@ -306,6 +313,8 @@ address = "127.0.0.1:9900"
     assert_eq!((&route.limits[..], &route.cost, &route.action), (&[0][..], &Cost::Fixed(5), &Action::Forward(0)));
     assert_eq!(model.routes[1].pattern.path, PathPattern::Exact("/x/y".into()));
     assert_eq!(model.routes[1].timeout, None, "the server's, which is none");
+    let head = |route: usize| model.routes[route].response_timeout;
+    assert_eq!((head(0), head(1)), (Some(Span::from_secs(20)), Some(Span::from_secs(9))));
     assert_eq!((route.max_body_size, model.routes[1].max_body_size), (Some(9_216), Some(7_000_000)));
     let PathPattern::Regex(regex) = &model.routes[2].pattern.path else { panic!("a regex") };
     assert!(regex.is_match("/v12"));
@@ -333,6 +342,22 @@ fn timeouts_and_sizes_of_http_have_exact_bounds() {
         }
         let none = server(&format!("{key} = \"none\""));
         assert_eq!(is_taken(&none), key == "tunnel_timeout", "{key} = none");
+    }
+    for (value, taken) in [
+        ("0B/s", false),
+        ("1B/s", true),
+        ("16KiB/s", true),
+        ("16385B/s", false),
+        ("240", false),
+        ("240B/m", false),
+        ("off", true),
+    ] {
+        assert_eq!(is_taken(&server(&format!("min_body_rate = \"{value}\""))), taken, "min_body_rate = {value}");
+    }
+    for (value, taken) in [("0s", false), ("1ms", true), ("1d", true), ("86400001ms", false), ("none", true)] {
+        for text in [server, route].map(|of| of(&format!("response_timeout = \"{value}\""))) {
+            assert_eq!(is_taken(&text), taken, "{text}");
+        }
     }
     for (value, taken) in [("4095", false), ("4096", true), ("\"1MiB\"", true), ("1048577", false), ("\"none\"", false)]
     {

@@ -42,8 +42,12 @@ pub enum Broken {
 pub enum Late {
     /// The whole: the timeout of the route or of a limit.
     Deadline,
+    /// The head of the answer: the route's `response_timeout`.
+    Head,
     /// The client did not go on sending its request.
     ClientSends,
+    /// The client sent its request too slowly.
+    ClientDrips,
     /// The client did not go on reading.
     ClientReads,
     /// The upstream did not go on taking the request.
@@ -73,6 +77,8 @@ impl fmt::Display for Broken {
             Self::TooLarge => write!(f, "the request's body is larger than max_body_size"),
             Self::ClientGone => write!(f, "the client went away"),
             Self::Late(Late::Deadline) => write!(f, "the timeout is over"),
+            Self::Late(Late::Head) => write!(f, "the response_timeout is over"),
+            Self::Late(Late::ClientDrips) => write!(f, "the client sent below min_body_rate"),
             Self::Late(Late::ClientSends) => write!(f, "the client stopped sending for body_timeout"),
             Self::Late(Late::ClientReads) => write!(f, "the client stopped reading for body_timeout"),
             Self::Late(Late::UpstreamReads) => write!(f, "the server stopped reading for body_timeout"),

@@ -157,6 +157,8 @@ pub struct ConnectionMeters {
     pub head_timeout: Counter,
     /// Bodies that did not come in time.
     pub body_timeout: Counter,
+    /// Bodies that came below the least rate.
+    pub body_too_slow: Counter,
     /// Clients that stopped reading their answer.
     pub read_timeout: Counter,
     /// Upstreams that stopped sending their answer.
@@ -192,6 +194,7 @@ impl ConnectionMeters {
             tunnels: registry.counter(&TUNNELS, &[]),
             head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
             body_timeout: registry.counter(&FAULTS, &["client", "body-timeout"]),
+            body_too_slow: registry.counter(&FAULTS, &["client", "body-too-slow"]),
             read_timeout: registry.counter(&FAULTS, &["client", "read-timeout"]),
             upstream_body_timeout: registry.counter(&FAULTS, &["upstream", "body-timeout"]),
             upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),

@@ -151,6 +151,8 @@ pub enum Counted {
     HeadTimeout,
     /// A client that stopped sending its body.
     BodyTimeout,
+    /// A client that sent its body below `min_body_rate`.
+    BodyTooSlow,
     /// A client that stopped reading.
     ReadTimeout,
     /// A server that stopped reading.
@@ -173,6 +175,7 @@ impl Counted {
             Self::BodyTooLarge => meters.body_too_large.inc(),
             Self::HeadTimeout => meters.head_timeout.inc(),
             Self::BodyTimeout => meters.body_timeout.inc(),
+            Self::BodyTooSlow => meters.body_too_slow.inc(),
             Self::ReadTimeout => meters.read_timeout.inc(),
             Self::UpstreamReadTimeout => meters.upstream_read_timeout.inc(),
             Self::UpstreamBodyTimeout => meters.upstream_body_timeout.inc(),
@@ -322,11 +325,14 @@ impl Ending {
                 (Outcome::Malformed, 413, "The request's body is too large.", Counted::BodyTooLarge, Fate::Close)
             }
             Broken::ClientGone => (Outcome::ClientGone, CLIENT_CLOSED, "", Counted::Alone, Fate::Cut),
-            Broken::Late(Late::Deadline) => {
+            Broken::Late(Late::Deadline | Late::Head) => {
                 (Outcome::Timeout, 504, "The upstream did not answer in time.", Counted::Alone, Fate::Keep)
             }
             Broken::Late(Late::ClientSends) => {
                 (Outcome::Timeout, 408, "The request's body did not come in time.", Counted::BodyTimeout, Fate::Close)
+            }
+            Broken::Late(Late::ClientDrips) => {
+                (Outcome::Timeout, 408, "The request's body came too slowly.", Counted::BodyTooSlow, Fate::Close)
             }
             Broken::Late(Late::ClientReads) => (Outcome::Timeout, 504, STOOD_STILL, Counted::ReadTimeout, Fate::Cut),
             Broken::Late(Late::UpstreamReads) => {
@@ -501,7 +507,9 @@ mod tests {
             Broken::TooLarge,
             Broken::ClientGone,
             Broken::Late(Late::Deadline),
+            Broken::Late(Late::Head),
             Broken::Late(Late::ClientSends),
+            Broken::Late(Late::ClientDrips),
             Broken::Late(Late::ClientReads),
             Broken::Late(Late::UpstreamReads),
             Broken::Late(Late::UpstreamSends),
@@ -530,8 +538,11 @@ mod tests {
             "ClientGone: client-gone 499 \"\", dead letter none, counted Alone, Cut",
             "Late(Deadline): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, \
              Keep",
+            "Late(Head): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, Keep",
             "Late(ClientSends): timeout 408 \"The request's body did not come in time.\", dead letter timeout, \
              counted BodyTimeout, Close",
+            "Late(ClientDrips): timeout 408 \"The request's body came too slowly.\", dead letter timeout, \
+             counted BodyTooSlow, Close",
             "Late(ClientReads): timeout 504 \"The exchange stood still for too long.\", dead letter timeout, \
              counted ReadTimeout, Cut",
             "Late(UpstreamReads): timeout 504 \"The exchange stood still for too long.\", dead letter timeout, \

@@ -37,14 +37,14 @@ pub async fn forward(
     let view = Rc::clone(&exchange.view);
     let bounds = bounds(exchange, admitted);
     if view.snapshot.routes.get(admitted.route()).is_some_and(|route| route.pacing.is_some()) {
-        Box::pin(pacing::begin(exchange, client, admitted, bounds.deadline)).await?;
+        bounds.named(Box::pin(pacing::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
     loop {
         let (server, mut lease) = match pick.reuse(exchange, client) {
             Some(kept) => kept,
             // Boxed, since it is rare and large, and every connection would carry the room for it.
-            None => Box::pin(pick.connection(exchange, client, bounds.deadline)).await?,
+            None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
         };
         if exchange.scratch.upload.content() > bounds.max_body {
             return Err(Broken::TooLarge);
@@ -111,7 +111,7 @@ fn blame(lease: &mut Leased, broken: &Broken, waits_for_head: bool, sent_at: Tic
         let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent_at));
         lease.failed(&broken.to_string(), given_up, now);
     }
-    if let Broken::Late(Late::Deadline | Late::UpstreamReads | Late::UpstreamSends) = broken {
+    if let Broken::Late(Late::Deadline | Late::Head | Late::UpstreamReads | Late::UpstreamSends) = broken {
         lease.stream().distrust();
     }
 }
@@ -124,7 +124,7 @@ fn is_servers_fault(broken: &Broken, is_uploaded: bool) -> bool {
         | Broken::Upstream(_)
         | Broken::Response(_)
         | Broken::Unasked
-        | Broken::Late(Late::UpstreamReads | Late::UpstreamSends) => true,
+        | Broken::Late(Late::Head | Late::UpstreamReads | Late::UpstreamSends) => true,
         Broken::Late(Late::Deadline) => is_uploaded,
         // Whoever connects has told of a connect that fails; the others are not the server's.
         Broken::Unreachable(_)
@@ -132,7 +132,7 @@ fn is_servers_fault(broken: &Broken, is_uploaded: bool) -> bool {
         | Broken::Request(_)
         | Broken::TooLarge
         | Broken::ClientGone
-        | Broken::Late(Late::ClientSends | Late::ClientReads) => false,
+        | Broken::Late(Late::ClientSends | Late::ClientDrips | Late::ClientReads) => false,
     }
 }
 
@@ -141,7 +141,7 @@ fn bounds(exchange: &Exchange, admitted: &Admitted) -> Bounds {
     let max_body = snapshot.routes.get(admitted.route()).and_then(|route| route.max_body_size);
     Bounds {
         deadline: admitted.deadline().unwrap_or(Tick::MAX),
-        idle: snapshot.server().body_timeout,
+        respond_by: admitted.respond_by().unwrap_or(Tick::MAX),
         head: snapshot.head_limits(),
         max_body: max_body.unwrap_or(u64::MAX),
     }

@@ -9,8 +9,8 @@
 //! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`, `cors`: what messages
 //!   say; `edited`, `variables`: what a route changes in that. `ending`: the table of how an exchange ends that does not
 //!   get its route's answer.
-//! - `pick`, `forward`, `relay`, `relay_head`, `tunnel`: an admitted request on its way, and its answer; `broken`: what may go
-//!   wrong with it. `waiting`, `watch`: before it goes.
+//! - `pick`, `forward`, `relay`, `relay_head`, `relay_time`, `tunnel`: an admitted request on its way, and its answer;
+//!   `broken`: what may go wrong with it; `patience`: how long it may take. `waiting`, `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
@@ -48,6 +48,7 @@ mod outgoing;
 mod pace_meters;
 mod pacing;
 mod parts;
+mod patience;
 mod pick;
 mod policy;
 mod proxied;
@@ -56,6 +57,7 @@ mod reclaim;
 mod refuse;
 mod relay;
 mod relay_head;
+mod relay_time;
 mod respond;
 mod scratch;
 mod seen;

@@ -10,9 +10,10 @@ use std::io;
 use std::task::{Context, Poll};
 
 use super::broken::{Broken, Late};
-use super::client::{Client, PROBE};
+use super::client::Client;
 use super::edited::{Whose, write_trailers};
 use super::exchange::Exchange;
+use super::patience::Timers;
 use super::relay_head;
 use super::scratch::Scratch;
 use crate::http1::{Fault, Form, Framing, HeadLimits, Side, Version};
@@ -68,7 +69,7 @@ pub enum Afterwards {
 
 /// Where the response is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Head,
     Body,
     Switched,
@@ -79,29 +80,44 @@ enum Phase {
 pub struct Bounds {
     /// When it has to be over.
     pub deadline: Tick,
-    /// How long no byte of a body may move.
-    pub idle: Span,
+    /// When the head of the answer has to be there, for a request that was all here when it was sent.
+    pub respond_by: Tick,
     /// Size of the response's head.
     pub head: HeadLimits,
     /// Bytes of the request's body.
     pub max_body: u64,
 }
 
+impl Bounds {
+    /// When a request has to be on its way to a server.
+    pub fn before_sent(&self) -> Tick {
+        self.deadline.min(self.respond_by)
+    }
+
+    /// Says what was late, where the time before the request is sent was over.
+    pub fn named<T>(&self, result: Result<T, Broken>) -> Result<T, Broken> {
+        result.map_err(|broken| match broken {
+            Broken::Late(Late::Deadline) if self.respond_by < self.deadline => Broken::Late(Late::Head),
+            broken => broken,
+        })
+    }
+}
+
 /// The exchange, polled by its client's task.
 pub struct Relay<'r> {
     pub(super) exchange: &'r mut Exchange,
-    client: &'r mut Client,
+    pub(super) client: &'r mut Client,
     upstream: &'r mut Leased,
-    bounds: &'r Bounds,
-    phase: Phase,
+    pub(super) bounds: &'r Bounds,
+    pub(super) phase: Phase,
     /// When the request was sent.
     pub(super) sent_at: Tick,
     /// When a byte moved last, or something else gave reason to be patient.
-    moved_at: Tick,
+    pub(super) moved_at: Tick,
     /// When the client is told to go on, unless somebody else has.
-    continue_at: Tick,
+    pub(super) continue_at: Tick,
     /// Whether the upstream takes no more of the request.
-    upload_failed: bool,
+    pub(super) upload_failed: bool,
     written_any: bool,
     answered: bool,
     stray: bool,
@@ -126,6 +142,7 @@ impl<'r> Relay<'r> {
         let now = exchange.worker.alarms.recently();
         let asks = exchange.scratch.request.expects_continue() && exchange.scratch.upload.content() == 0;
         let continue_at = if asks && !exchange.scratch.upload.is_complete() { now + CONTINUE_AFTER } else { Tick::MAX };
+        exchange.scratch.timers = Timers::new(bounds.respond_by, exchange.scratch.upload.is_complete());
         Self {
             exchange,
             client,
@@ -446,60 +463,6 @@ impl<'r> Relay<'r> {
         let Scratch { upload, request, response, .. } = &*self.exchange.scratch;
         request.is_head() && response.states_length()
             || upload.content() > 0 && self.exchange.request().method() == "GET"
-    }
-
-    /// Sets the alarm for the first thing that may be overdue.
-    fn wait(&mut self) {
-        let moved_at = self.moved_at();
-        let Exchange { worker, connection, scratch, .. } = &mut *self.exchange;
-        let is_unread = scratch.upload.is_complete() && scratch.inbound.room().is_empty();
-        let is_held = self.upload_failed || !scratch.to_upstream.is_empty();
-        let is_unread = is_unread || !scratch.upload.is_complete() && is_held;
-        let look = self.client.next_look(is_unread, worker.alarms.recently());
-        let is_moving = self.phase == Phase::Body || !scratch.upload.is_complete() || !scratch.to_upstream.is_empty();
-        let idle = if is_moving { moved_at + self.bounds.idle } else { Tick::MAX };
-        worker.alarms.set(&connection.alarm, self.bounds.deadline.min(idle).min(look).min(self.continue_at));
-    }
-
-    /// Whether all of an answer of HTTP/1.1 is held for its pace.
-    fn is_held_whole(&self) -> bool {
-        let Exchange { worker, scratch, begun, .. } = &*self.exchange;
-        let held_until = scratch.pacing.as_ref().map_or(Tick::ZERO, |pacing| pacing.down.held_until());
-        let is_unsent = !begun && scratch.to_client.is_unsent();
-        is_unsent && held_until > worker.alarms.recently() && scratch.request.version() == Version::Http11
-    }
-
-    /// When a byte moved last, or could have: what is held for its pace is nobody's delay.
-    fn moved_at(&self) -> Tick {
-        self.exchange.scratch.pacing.as_ref().map_or(self.moved_at, |pacing| pacing.held_until().max(self.moved_at))
-    }
-
-    fn look_at_the_time(&mut self) -> Result<(), Broken> {
-        let now = self.exchange.worker.alarms.recently();
-        if now >= self.bounds.deadline {
-            return Err(Broken::Late(Late::Deadline));
-        }
-        let idle_until = self.moved_at() + self.bounds.idle;
-        let scratch = &mut *self.exchange.scratch;
-        let uploading = !scratch.upload.is_complete() || !scratch.to_upstream.is_empty();
-        if (uploading || self.phase == Phase::Body) && now >= idle_until {
-            return Err(Broken::Late(match (self.phase, scratch.to_client.is_empty()) {
-                (Phase::Body, false) => Late::ClientReads,
-                (Phase::Body, true) if !uploading => Late::UpstreamSends,
-                _ if scratch.to_upstream.is_empty() => Late::ClientSends,
-                _ => Late::UpstreamReads,
-            }));
-        }
-        let probe = self.client.look(now)?;
-        let is_free = self.phase == Phase::Head && scratch.to_client.is_empty();
-        let is_awaited = now >= self.continue_at;
-        if (is_awaited || probe) && is_free && scratch.request.version() == Version::Http11 {
-            self.continue_at = Tick::MAX;
-            scratch.to_client.made().extend_from_slice(PROBE);
-        } else if probe && self.is_held_whole() {
-            self.client.probe_now()?;
-        }
-        Ok(())
     }
 }
 

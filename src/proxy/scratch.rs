@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::outgoing::Outgoing;
 use super::pacing::Pacing;
+use super::patience::Timers;
 use super::respond::Reply;
 use crate::http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
 use crate::limiter::Report;
@@ -53,6 +54,8 @@ pub struct Scratch {
     pub target: Vec<u8>,
     /// The id of the request, once it has one.
     pub request_id: Vec<u8>,
+    /// When parts of the exchange with a server are overdue. Here, since a connection without a request has none.
+    pub timers: Timers,
     /// What paces the bytes of its messages; `None`: nothing.
     pub pacing: Option<Box<Pacing>>,
 }
@@ -76,6 +79,7 @@ impl Scratch {
             detail: String::new(),
             target: Vec::new(),
             request_id: Vec::new(),
+            timers: Timers::default(),
             pacing: None,
         })
     }

@@ -178,7 +178,7 @@ fn a_client_that_leaves_while_it_waits_for_a_limit_reaches_no_upstream() {
     let backend = telling();
     let gateway = Gateway::start(&format!(
         "[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"1/1h\"\nmax_wait = \"1h\"\n{}",
-        rules(&backend, "", "limits = [\"l\"]\ntimeout = \"none\"")
+        rules(&backend, "", "limits = [\"l\"]\nresponse_timeout = \"none\"")
     ));
     assert_eq!(Wire::open(gateway.address()).get("/").status(), 200);
     let wire = Wire::with(gateway.address(), get("/"));

@@ -48,6 +48,7 @@ mod reloading;
 mod request_faults;
 mod response_costs;
 mod response_faults;
+mod response_timeouts;
 mod retries;
 mod schedules;
 mod size_limits;

@@ -22,7 +22,7 @@ fn spoken(request: &Message) -> String {
 
 fn correcting(backend: &Backend, limit: &str) -> Gateway {
     Gateway::start(&format!(
-        "[server]\ntimeout = \"2h\"\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[upstream]]\nname = \"gone\"\nservers = [\"127.0.0.1:1\"]\n\
+        "[server]\nresponse_timeout = \"2h\"\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n[[upstream]]\nname = \"gone\"\nservers = [\"127.0.0.1:1\"]\n\
          [[limit]]\nname = \"l\"\nkey = \"global\"\ncost_from_response = \"header:X-Cost\"\n{limit}\n\
          [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\n\
          [[route]]\nname = \"gone\"\npath = \"/gone\"\nupstream = \"gone\"\nlimits = [\"l\"]\n\

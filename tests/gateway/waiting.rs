@@ -81,20 +81,20 @@ fn a_waiter_that_goes_away_gives_its_place_up() {
 #[test]
 fn waiters_are_let_go_when_their_limit_is_switched_off() {
     let slow = waiting("rate = \"1/1h\"\nmax_wait = \"1h\"\ntimeout = \"3h\"");
-    let gateway = Gateway::start(&format!("[server]\ntimeout = \"none\"\n{slow}"));
+    let gateway = Gateway::start(&format!("[server]\nresponse_timeout = \"none\"\n{slow}"));
     assert_eq!(get(gateway.address(), "/").status, 200);
     let mut waiter = Client::connect(gateway.address());
     waiter.send("GET", "/", &[], b"");
     gateway.wait_metric("sluicegate_limit_waiting", &[], 1.0);
     let off = waiting("rate = \"1/1h\"\nmax_wait = \"1h\"\ntimeout = \"3h\"\nmode = \"off\"");
-    assert_eq!(gateway.reload(&format!("[server]\ntimeout = \"none\"\n{off}")).status, 200);
+    assert_eq!(gateway.reload(&format!("[server]\nresponse_timeout = \"none\"\n{off}")).status, 200);
     assert_eq!(waiter.read_answer(false).unwrap().status, 200);
 }
 
 #[test]
 fn waiters_are_let_go_when_their_limit_is_removed() {
     let gateway = Gateway::start(
-        &waiting("rate = \"1/1h\"\nmax_wait = \"1h\"").replace("[[route]]", "[[route]]\ntimeout = \"2h\""),
+        &waiting("rate = \"1/1h\"\nmax_wait = \"1h\"").replace("[[route]]", "[[route]]\nresponse_timeout = \"none\""),
     );
     assert_eq!(get(gateway.address(), "/").status, 200);
     let mut waiters: Vec<Client> = (0..3).map(|_| Client::connect(gateway.address())).collect();
@@ -168,7 +168,7 @@ fn the_counts_of_each_limit_balance() {
 /// A limit is replaced under its name while some wait for it: they end, and the figures of before go on.
 #[test]
 fn the_waiters_of_a_replaced_limit_stay_in_the_balance() {
-    let of = |limit: &str| waiting(limit).replace("[[route]]", "[[route]]\ntimeout = \"2h\"");
+    let of = |limit: &str| waiting(limit).replace("[[route]]", "[[route]]\nresponse_timeout = \"none\"");
     let slow = "rate = \"1/10m\"\nmax_wait = \"1h\"\nmax_queue = 3";
     let another_algorithm = of(&format!("algorithm = \"gcra\"\n{slow}"));
     let another_key = of(slow).replace("\"global\"", "\"client-ip\"");

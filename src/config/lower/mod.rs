@@ -32,7 +32,7 @@ use super::sections::client::{self, Client};
 use super::sections::fleet::{self, Fleet};
 use super::sections::log::Log;
 use super::sections::server::Server;
-use super::sections::{dead_letter, limit, listener, upstream};
+use super::sections::{dead_letter, limit, listener, server, upstream};
 use crate::admission::AddressForm;
 
 /// Lowers a whole file. Whether the result may be used is for the findings to say.
@@ -46,7 +46,7 @@ pub(super) fn lower(
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
     let context = Context { files, asks_for_clients: false, fleet: None };
-    let server = Server::read_keys(settings("server"), &context);
+    let server = server::read(settings("server"), &context);
     let log = Log::read(settings("log"), &context);
     let client = client::read(settings("client"), &context);
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::read(reader, &context));

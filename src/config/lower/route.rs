@@ -15,12 +15,13 @@ use crate::config::model::{Action, LimitRule, OnLimit, Route};
 use crate::config::names::{Declared, Name, name};
 use crate::config::reader::{Node, Reader};
 use crate::config::sections::cost::CostKeys;
-use crate::config::sections::schedule;
 use crate::config::sections::server::{BODY_SIZES, ServerKeys, TIMEOUTS};
 use crate::config::sections::upstream::Upstream;
+use crate::config::sections::{doubts, schedule};
 use crate::config::token::{header_name, is_token, with_causes};
 use crate::edit::Scope;
 use crate::limiter::{MAX_LIMITS, Mode};
+use crate::time::Span;
 
 /// Methods or headers of one route; each may be compared with each request.
 pub(super) const MAX_CONDITIONS: usize = 256;
@@ -54,9 +55,8 @@ pub(super) fn lower<'t>(
     }
     plans.note(&mut reader, used.as_deref(), cost.fixed());
     let action = action::lower(&mut reader, pattern.as_ref().map(|pattern| &pattern.path), upstreams, context.files);
-    let (timeout, size) = (server.timeout.get().copied(), server.max_body_size.get().copied());
-    let timeout = reader.optional("timeout").map_or(timeout, |node| node.duration_or_none(&TIMEOUTS));
-    let max_body_size = reader.optional("max_body_size").map_or(size, |node| node.size_or_none(&BODY_SIZES));
+    let (timeout, response_timeout) = timeouts(&mut reader, server);
+    let max_body_size = max_body_size(&mut reader, server);
     let on_limit = match reader.optional("on_limit") {
         Some(node) => on_limit(&node, used.as_deref()),
         None => Some(OnLimit::Refuse),
@@ -84,6 +84,7 @@ pub(super) fn lower<'t>(
             action: action?,
             on_limit: on_limit?,
             timeout: timeout?,
+            response_timeout: response_timeout?,
             max_body_size: max_body_size?,
             cors: cors?,
             request_headers: request_headers?,
@@ -97,6 +98,28 @@ pub(super) fn lower<'t>(
         })
     })();
     (name, route)
+}
+
+/// The route's own, or by default the server's.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+fn max_body_size(reader: &mut Reader<'_>, server: &ServerKeys<'_>) -> Option<Option<u64>> {
+    let size = server.max_body_size.get().copied();
+    reader.optional("max_body_size").map_or(size, |node| node.size_or_none(&BODY_SIZES))
+}
+
+/// `timeout` and `response_timeout`, each of the route or by default the server's.
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+fn timeouts(reader: &mut Reader<'_>, server: &ServerKeys<'_>) -> (Option<Option<Span>>, Option<Option<Span>>) {
+    let (total, head) = (reader.optional("timeout"), reader.optional("response_timeout"));
+    let read = |node: Option<&Node<'_>>, default: Option<&Option<Span>>| {
+        node.map_or(default.copied(), |node| node.duration_or_none(&TIMEOUTS))
+    };
+    let timeout = read(total.as_ref(), server.timeout.get());
+    let response_timeout = read(head.as_ref(), server.response_timeout.get());
+    if let (Some(node), Some(timeout), Some(response_timeout)) = (&head, timeout, response_timeout) {
+        doubts::check_response(node, response_timeout, timeout);
+    }
+    (timeout, response_timeout)
 }
 
 fn on_limit(node: &Node<'_>, used: Option<&[usize]>) -> Option<OnLimit> {

@@ -39,6 +39,14 @@ pub(super) fn check_wait(timeout_node: &Node<'_>, max_wait: Span, timeout: Span)
     }
 }
 
+/// Warns of a head that is waited for longer than the whole exchange may take.
+pub(in crate::config) fn check_response(node: &Node<'_>, response_timeout: Option<Span>, timeout: Option<Span>) {
+    let Some(timeout) = timeout.filter(|timeout| response_timeout.is_none_or(|head| head > *timeout)) else { return };
+    let shown = response_timeout.map_or_else(|| "none".to_owned(), |head| head.to_string());
+    let message = format!("`timeout` = {timeout} ends a request before its `response_timeout` = {shown} does");
+    node.warning(message, format!("set response_timeout below {timeout}, or a longer timeout"));
+}
+
 /// From such a window on a quota is surely not meant to be granted twice.
 const LONG: Span = Span::from_secs(24 * 3_600);
 

@@ -2,8 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use crate::config::kind::{Kind, count, duration, flag, size, word};
-use crate::config::section::{Declare, section};
+use super::doubts;
+use crate::config::findings::{Reported, quoted};
+use crate::config::kind::{Context, Kind, by, count, duration, flag, size, word};
+use crate::config::reader::{Node, Reader};
+use crate::config::section::{Declare, Section, section};
+use crate::config::size::{parse_size, show_size};
 use crate::time::Span;
 
 section! {
@@ -19,14 +23,18 @@ section! {
         rate_headers: RateHeaders = word().or("auto"),
         /// Whether a request without a valid `traceparent` gets one.
         traceparent: Traceparent = word().or("pass"),
+        /// Default of every route: from a request's arrival to the head of its answer, or from the last byte of its body.
+        response_timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("60s"),
         /// Default of every route: from a request's arrival to the last byte of its answer.
-        timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("60s"),
+        timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("none"),
         /// From the first byte of a request's head to its last.
         head_timeout: Span = duration(CONNECTION_TIMEOUTS).or("30s"),
         /// How long a client's connection may stay without a request, new or kept.
         keep_alive_timeout: Span = duration(CONNECTION_TIMEOUTS).or("75s"),
         /// How long no byte of a body may move, on either side and in either direction.
         body_timeout: Span = duration(CONNECTION_TIMEOUTS).or("60s"),
+        /// Bytes a second of a request's body, over 30 s, until its answer begins.
+        min_body_rate: Option<u64> = by(bytes_a_second, |rate| show_rate(*rate)).or_word("off").or("240B/s"),
         /// How long no byte may move in an upgraded connection.
         tunnel_timeout: Option<Span> = duration(CONNECTION_TIMEOUTS).or_word("none").or("1h"),
         /// Bytes of a request's head.
@@ -93,6 +101,36 @@ pub(in crate::config) const CONNECTIONS: RangeInclusive<u64> = 1..=10_000_000;
 
 /// From no body at all; what must be larger says "none".
 pub(in crate::config) const BODY_SIZES: RangeInclusive<u64> = 0..=1 << 40;
+
+/// The keys of the section, and a word about timeouts that contradict each other.
+pub(in crate::config) fn read<'t>(reader: Reader<'t>, context: &Context<'_>) -> ServerKeys<'t> {
+    let keys = Server::read_keys(reader, context);
+    if let (Some(node), Some(response_timeout), Some(timeout)) =
+        (&keys.response_timeout.node, keys.response_timeout.get(), keys.timeout.get())
+    {
+        doubts::check_response(node, *response_timeout, *timeout);
+    }
+    keys
+}
+
+/// Half a MiB in 30 s is what a phone with a bad line sends.
+const BODY_RATES: RangeInclusive<u64> = 1..=16 << 10;
+
+/// `"240B/s"`.
+fn bytes_a_second(node: &Node<'_>, _: &Context<'_>) -> Result<u64, Reported> {
+    let text = node.string("bytes a second in quotes", "\"240B/s\"")?;
+    let rate =
+        text.split_once('/').filter(|(_, time)| time.trim() == "s").and_then(|(size, _)| parse_size(size.trim()));
+    rate.filter(|rate| BODY_RATES.contains(rate)).ok_or_else(|| {
+        let (least, most) = (show_rate(*BODY_RATES.start()), show_rate(*BODY_RATES.end()));
+        let help = format!("write bytes a second, from \"{least}\" to \"{most}\", or \"off\"");
+        node.error(format!("{} = {} cannot be a least rate", node.label(), quoted(text)), help)
+    })
+}
+
+fn show_rate(bytes: u64) -> String {
+    format!("{}/s", show_size(bytes))
+}
 
 /// A drain that waits longer than this is a process that does not stop.
 const GRACES: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(24 * 3_600);

@@ -301,7 +301,7 @@ fn downloads() {
         "Each address has 2 downloads at once, counted to their last byte; 4 more wait their turn for up to 20 s",
     );
     recipe.says("A client that takes no byte for 30 s is cut");
-    recipe.says("here it is 6 hours");
+    recipe.says("A download lasts at most 6 hours.");
     for over in BOTH {
         let (begun, may_end) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let server = file_server(&begun, &may_end);

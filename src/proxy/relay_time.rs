@@ -1,0 +1,92 @@
+//! What an exchange with a server waits for, and what is overdue of it.
+
+use super::broken::{Broken, Late};
+use super::client::PROBE;
+use super::exchange::Exchange;
+use super::patience::{Overdue, Patience, Standing};
+use super::relay::{Bounds, Phase, Relay};
+use super::scratch::Scratch;
+use crate::http1::Version;
+use crate::time::{Span, Tick};
+
+impl Relay<'_> {
+    /// Sets the alarm for the first thing that may be overdue.
+    pub(super) fn wait(&mut self) {
+        let (patience, standing) = (self.patience(), self.standing());
+        let Exchange { worker, connection, scratch, .. } = &mut *self.exchange;
+        let is_unread = scratch.upload.is_complete() && scratch.inbound.room().is_empty();
+        let is_held = self.upload_failed || !scratch.to_upstream.is_empty();
+        let is_unread = is_unread || !scratch.upload.is_complete() && is_held;
+        let look = self.client.next_look(is_unread, worker.alarms.recently());
+        let due = scratch.timers.next(&patience, &standing, worker.alarms.recently());
+        worker.alarms.set(&connection.alarm, due.min(look).min(self.continue_at));
+    }
+
+    fn patience(&self) -> Patience {
+        let Bounds { deadline, respond_by, .. } = *self.bounds;
+        let server = self.exchange.view.snapshot.server();
+        let endless = respond_by == Tick::MAX;
+        Patience {
+            deadline,
+            respond_by,
+            response_timeout: if endless { Span::MAX } else { respond_by.since(self.exchange.arrived) },
+            idle: server.body_timeout,
+            min_body_rate: server.min_body_rate.unwrap_or(0),
+        }
+    }
+
+    /// Where the exchange stands.
+    fn standing(&self) -> Standing {
+        let Scratch { upload, to_upstream, .. } = &*self.exchange.scratch;
+        let is_uploading = !upload.is_complete() || !to_upstream.is_empty();
+        Standing {
+            is_answered: self.phase != Phase::Head,
+            is_uploading,
+            waits_for_client: !upload.is_complete() && to_upstream.is_empty() && !self.upload_failed,
+            is_moving: is_uploading || self.phase == Phase::Body,
+            uploaded: upload.content(),
+            moved_at: self.moved_at(),
+        }
+    }
+
+    /// Whether all of an answer of HTTP/1.1 is held for its pace.
+    fn is_held_whole(&self) -> bool {
+        let Exchange { worker, scratch, begun, .. } = &*self.exchange;
+        let held_until = scratch.pacing.as_ref().map_or(Tick::ZERO, |pacing| pacing.down.held_until());
+        let is_unsent = !begun && scratch.to_client.is_unsent();
+        is_unsent && held_until > worker.alarms.recently() && scratch.request.version() == Version::Http11
+    }
+
+    /// When a byte moved last, or could have: what is held for its pace is nobody's delay.
+    fn moved_at(&self) -> Tick {
+        self.exchange.scratch.pacing.as_ref().map_or(self.moved_at, |pacing| pacing.held_until().max(self.moved_at))
+    }
+
+    pub(super) fn look_at_the_time(&mut self) -> Result<(), Broken> {
+        let now = self.exchange.worker.alarms.recently();
+        let (patience, standing) = (self.patience(), self.standing());
+        let scratch = &mut *self.exchange.scratch;
+        let overdue = scratch.timers.overdue(&patience, &standing, now);
+        if let Some(overdue) = overdue {
+            return Err(Broken::Late(match (overdue, self.phase, scratch.to_client.is_empty()) {
+                (Overdue::Deadline, ..) => Late::Deadline,
+                (Overdue::Head, ..) => Late::Head,
+                (Overdue::SlowBody, ..) => Late::ClientDrips,
+                (Overdue::Idle, Phase::Body, false) => Late::ClientReads,
+                (Overdue::Idle, Phase::Body, true) if !standing.is_uploading => Late::UpstreamSends,
+                (Overdue::Idle, ..) if scratch.to_upstream.is_empty() => Late::ClientSends,
+                (Overdue::Idle, ..) => Late::UpstreamReads,
+            }));
+        }
+        let probe = self.client.look(now)?;
+        let is_free = self.phase == Phase::Head && scratch.to_client.is_empty();
+        let is_awaited = now >= self.continue_at;
+        if (is_awaited || probe) && is_free && scratch.request.version() == Version::Http11 {
+            self.continue_at = Tick::MAX;
+            scratch.to_client.made().extend_from_slice(PROBE);
+        } else if probe && self.is_held_whole() {
+            self.client.probe_now()?;
+        }
+        Ok(())
+    }
+}
