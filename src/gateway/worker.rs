@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 
-use tokio::runtime::LocalOptions;
+use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::proxy::{self, Feed, Worker, WorkerGauges};
 use crate::telemetry::Registry;
@@ -58,17 +60,16 @@ impl WorkerThread {
         // The runtime cannot leave the thread that made it, so the thread says whether it could.
         let (tell, told) = sync_channel(1);
         let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            let built = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-            let runtime = match built {
+            let runtime = match build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(tell.send(Err(error))),
             };
             drop(tell.send(Ok(())));
-            let _fatal = Fatal;
-            let worker = Worker::new(index, clock, feed, registry, shared, max_connections);
-            runtime.block_on(obey(worker, commands));
-            // Connections that the grace did not wait for are dropped here, at once.
-            runtime.shutdown_background();
+            let make = || {
+                let (clock, feed, registry) = (clock.clone(), Arc::clone(&feed), Arc::clone(&registry));
+                Worker::new(index, clock, feed, registry, Arc::clone(&shared), max_connections)
+            };
+            serve(runtime, make, commands);
         })?;
         told.recv().unwrap_or_else(|_| Err(io::Error::other("the worker thread ended at once")))?;
         Ok(Self { gauges, inbox, thread: Some(thread) })
@@ -91,44 +92,88 @@ impl WorkerThread {
     }
 }
 
-/// A worker that panics takes the process with it: whoever supervises it starts it anew, while a gateway that goes on with
-/// one worker less would answer a part of its connections never.
-struct Fatal;
-
-impl Drop for Fatal {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("sluicegate: a worker thread panicked; ending");
-            std::process::exit(PANICKED);
+/// Runs a worker until it was told to end. A panic of one connection costs that connection, as the runtime catches it. One
+/// of the worker itself costs all of its connections: another worker takes its place, and its sockets, which go on
+/// listening meanwhile.
+fn serve(mut runtime: LocalRuntime, make: impl Fn() -> Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
+    let mut sockets = HashMap::new();
+    loop {
+        let worker = make();
+        // What a panic leaves half done is dropped with the worker: only the sockets and the inbox go on.
+        let run = AssertUnwindSafe(|| runtime.block_on(obey(&worker, &mut commands, &mut sockets)));
+        let ended = catch_unwind(run);
+        // Connections that the grace did not wait for are dropped here, at once.
+        runtime.shutdown_background();
+        if ended.is_ok() {
+            return;
         }
+        worker.count_panic();
+        tracing::error!("a worker ended by a panic, and its connections with it; another one takes its place");
+        runtime = match build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                // A gateway that went on with one worker less would answer a part of its connections never.
+                eprintln!("sluicegate: a worker thread panicked and cannot be replaced ({error}); ending");
+                std::process::exit(PANICKED);
+            }
+        };
     }
 }
 
-async fn obey(worker: Rc<Worker>, commands: mpsc::Receiver<Command>) {
-    let mut house = tokio::task::spawn_local(Rc::clone(&worker).keep_house());
+fn build() -> io::Result<LocalRuntime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
+}
+
+/// The sockets of a worker, by what the configuration calls them.
+type Sockets = HashMap<SocketAddr, TcpListener>;
+
+async fn obey(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
+    let mut house = tokio::task::spawn_local(Rc::clone(worker).keep_house());
     tokio::select! {
-        () = obey_commands(worker, commands) => {}
+        () = obey_commands(worker, commands, sockets) => {}
         ended = &mut house => panic!("deadlines are no longer swept: {ended:?}"),
     }
 }
 
-async fn obey_commands(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
+async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
     let mut listening: HashMap<SocketAddr, oneshot::Sender<()>> = HashMap::new();
-    while let Some(command) = commands.recv().await {
-        match command {
-            Command::Listen(address, listener) => {
-                let (stop, stopped) = oneshot::channel();
-                listening.insert(address, stop);
-                tokio::task::spawn_local(proxy::accept(Rc::clone(&worker), address, listener, stopped));
+    let mut accepting = JoinSet::new();
+    let listen = |address: SocketAddr, socket: &TcpListener, accepting: &mut JoinSet<()>| {
+        let (stop, stopped) = oneshot::channel();
+        match socket.try_clone() {
+            Ok(socket) => drop(accepting.spawn_local(proxy::accept(Rc::clone(worker), address, socket, stopped))),
+            Err(error) => tracing::error!(%error, "a listening socket cannot be used"),
+        }
+        stop
+    };
+    for (address, socket) in &*sockets {
+        listening.insert(*address, listen(*address, socket, &mut accepting));
+    }
+    loop {
+        let command = tokio::select! {
+            command = commands.recv() => command,
+            Some(ended) = accepting.join_next() => {
+                // Without it nobody would be accepted there.
+                assert!(!ended.is_err_and(|error| error.is_panic()), "a listener ended by a panic");
+                continue;
             }
-            Command::Unlisten(address) => {
-                // Dropping its sender stops it.
+        };
+        match command {
+            None => return,
+            Some(Command::Listen(address, socket)) => {
+                listening.insert(address, listen(address, &socket, &mut accepting));
+                sockets.insert(address, socket);
+            }
+            Some(Command::Unlisten(address)) => {
+                // Its own copy is the last one then. Dropping its sender stops it.
+                sockets.remove(&address);
                 listening.remove(&address);
             }
-            Command::Refresh => worker.refresh(),
-            Command::Drain(grace) => {
+            Some(Command::Refresh) => worker.refresh(),
+            Some(Command::Drain(grace)) => {
+                sockets.clear();
                 listening.clear();
-                drain(&worker, grace).await;
+                drain(worker, grace).await;
                 return;
             }
         }

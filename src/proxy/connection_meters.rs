@@ -91,6 +91,12 @@ static H2_REFUSED: Family = Family {
     kind: Kind::Counter,
     labels: &["bound"],
 };
+static PANICS: Family = Family {
+    name: "sluicegate_panics_total",
+    help: "Panics, each of which has cost the request or the connection that it was met in, or a worker its connections.",
+    kind: Kind::Counter,
+    labels: &[],
+};
 static TUNNELS: Family = Family {
     name: "sluicegate_tunnels_total",
     help: "Connections that were switched to another protocol, such as WebSocket.",
@@ -151,6 +157,8 @@ pub struct ConnectionMeters {
     pub denied: Counter,
     /// Failed accepts.
     pub accept_errors: Counter,
+    /// Panics.
+    pub panics: Counter,
     /// Connections switched to another protocol.
     pub tunnels: Counter,
     /// Heads that did not come in time.
@@ -191,6 +199,7 @@ impl ConnectionMeters {
             used_up: registry.counter(&CONNECTIONS_USED_UP, &[]),
             denied: registry.counter(&CONNECTIONS_DENIED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
+            panics: registry.counter(&PANICS, &[]),
             tunnels: registry.counter(&TUNNELS, &[]),
             head_timeout: registry.counter(&FAULTS, &["client", "head-timeout"]),
             body_timeout: registry.counter(&FAULTS, &["client", "body-timeout"]),

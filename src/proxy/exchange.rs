@@ -426,9 +426,16 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if !self.recorded {
-            self.record();
+        if self.recorded {
+            return;
         }
+        // The runtime has caught a panic of its task, and drops what the task held.
+        if std::thread::panicking() {
+            self.finish(Outcome::Panic);
+            let (request_id, peer) = (self.request_id(), self.connection.peer);
+            tracing::error!(request_id, %peer, "a panic ended an exchange; its connection is closed");
+        }
+        self.record();
     }
 }
 

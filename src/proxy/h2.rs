@@ -87,8 +87,6 @@ pub async fn serve(worker: &Rc<Worker>, stream: Stream, ahead: Vec<u8>, connecti
     };
     drop(ahead);
     poll_fn(|cx| serving.poll(cx)).await;
-    serving.streams.has_ended.set(true);
-    connection.delist();
     if let (Some(ended), None) = (serving.accepting.ended(), serving.accepting.flooded()) {
         worker.connections.h2_ended(&ended);
         tracing::debug!(peer = %connection.peer, error = %ended, "an HTTP/2 connection ended");
@@ -109,6 +107,13 @@ struct Serving<'w> {
     /// Requests that servers have answered.
     answers: u32,
     opened_at: Tick,
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.streams.has_ended.set(true);
+        self.connection.delist();
+    }
 }
 
 impl Serving<'_> {
@@ -259,17 +264,32 @@ fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>,
     streams.open.set(streams.open.get() + 1);
     streams.connection.begin_request();
     let (worker, connection, streams) = (Rc::clone(worker), connection.stream(), Rc::clone(streams));
+    let open = OpenStream { worker, connection, streams, _place: place };
     tokio::task::spawn_local(async move {
         // Boxed where it runs: it is large, and a task is moved before it does.
-        Box::pin(serve_stream(&worker, incoming, &connection)).await;
+        Box::pin(serve_stream(&open.worker, incoming, &open.connection)).await;
+    });
+}
+
+/// A stream that is open. Dropping it, also by a panic, which resets the stream, takes it out of its connection's count.
+struct OpenStream {
+    worker: Rc<Worker>,
+    connection: Rc<Connection>,
+    streams: Rc<Streams>,
+    _place: StreamPlace,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let Self { worker, connection, streams, .. } = self;
+        worker.note_panic();
         worker.alarms.cancel(&connection.alarm);
         streams.open.set(streams.open.get() - 1);
         streams.idle_since.set(worker.alarms.recently());
         if streams.open.get() == 0 && !streams.has_ended.get() {
             streams.connection.rest(worker.alarms.recently());
         }
-        drop(place);
-    });
+    }
 }
 
 /// One exchange.

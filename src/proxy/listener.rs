@@ -281,13 +281,11 @@ async fn serve_tls(
     let (id, max_requests) = (worker.next_connection(), worker.max_requests());
     let (place, account) = guard.into_parts();
     let connection = Connection::new(id, peer, facts, account, listening, max_requests, now);
+    let open = Open::new(connection, place);
     if is_h2 {
-        Box::pin(h2::serve(&worker, stream, Vec::new(), &connection)).await;
-        worker.alarms.cancel(&connection.alarm);
-        worker.forget(connection.id);
-        drop(place);
+        Box::pin(h2::serve(&worker, stream, Vec::new(), &open.connection)).await;
     } else {
-        h1::serve(Open::new(connection, place), Client::new(stream)).await;
+        h1::serve(open, Client::new(stream)).await;
     }
 }
 

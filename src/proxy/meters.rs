@@ -122,6 +122,8 @@ words! {
         Dropped = "dropped",
         /// The connection was switched to another protocol, and closed for what its client sent there.
         MessageLimit = "message-limit",
+        /// A panic cut it off.
+        Panic = "panic",
     }
 }
 

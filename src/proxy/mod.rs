@@ -10,7 +10,8 @@
 //!   say; `edited`, `variables`: what a route changes in that. `ending`: the table of how an exchange ends that does not
 //!   get its route's answer.
 //! - `pick`, `forward`, `relay`, `relay_head`, `relay_time`, `tunnel`: an admitted request on its way, and its answer;
-//!   `broken`: what may go wrong with it; `patience`: how long it may take. `waiting`, `watch`: before it goes.
+//!   `broken`: what may go wrong with it; `patience`: how long it may take; `panics`: what is told of one. `waiting`,
+//!   `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `exchange`, `scratch`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
@@ -47,6 +48,7 @@ mod meters;
 mod outgoing;
 mod pace_meters;
 mod pacing;
+mod panics;
 mod parts;
 mod patience;
 mod pick;
@@ -115,6 +117,8 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
         Next::Over(fate) => reply(exchange, client, fate).await,
         Next::Forward(admitted, upstream) => {
             let in_flight = exchange.worker.enter_flight();
+            #[cfg(debug_assertions)]
+            panics::on_demand(exchange);
             let forwarded = forward::forward(exchange, client, &admitted, upstream).await;
             drop(in_flight);
             match forwarded {

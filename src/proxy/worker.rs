@@ -397,6 +397,8 @@ impl Worker {
             loop {
                 self.alarms.any().await;
                 tokio::time::sleep(SWEEP_EVERY.into()).await;
+                #[cfg(debug_assertions)]
+                Self::panic_on_demand();
                 self.alarms.sweep(self.clock.now());
             }
         };
@@ -519,6 +521,7 @@ impl OpenPlace {
 
 impl Drop for OpenPlace {
     fn drop(&mut self) {
+        self.worker.note_panic();
         self.worker.gauges.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -35,6 +35,7 @@ mod mixes;
 mod observing;
 mod outages;
 mod own_answers;
+mod panics;
 mod penalty;
 mod pipelining;
 mod plans;

@@ -1,0 +1,42 @@
+//! Panics: each is caught by the runtime at the task that it ends, which drops what the task held. Whoever is dropped so
+//! counts it here. In builds with debug assertions, and in those alone, tests may ask for one.
+
+#[cfg(debug_assertions)]
+use super::exchange::Exchange;
+use super::worker::Worker;
+
+impl Worker {
+    /// Counts a panic, if that is why the caller is dropped.
+    pub fn note_panic(&self) {
+        if std::thread::panicking() {
+            self.count_panic();
+        }
+    }
+
+    /// Counts a panic that ends the worker.
+    pub fn count_panic(&self) {
+        self.connections.panics.inc();
+    }
+
+    /// Panics once if a test has asked for it.
+    #[cfg(debug_assertions)]
+    pub(super) fn panic_on_demand() {
+        assert!(!OF_WORKER.replace(false), "a test asked for it");
+    }
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    /// Whether the next sweep of this thread's worker panics.
+    static OF_WORKER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Panics, or lets the worker do so, if the request is a test that asks for it.
+#[cfg(debug_assertions)]
+pub(super) fn on_demand(exchange: &Exchange) {
+    match exchange.request().path() {
+        "/panic-of-an-exchange" => panic!("a test asked for it"),
+        "/panic-of-a-worker" => OF_WORKER.set(true),
+        _ => {}
+    }
+}
