@@ -342,6 +342,7 @@ impl Exchange {
         self.view.meters.finished(self.story.route, self.outcome, self.story.status);
         self.log();
         self.scratch.pacing = None;
+        self.scratch.trial = None;
         self.scratch.request_id.clear();
         self.scratch.target.clear();
     }

@@ -97,6 +97,7 @@ pub async fn forward(
             }
             Err(broken) => {
                 blame(&mut lease, &broken, waits_for_head, sent_at, exchange);
+                exchange.scratch.trial = None;
                 return Err(broken);
             }
         }
@@ -106,7 +107,7 @@ pub async fn forward(
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
 fn blame(lease: &mut Leased, broken: &Broken, waits_for_head: bool, sent_at: Tick, exchange: &Exchange) {
-    if waits_for_head && is_servers_fault(broken, exchange.scratch.upload.is_complete()) {
+    if waits_for_head && is_servers_fault(broken, exchange) {
         let now = exchange.worker.clock.now();
         let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent_at));
         lease.failed(&broken.to_string(), given_up, now);
@@ -116,16 +117,21 @@ fn blame(lease: &mut Leased, broken: &Broken, waits_for_head: bool, sent_at: Tic
     }
 }
 
-/// Whether the server is to blame that there is no answer. `is_uploaded`: it has, or could have had, all of the request.
-fn is_servers_fault(broken: &Broken, is_uploaded: bool) -> bool {
+/// Whether the server is to blame that there is no answer.
+fn is_servers_fault(broken: &Broken, exchange: &Exchange) -> bool {
+    // It had all of the time, and could have had all of the request.
+    let had_time = || {
+        let Exchange { scratch, story, .. } = exchange;
+        story.waited.is_none() && scratch.pacing.is_none() && scratch.upload.is_complete()
+    };
     match broken {
         Broken::Silent { .. }
         | Broken::Unread
         | Broken::Upstream(_)
         | Broken::Response(_)
         | Broken::Unasked
-        | Broken::Late(Late::Head | Late::UpstreamReads | Late::UpstreamSends) => true,
-        Broken::Late(Late::Deadline) => is_uploaded,
+        | Broken::Late(Late::UpstreamReads | Late::UpstreamSends) => true,
+        Broken::Late(Late::Deadline | Late::Head) => had_time(),
         // Whoever connects has told of a connect that fails; the others are not the server's.
         Broken::Unreachable(_)
         | Broken::OutOfService

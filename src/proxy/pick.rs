@@ -16,10 +16,10 @@ use crate::admission::{Admitted, address_of};
 use crate::balance::{Entry, Facts};
 use crate::proxy_protocol::Endpoints;
 use crate::time::{Span, Tick};
-use crate::upstream::{ConnectError, Leased, ProxyHeader, Server, Trial, Turn};
+use crate::upstream::{ConnectError, Leased, ProxyHeader, Server, Turn};
 
 /// To how many servers a connect is tried for one request.
-const MAX_CONNECT_TRIES: usize = 3;
+const MAX_CONNECT_TRIES: u8 = 3;
 
 /// Waits for a turn to connect to this server, or for a connection that is given back.
 async fn turn(
@@ -54,11 +54,9 @@ pub struct Pick<'v> {
     turn: u64,
     /// Servers that were tried, or that somebody else tries.
     excluded: Vec<usize>,
-    tries: usize,
+    tries: u8,
     again: Option<usize>,
     fresh_only: bool,
-    /// The place of the one request that may try an ejected server, while there is no connection to it.
-    trial: Option<Trial>,
 }
 
 impl<'v> Pick<'v> {
@@ -74,7 +72,6 @@ impl<'v> Pick<'v> {
             tries: 0,
             again: None,
             fresh_only: false,
-            trial: None,
         }
     }
 
@@ -94,7 +91,7 @@ impl<'v> Pick<'v> {
         self.fresh_only = true;
     }
 
-    fn server(&mut self, exchange: &Exchange) -> Option<(usize, &'v Rc<Server>)> {
+    fn server(&mut self, exchange: &mut Exchange) -> Option<(usize, &'v Rc<Server>)> {
         let choice = match self.again.take() {
             Some(again) => again,
             None => self.choose(exchange)?,
@@ -102,7 +99,7 @@ impl<'v> Pick<'v> {
         self.view.servers.get(self.upstream)?.get(choice).map(|server| (choice, server))
     }
 
-    fn choose(&mut self, exchange: &Exchange) -> Option<usize> {
+    fn choose(&mut self, exchange: &mut Exchange) -> Option<usize> {
         let servers = self.view.servers.get(self.upstream)?;
         let plan = self.view.snapshot.upstreams.get(self.upstream)?;
         let worker = exchange.worker.index;
@@ -111,7 +108,7 @@ impl<'v> Pick<'v> {
         let gates = self.view.gates.get(self.upstream)?;
         let gate = gates.gate(exchange.worker.alarms.recently());
         let hash = self.admitted.sticky_hash();
-        self.trial = None;
+        exchange.scratch.trial = None;
         loop {
             let choice = plan.balancer.choose(&Facts {
                 hash,
@@ -125,8 +122,8 @@ impl<'v> Pick<'v> {
             if gate.as_ref().is_none_or(|gate| gate.entry(choice) != Entry::Probe) {
                 return Some(choice);
             }
-            self.trial = gates.try_one(choice);
-            if self.trial.is_some() {
+            exchange.scratch.trial = gates.try_one(choice);
+            if exchange.scratch.trial.is_some() {
                 return Some(choice);
             }
             // Somebody else tries it.
@@ -145,13 +142,11 @@ impl<'v> Pick<'v> {
             None => server.reuse(exchange.arrived),
             Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
         };
-        let Some(mut lease) = lease else {
-            // The connection that is to be made is to the server that was chosen, by whoever has the place to try it.
+        if lease.is_none() {
+            // The connection that is to be made is to the server that was chosen.
             self.again = Some(index);
-            return None;
-        };
-        lease.tries(self.trial.take());
-        Some((index, lease))
+        }
+        Some((index, lease?))
     }
 
     /// For whom a connection to a server is. A client that a proxy in front tells of by a field has no port.
@@ -177,10 +172,7 @@ impl<'v> Pick<'v> {
             let Some((index, server)) = self.server(exchange) else { break };
             exchange.story.upstream = Some((self.upstream, index));
             match self.connect(index, server, exchange, client, deadline).await? {
-                Ok(mut lease) => {
-                    lease.tries(self.trial.take());
-                    return Ok((index, lease));
-                }
+                Ok(lease) => return Ok((index, lease)),
                 Err(error) => {
                     self.report(exchange, server, &error);
                     self.tries += 1;
@@ -201,10 +193,10 @@ impl<'v> Pick<'v> {
     /// The server is to blame for a connect that has failed, but where the gateway's own bound is met.
     fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
         let now = exchange.worker.clock.now();
-        if !matches!(error, ConnectError::Full) {
+        if error.is_servers_fault() {
             server.note_failure(&error.to_string(), now);
         }
-        if let Some(more) = exchange.worker.upstream_reports.due(now) {
+        if let Some(more) = exchange.worker.connect_reports.due(now) {
             let upstream = self.view.snapshot.upstream(self.upstream).map_or("", |(upstream, _)| &*upstream.name);
             let (name, request_id) = (&*server.endpoint().name, exchange.request_id());
             tracing::warn!(%upstream, server = %name, request_id, more, %error, "cannot connect to a server");

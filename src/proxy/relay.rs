@@ -179,6 +179,7 @@ impl<'r> Relay<'r> {
         let is_failure = eject.is_some_and(|eject| eject.on.contains(status));
         let words = is_failure.then(|| format!("status {status}"));
         self.upstream.answered(took, words.as_deref(), now);
+        self.exchange.scratch.trial = None;
     }
 
     /// Moves whatever can be moved.
@@ -366,6 +367,7 @@ impl<'r> Relay<'r> {
             }
             if status == 101 {
                 relay_head::write_switch(self.exchange, length)?;
+                self.answered(status, self.exchange.worker.clock.now());
                 self.exchange.scratch.outbound.consume(length);
                 self.phase = Phase::Switched;
                 return Ok(());

@@ -10,6 +10,7 @@ use super::patience::Timers;
 use super::respond::Reply;
 use crate::http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
 use crate::limiter::Report;
+use crate::upstream::Trial;
 
 /// Bytes of each of the two buffers of an exchange. A larger head makes its buffer grow; that one is not kept.
 pub const BUFFER_BYTES: usize = 16 * 1024;
@@ -58,6 +59,8 @@ pub struct Scratch {
     pub timers: Timers,
     /// What paces the bytes of its messages; `None`: nothing.
     pub pacing: Option<Box<Pacing>>,
+    /// The place of the one request that may try an ejected server, until there is an answer.
+    pub trial: Option<Trial>,
 }
 
 impl Scratch {
@@ -81,6 +84,7 @@ impl Scratch {
             request_id: Vec::new(),
             timers: Timers::default(),
             pacing: None,
+            trial: None,
         })
     }
 
@@ -94,6 +98,7 @@ impl Scratch {
         self.to_upstream.clear();
         self.to_client.clear();
         self.pacing = None;
+        self.trial = None;
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
         let Reply { body, lines, .. } = &mut self.reply;

@@ -60,6 +60,8 @@ pub struct Worker {
     pub proxy_reports: Throttle,
     /// Log lines about upstreams.
     pub upstream_reports: Throttle,
+    /// Log lines about connects that have failed.
+    pub connect_reports: Throttle,
     feed: Arc<Feed>,
     registry: Arc<Registry>,
     gauges: Arc<WorkerGauges>,
@@ -116,6 +118,7 @@ impl Worker {
             connections: ConnectionMeters::new(&registry),
             proxy_reports: Throttle::default(),
             upstream_reports: Throttle::default(),
+            connect_reports: Throttle::default(),
             clock,
             feed,
             registry,

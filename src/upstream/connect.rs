@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::Notify;
 
-use super::{ConnectRate, Endpoint, GateView, Link, Load, Pace, ProxyHeader, Trial};
+use super::{ConnectRate, Endpoint, GateView, Link, Load, Pace, ProxyHeader};
 use crate::telemetry::Histogram;
 use crate::time::{Span, Tick};
 use crate::transport::{Channel, HandshakeError, Protocol, Stream, connect, open_channel};
@@ -53,6 +53,24 @@ impl std::fmt::Display for ConnectError {
 }
 
 impl std::error::Error for ConnectError {}
+
+/// Errors of Unix where this process, or this machine, may open no more files.
+const NO_FILES: [i32; 2] = [24, 23];
+
+impl ConnectError {
+    /// Whether the server is to blame, and not the gateway, which has no more files, ports or memory, or meets a bound of
+    /// its own.
+    pub fn is_servers_fault(&self) -> bool {
+        match self {
+            Self::Io(error) => {
+                let is_own = matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::OutOfMemory);
+                !is_own && !error.raw_os_error().is_some_and(|code| NO_FILES.contains(&code))
+            }
+            Self::Tls(_) | Self::Timeout => true,
+            Self::Full => false,
+        }
+    }
+}
 
 struct Idle {
     stream: Stream,
@@ -396,23 +414,17 @@ pub struct Leased {
     /// Whether it counts as in flight.
     counted: bool,
     over: bool,
-    trial: Option<Trial>,
 }
 
 impl Leased {
     fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
         server.load.add(server.worker);
-        Self { server, stream: Some(stream), header, reused, counted: true, over: false, trial: None }
+        Self { server, stream: Some(stream), header, reused, counted: true, over: false }
     }
 
     /// Whether it has carried a request before: only then may a failure mean that it died idle.
     pub fn is_reused(&self) -> bool {
         self.reused
-    }
-
-    /// Holds the place of the one request that may try the server, until it has answered.
-    pub fn tries(&mut self, trial: Option<Trial>) {
-        self.trial = trial;
     }
 
     /// The head of an answer is here. `failure`: the words for it, if its status is one of a failure.
@@ -422,7 +434,6 @@ impl Leased {
             None => self.server.note_answer(took, now),
             Some(cause) => self.server.note_failure(cause, now),
         }
-        self.trial = None;
     }
 
     /// There is no answer, and the server is to blame. `given_up`: how long it was waited for one, if too long.
@@ -431,7 +442,6 @@ impl Leased {
             self.server.times.response.observe(waited);
         }
         self.server.note_failure(cause, now);
-        self.trial = None;
     }
 
     /// The connection itself.

@@ -133,6 +133,12 @@ pub struct Trial {
     server: usize,
 }
 
+impl std::fmt::Debug for Trial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trial").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Trial {
     fn drop(&mut self) {
         if let Some(tried) = self.states.tried.get(self.server) {

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::mixes::peers::{runtime, serve_tcp};
 use crate::support::{Backend, Client, FRAME, Gateway, eventually, unused_address, write_ok};
+use crate::wire::Wire;
 
 /// How a server behaves.
 #[derive(Clone, Copy)]
@@ -52,6 +53,11 @@ impl Faulty {
                     stream.write_all(unavailable).is_ok()
                 }
                 _ if mode == Mode::Closes as u8 => false,
+                _ if request.header("upgrade").is_some() => {
+                    let switch =
+                        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+                    stream.write_all(switch).is_ok()
+                }
                 _ if mode == Mode::Babbles as u8 => {
                     let _ = stream.write_all(b"220 smtp.example ESMTP\r\n\r\n");
                     false
@@ -160,6 +166,28 @@ fn whatever_a_failure_is_its_server_is_ejected_tried_and_back() {
         }));
         assert_eq!(answers(&gateway, 60), before, "all keys are back");
     }
+}
+
+#[test]
+fn an_upgrade_is_an_answer_and_the_next_one_need_not_wait_for_its_end() {
+    let servers = ["a", "b", "c"].map(Faulty::start);
+    let addresses = [0, 1, 2].map(|place: usize| servers[place].address);
+    let gateway = start(&addresses, "eject = { failures = 2, for = \"100ms\" }");
+    let key = of(&answers(&gateway, 60), "c").next().unwrap();
+    servers[2].set(Mode::Refuses);
+    answers(&gateway, 60);
+    assert_eq!(state(&gateway, addresses[2]), "ejected");
+    servers[2].set(Mode::Works);
+    let mut open = Vec::new();
+    assert!(eventually(|| {
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: x\r\nX-User: user-{key}\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+        );
+        let mut wire = Wire::with(gateway.address(), request);
+        assert_eq!(wire.head().unwrap().status(), 101);
+        open.push(wire);
+        state(&gateway, addresses[2]) == "up"
+    }));
 }
 
 #[test]
