@@ -193,14 +193,16 @@ impl Roster {
             return false;
         };
         let is_backup = standing.is_backup;
-        let (mut members, mut ejected) = (0u64, 0u64);
-        for standing in &self.standings {
+        let (mut members, mut ejected, mut has_other) = (0u64, 0u64, false);
+        for (place, standing) in self.standings.iter().enumerate() {
+            has_other |= place != server && standing.outage().is_none();
             if standing.is_backup == is_backup && standing.service == Service::Up {
                 members += 1;
                 ejected += u64::from(standing.ejection.is_some());
             }
         }
-        members > 1 && ejected < members * u64::from(terms.at_most_percent.min(100)) / 100
+        // The last one that works is better than none.
+        has_other && members > 1 && ejected < members * u64::from(terms.at_most_percent.min(100)) / 100
     }
 
     fn update(&mut self, server: usize, reason: &str, now: Tick) -> Option<Event> {
@@ -328,7 +330,7 @@ mod tests {
             ("p", 50, 0),
             ("p", 100, 0),
             ("ppp", 50, 1),
-            ("ppp", 100, 3),
+            ("ppp", 100, 2),
             ("ppb", 50, 1),
             ("ppp", 33, 0),
         ] {

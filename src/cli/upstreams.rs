@@ -17,7 +17,7 @@ use crate::time::Span;
 pub struct UpstreamsArguments {
     /// This upstream alone.
     name: Option<String>,
-    /// As the admin interface answers it.
+    /// All of them, as the admin interface answers.
     #[arg(long)]
     json: bool,
 }
@@ -26,7 +26,7 @@ pub const EXAMPLES: &str = "Examples:
   sluicegate upstreams
   sluicegate upstreams app
   sluicegate upstreams --json
-  curl -X POST 'http://127.0.0.1:9901/api/v1/upstreams/app/servers/127.0.0.1:9001?state=drain'   # or off, up";
+  curl -X POST 'http://127.0.0.1:9900/api/v1/upstreams/app/servers/127.0.0.1:9001?state=drain'   # or off, up";
 
 #[derive(Debug, Deserialize)]
 struct Answer {

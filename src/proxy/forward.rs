@@ -96,7 +96,7 @@ pub async fn forward(
                 pick.again_freshly(server);
             }
             Err(broken) => {
-                blame(&mut lease, &broken, waits_for_head, sent_at, exchange);
+                blame(&mut lease, &broken, waits_for_head, (sent_at, is_whole), exchange);
                 exchange.scratch.trial = None;
                 return Err(broken);
             }
@@ -106,8 +106,14 @@ pub async fn forward(
 
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
-fn blame(lease: &mut Leased, broken: &Broken, waits_for_head: bool, sent_at: Tick, exchange: &Exchange) {
-    if waits_for_head && is_servers_fault(broken, exchange) {
+fn blame(
+    lease: &mut Leased,
+    broken: &Broken,
+    waits_for_head: bool,
+    (sent_at, is_whole): (Tick, bool),
+    exchange: &Exchange,
+) {
+    if waits_for_head && is_servers_fault(broken, (sent_at, is_whole), exchange) {
         let now = exchange.worker.clock.now();
         let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent_at));
         lease.failed(&broken.to_string(), given_up, now);
@@ -117,20 +123,19 @@ fn blame(lease: &mut Leased, broken: &Broken, waits_for_head: bool, sent_at: Tic
     }
 }
 
-/// Whether the server is to blame that there is no answer.
-fn is_servers_fault(broken: &Broken, exchange: &Exchange) -> bool {
-    // It had all of the time, and could have had all of the request.
+/// Whether the server is to blame that there is no answer. `is_whole`: all of the request was here when it was sent.
+fn is_servers_fault(broken: &Broken, (sent_at, is_whole): (Tick, bool), exchange: &Exchange) -> bool {
+    // It had most of the time.
     let had_time = || {
-        let Exchange { scratch, story, .. } = exchange;
-        story.waited.is_none() && scratch.pacing.is_none() && scratch.upload.is_complete()
+        let (now, story) = (exchange.worker.clock.now(), &exchange.story);
+        let is_held = story.waited.is_some() || exchange.scratch.pacing.is_some();
+        !is_held && is_whole && now.since(sent_at) >= sent_at.since(exchange.arrived)
     };
+    // Whoever withholds a body may have made it close.
+    let has_all = exchange.scratch.upload.is_complete();
     match broken {
-        Broken::Silent { .. }
-        | Broken::Unread
-        | Broken::Upstream(_)
-        | Broken::Response(_)
-        | Broken::Unasked
-        | Broken::Late(Late::UpstreamReads | Late::UpstreamSends) => true,
+        Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) | Broken::Response(_) | Broken::Unasked => has_all,
+        Broken::Late(Late::UpstreamReads | Late::UpstreamSends) => true,
         Broken::Late(Late::Deadline | Late::Head) => had_time(),
         // Whoever connects has told of a connect that fails; the others are not the server's.
         Broken::Unreachable(_)

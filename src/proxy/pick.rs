@@ -230,8 +230,16 @@ impl<'v> Pick<'v> {
                 }
             }
             let began = exchange.worker.clock.now();
-            let connected = self.open(server, exchange, client, deadline, began + patience).await?;
+            let connected = self.open(server, exchange, client, deadline, began + patience).await;
             let took = exchange.worker.clock.now().since(began);
+            if let Err(Broken::Late(_)) = &connected
+                && took >= began.since(exchange.arrived)
+            {
+                // The request's own time was over before connect_timeout, and most of it was spent here.
+                server.note_connect(took);
+                self.report(exchange, server, &ConnectError::Timeout);
+            }
+            let connected = connected?;
             if !matches!(connected, Ok(None) | Err(ConnectError::Full)) {
                 server.note_connect(took);
             }
