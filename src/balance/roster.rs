@@ -324,6 +324,18 @@ mod tests {
     }
 
     #[test]
+    fn the_last_server_in_service_is_not_ejected() {
+        let eject = Some(EjectTerms { at_most_percent: 100, ..EJECT });
+        let mut roster = roster(Terms { eject, ..ALL }, "pp");
+        for _ in 0..HEALTH.fall {
+            roster.checked(0, Err("refused"), secs(1));
+        }
+        assert_eq!(states(&roster, secs(1)), [ServerState::Down, ServerState::Up]);
+        assert_eq!(roster.failed(1, "status 503", secs(2)), []);
+        assert_eq!(states(&roster, secs(2)), [ServerState::Down, ServerState::Up]);
+    }
+
+    #[test]
     fn only_so_many_of_a_group_are_ejected_and_the_only_one_never() {
         for (kinds, percent, limit) in [
             ("pp", 50, 1),

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::admin;
 use super::banner::reachable;
@@ -17,7 +18,7 @@ use crate::time::Span;
 pub struct UpstreamsArguments {
     /// This upstream alone.
     name: Option<String>,
-    /// All of them, as the admin interface answers.
+    /// As the admin interface answers it.
     #[arg(long)]
     json: bool,
 }
@@ -81,14 +82,17 @@ fn look(path: &Path, arguments: &UpstreamsArguments) -> Result<String, String> {
     };
     let body = admin::get(address, "/api/v1/upstreams").map_err(|error| format!("{address}: {error}"))?;
     let unreadable = |error| format!("{address}: an answer that tells of no upstreams: {error}");
-    let mut answer: Answer = serde_json::from_str(&body).map_err(unreadable)?;
-    if let Some(name) = &arguments.name {
-        answer.upstreams.retain(|upstream| upstream.name == *name);
-        if answer.upstreams.is_empty() {
+    let mut shown: Value = serde_json::from_str(&body).map_err(unreadable)?;
+    if let (Some(name), Some(Value::Array(all))) = (&arguments.name, shown.get_mut("upstreams")) {
+        all.retain(|upstream| upstream["upstream"] == **name);
+        if all.is_empty() {
             return Err(format!("{address}: the gateway that runs has no upstream {name:?}"));
         }
     }
-    if arguments.json { Ok(body) } else { Ok(answer.show()) }
+    if arguments.json {
+        return Ok(format!("{shown:#}\n"));
+    }
+    serde_json::from_value::<Answer>(shown).map(|answer| answer.show()).map_err(unreadable)
 }
 
 impl Answer {

@@ -33,6 +33,13 @@ family!(
     ["upstream", "server", "result"]
 );
 family!(
+    OUT,
+    Gauge,
+    "sluicegate_upstream_servers_out",
+    "Servers of an upstream that are down or ejected.",
+    ["upstream"]
+);
+family!(
     PANIC,
     Gauge,
     "sluicegate_upstream_panic",
@@ -47,6 +54,8 @@ pub(super) fn register(registry: &Arc<Registry>, snapshot: &Snapshot, clock: &Cl
         let name = &*upstream.name;
         let states = Arc::clone(&plan.states);
         registered.push(registry.observe_with(&PANIC, &[name], move || states.with_roster(Roster::is_panic).into()));
+        let (states, own_clock) = (Arc::clone(&plan.states), clock.clone());
+        registered.push(registry.observe_with(&OUT, &[name], move || servers_out(&states, own_clock.now())));
         for (place, (endpoint, load)) in plan.servers.iter().enumerate() {
             let labels = [name, &*endpoint.name];
             let (states, clock) = (Arc::clone(&plan.states), clock.clone());
@@ -72,6 +81,11 @@ const RESULTS: [(&str, Read); 2] =
 
 fn is_in_service(states: &ServerStates, place: usize, now: Tick) -> bool {
     states.with_roster(|roster| roster.servers(now).nth(place).is_some_and(|server| !server.state.is_out()))
+}
+
+fn servers_out(states: &ServerStates, now: Tick) -> u64 {
+    let is_broken = |server: &ServerView<'_>| server.state.is_out() && !server.state.is_by_operator();
+    states.with_roster(|roster| roster.servers(now).filter(is_broken).count() as u64)
 }
 
 /// The answer of `/api/v1/upstreams`: of all of them, or of this one.

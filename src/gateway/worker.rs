@@ -21,6 +21,8 @@ use crate::time::{Clock, Span};
 const INBOX: usize = 64;
 /// What Rust's own panics exit with.
 const PANICKED: i32 = 101;
+/// Before a worker takes the place of one that panicked: it may do so again at once.
+const RESTART_PAUSE: Span = Span::from_millis(100);
 /// How often a draining worker looks whether it is done.
 const DRAIN_LOOK: Span = Span::from_millis(10);
 
@@ -108,6 +110,7 @@ fn serve(mut runtime: LocalRuntime, make: impl Fn() -> Rc<Worker>, mut commands:
             return;
         }
         worker.count_panic();
+        thread::sleep(RESTART_PAUSE.into());
         tracing::error!("a worker ended by a panic, and its connections with it; another one takes its place");
         runtime = match build() {
             Ok(runtime) => runtime,

@@ -14,9 +14,9 @@ use crate::dead_letter::Reason;
 use crate::http1::Fault;
 use crate::limiter::Why;
 
-/// What logs show where a connection was closed without an answer, as nginx has it. It is never sent.
+/// The status in logs where a connection was closed without an answer, as nginx has it. It is never sent.
 pub const NO_RESPONSE: u16 = 444;
-/// What logs show where the client did not wait for an answer, as nginx has it. It is never sent.
+/// The status in logs where the client did not wait for an answer, as nginx has it. It is never sent.
 const CLIENT_CLOSED: u16 = 499;
 /// The status of a refusal whose limit is not known any more.
 const TOO_MANY_REQUESTS: u16 = 429;
@@ -59,9 +59,9 @@ pub struct Ending {
     pub words: Words,
     /// The reason of its dead letter; `None`: it leaves none.
     pub reason: Option<Reason>,
-    /// What counts it beside its outcome.
+    /// Its counter, beside that of its outcome.
     pub counted: Counted,
-    /// What becomes of the client's connection.
+    /// The fate of the client's connection.
     pub fate: Fate,
 }
 
@@ -183,7 +183,7 @@ impl Counted {
     }
 }
 
-/// What becomes of the client's connection.
+/// The fate of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It may carry another request after the answer.

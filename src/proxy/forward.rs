@@ -97,7 +97,6 @@ pub async fn forward(
             }
             Err(broken) => {
                 blame(&mut lease, &broken, waits_for_head, (sent_at, is_whole), exchange);
-                exchange.scratch.trial = None;
                 return Err(broken);
             }
         }
@@ -111,12 +110,13 @@ fn blame(
     broken: &Broken,
     waits_for_head: bool,
     (sent_at, is_whole): (Tick, bool),
-    exchange: &Exchange,
+    exchange: &mut Exchange,
 ) {
+    let is_trial = exchange.scratch.trial.take().is_some();
     if waits_for_head && is_servers_fault(broken, (sent_at, is_whole), exchange) {
         let now = exchange.worker.clock.now();
         let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent_at));
-        lease.failed(&broken.to_string(), given_up, now);
+        lease.failed(&broken.to_string(), given_up, is_trial, now);
     }
     if let Broken::Late(Late::Deadline | Late::Head | Late::UpstreamReads | Late::UpstreamSends) = broken {
         lease.stream().distrust();

@@ -15,11 +15,11 @@ use crate::limiter::Report;
 /// The facts about a request.
 #[derive(Clone, Copy)]
 pub struct RequestFacts<'e> {
-    /// What came in: the head, and what is here of the body behind it.
+    /// The bytes that came in: the head, and what is here of the body behind it.
     pub inbound: &'e Buffer,
     /// The connection that it came over.
     pub connection: &'e Connection,
-    /// What happened to it so far.
+    /// Its story so far.
     pub story: &'e Story,
     /// How the limits stand.
     pub report: &'e Report,
@@ -36,7 +36,7 @@ impl<'e> RequestFacts<'e> {
         self.head.on(self.inbound.filled().get(..self.head_bytes).unwrap_or_default())
     }
 
-    /// What the variables of texts stand for in an answer with this status; 0 as long as there is none.
+    /// The values of variables in an answer with this status; 0 as long as there is none.
     #[inline]
     pub fn known(&self, view: &'e View, status: u16, retry_after_secs: Option<u64>) -> Known<'e> {
         let Self { connection, story, report, request_id, .. } = *self;
@@ -48,15 +48,15 @@ impl<'e> RequestFacts<'e> {
 pub struct Room<'e> {
     /// The worker that carries the exchange.
     pub worker: &'e Worker,
-    /// What the server sent.
+    /// The bytes that the server sent.
     pub outbound: &'e Buffer,
     /// The head of its answer.
     pub response: &'e ResponseHead,
     /// The answer of the gateway's own.
     pub reply: &'e mut Reply,
-    /// What goes to the client.
+    /// The bytes that go to the client.
     pub to_client: &'e mut Outgoing,
-    /// What goes to the server.
+    /// The bytes that go to the server.
     pub to_upstream: &'e mut Outgoing,
     /// The target that the server gets, if it is another one.
     pub target: &'e mut Vec<u8>,

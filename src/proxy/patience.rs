@@ -16,7 +16,7 @@ use crate::time::{Span, Tick};
 /// The time over which the rate of a request's body is taken.
 pub const SLOW_AFTER: Span = Span::from_secs(30);
 
-/// What bounds an exchange in time.
+/// The bounds of an exchange in time.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// When it has to be over.
@@ -48,7 +48,7 @@ pub struct Standing {
     pub moved_at: Tick,
 }
 
-/// What has taken too long.
+/// The part that has taken too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overdue {
     /// The whole.
@@ -94,7 +94,7 @@ impl Timers {
         patience.deadline.min(head).min(idle).min(self.slow_since + SLOW_AFTER)
     }
 
-    /// What is overdue, if anything.
+    /// The part that is overdue, if any.
     pub fn overdue(&mut self, patience: &Patience, standing: &Standing, now: Tick) -> Option<Overdue> {
         if now >= patience.deadline {
             return Some(Overdue::Deadline);

@@ -106,7 +106,10 @@ impl<'v> Pick<'v> {
         let own_load = |index: usize| servers.get(index).map_or(0, |server| server.load().of(worker));
         let all_load = |index: usize| servers.get(index).map_or(0, |server| server.load().total());
         let gates = self.view.gates.get(self.upstream)?;
-        let gate = gates.gate(exchange.worker.alarms.recently());
+        let now = exchange.worker.alarms.recently();
+        let gate = gates.gate(now);
+        // A body that its client withholds would keep the server out.
+        let may_try = exchange.scratch.upload.is_complete();
         let hash = self.admitted.sticky_hash();
         exchange.scratch.trial = None;
         loop {
@@ -122,7 +125,7 @@ impl<'v> Pick<'v> {
             if gate.as_ref().is_none_or(|gate| gate.entry(choice) != Entry::Probe) {
                 return Some(choice);
             }
-            exchange.scratch.trial = gates.try_one(choice);
+            exchange.scratch.trial = if may_try { gates.try_one(choice, now) } else { None };
             if exchange.scratch.trial.is_some() {
                 return Some(choice);
             }
@@ -194,7 +197,7 @@ impl<'v> Pick<'v> {
     fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
         let now = exchange.worker.clock.now();
         if error.is_servers_fault() {
-            server.note_failure(&error.to_string(), now);
+            server.note_failure(&error.to_string(), exchange.scratch.trial.is_some(), now);
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
             let upstream = self.view.snapshot.upstream(self.upstream).map_or("", |(upstream, _)| &*upstream.name);

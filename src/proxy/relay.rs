@@ -178,8 +178,8 @@ impl<'r> Relay<'r> {
         let eject = view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.eject.as_ref());
         let is_failure = eject.is_some_and(|eject| eject.on.contains(status));
         let words = is_failure.then(|| format!("status {status}"));
-        self.upstream.answered(took, words.as_deref(), now);
-        self.exchange.scratch.trial = None;
+        let is_trial = self.exchange.scratch.trial.take().is_some();
+        self.upstream.answered(took, words.as_deref(), is_trial, now);
     }
 
     /// Moves whatever can be moved.

@@ -1,4 +1,4 @@
-//! What an exchange with a server waits for, and what is overdue of it.
+//! The time of an exchange with a server: its alarm, and the part of it that is overdue.
 
 use super::broken::{Broken, Late};
 use super::client::PROBE;

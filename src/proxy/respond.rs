@@ -1,4 +1,4 @@
-//! What the gateway answers itself: the forms of its answers. `ending` says which status an error becomes.
+//! The forms of the gateway's own answers. `ending` says which status an error becomes.
 
 use std::io::Write as _;
 

@@ -47,7 +47,7 @@ impl std::fmt::Display for ConnectError {
             Self::Io(error) => write!(f, "connect failed: {error}"),
             Self::Tls(error) => write!(f, "TLS handshake failed: {error}"),
             Self::Full => write!(f, "{MAX_CHANNELS} HTTP/2 connections carry as many requests as the server allows"),
-            Self::Timeout => write!(f, "no answer to connect within connect_timeout"),
+            Self::Timeout => write!(f, "no answer to connect within connect_timeout, or the time that the request had"),
         }
     }
 }
@@ -177,14 +177,14 @@ impl Server {
         self.times.connect.observe(took);
     }
 
-    /// A connect, a request or an answer has failed, and the server is to blame. `cause` is for people.
-    pub fn note_failure(&self, cause: &str, now: Tick) {
+    /// A connect, a request or an answer has failed, and the server is to blame. `cause` is for people. `is_trial`: of the
+    /// one request that tries the server.
+    pub fn note_failure(&self, cause: &str, is_trial: bool, now: Tick) {
         self.load.failed(self.worker);
         let watched = self.watched.borrow();
         let Some(Watched { view, server, failures: Some(most) }) = &*watched else { return };
         let failures = self.failures.get().saturating_add(1);
-        let is_tried = view.wants_verdict(*server);
-        if failures < *most && !is_tried {
+        if failures < *most && !view.wants_verdict(*server, is_trial) {
             return self.failures.set(failures);
         }
         self.failures.set(0);
@@ -192,13 +192,13 @@ impl Server {
     }
 
     /// A request was answered.
-    fn note_answer(&self, took: Span, now: Tick) {
+    fn note_answer(&self, took: Span, is_trial: bool, now: Tick) {
         self.load.answered(self.worker, took);
         if self.failures.get() > 0 {
             self.failures.set(0);
         }
         if let Some(Watched { view, server, .. }) = &*self.watched.borrow()
-            && view.wants_verdict(*server)
+            && view.wants_verdict(*server, is_trial)
         {
             view.states().recovered(*server, now);
         }
@@ -428,20 +428,20 @@ impl Leased {
     }
 
     /// The head of an answer is here. `failure`: the words for it, if its status is one of a failure.
-    pub fn answered(&mut self, took: Span, failure: Option<&str>, now: Tick) {
+    pub fn answered(&mut self, took: Span, failure: Option<&str>, is_trial: bool, now: Tick) {
         self.server.times.response.observe(took);
         match failure {
-            None => self.server.note_answer(took, now),
-            Some(cause) => self.server.note_failure(cause, now),
+            None => self.server.note_answer(took, is_trial, now),
+            Some(cause) => self.server.note_failure(cause, is_trial, now),
         }
     }
 
     /// There is no answer, and the server is to blame. `given_up`: how long it was waited for one, if too long.
-    pub fn failed(&mut self, cause: &str, given_up: Option<Span>, now: Tick) {
+    pub fn failed(&mut self, cause: &str, given_up: Option<Span>, is_trial: bool, now: Tick) {
         if let Some(waited) = given_up {
             self.server.times.response.observe(waited);
         }
-        self.server.note_failure(cause, now);
+        self.server.note_failure(cause, is_trial, now);
     }
 
     /// The connection itself.

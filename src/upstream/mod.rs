@@ -110,7 +110,7 @@ impl Load {
         self.0.get(worker).map_or(0, |cell| cell.in_flight.load(Ordering::Relaxed))
     }
 
-    /// What was answered so far.
+    /// The answers so far.
     pub fn answers(&self) -> Answers {
         let sum = |read: fn(&Cell) -> &AtomicU64| self.0.iter().map(|cell| read(cell).load(Ordering::Relaxed)).sum();
         let means = self.0.iter().map(|cell| cell.latency.load(Ordering::Relaxed)).filter(|mean| *mean > 0);

@@ -95,7 +95,7 @@ fn grpc_status(lines: &[u8]) -> Option<String> {
 /// One question and its answer.
 struct Exchange {
     stream: Stream,
-    /// What has come and was not looked at yet.
+    /// Bytes that have come and were not looked at yet.
     come: Vec<u8>,
     /// Of the answer.
     head: Vec<u8>,

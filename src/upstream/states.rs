@@ -1,12 +1,16 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::balance::{Event, Gate, Member, Roster, ServerState, Service, Terms};
-use crate::time::Tick;
+use crate::time::{Span, Tick};
+
+/// A request that tries an ejected server for so long has no answer yet, and another one may try it, too: it may be a long
+/// poll.
+const TRIAL_LAPSES: Span = Span::from_secs(10);
 
 /// How the servers of an upstream stand, for all workers.
 ///
@@ -18,8 +22,8 @@ pub struct ServerStates {
     /// Grows with each change.
     version: AtomicU64,
     roster: Mutex<Roster>,
-    /// Whether a request is under way that tries an ejected server, server by server.
-    tried: Box<[AtomicBool]>,
+    /// Since when a request is under way that tries an ejected server, in nanoseconds, server by server; 0: none is.
+    tried: Box<[AtomicU64]>,
     /// Told of each change, so that somebody is there when the next one is due by time alone.
     changed: Notify,
 }
@@ -40,7 +44,7 @@ impl ServerStates {
     }
 
     fn of(upstream: Arc<str>, terms: Terms, members: Vec<Member>, roster: Roster) -> Arc<Self> {
-        let tried = (0..roster.len()).map(|_| AtomicBool::new(false)).collect();
+        let tried = (0..roster.len()).map(|_| AtomicU64::new(0)).collect();
         let (version, changed) = (AtomicU64::new(1), Notify::new());
         Arc::new(Self { upstream, terms, members, version, roster: Mutex::new(roster), tried, changed })
     }
@@ -89,11 +93,14 @@ impl ServerStates {
         look(&self.roster())
     }
 
-    /// Takes the place of the one request that may try an ejected server.
-    fn try_one(self: &Arc<Self>, server: usize) -> Option<Trial> {
+    /// Takes the place of the one request that may try an ejected server, where it is free, or was taken long ago.
+    fn try_one(self: &Arc<Self>, server: usize, now: Tick) -> Option<Trial> {
         let tried = self.tried.get(server)?;
-        let is_free = tried.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        is_free.then(|| Trial { states: Arc::clone(self), server })
+        let since = now.as_nanos().max(1);
+        let taken = tried.load(Ordering::Relaxed);
+        let is_free = taken == 0 || now.since(Tick::from_nanos(taken)) >= TRIAL_LAPSES;
+        let is_own = is_free && tried.compare_exchange(taken, since, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        is_own.then(|| Trial { states: Arc::clone(self), server, since })
     }
 
     fn change(&self, change: impl FnOnce(&mut Roster) -> Vec<Event>) {
@@ -131,6 +138,7 @@ impl ServerStates {
 pub struct Trial {
     states: Arc<ServerStates>,
     server: usize,
+    since: u64,
 }
 
 impl std::fmt::Debug for Trial {
@@ -142,7 +150,8 @@ impl std::fmt::Debug for Trial {
 impl Drop for Trial {
     fn drop(&mut self) {
         if let Some(tried) = self.states.tried.get(self.server) {
-            tried.store(false, Ordering::Release);
+            // Another one may have it by now.
+            let _ = tried.compare_exchange(self.since, 0, Ordering::Release, Ordering::Relaxed);
         }
     }
 }
@@ -162,7 +171,7 @@ impl GateView {
         Self { states, version: Cell::new(0), until: Cell::new(Tick::ZERO), gate: RefCell::default() }
     }
 
-    /// Which servers may be chosen; `None`: each.
+    /// The servers that may be chosen; `None`: each.
     pub fn gate(&self, now: Tick) -> Option<Rc<Gate>> {
         if !self.is_fresh(now) {
             // Before the look: a change meanwhile is looked at again.
@@ -174,14 +183,16 @@ impl GateView {
         self.gate.borrow().clone()
     }
 
-    /// Whether the end of a request to this server tells whether it works again.
-    pub fn wants_verdict(&self, server: usize) -> bool {
-        self.gate.borrow().as_ref().is_some_and(|gate| gate.wants_verdict(server))
+    /// Whether the end of a request to this server tells whether it works again: of the one that tries it, or of any while
+    /// all servers are out. Others were sent before it was ejected.
+    pub fn wants_verdict(&self, server: usize, is_trial: bool) -> bool {
+        let gate = self.gate.borrow();
+        gate.as_ref().is_some_and(|gate| gate.wants_verdict(server) && (is_trial || gate.is_panic()))
     }
 
     /// The place of the one request that may try an ejected server.
-    pub fn try_one(&self, server: usize) -> Option<Trial> {
-        self.states.try_one(server)
+    pub fn try_one(&self, server: usize, now: Tick) -> Option<Trial> {
+        self.states.try_one(server, now)
     }
 
     /// The states themselves.
@@ -191,5 +202,48 @@ impl GateView {
 
     fn is_fresh(&self, now: Tick) -> bool {
         self.version.get() == self.states.version.load(Ordering::Acquire) && now < self.until.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::{EjectTerms, Entry};
+
+    fn at(secs: u64) -> Tick {
+        Tick::ZERO + Span::from_secs(secs)
+    }
+
+    /// Two servers, of which the first was ejected at second 1, for 5 s.
+    fn ejected() -> Arc<ServerStates> {
+        let member = |name: &str| Member { name: name.into(), service: Service::Up, is_backup: false };
+        let (base, max) = (Span::from_secs(5), Span::from_secs(60));
+        let eject = Some(EjectTerms { failures: 3, base, max, at_most_percent: 50 });
+        let terms = Terms { eject, ..Terms::default() };
+        let states = ServerStates::new("app".into(), terms, vec![member("a"), member("b")], at(0));
+        states.failed(0, "refused", at(1));
+        states
+    }
+
+    #[test]
+    fn only_the_request_that_tries_a_server_tells_of_it() {
+        let view = GateView::new(ejected());
+        assert_eq!(view.gate(at(2)).unwrap().entry(0), Entry::Shut);
+        assert!(!view.wants_verdict(0, true));
+        assert_eq!(view.gate(at(6)).unwrap().entry(0), Entry::Probe);
+        assert!(view.wants_verdict(0, true) && !view.wants_verdict(0, false), "others were sent before");
+        assert!(!view.wants_verdict(1, true));
+    }
+
+    #[test]
+    fn one_request_at_a_time_tries_a_server_and_another_one_if_that_takes_long() {
+        let view = GateView::new(ejected());
+        let first = view.try_one(0, at(10)).unwrap();
+        assert!(view.try_one(0, at(19)).is_none());
+        let second = view.try_one(0, at(20)).unwrap();
+        drop(first);
+        assert!(view.try_one(0, at(21)).is_none(), "it is the second one's now");
+        drop(second);
+        assert!(view.try_one(0, at(21)).is_some());
     }
 }

@@ -92,7 +92,7 @@ fn start(servers: &[SocketAddr], more: &str) -> Gateway {
     Gateway::start_whole(&format!("{}{FRAME}", rules(&servers, more)))
 }
 
-/// What each of some keys is answered.
+/// The answers to some keys.
 fn answers(gateway: &Gateway, keys: usize) -> BTreeMap<usize, (u16, String)> {
     let mut client = Client::connect(gateway.address());
     let mut ask = |key: usize| {
@@ -319,6 +319,38 @@ fn clients_of_a_black_hole_wait_so_often_and_no_more() {
     assert!(map.values().all(|(status, _)| *status == 200), "{map:?}");
     assert_eq!((state(&gateway, hole.1), server(&gateway, hole.1)["failed"].clone()), ("ejected".to_owned(), 3.into()));
     assert!(gateway.log().contains("no answer to connect within connect_timeout"), "{}", gateway.log());
+}
+
+#[test]
+fn a_black_hole_is_noticed_where_requests_have_less_time_than_a_connect() {
+    let (a, b, hole) = (Faulty::start("a"), Faulty::start("b"), black_hole());
+    let list = [a.address, b.address, hole.1].map(|address| format!("\"{address}\""));
+    let rules = rules(&list, "eject = { failures = 3, for = \"60s\" }");
+    let hurried = rules.replacen("[server]\n", "[server]\ntimeout = \"300ms\"\n", 1);
+    let gateway = Gateway::start_whole(&format!("{hurried}{FRAME}"));
+    let map = answers(&gateway, 60);
+    assert_eq!(map.values().filter(|(status, _)| *status == 504).count(), 3, "{map:?}");
+    assert_eq!(state(&gateway, hole.1), "ejected");
+}
+
+#[test]
+fn a_body_that_is_withheld_is_no_failure_of_the_server_that_closes() {
+    let servers = [(); 2].map(|()| Backend::scripted(|wire, _| drop(wire.head())));
+    let gateway = start(&[servers[0].address, servers[1].address], "eject = { failures = 3, for = \"60s\" }");
+    let failed = || servers.iter().map(|own| server(&gateway, own.address)["failed"].as_u64().unwrap()).sum::<u64>();
+    for _ in 0..6 {
+        let request = "POST / HTTP/1.1\r\nHost: x\r\nX-User: u\r\nContent-Length: 100\r\n\r\nx";
+        let mut wire = Wire::with(gateway.address(), request);
+        assert_eq!(wire.answer().status(), 502);
+    }
+    assert_eq!(failed(), 0);
+    for _ in 0..3 {
+        let mut wire = Wire::with(gateway.address(), "GET / HTTP/1.1\r\nHost: x\r\nX-User: u\r\n\r\n");
+        assert_eq!(wire.answer().status(), 502);
+    }
+    assert_eq!(failed(), 3, "of whole requests it is");
+    assert!(servers.iter().any(|own| state(&gateway, own.address) == "ejected"));
+    assert!((gateway.metric("sluicegate_upstream_servers_out", &[]) - 1.0).abs() < 0.5);
 }
 
 /// A server of gRPC that answers for its health with this message.

@@ -157,7 +157,7 @@ impl Gateway {
         Client::connect(self.admin).request("POST", "/reload", &[("Host", "localhost")], b"")
     }
 
-    /// What a POST to the admin interface answers.
+    /// The answer of the admin interface to a POST.
     pub fn post_admin(&self, target: &str) -> Answer {
         Client::connect(self.admin).request("POST", target, &[("Host", "localhost")], b"")
     }

@@ -75,7 +75,7 @@ words! {
 }
 
 impl Eject {
-    /// What the states of servers go by.
+    /// The terms that the states of servers go by.
     pub fn terms(&self) -> EjectTerms {
         EjectTerms {
             failures: self.failures,
@@ -87,7 +87,7 @@ impl Eject {
 }
 
 impl Health {
-    /// What the states of servers go by.
+    /// The terms that the states of servers go by.
     pub fn terms(&self) -> HealthTerms {
         HealthTerms { rise: self.rise, fall: self.fall }
     }
