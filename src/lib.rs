@@ -24,7 +24,7 @@
 //!
 //! | rank | rooms |
 //! |---|---|
-//! | 0 | [`time`]: ticks, spans, the timer wheel, calendars, the only clock · [`http1`]: the codec, without I/O · [`proxy_protocol`]: the PROXY header before a connection, without I/O · [`redact`]: secrets, before they are written or shown |
+//! | 0 | [`time`]: ticks, spans, the timer wheel, calendars, the only clock · [`http1`]: the codec, without I/O · [`proxy_protocol`]: the PROXY header before a connection, without I/O · [`fair`]: who comes next among clients that wait · [`redact`]: secrets, before they are written or shown |
 //! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`edit`]: texts with variables, what routes change · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 · [`fleet`]: the store that gateways share |
 //! | 3 | [`config`]: text to model · [`upstream`]: connections, echo servers |
@@ -49,6 +49,7 @@ pub mod cli;
 pub mod config;
 pub mod dead_letter;
 pub mod edit;
+pub mod fair;
 pub mod fleet;
 pub mod gateway;
 pub mod http1;

@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 20] = [
+const RANKS: [(&str, u8); 21] = [
     ("time", 0),
     ("http1", 0),
     // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
     ("proxy_protocol", 0),
+    // Who comes next among clients that wait: a rule for whatever they wait for.
+    ("fair", 0),
     // One redactor for whatever is written or shown: both logs, reports of mistakes, the command line.
     ("redact", 0),
     ("telemetry", 1),
@@ -32,7 +34,8 @@ const RANKS: [(&str, u8); 20] = [
 ];
 
 /// What a pure room may not name.
-const FORBIDDEN: [(&str, &[&str]); 8] = [
+const FORBIDDEN: [(&str, &[&str]); 9] = [
+    ("fair", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
     ("time", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
     ("limiter", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
     ("balance", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),

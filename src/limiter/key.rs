@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher13;
 ///
 /// Constant size, no personal data, and nobody without the secret can choose two keys that collide. Ten million
 /// live keys make about 3e-6 expected collisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(NonZeroU64);
 
 impl Fingerprint {

@@ -5,125 +5,74 @@
 //! as its worker has requests under way, which are bounded: one for each client connection and `max_connections` streams.
 //! Each step takes logarithmic time.
 
-use std::collections::{BTreeMap, HashMap};
-use std::task::{Context, Waker};
+use std::task::Context;
 
+use crate::fair::{Round, Waiter};
 use crate::limiter::Fingerprint;
 
 /// Requests that wait.
 #[derive(Default)]
 pub struct Line {
     /// Those that take any connection, and those that only take a new one.
-    rounds: [Round; 2],
+    rounds: [Round<Fingerprint>; 2],
     next: u64,
 }
 
 /// Where a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    client: Fingerprint,
-    number: u64,
+    waiter: Waiter<Fingerprint>,
     takes_kept: bool,
 }
 
-/// Clients whose requests wait, in the order of their turns.
-#[derive(Default)]
-struct Round {
-    turns: BTreeMap<u64, Fingerprint>,
-    clients: HashMap<Fingerprint, Waiting>,
-}
-
-/// Requests of one client.
-struct Waiting {
-    turn: u64,
-    /// In the order of their coming; `None` until the request has been polled once.
-    requests: BTreeMap<u64, Option<Waker>>,
-}
-
 impl Line {
-    /// Adds a request behind those of its client, and a client that has none behind all clients. `takes_kept`: whether a
-    /// connection that was used before is good enough for it.
+    /// Adds a request. `takes_kept`: whether a connection that was used before is good enough for it.
     pub fn join(&mut self, client: Fingerprint, takes_kept: bool) -> Place {
         let number = self.number();
-        let Round { turns, clients } = &mut self.rounds[usize::from(!takes_kept)];
-        let waiting = clients.entry(client).or_insert_with(|| {
-            turns.insert(number, client);
-            Waiting { turn: number, requests: BTreeMap::new() }
-        });
-        waiting.requests.insert(number, None);
-        Place { client, number, takes_kept }
+        let waiter = self.rounds[usize::from(!takes_kept)].join(client, number);
+        Place { waiter, takes_kept }
     }
 
     /// Takes a request out. `is_served`: it has got what it waited for, so that its client goes behind all others.
     pub fn leave(&mut self, place: Place, is_served: bool) {
         let turn = self.number();
-        let Round { turns, clients } = &mut self.rounds[usize::from(!place.takes_kept)];
-        let Some(waiting) = clients.get_mut(&place.client) else { return };
-        waiting.requests.remove(&place.number);
-        if waiting.requests.is_empty() {
-            turns.remove(&waiting.turn);
-            clients.remove(&place.client);
-        } else if is_served {
-            turns.remove(&waiting.turn);
-            waiting.turn = turn;
-            turns.insert(turn, place.client);
-        }
+        self.rounds[usize::from(!place.takes_kept)].leave(place.waiter, is_served.then_some(turn));
     }
 
     /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
-        self.rounds.iter().all(|round| round.turns.is_empty())
+        self.rounds.iter().all(Round::is_empty)
     }
 
     /// Whether somebody waits who takes a connection that was used before.
     pub fn wants_kept(&self) -> bool {
-        !self.rounds[0].turns.is_empty()
+        !self.rounds[0].is_empty()
     }
 
     /// Whether this request is the next one to connect.
     pub fn is_first(&self, place: Place) -> bool {
         let heads = self.rounds.iter().filter_map(Round::head);
-        heads.min_by_key(|(turn, _)| *turn).is_some_and(|(_, number)| number == place.number)
+        heads.min_by_key(|(turn, _)| *turn).is_some_and(|(_, number)| number == place.waiter.number())
     }
 
     /// Whether this request is the next one to get a connection that was used before.
     pub fn is_first_for_kept(&self, place: Place) -> bool {
-        self.rounds[0].head().is_some_and(|(_, number)| number == place.number)
+        self.rounds[0].is_first(place.waiter)
     }
 
     /// Whom to wake when it is this request's turn.
     pub fn wakes(&mut self, place: Place, cx: &Context<'_>) {
-        let round = &mut self.rounds[usize::from(!place.takes_kept)];
-        let waiting = round.clients.get_mut(&place.client);
-        if let Some(waker) = waiting.and_then(|waiting| waiting.requests.get_mut(&place.number))
-            && !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker()))
-        {
-            *waker = Some(cx.waker().clone());
-        }
+        self.rounds[usize::from(!place.takes_kept)].wakes(place.waiter, cx);
     }
 
     /// Wakes whoever comes next: there may be a turn, or a connection.
     pub fn wake_first(&self) {
-        for round in &self.rounds {
-            let first = round.turns.values().next().and_then(|client| round.clients.get(client));
-            if let Some((_, Some(waker))) = first.and_then(|waiting| waiting.requests.first_key_value()) {
-                waker.wake_by_ref();
-            }
-        }
+        self.rounds.iter().for_each(Round::wake_first);
     }
 
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
-    }
-}
-
-impl Round {
-    /// The turn of its first client, and the number of that one's first request.
-    fn head(&self) -> Option<(u64, u64)> {
-        let (turn, client) = self.turns.first_key_value()?;
-        let (number, _) = self.clients.get(client)?.requests.first_key_value()?;
-        Some((*turn, *number))
     }
 }
 
@@ -180,7 +129,7 @@ mod tests {
         line.leave(all[2], false);
         line.leave(all[2], false);
         assert!(line.is_empty() && !line.is_first(all[2]));
-        assert!(line.rounds.iter().all(|round| round.clients.is_empty()));
+        assert!(line.rounds.iter().all(Round::is_empty));
     }
 
     #[test]
