@@ -9,6 +9,10 @@ use crate::time::{Span, Tick};
 /// When a request that finds all probes under way may ask again: nobody knows when one of them ends.
 const ASK_AGAIN: Span = Span::from_secs(1);
 
+/// Probes that have no result for so long since the last one began are given up: they may be long polls, or requests whose
+/// clients withhold them. Others try in their places.
+const PROBES_LAPSE: Span = Span::from_secs(10);
+
 words! {
     /// A state of a breaker.
     pub enum BreakerState {
@@ -84,6 +88,8 @@ enum Phase {
         /// Probes under way.
         out: u32,
         succeeded: u32,
+        /// When the last place of a probe was taken.
+        taken_at: Tick,
     },
 }
 
@@ -102,17 +108,27 @@ impl Breaker {
         self.terms = terms;
     }
 
-    /// Says how a request passes.
-    pub fn pass(&mut self, now: Tick) -> Passage {
+    /// Says how a request passes. `is_whole`: all of it is here. One that is not, and may never be, is a probe only where it
+    /// is the only one, so that the places of probes cannot all be taken by a client that withholds what it asks.
+    pub fn pass(&mut self, is_whole: bool, now: Tick) -> Passage {
         if let Phase::Open { until } = self.phase {
             if now < until {
                 return Passage::Refused { retry_at: until };
             }
-            self.phase = Phase::HalfOpen { out: 0, succeeded: 0 };
+            self.phase = Phase::HalfOpen { out: 0, succeeded: 0, taken_at: now };
+        }
+        let probes = self.terms.probes.max(1);
+        if let Phase::HalfOpen { out, taken_at, .. } = &mut self.phase
+            && *out >= probes
+            && now.since(*taken_at) >= PROBES_LAPSE
+        {
+            self.generation += 1;
+            *out = 0;
         }
         match &mut self.phase {
-            Phase::HalfOpen { out, .. } if *out < self.terms.probes.max(1) => {
+            Phase::HalfOpen { out, taken_at, .. } if *out < probes && (is_whole || *out == 0) => {
                 *out += 1;
+                *taken_at = now;
                 Passage::Probe { generation: self.generation }
             }
             Phase::HalfOpen { .. } => Passage::Refused { retry_at: now + ASK_AGAIN },
@@ -183,7 +199,7 @@ impl Breaker {
     /// Frees the place of a probe of the running half-open period; how many have succeeded in it.
     fn leave(&mut self, generation: u64) -> Option<&mut u32> {
         match &mut self.phase {
-            Phase::HalfOpen { out, succeeded } if generation == self.generation => {
+            Phase::HalfOpen { out, succeeded, .. } if generation == self.generation => {
                 *out = out.saturating_sub(1);
                 Some(succeeded)
             }
@@ -230,18 +246,18 @@ mod tests {
     }
 
     fn probes<const N: usize>(breaker: &mut Breaker, now: Tick) -> [Passage; N] {
-        std::array::from_fn(|_| breaker.pass(now))
+        std::array::from_fn(|_| breaker.pass(true, now))
     }
 
     #[test]
     fn opens_when_enough_results_are_there_and_enough_of_them_are_errors() {
         let mut breaker = Breaker::new(TERMS);
         assert_eq!(feed(&mut breaker, &[(9, true), (10, false)], at(0)), None);
-        assert_eq!(breaker.pass(at(0)), Passage::Normal);
+        assert_eq!(breaker.pass(true, at(0)), Passage::Normal);
         let event = feed(&mut breaker, &[(1, true)], at(1)).unwrap();
         assert_eq!(event.reason, "10 of 20 requests failed within 10s; open for 5s");
         assert_eq!((event.from, event.to), (BreakerState::Closed, BreakerState::Open));
-        assert_eq!(breaker.pass(at(5_000)), Passage::Refused { retry_at: at(5_001) });
+        assert_eq!(breaker.pass(true, at(5_000)), Passage::Refused { retry_at: at(5_001) });
         let mut breaker = Breaker::new(TERMS);
         assert_eq!(feed(&mut breaker, &[(11, true), (10, false)], at(0)), None);
         assert!(feed(&mut breaker, &[(1, false)], at(0)).is_some());
@@ -267,14 +283,14 @@ mod tests {
         let mut breaker = opened();
         assert_eq!((breaker.state(at(4_999)), breaker.state(at(5_000))), (BreakerState::Open, BreakerState::HalfOpen));
         let [a, b, c] = probes(&mut breaker, at(5_000));
-        assert_eq!(breaker.pass(at(5_100)), Passage::Refused { retry_at: at(6_100) });
+        assert_eq!(breaker.pass(true, at(5_100)), Passage::Refused { retry_at: at(6_100) });
         assert_eq!(breaker.done(a, true, at(5_200)), None);
-        assert_eq!(breaker.pass(at(5_200)), Passage::Probe { generation: 1 });
+        assert_eq!(breaker.pass(true, at(5_200)), Passage::Probe { generation: 1 });
         assert_eq!(breaker.done(b, true, at(5_200)), None);
         let event = breaker.done(c, true, at(5_300)).unwrap();
         assert_eq!((event.from, event.to), (BreakerState::HalfOpen, BreakerState::Closed));
         assert_eq!(event.reason, "3 probes succeeded");
-        assert_eq!(breaker.pass(at(5_300)), Passage::Normal);
+        assert_eq!(breaker.pass(true, at(5_300)), Passage::Normal);
         // The fourth probe ends when it has closed: it is of no account.
         assert_eq!(breaker.done(Passage::Probe { generation: 1 }, false, at(5_300)), None);
         assert_eq!(feed(&mut breaker, &[(19, false)], at(5_300)), None);
@@ -288,7 +304,7 @@ mod tests {
             let event = breaker.done(a, false, at(start)).unwrap();
             assert_eq!((event.from, event.to), (BreakerState::HalfOpen, BreakerState::Open));
             assert_eq!(event.reason, "a probe failed; open for 5s");
-            assert_eq!(breaker.pass(at(start)), Passage::Refused { retry_at: at(start + 5_000) });
+            assert_eq!(breaker.pass(true, at(start)), Passage::Refused { retry_at: at(start + 5_000) });
         }
     }
 
@@ -300,7 +316,7 @@ mod tests {
         let [later, last, closing] = probes(&mut breaker, at(10_000));
         assert_eq!(breaker.done(second, false, at(10_000)), None);
         breaker.abandon(third);
-        assert!(matches!(breaker.pass(at(10_000)), Passage::Refused { .. }), "no place has become free");
+        assert!(matches!(breaker.pass(true, at(10_000)), Passage::Refused { .. }), "no place has become free");
         assert_eq!([breaker.done(later, true, at(10_000)), breaker.done(last, true, at(10_000))], [None, None]);
         assert!(breaker.done(closing, true, at(10_000)).is_some());
     }
@@ -316,10 +332,23 @@ mod tests {
     }
 
     #[test]
+    fn probes_without_a_result_are_given_up_and_withheld_requests_do_not_take_all_places() {
+        let mut breaker = opened();
+        assert_eq!(breaker.pass(false, at(5_000)), Passage::Probe { generation: 1 }, "uploads alone can close it, too");
+        assert_eq!(breaker.pass(false, at(5_000)), Passage::Refused { retry_at: at(6_000) });
+        let [a, b] = probes(&mut breaker, at(6_000));
+        assert!(matches!(breaker.pass(true, at(15_999)), Passage::Refused { .. }));
+        assert_eq!(breaker.pass(true, at(16_000)), Passage::Probe { generation: 2 });
+        assert_eq!([breaker.done(a, false, at(16_000)), breaker.done(b, true, at(16_000))], [None, None]);
+        assert_eq!(probes::<2>(&mut breaker, at(16_000)), [2, 2].map(|generation| Passage::Probe { generation }));
+        assert!(matches!(breaker.pass(true, at(16_000)), Passage::Refused { .. }));
+    }
+
+    #[test]
     fn new_terms_hold_from_then_on() {
         let mut breaker = opened();
         breaker.set_terms(BreakerTerms { probes: 1, open: Span::from_secs(1), ..TERMS });
-        assert_eq!(breaker.pass(at(4_999)), Passage::Refused { retry_at: at(5_000) });
+        assert_eq!(breaker.pass(true, at(4_999)), Passage::Refused { retry_at: at(5_000) });
         let [a, b] = probes(&mut breaker, at(5_000));
         assert_eq!(b, Passage::Refused { retry_at: at(6_000) });
         assert_eq!(breaker.done(a, true, at(5_000)).unwrap().reason, "a probe succeeded");
@@ -336,7 +365,7 @@ mod tests {
     }
 
     fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
-        let wait = prop_oneof![5 => Just(0u64), 3 => 0u64..2_000, 1 => 4_000u64..7_000];
+        let wait = prop_oneof![5 => Just(0u64), 3 => 0u64..2_000, 1 => 4_000u64..12_000];
         let done = (any::<prop::sample::Index>(), prop::bool::weighted(0.7));
         let act = prop_oneof![
             5 => Just(Act::Pass),
@@ -355,21 +384,26 @@ mod tests {
             let (mut breaker, mut now) = (Breaker::new(terms), at(0));
             let mut under_way: Vec<Passage> = Vec::new();
             let (mut opened_at, mut openings) = (None, 0);
+            let (mut latest, mut last_probe, mut opened_before) = (0, now, 0);
             for (wait, act) in acts {
                 now = now + Span::from_millis(wait);
                 match act {
                     Act::Pass => {
-                        let passage = breaker.pass(now);
+                        let passage = breaker.pass(true, now);
                         if let Some(until) = opened_at.map(|opened: Tick| opened + TERMS.open).filter(|until| now < *until) {
                             prop_assert_eq!(&passage, &Passage::Refused { retry_at: until });
                         }
                         match &passage {
                             Passage::Refused { retry_at } => prop_assert!(now < *retry_at),
-                            Passage::Probe { generation } => prop_assert_eq!(*generation, openings),
+                            Passage::Probe { generation } => {
+                                let has_lapsed = now.since(last_probe) >= PROBES_LAPSE;
+                                prop_assert!(*generation == latest || *generation > latest && (openings > opened_before || has_lapsed));
+                                (latest, last_probe, opened_before) = (*generation, now, openings);
+                            }
                             Passage::Normal => prop_assert_eq!(breaker.state(now), BreakerState::Closed),
                         }
                         under_way.push(passage);
-                        let probe = Passage::Probe { generation: openings };
+                        let probe = Passage::Probe { generation: latest };
                         let probes = under_way.iter().filter(|passage| **passage == probe).count();
                         // Those that a closing left behind are past: no more of their number are let pass.
                         prop_assert!(probes as u32 <= limit, "{probes} of {limit}");

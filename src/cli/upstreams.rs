@@ -40,6 +40,10 @@ struct Upstream {
     name: String,
     balance: String,
     panic: bool,
+    breaker: Option<String>,
+    in_flight: Option<u64>,
+    max_in_flight: Option<u64>,
+    pending: Option<u64>,
     servers: Vec<Server>,
 }
 
@@ -112,7 +116,13 @@ impl Upstream {
         if after_another {
             writeln!(out)?;
         }
-        writeln!(out, "{} ({}{panic})", self.name, self.balance)?;
+        let breaker = self.breaker.as_ref().map(|state| format!(", breaker {state}")).unwrap_or_default();
+        let most = self.max_in_flight.map(|most| format!(" of {most}")).unwrap_or_default();
+        let places = match (self.in_flight, self.pending) {
+            (Some(in_flight), Some(pending)) => format!(", {in_flight}{most} in flight, {pending} pending"),
+            _ => String::new(),
+        };
+        writeln!(out, "{} ({}{breaker}{places}{panic})", self.name, self.balance)?;
         let width = self.servers.iter().map(|server| server.name.chars().count()).max().unwrap_or(0).max(6);
         writeln!(
             out,
@@ -158,7 +168,7 @@ mod tests {
     #[test]
     fn servers_are_a_table_for_people() {
         let answer: Answer = serde_json::from_str(
-            r#"{"upstreams": [{"upstream": "app", "balance": "hash", "panic": false, "servers": [
+            r#"{"upstreams": [{"upstream": "app", "balance": "hash", "panic": false, "breaker": "open", "in_flight": 3, "max_in_flight": 8, "pending": 1, "servers": [
                 {"server": "127.0.0.1:9001", "state": "up", "reason": "", "since_ms": 61500.0, "weight": 1,
                  "backup": false, "share_percent": 100, "in_flight": 3, "answered": 1200, "failed": 0, "latency_ms": 1.26},
                 {"server": "127.0.0.1:9002", "state": "ejected", "reason": "5 failures in a row", "since_ms": 250.0,
@@ -169,7 +179,7 @@ mod tests {
         assert_eq!(
             answer.show(),
             "\
-app (hash)
+app (hash, breaker open, 3 of 8 in flight, 1 pending)
   SERVER          STATE          SINCE  IN FLIGHT    ANSWERED      FAILED     LATENCY  REASON
   127.0.0.1:9001  up               61s          3        1200           0      1.3 ms
   127.0.0.1:9002  ejected        250ms          0           0           5           -  backup; weight 2; 5 failures in a row

@@ -8,21 +8,20 @@ use std::sync::Arc;
 
 use super::accepting::Counts;
 use super::live::LiveLimits;
+use super::outlive::{self, Memory};
 use super::terms::{self, Limits};
 use super::tls::Secured;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Member, Strategy};
-use crate::config::{
-    Action, Eject, Health, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream,
-};
+use crate::config::{Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan};
 use crate::redact::{Redactor, SecretError};
 use crate::telemetry::AccessLog;
-use crate::time::{Clock, Schedule, Span};
+use crate::time::{Clock, Schedule};
 use crate::tls::{Tickets, TlsError};
-use crate::upstream::{EchoServers, Endpoint, Link, Load, ServerStates};
+use crate::upstream::{EchoServers, Endpoint, Link, Load};
 
 /// Why a model that parsed cannot run here and now.
 #[derive(Debug)]
@@ -137,8 +136,8 @@ pub struct Lasting {
     pub limits: LiveLimits,
     /// In-flight cells of each upstream's servers.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
-    /// How each upstream's servers stand.
-    pub states: HashMap<Arc<str>, Arc<ServerStates>>,
+    /// The memory of each upstream.
+    pub upstreams: HashMap<Arc<str>, Memory>,
     /// Tells when servers came to their states.
     pub clock: Clock,
     /// What shakes hands.
@@ -244,6 +243,7 @@ fn upstream_plan(
         members.push(Member { name: Arc::clone(&name), service: *state, is_backup: *backup });
         servers.push((Endpoint { name, host, port }, load));
     }
+    let old = lasting.upstreams.get(&upstream.name);
     Ok(UpstreamPlan {
         balancer: Balancer::new(upstream.balance, upstream.hash_balance, &shares),
         link: Link {
@@ -251,30 +251,11 @@ fn upstream_plan(
             tls: tls.upstream(&upstream.name),
             proxy_protocol: upstream.proxy_protocol,
         },
+        places: outlive::places(upstream, servers.iter().map(|(endpoint, _)| &endpoint.name), old),
+        circuit: outlive::circuit(upstream, old),
+        states: outlive::states(upstream, members, old, lasting.clock.now()),
         servers,
-        states: states(upstream, members, lasting),
     })
-}
-
-/// How the servers of an upstream stand: as they did, where it is the same or has some of them.
-fn states(upstream: &Upstream, members: Vec<Member>, lasting: &Lasting) -> Arc<ServerStates> {
-    let terms = balance::Terms {
-        eject: upstream.eject.as_ref().map(Eject::terms),
-        slow_start: upstream.slow_start.unwrap_or(Span::ZERO),
-        health: upstream.health.as_ref().map(Health::terms),
-    };
-    let now = lasting.clock.now();
-    match lasting.states.get(&upstream.name) {
-        Some(states) if states.is_of(&terms, &members) => Arc::clone(states),
-        Some(states) => states.reloaded(terms, members, now),
-        None => ServerStates::new(Arc::clone(&upstream.name), terms, members, now),
-    }
-}
-
-/// How the servers of each upstream stand, by its name.
-pub fn states_of(snapshot: &Snapshot) -> HashMap<Arc<str>, Arc<ServerStates>> {
-    let upstreams = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
-    upstreams.map(|(upstream, plan)| (Arc::clone(&upstream.name), Arc::clone(&plan.states))).collect()
 }
 
 fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> ListenerPlan {

@@ -20,6 +20,7 @@ use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::health::HealthChecks;
 use super::logs;
+use super::outlive;
 use super::tls::Secured;
 use super::upstream_status;
 use super::worker::{Command, WorkerThread};
@@ -117,7 +118,7 @@ impl Control {
         let mut lasting = Lasting {
             limits: HashMap::new(),
             loads: HashMap::new(),
-            states: HashMap::new(),
+            upstreams: HashMap::new(),
             clock: clock.clone(),
             tls: Secured::default(),
             accepting: accepting::Counts::default(),
@@ -134,7 +135,7 @@ impl Control {
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         lasting.loads = built.loads;
-        lasting.states = build::states_of(&built.snapshot);
+        lasting.upstreams = outlive::memories(&built.snapshot);
         lasting.tls = built.tls;
         lasting.accepting = built.accepting;
         let snapshot = Arc::new(built.snapshot);
@@ -391,7 +392,8 @@ impl Control {
         let running = state.fleet.take();
         state.fleet = fleet::renewed(running, model, &state.lasting.limits, &self.clock, &self.registry);
         state.lasting.loads = loads;
-        state.lasting.states = build::states_of(&snapshot);
+        outlive::renumber(&snapshot);
+        state.lasting.upstreams = outlive::memories(&snapshot);
         state.health.watch(&snapshot);
         state.upstream_gauges = upstream_status::register(&self.registry, &snapshot, &self.clock);
         state.lasting.tls = tls;

@@ -15,6 +15,7 @@ mod gauges;
 mod health;
 mod live;
 mod logs;
+mod outlive;
 mod terms;
 mod tls;
 mod upstream_status;

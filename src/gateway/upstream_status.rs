@@ -47,6 +47,28 @@ family!(
     ["upstream"]
 );
 
+family!(
+    IN_FLIGHT,
+    Gauge,
+    "sluicegate_upstream_requests_in_flight",
+    "Requests that hold a place at the servers of an upstream with max_in_flight or server_max_in_flight.",
+    ["upstream"]
+);
+family!(
+    PENDING,
+    Gauge,
+    "sluicegate_upstream_requests_pending",
+    "Requests that wait for a place at the servers of an upstream with max_in_flight or server_max_in_flight.",
+    ["upstream"]
+);
+family!(
+    BREAKER,
+    Gauge,
+    "sluicegate_upstream_breaker_state",
+    "State of the breaker of an upstream that has one: 0 closed, 1 open, 2 half-open.",
+    ["upstream"]
+);
+
 /// The figures of all upstreams of a snapshot.
 pub(super) fn register(registry: &Arc<Registry>, snapshot: &Snapshot, clock: &Clock) -> Vec<Registration> {
     let mut registered = Vec::new();
@@ -56,6 +78,15 @@ pub(super) fn register(registry: &Arc<Registry>, snapshot: &Snapshot, clock: &Cl
         registered.push(registry.observe_with(&PANIC, &[name], move || states.with_roster(Roster::is_panic).into()));
         let (states, own_clock) = (Arc::clone(&plan.states), clock.clone());
         registered.push(registry.observe_with(&OUT, &[name], move || servers_out(&states, own_clock.now())));
+        if let Some(places) = &plan.places {
+            let (one, other) = (Arc::clone(&places.bulkhead), Arc::clone(&places.bulkhead));
+            registered.push(registry.observe_with(&IN_FLIGHT, &[name], move || one.counts().0));
+            registered.push(registry.observe_with(&PENDING, &[name], move || other.counts().1 as u64));
+        }
+        if let Some(circuit) = plan.circuit.clone() {
+            let clock = clock.clone();
+            registered.push(registry.observe_with(&BREAKER, &[name], move || circuit.state(clock.now()) as u64));
+        }
         for (place, (endpoint, load)) in plan.servers.iter().enumerate() {
             let labels = [name, &*endpoint.name];
             let (states, clock) = (Arc::clone(&plan.states), clock.clone());
@@ -99,10 +130,15 @@ pub(super) fn report(snapshot: &Snapshot, only: Option<&str>, now: Tick) -> Valu
                 servers.map(|((view, spec), (_, load))| server(&view, spec.weight, load, now)).collect();
             (servers, roster.is_panic())
         });
+        let (in_flight, pending) = plan.places.as_ref().map(|places| places.bulkhead.counts()).unzip();
         json!({
             "upstream": &*upstream.name,
             "balance": upstream.balance.word(),
             "panic": is_panic,
+            "breaker": plan.circuit.as_ref().map(|circuit| circuit.state(now).word()),
+            "in_flight": in_flight,
+            "max_in_flight": upstream.max_in_flight,
+            "pending": pending,
             "servers": servers,
         })
     });

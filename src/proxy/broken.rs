@@ -5,6 +5,7 @@ use std::io;
 
 use super::client::Gone;
 use crate::http1::Fault;
+use crate::time::{Span, Tick};
 use crate::upstream::ConnectError;
 
 /// Why an exchange ended before its response did.
@@ -14,6 +15,13 @@ pub enum Broken {
     Unreachable(Option<ConnectError>),
     /// The operator has taken all servers out of service.
     OutOfService,
+    /// The upstream's breaker is open.
+    Breaker {
+        /// When the next probe may be sent.
+        retry_at: Tick,
+    },
+    /// There was no place at the upstream, and none in the line, or none in time.
+    QueueFull,
     /// The server closed the connection without a byte of an answer.
     Silent {
         /// Whether it had taken a byte of the request.
@@ -35,6 +43,18 @@ pub enum Broken {
     ClientGone,
     /// Something took too long.
     Late(Late),
+}
+
+impl Broken {
+    /// When the client should try again, where that can be said.
+    pub fn retry_at(&self, now: Tick) -> Option<Tick> {
+        match self {
+            Self::Breaker { retry_at } => Some(*retry_at),
+            // Nobody knows when a place is free.
+            Self::QueueFull => Some(now + Span::from_secs(1)),
+            _ => None,
+        }
+    }
 }
 
 /// What took too long.
@@ -68,6 +88,10 @@ impl fmt::Display for Broken {
             Self::Unreachable(Some(error)) => write!(f, "{error}"),
             Self::Unreachable(None) => write!(f, "the upstream has no server"),
             Self::OutOfService => write!(f, "all servers of the upstream are out of service (drain or off)"),
+            Self::Breaker { .. } => write!(f, "the breaker of the upstream is open"),
+            Self::QueueFull => {
+                write!(f, "no place at the upstream within pending_timeout (max_in_flight, max_pending)")
+            }
             Self::Silent { .. } => write!(f, "the server closed the connection without an answer"),
             Self::Unread => write!(f, "the server refused the stream, unread, and another one"),
             Self::Upstream(error) => write!(f, "the server broke its answer off: {error}"),

@@ -311,6 +311,14 @@ impl Ending {
                 let words = "All servers of the upstream are out of service.";
                 (Outcome::UpstreamError, 503, words, Counted::Alone, Fate::Keep)
             }
+            Broken::Breaker { .. } => {
+                let words = "The upstream fails too often; nothing is sent to it for a while.";
+                (Outcome::Breaker, 503, words, Counted::Alone, Fate::Keep)
+            }
+            Broken::QueueFull => {
+                let words = "The upstream has as many requests as it may have.";
+                (Outcome::QueueFull, 503, words, Counted::Alone, Fate::Keep)
+            }
             Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) => {
                 (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, Fate::Keep)
             }
@@ -346,6 +354,8 @@ impl Ending {
             (Broken::TooLarge, _) => Some(Reason::TooLarge),
             (_, Outcome::Timeout) => Some(Reason::Timeout),
             (_, Outcome::UpstreamError) => Some(Reason::UpstreamError),
+            (_, Outcome::Breaker) => Some(Reason::Breaker),
+            (_, Outcome::QueueFull) => Some(Reason::QueueFull),
             _ => None,
         };
         Self { outcome, status: Status::Fixed(status), words: Words::Fixed(words), reason, counted, fate }
@@ -400,6 +410,7 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::time::Tick;
 
     /// A row in words.
     fn row(name: &str, cause: Cause<'_>) -> String {
@@ -498,6 +509,8 @@ mod tests {
         let broken = [
             Broken::Unreachable(None),
             Broken::OutOfService,
+            Broken::Breaker { retry_at: Tick::ZERO },
+            Broken::QueueFull,
             Broken::Silent { written: true },
             Broken::Unread,
             Broken::Upstream(io::Error::from(io::ErrorKind::ConnectionReset)),
@@ -521,6 +534,10 @@ mod tests {
              dead letter upstream-error, counted Alone, Keep",
             "OutOfService: upstream-error 503 \"All servers of the upstream are out of service.\", \
              dead letter upstream-error, counted Alone, Keep",
+            "Breaker { retry_at: Tick(0) }: breaker 503 \"The upstream fails too often; nothing is sent to it for a while.\", \
+             dead letter breaker, counted Alone, Keep",
+            "QueueFull: queue-full 503 \"The upstream has as many requests as it may have.\", dead letter queue-full, \
+             counted Alone, Keep",
             "Silent { written: true }: upstream-error 502 \"The upstream broke the exchange off.\", \
              dead letter upstream-error, counted Alone, Keep",
             "Unread: upstream-error 502 \"The upstream broke the exchange off.\", dead letter upstream-error, \

@@ -342,7 +342,7 @@ impl Exchange {
         self.view.meters.finished(self.story.route, self.outcome, self.story.status);
         self.log();
         self.scratch.pacing = None;
-        self.scratch.trial = None;
+        self.scratch.held.clear();
         self.scratch.request_id.clear();
         self.scratch.target.clear();
     }

@@ -21,7 +21,7 @@ use crate::admission::{AddressHeader, Admitted};
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
 use crate::time::Tick;
-use crate::upstream::Leased;
+use crate::upstream::{Leased, Pass};
 
 /// Sends the request and relays the response. Only what admission let through gets here.
 ///
@@ -36,6 +36,7 @@ pub async fn forward(
 ) -> Result<(End, Leased), Broken> {
     let view = Rc::clone(&exchange.view);
     let bounds = bounds(exchange, admitted);
+    pass_breaker(exchange, upstream)?;
     if view.snapshot.routes.get(admitted.route()).is_some_and(|route| route.pacing.is_some()) {
         bounds.named(Box::pin(pacing::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
@@ -46,29 +47,10 @@ pub async fn forward(
             // Boxed, since it is rare and large, and every connection would carry the room for it.
             None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
         };
-        if exchange.scratch.upload.content() > bounds.max_body {
-            return Err(Broken::TooLarge);
+        if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
+            pass_breaker(exchange, upstream)?;
         }
-        // For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier
-        // attempt parts may be gone.
-        let to_h2 = lease.stream().is_single_use();
-        if to_h2
-            && exchange.request().authority().is_none_or(str::is_empty)
-            && edits(&view, admitted).is_none_or(|edits| edits.host.is_none())
-        {
-            // It has nothing to say it by (RFC 9113, 8.3.1).
-            return Err(Broken::Request(Fault::HostMissing));
-        }
-        let is_paced = exchange.scratch.pacing.is_some();
-        if is_paced {
-            // More of it may have come while there was no connection.
-            pacing::charge_ahead(exchange);
-        }
-        write_request(exchange, &view, admitted, to_h2);
-        let is_whole = exchange.scratch.upload.is_complete();
-        exchange.story.attempts += 1;
-        let is_at_once = lease.is_reused() && !admitted.waited() && !is_paced && pick.is_first();
-        let sent_at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
+        let (sent_at, is_whole) = prepare(exchange, &view, admitted, &mut lease, (bounds.max_body, pick.is_first()))?;
         let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent_at);
         let ended = poll_fn(|cx| relay.poll(cx)).await;
         let waits_for_head = relay.waits_for_head();
@@ -103,6 +85,49 @@ pub async fn forward(
     }
 }
 
+/// Lays the request out for this connection; when it is sent, and whether all of it is here.
+///
+/// For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier attempt
+/// parts may be gone.
+fn prepare(
+    exchange: &mut Exchange,
+    view: &View,
+    admitted: &Admitted,
+    lease: &mut Leased,
+    (max_body, is_first): (u64, bool),
+) -> Result<(Tick, bool), Broken> {
+    if exchange.scratch.upload.content() > max_body {
+        return Err(Broken::TooLarge);
+    }
+    let to_h2 = lease.stream().is_single_use();
+    if to_h2
+        && exchange.request().authority().is_none_or(str::is_empty)
+        && edits(view, admitted).is_none_or(|edits| edits.host.is_none())
+    {
+        // It has nothing to say it by (RFC 9113, 8.3.1).
+        return Err(Broken::Request(Fault::HostMissing));
+    }
+    let is_paced = exchange.scratch.pacing.is_some();
+    if is_paced {
+        // More of it may have come while there was no connection.
+        pacing::charge_ahead(exchange);
+    }
+    write_request(exchange, view, admitted, to_h2);
+    exchange.story.attempts += 1;
+    let is_at_once = lease.is_reused() && exchange.story.waited.is_none() && !is_paced && is_first;
+    let sent_at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
+    Ok((sent_at, exchange.scratch.upload.is_complete()))
+}
+
+/// Asks the breaker of the upstream, if it has one.
+fn pass_breaker(exchange: &mut Exchange, upstream: usize) -> Result<(), Broken> {
+    let plan = exchange.view.snapshot.upstreams.get(upstream);
+    let Some(circuit) = plan.and_then(|plan| plan.circuit.as_ref()) else { return Ok(()) };
+    let passed = circuit.pass(exchange.scratch.upload.is_complete(), exchange.worker.alarms.recently());
+    exchange.scratch.held.pass = Some(passed.map_err(|retry_at| Broken::Breaker { retry_at })?);
+    Ok(())
+}
+
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
 fn blame(
@@ -112,11 +137,15 @@ fn blame(
     (sent_at, is_whole): (Tick, bool),
     exchange: &mut Exchange,
 ) {
-    let is_trial = exchange.scratch.trial.take().is_some();
+    let is_trial = exchange.scratch.held.trial.take().is_some();
+    let pass = exchange.scratch.held.pass.take();
     if waits_for_head && is_servers_fault(broken, (sent_at, is_whole), exchange) {
         let now = exchange.worker.clock.now();
         let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent_at));
         lease.failed(&broken.to_string(), given_up, is_trial, now);
+        if let Some(pass) = pass {
+            pass.done(false, now);
+        }
     }
     if let Broken::Late(Late::Deadline | Late::Head | Late::UpstreamReads | Late::UpstreamSends) = broken {
         lease.stream().distrust();
@@ -140,6 +169,8 @@ fn is_servers_fault(broken: &Broken, (sent_at, is_whole): (Tick, bool), exchange
         // Whoever connects has told of a connect that fails; the others are not the server's.
         Broken::Unreachable(_)
         | Broken::OutOfService
+        | Broken::Breaker { .. }
+        | Broken::QueueFull
         | Broken::Request(_)
         | Broken::TooLarge
         | Broken::ClientGone

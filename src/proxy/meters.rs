@@ -124,6 +124,10 @@ words! {
         MessageLimit = "message-limit",
         /// A panic cut it off.
         Panic = "panic",
+        /// The upstream's breaker was open.
+        Breaker = "breaker",
+        /// There was no place at the upstream.
+        QueueFull = "queue-full",
     }
 }
 

@@ -41,6 +41,7 @@ mod h1;
 mod h2;
 mod h2_share;
 mod headers;
+mod held;
 mod holdings;
 mod listener;
 mod message_gate;
@@ -93,8 +94,8 @@ use waiting::Waited;
 
 pub use listener::{accept, bind};
 pub use snapshot::{
-    AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, RouteAction, RouteEdits,
-    RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
+    AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, PlacesPlan, RouteAction,
+    RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
 };
 pub use turned::Turned;
 pub use worker::{Worker, WorkerGauges};
@@ -210,6 +211,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
 /// An exchange that broke: an answer if none has begun, else the connection is cut, so that nobody takes what went out
 /// for all of it.
 async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Broken) -> Afterwards {
+    exchange.scratch.held.clear();
     let begun = exchange.begun;
     let Scratch { to_client, download, .. } = &mut *exchange.scratch;
     if begun {

@@ -16,7 +16,7 @@ use crate::admission::{Admitted, address_of};
 use crate::balance::{Entry, Facts};
 use crate::proxy_protocol::Endpoints;
 use crate::time::{Span, Tick};
-use crate::upstream::{ConnectError, Leased, ProxyHeader, Server, Turn};
+use crate::upstream::{ConnectError, Leased, NoPlace, Pending, ProxyHeader, Server, Standing, Turn};
 
 /// To how many servers a connect is tried for one request.
 const MAX_CONNECT_TRIES: u8 = 3;
@@ -43,6 +43,21 @@ async fn turn(
         }
     })
     .await
+}
+
+/// Tells the breaker that the request has failed, and its servers are to blame.
+fn tell_breaker(exchange: &mut Exchange) {
+    if let Some(pass) = exchange.scratch.held.pass.take() {
+        pass.done(false, exchange.worker.clock.now());
+    }
+}
+
+/// The reason why no server is chosen.
+enum NoServer {
+    /// None is left that may be chosen.
+    Left,
+    /// There is no free place at any, or others come first.
+    Full,
 }
 
 /// The server that comes next, and a connection to it.
@@ -91,15 +106,55 @@ impl<'v> Pick<'v> {
         self.fresh_only = true;
     }
 
-    fn server(&mut self, exchange: &mut Exchange) -> Option<(usize, &'v Rc<Server>)> {
+    fn server(&mut self, exchange: &mut Exchange) -> Result<(usize, &'v Rc<Server>), NoServer> {
         let choice = match self.again.take() {
             Some(again) => again,
-            None => self.choose(exchange)?,
+            None => self.choose(exchange, &mut None)?,
         };
-        self.view.servers.get(self.upstream)?.get(choice).map(|server| (choice, server))
+        let servers = self.view.servers.get(self.upstream);
+        servers.and_then(|servers| servers.get(choice)).map(|server| (choice, server)).ok_or(NoServer::Left)
     }
 
-    fn choose(&mut self, exchange: &mut Exchange) -> Option<usize> {
+    /// The server that is to get the request, with a place at it where it has a number of them. A server without a free one
+    /// is passed over. `pending`: the request's own place in the line.
+    fn choose(&mut self, exchange: &mut Exchange, pending: &mut Option<Pending>) -> Result<usize, NoServer> {
+        let tried = self.excluded.len();
+        let mut is_full = false;
+        let chosen = loop {
+            let Some(choice) = self.next(exchange) else { break Err(NoServer::Left) };
+            match self.take_place(exchange, choice, pending) {
+                Ok(()) => break Ok(choice),
+                Err(NoPlace::AtServer) => {
+                    exchange.scratch.held.trial = None;
+                    self.excluded.push(choice);
+                    is_full = true;
+                }
+                Err(NoPlace::AtUpstream) => {
+                    exchange.scratch.held.trial = None;
+                    break Err(NoServer::Full);
+                }
+            }
+        };
+        if is_full {
+            self.excluded.truncate(tried);
+        }
+        if is_full && chosen.is_err() { Err(NoServer::Full) } else { chosen }
+    }
+
+    fn take_place(&self, exchange: &mut Exchange, server: usize, pending: &mut Option<Pending>) -> Result<(), NoPlace> {
+        let plan = self.view.snapshot.upstreams.get(self.upstream);
+        let Some(places) = plan.and_then(|plan| plan.places.as_ref()) else { return Ok(()) };
+        let Some(of_server) = places.servers.get(server) else { return Ok(()) };
+        match &mut exchange.scratch.held.place {
+            Some(held) => held.move_to(of_server).ok_or(NoPlace::AtServer),
+            none => {
+                *none = Some(places.bulkhead.take(of_server, pending)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn next(&mut self, exchange: &mut Exchange) -> Option<usize> {
         let servers = self.view.servers.get(self.upstream)?;
         let plan = self.view.snapshot.upstreams.get(self.upstream)?;
         let worker = exchange.worker.index;
@@ -111,7 +166,7 @@ impl<'v> Pick<'v> {
         // A body that its client withholds would keep the server out.
         let may_try = exchange.scratch.upload.is_complete();
         let hash = self.admitted.sticky_hash();
-        exchange.scratch.trial = None;
+        exchange.scratch.held.trial = None;
         loop {
             let choice = plan.balancer.choose(&Facts {
                 hash,
@@ -125,8 +180,8 @@ impl<'v> Pick<'v> {
             if gate.as_ref().is_none_or(|gate| gate.entry(choice) != Entry::Probe) {
                 return Some(choice);
             }
-            exchange.scratch.trial = if may_try { gates.try_one(choice, now) } else { None };
-            if exchange.scratch.trial.is_some() {
+            exchange.scratch.held.trial = if may_try { gates.try_one(choice, now) } else { None };
+            if exchange.scratch.held.trial.is_some() {
                 return Some(choice);
             }
             // Somebody else tries it.
@@ -139,7 +194,7 @@ impl<'v> Pick<'v> {
         if self.fresh_only {
             return None;
         }
-        let (index, server) = self.server(exchange)?;
+        let (index, server) = self.server(exchange).ok()?;
         exchange.story.upstream = Some((self.upstream, index));
         let lease = match server.link().proxy_protocol {
             None => server.reuse(exchange.arrived),
@@ -172,7 +227,17 @@ impl<'v> Pick<'v> {
     ) -> Result<(usize, Leased), Broken> {
         let mut last = None;
         while self.tries < MAX_CONNECT_TRIES {
-            let Some((index, server)) = self.server(exchange) else { break };
+            let (index, server) = match self.server(exchange) {
+                Ok(next) => next,
+                Err(NoServer::Left) => break,
+                Err(NoServer::Full) => {
+                    self.again = Some(self.wait_for_place(exchange, client, deadline).await?);
+                    match self.reuse(exchange, client) {
+                        Some(kept) => return Ok(kept),
+                        None => continue,
+                    }
+                }
+            };
             exchange.story.upstream = Some((self.upstream, index));
             match self.connect(index, server, exchange, client, deadline).await? {
                 Ok(lease) => return Ok((index, lease)),
@@ -190,14 +255,62 @@ impl<'v> Pick<'v> {
                 }
             }
         }
-        Err(if self.tries == 0 { Broken::OutOfService } else { Broken::Unreachable(last) })
+        if last.as_ref().is_some_and(ConnectError::is_servers_fault) {
+            tell_breaker(exchange);
+        }
+        Err(self.none_left(last))
+    }
+
+    fn none_left(&self, last: Option<ConnectError>) -> Broken {
+        if self.tries == 0 { Broken::OutOfService } else { Broken::Unreachable(last) }
+    }
+
+    /// Waits in line for a place at a server, and takes it.
+    async fn wait_for_place(
+        &mut self,
+        exchange: &mut Exchange,
+        client: &mut Client,
+        deadline: Tick,
+    ) -> Result<usize, Broken> {
+        let Some((upstream, plan)) = self.view.snapshot.upstream(self.upstream) else {
+            return Err(Broken::OutOfService);
+        };
+        let Some(places) = &plan.places else { return Err(Broken::OutOfService) };
+        exchange.scratch.held.place = None;
+        let mut pending = Some(places.bulkhead.join(exchange.client_key()).ok_or(Broken::QueueFull)?);
+        let began = exchange.worker.clock.now();
+        let until = began + upstream.pending_timeout;
+        let chosen = poll_fn(|cx| {
+            match pending.as_ref().map_or(Standing::PutOut, |pending| pending.look(cx)) {
+                Standing::PutOut => return Poll::Ready(Err(Broken::QueueFull)),
+                Standing::MayTry => match self.choose(exchange, &mut pending) {
+                    Ok(choice) => return Poll::Ready(Ok(choice)),
+                    Err(NoServer::Left) => return Poll::Ready(Err(self.none_left(None))),
+                    Err(NoServer::Full) => {}
+                },
+                Standing::Waits => {}
+            }
+            if poll_gone(cx, exchange, client, deadline.min(until)).is_ready() {
+                return Poll::Ready(Err(Broken::ClientGone));
+            }
+            match exchange.worker.alarms.recently() {
+                now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
+                now if now >= until => Poll::Ready(Err(Broken::QueueFull)),
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+        let waited = exchange.worker.clock.now().since(began);
+        let before = exchange.story.waited.unwrap_or_default();
+        exchange.story.waited = Some(Span::from_nanos(before.as_nanos() + waited.as_nanos()));
+        chosen
     }
 
     /// The server is to blame for a connect that has failed, but where the gateway's own bound is met.
     fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
         let now = exchange.worker.clock.now();
         if error.is_servers_fault() {
-            server.note_failure(&error.to_string(), exchange.scratch.trial.is_some(), now);
+            server.note_failure(&error.to_string(), exchange.scratch.held.trial.is_some(), now);
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
             let upstream = self.view.snapshot.upstream(self.upstream).map_or("", |(upstream, _)| &*upstream.name);
@@ -241,6 +354,7 @@ impl<'v> Pick<'v> {
                 // The request's own time was over before connect_timeout, and most of it was spent here.
                 server.note_connect(took);
                 self.report(exchange, server, &ConnectError::Timeout);
+                tell_breaker(exchange);
             }
             let connected = connected?;
             if !matches!(connected, Ok(None) | Err(ConnectError::Full)) {

@@ -312,9 +312,12 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
     if !begun {
         exchange.story.status = Some(status);
     }
+    let mut retry_after_secs = None;
     if let Cause::Broken(broken) = cause {
-        exchange.ended_at(exchange.worker.clock.now());
-        if ending.outcome == Outcome::UpstreamError {
+        let now = exchange.worker.clock.now();
+        exchange.ended_at(now);
+        retry_after_secs = broken.retry_at(now).map(|at| at.since(now).as_secs_ceil().max(1));
+        if matches!(ending.outcome, Outcome::UpstreamError | Outcome::QueueFull) {
             report(exchange, broken);
         }
     }
@@ -324,7 +327,7 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
     if begun {
         return Fate::Cut;
     }
-    write_problem(exchange, &Problem { status, detail: &ending.words.text(), violated: &[], retry_after_secs: None });
+    write_problem(exchange, &Problem { status, detail: &ending.words.text(), violated: &[], retry_after_secs });
     ending.fate
 }
 

@@ -178,8 +178,12 @@ impl<'r> Relay<'r> {
         let eject = view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.eject.as_ref());
         let is_failure = eject.is_some_and(|eject| eject.on.contains(status));
         let words = is_failure.then(|| format!("status {status}"));
-        let is_trial = self.exchange.scratch.trial.take().is_some();
+        let is_trial = self.exchange.scratch.held.trial.take().is_some();
         self.upstream.answered(took, words.as_deref(), is_trial, now);
+        if let Some(pass) = self.exchange.scratch.held.pass.take() {
+            let breaker = view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.breaker.as_ref());
+            pass.done(!breaker.is_some_and(|breaker| breaker.on.contains(status)), now);
+        }
     }
 
     /// Moves whatever can be moved.
@@ -383,7 +387,7 @@ impl<'r> Relay<'r> {
     /// Takes what came of the response's body.
     fn pass_body(&mut self) -> Result<(), Broken> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
-        let Scratch { outbound, to_client, download, pacing, .. } = &mut **scratch;
+        let Scratch { outbound, to_client, download, pacing, held, .. } = &mut **scratch;
         let accepted = download.accept(outbound.filled_mut()).map_err(Broken::Response)?;
         if let Some(pacing) = pacing {
             pacing.down.charge(accepted.kept, &worker.clock);
@@ -399,6 +403,7 @@ impl<'r> Relay<'r> {
         }
         if download.is_complete() {
             self.upstream.settle();
+            held.place = None;
         }
         if accepted.kept > 0 {
             to_client.add(outbound.filled(), 0..accepted.kept);

@@ -4,13 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
+use super::held::Held;
 use super::outgoing::Outgoing;
 use super::pacing::Pacing;
 use super::patience::Timers;
 use super::respond::Reply;
 use crate::http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
 use crate::limiter::Report;
-use crate::upstream::Trial;
 
 /// Bytes of each of the two buffers of an exchange. A larger head makes its buffer grow; that one is not kept.
 pub const BUFFER_BYTES: usize = 16 * 1024;
@@ -59,8 +59,8 @@ pub struct Scratch {
     pub timers: Timers,
     /// What paces the bytes of its messages; `None`: nothing.
     pub pacing: Option<Box<Pacing>>,
-    /// The place of the one request that may try an ejected server, until there is an answer.
-    pub trial: Option<Trial>,
+    /// What the request holds of its upstream.
+    pub held: Held,
 }
 
 impl Scratch {
@@ -84,7 +84,7 @@ impl Scratch {
             request_id: Vec::new(),
             timers: Timers::default(),
             pacing: None,
-            trial: None,
+            held: Held::default(),
         })
     }
 
@@ -98,7 +98,7 @@ impl Scratch {
         self.to_upstream.clear();
         self.to_client.clear();
         self.pacing = None;
-        self.trial = None;
+        self.held.clear();
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
         let Reply { body, lines, .. } = &mut self.reply;

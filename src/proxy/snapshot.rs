@@ -15,7 +15,7 @@ use crate::limiter::{KeyHasher, Limit, Policy};
 use crate::telemetry::AccessLog;
 use crate::time::Span;
 use crate::tls::ServerTls;
-use crate::upstream::{Endpoint, Link, Load, ServerStates};
+use crate::upstream::{Bulkhead, Circuit, Endpoint, Link, Load, ServerPlaces, ServerStates};
 
 /// One generation of the configuration, built whole before any request sees it.
 pub struct Snapshot {
@@ -229,6 +229,18 @@ pub struct UpstreamPlan {
     pub servers: Vec<(Endpoint, Arc<Load>)>,
     /// How they stand.
     pub states: Arc<ServerStates>,
+    /// The places at them; `None`: there are any number.
+    pub places: Option<PlacesPlan>,
+    /// The breaker; `None`: there is none.
+    pub circuit: Option<Arc<Circuit>>,
+}
+
+/// Places at the servers of an upstream.
+pub struct PlacesPlan {
+    /// All of them.
+    pub bulkhead: Arc<Bulkhead>,
+    /// Those at each server, in the balancer's order.
+    pub servers: Vec<Arc<ServerPlaces>>,
 }
 
 impl Snapshot {

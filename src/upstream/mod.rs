@@ -1,10 +1,13 @@
 //! Connections to the servers behind the gateway, as one worker sees them.
 //!
 //! Each worker keeps its own idle connections and its own count of requests in flight; nothing here is shared between
-//! threads but the [`Load`] cells, which each worker writes alone and whoever balances may read, and the
-//! [`ServerStates`], which workers look at again where they have changed. The room knows nothing of the configuration:
+//! threads but the [`Load`] cells, which each worker writes alone and whoever balances may read, the
+//! [`ServerStates`], which workers look at again where they have changed, and where they are asked for, the places of a
+//! [`Bulkhead`] and the breaker of a [`Circuit`]. The room knows nothing of the configuration:
 //! `gateway` hands it plain values. Its callers are `proxy/forward`, and `gateway` for the checks of health.
 
+mod bulkhead;
+mod circuit;
 mod connect;
 mod echo;
 mod line;
@@ -22,6 +25,8 @@ use crate::time::Span;
 use crate::tls::UpstreamTls;
 use crate::transport::Protocol;
 
+pub use bulkhead::{Bulkhead, Caps, HeldPlace, NoPlace, Pending, ServerPlaces, Standing};
+pub use circuit::{Circuit, Pass};
 pub use connect::{ConnectError, Leased, Server, ServerTimes, Watched};
 pub use echo::EchoServers;
 pub use pace::ConnectRate;

@@ -4,6 +4,7 @@
 
 mod aborts;
 mod bandwidth;
+mod bulkheads;
 mod certificates;
 mod command_line;
 mod concurrency;

@@ -42,6 +42,7 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["upstream", "tls"], tls::UpstreamKeys::rows()),
         (&["upstream", "eject"], outages::Eject::rows()),
         (&["upstream", "health"], outages::Health::rows()),
+        (&["upstream", "breaker"], outages::BreakerSpec::rows()),
         (&["limit"], limit::rows()),
         (&["limit", "penalty"], limit::PenaltyKeys::rows()),
         (&["limit", "count_when"], count_when::CountWhenKeys::rows()),

@@ -1,10 +1,10 @@
-//! The tables of `[[upstream]]` for servers that fail: `eject` and `health`.
+//! The tables of `[[upstream]]` for servers that fail: `eject`, `health` and `breaker`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::balance::{EjectTerms, HealthTerms};
+use crate::balance::{BreakerTerms, EjectTerms, HealthTerms};
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, by, count, duration, percent, statuses, word};
 use crate::config::reader::Node;
@@ -13,12 +13,15 @@ use crate::config::statuses::StatusSet;
 use crate::time::Span;
 
 const EJECT_EXAMPLE: &str = "{ failures = 5, for = \"5s\" }";
+const BREAKER_EXAMPLE: &str = "{ errors = \"50%\", within = \"10s\" }";
 const HEALTH_EXAMPLE: &str = "{ path = \"/healthz\" }";
 
 /// Below, a server that restarts would have no time for it; above, nobody would wait for it.
 const EJECTIONS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(24 * 3600);
 const INTERVALS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(3600);
 const TIMEOUTS: RangeInclusive<Span> = Span::from_millis(10)..=Span::from_secs(60);
+/// Below, one burst would open it; above, it would be open for what is long past.
+const BREAKER_WINDOWS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3600);
 /// Longest path of a check, in bytes.
 const MAX_PATH: usize = 1024;
 
@@ -62,6 +65,25 @@ section! {
     }
 }
 
+section! {
+    /// `breaker`: while too many requests fail, nothing is sent to the upstream but a few probes.
+    #[derive(Eq)]
+    pub struct BreakerSpec, read as BreakerKeys {
+        /// It opens when this share of the results are errors.
+        errors: u32 = percent(1..=100).or("50%"),
+        /// The results of this long count.
+        within: Span = duration(BREAKER_WINDOWS).or("10s"),
+        /// With fewer results it does not open.
+        at_least: u32 = count(1..=1_000_000).or("20"),
+        /// How long it stays open; it does not grow.
+        open: Span = duration(EJECTIONS).or("5s"),
+        /// Then so many requests at a time try, and so many must succeed.
+        probes: u32 = count(1..=1_000).or("3"),
+        /// Statuses that are errors, beside connects that fail and answers that do not come or are not valid.
+        on: StatusSet = statuses().or("[\"502\", \"503\", \"504\"]"),
+    }
+}
+
 words! {
     /// How servers are asked whether they work.
     pub enum HealthProtocol {
@@ -91,6 +113,19 @@ impl Health {
     pub fn terms(&self) -> HealthTerms {
         HealthTerms { rise: self.rise, fall: self.fall }
     }
+}
+
+impl BreakerSpec {
+    /// The terms that the breaker goes by.
+    pub fn terms(&self) -> BreakerTerms {
+        let Self { errors, within, at_least, open, probes, .. } = *self;
+        BreakerTerms { errors_percent: errors, within, at_least, open, probes }
+    }
+}
+
+/// Reads `breaker`.
+pub(super) fn breaker(node: &Node<'_>, context: &Context<'_>) -> Result<BreakerSpec, Reported> {
+    table(node, BREAKER_EXAMPLE, context)
 }
 
 /// Reads `eject`.
@@ -146,6 +181,13 @@ impl fmt::Display for Eject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { failures, r#for: base, max_for, at_most, on } = self;
         write!(f, "[{failures} failures, {base} to {max_for}, at most {at_most}%, on {on}]")
+    }
+}
+
+impl fmt::Display for BreakerSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { errors, within, at_least, open, probes, on } = self;
+        write!(f, "[{errors}% of at least {at_least} within {within}, open for {open}, {probes} probes, on {on}]")
     }
 }
 

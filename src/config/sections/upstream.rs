@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use super::outages::{self, Eject, Health, HealthProtocol};
+use super::outages::{self, BreakerSpec, Eject, Health, HealthProtocol};
 use super::tls;
 use crate::admission::KeyExpr;
 use crate::balance::{Service, Strategy};
@@ -53,6 +53,16 @@ section! {
         health: Option<Health> = by(outages::health, Health::to_string).or_word("off").or("off"),
         /// A server that comes back gets its share in ten steps over this time.
         slow_start: Option<Span> = duration(SLOW_STARTS).or_word("off").or("off"),
+        /// Requests at its servers, of all workers together.
+        max_in_flight: Option<u64> = count(PLACES).or_word("none").or("none"),
+        /// Requests at each server.
+        server_max_in_flight: Option<u64> = count(PLACES).or_word("none").or("none"),
+        /// Requests that wait for a place at once.
+        max_pending: u32 = count(0..=100_000).or("128"),
+        /// How long one waits.
+        pending_timeout: Span = duration(PENDING_TIMEOUTS).or("1s"),
+        /// While too many requests fail, nothing is sent but a few probes.
+        breaker: Option<BreakerSpec> = by(outages::breaker, BreakerSpec::to_string).or_word("off").or("off"),
     }
 }
 
@@ -82,6 +92,10 @@ const CONNECT_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::fr
 
 const SLOW_STARTS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3600);
 
+const PLACES: RangeInclusive<u64> = 1..=10_000_000;
+
+const PENDING_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(3600);
+
 /// With a slower one a server that has closed its connections would seem to be gone.
 const SLOWEST_CONNECT: Span = Span::from_secs(60);
 
@@ -90,6 +104,7 @@ pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> (Opt
     let mut keys = Upstream::read_keys(reader, context);
     let name = keys.name.node.as_ref().and_then(Name::of);
     warn_of_unused(&keys);
+    warn_of_no_line(&keys);
     let sound = [refuse_what_echo_lacks(&keys), check_proxy_protocol(&keys), check_backups(&keys), check_health(&keys)];
     let is_sound = Reported::none_of(sound.into_iter().filter_map(Result::err)).and(complete_tls(&mut keys));
     (name, is_sound.and_then(|()| Upstream::of(keys)).ok())
@@ -101,6 +116,16 @@ fn warn_of_unused(keys: &UpstreamKeys<'_>) {
     for node in [&keys.hash_key.node, &keys.hash_balance.node].into_iter().flatten().filter(|_| !by_hash) {
         let message = format!("{} has no effect: this upstream is not balanced by hash", node.label());
         node.warning(message, "remove it, or set balance = \"hash\"");
+    }
+}
+
+/// Keys of the line before places, of which there are any number.
+fn warn_of_no_line(keys: &UpstreamKeys<'_>) {
+    let is_endless = |key: &Key<'_, Option<u64>>| key.get() == Some(&None);
+    let without_caps = is_endless(&keys.max_in_flight) && is_endless(&keys.server_max_in_flight);
+    for node in [&keys.max_pending.node, &keys.pending_timeout.node].into_iter().flatten().filter(|_| without_caps) {
+        let message = format!("{} has no effect: nothing waits where there are any number of places", node.label());
+        node.warning(message, "remove it, or set max_in_flight or server_max_in_flight");
     }
 }
 

@@ -1,0 +1,21 @@
+//! What a request holds of its upstream from the choice of a server until that has done its part.
+
+use crate::upstream::{HeldPlace, Pass, Trial};
+
+/// What is held; dropped, it is free for others.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// The place of the one request that may try an ejected server, until there is an answer.
+    pub trial: Option<Trial>,
+    /// Let it pass the breaker of its upstream, until there is a result.
+    pub pass: Option<Pass>,
+    /// A place at a server that has a number of them.
+    pub place: Option<HeldPlace>,
+}
+
+impl Held {
+    /// Frees all of it.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,357 @@
+//! Places at the servers of an upstream: how many requests may be there at once, over all workers, and the line of those that
+//! wait for a place.
+//!
+//! An upstream that hangs holds as many requests as it has places, and its line; whatever goes to other upstreams has
+//! places of its own. One short lock is taken for each request of an upstream that has caps, and none elsewhere. Places
+//! are given client by client ([`Round`]), and while somebody waits, newcomers join the line.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Context;
+
+use crate::fair::{Round, Waiter};
+use crate::limiter::Fingerprint;
+
+/// How many requests may be at an upstream's servers, and wait for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// At all of its servers; `None`: any number.
+    pub upstream: Option<u64>,
+    /// At each of them; `None`: any number.
+    pub server: Option<u64>,
+    /// Requests in the line.
+    pub pending: usize,
+}
+
+/// The places of one upstream, for all workers.
+#[derive(Debug)]
+pub struct Bulkhead {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    caps: Caps,
+    /// Requests at the servers.
+    taken: u64,
+    line: Round<Fingerprint>,
+    next: u64,
+}
+
+/// How many requests are at one server. Written under the lock of its bulkhead.
+#[derive(Debug, Default)]
+pub struct ServerPlaces(AtomicU64);
+
+/// The reason why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPlace {
+    /// At this server; another one may have some.
+    AtServer,
+    /// At the upstream, or others come first.
+    AtUpstream,
+}
+
+/// A place at a server, until this is dropped.
+pub struct HeldPlace {
+    bulkhead: Arc<Bulkhead>,
+    server: Arc<ServerPlaces>,
+}
+
+/// A request that waits for a place. Dropping it takes it out of the line.
+pub struct Pending {
+    bulkhead: Arc<Bulkhead>,
+    waiter: Waiter<Fingerprint>,
+}
+
+/// How a request stands in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Others come first, or all places are taken: it is woken.
+    Waits,
+    /// It comes next, and there is room at the upstream.
+    MayTry,
+    /// A request of a client that has fewer here has taken its place in the line.
+    PutOut,
+}
+
+impl Bulkhead {
+    /// Places that are all free.
+    pub fn new(caps: Caps) -> Arc<Self> {
+        let state = State { caps, taken: 0, line: Round::default(), next: 0 };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    /// The number of places from now on. Requests that are there stay, also above it.
+    pub fn set_caps(&self, caps: Caps) {
+        let mut state = self.state();
+        state.caps = caps;
+        state.line.wake_first();
+    }
+
+    /// Takes a place at this server. `pending`: the caller's own in the line, which is left with it.
+    pub fn take(
+        self: &Arc<Self>,
+        server: &Arc<ServerPlaces>,
+        pending: &mut Option<Pending>,
+    ) -> Result<HeldPlace, NoPlace> {
+        let mut state = self.state();
+        let is_next = match pending {
+            Some(pending) => state.line.is_first(pending.waiter),
+            None => state.line.is_empty(),
+        };
+        if !is_next || !state.has_room() {
+            return Err(NoPlace::AtUpstream);
+        }
+        if !state.admits_at(server) {
+            return Err(NoPlace::AtServer);
+        }
+        state.taken += 1;
+        server.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(pending) = pending.take() {
+            let turn = state.number();
+            state.line.leave(pending.waiter, Some(turn));
+            state.line.wake_first();
+            drop(state);
+            // It is out of the line, so that its drop finds nothing to do.
+            drop(pending);
+        }
+        Ok(HeldPlace { bulkhead: Arc::clone(self), server: Arc::clone(server) })
+    }
+
+    /// Joins the line; `None`: it is full of others who have no more there than this client would have.
+    pub fn join(self: &Arc<Self>, client: Fingerprint) -> Option<Pending> {
+        let mut state = self.state();
+        if state.line.len() >= state.caps.pending && !(state.caps.pending > 0 && state.line.make_room(client)) {
+            return None;
+        }
+        let number = state.number();
+        let waiter = state.line.join(client, number);
+        Some(Pending { bulkhead: Arc::clone(self), waiter })
+    }
+
+    /// Requests at the servers, and in the line.
+    pub fn counts(&self) -> (u64, usize) {
+        let state = self.state();
+        (state.taken, state.line.len())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn has_room(&self) -> bool {
+        self.caps.upstream.is_none_or(|most| self.taken < most)
+    }
+
+    fn admits_at(&self, server: &ServerPlaces) -> bool {
+        self.caps.server.is_none_or(|most| server.0.load(Ordering::Relaxed) < most)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl HeldPlace {
+    /// Moves to another server. `None`: there is no place at it, and nothing has changed.
+    pub fn move_to(&mut self, server: &Arc<ServerPlaces>) -> Option<()> {
+        if Arc::ptr_eq(&self.server, server) {
+            return Some(());
+        }
+        let state = self.bulkhead.state();
+        if !state.admits_at(server) {
+            return None;
+        }
+        server.0.fetch_add(1, Ordering::Relaxed);
+        self.server.0.fetch_sub(1, Ordering::Relaxed);
+        self.server = Arc::clone(server);
+        // Somebody may wait for the place that is free now.
+        state.line.wake_first();
+        Some(())
+    }
+}
+
+impl Drop for HeldPlace {
+    fn drop(&mut self) {
+        let mut state = self.bulkhead.state();
+        state.taken -= 1;
+        self.server.0.fetch_sub(1, Ordering::Relaxed);
+        state.line.wake_first();
+    }
+}
+
+impl Pending {
+    /// How it stands; whoever asks is woken when that may have changed.
+    pub fn look(&self, cx: &Context<'_>) -> Standing {
+        let mut state = self.bulkhead.state();
+        if !state.line.has(self.waiter) {
+            return Standing::PutOut;
+        }
+        state.line.wakes(self.waiter, cx);
+        if state.line.is_first(self.waiter) && state.has_room() { Standing::MayTry } else { Standing::Waits }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut state = self.bulkhead.state();
+        state.line.leave(self.waiter, None);
+        state.line.wake_first();
+    }
+}
+
+impl std::fmt::Debug for HeldPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeldPlace").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Wake, Waker};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn client(number: u64) -> Fingerprint {
+        Fingerprint::known(number).unwrap()
+    }
+
+    fn look(pending: &Pending) -> (Standing, Arc<Woken>) {
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        (pending.look(&Context::from_waker(&waker)), woken)
+    }
+
+    fn caps(upstream: u64, server: u64) -> Caps {
+        Caps { upstream: Some(upstream), server: Some(server), pending: 4 }
+    }
+
+    #[test]
+    fn a_place_that_comes_free_goes_to_the_first_of_the_line_and_to_no_newcomer() {
+        let bulkhead = Bulkhead::new(caps(1, 9));
+        let server = Arc::default();
+        let first = bulkhead.take(&server, &mut None).unwrap();
+        assert_eq!(bulkhead.take(&server, &mut None).unwrap_err(), NoPlace::AtUpstream);
+        let mut one = bulkhead.join(client(1));
+        let (standing, woken) = look(one.as_ref().unwrap());
+        let mut two = bulkhead.join(client(2));
+        assert_eq!((standing, bulkhead.counts()), (Standing::Waits, (1, 2)));
+        drop(first);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert_eq!(bulkhead.take(&server, &mut None).unwrap_err(), NoPlace::AtUpstream, "a newcomer");
+        assert_eq!(bulkhead.take(&server, &mut two).unwrap_err(), NoPlace::AtUpstream, "the second");
+        assert_eq!(look(one.as_ref().unwrap()).0, Standing::MayTry);
+        let held = bulkhead.take(&server, &mut one).unwrap();
+        assert!(one.is_none() && two.is_some());
+        assert_eq!((look(two.as_ref().unwrap()).0, bulkhead.counts()), (Standing::Waits, (1, 1)));
+        drop((two, held));
+        assert_eq!(bulkhead.counts(), (0, 0));
+    }
+
+    #[test]
+    fn a_full_server_is_passed_over_and_a_place_moves_with_its_request() {
+        let bulkhead = Bulkhead::new(caps(9, 1));
+        let servers: [Arc<ServerPlaces>; 2] = Default::default();
+        let mut one = bulkhead.take(&servers[0], &mut None).unwrap();
+        assert_eq!(bulkhead.take(&servers[0], &mut None).unwrap_err(), NoPlace::AtServer);
+        let two = bulkhead.take(&servers[1], &mut None).unwrap();
+        assert!(one.move_to(&servers[1]).is_none() && one.move_to(&servers[0]).is_some());
+        drop(two);
+        let waiting = bulkhead.join(client(1)).unwrap();
+        let (_, woken) = look(&waiting);
+        assert!(one.move_to(&servers[1]).is_some());
+        assert_eq!((woken.0.load(Ordering::Relaxed), bulkhead.counts().0), (1, 1));
+    }
+
+    #[test]
+    fn a_full_line_refuses_who_has_most_in_it_and_makes_room_for_others() {
+        let bulkhead = Bulkhead::new(caps(1, 9));
+        let _held = bulkhead.take(&Arc::default(), &mut None).unwrap();
+        let flood: Vec<_> = (0..9).filter_map(|_| bulkhead.join(client(1))).collect();
+        assert_eq!(flood.len(), 4);
+        let (standing, woken) = look(&flood[3]);
+        assert_eq!(standing, Standing::Waits);
+        let other = bulkhead.join(client(2)).unwrap();
+        assert_eq!((look(&flood[3]).0, woken.0.load(Ordering::Relaxed)), (Standing::PutOut, 1));
+        assert!(bulkhead.join(client(2)).is_some() && bulkhead.join(client(2)).is_some(), "the last one is gone again");
+        assert_eq!(look(&other).0, Standing::Waits);
+        drop((flood, other));
+        let none = Bulkhead::new(Caps { upstream: Some(0), server: None, pending: 0 });
+        assert!(none.join(client(1)).is_none());
+    }
+
+    #[test]
+    fn more_places_wake_who_waits_and_fewer_hold_until_requests_have_gone() {
+        let bulkhead = Bulkhead::new(caps(1, 9));
+        let server = Arc::default();
+        let held = bulkhead.take(&server, &mut None).unwrap();
+        let mut waiting = bulkhead.join(client(1));
+        let (_, woken) = look(waiting.as_ref().unwrap());
+        bulkhead.set_caps(caps(2, 9));
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        let second = bulkhead.take(&server, &mut waiting).unwrap();
+        bulkhead.set_caps(caps(1, 9));
+        drop(held);
+        assert_eq!(bulkhead.take(&server, &mut None).unwrap_err(), NoPlace::AtUpstream);
+        drop(second);
+        assert!(bulkhead.take(&server, &mut None).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_caps_are_there_and_nobody_is_forgotten(
+            steps in prop::collection::vec((0u8..6, 0u64..3, 0usize..2, any::<prop::sample::Index>()), 1..150),
+            most in 1u64..5,
+            of_server in 1u64..4,
+        ) {
+            let bulkhead = Bulkhead::new(caps(most, of_server));
+            let servers: [Arc<ServerPlaces>; 2] = Default::default();
+            let (mut held, mut line) = (Vec::<HeldPlace>::new(), Vec::<Option<Pending>>::new());
+            for (step, who, server, index) in steps {
+                match step {
+                    0 | 1 => match bulkhead.take(&servers[server], &mut None) {
+                        Ok(place) => held.push(place),
+                        Err(_) => line.extend(bulkhead.join(client(who + 1)).map(Some)),
+                    },
+                    2 if !held.is_empty() => drop(held.swap_remove(index.index(held.len()))),
+                    3 if !line.is_empty() => drop(line.swap_remove(index.index(line.len()))),
+                    4 if !held.is_empty() => {
+                        let at = index.index(held.len());
+                        held[at].move_to(&servers[server]);
+                    }
+                    _ => {
+                        let first = line.iter_mut().find(|one| one.as_ref().is_some_and(|one| look(one).0 == Standing::MayTry));
+                        if let Some(one) = first {
+                            held.extend(bulkhead.take(&servers[server], one));
+                        }
+                    }
+                }
+                line.retain(|one| one.as_ref().is_some_and(|one| look(one).0 != Standing::PutOut));
+                let at: Vec<u64> = servers.iter().map(|server| server.0.load(Ordering::Relaxed)).collect();
+                prop_assert!(held.len() as u64 <= most && at.iter().all(|count| *count <= of_server));
+                prop_assert_eq!(at.iter().sum::<u64>(), held.len() as u64);
+                prop_assert_eq!(bulkhead.counts(), (held.len() as u64, line.len()));
+                prop_assert!(line.len() <= 4);
+                if (held.len() as u64) < most && !line.is_empty() {
+                    let ready = line.iter().flatten().filter(|one| look(one).0 == Standing::MayTry).count();
+                    prop_assert_eq!(ready, 1);
+                }
+            }
+        }
+    }
+}
