@@ -39,12 +39,6 @@ pub struct Exchange {
     pub connection: Rc<Connection>,
     /// What it works with, the request among it.
     pub scratch: Lent,
-    /// Bytes of the request's head at the start of what came in; 0 if there is none that could be understood.
-    pub head_bytes: usize,
-    /// Bytes behind the head that are the part of its body that came with it, as it is written on.
-    pub body_here: usize,
-    /// Where in what came in the next request begins, once this one is complete.
-    pub rest_at: usize,
     /// What its limits get back when it ends, whatever the end is.
     pub permit: Permit,
     /// What happened to it so far.
@@ -91,18 +85,16 @@ impl Exchange {
     pub fn new(
         worker: &Rc<Worker>,
         connection: &Rc<Connection>,
-        scratch: Lent,
+        mut scratch: Lent,
         head_bytes: usize,
         arrived: Tick,
     ) -> Self {
+        scratch.inbound.begin(head_bytes);
         Self {
             view: worker.view(),
             arrived,
             connection: Rc::clone(connection),
             scratch,
-            head_bytes,
-            body_here: 0,
-            rest_at: head_bytes,
             permit: Permit::default(),
             story: Story::default(),
             is_websocket: false,
@@ -118,8 +110,7 @@ impl Exchange {
 
     /// What the client sent.
     pub fn request(&self) -> Request<'_> {
-        let bytes = self.scratch.inbound.filled().get(..self.head_bytes).unwrap_or_default();
-        self.scratch.request.on(bytes)
+        self.scratch.request.on(self.scratch.inbound.head())
     }
 
     /// The same as admission sees it.
@@ -130,8 +121,7 @@ impl Exchange {
     /// Takes the id of a trusted peer over.
     pub fn adopt_request_id(&mut self) {
         let Scratch { inbound, request, request_id, .. } = &mut *self.scratch;
-        let bytes = inbound.filled().get(..self.head_bytes).unwrap_or_default();
-        if let Some(id) = passed::field(&request.on(bytes), b"x-request-id")
+        if let Some(id) = passed::field(&request.on(inbound.head()), b"x-request-id")
             && !id.is_empty()
             && id.len() <= MAX_REQUEST_ID
             && id.iter().all(u8::is_ascii_graphic)
@@ -273,7 +263,7 @@ impl Exchange {
             route: self.route_name(),
             key,
             client: log.has_room(now).then(|| self.client_key()),
-            bytes: TextRoom::of_head(self.head_bytes),
+            bytes: TextRoom::of_head(self.scratch.inbound.head().len()),
             now,
         };
         log.offer(&event, || self.draft(reason, refusal));

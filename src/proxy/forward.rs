@@ -202,7 +202,6 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
     exchange.identify();
     let new_traceparent = exchange.new_traceparent();
     let edits = edits(view, admitted);
-    let body = exchange.head_bytes..exchange.head_bytes + exchange.body_here;
     let Scratch { request, .. } = &*exchange.scratch;
     let (version, framing, expects_continue) = (request.version(), request.framing(), request.expects_continue());
     let (asked, Room { to_upstream, text, target, .. }) = exchange.split();
@@ -250,7 +249,7 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
         Framing::Chunked => writer.field(b"transfer-encoding", b"chunked"),
     }
     writer.end();
-    to_upstream.add(asked.inbound.filled(), body);
+    to_upstream.add(asked.inbound.filled(), asked.inbound.body());
 }
 
 /// The fields of a request whose route changes some. Apart, so that the others are not slower for it.

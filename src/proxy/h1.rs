@@ -129,7 +129,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                     return Box::pin(linger(exchange.end(), worker, connection, client)).await;
                 }
                 Afterwards::Close => {
-                    let rest = exchange.rest_at < exchange.scratch.inbound.len();
+                    let rest = exchange.scratch.inbound.rest_at() < exchange.scratch.inbound.len();
                     if rest {
                         return Box::pin(linger(exchange.end(), worker, connection, client)).await;
                     }
@@ -138,8 +138,8 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 }
                 Afterwards::Cut => return,
             }
-            let rest_at = exchange.rest_at;
             let mut scratch = exchange.end();
+            let rest_at = scratch.inbound.rest_at();
             scratch.inbound.consume(rest_at);
             scratch.outbound.clear();
             scratch.head_end.reset();
@@ -271,22 +271,16 @@ async fn read_head(
 
 /// Reads the head, and what came with it of the body.
 pub fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
-    let head_bytes = exchange.head_bytes;
     let limits = exchange.view.snapshot.head_limits();
     let Scratch { inbound, request, upload, .. } = &mut *exchange.scratch;
     // Its limits may be those of an older configuration than the exchange's: the head is here, so it is read.
-    let limits = crate::http1::HeadLimits { max_bytes: limits.max_bytes.max(head_bytes), ..limits };
-    let head = inbound.filled().get(..head_bytes).unwrap_or_default();
-    let parsed = request.parse(head, &limits);
-    if let Err(fault) = parsed {
-        exchange.head_bytes = 0;
+    let limits = crate::http1::HeadLimits { max_bytes: limits.max_bytes.max(inbound.head().len()), ..limits };
+    if let Err(fault) = request.parse(inbound.head(), &limits) {
+        inbound.has_no_head();
         return Err(fault);
     }
     upload.reset(request.framing(), Form::AsIs);
-    let body = inbound.filled_mut().get_mut(head_bytes..).unwrap_or_default();
-    let accepted = upload.accept(body)?;
-    exchange.body_here = accepted.kept;
-    exchange.rest_at = head_bytes + accepted.taken;
+    inbound.accept(upload)?;
     if !upload.is_complete() && inbound.room().len() < BUFFER_BYTES / 4 {
         let capacity = inbound.capacity();
         inbound.grow(capacity + BUFFER_BYTES);
@@ -300,12 +294,11 @@ async fn drain(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
     let mut left = MAX_DISCARD;
     let ended = poll_fn(|cx| {
         loop {
-            let base = exchange.head_bytes;
             let Scratch { inbound, upload, .. } = &mut *exchange.scratch;
             if upload.is_complete() {
                 return Poll::Ready(Afterwards::Keep);
             }
-            inbound.truncate(base);
+            inbound.drop_body();
             match client.poll_read(cx, inbound.room()) {
                 Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
                 Poll::Ready(_) => return Poll::Ready(Afterwards::Close),
@@ -316,9 +309,7 @@ async fn drain(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
                     return Poll::Pending;
                 }
             }
-            let body = inbound.filled_mut().get_mut(base..).unwrap_or_default();
-            let Ok(accepted) = upload.accept(body) else { return Poll::Ready(Afterwards::Linger) };
-            exchange.rest_at = base + accepted.taken;
+            let Ok(accepted) = inbound.accept(upload) else { return Poll::Ready(Afterwards::Linger) };
             match left.checked_sub(accepted.taken as u64) {
                 Some(rest) => left = rest,
                 None => return Poll::Ready(Afterwards::Linger),
@@ -327,7 +318,7 @@ async fn drain(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
     });
     let ended = ended.await;
     if ended == Afterwards::Close {
-        exchange.rest_at = exchange.scratch.inbound.len();
+        exchange.scratch.inbound.drops_rest();
     }
     ended
 }

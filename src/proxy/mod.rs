@@ -43,6 +43,7 @@ mod h2_share;
 mod headers;
 mod held;
 mod holdings;
+mod inbound;
 mod listener;
 mod message_gate;
 mod meters;

@@ -216,7 +216,7 @@ pub async fn begin(
 
 /// Charges what is here of the body and was not charged yet; whether there was something.
 pub fn charge_ahead(exchange: &mut Exchange) -> bool {
-    let here = exchange.body_here;
+    let here = exchange.scratch.inbound.body().len();
     let Some(pacing) = &mut exchange.scratch.pacing else { return false };
     let more = here.saturating_sub(pacing.ahead);
     pacing.ahead = here;

@@ -3,6 +3,7 @@
 
 use super::connection::Connection;
 use super::exchange::{Exchange, Story};
+use super::inbound::Inbound;
 use super::outgoing::Outgoing;
 use super::respond::Reply;
 use super::scratch::Scratch;
@@ -16,7 +17,7 @@ use crate::limiter::Report;
 #[derive(Clone, Copy)]
 pub struct RequestFacts<'e> {
     /// The bytes that came in: the head, and what is here of the body behind it.
-    pub inbound: &'e Buffer,
+    pub inbound: &'e Inbound,
     /// The connection that it came over.
     pub connection: &'e Connection,
     /// Its story so far.
@@ -26,14 +27,13 @@ pub struct RequestFacts<'e> {
     /// Its id, once it has one.
     pub request_id: &'e [u8],
     head: &'e RequestHead,
-    head_bytes: usize,
 }
 
 impl<'e> RequestFacts<'e> {
     /// The request as it came.
     #[inline]
     pub fn request(&self) -> Request<'e> {
-        self.head.on(self.inbound.filled().get(..self.head_bytes).unwrap_or_default())
+        self.head.on(self.inbound.head())
     }
 
     /// The values of variables in an answer with this status; 0 as long as there is none.
@@ -70,7 +70,7 @@ impl Exchange {
     /// Takes it apart.
     #[inline]
     pub fn split(&mut self) -> (RequestFacts<'_>, Room<'_>) {
-        let Self { worker, connection, scratch, head_bytes, story, bytes_sent, .. } = self;
+        let Self { worker, connection, scratch, story, bytes_sent, .. } = self;
         let Scratch {
             inbound,
             outbound,
@@ -85,8 +85,7 @@ impl Exchange {
             request_id,
             ..
         } = &mut **scratch;
-        let head_bytes = *head_bytes;
-        let facts = RequestFacts { inbound, connection, story, report, request_id, head: request, head_bytes };
+        let facts = RequestFacts { inbound, connection, story, report, request_id, head: request };
         (facts, Room { worker, outbound, response, reply, to_client, to_upstream, target, text, bytes_sent })
     }
 }

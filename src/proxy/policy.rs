@@ -38,9 +38,9 @@ pub enum Next {
 
 /// Asks admission.
 pub fn decide(exchange: &mut Exchange) -> Next {
-    let Exchange { view, connection, scratch, head_bytes, arrived, .. } = &mut *exchange;
+    let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
     let Scratch { inbound, request, report, .. } = &mut **scratch;
-    let request = request.on(inbound.filled().get(..*head_bytes).unwrap_or_default());
+    let request = request.on(inbound.head());
     let seen = Seen { request, connection, rules: &view.snapshot.rules };
     match view.snapshot.rules.admit(&seen, connection.peer.ip(), *arrived, report) {
         Admission::Malformed(fault) => Next::Over(end_by(exchange, Cause::Malformed(fault), false)),

@@ -249,7 +249,6 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_from_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        let base = self.exchange.head_bytes;
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
         let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
         if upload.is_complete() {
@@ -258,7 +257,7 @@ impl<'r> Relay<'r> {
         if !to_upstream.is_empty() || self.upload_failed {
             return Ok(false);
         }
-        inbound.truncate(base);
+        inbound.drop_body();
         let Poll::Ready(read) = self.client.poll_read(cx, inbound.room()) else { return Ok(false) };
         match read {
             Ok(size @ 1..) => inbound.advance(size),
@@ -272,8 +271,7 @@ impl<'r> Relay<'r> {
             // A request that is not complete has nobody who waits for its answer.
             Ok(0) => return Err(Broken::ClientGone),
         }
-        let rest = inbound.filled_mut().get_mut(base..).unwrap_or_default();
-        let accepted = upload.accept(rest).map_err(Broken::Request)?;
+        let accepted = inbound.accept(upload).map_err(Broken::Request)?;
         if upload.content() > self.bounds.max_body {
             return Err(Broken::TooLarge);
         }
@@ -281,10 +279,7 @@ impl<'r> Relay<'r> {
         if let Some(pacing) = pacing {
             pacing.up.charge(accepted.kept, &worker.clock);
         }
-        to_upstream.add(inbound.filled(), base..base + accepted.kept);
-        if upload.is_complete() {
-            self.exchange.rest_at = base + accepted.taken;
-        }
+        to_upstream.add(inbound.filled(), inbound.body());
         Ok(true)
     }
 

@@ -50,10 +50,9 @@ pub fn offered_protocols<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
 
 /// Passes a 101 on, if it switches to what the client asked for (RFC 9110, 7.8).
 pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken> {
-    let Exchange { view, scratch, story, head_bytes, .. } = &mut *exchange;
-    let head_bytes = *head_bytes;
+    let Exchange { view, scratch, story, .. } = &mut *exchange;
     let Scratch { inbound, outbound, request, response, to_client, to_upstream, upload, .. } = &mut **scratch;
-    let request = request.on(inbound.filled().get(..head_bytes).unwrap_or_default());
+    let request = request.on(inbound.head());
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let asked = offered_protocols(&request);
     let (Some(asked), Some(chosen)) = (asked, response.upgrade()) else { return Err(Broken::Unasked) };

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use super::held::Held;
+use super::inbound::Inbound;
 use super::outgoing::Outgoing;
 use super::pacing::Pacing;
 use super::patience::Timers;
@@ -24,9 +25,8 @@ const SPARE: usize = 64;
 /// Buffers and everything else that an exchange fills.
 #[derive(Debug)]
 pub struct Scratch {
-    /// What the client sent: the request's head, which stays until the exchange ends, then of its body what is not
-    /// written on yet, or what follows it.
-    pub inbound: Buffer,
+    /// What the client sent.
+    pub inbound: Inbound,
     /// What the upstream sent and is not written on yet.
     pub outbound: Buffer,
     /// Where a head ends that is not there in full.
@@ -67,7 +67,7 @@ impl Scratch {
     fn new() -> Box<Self> {
         let none = || Body::new(Framing::None, Form::AsIs);
         Box::new(Self {
-            inbound: Buffer::with_capacity(BUFFER_BYTES),
+            inbound: Inbound::with_capacity(BUFFER_BYTES),
             outbound: Buffer::with_capacity(BUFFER_BYTES),
             head_end: HeadEnd::default(),
             request: RequestHead::default(),

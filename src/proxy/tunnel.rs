@@ -102,17 +102,13 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
 
 /// Takes over what each side has sent already, and gives up the room that only messages need.
 fn begin(exchange: &mut Exchange, client: &Client, worker: &Rc<Worker>) -> (Way, Way) {
-    let (head_bytes, rest_at) = (exchange.head_bytes, exchange.rest_at);
     let (up_bounds, down_bounds) = bounds_of(exchange);
     let scratch = &mut *exchange.scratch;
-    let ahead = scratch.inbound.filled().get(rest_at..).unwrap_or_default();
+    let ahead = scratch.inbound.filled().get(scratch.inbound.rest_at()..).unwrap_or_default();
     let up = Way::new(worker, ahead, client.has_closed(), up_bounds);
     let down = Way::new(worker, scratch.outbound.filled(), false, down_bounds);
     // The head stays, for the access log.
-    let mut head = Buffer::with_capacity(head_bytes);
-    head.room().copy_from_slice(scratch.inbound.filled().get(..head_bytes).unwrap_or_default());
-    head.advance(head_bytes);
-    scratch.inbound = head;
+    scratch.inbound.keep_head();
     scratch.outbound = Buffer::default();
     (up, down)
 }

@@ -40,12 +40,11 @@ fn look(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due:
 
 /// Reads on in the request's body, as far as there is room for it, since its end may be the client's.
 fn read_ahead(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client) -> Result<bool, Gone> {
-    let here = exchange.head_bytes + exchange.body_here;
     let Scratch { inbound, upload, .. } = &mut *exchange.scratch;
-    if inbound.len() < here {
+    if inbound.len() < inbound.body().end {
         return Ok(false);
     }
-    inbound.truncate(here);
+    inbound.cut_taken();
     if inbound.room().is_empty() {
         return Ok(false);
     }
@@ -54,10 +53,6 @@ fn read_ahead(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client
         Poll::Ready(_) => return Err(Gone),
         Poll::Pending => return Ok(false),
     }
-    let come = inbound.filled_mut().get_mut(here..).unwrap_or_default();
     // A fault stays, and is met again when the body is sent on.
-    let Ok(accepted) = upload.accept(come) else { return Ok(false) };
-    exchange.body_here += accepted.kept;
-    exchange.rest_at = here + accepted.taken;
-    Ok(true)
+    Ok(inbound.accept(upload).is_ok())
 }
