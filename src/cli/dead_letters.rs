@@ -511,6 +511,7 @@ mod tests {
             quota: None,
             status: 429,
             attempts: 0,
+            tries: Vec::new(),
             trace_id: None,
             request_id: None,
         }

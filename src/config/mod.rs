@@ -93,7 +93,7 @@ pub use self::sections::dead_letter::{DeadLetter, Fsync};
 pub use self::sections::fleet::{Fleet, FleetPassword, FleetSecret};
 pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat};
-pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol};
+pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol, Retry};
 pub use self::sections::server::{RateHeaders, Server, Traceparent};
 pub use self::sections::upstream::{ServerSpec, Upstream};
 pub use self::statuses::StatusSet;

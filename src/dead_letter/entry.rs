@@ -60,6 +60,9 @@ pub struct Record {
     pub status: u16,
     /// How often it was sent upstream.
     pub attempts: u32,
+    /// Tries that failed: the server and the reason.
+    #[serde(default)]
+    pub tries: Vec<(String, String)>,
     /// Of its `traceparent`.
     pub trace_id: Option<String>,
     /// Of its `X-Request-Id`.

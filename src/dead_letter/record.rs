@@ -173,6 +173,8 @@ pub struct Draft {
     pub status: u16,
     /// How often it was sent upstream.
     pub attempts: u32,
+    /// Tries that failed: the server and the reason.
+    pub tries: Vec<(Arc<str>, Cow<'static, str>)>,
     /// Of its `traceparent`.
     pub trace_id: Option<String>,
     /// Of its `X-Request-Id`.
@@ -247,6 +249,11 @@ impl Draft {
         line.numbers("quota", quota.as_ref().map(<[_; 4]>::as_slice));
         line.number("status", self.status.into());
         line.number("attempts", self.attempts.into());
+        if !self.tries.is_empty() {
+            let tries =
+                self.tries.iter().map(|(server, why)| ((&**server, End::Whole), (Cow::Borrowed(&**why), End::Whole)));
+            line.pairs("tries", tries, 0, &KEY_BOUNDS);
+        }
         line.text("trace_id", self.trace_id.as_deref(), MAX_NAME);
         line.text("request_id", self.request_id.as_deref(), MAX_NAME);
         line.finish();
@@ -374,6 +381,7 @@ pub(super) mod tests {
             quota: Some(Quota { limit: 100, window_ms: 1000, remaining: 0, retry_after_ms: Some(250) }),
             status: 429,
             attempts: 0,
+            tries: Vec::new(),
             trace_id: None,
             request_id: Some("r-1".into()),
         }

@@ -13,6 +13,8 @@ use crate::upstream::ConnectError;
 pub enum Broken {
     /// No server could be reached; the last error.
     Unreachable(Option<ConnectError>),
+    /// The answer has this status, and the request is sent to another server.
+    Status(u16),
     /// The operator has taken all servers out of service.
     OutOfService,
     /// The upstream's breaker is open.
@@ -64,6 +66,8 @@ pub enum Late {
     Deadline,
     /// The head of the answer: the route's `response_timeout`.
     Head,
+    /// The head of the answer to one try: `per_try` of `retry`.
+    Try,
     /// The client did not go on sending its request.
     ClientSends,
     /// The client sent its request too slowly.
@@ -88,6 +92,7 @@ impl fmt::Display for Broken {
             Self::Unreachable(Some(error)) => write!(f, "{error}"),
             Self::Unreachable(None) => write!(f, "the upstream has no server"),
             Self::OutOfService => write!(f, "all servers of the upstream are out of service (drain or off)"),
+            Self::Status(status) => write!(f, "the server answered {status}"),
             Self::Breaker { .. } => write!(f, "the breaker of the upstream is open"),
             Self::QueueFull => {
                 write!(f, "no place at the upstream within pending_timeout (max_in_flight, max_pending)")
@@ -102,6 +107,7 @@ impl fmt::Display for Broken {
             Self::ClientGone => write!(f, "the client went away"),
             Self::Late(Late::Deadline) => write!(f, "the timeout is over"),
             Self::Late(Late::Head) => write!(f, "the response_timeout is over"),
+            Self::Late(Late::Try) => write!(f, "the per_try of retry is over"),
             Self::Late(Late::ClientDrips) => write!(f, "the client sent below min_body_rate"),
             Self::Late(Late::ClientSends) => write!(f, "the client stopped sending for body_timeout"),
             Self::Late(Late::ClientReads) => write!(f, "the client stopped reading for body_timeout"),

@@ -319,7 +319,8 @@ impl Ending {
                 let words = "The upstream has as many requests as it may have.";
                 (Outcome::QueueFull, 503, words, Counted::Alone, Fate::Keep)
             }
-            Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) => {
+            // A status ends no exchange: its request is sent again.
+            Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) | Broken::Status(_) => {
                 (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, Fate::Keep)
             }
             // An answer that could be understood in two ways is a doubt about everybody who takes part.
@@ -333,7 +334,7 @@ impl Ending {
                 (Outcome::Malformed, 413, "The request's body is too large.", Counted::BodyTooLarge, Fate::Close)
             }
             Broken::ClientGone => (Outcome::ClientGone, CLIENT_CLOSED, "", Counted::Alone, Fate::Cut),
-            Broken::Late(Late::Deadline | Late::Head) => {
+            Broken::Late(Late::Deadline | Late::Head | Late::Try) => {
                 (Outcome::Timeout, 504, "The upstream did not answer in time.", Counted::Alone, Fate::Keep)
             }
             Broken::Late(Late::ClientSends) => {
@@ -521,6 +522,7 @@ mod tests {
             Broken::ClientGone,
             Broken::Late(Late::Deadline),
             Broken::Late(Late::Head),
+            Broken::Late(Late::Try),
             Broken::Late(Late::ClientSends),
             Broken::Late(Late::ClientDrips),
             Broken::Late(Late::ClientReads),
@@ -556,6 +558,7 @@ mod tests {
             "Late(Deadline): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, \
              Keep",
             "Late(Head): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, Keep",
+            "Late(Try): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, Keep",
             "Late(ClientSends): timeout 408 \"The request's body did not come in time.\", dead letter timeout, \
              counted BodyTimeout, Close",
             "Late(ClientDrips): timeout 408 \"The request's body came too slowly.\", dead letter timeout, \

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -322,6 +323,7 @@ impl Exchange {
             }),
             status: self.story.status.unwrap_or(0),
             attempts: self.story.attempts,
+            tries: self.tries(),
             trace_id: self.trace_id(),
             request_id: Some(self.request_id()),
         }
@@ -333,6 +335,7 @@ impl Exchange {
         self.log();
         self.scratch.pacing = None;
         self.scratch.held.clear();
+        self.scratch.tries.clear();
         self.scratch.request_id.clear();
         self.scratch.target.clear();
     }
@@ -346,6 +349,14 @@ impl Exchange {
         let (upstream, server) = self.story.upstream?;
         let (upstream, plan) = self.view.snapshot.upstream(upstream)?;
         Some((&upstream.name, &plan.servers.get(server)?.0.name))
+    }
+
+    /// Tries that failed: each one's server, and the reason.
+    fn tries(&self) -> Vec<(Arc<str>, Cow<'static, str>)> {
+        let plan = self.story.upstream.and_then(|(upstream, _)| self.view.snapshot.upstreams.get(upstream));
+        let name = |server: usize| plan?.servers.get(server).map(|(endpoint, _)| Arc::clone(&endpoint.name));
+        let tries = self.scratch.tries.iter();
+        tries.filter_map(|tried| Some((name(tried.server)?, tried.why.word()))).collect()
     }
 
     fn key_parts(&self) -> Vec<KeyPart> {
@@ -405,6 +416,7 @@ impl Exchange {
             route: self.route_name().cloned(),
             upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
             server: self.upstream_names().map(|(_, server)| Arc::clone(server)),
+            tries: self.tries(),
             outcome: self.outcome.word(),
             limit: self.limit_name().cloned(),
             plan: self.plan_name().cloned(),

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::broken::{Broken, Late};
 use super::client::Client;
 use super::edited::{Edited, Whose, write_edits};
+use super::ending::{Cause, Ending};
 use super::exchange::Exchange;
 use super::headers::{self, Also, Forwarding};
 use super::pacing;
@@ -13,8 +14,10 @@ use super::parts::{RequestFacts, Room};
 use super::pick::Pick;
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
+use super::retry;
 use super::scratch::Scratch;
 use super::snapshot::RouteEdits;
+use super::tried::{Failure, Tried};
 use super::variables::Known;
 use super::view::View;
 use crate::admission::{AddressHeader, Admitted};
@@ -35,13 +38,15 @@ pub async fn forward(
     upstream: usize,
 ) -> Result<(End, Leased), Broken> {
     let view = Rc::clone(&exchange.view);
-    let bounds = bounds(exchange, admitted);
+    let mut bounds = bounds(exchange, admitted, upstream);
     pass_breaker(exchange, upstream)?;
     if view.snapshot.routes.get(admitted.route()).is_some_and(|route| route.pacing.is_some()) {
         bounds.named(Box::pin(pacing::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
+    retry::count(exchange, upstream, exchange.arrived);
     let mut pick = Pick::new(&view, exchange, admitted, upstream);
     loop {
+        bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
         let (server, mut lease) = match pick.reuse(exchange, client) {
             Some(kept) => kept,
             // Boxed, since it is rare and large, and every connection would carry the room for it.
@@ -50,39 +55,109 @@ pub async fn forward(
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, upstream)?;
         }
-        let (sent_at, is_whole) = prepare(exchange, &view, admitted, &mut lease, (bounds.max_body, pick.is_first()))?;
-        let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent_at);
+        let sent = prepare(exchange, &view, admitted, &mut lease, bounds.max_body)?;
+        bounds.respond_by = sent.respond_by(exchange, admitted, upstream);
+        let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent.at);
         let ended = poll_fn(|cx| relay.poll(cx)).await;
         let waits_for_head = relay.waits_for_head();
         match ended {
             Ok(end) => return Ok((end, lease)),
-            Err(Broken::Silent { written }) if lease.is_reused() && !pick.is_fresh_only() => {
-                let is_repeatable = !written || exchange.scratch.request.is_idempotent();
-                if !is_whole || !is_repeatable {
-                    return Err(Broken::Silent { written });
-                }
-                if let Some(meters) = view.meters.upstream(upstream) {
-                    meters.stale.inc();
-                }
-                exchange.scratch.outbound.clear();
-                exchange.scratch.head_end.reset();
-                pick.again_freshly(server);
-            }
-            // Whatever its method is, and however the stream was come by; once.
-            Err(Broken::Unread) if is_whole && !pick.is_fresh_only() => {
-                if let Some(meters) = view.meters.upstream(upstream) {
-                    meters.stale.inc();
-                }
-                exchange.scratch.outbound.clear();
-                exchange.scratch.head_end.reset();
-                pick.again_freshly(server);
-            }
-            Err(broken) => {
-                blame(&mut lease, &broken, waits_for_head, (sent_at, is_whole), exchange);
-                return Err(broken);
-            }
+            Err(broken) => after(exchange, &mut pick, (server, &mut lease), broken, sent.waits(waits_for_head))?,
         }
     }
+}
+
+/// How a request was sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Tick,
+    /// All of it was here.
+    is_whole: bool,
+    waits_for_head: bool,
+}
+
+impl Sent {
+    /// When the head of the answer has to be there.
+    fn respond_by(&self, exchange: &Exchange, admitted: &Admitted, upstream: usize) -> Tick {
+        let all = admitted.respond_by().unwrap_or(Tick::MAX);
+        let retry = exchange.view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.retry.as_ref());
+        match retry.and_then(|retry| retry.per_try) {
+            // Of a body that is still to come its client may be what is slow.
+            Some(per_try) if self.is_whole => all.min(self.at + per_try),
+            _ => all,
+        }
+    }
+
+    fn waits(self, waits_for_head: bool) -> Self {
+        Self { waits_for_head, ..self }
+    }
+}
+
+/// What is done about an exchange that broke: it is tried again, or that is its end.
+fn after(
+    exchange: &mut Exchange,
+    pick: &mut Pick<'_>,
+    (server, lease): (usize, &mut Leased),
+    broken: Broken,
+    sent: Sent,
+) -> Result<(), Broken> {
+    let is_here = exchange.scratch.upload.is_complete() && exchange.scratch.inbound.is_kept();
+    let may_be_stale = !pick.is_fresh_only();
+    let is_again = match &broken {
+        Broken::Silent { written } if lease.is_reused() && may_be_stale => {
+            is_here && (!written || exchange.scratch.request.is_idempotent())
+        }
+        // Whatever its method is, and however the stream was come by; once.
+        Broken::Unread if may_be_stale => is_here,
+        _ => false,
+    };
+    if is_again {
+        if let Some((upstream, _)) = exchange.story.upstream
+            && let Some(meters) = exchange.view.meters.upstream(upstream)
+        {
+            meters.stale.inc();
+        }
+        begin_anew(exchange);
+        pick.again_freshly(server);
+        return Ok(());
+    }
+    let is_first_bound = matches!(broken, Broken::Late(Late::Head)) && is_only_per_try(exchange, sent);
+    let broken = if is_first_bound { Broken::Late(Late::Try) } else { broken };
+    let is_stale = matches!(broken, Broken::Silent { .. }) && lease.is_reused() && may_be_stale;
+    let is_blamed = blame(lease, &broken, sent, is_stale, exchange);
+    let failure = Failure::of(&broken).filter(|_| sent.waits_for_head);
+    let is_retried = match (failure, &broken) {
+        // That was asked before the head was passed on.
+        (Some(_), Broken::Status(_)) => true,
+        (Some(failure), _) => (is_blamed || is_stale) && retry::is_due(exchange, failure),
+        (None, _) => false,
+    };
+    if let Some(why) = failure.filter(|_| is_retried || is_blamed) {
+        exchange.scratch.tries.push(Tried { server, why });
+    }
+    if is_retried {
+        Ending::of(Cause::Broken(&broken)).counted.count(&exchange.worker.connections);
+        begin_anew(exchange);
+        pick.other_than(server);
+        return Ok(());
+    }
+    if let (true, Some(pass)) = (is_blamed, exchange.scratch.held.pass.take()) {
+        pass.done(false, exchange.worker.clock.now());
+    }
+    Err(broken)
+}
+
+fn begin_anew(exchange: &mut Exchange) {
+    exchange.scratch.outbound.clear();
+    exchange.scratch.head_end.reset();
+}
+
+/// Whether the time of this try is over, and that of the request is not.
+fn is_only_per_try(exchange: &Exchange, sent: Sent) -> bool {
+    let Some((upstream, _)) = exchange.story.upstream else { return false };
+    let retry = exchange.view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.retry.as_ref());
+    let per_try = retry.and_then(|retry| retry.per_try).filter(|_| sent.is_whole);
+    per_try.is_some_and(|per_try| exchange.worker.alarms.recently() >= sent.at + per_try)
 }
 
 /// Lays the request out for this connection; when it is sent, and whether all of it is here.
@@ -94,8 +169,8 @@ fn prepare(
     view: &View,
     admitted: &Admitted,
     lease: &mut Leased,
-    (max_body, is_first): (u64, bool),
-) -> Result<(Tick, bool), Broken> {
+    max_body: u64,
+) -> Result<Sent, Broken> {
     if exchange.scratch.upload.content() > max_body {
         return Err(Broken::TooLarge);
     }
@@ -114,9 +189,10 @@ fn prepare(
     }
     write_request(exchange, view, admitted, to_h2);
     exchange.story.attempts += 1;
+    let is_first = exchange.scratch.tries.is_empty() && exchange.story.attempts == 1;
     let is_at_once = lease.is_reused() && exchange.story.waited.is_none() && !is_paced && is_first;
-    let sent_at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
-    Ok((sent_at, exchange.scratch.upload.is_complete()))
+    let at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
+    Ok(Sent { at, is_whole: exchange.scratch.upload.is_complete(), waits_for_head: true })
 }
 
 /// Asks the breaker of the upstream, if it has one.
@@ -130,44 +206,38 @@ fn pass_breaker(exchange: &mut Exchange, upstream: usize) -> Result<(), Broken> 
 
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
-fn blame(
-    lease: &mut Leased,
-    broken: &Broken,
-    waits_for_head: bool,
-    (sent_at, is_whole): (Tick, bool),
-    exchange: &mut Exchange,
-) {
+fn blame(lease: &mut Leased, broken: &Broken, sent: Sent, is_stale: bool, exchange: &mut Exchange) -> bool {
     let is_trial = exchange.scratch.held.trial.take().is_some();
-    let pass = exchange.scratch.held.pass.take();
-    if waits_for_head && is_servers_fault(broken, (sent_at, is_whole), exchange) {
+    let is_blamed = sent.waits_for_head && !is_stale && is_servers_fault(broken, sent, exchange);
+    if is_blamed {
         let now = exchange.worker.clock.now();
-        let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent_at));
+        let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent.at));
         lease.failed(&broken.to_string(), given_up, is_trial, now);
-        if let Some(pass) = pass {
-            pass.done(false, now);
-        }
     }
-    if let Broken::Late(Late::Deadline | Late::Head | Late::UpstreamReads | Late::UpstreamSends) = broken {
+    if let Broken::Late(Late::Deadline | Late::Head | Late::Try | Late::UpstreamReads | Late::UpstreamSends) = broken {
         lease.stream().distrust();
     }
+    is_blamed
 }
 
 /// Whether the server is to blame that there is no answer. `is_whole`: all of the request was here when it was sent.
-fn is_servers_fault(broken: &Broken, (sent_at, is_whole): (Tick, bool), exchange: &Exchange) -> bool {
+fn is_servers_fault(broken: &Broken, sent: Sent, exchange: &Exchange) -> bool {
     // It had most of the time.
     let had_time = || {
         let (now, story) = (exchange.worker.clock.now(), &exchange.story);
         let is_held = story.waited.is_some() || exchange.scratch.pacing.is_some();
-        !is_held && is_whole && now.since(sent_at) >= sent_at.since(exchange.arrived)
+        !is_held && sent.is_whole && now.since(sent.at) >= sent.at.since(exchange.arrived)
     };
     // Whoever withholds a body may have made it close.
     let has_all = exchange.scratch.upload.is_complete();
     match broken {
         Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) | Broken::Response(_) | Broken::Unasked => has_all,
-        Broken::Late(Late::UpstreamReads | Late::UpstreamSends) => true,
+        Broken::Late(Late::Try | Late::UpstreamReads | Late::UpstreamSends) => true,
         Broken::Late(Late::Deadline | Late::Head) => had_time(),
         // Whoever connects has told of a connect that fails; the others are not the server's.
+        // A status was told of when it came.
         Broken::Unreachable(_)
+        | Broken::Status(_)
         | Broken::OutOfService
         | Broken::Breaker { .. }
         | Broken::QueueFull
@@ -178,7 +248,7 @@ fn is_servers_fault(broken: &Broken, (sent_at, is_whole): (Tick, bool), exchange
     }
 }
 
-fn bounds(exchange: &Exchange, admitted: &Admitted) -> Bounds {
+fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: usize) -> Bounds {
     let snapshot = &exchange.view.snapshot;
     let max_body = snapshot.routes.get(admitted.route()).and_then(|route| route.max_body_size);
     Bounds {
@@ -186,6 +256,7 @@ fn bounds(exchange: &Exchange, admitted: &Admitted) -> Bounds {
         respond_by: admitted.respond_by().unwrap_or(Tick::MAX),
         head: snapshot.head_limits(),
         max_body: max_body.unwrap_or(u64::MAX),
+        is_repeatable: retry::terms(exchange, upstream).is_some(),
     }
 }
 

@@ -84,6 +84,18 @@ impl Inbound {
         *self = Self { bytes, head: self.head, body: 0, rest_at: self.head, is_kept: false };
     }
 
+    /// Makes room for more of the body, behind what is here as long as that is less than `most_kept`; else in its place.
+    pub fn make_room(&mut self, most_kept: usize) {
+        if !self.is_kept || self.body >= most_kept {
+            return self.drop_body();
+        }
+        self.cut_taken();
+        if self.bytes.room().is_empty() {
+            let more = self.bytes.capacity() * 2;
+            self.bytes.grow(more.min(self.head + most_kept + 1));
+        }
+    }
+
     /// Makes room for more of the body by dropping the part that is here, which was written on.
     pub fn drop_body(&mut self) {
         self.is_kept = false;

@@ -54,6 +54,12 @@ static UPSTREAM_RETRIES: Family = Family {
     kind: Kind::Counter,
     labels: &["upstream", "cause"],
 };
+static RETRIES_REFUSED: Family = Family {
+    name: "sluicegate_upstream_retries_over_budget_total",
+    help: "Failed requests that were not sent to another server because the budget of retry was used up, by upstream.",
+    kind: Kind::Counter,
+    labels: &["upstream"],
+};
 static CONNECT_WAITS: Family = Family {
     name: "sluicegate_upstream_connect_waits_total",
     help: "Requests that waited for a turn to connect to a server because connect_rate was reached, by upstream.",
@@ -280,8 +286,34 @@ fn named<'n, T>(
 pub struct UpstreamMeters {
     /// Sent again because the connection had died idle.
     pub stale: Counter,
-    /// Sent to another server because one could not be reached.
-    pub unreachable: Counter,
+    retried: [Counter; Retried::ALL.len()],
+}
+
+words! {
+    /// Why a request was sent to another server, or not.
+    pub enum Retried {
+        /// The server could not be reached.
+        Unreachable = "unreachable",
+        /// It closed the connection before an answer.
+        Reset = "reset",
+        /// Its answer was not valid.
+        Invalid = "invalid",
+        /// It did not answer within `per_try`.
+        Timeout = "timeout",
+        /// Its answer had a status of `on`.
+        Status = "status",
+        /// Not sent: the budget was used up.
+        OverBudget = "over-budget",
+    }
+}
+
+impl UpstreamMeters {
+    /// Counts one.
+    pub fn retried(&self, why: Retried) {
+        if let Some(counter) = self.retried.get(why as usize) {
+            counter.inc();
+        }
+    }
 }
 
 /// How long a server of an upstream takes.
@@ -302,7 +334,10 @@ impl Meters {
     pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot, old: Option<&Self>) -> Self {
         let of_upstream = |upstream: &str| UpstreamMeters {
             stale: registry.counter(&UPSTREAM_RETRIES, &[upstream, "stale-connection"]),
-            unreachable: registry.counter(&UPSTREAM_RETRIES, &[upstream, "unreachable"]),
+            retried: Retried::ALL.map(|why| match why {
+                Retried::OverBudget => registry.counter(&RETRIES_REFUSED, &[upstream]),
+                why => registry.counter(&UPSTREAM_RETRIES, &[upstream, why.word()]),
+            }),
         };
         let (routes, limits, upstreams) = (&snapshot.routes, &snapshot.limits, &snapshot.model.upstreams);
         let has_messages = |route: &&RoutePlan| route.pacing.as_ref().is_some_and(|pacing| pacing.messages.is_some());

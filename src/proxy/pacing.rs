@@ -214,6 +214,14 @@ pub async fn begin(
     Ok(())
 }
 
+impl Pacing {
+    /// Charges more bytes of the body; so many of it are here.
+    pub fn charge_up(&mut self, more: usize, here: usize, clock: &Clock) {
+        self.up.charge(more, clock);
+        self.ahead = here;
+    }
+}
+
 /// Charges what is here of the body and was not charged yet; whether there was something.
 pub fn charge_ahead(exchange: &mut Exchange) -> bool {
     let here = exchange.scratch.inbound.body().len();

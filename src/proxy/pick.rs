@@ -10,6 +10,8 @@ use super::broken::{Broken, Late};
 use super::client::Client;
 use super::connection::Connection;
 use super::exchange::Exchange;
+use super::meters::Retried;
+use super::tried::{Failure, Tried};
 use super::view::View;
 use super::watch::poll_gone;
 use crate::admission::{Admitted, address_of};
@@ -18,8 +20,8 @@ use crate::proxy_protocol::Endpoints;
 use crate::time::{Span, Tick};
 use crate::upstream::{ConnectError, Leased, NoPlace, Pending, ProxyHeader, Server, Standing, Turn};
 
-/// To how many servers a connect is tried for one request.
-const MAX_CONNECT_TRIES: u8 = 3;
+/// To how many servers a connect is tried for one request, where `retry` does not say.
+const MAX_CONNECT_TRIES: usize = 3;
 
 /// Waits for a turn to connect to this server, or for a connection that is given back.
 async fn turn(
@@ -43,6 +45,10 @@ async fn turn(
         }
     })
     .await
+}
+
+fn none_left(exchange: &Exchange, last: Option<ConnectError>) -> Broken {
+    if exchange.scratch.tries.is_empty() { Broken::OutOfService } else { Broken::Unreachable(last) }
 }
 
 /// Tells the breaker that the request has failed, and its servers are to blame.
@@ -69,7 +75,8 @@ pub struct Pick<'v> {
     turn: u64,
     /// Servers that were tried, or that somebody else tries.
     excluded: Vec<usize>,
-    tries: u8,
+    /// Whether a server may be tried again when none is left.
+    may_repeat: bool,
     again: Option<usize>,
     fresh_only: bool,
 }
@@ -84,15 +91,10 @@ impl<'v> Pick<'v> {
             random: exchange.worker.random(),
             turn: exchange.worker.turn(),
             excluded: Vec::new(),
-            tries: 0,
+            may_repeat: false,
             again: None,
             fresh_only: false,
         }
-    }
-
-    /// Whether no server was tried in vain.
-    pub fn is_first(&self) -> bool {
-        self.tries == 0
     }
 
     /// Whether only a new connection will do.
@@ -104,6 +106,22 @@ impl<'v> Pick<'v> {
     pub fn again_freshly(&mut self, server: usize) {
         self.again = Some(server);
         self.fresh_only = true;
+    }
+
+    /// Another server; this one only if none is left.
+    pub fn other_than(&mut self, server: usize) {
+        (self.again, self.fresh_only, self.may_repeat) = (None, false, true);
+        self.excluded.push(server);
+    }
+
+    /// Whether a connect that has failed is followed by another one.
+    fn may_connect_again(&self, exchange: &Exchange) -> bool {
+        let failed = exchange.scratch.tries.len();
+        let upstream = self.view.snapshot.model.upstreams.get(self.upstream);
+        match upstream.and_then(|upstream| upstream.retry.as_ref()) {
+            None => failed < MAX_CONNECT_TRIES,
+            Some(retry) => retry.on.connect && failed < retry.attempts as usize,
+        }
     }
 
     fn server(&mut self, exchange: &mut Exchange) -> Result<(usize, &'v Rc<Server>), NoServer> {
@@ -118,10 +136,17 @@ impl<'v> Pick<'v> {
     /// The server that is to get the request, with a place at it where it has a number of them. A server without a free one
     /// is passed over. `pending`: the request's own place in the line.
     fn choose(&mut self, exchange: &mut Exchange, pending: &mut Option<Pending>) -> Result<usize, NoServer> {
-        let tried = self.excluded.len();
+        let mut tried = self.excluded.len();
         let mut is_full = false;
         let chosen = loop {
-            let Some(choice) = self.next(exchange) else { break Err(NoServer::Left) };
+            let Some(choice) = self.next(exchange) else {
+                if std::mem::take(&mut self.may_repeat) {
+                    self.excluded.clear();
+                    tried = 0;
+                    continue;
+                }
+                break Err(NoServer::Left);
+            };
             match self.take_place(exchange, choice, pending) {
                 Ok(()) => break Ok(choice),
                 Err(NoPlace::AtServer) => {
@@ -226,7 +251,7 @@ impl<'v> Pick<'v> {
         deadline: Tick,
     ) -> Result<(usize, Leased), Broken> {
         let mut last = None;
-        while self.tries < MAX_CONNECT_TRIES {
+        loop {
             let (index, server) = match self.server(exchange) {
                 Ok(next) => next,
                 Err(NoServer::Left) => break,
@@ -243,12 +268,15 @@ impl<'v> Pick<'v> {
                 Ok(lease) => return Ok((index, lease)),
                 Err(error) => {
                     self.report(exchange, server, &error);
-                    self.tries += 1;
+                    exchange.scratch.tries.push(Tried { server: index, why: Failure::of_connect(&error) });
                     if let Some(meters) = self.view.meters.upstream(self.upstream) {
-                        meters.unreachable.inc();
+                        meters.retried(Retried::Unreachable);
                     }
                     self.excluded.push(index);
                     last = Some(error);
+                    if !self.may_connect_again(exchange) {
+                        break;
+                    }
                     if let Some(kept) = self.reuse(exchange, client) {
                         return Ok(kept);
                     }
@@ -258,11 +286,7 @@ impl<'v> Pick<'v> {
         if last.as_ref().is_some_and(ConnectError::is_servers_fault) {
             tell_breaker(exchange);
         }
-        Err(self.none_left(last))
-    }
-
-    fn none_left(&self, last: Option<ConnectError>) -> Broken {
-        if self.tries == 0 { Broken::OutOfService } else { Broken::Unreachable(last) }
+        Err(none_left(exchange, last))
     }
 
     /// Waits in line for a place at a server, and takes it.
@@ -285,7 +309,7 @@ impl<'v> Pick<'v> {
                 Standing::PutOut => return Poll::Ready(Err(Broken::QueueFull)),
                 Standing::MayTry => match self.choose(exchange, &mut pending) {
                     Ok(choice) => return Poll::Ready(Ok(choice)),
-                    Err(NoServer::Left) => return Poll::Ready(Err(self.none_left(None))),
+                    Err(NoServer::Left) => return Poll::Ready(Err(none_left(exchange, None))),
                     Err(NoServer::Full) => {}
                 },
                 Standing::Waits => {}

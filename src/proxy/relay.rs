@@ -15,7 +15,9 @@ use super::edited::{Whose, write_trailers};
 use super::exchange::Exchange;
 use super::patience::Timers;
 use super::relay_head;
+use super::retry::{self, MAX_KEPT_BODY};
 use super::scratch::Scratch;
+use super::tried::Failure;
 use crate::http1::{Fault, Form, Framing, HeadLimits, Side, Version};
 use crate::time::{Span, Tick};
 use crate::transport::{STREAM_RESET, UNPROCESSED};
@@ -86,6 +88,8 @@ pub struct Bounds {
     pub head: HeadLimits,
     /// Bytes of the request's body.
     pub max_body: u64,
+    /// Whether the request may be sent again after a failure, so that its body is kept if it is small.
+    pub is_repeatable: bool,
 }
 
 impl Bounds {
@@ -172,6 +176,17 @@ impl<'r> Relay<'r> {
 
     /// The head of the answer is here, with this status.
     pub(super) fn answered(&mut self, status: u16, now: Tick) {
+        self.noted(status, now);
+        let held = &mut self.exchange.scratch.held;
+        if let (Some(pass), Some((upstream, _))) = (held.pass.take(), self.exchange.story.upstream) {
+            let upstream = self.exchange.view.snapshot.model.upstreams.get(upstream);
+            let breaker = upstream.and_then(|upstream| upstream.breaker.as_ref());
+            pass.done(!breaker.is_some_and(|breaker| breaker.on.contains(status)), now);
+        }
+    }
+
+    /// Tells of the server what it has answered.
+    fn noted(&mut self, status: u16, now: Tick) {
         let Some((upstream, _)) = self.exchange.story.upstream else { return };
         let view = &self.exchange.view;
         let took = now.since(self.sent_at);
@@ -180,10 +195,6 @@ impl<'r> Relay<'r> {
         let words = is_failure.then(|| format!("status {status}"));
         let is_trial = self.exchange.scratch.held.trial.take().is_some();
         self.upstream.answered(took, words.as_deref(), is_trial, now);
-        if let Some(pass) = self.exchange.scratch.held.pass.take() {
-            let breaker = view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.breaker.as_ref());
-            pass.done(!breaker.is_some_and(|breaker| breaker.on.contains(status)), now);
-        }
     }
 
     /// Moves whatever can be moved.
@@ -257,7 +268,8 @@ impl<'r> Relay<'r> {
         if !to_upstream.is_empty() || self.upload_failed {
             return Ok(false);
         }
-        inbound.drop_body();
+        inbound.make_room(if self.bounds.is_repeatable { MAX_KEPT_BODY } else { 0 });
+        let before = inbound.body().end;
         let Poll::Ready(read) = self.client.poll_read(cx, inbound.room()) else { return Ok(false) };
         match read {
             Ok(size @ 1..) => inbound.advance(size),
@@ -277,9 +289,9 @@ impl<'r> Relay<'r> {
         }
         self.continue_at = Tick::MAX;
         if let Some(pacing) = pacing {
-            pacing.up.charge(accepted.kept, &worker.clock);
+            pacing.charge_up(accepted.kept, inbound.body().len(), &worker.clock);
         }
-        to_upstream.add(inbound.filled(), inbound.body());
+        to_upstream.add(inbound.filled(), before..inbound.body().end);
         Ok(true)
     }
 
@@ -370,6 +382,10 @@ impl<'r> Relay<'r> {
                 self.exchange.scratch.outbound.consume(length);
                 self.phase = Phase::Switched;
                 return Ok(());
+            }
+            if self.bounds.is_repeatable && retry::is_due(self.exchange, Failure::Status(status)) {
+                self.noted(status, self.exchange.worker.clock.now());
+                return Err(Broken::Status(status));
             }
             self.continue_at = Tick::MAX;
             relay_head::write_final(self, length);

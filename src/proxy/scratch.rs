@@ -10,6 +10,7 @@ use super::outgoing::Outgoing;
 use super::pacing::Pacing;
 use super::patience::Timers;
 use super::respond::Reply;
+use super::tried::Tried;
 use crate::http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
 use crate::limiter::Report;
 
@@ -61,6 +62,8 @@ pub struct Scratch {
     pub pacing: Option<Box<Pacing>>,
     /// What the request holds of its upstream.
     pub held: Held,
+    /// Tries that failed, the first one first.
+    pub tries: Vec<Tried>,
 }
 
 impl Scratch {
@@ -85,6 +88,7 @@ impl Scratch {
             timers: Timers::default(),
             pacing: None,
             held: Held::default(),
+            tries: Vec::new(),
         })
     }
 
@@ -99,6 +103,7 @@ impl Scratch {
         self.to_client.clear();
         self.pacing = None;
         self.held.clear();
+        self.tries.clear();
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
         let Reply { body, lines, .. } = &mut self.reply;

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -70,6 +71,8 @@ pub struct AccessEntry {
     pub upstream: Option<Arc<str>>,
     /// The server, if one was chosen.
     pub server: Option<Arc<str>>,
+    /// Tries that failed before, or that made it fail: the server and the reason.
+    pub tries: Vec<(Arc<str>, Cow<'static, str>)>,
     /// How it ended, in one kebab-case word.
     pub outcome: &'static str,
     /// The limit that refused it.

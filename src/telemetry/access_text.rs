@@ -77,6 +77,8 @@ struct JsonLine<'a> {
     upstream: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tries: Vec<(&'a str, &'a str)>,
     outcome: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<&'a str>,
@@ -107,6 +109,7 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
         route: entry.route.as_deref(),
         upstream: entry.upstream.as_deref(),
         server: entry.server.as_deref(),
+        tries: entry.tries.iter().map(|(server, why)| (&**server, &**why)).collect(),
         outcome: entry.outcome,
         limit: entry.limit.as_deref(),
         plan: entry.plan.as_deref(),
@@ -177,6 +180,7 @@ pub(super) mod tests {
             bytes_sent: 2326,
             took: Span::from_nanos(12_345_678),
             waited: None,
+            tries: Vec::new(),
             route: Some("api".into()),
             upstream: None,
             server: None,

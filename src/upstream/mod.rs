@@ -105,6 +105,11 @@ impl Load {
         Arc::new(Self((0..workers).map(|_| Cell::default()).collect()))
     }
 
+    /// How many workers there are, at least 1.
+    pub fn workers(&self) -> usize {
+        self.0.len().max(1)
+    }
+
     /// In flight over all workers.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|cell| cell.in_flight.load(Ordering::Relaxed)).sum()

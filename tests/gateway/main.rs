@@ -34,6 +34,7 @@ mod limiting;
 mod many_limits;
 mod mixes;
 mod observing;
+mod other_servers;
 mod outages;
 mod own_answers;
 mod panics;

@@ -142,6 +142,9 @@ pub(super) fn write_details(out: &mut dyn Write, style: Style, entry: &Entry) ->
     field("reason", style.reason(&record.reason).trim_end().to_owned())?;
     field("status", record.status.to_string())?;
     field("attempts", record.attempts.to_string())?;
+    for (server, why) in &record.tries {
+        field("tried", format!("{}: {}", Safe(server), Safe(why)))?;
+    }
     for (name, value) in [
         ("limit", &record.limit),
         ("route", &record.route),

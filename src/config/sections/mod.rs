@@ -43,6 +43,7 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["upstream", "eject"], outages::Eject::rows()),
         (&["upstream", "health"], outages::Health::rows()),
         (&["upstream", "breaker"], outages::BreakerSpec::rows()),
+        (&["upstream", "retry"], outages::Retry::rows()),
         (&["limit"], limit::rows()),
         (&["limit", "penalty"], limit::PenaltyKeys::rows()),
         (&["limit", "count_when"], count_when::CountWhenKeys::rows()),

@@ -1,4 +1,4 @@
-//! The tables of `[[upstream]]` for servers that fail: `eject`, `health` and `breaker`.
+//! The tables of `[[upstream]]` for servers that fail: `eject`, `health`, `breaker` and `retry`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use crate::balance::{BreakerTerms, EjectTerms, HealthTerms};
 use crate::config::findings::{Reported, quoted};
-use crate::config::kind::{Context, by, count, duration, percent, statuses, word};
+use crate::config::kind::{Context, by, count, duration, each, percent, statuses, word};
 use crate::config::reader::Node;
 use crate::config::section::{Declare, Section, section, table};
 use crate::config::statuses::StatusSet;
+use crate::config::token::is_token;
 use crate::time::Span;
 
 const EJECT_EXAMPLE: &str = "{ failures = 5, for = \"5s\" }";
 const BREAKER_EXAMPLE: &str = "{ errors = \"50%\", within = \"10s\" }";
+const RETRY_EXAMPLE: &str = "{ attempts = 2 }";
 const HEALTH_EXAMPLE: &str = "{ path = \"/healthz\" }";
 
 /// Below, a server that restarts would have no time for it; above, nobody would wait for it.
@@ -22,6 +24,9 @@ const INTERVALS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs
 const TIMEOUTS: RangeInclusive<Span> = Span::from_millis(10)..=Span::from_secs(60);
 /// Below, one burst would open it; above, it would be open for what is long past.
 const BREAKER_WINDOWS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3600);
+const PER_TRIES: RangeInclusive<Span> = Span::from_millis(10)..=Span::from_secs(3600);
+/// The word for connects that fail.
+const CONNECT: &str = "connect";
 /// Longest path of a check, in bytes.
 const MAX_PATH: usize = 1024;
 
@@ -120,6 +125,91 @@ impl BreakerSpec {
     pub fn terms(&self) -> BreakerTerms {
         let Self { errors, within, at_least, open, probes, .. } = *self;
         BreakerTerms { errors_percent: errors, within, at_least, open, probes }
+    }
+}
+
+section! {
+    /// `retry`: a request that fails is sent to another server.
+    #[derive(Eq)]
+    pub struct Retry, read as RetryKeys {
+        /// How often it is tried in all.
+        attempts: u32 = count(2..=10).or("2"),
+        /// Failures after which it is.
+        on: RetryOn = by(retry_on, RetryOn::to_string).or("[\"connect\", \"502\", \"503\", \"504\"]"),
+        /// How long each try may take to the head of its answer.
+        per_try: Option<Span> = duration(PER_TRIES).or_nothing("none"),
+        /// The share of the requests of 10 s that may be retries; three a second are allowed anyway.
+        budget: u32 = percent(1..=100).or("10%"),
+        /// Methods of requests that may be sent again.
+        methods: Vec<Arc<str>> = by(methods, |methods| methods.join(", ")).or(IDEMPOTENT),
+    }
+}
+
+/// Failures after which a request is sent to another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOn {
+    /// Connects that fail.
+    pub connect: bool,
+    /// Statuses: a reset and an answer that is not valid count as 502, an expired `per_try` as 504.
+    pub statuses: StatusSet,
+}
+
+/// The methods that may be repeated (RFC 9110, 9.2.2).
+const IDEMPOTENT: &str = "[\"GET\", \"HEAD\", \"OPTIONS\", \"TRACE\", \"PUT\", \"DELETE\"]";
+
+/// Reads `retry`.
+pub(super) fn retry(node: &Node<'_>, context: &Context<'_>) -> Result<Retry, Reported> {
+    table(node, RETRY_EXAMPLE, context)
+}
+
+fn retry_on(node: &Node<'_>, _: &Context<'_>) -> Result<RetryOn, Reported> {
+    let items = node.array("[\"connect\", \"503\"]")?;
+    if items.is_empty() || items.len() > 16 {
+        let message = format!("{} has {} failures", node.label(), items.len());
+        return Err(node.error(message, "give 1 to 16, like \"connect\" or \"503\""));
+    }
+    let texts = each(&items, |item| {
+        let text = item.string("a failure in quotes", "\"connect\" or \"503\"")?;
+        let is_known = text == CONNECT || StatusSet::parse(&[text]).is_ok();
+        let help = "write \"connect\", three digits, 200 to 599, or a class: \"5xx\"; a reset counts as \"502\"";
+        if is_known { Ok(text) } else { Err(item.error(format!("{} is no failure", quoted(text)), help)) }
+    })?;
+    let statuses: Vec<_> = texts.iter().copied().filter(|text| *text != CONNECT).collect();
+    let statuses =
+        StatusSet::parse(&statuses).map_err(|text| node.error(format!("{} is no status", quoted(text)), ""))?;
+    Ok(RetryOn { connect: texts.contains(&CONNECT), statuses })
+}
+
+fn methods(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<Arc<str>>, Reported> {
+    let items = node.array("[\"GET\", \"POST\"]")?;
+    if items.is_empty() || items.len() > 16 {
+        let message = format!("{} has {} methods", node.label(), items.len());
+        return Err(node.error(message, "give 1 to 16, or remove it for those that are idempotent"));
+    }
+    each(&items, |item| {
+        let text = item.string("a method in quotes", "\"POST\"")?;
+        let is_sound = is_token(text) && !text.bytes().any(|byte| byte.is_ascii_lowercase());
+        let help = "methods are upper-case words like \"GET\" or \"POST\"";
+        if is_sound { Ok(text.into()) } else { Err(item.error(format!("{} is no method", quoted(text)), help)) }
+    })
+}
+
+impl fmt::Display for RetryOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connect = self.connect.then(|| CONNECT.to_owned());
+        let statuses = Some(self.statuses.to_string()).filter(|statuses| !statuses.is_empty());
+        f.write_str(&connect.into_iter().chain(statuses).collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl fmt::Display for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { attempts, on, per_try, budget, methods } = self;
+        write!(f, "[{attempts} attempts on {on}, budget {budget}%")?;
+        if let Some(per_try) = per_try {
+            write!(f, ", {per_try} each")?;
+        }
+        write!(f, ", {}]", methods.join(" "))
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use super::outages::{self, BreakerSpec, Eject, Health, HealthProtocol};
+use super::outages::{self, BreakerSpec, Eject, Health, HealthProtocol, Retry};
 use super::tls;
 use crate::admission::KeyExpr;
 use crate::balance::{Service, Strategy};
@@ -61,6 +61,8 @@ section! {
         max_pending: u32 = count(0..=100_000).or("128"),
         /// How long one waits.
         pending_timeout: Span = duration(PENDING_TIMEOUTS).or("1s"),
+        /// A request that fails is sent to another server.
+        retry: Option<Retry> = by(outages::retry, Retry::to_string).or_word("off").or("off"),
         /// While too many requests fail, nothing is sent but a few probes.
         breaker: Option<BreakerSpec> = by(outages::breaker, BreakerSpec::to_string).or_word("off").or("off"),
     }

@@ -1,0 +1,46 @@
+//! Whether a request that failed is sent to another server.
+
+use super::exchange::Exchange;
+use super::meters::Retried;
+use super::tried::Failure;
+use crate::config::Retry;
+use crate::time::Tick;
+use crate::upstream::Pass;
+
+/// Bytes of a body that are kept so that it can be sent again.
+pub const MAX_KEPT_BODY: usize = 64 * 1024;
+
+/// What the file says about retries of this request; `None`: nothing, or its method is not repeated.
+pub fn terms(exchange: &Exchange, upstream: usize) -> Option<&Retry> {
+    let retry = exchange.view.snapshot.model.upstreams.get(upstream)?.retry.as_ref()?;
+    let request = exchange.request();
+    retry.methods.iter().any(|method| **method == *request.method()).then_some(retry)
+}
+
+/// Counts a request, of which a share may be retried.
+pub fn count(exchange: &Exchange, upstream: usize, now: Tick) {
+    if let Some(Some(budget)) = exchange.view.budgets.get(upstream) {
+        budget.borrow_mut().request(now);
+    }
+}
+
+/// Whether a request that failed so is sent to another server. A retry is taken from the budget then, and counted.
+pub fn is_due(exchange: &Exchange, failure: Failure) -> bool {
+    let Some((upstream, _)) = exchange.story.upstream else { return false };
+    let Some(retry) = terms(exchange, upstream) else { return false };
+    let scratch = &*exchange.scratch;
+    let is_here = scratch.upload.is_complete() && scratch.inbound.is_kept();
+    let is_meant = failure.status().is_some_and(|status| retry.on.statuses.contains(status));
+    let has_another = scratch.tries.len() + 1 < retry.attempts as usize;
+    // One that has opened since is not to be tried again and again.
+    let is_passed = !scratch.held.pass.as_ref().is_some_and(Pass::is_outdated);
+    if exchange.begun || !is_here || !is_meant || !has_another || !is_passed {
+        return false;
+    }
+    let Some(Some(budget)) = exchange.view.budgets.get(upstream) else { return false };
+    let is_left = budget.borrow_mut().take(exchange.worker.alarms.recently());
+    if let Some(meters) = exchange.view.meters.upstream(upstream) {
+        meters.retried(if is_left { failure.counted() } else { Retried::OverBudget });
+    }
+    is_left
+}
