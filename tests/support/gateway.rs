@@ -183,6 +183,10 @@ impl Gateway {
         assert!(seen, "{name}{labels:?} is {} and not {value}", self.metric(name, labels));
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
