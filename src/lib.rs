@@ -11,7 +11,7 @@
 //! 3. `proxy/forward` takes an `Admitted`, asks [`balance`] for a server, takes a connection from [`upstream`], writes
 //!    the head anew, and is the only place that retries. Whatever may be overdue is one alarm of the connection on the
 //!    worker's timer wheel ([`time::Wheel`]).
-//! 4. `proxy/relay` carries both directions at once, a buffer each, and writes on only what [`http1`] has understood.
+//! 4. `proxy/forward/relay` carries both directions at once, a buffer each, and writes on only what [`http1`] has understood.
 //!    After a 101 that was asked for, `proxy/tunnel` carries bytes as they come.
 //! 5. Its end, error or drop produces exactly one outcome, which feeds [`telemetry`] and frees every guard. What was
 //!    refused or timed out is offered to [`dead_letter`], without waiting. A connection is used again only if nothing

@@ -96,7 +96,7 @@ const CIRCLES: &[&[&str]] = &[
     &["proxy/h1", "proxy/h2"],
     &["proxy/listener", "proxy/proxied"],
     &["proxy/policy", "proxy/refuse"],
-    &["proxy/relay", "proxy/relay_head"],
+    &["proxy/forward/relay", "proxy/forward/relay_head"],
     &["telemetry/access_log", "telemetry/access_text"],
     &["telemetry/group", "telemetry/page", "telemetry/reading", "telemetry/registry"],
     &["tls/server", "tls/tickets"],
@@ -201,7 +201,7 @@ fn fields_of_requests_are_read_where_those_that_go_no_further_are_left_out() {
         found.extend(lines.map(|line| format!("{}: {}", path.file_name().unwrap().display(), line.trim())));
     }
     // Whether a server of HTTP/2 is told that trailers are taken.
-    let told = "forward.rs: if to_h2 && head.field(b\"te\").is_some_and(|te| te.eq_ignore_ascii_case(b\"trailers\")) {";
+    let told = "attempt.rs: if to_h2 && head.field(b\"te\").is_some_and(|te| te.eq_ignore_ascii_case(b\"trailers\")) {";
     assert_eq!(found, [told], "read a request's fields by headers::passed, or by Seen");
 }
 

@@ -9,11 +9,11 @@
 //! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`, `cors`: what messages
 //!   say; `edited`, `variables`: what a route changes in that. `ending`: the table of how an exchange ends that does not
 //!   get its route's answer.
-//! - `pick`, `forward`, `relay`, `relay_head`, `relay_time`, `tunnel`: an admitted request on its way, and its answer;
-//!   `broken`: what may go wrong with it; `patience`: how long it may take; `panics`: what is told of one. `waiting`,
+//! - `forward`, `tunnel`: an admitted request on its way, and its answer;
+//!   `broken`, `tried`: what may go wrong with it; `held`: what it holds of its upstream; `patience`: how long it may take; `panics`: what is told of one. `waiting`,
 //!   `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
-//! - `exchange`, `scratch`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
+//! - `exchange`, `scratch`, `inbound`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
 //!   others.
@@ -53,17 +53,12 @@ mod pacing;
 mod panics;
 mod parts;
 mod patience;
-mod pick;
 mod policy;
 mod proxied;
 mod rate_headers;
 mod reclaim;
 mod refuse;
-mod relay;
-mod relay_head;
-mod relay_time;
 mod respond;
-mod retry;
 mod scratch;
 mod seen;
 mod snapshot;
@@ -87,11 +82,11 @@ use client::Client;
 use edited::{Changes, Whose};
 use ending::{Cause, Fate};
 use exchange::Exchange;
+use forward::{Afterwards, End};
 use headers::Sink;
 use meters::Outcome;
 use parts::Room;
 use policy::{Next, write_rate_fields};
-use relay::{Afterwards, End};
 use scratch::Scratch;
 use waiting::Waited;
 
@@ -156,7 +151,7 @@ async fn reply(exchange: &mut Exchange, client: &mut Client, fate: Fate) -> Afte
         // has sent more than was read, the kernel makes it a reset all the same.
         return Afterwards::Cut;
     }
-    let keep = fate == Fate::Keep && relay_head::can_keep(exchange);
+    let keep = fate == Fate::Keep && forward::can_keep(exchange);
     write_reply(exchange, keep);
     let is_out = h1::write_out(exchange, client).await;
     match (keep, exchange.scratch.upload.is_complete()) {
@@ -203,7 +198,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     if !is_bodiless {
         writer.number(b"content-length", body.len() as u64);
     }
-    relay_head::write_connection(keep, version, &mut writer);
+    forward::write_connection(keep, version, &mut writer);
     writer.end();
     if !is_bodiless && !is_head {
         *bytes_sent = body.len() as u64;

@@ -11,10 +11,10 @@ use std::task::{Context, Poll, ready};
 
 use super::client::Client;
 use super::exchange::Exchange;
+use super::forward::Afterwards;
 use super::message_gate::code_of;
 use super::meters::Outcome;
 use super::pace_meters::Over;
-use super::relay::Afterwards;
 use super::scratch::Lent;
 use super::way_bounds::{Turn, WayBounds, bounds_of};
 use super::websocket::{GOING_AWAY, close, masked_close};

@@ -1,12 +1,12 @@
 //! The time of an exchange with a server: its alarm, and the part of it that is overdue.
 
-use super::broken::{Broken, Late};
-use super::client::PROBE;
-use super::exchange::Exchange;
-use super::patience::{Overdue, Patience, Standing};
 use super::relay::{Bounds, Phase, Relay};
-use super::scratch::Scratch;
 use crate::http1::Version;
+use crate::proxy::broken::{Broken, Late};
+use crate::proxy::client::PROBE;
+use crate::proxy::exchange::Exchange;
+use crate::proxy::patience::{Overdue, Patience, Standing};
+use crate::proxy::scratch::Scratch;
 use crate::time::{Span, Tick};
 
 impl Relay<'_> {

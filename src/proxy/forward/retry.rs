@@ -1,9 +1,9 @@
 //! Whether a request that failed is sent to another server.
 
-use super::exchange::Exchange;
-use super::meters::Retried;
-use super::tried::Failure;
 use crate::config::Retry;
+use crate::proxy::exchange::Exchange;
+use crate::proxy::meters::Retried;
+use crate::proxy::tried::Failure;
 use crate::time::Tick;
 use crate::upstream::Pass;
 

@@ -2,16 +2,16 @@
 
 use std::rc::Rc;
 
-use super::broken::Broken;
-use super::date::DateCell;
-use super::edited::{Changes, Whose};
-use super::exchange::Exchange;
-use super::headers::{self, Sink};
-use super::parts::Room;
 use super::relay::{MAX_DISCARD, Relay, begin_download};
-use super::scratch::Scratch;
-use super::variables::Known;
 use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Piece, Request, Response, Version, write_chunk_head};
+use crate::proxy::broken::Broken;
+use crate::proxy::date::DateCell;
+use crate::proxy::edited::{Changes, Whose};
+use crate::proxy::exchange::Exchange;
+use crate::proxy::headers::{self, Sink};
+use crate::proxy::parts::Room;
+use crate::proxy::scratch::Scratch;
+use crate::proxy::variables::Known;
 use crate::time::Tick;
 
 /// Passes an interim response on (RFC 9110, 15.2).
@@ -92,7 +92,7 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     match Changes::of(&view, facts.story) {
         None => {
             let passed = headers::forward_response(&response, None, &mut writer);
-            super::write_rate_fields(&view, facts.story, facts.report, None, text, &mut writer);
+            crate::proxy::write_rate_fields(&view, facts.story, facts.report, None, text, &mut writer);
             if !passed.date {
                 worker.date.write(now, &mut writer);
             }
@@ -133,7 +133,7 @@ fn write_changed(
 ) {
     let mut sink = changes.sink(writer, Whose::Servers);
     let passed = headers::forward_response(response, None, &mut sink);
-    super::write_rate_fields(known.view, known.story, known.report, None, text, &mut sink);
+    crate::proxy::write_rate_fields(known.view, known.story, known.report, None, text, &mut sink);
     if !passed.date {
         date.write(now, &mut sink);
     }

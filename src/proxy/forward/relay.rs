@@ -9,16 +9,16 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use super::broken::{Broken, Late};
-use super::client::Client;
-use super::edited::{Whose, write_trailers};
-use super::exchange::Exchange;
-use super::patience::Timers;
 use super::relay_head;
 use super::retry::{self, MAX_KEPT_BODY};
-use super::scratch::Scratch;
-use super::tried::Failure;
 use crate::http1::{Fault, Form, Framing, HeadLimits, Side, Version};
+use crate::proxy::broken::{Broken, Late};
+use crate::proxy::client::Client;
+use crate::proxy::edited::{Whose, write_trailers};
+use crate::proxy::exchange::Exchange;
+use crate::proxy::patience::Timers;
+use crate::proxy::scratch::Scratch;
+use crate::proxy::tried::Failure;
 use crate::time::{Span, Tick};
 use crate::transport::{STREAM_RESET, UNPROCESSED};
 use crate::upstream::Leased;

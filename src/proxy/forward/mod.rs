@@ -1,0 +1,14 @@
+//! An admitted request on its way to a server and its answer on the way back: [`attempt`] sends it, and is the only place that
+//! sends it again; [`pick`] chooses a server and comes to a connection; [`relay`] carries the bytes of one try; [`retry`]
+//! says whether there is another one.
+
+mod attempt;
+mod pick;
+mod relay;
+mod relay_head;
+mod relay_time;
+mod retry;
+
+pub use attempt::forward;
+pub use relay::{Afterwards, End, MAX_DISCARD};
+pub use relay_head::{can_keep, write_connection};
