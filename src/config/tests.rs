@@ -142,6 +142,7 @@ fn every_key_is_read() {
 [server]
 workers = 4
 watch = false
+drain_delay = "3s"
 shutdown_grace = "10s"
 rate_headers = "both"
 traceparent = "make-sampled"
@@ -251,6 +252,7 @@ address = "127.0.0.1:9900"
         Server {
             workers: Some(4),
             watch: false,
+            drain_delay: Span::from_secs(3),
             shutdown_grace: Span::from_secs(10),
             rate_headers: RateHeaders::Both,
             traceparent: Traceparent::MakeSampled,

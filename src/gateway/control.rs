@@ -419,10 +419,16 @@ impl Control {
         }
     }
 
-    /// Stops accepting, waits for what is in flight, closes the logs.
+    /// Says that it is not ready, for `drain_delay`, so that a balancer sends no more; then stops accepting, waits for what is
+    /// in flight, and closes the logs.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
-        let grace = self.state().model.server.shutdown_grace;
+        let server = self.state().model.server.clone();
+        let (delay, grace) = (server.drain_delay, server.shutdown_grace);
+        if delay > Span::ZERO {
+            tracing::info!(%delay, "not ready any more, and listening on for drain_delay; a second signal ends at once");
+            thread::sleep(delay.into());
+        }
         tracing::info!(%grace, "draining; a second signal ends at once");
         // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
         let mut workers = std::mem::take(&mut self.state().workers);

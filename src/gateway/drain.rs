@@ -1,4 +1,4 @@
-//! Signals: what ends the process, and what makes it read its file again.
+//! Signals: the end of the process, the reading of its file, and those that nginx survives.
 
 use std::io;
 use std::sync::Arc;
@@ -25,30 +25,62 @@ pub enum End {
 /// The signals of this process. They are caught from the moment that this exists: before, SIGHUP would end it.
 pub struct Signals {
     runtime: Runtime,
-    terminate: Signal,
-    interrupt: Signal,
+    /// SIGTERM, SIGINT, SIGQUIT.
+    ends: [Signal; 3],
     hangup: Signal,
+    noted: Vec<Noted>,
 }
+
+/// A signal that would end the process if nobody caught it, and ends no nginx.
+struct Noted {
+    signal: Signal,
+    /// The line that it leaves in the log, if any.
+    line: Option<&'static str>,
+}
+
+/// SIGSYS on Linux, of which tokio has no name.
+const SIGSYS: i32 = 31;
+
+const NO_LOG_FILE: &str = "SIGUSR1: there is no log file to reopen; the logs go to standard output and standard error";
+const NO_UPGRADE: &str = "SIGUSR2: there is no upgrade in place yet; restart the gateway to run another version";
 
 impl Signals {
     /// Catches them from now on.
     pub fn catch() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = runtime.enter();
-        let terminate = signal(SignalKind::terminate())?;
-        let interrupt = signal(SignalKind::interrupt())?;
+        let ends = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()];
+        let [terminate, interrupt, quit] = ends.map(signal);
+        let ends = [terminate?, interrupt?, quit?];
         let hangup = signal(SignalKind::hangup())?;
+        let noted = [
+            (SignalKind::user_defined1(), Some(NO_LOG_FILE)),
+            (SignalKind::user_defined2(), Some(NO_UPGRADE)),
+            (SignalKind::alarm(), None),
+            (SignalKind::io(), None),
+            (SignalKind::from_raw(SIGSYS), None),
+        ];
+        let noted = noted.into_iter().map(|(kind, line)| Ok(Noted { signal: signal(kind)?, line }));
+        let noted = noted.collect::<io::Result<_>>()?;
         drop(inside);
-        Ok(Self { runtime, terminate, interrupt, hangup })
+        Ok(Self { runtime, ends, hangup, noted })
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains; a second one ends at once. SIGHUP reloads.
+    /// Serves until SIGTERM, SIGINT or SIGQUIT, then drains; a second one ends at once. SIGHUP reloads.
     pub fn serve(mut self, control: &Arc<Control>) -> End {
+        for Noted { mut signal, line } in self.noted.drain(..) {
+            self.runtime.spawn(async move {
+                while signal.recv().await.is_some() {
+                    if let Some(line) = line {
+                        tracing::info!("{line}");
+                    }
+                }
+            });
+        }
         let end = self.runtime.block_on(async {
             loop {
                 tokio::select! {
-                    _ = self.terminate.recv() => break,
-                    _ = self.interrupt.recv() => break,
+                    () = told_to_end(&mut self.ends) => break,
                     _ = self.hangup.recv() => {
                         let control = Arc::clone(control);
                         // What is wrong has been logged, and counted, where it was found.
@@ -63,11 +95,11 @@ impl Signals {
                 // What came meanwhile is the same wish: forget it.
                 let _ = tokio::time::timeout(Duration::ZERO, async {
                     loop {
-                        tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
+                        told_to_end(&mut self.ends).await;
                     }
                 })
                 .await;
-                tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
+                told_to_end(&mut self.ends).await;
             };
             tokio::select! {
                 _ = drained => End::Drained,
@@ -77,5 +109,13 @@ impl Signals {
         // A drain that was cut short must not hold the process.
         self.runtime.shutdown_background();
         end
+    }
+}
+
+async fn told_to_end([terminate, interrupt, quit]: &mut [Signal; 3]) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = quit.recv() => {}
     }
 }

@@ -90,3 +90,33 @@ fn busy_connections_lose_no_request_when_the_gateway_drains() {
     }
     assert!(gateway.wait_exit().success());
 }
+
+#[test]
+fn drain_delay_says_not_ready_first_and_listens_on() {
+    best_of_three(|| {
+        let mut gateway = Gateway::start(&SLOW.replace("[server]", "[server]\ndrain_delay = \"1500ms\""));
+        let started = Instant::now();
+        gateway.signal("TERM");
+        assert!(eventually(|| gateway.ask_admin("/readyz").status == 503));
+        assert_eq!(gateway.ask_admin("/healthz").status, 200);
+        for _ in 0..20 {
+            let answer = crate::support::get(gateway.address(), "/");
+            assert_eq!((answer.status, answer.header("connection")), (200, None), "a new connection is served");
+        }
+        assert!(gateway.wait_exit().success());
+        assert_took(started, 1500..6000);
+    });
+}
+
+#[test]
+fn no_signal_ends_it_that_nginx_survives_and_sigquit_drains() {
+    let mut gateway = Gateway::start(SLOW);
+    for name in ["USR1", "USR2", "ALRM", "IO", "SYS", "WINCH", "PIPE", "CHLD", "USR1"] {
+        gateway.signal(name);
+        assert_eq!(crate::support::get(gateway.address(), "/").status, 200, "{name}");
+    }
+    assert!(eventually(|| gateway.log().matches("no log file to reopen").count() == 2), "{}", gateway.log());
+    assert!(gateway.log().contains("SIGUSR2: there is no upgrade in place yet"));
+    gateway.signal("QUIT");
+    assert!(gateway.wait_exit().success());
+}

@@ -17,6 +17,8 @@ section! {
         workers: Option<usize> = count(1..=1_024).or_word("auto").or("auto").needs_restart(),
         /// Whether changes of the file, and of those that it names, are taken over as they happen.
         watch: bool = flag().or("true"),
+        /// How long a gateway that is told to end listens on while it says that it is not ready.
+        drain_delay: Span = duration(GRACES).or("0s"),
         /// How long a drain waits for what is in flight.
         shutdown_grace: Span = duration(GRACES).or("30s"),
         /// The rate headers that go out.
