@@ -1,6 +1,7 @@
 //! The running gateway as its operator holds it: start, reload, look, end.
 
 mod admin_commands;
+mod draining;
 mod sockets;
 mod written;
 
@@ -419,39 +420,6 @@ impl Control {
         }
     }
 
-    /// Says that it is not ready, for `drain_delay`, so that a balancer sends no more; then stops accepting, waits for what is
-    /// in flight, and closes the logs.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
-        let server = self.state().model.server.clone();
-        let (delay, grace) = (server.drain_delay, server.shutdown_grace);
-        if delay > Span::ZERO {
-            tracing::info!(%delay, "not ready any more, and listening on for drain_delay; a second signal ends at once");
-            thread::sleep(delay.into());
-        }
-        tracing::info!(%grace, "draining; a second signal ends at once");
-        // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
-        let mut workers = std::mem::take(&mut self.state().workers);
-        for worker in &workers {
-            worker.tell(Command::Drain(grace));
-        }
-        for worker in &mut workers {
-            worker.join();
-        }
-        let (dead_letters, access_log, fleet) = {
-            let mut state = self.state();
-            (state.dead_letters.take(), state.access_log.take(), state.fleet.take())
-        };
-        // It reports the cost that was spent.
-        drop(fleet);
-        if let Some(log) = dead_letters {
-            log.close();
-        }
-        if let Some(log) = access_log {
-            log.close();
-        }
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -521,9 +489,11 @@ impl State {
 /// connection to an upstream too, after some are set aside for listeners, logs and admin.
 fn max_connections(workers: usize) -> u64 {
     const SET_ASIDE: u64 = 32;
+    /// Each worker has its listener, and a runtime, which needs five.
+    const OF_WORKER: u64 = 6;
     const AT_LEAST: u64 = 8;
     let files = rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(1024, |(soft, _)| soft);
-    (files.saturating_sub(SET_ASIDE) / 2 / workers.max(1) as u64).max(AT_LEAST)
+    (files.saturating_sub(SET_ASIDE + OF_WORKER * workers as u64) / 2 / workers.max(1) as u64).max(AT_LEAST)
 }
 
 fn available_cores() -> usize {

@@ -1,0 +1,43 @@
+//! The end of a gateway that is told to end.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::Control;
+use crate::gateway::worker::Command;
+use crate::time::Span;
+
+impl Control {
+    /// Says that it is not ready, for `drain_delay`, so that a balancer sends no more; then stops accepting, waits for what is
+    /// in flight, and closes the logs.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        let server = self.state().model.server.clone();
+        let (delay, grace) = (server.drain_delay, server.shutdown_grace);
+        if delay > Span::ZERO {
+            tracing::info!(%delay, "not ready any more, and listening on for drain_delay; a second signal ends at once");
+            thread::sleep(delay.into());
+        }
+        tracing::info!(%grace, "draining; a second signal ends at once");
+        // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
+        let mut workers = std::mem::take(&mut self.state().workers);
+        for worker in &workers {
+            worker.tell(Command::Drain(grace));
+        }
+        for worker in &mut workers {
+            worker.join();
+        }
+        let (dead_letters, access_log, fleet) = {
+            let mut state = self.state();
+            (state.dead_letters.take(), state.access_log.take(), state.fleet.take())
+        };
+        // It reports the cost that was spent.
+        drop(fleet);
+        if let Some(log) = dead_letters {
+            log.close();
+        }
+        if let Some(log) = access_log {
+            log.close();
+        }
+    }
+}
