@@ -1,5 +1,10 @@
 //! The directory of one node's segments: its lock, the active segment, rotation, syncing and retention.
 //!
+//! Several processes may share a directory, as the old one and the new one do during a restart. Each takes a slot, the first
+//! one that is free, and writes segments of its own series: `NODE` in slot 1, `NODE~2` in slot 2, and so on. The process of
+//! slot 1 alone removes what is too old or too much; when it ends, another one takes its slot within a second, and its
+//! segments.
+//!
 //! Invariants: a segment holds whole lines only, whatever the disk did (what a failed write left behind is cut off, or
 //! the segment is sealed and never written again); the active segment is never removed; files of other nodes are never
 //! touched.
@@ -15,16 +20,20 @@ use super::entry;
 use super::line::MAX_LINE;
 use super::recovery::{Recovery, recover};
 use super::reserve::{ByClass, Class, Reserve};
-use super::segment::{Disk, SegmentFile, SegmentName, is_deleted, list, make_directory, node_name, private, torn_path};
+use super::segment::{
+    Disk, Segment, SegmentFile, SegmentName, is_deleted, list, make_directory, node_name, private, torn_path,
+};
 use crate::config::{DeadLetter, Fsync};
 use crate::time::Tick;
 
 const LOCK: &str = ".lock";
+/// Processes that share a directory at once, at most.
+const MAX_SLOTS: u32 = 8;
 
 /// What went wrong with the files, and where.
 #[derive(Debug)]
 pub enum StoreError {
-    /// Another process writes into the directory.
+    /// As many other processes write into the directory as may.
     InUse(PathBuf),
     /// The file system refused something.
     Io {
@@ -49,7 +58,7 @@ impl fmt::Display for StoreError {
         match self {
             Self::InUse(directory) => write!(
                 f,
-                "the dead-letter directory {} is in use by another gateway: give each its own",
+                "the dead-letter directory {} is in use by {MAX_SLOTS} other gateways: give each its own",
                 directory.display()
             ),
             Self::Io { doing, path, source } => write!(f, "dead letters: cannot {doing} {}: {source}", path.display()),
@@ -84,11 +93,12 @@ pub(super) struct AppendError {
     pub(super) source: StoreError,
 }
 
-/// The directory; locked while this lives.
+/// The directory; a slot of it is taken while this lives.
 pub(super) struct Store {
     directory: PathBuf,
     node: String,
     disk: Box<dyn Disk>,
+    slot: u32,
     lock: Lock,
     active: Option<Active>,
     sealed: VecDeque<Sealed>,
@@ -129,17 +139,18 @@ struct Sealed {
 }
 
 impl Store {
-    /// Makes and locks the directory and mends the node's last segment, which is then written on.
+    /// Makes the directory, takes a slot of it, and mends the node's last segment, which is then written on.
     pub(super) fn open(
         directory: &Path,
         node: &str,
         disk: Box<dyn Disk>,
     ) -> Result<(Self, Option<Recovery>), StoreError> {
         let directory = std::path::absolute(directory).map_err(StoreError::io("find", directory))?;
-        let lock = lock(&directory)?;
+        let (slot, lock) = take_slot(&directory)?;
         let mut store = Self {
             node: node_name(node),
             disk,
+            slot,
             lock,
             active: None,
             sealed: VecDeque::new(),
@@ -227,9 +238,76 @@ impl Store {
         synced
     }
 
+    /// Whether another process has the first slot, and removes what is too old or too much.
+    #[cfg(test)]
+    pub(super) fn is_second(&self) -> bool {
+        self.slot > 1
+    }
+
+    /// Takes the first slot if it is free by now, and all segments that nobody writes.
+    fn look_for_first_slot(&mut self, settings: &DeadLetter, now: Tick) -> Result<(), StoreError> {
+        let first = match lock_slot(&self.directory, 1) {
+            Err(StoreError::InUse(_)) => return Ok(()),
+            other => other?,
+        };
+        // Its own segment goes on in the other series.
+        self.seal(settings.fsync, now)?;
+        (self.slot, self.lock) = (1, first);
+        let mut segments = list(&self.directory).map_err(StoreError::io("read", &self.directory))?;
+        self.reserve = Reserve::find(&self.directory, &self.node, &segments);
+        let last = segments.iter().filter(|segment| segment.name.node == self.node).map(|own| own.name.sequence).max();
+        self.next_sequence = last.unwrap_or(0).saturating_add(1);
+        segments.retain(|segment| segment.name.node == self.node);
+        self.adopt(segments)?;
+        self.adopt_series()
+    }
+
+    /// Takes the segments of series that no process writes.
+    fn adopt_series(&mut self) -> Result<(), StoreError> {
+        for slot in 2..=MAX_SLOTS {
+            let series = series(&self.node, slot);
+            let mut segments = list(&self.directory).map_err(StoreError::io("read", &self.directory))?;
+            segments.retain(|segment| segment.name.node == series);
+            if segments.is_empty() {
+                continue;
+            }
+            // Held while it looks, so that nobody begins to write meanwhile.
+            match lock_slot(&self.directory, slot) {
+                Err(StoreError::InUse(_)) => {}
+                Err(other) => return Err(other),
+                Ok(_held) => self.adopt(segments)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes segments as sealed ones, the oldest first.
+    fn adopt(&mut self, segments: Vec<Segment>) -> Result<(), StoreError> {
+        for segment in segments {
+            if self.sealed.iter().any(|sealed| sealed.path == segment.path) {
+                continue;
+            }
+            recover(&segment.path).map_err(StoreError::io("mend", &segment.path))?;
+            self.sealed.push_back(Sealed {
+                holds: None,
+                bytes: length_of(&segment.path) + length_of(&torn_path(&segment.path)),
+                last_written: modified(&segment.path),
+                path: segment.path,
+            });
+        }
+        self.sealed.make_contiguous().sort_by_key(|sealed| sealed.last_written);
+        Ok(())
+    }
+
     /// Removes sealed segments, oldest first, until size and age are within bounds. Of one that goes for its size, lines of
     /// reasons that the rest holds too little of are kept ([`Reserve`]).
     pub(super) fn retain(&mut self, settings: &DeadLetter, now: Tick) -> Result<(), StoreError> {
+        if self.slot > 1 {
+            self.look_for_first_slot(settings, now)?;
+        }
+        if self.slot > 1 {
+            return Ok(());
+        }
         self.reserve.expire(settings.max_age, now)?;
         while let Some(oldest) = self.sealed.front() {
             if self.total() <= settings.max_total_size && now.since(oldest.last_written) <= settings.max_age {
@@ -276,8 +354,16 @@ impl Store {
     /// Finds what the node has written before.
     fn take_stock(&mut self) -> Result<Option<Recovery>, StoreError> {
         let mut segments = list(&self.directory).map_err(StoreError::io("read", &self.directory))?;
-        self.reserve = Reserve::find(&self.directory, &self.node, &segments);
-        segments.retain(|segment| segment.name.node == self.node);
+        let all = segments.clone();
+        let own = series(&self.node, self.slot);
+        segments.retain(|segment| segment.name.node == own);
+        if self.slot > 1 {
+            tracing::info!(directory = %self.directory.display(), "another process writes dead letters here: sharing");
+            self.next_sequence = segments.last().map_or(1, |last| last.name.sequence.saturating_add(1));
+            return Ok(None);
+        }
+        self.reserve = Reserve::find(&self.directory, &self.node, &all);
+        self.adopt_series()?;
         let Some(last) = segments.pop() else { return Ok(None) };
         self.next_sequence = last.name.sequence.saturating_add(1);
         for segment in segments {
@@ -317,9 +403,9 @@ impl Store {
 
     fn create(&mut self, now: Tick) -> Result<Active, StoreError> {
         if is_deleted(&self.lock.0) {
-            self.lock = lock(&self.directory)?;
+            self.lock = lock_slot(&self.directory, self.slot)?;
         }
-        let name = SegmentName { node: self.node.clone(), sequence: self.next_sequence };
+        let name = SegmentName { node: series(&self.node, self.slot), sequence: self.next_sequence };
         let path = self.directory.join(name.file_name());
         let file = match self.disk.open(&path, true) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -379,10 +465,26 @@ impl Drop for Lock {
     }
 }
 
-/// Makes the directory if need be, and locks it.
-fn lock(directory: &Path) -> Result<Lock, StoreError> {
+/// The series of segments of a slot.
+fn series(node: &str, slot: u32) -> String {
+    if slot == 1 { node.to_owned() } else { format!("{node}~{slot}") }
+}
+
+/// The first slot that is free.
+fn take_slot(directory: &Path) -> Result<(u32, Lock), StoreError> {
+    for slot in 1..MAX_SLOTS {
+        match lock_slot(directory, slot) {
+            Err(StoreError::InUse(_)) => {}
+            other => return Ok((slot, other?)),
+        }
+    }
+    Ok((MAX_SLOTS, lock_slot(directory, MAX_SLOTS)?))
+}
+
+/// Makes the directory if need be, and takes this slot of it.
+fn lock_slot(directory: &Path, slot: u32) -> Result<Lock, StoreError> {
     make_directory(directory).map_err(StoreError::io("make", directory))?;
-    let path = directory.join(LOCK);
+    let path = directory.join(series(LOCK, slot));
     let file = private().write(true).create(true).truncate(false).open(&path).map_err(StoreError::io("open", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(Lock(file)),
@@ -423,11 +525,11 @@ mod tests {
     #[test]
     fn a_lock_that_is_given_up_is_free_even_while_a_child_has_a_copy_of_its_file() {
         let directory = tempfile::tempdir().unwrap();
-        let held = lock(directory.path()).unwrap();
-        assert!(matches!(lock(directory.path()), Err(StoreError::InUse(_))));
+        let held = lock_slot(directory.path(), 1).unwrap();
+        assert!(matches!(lock_slot(directory.path(), 1), Err(StoreError::InUse(_))));
         // A fork shares the open file like this.
         let _copy = held.0.try_clone().unwrap();
         drop(held);
-        assert!(lock(directory.path()).is_ok());
+        assert!(lock_slot(directory.path(), 1).is_ok());
     }
 }

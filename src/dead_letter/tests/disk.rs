@@ -1,6 +1,7 @@
 //! Disks that fill up, fail, vanish and come back.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -144,7 +145,7 @@ fn a_deleted_directory_is_made_again() {
     bench.record(2);
     bench.flush();
     assert_eq!(segment_names(&directory), ["gw-0000000002.jsonl"]);
-    assert!(Store::open(&directory, "gw", Box::new(Files)).is_err(), "the new directory is locked again");
+    assert!(Store::open(&directory, "gw", Box::new(Files)).unwrap().0.is_second(), "its slot is taken again");
     bench.writer.close(bench.now);
     assert_eq!(told(&directory), (2, 0, Drops::default()));
 }
@@ -214,4 +215,50 @@ proptest! {
         prop_assert_eq!(bench.counters.drops(), drops);
         prop_assert_eq!(bench.offered, records + aggregated + drops.total());
     }
+}
+
+#[test]
+fn two_processes_share_a_directory_and_the_one_that_stays_takes_over() {
+    let directory = tempdir().unwrap();
+    let mut old = Bench::new(DeadLetter { max_total_size: 1 << 20, ..settings(directory.path()) });
+    old.record(3);
+    old.flush();
+    let mut new = Bench::new(DeadLetter { max_total_size: 1 << 20, ..settings(directory.path()) });
+    new.record(2);
+    new.flush();
+    old.record(4);
+    old.flush();
+    assert_eq!(segment_names(directory.path()), ["gw-0000000001.jsonl", "gw~2-0000000001.jsonl"]);
+    new.now = new.now + Span::from_secs(2);
+    new.writer.tick(new.now);
+    old.writer.close(old.now);
+    drop(old);
+    assert_eq!(told(directory.path()), (9, 0, Drops::default()), "each in segments of its own");
+    // It goes on in the first series, and removes what is too old of both.
+    new.now = new.now + Span::from_secs(1);
+    new.writer.tick(new.now);
+    new.record(1);
+    new.flush();
+    let all = ["gw-0000000001.jsonl", "gw~2-0000000001.jsonl", "gw-0000000002.jsonl"];
+    assert_eq!(segment_names(directory.path()), all);
+    assert_eq!(told(directory.path()), (10, 0, Drops::default()));
+    new.writer.close(new.now);
+    drop(new);
+    // A crash of the second one leaves a series that the next start takes, and mends.
+    let holder = Store::open(directory.path(), "gw", Box::new(Files)).unwrap();
+    let mut second = Bench::new(settings(directory.path()));
+    second.record(2);
+    second.flush();
+    drop((second, holder));
+    let torn = directory.path().join("gw~2-0000000002.jsonl");
+    fs::OpenOptions::new().append(true).open(&torn).unwrap().write_all(b"{\"v\":1,\"half").unwrap();
+    let mut next = Bench::new(DeadLetter { max_age: Span::from_secs(1), ..settings(directory.path()) });
+    assert!(fs::read(&torn).unwrap().ends_with(b"}\n"));
+    next.now = next.now + Span::from_secs(40 * 365 * 86_400);
+    next.writer.tick(next.now);
+    assert!(
+        segment_names(directory.path()).iter().all(|name| !name.starts_with("gw~2")),
+        "{:?}",
+        segment_names(directory.path())
+    );
 }

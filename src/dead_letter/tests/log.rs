@@ -43,14 +43,18 @@ fn what_was_offered_is_written_aggregated_or_dropped() {
 }
 
 #[test]
-fn a_directory_has_one_gateway() {
+fn a_directory_has_eight_gateways_at_most() {
     let directory = tempdir().unwrap();
     let first = DeadLetters::start(settings(directory.path()), redactor(), "a", Clock::system()).unwrap();
+    let others: Vec<_> = (2..=8)
+        .map(|_| DeadLetters::start(settings(directory.path()), redactor(), "a", Clock::system()).unwrap())
+        .collect();
     let error = DeadLetters::start(settings(directory.path()), redactor(), "b", Clock::system()).err().unwrap();
     assert!(error.to_string().contains(&directory.path().display().to_string()), "{error}");
-    assert!(error.to_string().contains("in use by another gateway"), "{error}");
+    assert!(error.to_string().contains("in use by 8 other gateways"), "{error}");
+    others.iter().for_each(DeadLetters::close);
     first.close();
-    drop(first);
+    drop((first, others));
     DeadLetters::start(settings(directory.path()), redactor(), "b", Clock::system()).unwrap().close();
 }
 
@@ -125,10 +129,10 @@ fn new_settings_take_hold_while_it_runs() {
 
     let log = DeadLetters::start(settings(one.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
     log.reconfigure(settings(other.path()), redactor_of("x-tenant")).unwrap();
-    let free = |directory: &TempDir| Store::open(directory.path(), "gw", Box::new(Files)).is_ok();
+    let free = |directory: &TempDir| !Store::open(directory.path(), "gw", Box::new(Files)).unwrap().0.is_second();
     assert!(!free(&other));
     let blocked = tempdir().unwrap();
-    let _holder = Store::open(blocked.path(), "x", Box::new(Files)).unwrap();
+    let _holders: Vec<_> = (0..8).map(|_| Store::open(blocked.path(), "x", Box::new(Files)).unwrap()).collect();
     assert!(log.reconfigure(settings(blocked.path()), redactor()).is_err());
     log.close();
     assert!(free(&one), "the old directory is let go");
