@@ -119,7 +119,7 @@ impl Breaker {
         }
         let probes = self.terms.probes.max(1);
         if let Phase::HalfOpen { out, taken_at, .. } = &mut self.phase
-            && *out >= probes
+            && (*out >= probes || *out > 0 && !is_whole)
             && now.since(*taken_at) >= PROBES_LAPSE
         {
             self.generation += 1;
@@ -152,6 +152,16 @@ impl Breaker {
     pub fn abandon(&mut self, passage: Passage) {
         if let Passage::Probe { generation } = passage {
             self.leave(generation);
+        }
+    }
+
+    /// Says whether a passage still holds that it was given before: its request may be sent.
+    pub fn holds(&self, passage: &Passage) -> bool {
+        match (passage, &self.phase) {
+            // A probe, too: it has closed since.
+            (Passage::Normal | Passage::Probe { .. }, Phase::Closed) => true,
+            (Passage::Probe { generation }, Phase::HalfOpen { .. }) => *generation == self.generation,
+            _ => false,
         }
     }
 
@@ -342,6 +352,33 @@ mod tests {
         assert_eq!([breaker.done(a, false, at(16_000)), breaker.done(b, true, at(16_000))], [None, None]);
         assert_eq!(probes::<2>(&mut breaker, at(16_000)), [2, 2].map(|generation| Passage::Probe { generation }));
         assert!(matches!(breaker.pass(true, at(16_000)), Passage::Refused { .. }));
+    }
+
+    #[test]
+    fn a_withheld_probe_keeps_uploads_out_for_ten_seconds_and_no_longer() {
+        let mut breaker = opened();
+        breaker.pass(false, at(5_000));
+        assert!(matches!(breaker.pass(false, at(14_999)), Passage::Refused { .. }));
+        let probe = breaker.pass(false, at(15_000));
+        assert_eq!(probe, Passage::Probe { generation: 2 });
+        breaker.done(probe, true, at(15_000));
+        for _ in 0..2 {
+            let probe = breaker.pass(false, at(15_000));
+            breaker.done(probe, true, at(15_000));
+        }
+        assert_eq!(breaker.state(at(15_000)), BreakerState::Closed);
+    }
+
+    #[test]
+    fn a_passage_holds_until_the_breaker_opens_again() {
+        let mut breaker = Breaker::new(TERMS);
+        let normal = breaker.pass(true, at(0));
+        feed(&mut breaker, &[(20, false)], at(0));
+        assert!(!breaker.holds(&normal));
+        let [a, b] = probes(&mut breaker, at(5_000));
+        assert!(breaker.holds(&a) && breaker.holds(&b));
+        breaker.done(a, false, at(5_000));
+        assert!(!breaker.holds(&b));
     }
 
     #[test]

@@ -23,6 +23,11 @@ impl RetryBudget {
         Self { percent: percent.into(), floor: floor_per_10s.into(), window: Window::new(LENGTH) }
     }
 
+    /// Changes what it allows; what it has counted stays.
+    pub fn set_terms(&mut self, percent: u32, floor_per_10s: u32) {
+        (self.percent, self.floor) = (percent.into(), floor_per_10s.into());
+    }
+
     /// Counts a request of a client; a retry of it is not one.
     pub fn request(&mut self, now: Tick) {
         self.window.add(Counts { all: 1, marked: 0 }, now);

@@ -69,10 +69,12 @@ pub fn places<'n>(
     old: Option<&Memory>,
 ) -> Option<PlacesPlan> {
     let caps = caps(upstream);
-    if caps.upstream.is_none() && caps.server.is_none() {
-        return None;
-    }
-    let bulkhead = old.and_then(|old| old.bulkhead.clone()).unwrap_or_else(|| Bulkhead::new(caps));
+    let bulkhead = match old.and_then(|old| old.bulkhead.clone()) {
+        // Also without caps: requests may wait there, and have places.
+        Some(bulkhead) => bulkhead,
+        None if caps.upstream.is_none() && caps.server.is_none() => return None,
+        None => Bulkhead::new(caps),
+    };
     let place = |name| old.and_then(|old| old.places.get(name).cloned()).unwrap_or_default();
     Some(PlacesPlan { bulkhead, servers: servers.map(place).collect() })
 }

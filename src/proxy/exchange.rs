@@ -79,6 +79,16 @@ pub struct Story {
     pub queued_in: Option<usize>,
     /// From its arrival to its admission, or to the end of its wait in vain; `None`: it has not waited.
     pub waited: Option<Span>,
+    /// For a place at its upstream; `None`: it has not waited for one.
+    pub pending: Option<Span>,
+}
+
+impl Story {
+    /// The time that it has waited in all, if it has.
+    fn waits(&self) -> Option<Span> {
+        let all = [self.waited, self.pending].into_iter().flatten();
+        all.reduce(|one, other| Span::from_nanos(one.as_nanos() + other.as_nanos()))
+    }
 }
 
 impl Exchange {
@@ -412,7 +422,7 @@ impl Exchange {
             status: self.story.status.unwrap_or(499),
             bytes_sent: self.bytes_sent,
             took: self.ended().since(self.arrived),
-            waited: self.story.waited,
+            waited: self.story.waits(),
             route: self.route_name().cloned(),
             upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
             server: self.upstream_names().map(|(_, server)| Arc::clone(server)),

@@ -1,9 +1,11 @@
 //! What a worker counts. Each cell has one writer; `telemetry` sums them when somebody asks.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::balance::RetryBudget;
 use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Kind, Registry, RowCounter};
 use crate::upstream::ServerTimes;
 
@@ -287,6 +289,8 @@ pub struct UpstreamMeters {
     /// Sent again because the connection had died idle.
     pub stale: Counter,
     retried: [Counter; Retried::ALL.len()],
+    /// The retries that are allowed. Here, since it outlives a reload, too.
+    pub budget: RefCell<RetryBudget>,
 }
 
 words! {
@@ -333,6 +337,7 @@ impl Meters {
     /// A worker's cells for a snapshot, those of `old` where the names are the same.
     pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot, old: Option<&Self>) -> Self {
         let of_upstream = |upstream: &str| UpstreamMeters {
+            budget: RefCell::new(RetryBudget::new(0, 0)),
             stale: registry.counter(&UPSTREAM_RETRIES, &[upstream, "stale-connection"]),
             retried: Retried::ALL.map(|why| match why {
                 Retried::OverBudget => registry.counter(&RETRIES_REFUSED, &[upstream]),

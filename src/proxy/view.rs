@@ -1,15 +1,12 @@
 //! A generation of the configuration with what one worker keeps for it: its connections to servers, its counters, how it
 //! sees the states of servers.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::meters::{self, Meters};
-use super::snapshot::{Snapshot, UpstreamPlan};
-use crate::balance::RetryBudget;
-use crate::config::Upstream;
+use super::snapshot::Snapshot;
 use crate::telemetry::Registry;
 use crate::time::Clock;
 use crate::upstream::{ConnectRate, Endpoint, GateView, Pace, Server, Watched};
@@ -28,8 +25,6 @@ pub struct View {
     pub servers: Vec<Vec<Rc<Server>>>,
     /// How this worker sees the servers of each upstream.
     pub gates: Vec<Rc<GateView>>,
-    /// What each upstream allows of retries; `None`: there are none.
-    pub budgets: Vec<Option<RefCell<RetryBudget>>>,
     /// This worker's counters.
     pub meters: Meters,
 }
@@ -79,13 +74,13 @@ impl View {
             gone.retire();
         }
         *known = kept;
-        let budget = |(upstream, plan): (&Upstream, &UpstreamPlan)| {
-            let percent = upstream.retry.as_ref()?.budget;
-            let workers = plan.servers.first().map_or(1, |(_, load)| load.workers());
-            Some(RefCell::new(RetryBudget::new(percent, LEAST_RETRIES.div_ceil(workers as u32))))
-        };
-        let budgets = snapshot.model.upstreams.iter().zip(&snapshot.upstreams).map(budget).collect();
         let meters = Meters::new(registry, &snapshot, old);
-        Self { snapshot, servers, gates, budgets, meters }
+        for (place, (upstream, plan)) in snapshot.model.upstreams.iter().zip(&snapshot.upstreams).enumerate() {
+            let workers = plan.servers.first().map_or(1, |(_, load)| load.workers());
+            if let (Some(meters), Some(retry)) = (meters.upstream(place), &upstream.retry) {
+                meters.budget.borrow_mut().set_terms(retry.budget, LEAST_RETRIES.div_ceil(workers as u32));
+            }
+        }
+        Self { snapshot, servers, gates, meters }
     }
 }

@@ -75,9 +75,13 @@ impl Pass {
         }
     }
 
-    /// Whether the breaker has opened since a request passed normally, which has not been sent yet.
+    /// Whether the breaker has opened since the request passed: it is not to be sent, or sent again.
     pub fn is_outdated(&self) -> bool {
-        matches!(self.passage, Some(Passage::Normal)) && !self.circuit.is_closed.load(Ordering::Relaxed)
+        match &self.passage {
+            Some(Passage::Normal) => !self.circuit.is_closed.load(Ordering::Relaxed),
+            Some(probe) => !self.circuit.breaker().holds(probe),
+            None => false,
+        }
     }
 }
 

@@ -280,3 +280,22 @@ fn servers_that_cannot_be_reached_open_the_breaker_and_clients_that_leave_do_not
     let statuses: Vec<_> = (0..6).map(|_| get_with(gateway.address(), "/", &[]).status).collect();
     assert_eq!(statuses, [502, 502, 503, 503, 503, 503], "two of three results");
 }
+
+#[test]
+fn an_upstream_that_hangs_opens_its_breaker_also_where_its_requests_have_waited_for_places() {
+    let server = Holding::start("a");
+    let more =
+        "max_in_flight = 1\nmax_pending = 50\npending_timeout = \"300ms\"\nbreaker = { at_least = 4, open = \"60s\" }";
+    let hurried =
+        rules(&[server.backend.address], more).replacen("[server]\n", "[server]\nresponse_timeout = \"900ms\"\n", 1);
+    let gateway = Gateway::start_whole(&format!("{hurried}{FRAME}"));
+    let state = || gateway.ask_admin("/api/v1/upstreams").json()["upstreams"][0]["breaker"].clone();
+    let mut wires = Vec::new();
+    // One after the other: each but the first has waited for its place.
+    assert!(eventually(|| {
+        wires.push(ask(&gateway, 1, "/slow"));
+        std::thread::sleep(Duration::from_millis(50));
+        state() == "open"
+    }));
+    server.let_go(wires.len());
+}

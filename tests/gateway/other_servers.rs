@@ -269,3 +269,33 @@ fn a_try_has_per_try_and_the_request_what_is_left() {
         assert!(std::io::Read::read(&mut slow.stream(), &mut byte).is_err(), "nothing within 700 ms");
     });
 }
+
+#[test]
+fn nothing_is_sent_again_when_the_requests_own_time_is_over() {
+    for bound in ["timeout", "response_timeout"] {
+        let servers = [Server::start("a", Mode::Works), Server::start("b", Mode::Works)];
+        let gateway = start(&[servers[0].address(), servers[1].address()], "retry = { attempts = 3 }");
+        let mut client = Client::connect(gateway.address());
+        // So that each has a kept connection.
+        assert!((0..4).all(|_| client.get("/").status == 200));
+        let text = std::fs::read_to_string(gateway.file()).unwrap();
+        let text = text.replacen("[server]\n", &format!("[server]\n{bound} = \"400ms\"\n"), 1).replacen(FRAME, "", 1);
+        assert_eq!(gateway.reload(&text).status, 200);
+        for server in &servers {
+            server.mode.store(Mode::Hangs as u8, Ordering::SeqCst);
+        }
+        let before = servers[0].backend.requests() + servers[1].backend.requests();
+        assert_eq!(client.get("/").status, 504);
+        assert_eq!(servers[0].backend.requests() + servers[1].backend.requests(), before + 1, "{bound}");
+    }
+}
+
+#[test]
+fn per_try_bounds_no_request_that_is_not_sent_again() {
+    let slow = Backend::start(|_, stream| {
+        thread::sleep(Duration::from_millis(700));
+        write_ok(stream, b"late")
+    });
+    let gateway = start(&[slow.address], "retry = { per_try = \"200ms\" }");
+    assert_eq!((ask(&gateway, "POST", b"x").status, ask(&gateway, "GET", b"").status), (200, 504));
+}

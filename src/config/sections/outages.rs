@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::balance::{BreakerTerms, EjectTerms, HealthTerms};
 use crate::config::findings::{Reported, quoted};
-use crate::config::kind::{Context, by, count, duration, each, percent, statuses, word};
+use crate::config::kind::{Context, Kind, by, count, duration, each, percent, statuses, word};
 use crate::config::reader::Node;
 use crate::config::section::{Declare, Section, section, table};
 use crate::config::statuses::StatusSet;
@@ -137,7 +137,7 @@ section! {
         /// Failures after which it is.
         on: RetryOn = by(retry_on, RetryOn::to_string).or("[\"connect\", \"502\", \"503\", \"504\"]"),
         /// How long each try may take to the head of its answer.
-        per_try: Option<Span> = duration(PER_TRIES).or_nothing("none"),
+        per_try: Option<Span> = duration(PER_TRIES).or_word("none").or("none"),
         /// The share of the requests of 10 s that may be retries; three a second are allowed anyway.
         budget: u32 = percent(1..=100).or("10%"),
         /// Methods of requests that may be sent again.
@@ -170,8 +170,8 @@ fn retry_on(node: &Node<'_>, _: &Context<'_>) -> Result<RetryOn, Reported> {
     }
     let texts = each(&items, |item| {
         let text = item.string("a failure in quotes", "\"connect\" or \"503\"")?;
-        let is_known = text == CONNECT || StatusSet::parse(&[text]).is_ok();
-        let help = "write \"connect\", three digits, 200 to 599, or a class: \"5xx\"; a reset counts as \"502\"";
+        let is_known = text == CONNECT || text.starts_with(['4', '5']) && StatusSet::parse(&[text]).is_ok();
+        let help = "write \"connect\", three digits, 400 to 599, or a class: \"5xx\"; a reset counts as \"502\"";
         if is_known { Ok(text) } else { Err(item.error(format!("{} is no failure", quoted(text)), help)) }
     })?;
     let statuses: Vec<_> = texts.iter().copied().filter(|text| *text != CONNECT).collect();

@@ -23,7 +23,7 @@ use crate::proxy::snapshot::RouteEdits;
 use crate::proxy::tried::{Failure, Tried};
 use crate::proxy::variables::Known;
 use crate::proxy::view::View;
-use crate::time::Tick;
+use crate::time::{Span, Tick};
 use crate::upstream::{Leased, Pass};
 
 /// Sends the request and relays the response. Only what admission let through gets here.
@@ -56,13 +56,17 @@ pub async fn forward(
             pass_breaker(exchange, upstream)?;
         }
         let sent = prepare(exchange, &view, admitted, &mut lease, bounds.max_body)?;
-        bounds.respond_by = sent.respond_by(exchange, admitted, upstream);
+        bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
         let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent.at);
         let ended = poll_fn(|cx| relay.poll(cx)).await;
         let waits_for_head = relay.waits_for_head();
         match ended {
             Ok(end) => return Ok((end, lease)),
-            Err(broken) => after(exchange, &mut pick, (server, &mut lease), broken, sent.waits(waits_for_head))?,
+            Err(broken) => {
+                let until = bounds.deadline.min(admitted.respond_by().unwrap_or(Tick::MAX));
+                let failed = Failed { broken, sent, waits_for_head, is_repeatable: bounds.is_repeatable, until };
+                after(exchange, &mut pick, (server, &mut lease), failed)?;
+            }
         }
     }
 }
@@ -73,24 +77,32 @@ struct Sent {
     at: Tick,
     /// All of it was here.
     is_whole: bool,
+}
+
+/// A try that broke.
+struct Failed {
+    broken: Broken,
+    sent: Sent,
     waits_for_head: bool,
+    is_repeatable: bool,
+    /// When the time of the request is over.
+    until: Tick,
 }
 
 impl Sent {
-    /// When the head of the answer has to be there.
-    fn respond_by(&self, exchange: &Exchange, admitted: &Admitted, upstream: usize) -> Tick {
-        let all = admitted.respond_by().unwrap_or(Tick::MAX);
-        let retry = exchange.view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.retry.as_ref());
-        match retry.and_then(|retry| retry.per_try) {
-            // Of a body that is still to come its client may be what is slow.
-            Some(per_try) if self.is_whole => all.min(self.at + per_try),
-            _ => all,
+    /// When this try is over: where the request may be tried again, and all of it was here. Of a body that is still to come
+    /// its client may be what is slow.
+    fn try_ends(&self, exchange: &Exchange, bounds: &Bounds) -> Tick {
+        if !bounds.is_repeatable || !self.is_whole {
+            return Tick::MAX;
         }
+        per_try(exchange).map_or(Tick::MAX, |per_try| self.at + per_try)
     }
+}
 
-    fn waits(self, waits_for_head: bool) -> Self {
-        Self { waits_for_head, ..self }
-    }
+fn per_try(exchange: &Exchange) -> Option<Span> {
+    let (upstream, _) = exchange.story.upstream?;
+    exchange.view.snapshot.model.upstreams.get(upstream)?.retry.as_ref()?.per_try
 }
 
 /// What is done about an exchange that broke: it is tried again, or that is its end.
@@ -98,9 +110,9 @@ fn after(
     exchange: &mut Exchange,
     pick: &mut Pick<'_>,
     (server, lease): (usize, &mut Leased),
-    broken: Broken,
-    sent: Sent,
+    failed: Failed,
 ) -> Result<(), Broken> {
+    let Failed { broken, sent, waits_for_head, is_repeatable, until } = failed;
     let is_here = exchange.scratch.upload.is_complete() && exchange.scratch.inbound.is_kept();
     let may_be_stale = !pick.is_fresh_only();
     let is_again = match &broken {
@@ -121,15 +133,16 @@ fn after(
         pick.again_freshly(server);
         return Ok(());
     }
-    let is_first_bound = matches!(broken, Broken::Late(Late::Head)) && is_only_per_try(exchange, sent);
-    let broken = if is_first_bound { Broken::Late(Late::Try) } else { broken };
+    let is_over = exchange.worker.alarms.recently() >= until;
+    let is_only_try = matches!(broken, Broken::Late(Late::Head)) && !is_over;
+    let broken = if is_only_try { Broken::Late(Late::Try) } else { broken };
     let is_stale = matches!(broken, Broken::Silent { .. }) && lease.is_reused() && may_be_stale;
-    let is_blamed = blame(lease, &broken, sent, is_stale, exchange);
-    let failure = Failure::of(&broken).filter(|_| sent.waits_for_head);
+    let is_blamed = blame(lease, &broken, sent, waits_for_head && !is_stale, exchange);
+    let failure = Failure::of(&broken).filter(|_| waits_for_head);
     let is_retried = match (failure, &broken) {
         // That was asked before the head was passed on.
         (Some(_), Broken::Status(_)) => true,
-        (Some(failure), _) => (is_blamed || is_stale) && retry::is_due(exchange, failure),
+        (Some(failure), _) => is_repeatable && (is_blamed || is_stale) && retry::is_due(exchange, failure, until),
         (None, _) => false,
     };
     if let Some(why) = failure.filter(|_| is_retried || is_blamed) {
@@ -150,14 +163,6 @@ fn after(
 fn begin_anew(exchange: &mut Exchange) {
     exchange.scratch.outbound.clear();
     exchange.scratch.head_end.reset();
-}
-
-/// Whether the time of this try is over, and that of the request is not.
-fn is_only_per_try(exchange: &Exchange, sent: Sent) -> bool {
-    let Some((upstream, _)) = exchange.story.upstream else { return false };
-    let retry = exchange.view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.retry.as_ref());
-    let per_try = retry.and_then(|retry| retry.per_try).filter(|_| sent.is_whole);
-    per_try.is_some_and(|per_try| exchange.worker.alarms.recently() >= sent.at + per_try)
 }
 
 /// Lays the request out for this connection; when it is sent, and whether all of it is here.
@@ -190,9 +195,13 @@ fn prepare(
     write_request(exchange, view, admitted, to_h2);
     exchange.story.attempts += 1;
     let is_first = exchange.scratch.tries.is_empty() && exchange.story.attempts == 1;
-    let is_at_once = lease.is_reused() && exchange.story.waited.is_none() && !is_paced && is_first;
+    let is_at_once = lease.is_reused()
+        && exchange.story.waited.is_none()
+        && exchange.story.pending.is_none()
+        && !is_paced
+        && is_first;
     let at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
-    Ok(Sent { at, is_whole: exchange.scratch.upload.is_complete(), waits_for_head: true })
+    Ok(Sent { at, is_whole: exchange.scratch.upload.is_complete() })
 }
 
 /// Asks the breaker of the upstream, if it has one.
@@ -206,9 +215,9 @@ fn pass_breaker(exchange: &mut Exchange, upstream: usize) -> Result<(), Broken> 
 
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
-fn blame(lease: &mut Leased, broken: &Broken, sent: Sent, is_stale: bool, exchange: &mut Exchange) -> bool {
+fn blame(lease: &mut Leased, broken: &Broken, sent: Sent, may_be_blamed: bool, exchange: &mut Exchange) -> bool {
     let is_trial = exchange.scratch.held.trial.take().is_some();
-    let is_blamed = sent.waits_for_head && !is_stale && is_servers_fault(broken, sent, exchange);
+    let is_blamed = may_be_blamed && is_servers_fault(broken, sent, exchange);
     if is_blamed {
         let now = exchange.worker.clock.now();
         let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent.at));

@@ -20,6 +20,9 @@ use crate::proxy_protocol::Endpoints;
 use crate::time::{Span, Tick};
 use crate::upstream::{ConnectError, Leased, NoPlace, Pending, ProxyHeader, Server, Standing, Turn};
 
+/// How soon the first of the line looks again whether a server has become free otherwise than by the end of a request.
+const LOOK_AGAIN: Span = Span::from_millis(100);
+
 /// To how many servers a connect is tried for one request, where `retry` does not say.
 const MAX_CONNECT_TRIES: usize = 3;
 
@@ -304,17 +307,19 @@ impl<'v> Pick<'v> {
         let mut pending = Some(places.bulkhead.join(exchange.client_key()).ok_or(Broken::QueueFull)?);
         let began = exchange.worker.clock.now();
         let until = began + upstream.pending_timeout;
+        let mut look_at = Tick::MAX;
         let chosen = poll_fn(|cx| {
             match pending.as_ref().map_or(Standing::PutOut, |pending| pending.look(cx)) {
                 Standing::PutOut => return Poll::Ready(Err(Broken::QueueFull)),
                 Standing::MayTry => match self.choose(exchange, &mut pending) {
                     Ok(choice) => return Poll::Ready(Ok(choice)),
                     Err(NoServer::Left) => return Poll::Ready(Err(none_left(exchange, None))),
-                    Err(NoServer::Full) => {}
+                    // A server that comes back wakes nobody.
+                    Err(NoServer::Full) => look_at = exchange.worker.alarms.recently() + LOOK_AGAIN,
                 },
-                Standing::Waits => {}
+                Standing::Waits => look_at = Tick::MAX,
             }
-            if poll_gone(cx, exchange, client, deadline.min(until)).is_ready() {
+            if poll_gone(cx, exchange, client, deadline.min(until).min(look_at)).is_ready() {
                 return Poll::Ready(Err(Broken::ClientGone));
             }
             match exchange.worker.alarms.recently() {
@@ -325,8 +330,8 @@ impl<'v> Pick<'v> {
         })
         .await;
         let waited = exchange.worker.clock.now().since(began);
-        let before = exchange.story.waited.unwrap_or_default();
-        exchange.story.waited = Some(Span::from_nanos(before.as_nanos() + waited.as_nanos()));
+        let before = exchange.story.pending.unwrap_or_default();
+        exchange.story.pending = Some(Span::from_nanos(before.as_nanos() + waited.as_nanos()));
         chosen
     }
 

@@ -383,7 +383,9 @@ impl<'r> Relay<'r> {
                 self.phase = Phase::Switched;
                 return Ok(());
             }
-            if self.bounds.is_repeatable && retry::is_due(self.exchange, Failure::Status(status)) {
+            if self.bounds.is_repeatable
+                && retry::is_due(self.exchange, Failure::Status(status), self.bounds.before_sent())
+            {
                 self.noted(status, self.exchange.worker.clock.now());
                 return Err(Broken::Status(status));
             }

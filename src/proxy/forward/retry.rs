@@ -19,13 +19,14 @@ pub fn terms(exchange: &Exchange, upstream: usize) -> Option<&Retry> {
 
 /// Counts a request, of which a share may be retried.
 pub fn count(exchange: &Exchange, upstream: usize, now: Tick) {
-    if let Some(Some(budget)) = exchange.view.budgets.get(upstream) {
-        budget.borrow_mut().request(now);
+    let has_retries = exchange.view.snapshot.model.upstreams.get(upstream).is_some_and(|one| one.retry.is_some());
+    if let Some(meters) = exchange.view.meters.upstream(upstream).filter(|_| has_retries) {
+        meters.budget.borrow_mut().request(now);
     }
 }
 
-/// Whether a request that failed so is sent to another server. A retry is taken from the budget then, and counted.
-pub fn is_due(exchange: &Exchange, failure: Failure) -> bool {
+/// Whether a request that failed so is sent to another server, if its time is not over at `until`. A retry is taken from the budget then, and counted.
+pub fn is_due(exchange: &Exchange, failure: Failure, until: Tick) -> bool {
     let Some((upstream, _)) = exchange.story.upstream else { return false };
     let Some(retry) = terms(exchange, upstream) else { return false };
     let scratch = &*exchange.scratch;
@@ -34,13 +35,12 @@ pub fn is_due(exchange: &Exchange, failure: Failure) -> bool {
     let has_another = scratch.tries.len() + 1 < retry.attempts as usize;
     // One that has opened since is not to be tried again and again.
     let is_passed = !scratch.held.pass.as_ref().is_some_and(Pass::is_outdated);
-    if exchange.begun || !is_here || !is_meant || !has_another || !is_passed {
+    let now = exchange.worker.alarms.recently();
+    if exchange.begun || !is_here || !is_meant || !has_another || !is_passed || now >= until {
         return false;
     }
-    let Some(Some(budget)) = exchange.view.budgets.get(upstream) else { return false };
-    let is_left = budget.borrow_mut().take(exchange.worker.alarms.recently());
-    if let Some(meters) = exchange.view.meters.upstream(upstream) {
-        meters.retried(if is_left { failure.counted() } else { Retried::OverBudget });
-    }
+    let Some(meters) = exchange.view.meters.upstream(upstream) else { return false };
+    let is_left = meters.budget.borrow_mut().take(now);
+    meters.retried(if is_left { failure.counted() } else { Retried::OverBudget });
     is_left
 }
