@@ -89,6 +89,7 @@ def sluicegate(directory, port, servers, binary):
         file.write(f"""[server]\nworkers = 1\n[[listener]]\naddress = "127.0.0.1:{port}"\n[[upstream]]\nname = "app"
 servers = [{names}]\nhash_key = "header:x-user"\nconnect_timeout = "500ms"
 health = {{ path = "/", interval = "500ms", timeout = "500ms", fall = 2 }}
+retry = {{ per_try = "500ms" }}
 [[route]]\nname = "all"\nupstream = "app"\n""")
     return [binary, "run", "-c", f"{directory}/gateway.toml"]
 
