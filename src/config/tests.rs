@@ -143,6 +143,8 @@ fn every_key_is_read() {
 workers = 4
 watch = false
 drain_delay = "3s"
+state_file = "/var/lib/counts"
+state_interval = "9s"
 shutdown_grace = "10s"
 rate_headers = "both"
 traceparent = "make-sampled"
@@ -253,6 +255,8 @@ address = "127.0.0.1:9900"
             workers: Some(4),
             watch: false,
             drain_delay: Span::from_secs(3),
+            state_file: Some("/var/lib/counts".into()),
+            state_interval: Span::from_secs(9),
             shutdown_grace: Span::from_secs(10),
             rate_headers: RateHeaders::Both,
             traceparent: Traceparent::MakeSampled,

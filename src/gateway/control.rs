@@ -22,13 +22,13 @@ use super::gauges::{self, ControlCounts, LimitGauges};
 use super::health::HealthChecks;
 use super::logs;
 use super::outlive;
+use super::state_file::{Keeper, StateFile};
 use super::tls::Secured;
 use super::upstream_status;
 use super::worker::{Command, WorkerThread};
 use crate::admin;
 use crate::config::{self, Certificates, Loaded, Model};
 use crate::dead_letter::DeadLetters;
-use crate::limiter::KeyHasher;
 use crate::proxy::Feed;
 use crate::redact::Redactor;
 use crate::telemetry::{AccessLog, Registration, Registry};
@@ -43,6 +43,8 @@ pub struct Control {
     clock: Clock,
     counts: Arc<ControlCounts>,
     draining: AtomicBool,
+    /// Where counts outlive the process; `None`: nowhere.
+    state_file: Option<StateFile>,
     on_log: Box<dyn Fn(&config::Log) + Send + Sync>,
     reloading: Mutex<()>,
     state: Mutex<State>,
@@ -73,6 +75,8 @@ struct State {
     admin: Option<AdminServer>,
     fleet: Option<Membership>,
     health: HealthChecks,
+    /// Writes the state file as long as it is here.
+    keeper: Option<Keeper>,
     limit_gauges: LimitGauges,
     upstream_gauges: Vec<Registration>,
     log_gauges: Vec<Registration>,
@@ -116,6 +120,7 @@ impl Control {
         let (model, clock) = (Arc::new(model), Clock::system());
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
+        let (hasher, state_file) = StateFile::of(&model);
         let mut lasting = Lasting {
             limits: HashMap::new(),
             loads: HashMap::new(),
@@ -125,16 +130,19 @@ impl Control {
             accepting: accepting::Counts::default(),
             tickets: Tickets::new(),
             echo: EchoServers::new(),
-            hasher: KeyHasher::random(),
+            hasher,
             redactor: logs::redactor(&model, None)?,
             workers,
         };
-        let bound = bind_all(&model, &HashMap::new(), workers)?;
-        let admin = bind_admin(&model, None)?;
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor);
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
+        if let Some(file) = &state_file {
+            file.take_over(&lasting.limits, clock.now());
+        }
+        let bound = bind_all(&model, &HashMap::new(), workers)?;
+        let admin = bind_admin(&model, None)?;
         lasting.loads = built.loads;
         lasting.upstreams = outlive::memories(&built.snapshot);
         lasting.tls = built.tls;
@@ -172,6 +180,7 @@ impl Control {
             admin: None,
             fleet,
             health,
+            keeper: None,
             limit_gauges,
             upstream_gauges,
             log_gauges,
@@ -184,10 +193,12 @@ impl Control {
             clock,
             counts,
             draining: AtomicBool::new(false),
+            state_file,
             on_log: Box::new(on_log),
             reloading: Mutex::new(()),
             state: Mutex::new(state),
         });
+        control.keep_state().map_err(BuildError::Thread)?;
         if let Some((configured, listener)) = admin {
             let server = control.start_admin(configured, listener)?;
             control.state().admin = Some(server);

@@ -16,6 +16,7 @@ mod health;
 mod live;
 mod logs;
 mod outlive;
+mod state_file;
 mod terms;
 mod tls;
 mod upstream_status;

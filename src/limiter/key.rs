@@ -61,6 +61,11 @@ impl KeyHasher {
     /// A hasher with a secret that other processes have as well. The key of `SipHash` is the first 16 bytes of SHA-256 over a
     /// fixed label and the secret.
     pub fn with_secret(secret: &[u8; 32]) -> Self {
+        Self::with_bytes(secret)
+    }
+
+    /// The same with a secret of any length; below 16 bytes it can be guessed.
+    pub fn with_bytes(secret: &[u8]) -> Self {
         let digest = Sha256::new().chain_update(LABEL).chain_update(secret).finalize();
         let mut halves = digest.chunks_exact(8).map(|half| half.try_into().map_or(0, u64::from_le_bytes));
         Self(SipHasher13::new_with_keys(halves.next().unwrap_or_default(), halves.next().unwrap_or_default()))

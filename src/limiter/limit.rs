@@ -245,6 +245,11 @@ impl Limit {
         stats
     }
 
+    /// What it works by now.
+    pub(super) fn params(&self) -> Arc<Params> {
+        Arc::clone(&lock(&self.params))
+    }
+
     pub(super) fn id(&self) -> u64 {
         self.id
     }

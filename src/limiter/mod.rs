@@ -95,6 +95,7 @@ mod key;
 mod lease;
 mod limit;
 mod outbox;
+mod outlive;
 mod permit;
 mod policy;
 mod queue;
@@ -118,6 +119,7 @@ pub use algorithm::{
 pub use calendar_rate::{CalendarRate, CalendarRateError};
 pub use key::{Fingerprint, KeyBuilder, KeyHasher};
 pub use limit::{Limit, LimitSpec, LimitStats, Mode, OnFull, Reconfigured};
+pub use outlive::KeyLayout;
 pub use permit::Permit;
 pub use policy::{Policy, PolicyError};
 pub use quota::{MAX_COUNT, MAX_DEFAULT_QUEUE, Rate, RateError};

@@ -4,6 +4,7 @@ mod charge;
 mod correct;
 mod later;
 mod line;
+mod outlive;
 mod places;
 mod shared;
 

@@ -134,7 +134,8 @@ impl Secret {
         self.is_group_writable
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    /// The secret itself, for whoever derives from it.
+    pub fn bytes(&self) -> &[u8] {
         &self.key
     }
 }

@@ -57,6 +57,7 @@ mod retries;
 mod schedules;
 mod size_limits;
 mod slow;
+mod state_file;
 mod sticky;
 mod stopped;
 mod stores;

@@ -1,6 +1,7 @@
 //! `[server]`
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use super::doubts;
 use crate::config::findings::{Reported, quoted};
@@ -19,6 +20,10 @@ section! {
         watch: bool = flag().or("true"),
         /// How long a gateway that is told to end listens on while it says that it is not ready.
         drain_delay: Span = duration(GRACES).or("0s"),
+        /// The file that counts outlive the process in, with their secret beside it.
+        state_file: Option<PathBuf> = by(state_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
+        /// How often it is written.
+        state_interval: Span = duration(STATE_INTERVALS).or("30s").needs_restart(),
         /// How long a drain waits for what is in flight.
         shutdown_grace: Span = duration(GRACES).or("30s"),
         /// The rate headers that go out.
@@ -113,6 +118,18 @@ pub(in crate::config) fn read<'t>(reader: Reader<'t>, context: &Context<'_>) -> 
         doubts::check_response(node, *response_timeout, *timeout);
     }
     keys
+}
+
+/// Each time all counts are written.
+const STATE_INTERVALS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3_600);
+
+fn state_file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
+    let text = node.string("a path in quotes", "\"state/counts\"")?;
+    if text.is_empty() || text.ends_with('/') || text.contains('\0') {
+        let message = format!("{} is no file", quoted(text));
+        return Err(node.error(message, "name a file in a directory that is there, such as \"state/counts\""));
+    }
+    Ok(context.files.beside(text))
 }
 
 /// Half a MiB in 30 s is what a phone with a bad line sends.

@@ -1,13 +1,39 @@
 //! The end of a gateway that is told to end.
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::Control;
+use crate::gateway::state_file::Keeper;
 use crate::gateway::worker::Command;
 use crate::time::Span;
 
 impl Control {
+    /// Writes the state file each `state_interval` from now on, if there is one.
+    pub(super) fn keep_state(self: &Arc<Self>) -> io::Result<()> {
+        if self.state_file.is_none() {
+            return Ok(());
+        }
+        let control = Arc::downgrade(self);
+        let write = move || {
+            if let Some(control) = control.upgrade() {
+                control.write_state();
+            }
+        };
+        let mut state = self.state();
+        state.keeper = Some(Keeper::start(state.model.server.state_interval, write)?);
+        Ok(())
+    }
+
+    fn write_state(&self) {
+        let Some(file) = &self.state_file else { return };
+        // Not under the lock: it takes as long as the disk does.
+        let limits = self.state().lasting.limits.clone();
+        file.write(&limits, self.clock.now());
+    }
+
     /// Says that it is not ready, for `drain_delay`, so that a balancer sends no more; then stops accepting, waits for what is
     /// in flight, and closes the logs.
     pub fn drain(&self) {
@@ -33,6 +59,8 @@ impl Control {
         };
         // It reports the cost that was spent.
         drop(fleet);
+        drop(self.state().keeper.take());
+        self.write_state();
         if let Some(log) = dead_letters {
             log.close();
         }

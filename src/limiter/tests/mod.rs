@@ -13,6 +13,7 @@ mod fleet_outbox;
 mod fleet_waiting;
 mod goldens;
 mod later;
+mod outlive;
 mod penalty;
 mod reload;
 mod several;

@@ -1,0 +1,111 @@
+//! Counts that outlive the process: `state_file` of `[server]`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::live::LiveLimits;
+use crate::config::{LimitId, Model};
+use crate::limiter::{KeyHasher, Limit};
+use crate::redact::Secret;
+use crate::state::{self, Mark, Named, ReadError};
+use crate::time::{Span, Tick};
+
+/// Where counts are kept, and by whose secret.
+pub struct StateFile {
+    path: PathBuf,
+    mark: Mark,
+}
+
+impl StateFile {
+    /// That of a model, and what makes fingerprints: with a file, by the secret beside it, which is made at the first start.
+    /// Without the secret there is no file either, and a warning.
+    pub fn of(model: &Model) -> (KeyHasher, Option<Self>) {
+        let Some(path) = model.server.state_file.clone() else { return (KeyHasher::random(), None) };
+        let mut secret_path = path.clone().into_os_string();
+        secret_path.push(".secret");
+        match Secret::load_or_make(Path::new(&secret_path)) {
+            Ok(secret) => {
+                let hasher = KeyHasher::with_bytes(secret.bytes());
+                let mark = Mark::of(&hasher);
+                (hasher, Some(Self { path, mark }))
+            }
+            Err(error) => {
+                tracing::error!(%error, "counts will not outlive the process: the secret beside state_file cannot be used");
+                (KeyHasher::random(), None)
+            }
+        }
+    }
+
+    /// Gives the limits what counted in another process. Whatever is wrong with the file is a line of the log.
+    pub fn take_over(&self, limits: &LiveLimits, now: Tick) {
+        let file = self.path.display();
+        let known: HashMap<String, &Arc<Limit>> =
+            limits.iter().map(|(id, place)| (name_of(id, place), &place.0)).collect();
+        match state::read(&self.path, self.mark, now, |name| known.get(name).map(|limit| Arc::clone(limit))) {
+            Ok(taken) => {
+                let age = now.since(taken.at);
+                tracing::info!(%file, keys = taken.keys, no_longer = taken.left, %age, "counts taken over");
+                if !taken.unknown.is_empty() {
+                    let limits = taken.unknown.join(", ");
+                    tracing::warn!(%file, limits, "counts left out: these limits are gone, or have other numbers");
+                }
+            }
+            Err((ReadError::NoFile, _)) => tracing::info!(%file, "no counts of before: there is no state file yet"),
+            Err((error, bad)) => {
+                let left_aside = bad.map(|bad| bad.display().to_string());
+                tracing::warn!(%file, %error, left_aside, "counts begin anew, but for what was taken over");
+            }
+        }
+    }
+
+    /// Writes what counts now.
+    pub fn write(&self, limits: &LiveLimits, now: Tick) {
+        let named = limits.iter().map(|(id, place)| Named { name: name_of(id, place), limit: &place.0 });
+        match state::write(&self.path, self.mark, now, named) {
+            Ok(written) => tracing::debug!(keys = written.keys, bytes = written.bytes, "counts written"),
+            Err(error) => {
+                tracing::error!(file = %self.path.display(), %error, "counts are not written: a restart would lose them");
+            }
+        }
+    }
+}
+
+/// The name that the keys of a limit are kept under: with another key, or as another plan has it, they are others.
+fn name_of(id: &LimitId, (_, place): &(Arc<Limit>, super::live::Place)) -> String {
+    let plan = id.plan.as_ref().map(|plan| format!(", plan {plan}")).unwrap_or_default();
+    format!("{}{plan}, by {}", id.limit, place.key)
+}
+
+/// Writes again and again, until it is dropped.
+pub struct Keeper {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Writes each `interval`, in a thread of its own.
+    pub fn start(interval: Span, write: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+        let (stop, told) = sync_channel(1);
+        let interval = Duration::from(interval);
+        let thread = thread::Builder::new().name("state".into()).spawn(move || {
+            while told.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                write();
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A write under way ends before the last one begins.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The keys of a limit as they outlive the process: copied shard by shard while requests are counted, and taken over by a new
+//! process before its first request.
+//!
+//! States hold instants since 1970, so they mean the same in another process. They are copied as a rule without a past writes
+//! them: a limit that was reconfigured may pack its words otherwise.
+
+use super::algorithm::Rule;
+use super::key::Fingerprint;
+use super::limit::{Limit, lock};
+use crate::time::Tick;
+
+/// What the words of a limit's keys mean: they are taken over only by a limit of the same layout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyLayout {
+    /// Words of a key, its fingerprint among them.
+    pub words: usize,
+    /// The algorithm, its numbers and its penalty.
+    pub text: String,
+}
+
+impl Limit {
+    /// The layout of its keys; `None`: they do not outlive the process, as what is in flight.
+    pub fn key_layout(&self) -> Option<KeyLayout> {
+        let spec = self.spec();
+        let rule = Rule::new(&spec.algorithm, spec.penalty, None);
+        if rule.needs_release() {
+            return None;
+        }
+        Some(KeyLayout { words: 1 + rule.words(), text: format!("{rule:?}") })
+    }
+
+    /// Gives the records of the keys that count at `now`, some thousands at a time: each a fingerprint and its state. A key
+    /// that comes or goes meanwhile may be there or not.
+    pub fn copy_keys<E>(&self, now: Tick, mut take: impl FnMut(&[u64]) -> Result<(), E>) -> Result<(), E> {
+        let spec = self.spec();
+        let plain = Rule::new(&spec.algorithm, spec.penalty, None);
+        let (mut copied, mut records) = (Vec::new(), Vec::new());
+        for shard in self.made() {
+            copied.clear();
+            let Some(params) = lock(shard).copy_to(&mut copied) else { continue };
+            let rule = &params.rule;
+            records.clear();
+            let stride = 1 + rule.words();
+            for record in copied.chunks_exact(stride) {
+                let Some((key, state)) = record.split_first() else { continue };
+                if rule.is_idle(state, now) {
+                    continue;
+                }
+                records.push(*key);
+                if *rule == plain {
+                    records.extend_from_slice(state);
+                } else {
+                    let from = records.len();
+                    records.resize(from + plain.words(), 0);
+                    plain.take_over(rule, state, &mut records[from..], now);
+                }
+            }
+            if !records.is_empty() {
+                take(&records)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes records over that [`copy_keys`](Self::copy_keys) gave, of the same layout, as far as they still count at `now`
+    /// and there is room; how many. A key that is known already keeps its state.
+    pub fn take_over_keys(&self, records: &[u64], now: Tick) -> u64 {
+        let params = self.params();
+        if params.rule.needs_release() {
+            return 0;
+        }
+        let mut taken = 0;
+        for record in records.chunks_exact(1 + params.rule.words()) {
+            let Some((bits, state)) = record.split_first() else { continue };
+            let Some(key) = Fingerprint::known(*bits) else { continue };
+            taken += u64::from(self.lock(key).take_over(key, state, now, self.keys()));
+        }
+        taken
+    }
+}

@@ -1,0 +1,122 @@
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::{END, LIMIT, MAGIC, Mark, Named, RECORDS, VERSION, identity};
+use crate::time::Tick;
+
+/// What a file holds that was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Keys.
+    pub keys: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Writes the keys of these limits that count at `now`. The file is there as a whole, with all that was in it synced, or as
+/// it was. Only its owner may read it. It is written beside the requests: no shard is held for longer than its copy takes.
+///
+/// # Errors
+/// The directory is not there or not writable, or the disk is full; what was begun is removed.
+pub fn write<'l>(
+    path: &Path,
+    mark: Mark,
+    now: Tick,
+    limits: impl IntoIterator<Item = Named<'l>>,
+) -> io::Result<Written> {
+    let new = beside(path, ".new");
+    let written = write_new(&new, mark, now, limits).and_then(|written| {
+        fs::rename(&new, path)?;
+        // So that the name survives a crash, too; where a file system cannot, it cannot.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let _ = File::open(directory).and_then(|directory| directory.sync_all());
+        Ok(written)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// A path with something behind its name.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name: OsString = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn write_new<'l>(
+    path: &Path,
+    mark: Mark,
+    now: Tick,
+    limits: impl IntoIterator<Item = Named<'l>>,
+) -> io::Result<Written> {
+    // One of an earlier run may belong to somebody else, or be a link.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut out = Out { file: BufWriter::with_capacity(1 << 20, file), block: Vec::new(), written: Written::default() };
+    let mut head = Vec::from(MAGIC);
+    head.extend_from_slice(&VERSION.to_le_bytes());
+    head.extend_from_slice(&now.as_nanos().to_le_bytes());
+    head.extend_from_slice(&mark.0.to_le_bytes());
+    out.sealed(&head)?;
+    for Named { name, limit } in limits {
+        let Some(layout) = limit.key_layout() else { continue };
+        let mut is_named = false;
+        limit.copy_keys(now, |records| {
+            if !std::mem::replace(&mut is_named, true) {
+                out.block(LIMIT, &identity(&name, &layout))?;
+            }
+            out.records(records)?;
+            out.written.keys += (records.len() / layout.words) as u64;
+            // Whoever waits for this core comes first.
+            std::thread::yield_now();
+            Ok::<_, io::Error>(())
+        })?;
+    }
+    out.block(END, &out.written.keys.to_le_bytes())?;
+    let Out { file, written, .. } = out;
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    Ok(written)
+}
+
+struct Out {
+    file: BufWriter<File>,
+    block: Vec<u8>,
+    written: Written,
+}
+
+impl Out {
+    fn records(&mut self, records: &[u64]) -> io::Result<()> {
+        let mut block = std::mem::take(&mut self.block);
+        block.clear();
+        block.extend(records.iter().flat_map(|word| word.to_le_bytes()));
+        let result = self.block(RECORDS, &block);
+        self.block = block;
+        result
+    }
+
+    fn block(&mut self, kind: u8, bytes: &[u8]) -> io::Result<()> {
+        let mut head = [kind, 0, 0, 0, 0];
+        head[1..].copy_from_slice(&u32::try_from(bytes.len()).map_err(io::Error::other)?.to_le_bytes());
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&head), bytes);
+        for part in [&head[..], bytes, &sum.to_le_bytes()] {
+            self.file.write_all(part)?;
+            self.written.bytes += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn sealed(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.write_all(&crc32c::crc32c(bytes).to_le_bytes())?;
+        self.written.bytes += bytes.len() as u64 + 4;
+        Ok(())
+    }
+}
