@@ -274,6 +274,11 @@ impl Limit {
         lock(shard.map_or_else(|| self.make(at), |shard| &shard.0))
     }
 
+    /// Whether one shard owns both keys.
+    pub(super) fn is_together(&self, one: Fingerprint, other: Fingerprint) -> bool {
+        (one.bits() ^ other.bits()) as usize & self.mask == 0
+    }
+
     /// Makes a shard by the parameters of now. Whoever switches them holds their lock until all shards that there are have
     /// been told, so none is made by the old ones.
     #[cold]

@@ -69,12 +69,13 @@ impl Limit {
         if params.rule.needs_release() {
             return 0;
         }
-        let mut taken = 0;
-        for record in records.chunks_exact(1 + params.rule.words()) {
-            let Some((bits, state)) = record.split_first() else { continue };
-            let Some(key) = Fingerprint::known(*bits) else { continue };
-            taken += u64::from(self.lock(key).take_over(key, state, now, self.keys()));
-        }
-        taken
+        let records: Vec<_> = records
+            .chunks_exact(1 + params.rule.words())
+            .filter_map(|record| record.split_first())
+            .filter_map(|(bits, state)| Some((Fingerprint::known(*bits)?, state)))
+            .collect();
+        // They come shard by shard, if there were as many.
+        let of_shards = records.chunk_by(|(one, _), (other, _)| self.is_together(*one, *other));
+        of_shards.map(|records| self.lock(records[0].0).take_over(records, now, self.keys())).sum()
     }
 }

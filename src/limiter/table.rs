@@ -154,11 +154,26 @@ impl Table {
     /// Copies the records into a new vector with room for one more, with `state_words` words each, which `write` fills
     /// from the old ones; a record for which it answers `false` is left out.
     pub(super) fn rebuild(&mut self, state_words: usize, write: impl Fn(&[u64], &mut [u64]) -> bool) {
+        self.rebuild_for(1, state_words, write);
+    }
+
+    /// Makes room for so many more records at once. Records that come in the order of another table's places need it: in a
+    /// table that grows with them they would all lie at its beginning, in one long run.
+    pub(super) fn reserve(&mut self, more: usize) {
+        if (self.len + more) * 4 > self.capacity * 3 {
+            self.rebuild_for(more, self.stride - 1, |from, to| {
+                to.copy_from_slice(from);
+                true
+            });
+        }
+    }
+
+    fn rebuild_for(&mut self, more: usize, state_words: usize, write: impl Fn(&[u64], &mut [u64]) -> bool) {
         let mut state = vec![0; state_words];
         let records = (0..self.capacity).filter_map(|at| Some((self.key_at(at)?, self.state(at))));
         let kept = records.clone().filter(|(_, from)| write(from, &mut state)).count();
         let mut new = Self::new(state_words);
-        new.capacity = ((kept + 1) * 3 / 2 + 1).max(SMALLEST).next_multiple_of(new.in_line + 1);
+        new.capacity = ((kept + more) * 3 / 2 + 1).max(SMALLEST).next_multiple_of(new.in_line + 1);
         new.words = vec![EMPTY; new.capacity * new.stride + LINE - 1];
         new.base = new.words.as_ptr().align_offset(LINE * size_of::<u64>()).min(LINE - 1);
         for (key, from) in records {

@@ -96,7 +96,10 @@ impl Out {
     fn records(&mut self, records: &[u64]) -> io::Result<()> {
         let mut block = std::mem::take(&mut self.block);
         block.clear();
-        block.extend(records.iter().flat_map(|word| word.to_le_bytes()));
+        block.resize(records.len() * 8, 0);
+        for (bytes, word) in block.chunks_exact_mut(8).zip(records) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
         let result = self.block(RECORDS, &block);
         self.block = block;
         result

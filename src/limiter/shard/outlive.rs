@@ -1,8 +1,9 @@
 //! Keys that outlive the process.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::{Asking, Fingerprint, Record, Shard};
+use super::{Fingerprint, Shard};
 use crate::limiter::limit::Params;
 use crate::limiter::sync::AtomicU64;
 use crate::time::Tick;
@@ -21,24 +22,31 @@ impl Shard {
         (!copied.is_empty()).then(|| Arc::clone(&self.params))
     }
 
-    /// Puts a key in with this state, if it counts at `now`, is not known and there is room; whether it was put in.
+    /// Puts keys in with these states, those that count at `now` and are not known, as long as there is room; how many.
     pub(in crate::limiter) fn take_over(
         &mut self,
-        key: Fingerprint,
-        state: &[u64],
+        records: &[(Fingerprint, &[u64])],
         now: Tick,
         keys: &AtomicU64,
-    ) -> bool {
+    ) -> u64 {
         self.latest = self.latest.max(now);
-        let counts = state.len() == self.params.rule.words() && !self.params.rule.is_idle(state, self.latest);
-        if !counts || self.table.find(key).is_some() {
-            return false;
+        let rule = &self.params.rule;
+        let counts = |state: &[u64]| state.len() == rule.words() && !rule.is_idle(state, self.latest);
+        let known = keys.load(Ordering::Relaxed);
+        let room = usize::try_from(self.params.spec.max_keys.saturating_sub(known)).unwrap_or(usize::MAX);
+        self.table.reserve(records.iter().filter(|(_, state)| counts(state)).count().min(room));
+        let mut taken = 0;
+        for (key, state) in records.iter().filter(|(_, state)| counts(state)) {
+            if taken == room || self.table.find(*key).is_some() {
+                continue;
+            }
+            let at = self.table.insert(*key);
+            if let Some(own) = self.table.state_mut(at).get_mut(..state.len()) {
+                own.copy_from_slice(state);
+            }
+            taken += 1;
         }
-        let Some(Record::New) = self.place_for_new(Asking::Arrival, keys) else { return false };
-        let at = self.insert(key, keys);
-        if let Some(own) = self.table.state_mut(at).get_mut(..state.len()) {
-            own.copy_from_slice(state);
-        }
-        true
+        keys.fetch_add(taken as u64, Ordering::Relaxed);
+        taken as u64
     }
 }
