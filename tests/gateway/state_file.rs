@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::{FRAME, Gateway, eventually, get, get_with};
+use crate::support::{Client, FRAME, Gateway, eventually, get, get_with};
 
 fn rules(rate: &str, more: &str) -> String {
     format!(
@@ -100,4 +102,29 @@ fn a_secret_that_cannot_be_used_is_said_and_the_start_goes_on() {
     let gateway = Gateway::start_in(directory, &rules("5/h", ""));
     assert_eq!(left(&gateway, "a", 9), 5);
     assert!(gateway.log().contains("counts will not outlive the process"), "{}", gateway.log());
+}
+
+#[test]
+fn kills_at_any_moment_lose_an_interval_at_most_and_count_nothing_twice() {
+    const LIMIT: usize = 5_000;
+    let trials = if std::env::var_os("SLUICEGATE_LONG").is_some() { 10 } else { 1 };
+    let rules = rules(&format!("{LIMIT}/h"), "");
+    let mut gateway = Gateway::start_whole(&rules);
+    for trial in 0..trials {
+        let key = format!("trial-{trial}");
+        let mut client = Client::connect(gateway.address());
+        let (began, mut sent) = (Instant::now(), Vec::new());
+        let lasts = Duration::from_millis(3_500 + 377 * trial);
+        while began.elapsed() < lasts && sent.len() < LIMIT / 2 {
+            assert_eq!(client.request("GET", "/", &[("x-key", &key)], b"").status, 200);
+            sent.push(Instant::now());
+            thread::sleep(Duration::from_millis(2));
+        }
+        gateway = Gateway::start_in(gateway.kill(), &rules);
+        let killed = Instant::now();
+        let kept = LIMIT - left(&gateway, &key, LIMIT);
+        // The interval is a second; the rest is for a busy machine.
+        let old = sent.iter().filter(|at| killed.duration_since(**at) > Duration::from_secs(3)).count();
+        assert!((old..=sent.len()).contains(&kept), "{old} <= {kept} <= {}", sent.len());
+    }
 }
