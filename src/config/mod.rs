@@ -36,6 +36,8 @@ mod golden_bandwidth;
 #[cfg(test)]
 mod golden_edits;
 #[cfg(test)]
+mod golden_outages;
+#[cfg(test)]
 mod golden_plans;
 #[cfg(test)]
 mod golden_proxy_protocol;
