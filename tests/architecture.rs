@@ -10,7 +10,7 @@ const RANKS: [(&str, u8); 22] = [
     ("http1", 0),
     // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
     ("proxy_protocol", 0),
-    // Who comes next among clients that wait: a rule for whatever they wait for.
+    // A rule for clients that wait, whatever they wait for.
     ("fair", 0),
     // One redactor for whatever is written or shown: both logs, reports of mistakes, the command line.
     ("redact", 0),

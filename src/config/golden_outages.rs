@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Certificates, parse};
 
-/// What is told of an upstream with this line, without the places.
+/// The findings about an upstream with this line, without the places.
 fn told(line: &str) -> Vec<String> {
     let text = format!(
         "[[listener]]\naddress = \"127.0.0.1:8080\"\n[[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:9001\", \

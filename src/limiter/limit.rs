@@ -245,7 +245,7 @@ impl Limit {
         stats
     }
 
-    /// What it works by now.
+    /// The parameters that it works by now.
     pub(super) fn params(&self) -> Arc<Params> {
         Arc::clone(&lock(&self.params))
     }

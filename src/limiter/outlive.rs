@@ -9,7 +9,7 @@ use super::key::Fingerprint;
 use super::limit::{Limit, lock};
 use crate::time::Tick;
 
-/// What the words of a limit's keys mean: they are taken over only by a limit of the same layout.
+/// The meaning of the words of a limit's keys: they are taken over only by a limit of the same layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLayout {
     /// Words of a key, its fingerprint among them.

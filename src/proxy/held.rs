@@ -1,8 +1,8 @@
-//! What a request holds of its upstream from the choice of a server until that has done its part.
+//! The things that a request holds of its upstream from the choice of a server until that has done its part.
 
 use crate::upstream::{HeldPlace, Pass, Trial};
 
-/// What is held; dropped, it is free for others.
+/// The things that are held; dropped, they are free for others.
 #[derive(Debug, Default)]
 pub struct Held {
     /// The place of the one request that may try an ejected server, until there is an answer.

@@ -30,7 +30,7 @@ impl Inbound {
         (self.head, self.body, self.rest_at, self.is_kept) = (head, 0, head, true);
     }
 
-    /// What came is no request.
+    /// The bytes that came are no request.
     pub fn has_no_head(&mut self) {
         self.head = 0;
     }
@@ -56,7 +56,7 @@ impl Inbound {
         self.rest_at
     }
 
-    /// What follows this request is not read as one.
+    /// The bytes behind this request are not read as one.
     pub fn drops_rest(&mut self) {
         self.rest_at = self.bytes.len();
     }

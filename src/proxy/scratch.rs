@@ -26,7 +26,7 @@ const SPARE: usize = 64;
 /// Buffers and everything else that an exchange fills.
 #[derive(Debug)]
 pub struct Scratch {
-    /// What the client sent.
+    /// The bytes that the client sent.
     pub inbound: Inbound,
     /// What the upstream sent and is not written on yet.
     pub outbound: Buffer,
@@ -60,7 +60,7 @@ pub struct Scratch {
     pub timers: Timers,
     /// What paces the bytes of its messages; `None`: nothing.
     pub pacing: Option<Box<Pacing>>,
-    /// What the request holds of its upstream.
+    /// The things that the request holds of its upstream.
     pub held: Held,
     /// Tries that failed, the first one first.
     pub tries: Vec<Tried>,

@@ -12,7 +12,7 @@ use crate::time::{Span, Tick};
 /// A file that was written so much later than now was written by another clock: what it counts would count for too long.
 const FUTURE: Span = Span::from_secs(60);
 
-/// What was taken over of a file.
+/// The keys that were taken over of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Keys that count.

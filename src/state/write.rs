@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{END, LIMIT, MAGIC, Mark, Named, RECORDS, VERSION, identity};
 use crate::time::Tick;
 
-/// What a file holds that was written.
+/// The size of a file that was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Keys.

@@ -39,7 +39,7 @@ fn taken_over(limit: &Limit, now: Tick) -> (Arc<Limit>, Arc<Policy>) {
     (next, policy)
 }
 
-/// What a check says, in words.
+/// The answer of a check, in words.
 fn said(policy: &Arc<Policy>, name: u64, cost: u64, now: Tick) -> String {
     let mut report = Report::default();
     match policy.check(&asks(name, cost), Span::MAX, now, &mut report) {

@@ -105,7 +105,7 @@ fn per_try(exchange: &Exchange) -> Option<Span> {
     exchange.view.snapshot.model.upstreams.get(upstream)?.retry.as_ref()?.per_try
 }
 
-/// What is done about an exchange that broke: it is tried again, or that is its end.
+/// Deals with an exchange that broke: it is tried again, or that is its end.
 fn after(
     exchange: &mut Exchange,
     pick: &mut Pick<'_>,

@@ -10,7 +10,7 @@ use crate::upstream::Pass;
 /// Bytes of a body that are kept so that it can be sent again.
 pub const MAX_KEPT_BODY: usize = 64 * 1024;
 
-/// What the file says about retries of this request; `None`: nothing, or its method is not repeated.
+/// The file's word about retries of this request; `None`: nothing, or its method is not repeated.
 pub fn terms(exchange: &Exchange, upstream: usize) -> Option<&Retry> {
     let retry = exchange.view.snapshot.model.upstreams.get(upstream)?.retry.as_ref()?;
     let request = exchange.request();
