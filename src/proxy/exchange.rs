@@ -65,8 +65,10 @@ pub struct Story {
     pub plan: Option<PlanPlace>,
     /// Who asked.
     pub client: Option<ClientIp>,
-    /// The upstream that it went to, and the server there, by their places.
-    pub upstream: Option<(usize, usize)>,
+    /// The upstream that it was to go to, by its place in the file.
+    pub upstream: Option<usize>,
+    /// The server there that it went to last, by its place in the upstream; `None`: none was chosen.
+    pub server: Option<usize>,
     /// The path in its one spelling; `None` if it came so.
     pub path: Option<Box<str>>,
     /// How often it was sent.
@@ -314,7 +316,7 @@ impl Exchange {
             limit: self.limit_name().cloned(),
             route: self.route_name().cloned(),
             plan: self.plan_name().cloned(),
-            upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
+            upstream: self.upstream_name().cloned(),
             client_ip: Some(self.client_address()),
             key,
             key_is_secret: self.limit_plan().and_then(|limit| limit.key_is_secret),
@@ -354,16 +356,20 @@ impl Exchange {
         self.view.snapshot.routes.get(self.story.route?).map(|route| &route.name)
     }
 
-    /// The upstream and the server that it went to.
-    pub fn upstream_names(&self) -> Option<(&Arc<str>, &Arc<str>)> {
-        let (upstream, server) = self.story.upstream?;
-        let (upstream, plan) = self.view.snapshot.upstream(upstream)?;
-        Some((&upstream.name, &plan.servers.get(server)?.0.name))
+    /// The upstream that it was to go to.
+    pub fn upstream_name(&self) -> Option<&Arc<str>> {
+        self.view.snapshot.upstream(self.story.upstream?).map(|(upstream, _)| &upstream.name)
+    }
+
+    /// The server there that it went to last.
+    pub fn server_name(&self) -> Option<&Arc<str>> {
+        let plan = self.view.snapshot.upstreams.get(self.story.upstream?)?;
+        plan.servers.get(self.story.server?).map(|(endpoint, _)| &endpoint.name)
     }
 
     /// Tries that failed: each one's server, and the reason.
     fn tries(&self) -> Vec<(Arc<str>, Cow<'static, str>)> {
-        let plan = self.story.upstream.and_then(|(upstream, _)| self.view.snapshot.upstreams.get(upstream));
+        let plan = self.story.upstream.and_then(|upstream| self.view.snapshot.upstreams.get(upstream));
         let name = |server: usize| plan?.servers.get(server).map(|(endpoint, _)| Arc::clone(&endpoint.name));
         let tries = self.scratch.tries.iter();
         tries.filter_map(|tried| Some((name(tried.server)?, tried.why.word()))).collect()
@@ -424,8 +430,8 @@ impl Exchange {
             took: self.ended().since(self.arrived),
             waited: self.story.waits(),
             route: self.route_name().cloned(),
-            upstream: self.upstream_names().map(|(upstream, _)| Arc::clone(upstream)),
-            server: self.upstream_names().map(|(_, server)| Arc::clone(server)),
+            upstream: self.upstream_name().cloned(),
+            server: self.server_name().cloned(),
             tries: self.tries(),
             outcome: self.outcome.word(),
             limit: self.limit_name().cloned(),

@@ -333,7 +333,8 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
 
 fn report(exchange: &Exchange, broken: &Broken) {
     if let Some(more) = exchange.worker.upstream_reports.due(exchange.ended()) {
-        let (upstream, server) = exchange.upstream_names().map_or(("", ""), |(upstream, server)| (upstream, server));
+        let upstream = exchange.upstream_name().map_or("", |name| name);
+        let server = exchange.server_name().map_or("", |name| name);
         let request_id = exchange.request_id();
         tracing::warn!(%upstream, %server, request_id, more, error = %broken, "upstream error");
     }

@@ -65,9 +65,8 @@ impl Known<'_> {
     }
 
     fn upstream(&self) -> Option<(&str, &str)> {
-        let (upstream, server) = self.story.upstream?;
-        let (upstream, plan) = self.view.snapshot.upstream(upstream)?;
-        Some((&upstream.name, &plan.servers.get(server)?.0.name))
+        let (upstream, plan) = self.view.snapshot.upstream(self.story.upstream?)?;
+        Some((&upstream.name, &plan.servers.get(self.story.server?)?.0.name))
     }
 
     fn host(&self) -> &str {

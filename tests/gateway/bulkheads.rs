@@ -102,7 +102,8 @@ fn requests_above_max_in_flight_wait_in_order_and_are_sent_when_a_place_is_free(
     }
     assert!(eventually(|| gateway.ask_admin("/api/v1/upstreams").json()["upstreams"][0]["in_flight"] == 0));
     assert!(eventually(|| reasons(&gateway) == ["queue-full"]));
-    assert_eq!(gateway.dead_letters()[0]["status"], 503);
+    let letter = &gateway.dead_letters()[0];
+    assert_eq!((&letter["status"], &letter["upstream"]), (&503.into(), &"app".into()));
     assert!((gateway.metric("sluicegate_requests_total", &["outcome=\"queue-full\""]) - 1.0).abs() < 0.1);
     assert_eq!(get(gateway.address(), "/").status, 200);
 }

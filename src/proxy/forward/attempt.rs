@@ -39,6 +39,7 @@ pub async fn forward(
 ) -> Result<(End, Leased), Broken> {
     let view = Rc::clone(&exchange.view);
     let mut bounds = bounds(exchange, admitted, upstream);
+    exchange.story.upstream = Some(upstream);
     pass_breaker(exchange, upstream)?;
     if view.snapshot.routes.get(admitted.route()).is_some_and(|route| route.pacing.is_some()) {
         bounds.named(Box::pin(pacing::begin(exchange, client, admitted, bounds.before_sent())).await)?;
@@ -101,8 +102,7 @@ impl Sent {
 }
 
 fn per_try(exchange: &Exchange) -> Option<Span> {
-    let (upstream, _) = exchange.story.upstream?;
-    exchange.view.snapshot.model.upstreams.get(upstream)?.retry.as_ref()?.per_try
+    exchange.view.snapshot.model.upstreams.get(exchange.story.upstream?)?.retry.as_ref()?.per_try
 }
 
 /// Deals with an exchange that broke: it is tried again, or that is its end.
@@ -124,7 +124,7 @@ fn after(
         _ => false,
     };
     if is_again {
-        if let Some((upstream, _)) = exchange.story.upstream
+        if let Some(upstream) = exchange.story.upstream
             && let Some(meters) = exchange.view.meters.upstream(upstream)
         {
             meters.stale.inc();
@@ -229,7 +229,7 @@ fn blame(lease: &mut Leased, broken: &Broken, sent: Sent, may_be_blamed: bool, e
     is_blamed
 }
 
-/// Whether the server is to blame that there is no answer. `is_whole`: all of the request was here when it was sent.
+/// Whether the server is to blame that there is no answer.
 fn is_servers_fault(broken: &Broken, sent: Sent, exchange: &Exchange) -> bool {
     // It had most of the time.
     let had_time = || {

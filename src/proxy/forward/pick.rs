@@ -223,7 +223,7 @@ impl<'v> Pick<'v> {
             return None;
         }
         let (index, server) = self.server(exchange).ok()?;
-        exchange.story.upstream = Some((self.upstream, index));
+        exchange.story.server = Some(index);
         let lease = match server.link().proxy_protocol {
             None => server.reuse(exchange.arrived),
             Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
@@ -266,7 +266,7 @@ impl<'v> Pick<'v> {
                     }
                 }
             };
-            exchange.story.upstream = Some((self.upstream, index));
+            exchange.story.server = Some(index);
             match self.connect(index, server, exchange, client, deadline).await? {
                 Ok(lease) => return Ok((index, lease)),
                 Err(error) => {

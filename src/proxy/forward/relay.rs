@@ -178,7 +178,7 @@ impl<'r> Relay<'r> {
     pub(super) fn answered(&mut self, status: u16, now: Tick) {
         self.noted(status, now);
         let held = &mut self.exchange.scratch.held;
-        if let (Some(pass), Some((upstream, _))) = (held.pass.take(), self.exchange.story.upstream) {
+        if let (Some(pass), Some(upstream)) = (held.pass.take(), self.exchange.story.upstream) {
             let upstream = self.exchange.view.snapshot.model.upstreams.get(upstream);
             let breaker = upstream.and_then(|upstream| upstream.breaker.as_ref());
             pass.done(!breaker.is_some_and(|breaker| breaker.on.contains(status)), now);
@@ -187,7 +187,7 @@ impl<'r> Relay<'r> {
 
     /// Tells of the server what it has answered.
     fn noted(&mut self, status: u16, now: Tick) {
-        let Some((upstream, _)) = self.exchange.story.upstream else { return };
+        let Some(upstream) = self.exchange.story.upstream else { return };
         let view = &self.exchange.view;
         let took = now.since(self.sent_at);
         let eject = view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.eject.as_ref());

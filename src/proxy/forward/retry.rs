@@ -25,9 +25,10 @@ pub fn count(exchange: &Exchange, upstream: usize, now: Tick) {
     }
 }
 
-/// Whether a request that failed so is sent to another server, if its time is not over at `until`. A retry is taken from the budget then, and counted.
+/// Whether a request that failed so, and has time until `until`, is sent to another server. A retry is taken from the budget
+/// then, and counted.
 pub fn is_due(exchange: &Exchange, failure: Failure, until: Tick) -> bool {
-    let Some((upstream, _)) = exchange.story.upstream else { return false };
+    let Some(upstream) = exchange.story.upstream else { return false };
     let Some(retry) = terms(exchange, upstream) else { return false };
     let scratch = &*exchange.scratch;
     let is_here = scratch.upload.is_complete() && scratch.inbound.is_kept();
