@@ -461,11 +461,18 @@ fn a_damaged_state_is_an_answer_all_the_same() {
 fn under_the_servers_own_clock_an_idle_key_vanishes_and_a_debt_is_kept() {
     let server = Server::start();
     let mut store = server.raw();
-    let window = |align| Algorithm::FixedWindow(FixedWindow::new(&["5/50ms".parse().unwrap()], align).unwrap());
+    let window = |rate: &str, align| Algorithm::FixedWindow(FixedWindow::new(&[rate.parse().unwrap()], align).unwrap());
     let wheel = Algorithm::TimerWheel(TimerWheel::new(&["5/50ms".parse().unwrap()], None, Bound::Strict).unwrap());
+    // A window that begins when it begins is longer, and met in its first half: else its end may come between two questions.
+    let aligned = window("5/s", Align::Epoch);
+    let into_second = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_millis();
     for (index, algorithm) in
-        [wheel, token_bucket("50/50ms"), window(Align::First), window(Align::Epoch)].into_iter().enumerate()
+        [wheel, token_bucket("50/50ms"), window("5/50ms", Align::First), aligned.clone()].into_iter().enumerate()
     {
+        let most = if algorithm == aligned { 1_065 } else { 115 };
+        while algorithm == aligned && into_second() >= 500 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         let shared = SharedLimit::new(&algorithm).unwrap();
         let script = Script::settle(shared.family());
         let mut settle = |key: &str, spent| {
@@ -479,7 +486,7 @@ fn under_the_servers_own_clock_an_idle_key_vanishes_and_a_debt_is_kept() {
         let key = format!("key:{index}");
         let (answer, ends) = settle(&key, 100);
         assert_eq!(answer.remaining[0], 0, "{algorithm:?}");
-        assert!((1..=115).contains(&ends), "{algorithm:?} ends in {ends} ms");
+        assert!((1..=most).contains(&ends), "{algorithm:?} ends in {ends} ms");
         let (_, ends) = settle(&key, 0);
         assert!(ends > -2, "it asks for nothing, and the debt is there: {ends}");
     }
