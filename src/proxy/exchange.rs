@@ -67,8 +67,9 @@ pub struct Story {
     pub client: Option<ClientIp>,
     /// The upstream that it was to go to, by its place in the file.
     pub upstream: Option<usize>,
-    /// The server there that it went to last, by its place in the upstream; `None`: none was chosen.
-    pub server: Option<usize>,
+    /// The server there that it went to last, by its place in the upstream; `None`: none was chosen. Small, since each
+    /// connection has room for it.
+    pub server: Option<u32>,
     /// The path in its one spelling; `None` if it came so.
     pub path: Option<Box<str>>,
     /// How often it was sent.
@@ -364,7 +365,7 @@ impl Exchange {
     /// The server there that it went to last.
     pub fn server_name(&self) -> Option<&Arc<str>> {
         let plan = self.view.snapshot.upstreams.get(self.story.upstream?)?;
-        plan.servers.get(self.story.server?).map(|(endpoint, _)| &endpoint.name)
+        plan.servers.get(self.story.server? as usize).map(|(endpoint, _)| &endpoint.name)
     }
 
     /// Tries that failed: each one's server, and the reason.

@@ -66,7 +66,7 @@ impl Known<'_> {
 
     fn upstream(&self) -> Option<(&str, &str)> {
         let (upstream, plan) = self.view.snapshot.upstream(self.story.upstream?)?;
-        Some((&upstream.name, &plan.servers.get(self.story.server?)?.0.name))
+        Some((&upstream.name, &plan.servers.get(self.story.server? as usize)?.0.name))
     }
 
     fn host(&self) -> &str {

@@ -223,7 +223,7 @@ impl<'v> Pick<'v> {
             return None;
         }
         let (index, server) = self.server(exchange).ok()?;
-        exchange.story.server = Some(index);
+        exchange.story.server = u32::try_from(index).ok();
         let lease = match server.link().proxy_protocol {
             None => server.reuse(exchange.arrived),
             Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
@@ -266,7 +266,7 @@ impl<'v> Pick<'v> {
                     }
                 }
             };
-            exchange.story.server = Some(index);
+            exchange.story.server = u32::try_from(index).ok();
             match self.connect(index, server, exchange, client, deadline).await? {
                 Ok(lease) => return Ok((index, lease)),
                 Err(error) => {
