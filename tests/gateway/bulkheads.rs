@@ -214,27 +214,34 @@ fn an_upstream_that_hangs_is_nobody_elses_and_its_places_outlive_a_reload() {
     drop((held, third));
 }
 
-#[test]
-fn a_breaker_opens_lets_probes_try_and_closes() {
-    best_of_three(open_and_close);
-}
-
-fn open_and_close() {
+/// An upstream whose one server answered once, and then failed until its breaker opened.
+fn opened(open: &str) -> (Holding, Gateway) {
     let server = Holding::start("a");
-    let breaker = "breaker = { errors = \"50%\", at_least = 10, open = \"2s\", probes = 1 }";
-    let gateway = start(&[server.backend.address], breaker);
-    let state = || gateway.ask_admin("/api/v1/upstreams").json()["upstreams"][0]["breaker"].clone();
-    assert_eq!((get(gateway.address(), "/").status, state()), (200, "closed".into()));
+    let gateway = start(&[server.backend.address], &breaker(open));
+    assert_eq!((get(gateway.address(), "/").status, breaker_state(&gateway)), (200, "closed".into()));
     server.is_failing.store(true, Ordering::SeqCst);
     for _ in 0..9 {
         assert_eq!(get(gateway.address(), "/").header("retry-after"), None, "the server's own");
     }
-    let opened = Instant::now();
+    (server, gateway)
+}
+
+fn breaker(open: &str) -> String {
+    format!("breaker = {{ errors = \"50%\", at_least = 10, open = \"{open}\", probes = 1 }}")
+}
+
+fn breaker_state(gateway: &Gateway) -> serde_json::Value {
+    gateway.ask_admin("/api/v1/upstreams").json()["upstreams"][0]["breaker"].clone()
+}
+
+#[test]
+fn a_breaker_opens_and_nothing_is_sent() {
+    let (server, gateway) = opened("1h");
     let refused: Vec<_> = (0..30).map(|_| get(gateway.address(), "/")).collect();
-    assert_eq!((server.requests(), state()), (10, "open".into()));
+    assert_eq!((server.requests(), breaker_state(&gateway)), (10, "open".into()));
     for answer in &refused {
         let secs: u64 = answer.header("retry-after").unwrap().parse().unwrap();
-        assert!(answer.status == 503 && (1..=2).contains(&secs), "{secs}");
+        assert!(answer.status == 503 && (3_500..=3_600).contains(&secs), "{secs}");
     }
     let log = gateway.log();
     assert!(
@@ -244,19 +251,28 @@ fn open_and_close() {
     assert!(eventually(|| reasons(&gateway).contains(&"breaker".to_owned())));
     assert!((gateway.metric("sluicegate_upstream_breaker_state", &[]) - 1.0).abs() < 0.1);
     // A reload that changes other things changes nothing of it.
-    assert_eq!(
-        gateway.reload(&rules(&[server.backend.address], &format!("{breaker}\nconnect_timeout = \"3s\""))).status,
-        200
-    );
-    assert_eq!(state(), "open");
-    // It fails again at the one probe, and stays open for as long.
-    assert!(eventually(|| get(gateway.address(), "/").header("retry-after").is_none()));
-    assert_lasted(opened.elapsed(), Duration::from_millis(1_900)..Duration::from_secs(6), "it was open");
-    assert_eq!((server.requests(), state()), (11, "open".into()));
-    server.is_failing.store(false, Ordering::SeqCst);
-    assert!(eventually(|| get(gateway.address(), "/").status == 200));
-    assert_eq!((server.requests(), state()), (12, "closed".into()));
-    assert!(gateway.log().contains("\"message\":\"breaker closed\""));
+    let changed = format!("{}\nconnect_timeout = \"3s\"", breaker("1h"));
+    assert_eq!(gateway.reload(&rules(&[server.backend.address], &changed)).status, 200);
+    assert_eq!(breaker_state(&gateway), "open");
+    assert_eq!((get(gateway.address(), "/").status, server.requests()), (503, 10));
+}
+
+#[test]
+fn a_breaker_lets_probes_try_and_closes() {
+    best_of_three(|| {
+        let (server, gateway) = opened("1s");
+        let opened = Instant::now();
+        let failed = || gateway.log().matches("a probe failed; open for 1s").count();
+        // It fails again at each probe, and stays open for as long each time.
+        assert!(eventually(|| get(gateway.address(), "/").status == 503 && failed() > 1));
+        assert_lasted(opened.elapsed(), Duration::from_millis(1_900)..Duration::from_secs(6), "it was open");
+        assert_eq!(server.requests(), 10 + failed());
+        server.is_failing.store(false, Ordering::SeqCst);
+        let before = server.requests();
+        assert!(eventually(|| get(gateway.address(), "/").status == 200));
+        assert_eq!((server.requests(), breaker_state(&gateway)), (before + 1, "closed".into()));
+        assert!(gateway.log().contains("\"message\":\"breaker closed\""));
+    });
 }
 
 #[test]

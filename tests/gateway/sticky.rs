@@ -86,9 +86,16 @@ fn the_other_balancers_use_every_server() {
 fn least_connections_avoids_the_busy_server() {
     let gateway = Gateway::start(&servers(&["a", "b"], "balance = \"least-connections\""));
     let mut slow = crate::support::Client::connect(gateway.address());
-    slow.send("GET", "/?delay=1500ms", &[], b"");
+    slow.send("GET", "/?delay=3s", &[], b"");
     gateway.wait_metric("sluicegate_requests_in_flight", &[], 1.0);
-    let answers: Vec<_> = (0..10).map(|_| get(gateway.address(), "/").json()["server"].clone()).collect();
+    let answers: Vec<_> = (0..10)
+        .map(|_| {
+            let server = get(gateway.address(), "/").json()["server"].clone();
+            // The answer is here a moment before its server is counted as free.
+            gateway.wait_metric("sluicegate_requests_in_flight", &[], 1.0);
+            server
+        })
+        .collect();
     assert!(answers.iter().all(|server| *server == answers[0]), "{answers:?}");
     assert_ne!(slow.read_answer(false).unwrap().json()["server"], answers[0]);
 }
