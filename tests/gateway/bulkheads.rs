@@ -266,7 +266,7 @@ fn a_breaker_lets_probes_try_and_closes() {
         // It fails again at each probe, and stays open for as long each time.
         assert!(eventually(|| get(gateway.address(), "/").status == 503 && failed() > 1));
         assert_lasted(opened.elapsed(), Duration::from_millis(1_900)..Duration::from_secs(6), "it was open");
-        assert_eq!(server.requests(), 10 + failed());
+        assert!(eventually(|| server.requests() == 10 + failed()), "{} requests\n{}", server.requests(), gateway.log());
         server.is_failing.store(false, Ordering::SeqCst);
         let before = server.requests();
         assert!(eventually(|| get(gateway.address(), "/").status == 200));
