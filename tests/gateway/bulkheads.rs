@@ -243,11 +243,10 @@ fn a_breaker_opens_and_nothing_is_sent() {
         let secs: u64 = answer.header("retry-after").unwrap().parse().unwrap();
         assert!(answer.status == 503 && (3_500..=3_600).contains(&secs), "{secs}");
     }
-    let log = gateway.log();
-    assert!(
-        log.contains("\"message\":\"breaker opened\"") && log.contains("9 of 10 requests failed within 10s"),
-        "{log}"
-    );
+    let is_told = |log: &str| {
+        log.contains("\"message\":\"breaker opened\"") && log.contains("9 of 10 requests failed within 10s")
+    };
+    assert!(eventually(|| is_told(&gateway.log())), "{}", gateway.log());
     assert!(eventually(|| reasons(&gateway).contains(&"breaker".to_owned())));
     assert!((gateway.metric("sluicegate_upstream_breaker_state", &[]) - 1.0).abs() < 0.1);
     // A reload that changes other things changes nothing of it.
@@ -271,7 +270,7 @@ fn a_breaker_lets_probes_try_and_closes() {
         let before = server.requests();
         assert!(eventually(|| get(gateway.address(), "/").status == 200));
         assert_eq!((server.requests(), breaker_state(&gateway)), (before + 1, "closed".into()));
-        assert!(gateway.log().contains("\"message\":\"breaker closed\""));
+        assert!(eventually(|| gateway.log().contains("\"message\":\"breaker closed\"")));
     });
 }
 
