@@ -115,6 +115,8 @@ pub struct Limit {
     /// Of the fleet.
     seen: Arc<Seen>,
     bell: Bell,
+    /// Whether shards that are made note what they count. Std's in the models too: written under the lock of `params`.
+    follows: atomic::AtomicBool,
 }
 
 /// Two workers at work in neighbouring shards do not share a cache line.
@@ -166,6 +168,7 @@ impl Limit {
             params: Mutex::new(params),
             seen,
             bell: Bell::default(),
+            follows: atomic::AtomicBool::new(false),
         })
     }
 
@@ -258,6 +261,16 @@ impl Limit {
         &self.keys
     }
 
+    /// Nobody makes a shard meanwhile.
+    pub(super) fn lock_params(&self) -> MutexGuard<'_, Arc<Params>> {
+        lock(&self.params)
+    }
+
+    /// Whether shards that are made note what they count; written under [`lock_params`](Self::lock_params).
+    pub(super) fn follows(&self) -> &atomic::AtomicBool {
+        &self.follows
+    }
+
     pub(super) fn seen(&self) -> &Seen {
         &self.seen
     }
@@ -286,7 +299,14 @@ impl Limit {
     fn make(&self, at: usize) -> &Mutex<Shard> {
         let params = lock(&self.params);
         let shards = self.shards.get_or_init(|| (0..=self.mask).map(|_| OnceLock::new()).collect());
-        &shards[at].get_or_init(|| Box::new(Padded(Mutex::new(Shard::new(Arc::clone(&params)))))).0
+        let make = || {
+            let mut shard = Shard::new(Arc::clone(&params));
+            if self.follows.load(Ordering::Relaxed) {
+                shard.follow();
+            }
+            Box::new(Padded(Mutex::new(shard)))
+        };
+        &shards[at].get_or_init(make).0
     }
 
     /// The shards that have been made.

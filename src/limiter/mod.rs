@@ -91,6 +91,8 @@ mod algorithm;
 mod bell;
 mod calendar_rate;
 mod decision;
+mod follow;
+mod followed;
 mod key;
 mod lease;
 mod limit;
@@ -117,6 +119,7 @@ pub use algorithm::{
     TimerWheel, TimerWheelError, TokenBucket, WarmUp,
 };
 pub use calendar_rate::{CalendarRate, CalendarRateError};
+pub use followed::Followed;
 pub use key::{Fingerprint, KeyBuilder, KeyHasher};
 pub use limit::{Limit, LimitSpec, LimitStats, Mode, OnFull, Reconfigured};
 pub use outlive::KeyLayout;

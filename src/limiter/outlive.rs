@@ -18,6 +18,15 @@ pub struct KeyLayout {
     pub text: String,
 }
 
+/// What comes after a copy of the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copying {
+    /// Nothing.
+    Alone,
+    /// What is counted from then on is noted.
+    Followed,
+}
+
 impl Limit {
     /// The layout of its keys; `None`: they do not outlive the process, as what is in flight.
     pub fn key_layout(&self) -> Option<KeyLayout> {
@@ -31,13 +40,28 @@ impl Limit {
 
     /// Gives the records of the keys that count at `now`, some thousands at a time: each a fingerprint and its state. A key
     /// that comes or goes meanwhile may be there or not.
-    pub fn copy_keys<E>(&self, now: Tick, mut take: impl FnMut(&[u64]) -> Result<(), E>) -> Result<(), E> {
+    pub fn copy_keys<E>(&self, now: Tick, take: impl FnMut(&[u64]) -> Result<(), E>) -> Result<(), E> {
+        self.copy(now, Copying::Alone, take)
+    }
+
+    pub(super) fn copy<E>(
+        &self,
+        now: Tick,
+        copying: Copying,
+        mut take: impl FnMut(&[u64]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let spec = self.spec();
         let plain = Rule::new(&spec.algorithm, spec.penalty, None);
         let (mut copied, mut records) = (Vec::new(), Vec::new());
         for shard in self.made() {
             copied.clear();
-            let Some(params) = lock(shard).copy_to(&mut copied) else { continue };
+            let mut shard = lock(shard);
+            if copying == Copying::Followed {
+                shard.follow();
+            }
+            let params = shard.copy_to(&mut copied);
+            drop(shard);
+            let Some(params) = params else { continue };
             let rule = &params.rule;
             records.clear();
             let stride = 1 + rule.words();

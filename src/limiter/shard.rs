@@ -2,6 +2,7 @@ mod alone;
 mod book;
 mod charge;
 mod correct;
+mod follow;
 mod later;
 mod line;
 mod outlive;
@@ -13,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::algorithm::{Layout, Moment, Noted, Room, Rule, Standing, TIMER_SLACK};
+use super::followed::Followed;
 use super::key::Fingerprint;
 use super::lease::Source;
 use super::limit::{OnFull, Params, Stance};
@@ -51,6 +53,8 @@ pub(super) struct Shard {
     counts: Counts,
     /// Of a limit that is shared, once it is asked.
     book: Option<Box<Book>>,
+    /// What is counted from now on, for a process that takes over; `None`: nobody does.
+    followed: Option<Vec<Followed>>,
 }
 
 /// What happened for want of places.
@@ -161,6 +165,7 @@ impl Shard {
             ledger: Ledger::default(),
             counts: Counts::default(),
             book: None,
+            followed: None,
         }
     }
 
@@ -255,6 +260,7 @@ impl Shard {
         let state = self.table.state_mut(at);
         let moment = Moment { now: self.latest, due: due.min(self.latest), era: self.era };
         self.params.rule.commit(state, cost, moment);
+        self.note(key, cost);
         Some(at)
     }
 

@@ -87,15 +87,27 @@ impl Secret {
         Self { key: key.into_bytes().into(), is_group_writable: false }
     }
 
+    /// One that another process has.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { key: bytes.into(), is_group_writable: false }
+    }
+
     /// That of the file at `path`, which is made if there is none. Two gateways that start at once get the same one.
     ///
     /// # Errors
     /// See [`SecretError`].
     pub fn load_or_make(path: &Path) -> Result<Self, SecretError> {
+        Self::load_or_keep(path, Self::random())
+    }
+
+    /// That of the file at `path`, which is made of this one if there is none.
+    ///
+    /// # Errors
+    /// See [`SecretError`].
+    pub fn load_or_keep(path: &Path, secret: Self) -> Result<Self, SecretError> {
         if let Some(secret) = Self::load(path)? {
             return Ok(secret);
         }
-        let secret = Self::random();
         match make(path, &secret.key) {
             Ok(()) => Ok(secret),
             // Somebody else was quicker.

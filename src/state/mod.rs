@@ -6,13 +6,16 @@
 //! than none.
 //!
 //! The head says by whose secret fingerprints are made ([`Mark`]): under another one they mean nothing. Callers: `gateway`,
-//! which writes while it serves and at its end, and reads before it listens.
+//! which writes while it serves and at its end, and reads before it listens. A process that hands over to another one sends it the
+//! same bytes, and behind them what it counts until its end.
 
+mod follow;
 mod read;
 mod write;
 
-pub use read::{ReadError, Taken, read};
-pub use write::{Written, write};
+pub use follow::{receive_followed, send_followed};
+pub use read::{ReadError, Taken, read, receive};
+pub use write::{Written, send, write};
 
 use crate::limiter::{Fingerprint, KeyHasher, KeyLayout, Limit};
 
@@ -27,6 +30,8 @@ const MAX_BLOCK: u32 = 64 << 20;
 const LIMIT: u8 = 1;
 const RECORDS: u8 = 2;
 const END: u8 = 3;
+/// Behind the end, between processes alone: what was counted since.
+const FOLLOWED: u8 = 4;
 
 /// Tells secrets of fingerprints apart, without telling them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

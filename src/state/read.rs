@@ -95,13 +95,25 @@ fn take(path: &Path, mark: Mark, now: Tick, find: impl Fn(&str) -> Option<Arc<Li
     if !file.metadata().map_err(ReadError::Io)?.is_file() {
         return Err(ReadError::NotOurs);
     }
-    let mut file = BufReader::with_capacity(1 << 20, file);
-    let at = read_head(&mut file, mark, now)?;
+    receive(&mut BufReader::with_capacity(1 << 20, file), mark, now, find)
+}
+
+/// Takes over what another process [sends](super::send), as [`read`] does from a file.
+///
+/// # Errors
+/// See [`ReadError`].
+pub fn receive(
+    from: &mut impl Read,
+    mark: Mark,
+    now: Tick,
+    find: impl Fn(&str) -> Option<Arc<Limit>>,
+) -> Result<Taken, ReadError> {
+    let at = read_head(from, mark, now)?;
     let mut taken = Taken { at, ..Taken::default() };
     let mut of: Option<(Arc<Limit>, usize)> = None;
     let (mut block, mut words) = (Vec::new(), Vec::new());
     loop {
-        let Some(kind) = next_block(&mut file, &mut block) else { return Err(ReadError::Damaged(taken)) };
+        let Some(kind) = next_block(from, &mut block) else { return Err(ReadError::Damaged(taken)) };
         match kind {
             LIMIT => {
                 let name = name_of(&block).unwrap_or_default();
@@ -157,7 +169,7 @@ fn read_head(file: &mut impl Read, mark: Mark, now: Tick) -> Result<Tick, ReadEr
 }
 
 /// The kind of the next block, whose bytes are in `block` then; `None`: it is not sound.
-fn next_block(file: &mut impl Read, block: &mut Vec<u8>) -> Option<u8> {
+pub(super) fn next_block(file: &mut impl Read, block: &mut Vec<u8>) -> Option<u8> {
     let mut head = [0; 5];
     file.read_exact(&mut head).ok()?;
     let length = u32::from_le_bytes(head[1..].try_into().ok()?);
@@ -173,7 +185,7 @@ fn next_block(file: &mut impl Read, block: &mut Vec<u8>) -> Option<u8> {
     is_sound.then_some(head[0])
 }
 
-fn name_of(block: &[u8]) -> Option<String> {
+pub(super) fn name_of(block: &[u8]) -> Option<String> {
     let length = u32::from_le_bytes(block.get(..4)?.try_into().ok()?) as usize;
     String::from_utf8(block.get(4..4 + length)?.to_vec()).ok()
 }

@@ -161,3 +161,31 @@ fn what_cannot_be_written_is_an_error_and_leaves_the_last_file() {
     assert_eq!(fs::read(&path).unwrap(), before);
     assert!(write(&directory.path().join("none/counts"), mark(), at(3), limits()).is_err());
 }
+
+#[test]
+fn another_process_takes_over_the_keys_and_then_what_is_counted_meanwhile() {
+    let (limit, next) = (hourly(), hourly());
+    let (mark, mut sent) = (Mark(7), Vec::new());
+    assert_eq!([left(&limit, 1, at(0)), left(&limit, 1, at(0))], [3, 0]);
+    let named = [Named { name: "l, by client".into(), limit: &limit }];
+    assert_eq!(send(&mut sent, mark, at(1), named).unwrap().keys, 1);
+    assert_eq!(left(&limit, 2, at(2)), 3);
+    let mut followed = Vec::new();
+    limit.take_followed(&mut followed);
+    for _ in 0..2 {
+        send_followed(&mut sent, "l, by client", &followed).unwrap();
+        followed.clear();
+    }
+    let mut from = sent.as_slice();
+    let find = |name: &str| (name == "l, by client").then(|| Arc::clone(&next));
+    assert_eq!(receive(&mut from, mark, at(3), find).unwrap().keys, 1);
+    let (name, followed) = receive_followed(&mut from).unwrap();
+    assert_eq!((name.as_str(), followed.len()), ("l, by client", 3));
+    next.count_followed(&followed);
+    assert_eq!((receive_followed(&mut from), [1, 2, 3].map(|name| left(&next, name, at(4)))), (None, [0, 0, 3]));
+    // Cut off, or damaged: nothing comes of it.
+    let block = &sent[sent.len() - 3 * 24 - 30..];
+    for cut in 0..block.len() {
+        let _ = receive_followed(&mut &block[..cut]);
+    }
+}

@@ -5,6 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{END, LIMIT, MAGIC, Mark, Named, RECORDS, VERSION, identity};
+use crate::limiter::Limit;
 use crate::time::Tick;
 
 /// The size of a file that was written.
@@ -60,7 +61,36 @@ fn write_new<'l>(
         _ => {}
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let mut out = Out { file: BufWriter::with_capacity(1 << 20, file), block: Vec::new(), written: Written::default() };
+    let (file, written) = write_all(file, mark, now, limits, |limit, take| limit.copy_keys(now, take))?;
+    file.sync_all()?;
+    Ok(written)
+}
+
+/// Sends what [`write`] writes to another process, and follows the limits from then on: what they count after this is to be
+/// [sent](super::send_followed) too.
+///
+/// # Errors
+/// The other process does not read any more.
+pub fn send<'l>(
+    out: impl Write,
+    mark: Mark,
+    now: Tick,
+    limits: impl IntoIterator<Item = Named<'l>>,
+) -> io::Result<Written> {
+    Ok(write_all(out, mark, now, limits, |limit, take| limit.copy_and_follow(now, take))?.1)
+}
+
+/// Takes the records of some keys.
+type Take<'t> = &'t mut dyn FnMut(&[u64]) -> io::Result<()>;
+
+fn write_all<'l, W: Write>(
+    to: W,
+    mark: Mark,
+    now: Tick,
+    limits: impl IntoIterator<Item = Named<'l>>,
+    copy: impl Fn(&Limit, Take<'_>) -> io::Result<()>,
+) -> io::Result<(W, Written)> {
+    let mut out = Out::new(to);
     let mut head = Vec::from(MAGIC);
     head.extend_from_slice(&VERSION.to_le_bytes());
     head.extend_from_slice(&now.as_nanos().to_le_bytes());
@@ -69,7 +99,7 @@ fn write_new<'l>(
     for Named { name, limit } in limits {
         let Some(layout) = limit.key_layout() else { continue };
         let mut is_named = false;
-        limit.copy_keys(now, |records| {
+        copy(limit, &mut |records| {
             if !std::mem::replace(&mut is_named, true) {
                 out.block(LIMIT, &identity(&name, &layout))?;
             }
@@ -77,22 +107,25 @@ fn write_new<'l>(
             out.written.keys += (records.len() / layout.words) as u64;
             // Whoever waits for this core comes first.
             std::thread::yield_now();
-            Ok::<_, io::Error>(())
+            Ok(())
         })?;
     }
     out.block(END, &out.written.keys.to_le_bytes())?;
-    let Out { file, written, .. } = out;
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    Ok(written)
+    let Out { to, written, .. } = out;
+    Ok((to.into_inner().map_err(io::IntoInnerError::into_error)?, written))
 }
 
-struct Out {
-    file: BufWriter<File>,
+pub(super) struct Out<W: Write> {
+    pub(super) to: BufWriter<W>,
     block: Vec<u8>,
     written: Written,
 }
 
-impl Out {
+impl<W: Write> Out<W> {
+    pub(super) fn new(to: W) -> Self {
+        Self { to: BufWriter::with_capacity(1 << 20, to), block: Vec::new(), written: Written::default() }
+    }
+
     fn records(&mut self, records: &[u64]) -> io::Result<()> {
         let mut block = std::mem::take(&mut self.block);
         block.clear();
@@ -105,20 +138,20 @@ impl Out {
         result
     }
 
-    fn block(&mut self, kind: u8, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn block(&mut self, kind: u8, bytes: &[u8]) -> io::Result<()> {
         let mut head = [kind, 0, 0, 0, 0];
         head[1..].copy_from_slice(&u32::try_from(bytes.len()).map_err(io::Error::other)?.to_le_bytes());
         let sum = crc32c::crc32c_append(crc32c::crc32c(&head), bytes);
         for part in [&head[..], bytes, &sum.to_le_bytes()] {
-            self.file.write_all(part)?;
+            self.to.write_all(part)?;
             self.written.bytes += part.len() as u64;
         }
         Ok(())
     }
 
     fn sealed(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
-        self.file.write_all(&crc32c::crc32c(bytes).to_le_bytes())?;
+        self.to.write_all(bytes)?;
+        self.to.write_all(&crc32c::crc32c(bytes).to_le_bytes())?;
         self.written.bytes += bytes.len() as u64 + 4;
         Ok(())
     }

@@ -51,6 +51,9 @@ impl Shard {
             }
             _ => return None,
         };
+        if alone.room_at.is_none() {
+            self.note(key, cost);
+        }
         self.checks += 1;
         if self.checks.is_multiple_of(CHECKS_PER_SWEEP) {
             self.sweep(keys);

@@ -11,6 +11,7 @@ mod fleet_costs;
 mod fleet_outage;
 mod fleet_outbox;
 mod fleet_waiting;
+mod follow;
 mod goldens;
 mod later;
 mod outlive;

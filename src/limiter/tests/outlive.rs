@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn algorithms() -> Vec<Algorithm> {
+pub(super) fn algorithms() -> Vec<Algorithm> {
     let rates: Vec<Rate> = vec!["3/s".parse().unwrap()];
     let two: Vec<Rate> = vec!["3/s".parse().unwrap(), "9/10s".parse().unwrap()];
     let second = Span::from_secs(1);
@@ -40,7 +40,7 @@ fn taken_over(limit: &Limit, now: Tick) -> (Arc<Limit>, Arc<Policy>) {
 }
 
 /// The answer of a check, in words.
-fn said(policy: &Arc<Policy>, name: u64, cost: u64, now: Tick) -> String {
+pub(super) fn said(policy: &Arc<Policy>, name: u64, cost: u64, now: Tick) -> String {
     let mut report = Report::default();
     match policy.check(&asks(name, cost), Span::MAX, now, &mut report) {
         Verdict::Refused(refusal) => format!("{:?} {:?} {:?}", refusal.why, refusal.retry_at, report.lines()),
