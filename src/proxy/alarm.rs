@@ -24,6 +24,7 @@ pub struct Alarms {
     filed: Notify,
     /// The last clock reading that somebody took: good enough to say when a byte moved.
     recently: Cell<Tick>,
+    is_over: Cell<bool>,
 }
 
 /// A wake-up call for one task.
@@ -51,7 +52,12 @@ pub enum Dismissed {
 impl Alarms {
     /// None yet.
     pub fn new(now: Tick) -> Self {
-        Self { wheel: RefCell::new(Wheel::new(now, GRANULARITY)), filed: Notify::new(), recently: Cell::new(now) }
+        Self {
+            wheel: RefCell::new(Wheel::new(now, GRANULARITY)),
+            filed: Notify::new(),
+            recently: Cell::new(now),
+            is_over: Cell::new(false),
+        }
     }
 
     /// Lets `alarm` ring at `due` and not before. It stays filed until it rings or is [cancelled](Self::cancel).
@@ -106,6 +112,17 @@ impl Alarms {
         for alarm in self.wheel.borrow().values() {
             alarm.ring();
         }
+    }
+
+    /// The grace of a drain is over: whoever can end by its protocol is to do so now.
+    pub fn end(&self) {
+        self.is_over.set(true);
+        self.ring_all();
+    }
+
+    /// Whether the grace of a drain is over.
+    pub fn is_over(&self) -> bool {
+        self.is_over.get()
     }
 
     /// Waits until there is something to sweep.

@@ -72,6 +72,11 @@ impl Gate {
         Self::new(None)
     }
 
+    /// For a direction that went on without one until now, with these frames: no head was cut in two just now.
+    pub fn after(frames: Frames) -> Box<Self> {
+        Box::new(Self { frames, ..*Self::new(None) })
+    }
+
     fn new(meter: Option<Meter>) -> Box<Self> {
         Box::new(Self { frames: Frames::default(), at: 0, waiting: None, meter, is_closing: false, is_stopped: false })
     }

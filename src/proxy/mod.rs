@@ -95,6 +95,7 @@ pub use snapshot::{
     AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, PlacesPlan, RouteAction,
     RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
 };
+pub use tunnel::LAST_WORDS;
 pub use turned::Turned;
 pub use worker::{Worker, WorkerGauges};
 

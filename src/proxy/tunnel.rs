@@ -17,7 +17,7 @@ use super::meters::Outcome;
 use super::pace_meters::Over;
 use super::scratch::Lent;
 use super::way_bounds::{Turn, WayBounds, bounds_of};
-use super::websocket::{GOING_AWAY, close, masked_close};
+use super::websocket::{Frames, GOING_AWAY, close, masked_close};
 use super::worker::Worker;
 use crate::http1::Buffer;
 use crate::time::{Span, Tick};
@@ -27,7 +27,7 @@ use crate::upstream::Leased;
 /// How long a tunnel may be silent of which one side has ended.
 const HALF_CLOSED: Span = Span::from_secs(30);
 /// How long both sides of a WebSocket that is closed for what its client sent may take to end it.
-const LAST_WORDS: Span = Span::from_secs(2);
+pub const LAST_WORDS: Span = Span::from_secs(2);
 /// How often a client that is held is looked at.
 const LOOK_EVERY: Span = Span::from_secs(1);
 
@@ -45,6 +45,8 @@ struct Way {
     moved: u64,
     /// What keeps it from going on as fast as it can; `None`: nothing.
     bounds: Option<Box<WayBounds>>,
+    /// Where frames are, of a WebSocket whose bounds do not look at them.
+    frames: Option<Frames>,
 }
 
 /// Carries bytes until both sides have ended, one fails, or nothing moves for `tunnel_timeout`.
@@ -66,7 +68,13 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
             && let Some(over) = look_at_messages(exchange, &mut up, &mut down)
         {
             closed_at = worker.alarms.recently() + LAST_WORDS;
-            close_both(over, &mut up, &mut down, &worker);
+            close_both(code_of(over), &mut up, &mut down, &worker);
+            upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
+            downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
+        }
+        if worker.alarms.is_over() && closed_at == Tick::MAX && up.knows_frames() && down.knows_frames() {
+            closed_at = worker.alarms.recently() + LAST_WORDS;
+            close_both(GOING_AWAY, &mut up, &mut down, &worker);
             upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
             downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
         }
@@ -105,8 +113,9 @@ fn begin(exchange: &mut Exchange, client: &Client, worker: &Rc<Worker>) -> (Way,
     let (up_bounds, down_bounds) = bounds_of(exchange);
     let scratch = &mut *exchange.scratch;
     let ahead = scratch.inbound.filled().get(scratch.inbound.rest_at()..).unwrap_or_default();
-    let up = Way::new(worker, ahead, client.has_closed(), up_bounds);
-    let down = Way::new(worker, scratch.outbound.filled(), false, down_bounds);
+    let frames = exchange.is_websocket.then(Frames::default);
+    let up = Way::new(worker, ahead, client.has_closed(), up_bounds, frames.clone());
+    let down = Way::new(worker, scratch.outbound.filled(), false, down_bounds, frames);
     // The head stays, for the access log.
     scratch.inbound.keep_head();
     scratch.outbound = Buffer::default();
@@ -137,19 +146,20 @@ fn look_at_messages(exchange: &mut Exchange, up: &mut Way, down: &mut Way) -> Op
     Some(ends)
 }
 
-/// Tells both sides that it ends.
-fn close_both(over: Over, up: &mut Way, down: &mut Way, worker: &Worker) {
-    if let (Some(up), Some(down)) = (&mut up.bounds, &mut down.bounds) {
-        let [a, b, c, d, ..] = worker.random().to_ne_bytes();
-        up.end_with(&masked_close(GOING_AWAY, [a, b, c, d]));
-        down.end_with(&close(code_of(over)));
-    }
+/// Tells both sides that it ends, the client by this code.
+#[inline(never)]
+fn close_both(code: u16, up: &mut Way, down: &mut Way, worker: &Worker) {
+    let [a, b, c, d, ..] = worker.random().to_ne_bytes();
+    up.end_with(&masked_close(GOING_AWAY, [a, b, c, d]));
+    down.end_with(&close(code));
 }
 
 impl Way {
-    fn new(worker: &Worker, bytes: &[u8], ended: bool, bounds: Option<Box<WayBounds>>) -> Self {
-        let mut way = Self { carried: None, ended, told: false, bytes: bytes.len() as u64, moved: 0, bounds };
+    fn new(worker: &Worker, bytes: &[u8], ended: bool, bounds: Option<Box<WayBounds>>, frames: Option<Frames>) -> Self {
+        let frames = frames.filter(|_| bounds.as_ref().is_none_or(|bounds| !bounds.knows_frames()));
+        let mut way = Self { carried: None, ended, told: false, bytes: bytes.len() as u64, moved: 0, bounds, frames };
         if !bytes.is_empty() {
+            way.follow(bytes);
             let mut lent = worker.pool.lend();
             match &mut way.bounds {
                 None => lent.to_client.made().extend_from_slice(bytes),
@@ -158,6 +168,31 @@ impl Way {
             way.carried = Some(lent);
         }
         way
+    }
+
+    /// Takes note of where frames are in what goes on.
+    fn follow(&mut self, bytes: &[u8]) {
+        if self.frames.as_mut().is_some_and(|frames| !frames.follow(bytes)) {
+            self.frames = None;
+        }
+    }
+
+    /// Whether something can be said between two frames from now on. Where half of a frame's head has gone on just now, that
+    /// is known when the rest comes.
+    fn knows_frames(&mut self) -> bool {
+        if self.frames.as_ref().is_some_and(|frames| frames.partial().is_empty())
+            && let Some(frames) = self.frames.take()
+        {
+            self.bounds.get_or_insert_default().know_frames(frames);
+        }
+        self.bounds.as_ref().is_some_and(|bounds| bounds.knows_frames())
+    }
+
+    /// Says these words, once no frame is open, and ends.
+    fn end_with(&mut self, words: &[u8]) {
+        if let Some(bounds) = &mut self.bounds {
+            bounds.end_with(words);
+        }
     }
 
     /// Until when it is held, or was.
@@ -233,6 +268,7 @@ impl Way {
                     self.moved += size as u64;
                     let scratch = &mut *lent;
                     scratch.outbound.advance(size);
+                    self.follow(scratch.outbound.filled());
                     match &mut self.bounds {
                         None => scratch.to_client.add(scratch.outbound.filled(), 0..size),
                         Some(bounds) => bounds.take(scratch, &worker.clock),

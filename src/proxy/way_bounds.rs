@@ -7,6 +7,7 @@ use super::message_gate::{Gate, Passed};
 use super::pace_meters::Over;
 use super::pacing::{Hold, Lane};
 use super::scratch::Scratch;
+use super::websocket::Frames;
 use crate::config::MessageRules;
 use crate::time::{Clock, Tick};
 
@@ -83,6 +84,16 @@ impl WayBounds {
         } else {
             scratch.to_client.add(scratch.outbound.filled(), 0..size);
         }
+    }
+
+    /// Whether a gate knows where frames begin.
+    pub fn knows_frames(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// Lets a gate know it, from where these frames are.
+    pub fn know_frames(&mut self, frames: Frames) {
+        self.gate = Some(Gate::after(frames));
     }
 
     /// Ready when what was handed on may be written.

@@ -41,7 +41,7 @@ pub enum Step {
 }
 
 /// Reads one direction of a connection as it comes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Frames {
     head: [u8; MAX_HEAD],
     /// How much of the head is here; a complete one stays until the next begins.
@@ -74,6 +74,19 @@ impl Frames {
             }
         }
         Step::Partial
+    }
+
+    /// Reads all of these bytes, and tells whether they can be frames.
+    pub fn follow(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let size = match self.step(bytes) {
+                Step::Inside(size) | Step::Frame(size, _) => size,
+                Step::Partial => bytes.len(),
+                Step::Malformed => return false,
+            };
+            bytes = bytes.get(size..).unwrap_or_default();
+        }
+        true
     }
 
     /// The beginning of a head that is not complete.

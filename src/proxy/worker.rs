@@ -378,6 +378,11 @@ impl Worker {
         self.gauges.connections.load(Ordering::Relaxed)
     }
 
+    /// Open tunnels.
+    pub fn open_tunnels(&self) -> u64 {
+        self.gauges.tunnels.load(Ordering::Relaxed)
+    }
+
     /// A number that nobody outside can guess cheaply; not for secrets. `SplitMix64` (Steele, Lea, Flood 2014).
     pub fn random(&self) -> u64 {
         let state = self.random.get().wrapping_add(0x9E37_79B9_7F4A_7C15);
