@@ -14,9 +14,9 @@ setup:
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq build-essential; } || { \
 	  echo "a C linker (cc) is missing; on Debian: sudo apt-get install -y build-essential" >&2; exit 1; }
 
-# Servers that tests put behind the gateway or beside it, see tests/support. Nothing is done where they are there, and
+# Servers that tests put behind the gateway or beside it, see tests/support, and a client that loads it. Nothing is done where they are there, and
 # nothing of them is started: RUNLEVEL=1 keeps a container's init scripts from it.
-SERVERS = nginx haproxy gunicorn redis-server
+SERVERS = nginx haproxy gunicorn redis-server wrk
 setup-tests: setup
 	@missing=; for tool in $(SERVERS); do PATH="$$PATH:/usr/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ -z "$$missing" ] || { \
@@ -34,7 +34,7 @@ quick: setup
 	cargo test --locked --lib --test architecture
 
 # Every test: unit, property, architecture, documentation, the gateway over real sockets, and the models of the
-# limiter's locks. Some start nginx, HAProxy, gunicorn and Redis.
+# limiter's locks. Some start nginx, HAProxy, gunicorn, Redis and wrk.
 test: setup-tests loom
 	cargo test --locked
 

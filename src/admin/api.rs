@@ -50,12 +50,13 @@ enum Endpoint {
     Upstreams,
     Server,
     Reload,
+    Upgrade,
 }
 
 /// The path of a server, with what it has in place of names.
 const SERVER: &str = "/api/v1/upstreams/{upstream}/servers/{server}";
 
-const ENDPOINTS: [(&str, Endpoint); 8] = [
+const ENDPOINTS: [(&str, Endpoint); 9] = [
     ("/healthz", Endpoint::Health),
     ("/readyz", Endpoint::Ready),
     ("/metrics", Endpoint::Metrics),
@@ -64,6 +65,7 @@ const ENDPOINTS: [(&str, Endpoint); 8] = [
     ("/api/v1/upstreams", Endpoint::Upstreams),
     (SERVER, Endpoint::Server),
     ("/reload", Endpoint::Reload),
+    ("/upgrade", Endpoint::Upgrade),
 ];
 
 /// Why a command gave no result.
@@ -89,7 +91,7 @@ impl Api {
         if !endpoint.methods().contains(&head.method) {
             return not_allowed(endpoint);
         }
-        if matches!(endpoint, Endpoint::Reload | Endpoint::Server)
+        if endpoint.is_command()
             && let Err(reply) = self.read_past(body).await
         {
             return reply;
@@ -105,6 +107,7 @@ impl Api {
             Endpoint::Upstreams => self.show(Commands::upstreams).await,
             Endpoint::Server => self.set_server(head.uri.path(), head.uri.query()).await,
             Endpoint::Reload => self.reload(&head.headers).await,
+            Endpoint::Upgrade => self.upgrade(&head.headers).await,
         }
     }
 
@@ -172,6 +175,21 @@ impl Api {
         }
     }
 
+    async fn upgrade(&self, headers: &HeaderMap) -> Reply {
+        let commands = Arc::clone(&self.commands);
+        match self.run(&self.reloads, move || commands.upgrade()).await {
+            Err(failure) => failed(failure),
+            Ok(Ok(pid)) if accepts_json(headers) => reply_json(StatusCode::OK, &json!({ "ok": true, "pid": pid })),
+            Ok(Ok(pid)) => {
+                reply(StatusCode::OK, TEXT, format!("process {pid} has taken over; the one before drains\n"))
+            }
+            Ok(Err(error)) if accepts_json(headers) => {
+                reply_json(StatusCode::UNPROCESSABLE_ENTITY, &json!({ "ok": false, "error": error }))
+            }
+            Ok(Err(error)) => reply(StatusCode::UNPROCESSABLE_ENTITY, TEXT, format!("no upgrade: {error}\n")),
+        }
+    }
+
     /// Runs what may block on a thread for that. The place among `places` is kept until the command ends, even if
     /// nobody waits for it any more: so a command that hangs cannot heap up threads.
     async fn run<T: Send + 'static>(
@@ -202,15 +220,20 @@ impl Endpoint {
 
     fn methods(self) -> &'static [Method] {
         match self {
-            Self::Reload | Self::Server => &[Method::POST],
+            Self::Reload | Self::Upgrade | Self::Server => &[Method::POST],
             Self::Health | Self::Ready | Self::Metrics | Self::Config | Self::Fleet | Self::Upstreams => {
                 &[Method::GET, Method::HEAD]
             }
         }
     }
 
+    /// Whether it changes something.
+    fn is_command(self) -> bool {
+        self.methods().contains(&Method::POST)
+    }
+
     fn allow(self) -> &'static str {
-        if matches!(self, Self::Reload | Self::Server) { "POST" } else { "GET, HEAD" }
+        if self.is_command() { "POST" } else { "GET, HEAD" }
     }
 }
 

@@ -51,6 +51,9 @@ pub trait Commands: Send + Sync + 'static {
 
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
     fn reload(&self) -> Result<String, String>;
+
+    /// Lets another process take over: its number, or why this one goes on. May block.
+    fn upgrade(&self) -> Result<u32, String>;
 }
 
 /// How much of everything there may be.

@@ -60,6 +60,10 @@ impl Commands for Fake {
         }
         self.reload.clone()
     }
+
+    fn upgrade(&self) -> Result<u32, String> {
+        self.reload.clone().map(|_| 4_321)
+    }
 }
 
 fn fake() -> Fake {
@@ -199,6 +203,9 @@ fn a_reload_answers_with_its_plan() {
     let server = Server::start(LIMITS, fake());
     let text = server.ask("POST /reload", NOTHING);
     assert_eq!((text.status, text.body.as_str()), (200, "kept 2 limits\n"));
+    let upgrade = server.ask("POST /upgrade", NOTHING);
+    assert_eq!((upgrade.status, upgrade.body.as_str()), (200, "process 4321 has taken over; the one before drains\n"));
+    assert_eq!(server.ask("POST /upgrade", "accept: application/json\r\n").json(), json!({ "ok": true, "pid": 4321 }));
     let json = server.ask("POST /reload", "accept: text/html;q=0.5, Application/JSON;q=0.9\r\n");
     assert_eq!((json.status, json.json()), (200, json!({ "ok": true, "plan": "kept 2 limits" })));
 }
@@ -208,6 +215,10 @@ fn a_reload_that_fails_answers_with_the_report() {
     let server = Server::start(LIMITS, Fake { reload: Err("error: line 3".into()), ..fake() });
     let text = server.ask("POST /reload", "accept: */*\r\n");
     assert_eq!((text.status, text.body.as_str()), (422, "error: line 3\n"));
+    let upgrade = server.ask("POST /upgrade", NOTHING);
+    assert_eq!((upgrade.status, upgrade.body.as_str()), (422, "no upgrade: error: line 3\n"));
+    let json = server.ask("POST /upgrade", "accept: application/json\r\n").json();
+    assert_eq!(json, json!({ "ok": false, "error": "error: line 3" }));
     let json = server.ask("POST /reload", "accept: application/json\r\n");
     assert_eq!((json.status, json.json()), (422, json!({ "ok": false, "error": "error: line 3" })));
 }
@@ -248,7 +259,8 @@ fn another_path_is_told_what_exists() {
             "GET /api/v1/fleet",
             "GET /api/v1/upstreams",
             "POST /api/v1/upstreams/{upstream}/servers/{server}",
-            "POST /reload"
+            "POST /reload",
+            "POST /upgrade"
         ]);
         assert_eq!((&reply.json()["endpoints"], &reply.json()["status"]), (&endpoints, &json!(404)));
     }
@@ -258,6 +270,7 @@ fn another_path_is_told_what_exists() {
 fn pages_of_others_are_refused() {
     let server = Server::start(LIMITS, fake());
     assert_eq!(server.ask("POST /reload", "origin: http://evil.example\r\n").status, 403);
+    assert_eq!(server.ask("POST /upgrade", "origin: http://evil.example\r\n").status, 403);
     assert_eq!(server.ask("POST /reload", &format!("origin: http://{}\r\n", server.address)).status, 200);
     assert_eq!(server.ask("GET /api/config", "host: evil.example\r\n").status, 403);
     assert_eq!(server.ask("GET /api/config", "host: localhost\r\n").status, 200);

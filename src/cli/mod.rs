@@ -10,6 +10,7 @@ mod fleet;
 mod fleet_status;
 mod log;
 mod run;
+mod upgrade;
 mod upstreams;
 
 use std::path::PathBuf;
@@ -60,6 +61,9 @@ enum Command {
     /// Show the servers of the gateway that runs: their states, and why.
     #[command(after_help = upstreams::EXAMPLES)]
     Upstreams(upstreams::UpstreamsArguments),
+    /// Let another process take over from the gateway that runs, such as a new version, without a gap.
+    #[command(after_help = upgrade::EXAMPLES)]
+    Upgrade,
     /// Print a completion script for a shell.
     #[command(after_help = "Example:
   sluicegate completions bash > /etc/bash_completion.d/sluicegate")]
@@ -78,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::DeadLetters(command) => dead_letters::run(&arguments.config, &command),
         Command::Fleet(command) => fleet::run(&arguments.config, &command),
         Command::Upstreams(command) => upstreams::run(&arguments.config, &command),
+        Command::Upgrade => upgrade::run(&arguments.config),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());
             ExitCode::SUCCESS

@@ -1,47 +1,80 @@
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+
+use tracing_appender::non_blocking::WorkerGuard;
 
 use super::{banner, log};
 use crate::config::{self, Certificates};
-use crate::gateway::{Control, End, Signals, Watcher};
+use crate::gateway::{Control, End, Inheritance, PidFile, Prepared, Signals, Watcher};
 use crate::time::Clock;
 
 /// Ended by a second signal: what a shell reports for SIGTERM.
 const FORCED: u8 = 143;
 
+/// A gateway that listens.
+struct Started {
+    control: Arc<Control>,
+    signals: Signals,
+    log_guard: WorkerGuard,
+    pid_file: Option<PidFile>,
+}
+
 /// Runs the gateway until it is told to end.
 pub fn run(path: &Path) -> ExitCode {
-    let loaded = match config::load(path, Certificates::Lenient(Clock::system().now())) {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let (on_log, log_guard) = log::start(&loaded.model.log);
-    raise_open_files();
-    let signals = match Signals::catch() {
-        Ok(signals) => signals,
-        Err(error) => {
-            eprintln!("sluicegate: signals cannot be caught: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if !loaded.warnings.is_empty() {
-        tracing::warn!("{}", loaded.warnings);
-    }
-    let summary = banner::Summary::of(&loaded.model);
-    let control = match Control::start(path, loaded, on_log) {
-        Ok(control) => control,
+    let mut inherited = match Inheritance::receive() {
+        Ok(inherited) => inherited,
         Err(error) => {
             eprintln!("sluicegate: {error}");
             return ExitCode::FAILURE;
         }
     };
-    summary.print(&control);
+    match start(path, &mut inherited) {
+        Ok(started) => {
+            inherited.ready();
+            serve(started)
+        }
+        Err(report) => {
+            eprintln!("{report}");
+            inherited.failed(&report);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts it; else what is to be said of why not.
+fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
+    let loaded = config::load(path, Certificates::Lenient(Clock::system().now())).map_err(|error| error.to_string())?;
+    let (on_log, log_guard) = log::start(&loaded.model.log);
+    raise_open_files();
+    let signals = Signals::catch().map_err(|error| format!("sluicegate: signals cannot be caught: {error}"))?;
+    if !loaded.warnings.is_empty() {
+        tracing::warn!("{}", loaded.warnings);
+    }
+    let summary = banner::Summary::of(&loaded.model);
+    // Written before anybody is served, and put in its place after.
+    let pid_file = loaded.model.server.pid_file.as_deref().map(Prepared::beside).transpose().map_err(|error| {
+        format!(
+            "sluicegate: pid_file cannot be written: {error}; make its directory, or let the gateway's user write there"
+        )
+    })?;
+    let control = Control::start(path, loaded, inherited, on_log).map_err(|error| format!("sluicegate: {error}"))?;
+    let publish = |prepared: Prepared| {
+        prepared.publish().inspect_err(|error| tracing::error!(%error, "pid_file cannot be put in its place")).ok()
+    };
+    let pid_file = pid_file.and_then(publish);
+    // Who upgrades has seen it before.
+    if !inherited.is_upgrade() {
+        summary.print(&control);
+    }
     if let Err(error) = Watcher::start(&control) {
         tracing::warn!(%error, "the configuration file is not watched; SIGHUP and POST /reload still work");
     }
+    Ok(Started { control, signals, log_guard, pid_file })
+}
+
+fn serve(started: Started) -> ExitCode {
+    let Started { control, signals, log_guard, pid_file } = started;
     match signals.serve(&control) {
         End::Drained => {
             tracing::info!("drained");
@@ -49,6 +82,7 @@ pub fn run(path: &Path) -> ExitCode {
         }
         End::Forced => {
             tracing::warn!("ended without waiting for what was in flight");
+            drop(pid_file);
             // It waits a second at most for a reader of the log.
             drop(log_guard);
             std::process::exit(FORCED.into());

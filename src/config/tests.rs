@@ -143,6 +143,7 @@ fn every_key_is_read() {
 workers = 4
 watch = false
 drain_delay = "3s"
+pid_file = "/run/gateway.pid"
 state_file = "/var/lib/counts"
 state_interval = "9s"
 shutdown_grace = "10s"
@@ -255,6 +256,7 @@ address = "127.0.0.1:9900"
             workers: Some(4),
             watch: false,
             drain_delay: Span::from_secs(3),
+            pid_file: Some("/run/gateway.pid".into()),
             state_file: Some("/var/lib/counts".into()),
             state_interval: Span::from_secs(9),
             shutdown_grace: Span::from_secs(10),

@@ -1,8 +1,10 @@
 //! The running gateway as its operator holds it: start, reload, look, end.
 
 mod admin_commands;
+mod capacity;
 mod draining;
 mod sockets;
+mod upgrading;
 mod written;
 
 use std::collections::HashMap;
@@ -13,12 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use self::admin_commands::AdminCommands;
-use self::sockets::{bind_admin, bind_all};
+use self::capacity::{available_cores, max_connections};
+use self::sockets::{Bound, bind_admin, bind_all};
+use self::upgrading::Handover;
 use self::written::Written;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
+use super::handover::{Follower, Given, Inheritance};
 use super::health::HealthChecks;
 use super::logs;
 use super::outlive;
@@ -45,6 +50,7 @@ pub struct Control {
     draining: AtomicBool,
     /// Where counts outlive the process; `None`: nowhere.
     state_file: Option<StateFile>,
+    handover: Handover,
     on_log: Box<dyn Fn(&config::Log) + Send + Sync>,
     reloading: Mutex<()>,
     state: Mutex<State>,
@@ -77,6 +83,8 @@ struct State {
     health: HealthChecks,
     /// Writes the state file as long as it is here.
     keeper: Option<Keeper>,
+    /// Sends counts to the process that takes over.
+    follower: Option<Follower>,
     limit_gauges: LimitGauges,
     upstream_gauges: Vec<Registration>,
     log_gauges: Vec<Registration>,
@@ -86,6 +94,8 @@ struct State {
 struct AdminServer {
     configured: SocketAddr,
     bound: SocketAddr,
+    /// A copy, for a process that takes over.
+    socket: TcpListener,
     /// Dropping it ends the server.
     _alive: tokio::sync::watch::Sender<bool>,
 }
@@ -93,7 +103,7 @@ struct AdminServer {
 /// A change that has been built and only has to be swapped in.
 struct Prepared {
     redactor: Redactor,
-    sockets: Vec<(SocketAddr, Vec<TcpListener>)>,
+    sockets: Vec<Bound>,
     admin: Option<AdminServer>,
     dead_letters: Option<DeadLetters>,
     access_log: Option<AccessLog>,
@@ -110,17 +120,19 @@ pub enum Reloaded {
 }
 
 impl Control {
-    /// Starts everything that the file at `path` says, which was loaded before. `on_log` is told of each new `[log]`.
+    /// Starts everything that the file at `path` says, which was loaded before, with what was `inherited`. `on_log` is told of
+    /// each new `[log]`.
     pub fn start(
         path: &Path,
         loaded: Loaded,
+        inherited: &mut Inheritance,
         on_log: impl Fn(&config::Log) + Send + Sync + 'static,
     ) -> Result<Arc<Self>, BuildError> {
         let Loaded { model, digest, text_digest, files, warnings: _ } = loaded;
         let (model, clock) = (Arc::new(model), Clock::system());
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
-        let (hasher, state_file) = StateFile::of(&model);
+        let (hasher, prints, state_file) = StateFile::of(&model, inherited.secret.as_deref());
         let mut lasting = Lasting {
             limits: HashMap::new(),
             loads: HashMap::new(),
@@ -138,11 +150,13 @@ impl Control {
         let access_log = logs::open_access_log(&model, &lasting.redactor);
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
-        if let Some(file) = &state_file {
+        if inherited.is_upgrade() {
+            inherited.take_over(&lasting.limits, prints.mark, clock.now());
+        } else if let Some(file) = &state_file {
             file.take_over(&lasting.limits, clock.now());
         }
-        let bound = bind_all(&model, &HashMap::new(), workers)?;
-        let admin = bind_admin(&model, None)?;
+        let bound = bind_all(&model, &HashMap::new(), workers, &mut inherited.sockets)?;
+        let admin = bind_admin(&model, None, &mut inherited.sockets)?;
         lasting.loads = built.loads;
         lasting.upstreams = outlive::memories(&built.snapshot);
         lasting.tls = built.tls;
@@ -181,6 +195,7 @@ impl Control {
             fleet,
             health,
             keeper: None,
+            follower: None,
             limit_gauges,
             upstream_gauges,
             log_gauges,
@@ -194,6 +209,7 @@ impl Control {
             counts,
             draining: AtomicBool::new(false),
             state_file,
+            handover: Handover::new(prints).map_err(BuildError::Thread)?,
             on_log: Box::new(on_log),
             reloading: Mutex::new(()),
             state: Mutex::new(state),
@@ -357,8 +373,9 @@ impl Control {
 
     /// All of a change that can fail.
     fn prepare(self: &Arc<Self>, state: &mut State, model: &Arc<Model>) -> Result<Prepared, BuildError> {
-        let sockets = bind_all(model, &state.listening, state.workers.len())?;
-        let admin = bind_admin(model, state.admin.as_ref().map(|admin| admin.configured))?;
+        let given = &mut Given::default();
+        let sockets = bind_all(model, &state.listening, state.workers.len(), given)?;
+        let admin = bind_admin(model, state.admin.as_ref().map(|admin| admin.configured), given)?;
         let redactor = logs::redactor(model, Some(&state.lasting.redactor))?;
         let dead_letters = match &state.dead_letters {
             Some(log) if model.dead_letter.is_some() => Some(log.clone()),
@@ -438,6 +455,7 @@ impl Control {
     /// Starts an admin server; dropping what is returned ends it.
     fn start_admin(self: &Arc<Self>, configured: SocketAddr, listener: TcpListener) -> Result<AdminServer, BuildError> {
         let bound = listener.local_addr().map_err(BuildError::Thread)?;
+        let socket = listener.try_clone().map_err(BuildError::Thread)?;
         let (alive, told) = tokio::sync::watch::channel(false);
         let registry = Arc::clone(&self.registry);
         let commands: Arc<dyn admin::Commands> = Arc::new(AdminCommands(Arc::downgrade(self)));
@@ -446,7 +464,7 @@ impl Control {
             .name("admin".into())
             .spawn(move || runtime.block_on(admin::serve(listener, registry, commands, told)))
             .map_err(BuildError::Thread)?;
-        Ok(AdminServer { configured, bound, _alive: alive })
+        Ok(AdminServer { configured, bound, socket, _alive: alive })
     }
 }
 
@@ -472,12 +490,13 @@ impl State {
         }
     }
 
-    fn listen(&mut self, bound: Vec<(SocketAddr, Vec<TcpListener>)>) {
-        for (configured, listeners) in bound {
-            let address = listeners.first().and_then(|first| first.local_addr().ok()).unwrap_or(configured);
+    fn listen(&mut self, bound: Vec<Bound>) {
+        for (configured, sockets) in bound {
+            let address =
+                sockets.iter().flatten().next().and_then(|first| first.local_addr().ok()).unwrap_or(configured);
             self.listening.insert(configured, address);
-            for (worker, listener) in self.workers.iter().zip(listeners) {
-                worker.tell(Command::Listen(configured, listener));
+            for (worker, sockets) in self.workers.iter().zip(sockets) {
+                worker.tell(Command::Listen(configured, sockets));
             }
         }
     }
@@ -494,19 +513,4 @@ impl State {
             stays
         });
     }
-}
-
-/// How many client connections a worker keeps at once: half of the files that may be open, because each may need a
-/// connection to an upstream too, after some are set aside for listeners, logs and admin.
-fn max_connections(workers: usize) -> u64 {
-    const SET_ASIDE: u64 = 32;
-    /// Each worker has its listener, and a runtime, which needs five.
-    const OF_WORKER: u64 = 6;
-    const AT_LEAST: u64 = 8;
-    let files = rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(1024, |(soft, _)| soft);
-    (files.saturating_sub(SET_ASIDE + OF_WORKER * workers as u64) / 2 / workers.max(1) as u64).max(AT_LEAST)
-}
-
-fn available_cores() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
 }

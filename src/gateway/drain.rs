@@ -28,6 +28,7 @@ pub struct Signals {
     /// SIGTERM, SIGINT, SIGQUIT.
     ends: [Signal; 3],
     hangup: Signal,
+    upgrade: Signal,
     noted: Vec<Noted>,
 }
 
@@ -42,7 +43,6 @@ struct Noted {
 const SIGSYS: i32 = 31;
 
 const NO_LOG_FILE: &str = "SIGUSR1: there is no log file to reopen; the logs go to standard output and standard error";
-const NO_UPGRADE: &str = "SIGUSR2: there is no upgrade in place yet; restart the gateway to run another version";
 
 impl Signals {
     /// Catches them from now on.
@@ -53,9 +53,9 @@ impl Signals {
         let [terminate, interrupt, quit] = ends.map(signal);
         let ends = [terminate?, interrupt?, quit?];
         let hangup = signal(SignalKind::hangup())?;
+        let upgrade = signal(SignalKind::user_defined2())?;
         let noted = [
             (SignalKind::user_defined1(), Some(NO_LOG_FILE)),
-            (SignalKind::user_defined2(), Some(NO_UPGRADE)),
             (SignalKind::alarm(), None),
             (SignalKind::io(), None),
             (SignalKind::from_raw(SIGSYS), None),
@@ -63,10 +63,11 @@ impl Signals {
         let noted = noted.into_iter().map(|(kind, line)| Ok(Noted { signal: signal(kind)?, line }));
         let noted = noted.collect::<io::Result<_>>()?;
         drop(inside);
-        Ok(Self { runtime, ends, hangup, noted })
+        Ok(Self { runtime, ends, hangup, upgrade, noted })
     }
 
-    /// Serves until SIGTERM, SIGINT or SIGQUIT, then drains; a second one ends at once. SIGHUP reloads.
+    /// Serves until SIGTERM, SIGINT or SIGQUIT, or until another process has taken over, then drains; another signal ends at
+    /// once. SIGHUP reloads, SIGUSR2 hands over.
     pub fn serve(mut self, control: &Arc<Control>) -> End {
         for Noted { mut signal, line } in self.noted.drain(..) {
             self.runtime.spawn(async move {
@@ -81,6 +82,12 @@ impl Signals {
             loop {
                 tokio::select! {
                     () = told_to_end(&mut self.ends) => break,
+                    () = control.handed_over() => break,
+                    _ = self.upgrade.recv() => {
+                        let control = Arc::clone(control);
+                        // How it went is logged.
+                        drop(tokio::task::spawn_blocking(move || control.upgrade()));
+                    }
                     _ = self.hangup.recv() => {
                         let control = Arc::clone(control);
                         // What is wrong has been logged, and counted, where it was found.
@@ -91,6 +98,10 @@ impl Signals {
             let draining = Arc::clone(control);
             let drained = tokio::task::spawn_blocking(move || draining.drain());
             let told_again = async {
+                if control.has_handed_over() {
+                    // This process drains because another one takes its place: that is the first time that it is told to end.
+                    told_to_end(&mut self.ends).await;
+                }
                 tokio::time::sleep(ONE_WISH).await;
                 // What came meanwhile is the same wish: forget it.
                 let _ = tokio::time::timeout(Duration::ZERO, async {

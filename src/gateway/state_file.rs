@@ -14,38 +14,48 @@ use crate::redact::Secret;
 use crate::state::{self, Mark, Named, ReadError};
 use crate::time::{Span, Tick};
 
-/// Where counts are kept, and by whose secret.
+/// Where counts are kept.
 pub struct StateFile {
     path: PathBuf,
     mark: Mark,
 }
 
+/// By which fingerprints of keys are made.
+pub struct Prints {
+    /// The secret, for the process that takes over from this one.
+    pub secret: Secret,
+    /// Tells it from others.
+    pub mark: Mark,
+}
+
 impl StateFile {
-    /// That of a model, and what makes fingerprints: with a file, by the secret beside it, which is made at the first start.
-    /// Without the secret there is no file either, and a warning.
-    pub fn of(model: &Model) -> (KeyHasher, Option<Self>) {
-        let Some(path) = model.server.state_file.clone() else { return (KeyHasher::random(), None) };
+    /// That of a model, and what makes fingerprints: with a file, by the secret beside it, which is made at the first start,
+    /// of the one that a process before has, if there is one. Without the secret there is no file either, and a warning.
+    pub fn of(model: &Model, inherited: Option<&[u8]>) -> (KeyHasher, Prints, Option<Self>) {
+        let inherited = inherited.map_or_else(Secret::random, Secret::of);
+        let Some(path) = model.server.state_file.clone() else { return Self::by(inherited, None) };
         let mut secret_path = path.clone().into_os_string();
         secret_path.push(".secret");
-        match Secret::load_or_make(Path::new(&secret_path)) {
-            Ok(secret) => {
-                let hasher = KeyHasher::with_bytes(secret.bytes());
-                let mark = Mark::of(&hasher);
-                (hasher, Some(Self { path, mark }))
-            }
+        match Secret::load_or_keep(Path::new(&secret_path), inherited.clone()) {
+            Ok(secret) => Self::by(secret, Some(path)),
             Err(error) => {
                 tracing::error!(%error, "counts will not outlive the process: the secret beside state_file cannot be used");
-                (KeyHasher::random(), None)
+                Self::by(inherited, None)
             }
         }
+    }
+
+    fn by(secret: Secret, path: Option<PathBuf>) -> (KeyHasher, Prints, Option<Self>) {
+        let hasher = KeyHasher::with_bytes(secret.bytes());
+        let mark = Mark::of(&hasher);
+        (hasher, Prints { secret, mark }, path.map(|path| Self { path, mark }))
     }
 
     /// Gives the limits what counted in another process. Whatever is wrong with the file is a line of the log.
     pub fn take_over(&self, limits: &LiveLimits, now: Tick) {
         let file = self.path.display();
-        let known: HashMap<String, &Arc<Limit>> =
-            limits.iter().map(|(id, place)| (name_of(id, place), &place.0)).collect();
-        match state::read(&self.path, self.mark, now, |name| known.get(name).map(|limit| Arc::clone(limit))) {
+        let known = by_name(limits);
+        match state::read(&self.path, self.mark, now, |name| known.get(name).map(Arc::clone)) {
             Ok(taken) => {
                 let age = now.since(taken.at);
                 tracing::info!(%file, keys = taken.keys, no_longer = taken.left, %age, "counts taken over");
@@ -64,14 +74,23 @@ impl StateFile {
 
     /// Writes what counts now.
     pub fn write(&self, limits: &LiveLimits, now: Tick) {
-        let named = limits.iter().map(|(id, place)| Named { name: name_of(id, place), limit: &place.0 });
-        match state::write(&self.path, self.mark, now, named) {
+        match state::write(&self.path, self.mark, now, named(limits)) {
             Ok(written) => tracing::debug!(keys = written.keys, bytes = written.bytes, "counts written"),
             Err(error) => {
                 tracing::error!(file = %self.path.display(), %error, "counts are not written: a restart would lose them");
             }
         }
     }
+}
+
+/// Limits by the names that their keys are kept under.
+pub fn by_name(limits: &LiveLimits) -> HashMap<String, Arc<Limit>> {
+    limits.iter().map(|(id, place)| (name_of(id, place), Arc::clone(&place.0))).collect()
+}
+
+/// Limits with the names that their keys are kept under.
+pub fn named(limits: &LiveLimits) -> impl Iterator<Item = Named<'_>> {
+    limits.iter().map(|(id, place)| Named { name: name_of(id, place), limit: &place.0 })
 }
 
 /// The name that the keys of a limit are kept under: with another key, or as another plan has it, they are others.

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use tokio::runtime::{LocalOptions, LocalRuntime};
@@ -29,8 +29,10 @@ const DRAIN_LOOK: Span = Span::from_millis(10);
 /// What a worker is told.
 #[derive(Debug)]
 pub enum Command {
-    /// Accept on this socket, which the configuration calls by this address.
-    Listen(SocketAddr, TcpListener),
+    /// Accept on these sockets, which the configuration calls by this address.
+    Listen(SocketAddr, Vec<TcpListener>),
+    /// Copy the sockets, for another process.
+    Copy(SyncSender<io::Result<Vec<(SocketAddr, TcpListener)>>>),
     /// Stop accepting there; its connections finish.
     Unlisten(SocketAddr),
     /// A new snapshot was published.
@@ -128,7 +130,7 @@ fn build() -> io::Result<LocalRuntime> {
 }
 
 /// The sockets of a worker, by what the configuration calls them.
-type Sockets = HashMap<SocketAddr, TcpListener>;
+type Sockets = HashMap<SocketAddr, Vec<TcpListener>>;
 
 async fn obey(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
     let mut house = tokio::task::spawn_local(Rc::clone(worker).keep_house());
@@ -139,18 +141,21 @@ async fn obey(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, socke
 }
 
 async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
-    let mut listening: HashMap<SocketAddr, oneshot::Sender<()>> = HashMap::new();
+    let mut listening: HashMap<SocketAddr, Vec<oneshot::Sender<()>>> = HashMap::new();
     let mut accepting = JoinSet::new();
-    let listen = |address: SocketAddr, socket: &TcpListener, accepting: &mut JoinSet<()>| {
-        let (stop, stopped) = oneshot::channel();
-        match socket.try_clone() {
-            Ok(socket) => drop(accepting.spawn_local(proxy::accept(Rc::clone(worker), address, socket, stopped))),
-            Err(error) => tracing::error!(%error, "a listening socket cannot be used"),
-        }
-        stop
+    let listen = |address: SocketAddr, sockets: &[TcpListener], accepting: &mut JoinSet<()>| {
+        let listen = |socket: &TcpListener| {
+            let (stop, stopped) = oneshot::channel();
+            match socket.try_clone() {
+                Ok(socket) => drop(accepting.spawn_local(proxy::accept(Rc::clone(worker), address, socket, stopped))),
+                Err(error) => tracing::error!(%error, "a listening socket cannot be used"),
+            }
+            stop
+        };
+        sockets.iter().map(listen).collect()
     };
-    for (address, socket) in &*sockets {
-        listening.insert(*address, listen(*address, socket, &mut accepting));
+    for (address, own) in &*sockets {
+        listening.insert(*address, listen(*address, own, &mut accepting));
     }
     loop {
         let command = tokio::select! {
@@ -163,9 +168,13 @@ async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Comman
         };
         match command {
             None => return,
-            Some(Command::Listen(address, socket)) => {
-                listening.insert(address, listen(address, &socket, &mut accepting));
-                sockets.insert(address, socket);
+            Some(Command::Listen(address, own)) => {
+                listening.insert(address, listen(address, &own, &mut accepting));
+                sockets.insert(address, own);
+            }
+            Some(Command::Copy(to)) => {
+                let each = sockets.iter().flat_map(|(address, own)| own.iter().map(|socket| (*address, socket)));
+                drop(to.send(each.map(|(address, socket)| Ok((address, socket.try_clone()?))).collect()));
             }
             Some(Command::Unlisten(address)) => {
                 // Its own copy is the last one then. Dropping its sender stops it.
@@ -194,6 +203,16 @@ async fn drain(worker: &Rc<Worker>, grace: Span) {
         }
     };
     if tokio::time::timeout(grace.into(), finished).await.is_err() {
-        tracing::warn!(connections = worker.open_connections(), "the grace is over; closing what is left");
+        let tunnels = worker.open_tunnels();
+        tracing::warn!(connections = worker.open_connections(), tunnels, "the grace is over; closing what is left");
+        if tunnels > 0 {
+            worker.alarms.end();
+            let silent = async {
+                while worker.open_tunnels() > 0 {
+                    tokio::time::sleep(DRAIN_LOOK.into()).await;
+                }
+            };
+            let _ = tokio::time::timeout(proxy::LAST_WORDS.into(), silent).await;
+        }
     }
 }

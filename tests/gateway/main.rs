@@ -29,6 +29,7 @@ mod forwarding;
 mod grpc;
 mod h2;
 mod idle;
+mod in_place;
 mod interim;
 mod large_bodies;
 mod limiting;

@@ -64,6 +64,8 @@ impl Drop for Alone {
 pub struct Gateway {
     _shared: Option<Shared>,
     child: Child,
+    /// Processes that have taken over, the newest last.
+    heirs: Vec<u32>,
     pub directory: TempDir,
     pub addresses: Vec<SocketAddr>,
     pub admin: SocketAddr,
@@ -96,6 +98,14 @@ impl Gateway {
         Self::spawn(command, tempfile::tempdir().unwrap(), configuration, false)
     }
 
+    /// Starts a copy of the binary, which lies at `binary` in its directory.
+    pub fn start_copy(configuration: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join("binary");
+        fs::copy(BINARY, &binary).unwrap();
+        Self::spawn(Command::new(binary), directory, configuration, false)
+    }
+
     /// Starts the binary with a log that goes to a pipe that nobody reads.
     pub fn start_unread(configuration: &str) -> Self {
         Self::spawn(Command::new(BINARY), tempfile::tempdir().unwrap(), configuration, true)
@@ -115,7 +125,7 @@ impl Gateway {
             .spawn()
             .unwrap();
         let (addresses, admin) = read_banner(&mut child, directory.path());
-        Self { _shared: shared, child, directory, addresses, admin }
+        Self { _shared: shared, child, heirs: Vec::new(), directory, addresses, admin }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -187,8 +197,35 @@ impl Gateway {
         self.child.id()
     }
 
+    /// Asks admin for an upgrade: its answer. Where it is done, the new process is the one that is signalled from then on.
+    pub fn upgrade(&mut self) -> serde_json::Value {
+        let headers = [("Host", "localhost"), ("Accept", "application/json")];
+        let answer = Client::connect(self.admin).request("POST", "/upgrade", &headers, b"").json();
+        if let Some(pid) = answer["pid"].as_u64() {
+            self.succeeds(pid as u32);
+        }
+        answer
+    }
+
+    /// A process has taken over.
+    pub fn succeeds(&mut self, pid: u32) {
+        self.heirs.push(pid);
+    }
+
+    /// The process that serves.
+    pub fn serving(&self) -> u32 {
+        self.heirs.last().copied().unwrap_or_else(|| self.child.id())
+    }
+
+    /// Waits until all processes but the one that serves have ended.
+    pub fn wait_alone(&self) {
+        let before = std::iter::once(self.child.id()).chain(self.heirs.iter().copied());
+        let before: Vec<_> = before.filter(|pid| *pid != self.serving()).collect();
+        assert!(eventually(|| before.iter().all(|pid| has_ended(*pid))), "{before:?}\n{}", self.log());
+    }
+
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
+        let pid = self.serving().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
@@ -280,8 +317,17 @@ impl Gateway {
     }
 }
 
+/// Whether a process has ended, whoever its parent is.
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('Z'))
+}
+
 impl Drop for Gateway {
     fn drop(&mut self) {
+        for pid in self.heirs.iter().filter(|pid| !has_ended(**pid)) {
+            drop(Command::new("kill").args(["-KILL", &pid.to_string()]).status());
+        }
         drop(self.child.kill());
         drop(self.child.wait());
         if thread::panicking() {

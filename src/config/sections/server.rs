@@ -20,6 +20,8 @@ section! {
         watch: bool = flag().or("true"),
         /// How long a gateway that is told to end listens on while it says that it is not ready.
         drain_delay: Span = duration(GRACES).or("0s"),
+        /// The file that names the process.
+        pid_file: Option<PathBuf> = by(pid_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
         /// The file that counts outlive the process in, with their secret beside it.
         state_file: Option<PathBuf> = by(state_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
         /// How often it is written.
@@ -124,10 +126,18 @@ pub(in crate::config) fn read<'t>(reader: Reader<'t>, context: &Context<'_>) -> 
 const STATE_INTERVALS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3_600);
 
 fn state_file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
-    let text = node.string("a path in quotes", "\"state/counts\"")?;
+    file(node, context, "\"state/counts\"")
+}
+
+fn pid_file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
+    file(node, context, "\"/run/sluicegate.pid\"")
+}
+
+fn file(node: &Node<'_>, context: &Context<'_>, example: &'static str) -> Result<PathBuf, Reported> {
+    let text = node.string("a path in quotes", example)?;
     if text.is_empty() || text.ends_with('/') || text.contains('\0') {
         let message = format!("{} is no file", quoted(text));
-        return Err(node.error(message, "name a file in a directory that is there, such as \"state/counts\""));
+        return Err(node.error(message, format!("name a file in a directory that is there, such as {example}")));
     }
     Ok(context.files.beside(text))
 }

@@ -51,6 +51,10 @@ impl admin::Commands for AdminCommands {
         Ok(upstream_status::report(&snapshot, Some(upstream), now))
     }
 
+    fn upgrade(&self) -> Result<u32, String> {
+        self.0.upgrade().ok_or_else(|| "the gateway has ended".to_owned())?.upgrade()
+    }
+
     fn reload(&self) -> Result<String, String> {
         let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
         match control.reload(true)? {

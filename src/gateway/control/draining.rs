@@ -35,12 +35,13 @@ impl Control {
     }
 
     /// Says that it is not ready, for `drain_delay`, so that a balancer sends no more; then stops accepting, waits for what is
-    /// in flight, and closes the logs.
+    /// in flight, and closes the logs. Where another process has taken over, that one is ready and keeps the state file.
     pub fn drain(&self) {
+        let is_upgrade = self.handover.is_done();
         self.draining.store(true, Ordering::Release);
         let server = self.state().model.server.clone();
         let (delay, grace) = (server.drain_delay, server.shutdown_grace);
-        if delay > Span::ZERO {
+        if delay > Span::ZERO && !is_upgrade {
             tracing::info!(%delay, "not ready any more, and listening on for drain_delay; a second signal ends at once");
             thread::sleep(delay.into());
         }
@@ -53,14 +54,18 @@ impl Control {
         for worker in &mut workers {
             worker.join();
         }
-        let (dead_letters, access_log, fleet) = {
+        let (dead_letters, access_log, fleet, follower) = {
             let mut state = self.state();
-            (state.dead_letters.take(), state.access_log.take(), state.fleet.take())
+            (state.dead_letters.take(), state.access_log.take(), state.fleet.take(), state.follower.take())
         };
+        // The last of what was counted here.
+        drop(follower);
         // It reports the cost that was spent.
         drop(fleet);
         drop(self.state().keeper.take());
-        self.write_state();
+        if !is_upgrade {
+            self.write_state();
+        }
         if let Some(log) = dead_letters {
             log.close();
         }

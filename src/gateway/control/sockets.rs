@@ -6,19 +6,27 @@ use std::net::{SocketAddr, TcpListener};
 
 use super::super::build::BuildError;
 use crate::config::Model;
+use crate::gateway::handover::Given;
 use crate::proxy;
 
-/// Binds the listeners that are not open yet, a socket for each worker.
+/// The sockets of a listener, worker by worker.
+pub(super) type Bound = (SocketAddr, Vec<Vec<TcpListener>>);
+
+/// Binds the listeners that are not open yet, a socket for each worker, but for those whose sockets are `given`.
 pub(super) fn bind_all(
     model: &Model,
     open: &HashMap<SocketAddr, SocketAddr>,
     workers: usize,
-) -> Result<Vec<(SocketAddr, Vec<TcpListener>)>, BuildError> {
+    given: &mut Given,
+) -> Result<Vec<Bound>, BuildError> {
     let new = model.listeners.iter().filter(|listener| !open.contains_key(&listener.address));
     new.map(|listener| {
         let address = listener.address;
-        let sockets = proxy::bind(address, workers).map_err(|source| listen_error(address, source, open))?;
-        Ok((address, sockets))
+        let sockets = match given.take(address, workers) {
+            Some(given) => given,
+            None => proxy::bind(address, workers).map(|own| own.into_iter().map(|socket| vec![socket]).collect()),
+        };
+        Ok((address, sockets.map_err(|source| listen_error(address, source, open))?))
     })
     .collect()
 }
@@ -36,6 +44,7 @@ fn listen_error(address: SocketAddr, source: io::Error, open: &HashMap<SocketAdd
 pub(super) fn bind_admin(
     model: &Model,
     open: Option<SocketAddr>,
+    given: &mut Given,
 ) -> Result<Option<(SocketAddr, TcpListener)>, BuildError> {
     let Some(admin) = &model.admin else { return Ok(None) };
     let address = admin.address;
@@ -43,7 +52,7 @@ pub(super) fn bind_admin(
         return Ok(None);
     }
     let failed = |source| BuildError::Listen { address, section: "[admin]", source };
-    let listener = TcpListener::bind(address).map_err(failed)?;
+    let listener = given.take_admin(address).map_or_else(|| TcpListener::bind(address), Ok).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(Some((address, listener)))
 }

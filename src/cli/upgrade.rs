@@ -1,0 +1,76 @@
+//! `sluicegate upgrade`: another process takes over from the gateway that runs, without a gap.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::admin;
+use super::banner::reachable;
+use crate::config::{self, Certificates, Model};
+use crate::gateway::{PidFile, UPGRADE_WITHIN};
+use crate::time::{Clock, Span};
+
+pub const EXAMPLES: &str = "Examples:
+  mv sluicegate-new /usr/local/bin/sluicegate && sluicegate upgrade -c /etc/sluicegate/gateway.toml
+  kill -USR2 $(cat /run/sluicegate.pid)       the same, and the log says how it went
+
+The binary is started that lies where the running one was started from. It gets the
+listening sockets and the counts; once it listens the old one finishes what is in flight.";
+
+/// How often the file is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The answer comes a little after the process is ready, or is given up.
+const MORE: Span = Span::from_secs(4);
+
+/// Upgrades the gateway that runs on this file. Exit 1: the file is wrong, no gateway is found, or it goes on as it was.
+pub fn run(path: &Path) -> ExitCode {
+    let done = config::load(path, Certificates::Unread)
+        .map_err(|error| error.to_string())
+        .and_then(|loaded| upgrade(&loaded.model));
+    match done {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{}", error.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn upgrade(model: &Model) -> Result<String, String> {
+    let pid_file = model.server.pid_file.as_deref();
+    let Some(admin) = &model.admin else {
+        let none = "no way to the gateway that runs: the file has neither [admin] nor pid_file of [server]";
+        return by_signal(pid_file.ok_or(none)?);
+    };
+    let patience = Duration::from(UPGRADE_WITHIN) + Duration::from(MORE);
+    match (admin::post(reachable(admin.address), "/upgrade", patience), pid_file) {
+        (Ok(text), _) => Ok(text.trim_end().to_owned()),
+        (Err(admin::Failure::Unheard(_)), Some(file)) => by_signal(file),
+        (Err(admin::Failure::Unheard(error)), None) => {
+            Err(format!("no gateway answers at admin {}: {error}", admin.address))
+        }
+        (Err(admin::Failure::Answered(text)), _) => Err(text),
+    }
+}
+
+fn by_signal(file: &Path) -> Result<String, String> {
+    let old = PidFile::holder(file)?;
+    let process = i32::try_from(old).ok().and_then(Pid::from_raw).ok_or("no such process")?;
+    kill_process(process, Signal::USR2).map_err(|error| format!("process {old} cannot be told: {error}"))?;
+    let clock = Clock::system();
+    let until = clock.now() + UPGRADE_WITHIN + MORE;
+    while clock.now() < until {
+        thread::sleep(LOOK_EVERY);
+        // It may be just being replaced.
+        if let Some(new) = PidFile::holder(file).ok().filter(|new| *new != old) {
+            return Ok(format!("process {new} has taken over from {old}, which drains"));
+        }
+    }
+    Err(format!("process {old} goes on, and no other one has taken over; its log says why"))
+}

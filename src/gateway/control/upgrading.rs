@@ -1,0 +1,136 @@
+//! A gateway that hands over to another process, which takes its place while it drains.
+
+use std::io;
+use std::process;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Control;
+use crate::gateway::handover::{Follower, Legacy, Program, Successor};
+use crate::gateway::state_file::Prints;
+use crate::gateway::worker::Command;
+
+/// How long a worker may take to copy its sockets.
+const COPY_WITHIN: Duration = Duration::from_secs(5);
+
+/// What it takes to hand over, and whether that was done.
+pub(super) struct Handover {
+    program: Program,
+    prints: Prints,
+    is_done: AtomicBool,
+    done: Notify,
+}
+
+impl Handover {
+    pub(super) fn new(prints: Prints) -> io::Result<Self> {
+        let program = Program::of_this_process()?;
+        Ok(Self { program, prints, is_done: AtomicBool::new(false), done: Notify::new() })
+    }
+
+    /// Whether another process has the sockets, and writes the state file.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
+    }
+}
+
+impl Control {
+    /// Starts the binary again, with its sockets, admin and counts. Once that listens this process is to drain, which
+    /// [`handed_over`](Self::handed_over) tells whoever waits for it. Returns the number of the new process.
+    ///
+    /// # Errors
+    /// Why there is none: this one goes on as it was.
+    pub fn upgrade(&self) -> Result<u32, String> {
+        let program = self.handover.program.path().display().to_string();
+        tracing::info!(%program, "upgrading");
+        let result = self.hand_over();
+        match &result {
+            Ok(pid) => tracing::info!(pid, "the new process is ready; this one drains"),
+            Err(reason) => tracing::error!(%program, "no upgrade, this process goes on: {reason}"),
+        }
+        result
+    }
+
+    /// Completes when another process has taken over.
+    pub async fn handed_over(&self) {
+        self.handover.done.notified().await;
+    }
+
+    /// Whether another process has taken over.
+    pub fn has_handed_over(&self) -> bool {
+        self.handover.is_done()
+    }
+
+    fn hand_over(&self) -> Result<u32, String> {
+        refuse_first_process(process::id())?;
+        // No reload meanwhile: it would open other sockets, and the new process reads the file itself.
+        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_go_on = || !self.draining.load(Ordering::Acquire);
+        if !may_go_on() {
+            return Err("the gateway is draining".into());
+        }
+        let legacy = self.legacy().map_err(|error| format!("the listening sockets cannot be copied: {error}"))?;
+        let limits = self.state().lasting.limits.clone();
+        let mut successor = Successor::start(&self.handover.program, &legacy)?;
+        drop(legacy);
+        let tables = |to| Follower::start(to, self.handover.prints.mark, self.clock.clone(), limits.clone());
+        let follower = successor.wait(&self.clock, may_go_on, tables)?;
+        if self.draining.swap(true, Ordering::AcqRel) {
+            return Err(successor.ended("this process is told to end"));
+        }
+        // From here on nothing fails.
+        let mut state = self.state();
+        self.handover.is_done.store(true, Ordering::Release);
+        state.follower = follower;
+        state.admin = None;
+        let keeper = state.keeper.take();
+        drop(state);
+        // It waits for a write that is under way.
+        drop(keeper);
+        self.handover.done.notify_one();
+        Ok(successor.pid())
+    }
+
+    fn legacy(&self) -> io::Result<Legacy> {
+        let state = self.state();
+        let mut listeners: Vec<(_, Vec<_>)> = state.listening.keys().map(|address| (*address, Vec::new())).collect();
+        for worker in &state.workers {
+            let (tell, told) = sync_channel(1);
+            worker.tell(Command::Copy(tell));
+            let copies = told.recv_timeout(COPY_WITHIN).map_err(|error| match error {
+                RecvTimeoutError::Timeout => io::Error::other("a worker does not answer"),
+                RecvTimeoutError::Disconnected => io::Error::other("a worker has ended"),
+            })?;
+            for (address, socket) in copies? {
+                if let Some((_, sockets)) = listeners.iter_mut().find(|(known, _)| *known == address) {
+                    sockets.push(socket);
+                }
+            }
+        }
+        let admin = state.admin.as_ref().map(|admin| Ok::<_, io::Error>((admin.configured, admin.socket.try_clone()?)));
+        let secret = self.handover.prints.secret.bytes().to_vec();
+        Ok(Legacy { listeners, admin: admin.transpose()?, secret })
+    }
+}
+
+/// The end of process 1 is the end of its container, and of the new process with it.
+fn refuse_first_process(pid: u32) -> Result<(), String> {
+    if pid == 1 {
+        return Err("this is process 1 of a container, which ends with it: start another container instead".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_process_of_a_container_refuses() {
+        assert!(refuse_first_process(1).unwrap_err().contains("container"));
+        assert_eq!(refuse_first_process(2), Ok(()));
+    }
+}

@@ -1,0 +1,58 @@
+//! A gateway that another process of the same gateway takes over from: an upgrade in place.
+//!
+//! The old process starts the new one with one end of a pair of Unix sockets as its standard input, so that no other process
+//! can speak to either. Over it the old one says, in this order: a [`Hello`] with copies of the listening sockets; once the
+//! new one asks, the keys of its limits as in a state file (`crate::state`); then what it counts until its end. The new one
+//! says lines: `tables` (send the keys), `ready` (it listens), or `failed` with a reason. Whatever goes wrong before `ready`
+//! ends the new process and leaves the old one as it was.
+//!
+//! The sockets are the same in both processes, so the kernel's queues of connections are, too: none is lost when the old one
+//! closes its copies.
+
+mod channel;
+mod given;
+mod new;
+mod old;
+mod program;
+
+use std::net::SocketAddr;
+
+use crate::time::Span;
+use serde::{Deserialize, Serialize};
+
+pub use given::Given;
+pub use new::Inheritance;
+pub use old::{Follower, Legacy, Successor};
+pub use program::Program;
+
+/// What the two processes say; it grows when that means something else.
+const PROTOCOL: u32 = 1;
+/// The new process is told by this variable that a gateway is at its standard input.
+const VARIABLE: &str = "SLUICEGATE_UPGRADE";
+/// How long the new process may take until it is ready. Shorter than a request to admin may take, so that the answer tells.
+pub const READY_WITHIN: Span = Span::from_secs(25);
+/// Bytes of a line that the new process says, and of a hello.
+const MAX_LINE: u64 = 1 << 20;
+
+const TABLES: &str = "tables";
+const READY: &str = "ready";
+const FAILED: &str = "failed ";
+
+/// The old process's first words. Sockets come before it, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+struct Hello {
+    protocol: u32,
+    version: String,
+    listeners: Vec<Listening>,
+    /// What the configuration calls the address of admin.
+    admin: Option<SocketAddr>,
+    /// By which fingerprints of keys are made.
+    secret: Vec<u8>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Listening {
+    /// What the configuration calls it.
+    address: SocketAddr,
+    sockets: usize,
+}

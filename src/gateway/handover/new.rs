@@ -1,0 +1,152 @@
+//! The new process's side.
+
+use std::collections::HashMap;
+use std::env;
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+
+use super::channel;
+use super::given::Given;
+use super::{FAILED, Hello, PROTOCOL, READY, READY_WITHIN, TABLES, VARIABLE};
+use crate::gateway::live::LiveLimits;
+use crate::gateway::state_file::by_name;
+use crate::limiter::Limit;
+use crate::state::{self, Mark};
+use crate::time::Tick;
+
+/// Characters of a reason that are told.
+const MAX_REASON: usize = 16 << 10;
+
+/// What a process begins with: nothing, or what the one before hands over.
+#[derive(Default)]
+pub struct Inheritance {
+    /// Sockets that listen already.
+    pub sockets: Given,
+    /// By which fingerprints of keys are made; `None`: there was no process before.
+    pub secret: Option<Vec<u8>>,
+    /// Of the process before.
+    version: String,
+    line: Option<Line>,
+}
+
+/// The line to the process before.
+struct Line {
+    stream: UnixStream,
+    reader: BufReader<UnixStream>,
+    /// The limits that have taken keys over.
+    limits: HashMap<String, Arc<Limit>>,
+}
+
+impl Inheritance {
+    /// What the process hands over that has started this one, if a gateway has.
+    ///
+    /// # Errors
+    /// The environment says so, and there is none at standard input, or one of another protocol.
+    pub fn receive() -> io::Result<Self> {
+        if env::var_os(VARIABLE).is_none() {
+            return Ok(Self::default());
+        }
+        let mut stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        // Nothing that this process starts is to speak over it.
+        rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+        stream.set_read_timeout(Some(READY_WITHIN.into()))?;
+        let (sockets, hello) = channel::receive(&mut stream).map_err(|error| {
+            let text = format!("{VARIABLE} is set, and standard input is no socket of a gateway ({error}): unset it");
+            io::Error::other(text)
+        })?;
+        let reader = BufReader::with_capacity(1 << 20, stream.try_clone()?);
+        let line = Some(Line { stream, reader, limits: HashMap::new() });
+        let mut received = Self { line, ..Self::default() };
+        if let Err(error) = received.take(sockets.into_iter().map(TcpListener::from), &hello) {
+            received.failed(&error.to_string());
+            return Err(error);
+        }
+        Ok(received)
+    }
+
+    fn take(&mut self, mut sockets: impl Iterator<Item = TcpListener>, hello: &[u8]) -> io::Result<()> {
+        let Hello { protocol, version, listeners, admin, secret } =
+            serde_json::from_slice(hello).map_err(io::Error::other)?;
+        if protocol != PROTOCOL {
+            let own = env!("CARGO_PKG_VERSION");
+            let text = format!("version {version} hands over in a way that {own} does not know: restart the gateway");
+            return Err(io::Error::other(text));
+        }
+        for listening in listeners {
+            for socket in sockets.by_ref().take(listening.sockets) {
+                self.sockets.add(listening.address, socket);
+            }
+        }
+        if let Some((address, socket)) = admin.zip(sockets.next()) {
+            self.sockets.add_admin(address, socket);
+        }
+        self.secret = Some(secret);
+        self.version = version;
+        Ok(())
+    }
+
+    /// Whether there is a process before this one.
+    pub fn is_upgrade(&self) -> bool {
+        self.line.is_some()
+    }
+
+    /// Asks for the keys of limits, and takes them over. Where that fails, they begin anew, and the log says why.
+    pub fn take_over(&mut self, limits: &LiveLimits, mark: Mark, now: Tick) {
+        let Some(line) = &mut self.line else { return };
+        line.limits = by_name(limits);
+        let asked = writeln!(line.stream, "{TABLES}").map_err(state::ReadError::Io);
+        let find = |name: &str| line.limits.get(name).map(Arc::clone);
+        match asked.and_then(|()| state::receive(&mut line.reader, mark, now, find)) {
+            Ok(taken) => {
+                let version = &self.version;
+                tracing::info!(keys = taken.keys, of_version = version, "counts taken over from the gateway that runs");
+                if !taken.unknown.is_empty() {
+                    let limits = taken.unknown.join(", ");
+                    tracing::warn!(limits, "counts left out: these limits are gone, or have other numbers");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the counts of the gateway that runs begin anew, but for what was taken over");
+                // It is told so, and does not wait for anybody to read.
+                drop(line.stream.shutdown(std::net::Shutdown::Read));
+                line.limits.clear();
+            }
+        }
+    }
+
+    /// Says that this process listens. What the one before still admits is counted here from now on, until its end.
+    pub fn ready(self) {
+        let Some(Line { mut stream, mut reader, limits }) = self.line else { return };
+        if let Err(error) = writeln!(stream, "{READY}").and_then(|()| stream.set_read_timeout(None)) {
+            // It has ended in between: this one serves, which is what matters.
+            tracing::warn!(%error, "the gateway before cannot be told that this one is ready");
+            return;
+        }
+        let follow = move || {
+            // As long as the other one may say something, so that it does not write to nobody.
+            let _stream = stream;
+            while let Some((name, followed)) = state::receive_followed(&mut reader) {
+                if let Some(limit) = limits.get(&name) {
+                    limit.count_followed(&followed);
+                }
+            }
+            tracing::debug!("the gateway before has ended");
+        };
+        if let Err(error) = thread::Builder::new().name("heir".into()).spawn(follow) {
+            tracing::warn!(%error, "what the gateway before still admits is not counted");
+        }
+    }
+
+    /// Says that this process cannot take over, and why.
+    pub fn failed(&self, reason: &str) {
+        let Some(line) = &self.line else { return };
+        let reason = serde_json::Value::from(reason.chars().take(MAX_REASON).collect::<String>());
+        // Where nobody reads it, the log has it.
+        let _ = writeln!(&line.stream, "{FAILED}{reason}");
+    }
+}

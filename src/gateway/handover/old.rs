@@ -1,0 +1,204 @@
+//! The old process's side.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::program::Program;
+use super::{FAILED, Hello, Listening, MAX_LINE, PROTOCOL, READY, READY_WITHIN, TABLES, VARIABLE, channel};
+use crate::gateway::live::LiveLimits;
+use crate::gateway::state_file::named;
+use crate::limiter::Followed;
+use crate::state::{self, Mark};
+use crate::time::{Clock, Tick};
+
+/// How often what was counted is sent.
+const FOLLOW_EVERY: Duration = Duration::from_millis(20);
+/// How often who waits for the new process looks up.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the new process may take to end, once it has said why.
+const END_WITHIN: u32 = 20;
+
+/// What is handed over.
+pub struct Legacy {
+    /// Sockets, by what the configuration calls their addresses.
+    pub listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
+    /// That of admin.
+    pub admin: Option<(SocketAddr, TcpListener)>,
+    /// By which fingerprints of keys are made.
+    pub secret: Vec<u8>,
+}
+
+/// The process that takes over.
+pub struct Successor {
+    child: Child,
+    stream: UnixStream,
+    lines: BufReader<io::Take<UnixStream>>,
+}
+
+impl Successor {
+    /// Starts it, and hands the sockets over.
+    pub fn start(program: &Program, legacy: &Legacy) -> Result<Self, String> {
+        let path = program.path().display();
+        let (own, theirs) = UnixStream::pair().map_err(|error| format!("no pair of sockets: {error}"))?;
+        let mut command = program.command();
+        command.env(VARIABLE, "1").stdin(Stdio::from(OwnedFd::from(theirs)));
+        let child = command.spawn().map_err(|error| format!("{path} cannot be started: {error}"))?;
+        // It has the other end alone, so that its end is the end of the line.
+        drop(command);
+        let lines = own.try_clone().map(|stream| BufReader::new(stream.take(MAX_LINE)));
+        let mut successor = match lines {
+            Ok(lines) => Self { child, stream: own, lines },
+            Err(error) => return Err(format!("the new process cannot be heard: {error}")),
+        };
+        match successor.greet(legacy) {
+            Ok(()) => Ok(successor),
+            Err(error) => Err(successor.ended(&format!("it takes no sockets: {error}"))),
+        }
+    }
+
+    fn greet(&mut self, legacy: &Legacy) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(LOOK_EVERY))?;
+        self.stream.set_write_timeout(Some(READY_WITHIN.into()))?;
+        let Legacy { listeners, admin, secret } = legacy;
+        let listening = |(address, sockets): &(_, Vec<_>)| Listening { address: *address, sockets: sockets.len() };
+        let hello = Hello {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            listeners: listeners.iter().map(listening).collect(),
+            admin: admin.as_ref().map(|(address, _)| *address),
+            secret: secret.clone(),
+        };
+        let sockets = listeners.iter().flat_map(|(_, sockets)| sockets).chain(admin.iter().map(|(_, socket)| socket));
+        let sockets: Vec<_> = sockets.map(AsFd::as_fd).collect();
+        channel::send(&mut self.stream, &sockets, &serde_json::to_vec(&hello)?)
+    }
+
+    /// The number of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it is ready. It is given what `tables` sends when it asks for it. `may_go_on` says whether it is still
+    /// wanted. If it does not get ready it is ended.
+    ///
+    /// # Errors
+    /// Why it is not ready, for people.
+    pub fn wait<T>(
+        &mut self,
+        clock: &Clock,
+        may_go_on: impl Fn() -> bool,
+        mut tables: impl FnMut(UnixStream) -> io::Result<T>,
+    ) -> Result<Option<T>, String> {
+        let until = clock.now() + READY_WITHIN;
+        let (mut line, mut sends) = (Vec::new(), None);
+        loop {
+            let is_line = match self.lines.read_until(b'\n', &mut line) {
+                Ok(0) => return Err(self.ended("it ended before it was ready")),
+                Ok(_) => line.ends_with(b"\n"),
+                // It left words unread.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(self.ended("it ended before it was ready"));
+                }
+                Err(error) if is_timeout(&error) => false,
+                Err(error) => return Err(self.ended(&format!("it cannot be heard: {error}"))),
+            };
+            if !may_go_on() {
+                return Err(self.ended("this process is told to end"));
+            }
+            if !is_line {
+                if clock.now() >= until {
+                    return Err(self.ended(&format!("it was not ready within {READY_WITHIN}")));
+                }
+                continue;
+            }
+            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+            line.clear();
+            if let Some(reason) = text.strip_prefix(FAILED) {
+                return Err(self.ended(&serde_json::from_str::<String>(reason).unwrap_or_default()));
+            }
+            match &*text {
+                TABLES if sends.is_none() => match self.stream.try_clone().and_then(&mut tables) {
+                    Ok(sending) => sends = Some(sending),
+                    Err(error) => return Err(self.ended(&format!("counts cannot be sent: {error}"))),
+                },
+                READY => return Ok(sends),
+                _ => return Err(self.ended("it says what this one does not understand")),
+            }
+        }
+    }
+
+    /// Ends it, and tells why.
+    pub fn ended(&mut self, why: &str) -> String {
+        drop(self.stream.shutdown(Shutdown::Both));
+        for _ in 0..END_WITHIN {
+            match self.child.try_wait() {
+                Ok(None) => thread::sleep(LOOK_EVERY / 2),
+                Ok(Some(status)) => return format!("{why} ({status})"),
+                Err(error) => return format!("{why}; {error}"),
+            }
+        }
+        drop(self.child.kill());
+        drop(self.child.wait());
+        format!("{why} (it was killed)")
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+/// Sends counts to the process that takes over, until it is dropped.
+pub struct Follower {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Sends all keys, then what is counted, in a thread of its own.
+    pub fn start(to: UnixStream, mark: Mark, clock: Clock, limits: LiveLimits) -> io::Result<Self> {
+        let (stop, told) = sync_channel::<()>(1);
+        let thread = thread::Builder::new().name("follower".into()).spawn(move || {
+            let is_over = || told.recv_timeout(FOLLOW_EVERY) != Err(RecvTimeoutError::Timeout);
+            if let Err(error) = send_all(&to, mark, clock.now(), &limits, is_over) {
+                tracing::warn!(%error, "the new process takes no counts; it begins anew");
+            }
+            for (limit, _) in limits.values() {
+                limit.stop_following();
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn send_all(to: &UnixStream, mark: Mark, now: Tick, limits: &LiveLimits, is_over: impl Fn() -> bool) -> io::Result<()> {
+    let sent = state::send(to, mark, now, named(limits))?;
+    tracing::debug!(keys = sent.keys, bytes = sent.bytes, "counts sent");
+    let names: Vec<_> = named(limits).collect();
+    let mut followed: Vec<Followed> = Vec::new();
+    loop {
+        let was_last = is_over();
+        for named in &names {
+            followed.clear();
+            named.limit.take_followed(&mut followed);
+            state::send_followed(to, &named.name, &followed)?;
+        }
+        if was_last {
+            return to.shutdown(Shutdown::Write);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Another process takes over from the gateway that runs: sockets, admin, counts, and what becomes of connections.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use crate::h2::peer;
+use crate::support::{Client, FRAME, Gateway, eventually, get, get_with};
+use crate::websocket;
+use crate::wire::Wire;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
+
+fn rules(server: &str, more: &str) -> String {
+    format!(
+        "{FRAME}[server]\nworkers = 2\nshutdown_grace = \"2s\"\n{server}\n[dead_letter]\n\
+         [[limit]]\nname = \"per-key\"\nkey = \"header:x-key\"\nrate = \"5/h\"\n{more}\n\
+         [[route]]\nname = \"all\"\nrespond = {{}}\nlimits = [\"per-key\"]\n"
+    )
+}
+
+fn left(gateway: &Gateway, key: &str) -> usize {
+    (0..9).take_while(|_| get_with(gateway.address(), "/", &[("x-key", key)]).status == 200).count()
+}
+
+fn use_one(gateway: &Gateway, key: &str) {
+    assert_eq!(get_with(gateway.address(), "/", &[("x-key", key)]).status, 200);
+}
+
+#[test]
+fn sockets_admin_counts_and_what_the_old_one_still_admits_go_on_in_the_new_one() {
+    let mut gateway = Gateway::start_whole(&rules("", ""));
+    use_one(&gateway, "a");
+    use_one(&gateway, "b");
+    // A request that has begun, and is admitted by the old process when the new one counts already.
+    let mut late = Wire::with(gateway.address(), "GET / HTTP/1.1\r\nHost: x\r\nx-key: a\r\n");
+    gateway.wait_metric("sluicegate_client_connections", &[], 1.0);
+    let old = gateway.serving();
+    let answer = gateway.upgrade();
+    assert_eq!(answer["ok"], true, "{answer}");
+    assert!(eventually(|| gateway.log().contains("\"message\":\"draining")));
+    use_one(&gateway, "a");
+    late.send("\r\n");
+    let answer = late.response("GET").unwrap();
+    assert_eq!((answer.status(), answer.header("connection")), (200, Some("close")));
+    gateway.wait_alone();
+    assert_ne!(gateway.serving(), old);
+    assert!(gateway.wait_exit().success());
+    assert_eq!((left(&gateway, "a"), left(&gateway, "b"), left(&gateway, "c")), (2, 4, 5));
+    assert_eq!(gateway.ask_admin("/readyz").status, 200);
+    // Each process writes dead letters of its own.
+    assert!(eventually(|| gateway.dead_letters().len() == 3), "{:?}", gateway.dead_letters());
+    gateway.signal("TERM");
+    gateway.succeeds(old);
+    gateway.wait_alone();
+}
+
+#[test]
+fn a_new_process_that_does_not_get_ready_leaves_the_old_one_as_it_was() {
+    let mut gateway = Gateway::start_copy(&rules("", ""));
+    use_one(&gateway, "a");
+    let (file, binary) = (gateway.file(), gateway.directory.path().join("binary"));
+    let right = fs::read_to_string(&file).unwrap();
+    fs::write(&file, right.replace("[[limit]]", "[[lmit]]")).unwrap();
+    let error = gateway.upgrade()["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("lmit") && error.contains("gateway.toml:"), "{error}");
+    fs::write(&file, &right).unwrap();
+    for (script, told) in [
+        ("#!/bin/sh\nexit 3\n", "it ended before it was ready (exit status: 3)"),
+        ("#!/bin/sh\necho nonsense >&0\nexec sleep 60\n", "it says what this one does not understand"),
+        ("", "cannot be started"),
+    ] {
+        let next = gateway.directory.path().join("next");
+        fs::write(&next, script).unwrap();
+        fs::set_permissions(&next, fs::Permissions::from_mode(if script.is_empty() { 0o600 } else { 0o755 })).unwrap();
+        fs::rename(&next, &binary).unwrap();
+        let answer = gateway.upgrade();
+        assert!(answer["error"].as_str().is_some_and(|error| error.contains(told)), "{answer}");
+        assert!(eventually(|| gateway.log().contains(told)));
+        use_one(&gateway, "a");
+    }
+    // The right one again: nothing was lost by those that failed.
+    fs::remove_file(&binary).unwrap();
+    fs::copy(BINARY, &binary).unwrap();
+    assert_eq!(gateway.upgrade()["ok"], true);
+    assert_eq!(left(&gateway, "a"), 1);
+    assert_eq!(gateway.ask_reload().status, 200);
+}
+
+#[test]
+fn the_command_finds_it_by_its_pid_file_or_admin_and_says_how_it_went() {
+    let upgrade = |gateway: &Gateway| {
+        let output = Command::new(BINARY).args(["upgrade", "-c"]).arg(gateway.file()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text)
+    };
+    let configuration = rules("pid_file = \"pid\"\nstate_file = \"counts\"\nstate_interval = \"1s\"", "");
+    let mut gateway = Gateway::start_whole(&configuration);
+    let file = gateway.directory.path().join("pid");
+    let pid = || fs::read_to_string(&file).ok()?.trim().parse::<u32>().ok();
+    assert_eq!(pid(), Some(gateway.serving()));
+    use_one(&gateway, "a");
+    let (is_done, text) = upgrade(&gateway);
+    let new = pid().unwrap();
+    assert!(is_done && text.contains(&format!("process {new} has taken over")), "{text}");
+    gateway.succeeds(new);
+    gateway.wait_alone();
+    assert_eq!(pid(), Some(new), "the one that ended has not removed it");
+    use_one(&gateway, "a");
+    // Without admin, by its signal. The one that runs has read the file again, and has none any more.
+    fs::write(gateway.file(), configuration.replace("[admin]\naddress = \"127.0.0.1:0\"\n", "")).unwrap();
+    gateway.signal("HUP");
+    assert!(eventually(|| std::net::TcpStream::connect(gateway.admin).is_err()));
+    let (is_done, text) = upgrade(&gateway);
+    let newest = pid().unwrap();
+    assert!(is_done && text.contains(&format!("process {newest} has taken over from {new}")), "{text}");
+    gateway.succeeds(newest);
+    use_one(&gateway, "a");
+    // The newest alone keeps the counts, and the file goes with it.
+    gateway.wait_alone();
+    gateway.signal("TERM");
+    assert!(eventually(|| pid().is_none()));
+    let (is_done, text) = upgrade(&gateway);
+    assert!(!is_done && text.contains("no gateway runs"), "{text}");
+    let directory = std::mem::replace(&mut gateway.directory, tempfile::tempdir().unwrap());
+    drop(gateway);
+    let gateway = Gateway::start_in(directory, &configuration);
+    assert_eq!(left(&gateway, "a"), 2);
+    // A file that is wrong is not tried.
+    fs::write(gateway.file(), "[server]\nwrkers = 1\n").unwrap();
+    let (is_done, text) = upgrade(&gateway);
+    assert!(!is_done && text.contains("wrkers"), "{text}");
+}
+
+/// Clients of a kind, until they are told to stop: how many answers they had.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answers: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(count: usize, client: impl Fn(&AtomicBool, &AtomicUsize) + Clone + Send + 'static) -> Self {
+        let (stop, answers) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+        let start = |_| {
+            let (stop, answers, client) = (Arc::clone(&stop), Arc::clone(&answers), client.clone());
+            thread::spawn(move || client(&stop, &answers))
+        };
+        let threads = (0..count).map(start).collect();
+        Self { stop, answers, threads }
+    }
+
+    /// Waits for more answers.
+    fn goes_on(&self) {
+        let before = self.answers.load(Ordering::SeqCst);
+        assert!(eventually(|| self.answers.load(Ordering::SeqCst) > before + 20));
+    }
+
+    fn end(self) -> usize {
+        self.stop.store(true, Ordering::SeqCst);
+        for thread in self.threads {
+            thread.join().expect("no request fails");
+        }
+        self.answers.load(Ordering::SeqCst)
+    }
+}
+
+/// Goes on with a connection until it is told that it closes.
+fn keep_alive(address: std::net::SocketAddr, path: &str, key: &str, stop: &AtomicBool, answers: &AtomicUsize) {
+    while !stop.load(Ordering::SeqCst) {
+        let mut client = Client::connect(address);
+        loop {
+            client.send("GET", path, &[("x-key", key)], b"");
+            let answer = client.read_answer(false).expect("a request that was sent gets its answer");
+            assert_eq!(answer.status, 200);
+            answers.fetch_add(1, Ordering::SeqCst);
+            if answer.header("connection") == Some("close") || stop.load(Ordering::SeqCst) {
+                break;
+            }
+        }
+    }
+}
+
+/// Goes on with a connection until it is told to go away, over which what was not begun may be asked again.
+async fn go_on_after_goaway(address: std::net::SocketAddr, stop: &AtomicBool, answers: &AtomicUsize) {
+    while !stop.load(Ordering::SeqCst) {
+        let sender = peer::connect(address).await;
+        while !stop.load(Ordering::SeqCst) {
+            let Ok(mut ready) = sender.clone().ready().await else { break };
+            let Ok((response, _)) = ready.send_request(peer::request("GET", "/fast", &[]), true) else { break };
+            match peer::whole(response).await {
+                Ok(answer) => assert_eq!(answer.status, 200),
+                Err(error) if error.is_go_away() && error.is_remote() => break,
+                Err(error) => panic!("{error}"),
+            }
+            answers.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Speaks until it is told that the other end goes away; how much was said.
+async fn speak(address: std::net::SocketAddr) -> usize {
+    let (mut socket, _) = connect_async(format!("ws://{address}/chat")).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("welcome"));
+    for said in 0.. {
+        let text = Message::text(format!("{said} {}", "x".repeat(said % 300)));
+        socket.send(text.clone()).await.unwrap();
+        match socket.next().await.unwrap().unwrap() {
+            Message::Close(Some(frame)) => {
+                assert_eq!(frame.code, CloseCode::Away);
+                return said;
+            }
+            echo => assert_eq!(echo, text),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    unreachable!("it speaks until it is told");
+}
+
+/// Three times; in a long run ten times.
+#[test]
+fn upgrades_in_a_row_lose_no_request_no_count_and_end_websockets_by_1001() {
+    const MOST: usize = 2_000;
+    let upgrades = if std::env::var_os("SLUICEGATE_LONG").is_some() { 10 } else { 3 };
+    let server = websocket::start_server();
+    let limit = format!("[[limit]]\nname = \"much\"\nkey = \"header:x-key\"\nrate = \"{MOST}/h\"\n");
+    let mut gateway = Gateway::start_whole(&format!(
+        "{FRAME}[server]\nworkers = 2\nshutdown_grace = \"2s\"\n{limit}\
+         [[upstream]]\nname = \"chat\"\nservers = [\"{server}\"]\n[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[route]]\nname = \"chat\"\npath = \"/chat\"\nupstream = \"chat\"\n\
+         [[route]]\nname = \"counted\"\npath = \"/counted\"\nupstream = \"app\"\nlimits = [\"much\"]\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\n"
+    ));
+    let address = gateway.address();
+    let kept = Load::start(4, move |stop, answers| keep_alive(address, "/fast", "x", stop, answers));
+    let new = Load::start(2, move |stop, answers| {
+        while !stop.load(Ordering::SeqCst) {
+            assert_eq!(get(address, "/fast").status, 200);
+            answers.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let multiplexed = Load::start(2, move |stop, answers| {
+        websocket::runtime().block_on(go_on_after_goaway(address, stop, answers));
+    });
+    let counted = Load::start(2, move |stop, answers| {
+        while !stop.load(Ordering::SeqCst) && answers.load(Ordering::SeqCst) < MOST - 100 {
+            let mut client = Client::connect(address);
+            for _ in 0..3 {
+                client.send("GET", "/counted", &[("x-key", "a")], b"");
+                let answer = client.read_answer(false).expect("a request that was sent gets its answer");
+                assert_eq!(answer.status, 200);
+                answers.fetch_add(1, Ordering::SeqCst);
+                if answer.header("connection") == Some("close") {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    });
+    let wrk = Command::new("wrk")
+        .args(["-t", "1", "-c", "8", "-d", &format!("{}s", upgrades * 3), &format!("http://{address}/fast")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for _ in 0..upgrades {
+        let talks: Vec<_> =
+            (0..4).map(|_| thread::spawn(move || websocket::runtime().block_on(speak(address)))).collect();
+        gateway.wait_metric("sluicegate_tunnels_open", &[], 4.0);
+        let answer = gateway.upgrade();
+        assert_eq!(answer["ok"], true, "{answer}");
+        for load in [&kept, &new, &multiplexed] {
+            load.goes_on();
+        }
+        let said: Vec<_> = talks.into_iter().map(|talk| talk.join().expect("it ends by 1001")).collect();
+        assert!(said.iter().all(|said| *said > 20), "they went on while the old process drained: {said:?}");
+        gateway.wait_alone();
+    }
+    let wrk = wrk.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&wrk.stdout).into_owned();
+    eprintln!("{said}{} {} {} answers", kept.end(), new.end(), multiplexed.end());
+    assert!(wrk.status.success() && said.contains("Requests/sec"), "{said}");
+    assert!(!said.contains("Non-2xx") && !said.contains("Socket errors"), "{said}");
+    let admitted = counted.end();
+    let mut rest = 0;
+    while get_with(address, "/counted", &[("x-key", "a")]).status == 200 {
+        rest += 1;
+    }
+    assert_eq!(admitted + rest, MOST, "each request was counted once, by whichever process");
+    assert_eq!(gateway.log().matches("\"message\":\"drained\"").count(), upgrades);
+}
