@@ -297,10 +297,15 @@ impl Gateway {
 
     /// How nice its thread of this name is.
     pub fn niceness(&self, thread: &str) -> i32 {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        // Some end meanwhile.
-        let mut stats = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        let stat = stats.find(|stat| stat.contains(&format!("({thread})"))).unwrap();
+        let find = || {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+            // Some end meanwhile.
+            let mut stats = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+            stats.find(|stat| stat.contains(&format!("({thread})")))
+        };
+        // A thread has its name once it runs.
+        assert!(eventually(|| find().is_some()), "{thread}");
+        let stat = find().unwrap();
         // The 19th field; the third is the first behind the name in brackets (proc(5)).
         stat.rsplit_once(") ").unwrap().1.split_whitespace().nth(16).unwrap().parse().unwrap()
     }
