@@ -6,7 +6,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 
 use super::{banner, log};
 use crate::config::{self, Certificates};
-use crate::gateway::{Control, End, Inheritance, PidFile, Prepared, Signals, Watcher};
+use crate::gateway::{Control, End, Inheritance, PidFile, Prepared, Signals, Watcher, service};
 use crate::time::Clock;
 
 /// Ended by a second signal: what a shell reports for SIGTERM.
@@ -31,6 +31,9 @@ pub fn run(path: &Path) -> ExitCode {
     };
     match start(path, &mut inherited) {
         Ok(started) => {
+            if !inherited.is_upgrade() {
+                service::ready();
+            }
             inherited.ready();
             serve(started)
         }

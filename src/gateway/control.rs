@@ -201,6 +201,9 @@ impl Control {
             log_gauges,
             _gauges: gauges,
         };
+        for address in inherited.sockets.left() {
+            tracing::warn!(%address, "a listening socket was passed, and the file has no such listener");
+        }
         state.listen(bound);
         let control = Arc::new(Self {
             path: path.to_owned(),

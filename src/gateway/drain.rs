@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::control::Control;
+use super::service;
 
 /// Signals that come within this time of the first are one wish: `timeout`, `docker stop` with an init, or a shell may
 /// signal the process and its group.
@@ -91,7 +92,10 @@ impl Signals {
                     _ = self.hangup.recv() => {
                         let control = Arc::clone(control);
                         // What is wrong has been logged, and counted, where it was found.
-                        drop(tokio::task::spawn_blocking(move || control.reload(true)));
+                        drop(tokio::task::spawn_blocking(move || {
+                            service::reloading();
+                            service::reloaded(control.reload(true).is_ok());
+                        }));
                     }
                 }
             }

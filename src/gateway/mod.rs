@@ -18,6 +18,7 @@ mod live;
 mod logs;
 mod outlive;
 mod pid_file;
+pub mod service;
 mod state_file;
 mod terms;
 mod tls;

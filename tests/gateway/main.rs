@@ -56,6 +56,7 @@ mod response_faults;
 mod response_timeouts;
 mod retries;
 mod schedules;
+mod service;
 mod size_limits;
 mod slow;
 mod state_file;

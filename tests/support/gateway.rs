@@ -1,6 +1,7 @@
 //! The real binary on a configuration of the test's own. Every port is chosen by the kernel.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -74,6 +75,13 @@ pub struct Gateway {
 /// The sections that every test needs; ports are the kernel's choice.
 pub const FRAME: &str = "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n";
 
+/// A command that has nothing to read.
+fn quiet(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null());
+    command
+}
+
 impl Gateway {
     /// Starts the binary on [`FRAME`] and `configuration` and waits until it listens.
     pub fn start(configuration: &str) -> Self {
@@ -88,13 +96,18 @@ impl Gateway {
 
     /// Starts the binary in a directory that may hold an earlier one's dead letters.
     pub fn start_in(directory: TempDir, configuration: &str) -> Self {
-        Self::spawn(Command::new(BINARY), directory, configuration, false)
+        Self::spawn(quiet(BINARY), directory, configuration, false)
     }
 
     /// Starts the binary with a limit on open files.
     pub fn start_with_files(files: u32, configuration: &str) -> Self {
-        let mut command = Command::new("sh");
+        let mut command = quiet("sh");
         command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\""), BINARY]);
+        Self::spawn(command, tempfile::tempdir().unwrap(), configuration, false)
+    }
+
+    /// Starts the binary by a command that runs it, with its name and arguments behind.
+    pub fn start_by(command: Command, configuration: &str) -> Self {
         Self::spawn(command, tempfile::tempdir().unwrap(), configuration, false)
     }
 
@@ -103,12 +116,12 @@ impl Gateway {
         let directory = tempfile::tempdir().unwrap();
         let binary = directory.path().join("binary");
         fs::copy(BINARY, &binary).unwrap();
-        Self::spawn(Command::new(binary), directory, configuration, false)
+        Self::spawn(quiet(binary), directory, configuration, false)
     }
 
     /// Starts the binary with a log that goes to a pipe that nobody reads.
     pub fn start_unread(configuration: &str) -> Self {
-        Self::spawn(Command::new(BINARY), tempfile::tempdir().unwrap(), configuration, true)
+        Self::spawn(quiet(BINARY), tempfile::tempdir().unwrap(), configuration, true)
     }
 
     fn spawn(mut command: Command, directory: TempDir, configuration: &str, unread: bool) -> Self {
@@ -119,7 +132,6 @@ impl Gateway {
         let mut child = command
             .args(["run", "-c"])
             .arg(&file)
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(if unread { Stdio::piped() } else { log.into() })
             .spawn()
@@ -383,7 +395,7 @@ fn read_banner(child: &mut Child, directory: &Path) -> (Vec<SocketAddr>, SocketA
 
 /// Runs the binary to its end.
 pub fn run(arguments: &[&str], directory: &Path) -> (ExitStatus, String, String) {
-    let output = Command::new(BINARY).args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap();
+    let output = quiet(BINARY).args(arguments).current_dir(directory).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status, text(output.stdout), text(output.stderr))
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::Control;
+use crate::gateway::service;
 use crate::gateway::state_file::Keeper;
 use crate::gateway::worker::Command;
 use crate::time::Span;
@@ -39,6 +40,9 @@ impl Control {
     pub fn drain(&self) {
         let is_upgrade = self.handover.is_done();
         self.draining.store(true, Ordering::Release);
+        if !is_upgrade {
+            service::stopping();
+        }
         let server = self.state().model.server.clone();
         let (delay, grace) = (server.drain_delay, server.shutdown_grace);
         if delay > Span::ZERO && !is_upgrade {

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::Control;
 use crate::gateway::handover::{Follower, Legacy, Program, Successor};
+use crate::gateway::service;
 use crate::gateway::state_file::Prints;
 use crate::gateway::worker::Command;
 
@@ -85,11 +86,13 @@ impl Control {
         let mut state = self.state();
         self.handover.is_done.store(true, Ordering::Release);
         state.follower = follower;
-        state.admin = None;
         let keeper = state.keeper.take();
         drop(state);
         // It waits for a write that is under way.
         drop(keeper);
+        service::is_now(successor.pid());
+        // It has the socket, too. Whoever has asked here for the upgrade still gets the answer.
+        self.state().admin = None;
         self.handover.done.notify_one();
         Ok(successor.pid())
     }

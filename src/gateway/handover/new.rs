@@ -10,6 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 
+use listenfd::ListenFd;
+
 use super::channel;
 use super::given::Given;
 use super::{FAILED, Hello, PROTOCOL, READY, READY_WITHIN, TABLES, VARIABLE};
@@ -42,14 +44,29 @@ struct Line {
     limits: HashMap<String, Arc<Limit>>,
 }
 
+/// Sockets by the protocol of systemd (`LISTEN_FDS`, `sd_listen_fds(3)`).
+fn passed() -> io::Result<Given> {
+    let mut passed = ListenFd::from_env();
+    let mut given = Given::default();
+    for index in 0..passed.len() {
+        let failed = |error| io::Error::other(format!("socket {index} of LISTEN_FDS cannot be used: {error}"));
+        if let Some(socket) = passed.take_tcp_listener(index).map_err(failed)? {
+            given.add(socket.local_addr().map_err(failed)?, socket);
+        }
+    }
+    Ok(given)
+}
+
 impl Inheritance {
-    /// What the process hands over that has started this one, if a gateway has.
+    /// What the process hands over that has started this one: a gateway, or systemd, which passes sockets. To be called while
+    /// there is one thread.
     ///
     /// # Errors
-    /// The environment says so, and there is none at standard input, or one of another protocol.
+    /// The environment says so, and there is no gateway at standard input, or one of another protocol; or what was passed is no
+    /// socket.
     pub fn receive() -> io::Result<Self> {
         if env::var_os(VARIABLE).is_none() {
-            return Ok(Self::default());
+            return Ok(Self { sockets: passed()?, ..Self::default() });
         }
         let mut stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         // Nothing that this process starts is to speak over it.
