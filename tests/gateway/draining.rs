@@ -1,8 +1,12 @@
+use std::io::Read;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, eventually};
+use crate::support::{Backend, Client, Gateway, PATIENCE, eventually};
 use crate::timing::{assert_took, best_of_three};
+use crate::wire::{Wire, rules};
 
 const SLOW: &str = "[server]\nshutdown_grace = \"5s\"\n[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
                     [[route]]\nname = \"all\"\nupstream = \"app\"\n";
@@ -118,4 +122,53 @@ fn no_signal_ends_it_that_nginx_survives_and_sigquit_drains() {
     assert!(eventually(|| gateway.log().matches("no log file to reopen").count() == 2), "{}", gateway.log());
     gateway.signal("QUIT");
     assert!(gateway.wait_exit().success());
+}
+
+/// A server of WebSocket that sends the first bytes at once, and the rest when it is told; what it got, to its end.
+fn saying(first: &'static [u8], rest: &'static [u8]) -> (Backend, SyncSender<()>, Receiver<Vec<u8>>) {
+    let (go, told) = sync_channel(1);
+    let (tell, got) = sync_channel(1);
+    let told = Mutex::new(told);
+    let backend = Backend::scripted(move |wire, _| {
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        if wire.request().is_err() || !wire.send(switch) || !wire.send(first) {
+            return;
+        }
+        told.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        wire.send(rest);
+        let mut all = Vec::new();
+        let _ = wire.stream().try_clone().unwrap().read_to_end(&mut all);
+        let _ = tell.send(all);
+    });
+    (backend, go, got)
+}
+
+#[test]
+fn a_websocket_is_closed_by_1001_behind_the_frame_that_is_open() {
+    const FRAME: [u8; 6] = [0x82, 4, 1, 2, 3, 4];
+    const NEXT: [u8; 3] = [0x81, 1, b'x'];
+    // Where the grace ends in its stream: between frames, in a frame, and in a frame's head.
+    for (cut, passes) in [(6, &FRAME[..]), (4, &FRAME), (2, &FRAME), (1, &[0x82, 4, 1, 2, 3, 4, 0x81, 1, b'x'])] {
+        let all: &'static [u8] = Box::leak([&FRAME[..], &NEXT].concat().into_boxed_slice());
+        let (first, rest) = all.split_at(cut);
+        let (backend, go, got) = saying(first, rest);
+        let mut gateway = Gateway::start(&rules(&backend, "shutdown_grace = \"100ms\"", ""));
+        let ask = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let mut wire = Wire::with(gateway.address(), ask);
+        assert_eq!(wire.response("GET").unwrap().status(), 101);
+        assert_eq!(wire.take(cut).unwrap(), first);
+        gateway.signal("TERM");
+        assert!(eventually(|| gateway.log().contains("the grace is over")));
+        go.send(()).unwrap();
+        let mut told = first.to_vec();
+        wire.stream().try_clone().unwrap().read_to_end(&mut told).unwrap();
+        let expected = [passes, &[0x88, 2, 0x03, 0xe9]].concat();
+        assert_eq!(told, expected, "cut at {cut}");
+        drop(wire);
+        let [0x88, 0x82, a, b, _, _, high, low] = got.recv_timeout(PATIENCE).unwrap()[..] else {
+            panic!("no close frame of a client");
+        };
+        assert_eq!([high ^ a, low ^ b], [0x03, 0xe9]);
+        assert!(gateway.wait_exit().success());
+    }
 }

@@ -207,3 +207,17 @@ fn an_answer_that_would_pass_for_a_tunnel_is_a_502_for_the_client_and_in_the_log
     assert!(eventually(|| gateway.access_log().len() == 1));
     assert_eq!(gateway.access_log()[0]["status"], 502);
 }
+
+#[test]
+fn a_tunnel_that_outlives_the_grace_is_closed_by_1001() {
+    let backend = echoing();
+    let mut gateway = Gateway::start(&rules(&backend, "shutdown_grace = \"100ms\"", ""));
+    let (mut raw, id) = tunnelled(&gateway);
+    let hello = [0x82, 3, 1, 2, 3];
+    raw.send(DATA, 0, id, &hello);
+    assert_eq!(read(&mut raw, id, hello.len()), hello);
+    gateway.signal("TERM");
+    assert_eq!(read(&mut raw, id, hello.len() + 4)[hello.len()..], [0x88, 2, 0x03, 0xe9]);
+    raw.wait(|frame| frame.stream == id && frame.flags & END_STREAM != 0);
+    assert!(gateway.wait_exit().success());
+}
