@@ -24,7 +24,8 @@ const EXAMPLES: &str = "Examples:
   sluicegate check -c candidate.toml          say what is wrong with a file, exit 1 if anything is
   sluicegate dead-letters ls --since 10m      who was refused, and why
   kill -HUP $(pidof sluicegate)               read the file again; it is also watched
-  kill -TERM $(pidof sluicegate)              finish what is in flight, then end";
+  kill -TERM $(pidof sluicegate)              finish what is in flight, then end
+  sluicegate upgrade                          let the binary that lies there now take over, without a gap";
 
 /// A front door that admits each client at the rate you chose.
 #[derive(Debug, Parser)]
