@@ -48,6 +48,7 @@ pub struct Control {
     clock: Clock,
     counts: Arc<ControlCounts>,
     draining: AtomicBool,
+    created: Arc<AtomicBool>,
     /// Where counts outlive the process; `None`: nowhere.
     state_file: Option<StateFile>,
     handover: Handover,
@@ -211,6 +212,7 @@ impl Control {
             clock,
             counts,
             draining: AtomicBool::new(false),
+            created: Arc::default(),
             state_file,
             handover: Handover::new(prints).map_err(BuildError::Thread)?,
             on_log: Box::new(on_log),
@@ -257,12 +259,9 @@ impl Control {
         self.state().model.server.watch
     }
 
-    /// Takes note that a file was created under the configuration's name: it is written from now on. A link is not: what it
-    /// leads to was there before.
-    pub fn note_created(&self) {
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.is_file()) {
-            self.state().written.note_created();
-        }
+    /// To be set where a file was created under the configuration's name, and not renamed to it: it is written from then on.
+    pub fn created(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.created)
     }
 
     /// How long what the file says has to stand before it is taken over, if it may be half done.
@@ -286,6 +285,9 @@ impl Control {
             return Ok(Reloaded::Unchanged);
         }
         let loaded = self.load();
+        if !asked {
+            self.note_creation(&written);
+        }
         let mut state = self.state();
         state.note_files(&loaded);
         let is_known = !asked && state.has_seen(&loaded);

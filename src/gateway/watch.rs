@@ -38,18 +38,16 @@ fn watch(control: &Weak<Control>) {
     let clock = Clock::system();
     // A place for one hint is enough: a second one while the first waits says nothing new.
     let (hint, hints) = sync_channel(1);
-    let created = Arc::new(AtomicBool::new(false));
-    let Some(path) = control.upgrade().map(|control| control.path().to_owned()) else { return };
-    let mut watched = Watched::new(hint, path, Arc::clone(&created));
+    let Some((path, created)) = control.upgrade().map(|control| (control.path().to_owned(), control.created())) else {
+        return;
+    };
+    let mut watched = Watched::new(hint, path, created);
     loop {
         let next = {
             let Some(control) = control.upgrade() else { return };
             let files = control.watched();
             let listening = watched.renew(&files);
             let watches = control.watches();
-            if created.swap(false, Ordering::Relaxed) {
-                control.note_created();
-            }
             if watches {
                 // Only now: what changed before the directory was watched has sent no hint.
                 // A mistake has been logged, and counted, where it was found.

@@ -3,12 +3,33 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
+use super::Control;
 use crate::config::{self, Loaded, Model};
 use crate::time::{Span, Tick};
 
 /// How long a file that was written in place, and lacks what it had, has to stay as it is before the watcher takes it over.
 const STANDS: Span = Span::from_secs(3);
+
+/// Where another file is found, what tells that it was created may still be on its way.
+const SETTLES: Duration = Duration::from_millis(100);
+
+impl Control {
+    /// Takes note of whether the file that was found `now`, and read, was created under its name. A link is not: what it leads
+    /// to was there before.
+    pub(super) fn note_creation(&self, now: &Written) {
+        if self.state().written.file != now.file && !self.created.load(Ordering::Relaxed) {
+            thread::sleep(SETTLES);
+        }
+        let is_file = || std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.is_file());
+        if self.created.swap(false, Ordering::Relaxed) && is_file() {
+            self.state().written.note_created();
+        }
+    }
+}
 
 /// How the file was found when it was looked at last.
 #[derive(Debug)]
