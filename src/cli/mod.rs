@@ -9,6 +9,7 @@ mod dead_letters;
 mod fleet;
 mod fleet_status;
 mod log;
+mod man;
 mod run;
 mod upgrade;
 mod upstreams;
@@ -72,6 +73,9 @@ enum Command {
         /// Which shell.
         shell: clap_complete::Shell,
     },
+    /// Print the manual page, or write one for every command.
+    #[command(after_help = man::EXAMPLES)]
+    Man(man::ManArguments),
 }
 
 /// Reads the command line and does what it says.
@@ -88,6 +92,7 @@ pub fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());
             ExitCode::SUCCESS
         }
+        Command::Man(pages) => man::run(Arguments::command(), &pages),
     }
 }
 
