@@ -1,5 +1,5 @@
 # Needs Rust 1.90 or later and, to get here, make. What else is missing is installed on Debian, or named.
-.PHONY: all setup setup-tests run quick test test-long loom bench doc check
+.PHONY: all setup setup-tests run quick test test-long loom bench doc check deb
 
 all: target/release/sluicegate
 
@@ -58,3 +58,18 @@ check:
 	cargo fmt --all --check
 	cargo clippy --all-targets --locked -- -D warnings
 	$(LOOM) cargo clippy -p sluicegate-loom --lib --test models --profile loom --locked -- -D warnings
+
+# A package for Debian and Ubuntu, and its path as the last line. The binary itself writes the manual and the completions.
+# cargo-deb is named where it is missing, not installed: it takes minutes, and goes into the home of whoever runs make.
+BUILT = $${CARGO_TARGET_DIR:-target}/release
+deb: setup
+	@cargo deb --version >/dev/null 2>&1 || { echo "cargo-deb is missing: cargo install cargo-deb --locked" >&2; exit 1; }
+	@command -v dpkg-shlibdeps >/dev/null || { echo "dpkg-shlibdeps is missing; on Debian: sudo apt-get install -y dpkg-dev" >&2; exit 1; }
+	cargo build --release --locked
+	rm -rf "$(BUILT)/packaging"
+	"$(BUILT)/sluicegate" man --into "$(BUILT)/packaging/man"
+	gzip -9n "$(BUILT)/packaging/man/"*
+	"$(BUILT)/sluicegate" completions bash >"$(BUILT)/packaging/sluicegate"
+	"$(BUILT)/sluicegate" completions zsh >"$(BUILT)/packaging/_sluicegate"
+	"$(BUILT)/sluicegate" completions fish >"$(BUILT)/packaging/sluicegate.fish"
+	cargo deb --no-build --locked --strip

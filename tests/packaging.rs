@@ -1,0 +1,37 @@
+//! What a package and an image bring: their configurations are right, and what the image's build copies is there.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_configurations_that_are_shipped_are_right() {
+    for file in ["packaging/gateway.toml", "docker/gateway.toml"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_sluicegate"))
+            .args(["check", "-c"])
+            .arg(repository().join(file))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stderr.is_empty(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn what_the_image_copies_is_there() {
+    let text = fs::read_to_string(repository().join("Dockerfile")).unwrap();
+    let copied: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter(|line| !line.starts_with("--from"))
+        .flat_map(|line| line.rsplit_once(' ').unwrap().0.split(' '))
+        .collect();
+    assert!(copied.contains(&"src"), "{copied:?}");
+    for path in copied {
+        assert!(repository().join(path).exists(), "{path}");
+    }
+}
