@@ -119,6 +119,7 @@ impl Signals {
             tokio::select! {
                 _ = drained => End::Drained,
                 () = told_again => End::Forced,
+                () = control.is_left_alone() => End::Forced,
             }
         });
         // A drain that was cut short must not hold the process.

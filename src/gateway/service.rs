@@ -10,6 +10,11 @@ use sd_notify::NotifyState;
 /// How long the manager may take to read what it is told.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
+/// Whether there is a service manager.
+pub fn is_there() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
 /// The gateway listens.
 pub fn ready() {
     tell(&[NotifyState::Ready]);

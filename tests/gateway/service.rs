@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Gateway, PATIENCE, eventually, get};
+use crate::support::{Client, Gateway, PATIENCE, eventually, get};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
 const RULES: &str = "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
@@ -110,4 +110,33 @@ fn a_socket_that_no_listener_has_is_told_and_what_is_none_ends_the_start() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("socket 0 of LISTEN_FDS cannot be used"), "{said}");
+}
+
+#[test]
+fn a_process_that_took_over_and_ends_is_told_and_the_manager_gets_to_start_another_one() {
+    for is_managed in [true, false] {
+        let manager = Manager::start();
+        let mut command = Command::new(BINARY);
+        command.stdin(Stdio::null());
+        if is_managed {
+            command.env("NOTIFY_SOCKET", &manager.path);
+        }
+        let upstream = "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n";
+        let rules = format!("{upstream}{}", RULES.replace("respond = { status = 200 }", "upstream = \"app\""));
+        let mut gateway = Gateway::start_by(command, &rules);
+        let mut slow = Client::connect(gateway.address());
+        slow.send("GET", if is_managed { "/?delay=29s" } else { "/?delay=1s" }, &[], b"");
+        gateway.wait_metric("sluicegate_requests_in_flight", &[], 1.0);
+        let told = is_managed.then(|| std::thread::spawn(move || (0..3).map(|_| manager.told()).collect::<Vec<_>>()));
+        assert_eq!(gateway.upgrade()["ok"], true);
+        gateway.signal("KILL");
+        assert!(eventually(|| gateway.log().contains("the process that took over has ended")), "{}", gateway.log());
+        if let Some(told) = told {
+            assert_eq!(gateway.wait_exit().code(), Some(143));
+            told.join().unwrap();
+        } else {
+            assert_eq!(slow.read_answer(false).unwrap().status, 200);
+            assert!(gateway.wait_exit().success());
+        }
+    }
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::process;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -24,12 +24,14 @@ pub(super) struct Handover {
     prints: Prints,
     is_done: AtomicBool,
     done: Notify,
+    /// The process that has taken over has ended while this one drains.
+    lost: Arc<Notify>,
 }
 
 impl Handover {
     pub(super) fn new(prints: Prints) -> io::Result<Self> {
         let program = Program::of_this_process()?;
-        Ok(Self { program, prints, is_done: AtomicBool::new(false), done: Notify::new() })
+        Ok(Self { program, prints, is_done: AtomicBool::new(false), done: Notify::new(), lost: Arc::default() })
     }
 
     /// Whether another process has the sockets, and writes the state file.
@@ -58,6 +60,11 @@ impl Control {
     /// Completes when another process has taken over.
     pub async fn handed_over(&self) {
         self.handover.done.notified().await;
+    }
+
+    /// Completes when the process that has taken over has ended, and a service manager is there to start another one.
+    pub async fn is_left_alone(&self) {
+        self.handover.lost.notified().await;
     }
 
     /// Whether another process has taken over.
@@ -94,7 +101,15 @@ impl Control {
         // It has the socket, too. Whoever has asked here for the upgrade still gets the answer.
         self.state().admin = None;
         self.handover.done.notify_one();
-        Ok(successor.pid())
+        let (pid, lost) = (successor.pid(), Arc::clone(&self.handover.lost));
+        successor.watch(move |status| {
+            tracing::error!(pid, %status, "the process that took over has ended: nothing listens any more");
+            // It starts another one when this one has ended, too.
+            if service::is_there() {
+                lost.notify_one();
+            }
+        });
+        Ok(pid)
     }
 
     fn legacy(&self) -> io::Result<Legacy> {

@@ -133,6 +133,18 @@ impl Successor {
         }
     }
 
+    /// Waits for its end in a thread of its own.
+    pub fn watch(self, ended: impl FnOnce(String) + Send + 'static) {
+        let Self { mut child, .. } = self;
+        let wait = move || match child.wait() {
+            Ok(status) => ended(status.to_string()),
+            Err(error) => ended(error.to_string()),
+        };
+        if let Err(error) = thread::Builder::new().name("successor".into()).spawn(wait) {
+            tracing::warn!(%error, "the process that has taken over is not watched");
+        }
+    }
+
     /// Ends it, and tells why.
     pub fn ended(&mut self, why: &str) -> String {
         drop(self.stream.shutdown(Shutdown::Both));
