@@ -48,7 +48,10 @@ pub fn run(path: &Path) -> ExitCode {
 /// Starts it; else what is to be said of why not.
 fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
     let loaded = config::load(path, Certificates::Lenient(Clock::system().now())).map_err(|error| error.to_string())?;
-    let (on_log, log_guard) = log::start(&loaded.model.log);
+    let (logging, log_guard) = log::start(&loaded.model.log).map_err(|error| {
+        let file = loaded.model.log.file.as_deref().unwrap_or(Path::new("standard error")).display();
+        format!("sluicegate: [log] file {file} cannot be opened: {error}; make its directory, or let the gateway's user write there")
+    })?;
     raise_open_files();
     let signals = Signals::catch().map_err(|error| format!("sluicegate: signals cannot be caught: {error}"))?;
     if !loaded.warnings.is_empty() {
@@ -61,7 +64,7 @@ fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
             "sluicegate: pid_file cannot be written: {error}; make its directory, or let the gateway's user write there"
         )
     })?;
-    let control = Control::start(path, loaded, inherited, on_log).map_err(|error| format!("sluicegate: {error}"))?;
+    let control = Control::start(path, loaded, inherited, logging).map_err(|error| format!("sluicegate: {error}"))?;
     let publish = |prepared: Prepared| {
         prepared.publish().inspect_err(|error| tracing::error!(%error, "pid_file cannot be put in its place")).ok()
     };

@@ -68,7 +68,10 @@ fn a_file_that_says_nothing_has_every_default() {
     assert_eq!((server.max_head_size, server.max_head_fields, server.max_body_size), (65_536, 128, None));
     assert_eq!((server.max_handshakes, server.max_streams), (1_024, 128));
     assert_eq!((server.max_connections, server.max_requests), (None, None));
-    assert_eq!(log, Log { level: "info".into(), format: LogFormat::Auto, access: AccessFormat::Off });
+    assert_eq!(
+        log,
+        Log { level: "info".into(), format: LogFormat::Auto, file: None, access: AccessFormat::Off, access_file: None }
+    );
     assert!(client.trusted_proxies.is_empty() && client.deny.is_empty() && client.allow.is_empty());
     assert_eq!((client.max_connections, client.connection_rate), (None, None));
     assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::accepting::Counts;
@@ -53,6 +54,13 @@ pub enum BuildError {
     DeadLetters {
         /// Its directory.
         directory: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file of a log.
+    LogFile {
+        /// Which.
+        path: PathBuf,
         /// Why.
         source: io::Error,
     },
@@ -106,6 +114,11 @@ impl fmt::Display for BuildError {
             ),
             Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
             Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
+            Self::LogFile { path, source } => write!(
+                f,
+                "[log] access_file {} cannot be opened: {source}; make its directory, or let the gateway's user write there",
+                path.display()
+            ),
             Self::RedactSecret(error) => write!(f, "[dead_letter] {error}"),
             Self::Limits { route, source } => write!(f, "route {route:?}: {source}"),
             Self::ListenerTls { address, source } => write!(f, "[[listener]] {address}: {source}"),
@@ -121,6 +134,7 @@ impl std::error::Error for BuildError {
             Self::Listen { source, .. }
             | Self::Echo { source, .. }
             | Self::DeadLetters { source, .. }
+            | Self::LogFile { source, .. }
             | Self::Thread(source) => Some(source),
             Self::RedactSecret(error) => Some(error),
             Self::Limits { source, .. } => Some(source),

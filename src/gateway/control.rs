@@ -25,7 +25,7 @@ use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::handover::{Follower, Given, Inheritance};
 use super::health::HealthChecks;
-use super::logs;
+use super::logs::{self, Logging};
 use super::outlive;
 use super::state_file::{Keeper, StateFile};
 use super::tls::Secured;
@@ -52,7 +52,7 @@ pub struct Control {
     /// Where counts outlive the process; `None`: nowhere.
     state_file: Option<StateFile>,
     handover: Handover,
-    on_log: Box<dyn Fn(&config::Log) + Send + Sync>,
+    logging: Box<dyn Logging>,
     reloading: Mutex<()>,
     state: Mutex<State>,
 }
@@ -121,13 +121,13 @@ pub enum Reloaded {
 }
 
 impl Control {
-    /// Starts everything that the file at `path` says, which was loaded before, with what was `inherited`. `on_log` is told of
+    /// Starts everything that the file at `path` says, which was loaded before, with what was `inherited`. `logging` is told of
     /// each new `[log]`.
     pub fn start(
         path: &Path,
         loaded: Loaded,
         inherited: &mut Inheritance,
-        on_log: impl Fn(&config::Log) + Send + Sync + 'static,
+        logging: impl Logging,
     ) -> Result<Arc<Self>, BuildError> {
         let Loaded { model, digest, text_digest, files, warnings: _ } = loaded;
         let (model, clock) = (Arc::new(model), Clock::system());
@@ -148,7 +148,7 @@ impl Control {
             workers,
         };
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
-        let access_log = logs::open_access_log(&model, &lasting.redactor);
+        let access_log = logs::open_access_log(&model, &lasting.redactor)?;
         let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         if inherited.is_upgrade() {
@@ -215,7 +215,7 @@ impl Control {
             created: Arc::default(),
             state_file,
             handover: Handover::new(prints).map_err(BuildError::Thread)?,
-            on_log: Box::new(on_log),
+            logging: Box::new(logging),
             reloading: Mutex::new(()),
             state: Mutex::new(state),
         });
@@ -387,8 +387,8 @@ impl Control {
             _ => logs::start_dead_letters(model, &redactor, &self.clock)?,
         };
         let access_log = match &state.access_log {
-            Some(log) if model.log.access == state.model.log.access => Some(log.clone()),
-            _ => logs::open_access_log(model, &redactor),
+            Some(log) if model.log.has_same_access(&state.model.log) => Some(log.clone()),
+            _ => logs::open_access_log(model, &redactor)?,
         };
         let generation = state.feed.generation() + 1;
         let built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
@@ -449,7 +449,7 @@ impl Control {
         }
         state.lasting.redactor = redactor;
         if model.log != state.model.log {
-            (self.on_log)(&model.log);
+            self.logging.renew(&model.log);
         }
     }
 

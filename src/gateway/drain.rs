@@ -29,20 +29,16 @@ pub struct Signals {
     /// SIGTERM, SIGINT, SIGQUIT.
     ends: [Signal; 3],
     hangup: Signal,
+    reopen: Signal,
     upgrade: Signal,
-    noted: Vec<Noted>,
-}
-
-/// A signal that would end the process if nobody caught it, and ends no nginx.
-struct Noted {
-    signal: Signal,
-    /// The line that it leaves in the log, if any.
-    line: Option<&'static str>,
+    /// Signals that would end the process if nobody caught them, and end no nginx.
+    noted: Vec<Signal>,
 }
 
 /// SIGSYS on Linux, of which tokio has no name.
 const SIGSYS: i32 = 31;
 
+const REOPENED: &str = "SIGUSR1: the log files are opened anew";
 const NO_LOG_FILE: &str = "SIGUSR1: there is no log file to reopen; the logs go to standard output and standard error";
 
 impl Signals {
@@ -55,30 +51,27 @@ impl Signals {
         let ends = [terminate?, interrupt?, quit?];
         let hangup = signal(SignalKind::hangup())?;
         let upgrade = signal(SignalKind::user_defined2())?;
-        let noted = [
-            (SignalKind::user_defined1(), Some(NO_LOG_FILE)),
-            (SignalKind::alarm(), None),
-            (SignalKind::io(), None),
-            (SignalKind::from_raw(SIGSYS), None),
-        ];
-        let noted = noted.into_iter().map(|(kind, line)| Ok(Noted { signal: signal(kind)?, line }));
-        let noted = noted.collect::<io::Result<_>>()?;
+        let reopen = signal(SignalKind::user_defined1())?;
+        let noted = [SignalKind::alarm(), SignalKind::io(), SignalKind::from_raw(SIGSYS)];
+        let noted = noted.into_iter().map(signal).collect::<io::Result<_>>()?;
         drop(inside);
-        Ok(Self { runtime, ends, hangup, upgrade, noted })
+        Ok(Self { runtime, ends, hangup, reopen, upgrade, noted })
     }
 
     /// Serves until SIGTERM, SIGINT or SIGQUIT, or until another process has taken over, then drains; another signal ends at
     /// once. SIGHUP reloads, SIGUSR2 hands over.
     pub fn serve(mut self, control: &Arc<Control>) -> End {
-        for Noted { mut signal, line } in self.noted.drain(..) {
-            self.runtime.spawn(async move {
-                while signal.recv().await.is_some() {
-                    if let Some(line) = line {
-                        tracing::info!("{line}");
-                    }
-                }
-            });
+        for mut signal in self.noted.drain(..) {
+            self.runtime.spawn(async move { while signal.recv().await.is_some() {} });
         }
+        let (mut reopen, reopening) = (self.reopen, Arc::clone(control));
+        self.runtime.spawn(async move {
+            while reopen.recv().await.is_some() {
+                // Logged behind, so that a line goes to the new file at once.
+                let line = if reopening.reopen_logs() { REOPENED } else { NO_LOG_FILE };
+                tracing::info!("{line}");
+            }
+        });
         let end = self.runtime.block_on(async {
             loop {
                 tokio::select! {

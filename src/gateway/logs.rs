@@ -6,11 +6,20 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::build::BuildError;
-use crate::config::{AccessFormat, DeadLetter, Model};
+use crate::config::{self, AccessFormat, DeadLetter, Model};
 use crate::dead_letter::DeadLetters;
 use crate::redact::{RedactRules, Redactor, Secret, SecretError};
 use crate::telemetry::{AccessLog, AccessLogFormat};
 use crate::time::Clock;
+
+/// The log of the process, as whoever has started it holds it.
+pub trait Logging: Send + Sync + 'static {
+    /// Takes a new `[log]` over.
+    fn renew(&self, log: &config::Log);
+
+    /// Opens its file anew; false if it has none.
+    fn reopen(&self) -> bool;
+}
 
 /// That of a model. Without a `[dead_letter]` section the key is that of before, or at first a random one: the access log alone
 /// needs no marks that last.
@@ -100,11 +109,15 @@ fn node_name() -> String {
 }
 
 /// Opens the access log, if the file asks for one.
-pub fn open_access_log(model: &Model, redactor: &Redactor) -> Option<AccessLog> {
+pub fn open_access_log(model: &Model, redactor: &Redactor) -> Result<Option<AccessLog>, BuildError> {
     let format = match model.log.access {
-        AccessFormat::Off => return None,
+        AccessFormat::Off => return Ok(None),
         AccessFormat::Json => AccessLogFormat::Json,
         AccessFormat::Combined => AccessLogFormat::Combined,
     };
-    Some(AccessLog::start(format, redactor.clone(), Box::new(std::io::stdout())))
+    let Some(path) = &model.log.access_file else {
+        return Ok(Some(AccessLog::start(format, redactor.clone(), Box::new(std::io::stdout()))));
+    };
+    let opened = AccessLog::to_file(format, redactor.clone(), path);
+    opened.map(Some).map_err(|source| BuildError::LogFile { path: path.clone(), source })
 }

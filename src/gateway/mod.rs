@@ -30,5 +30,6 @@ pub use build::BuildError;
 pub use control::{Control, Reloaded};
 pub use drain::{End, Signals};
 pub use handover::{Inheritance, READY_WITHIN as UPGRADE_WITHIN};
+pub use logs::Logging;
 pub use pid_file::{PidFile, Prepared};
 pub use watch::Watcher;

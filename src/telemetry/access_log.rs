@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::access_text;
+use super::log_file::{LogFile, Reopen};
 use crate::redact::{Clip, Redactor};
 use crate::time::{Span, Tick};
 
@@ -95,6 +97,8 @@ pub struct AccessLog {
     shared: Arc<Shared>,
     /// Nothing is ever sent: it ends with the writer.
     ended: Arc<Mutex<Receiver<()>>>,
+    /// Of a log in a file.
+    reopen: Option<Reopen>,
 }
 
 /// How [`AccessLog::close`] ended.
@@ -146,7 +150,26 @@ impl AccessLog {
         if let Err(error) = spawned {
             tracing::error!(%error, "the access log has no thread and drops every line");
         }
-        Self { queue, shared, ended: Arc::new(Mutex::new(ended)) }
+        Self { queue, shared, ended: Arc::new(Mutex::new(ended)), reopen: None }
+    }
+
+    /// The same with a file, which is [opened anew](Self::reopen) when that is asked for.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn to_file(format: AccessLogFormat, redactor: Redactor, path: &Path) -> io::Result<Self> {
+        let reopen = Reopen::default();
+        let file = LogFile::open(path, &reopen)?;
+        Ok(Self { reopen: Some(reopen), ..Self::start(format, redactor, Box::new(file)) })
+    }
+
+    /// Opens its file anew; false if it has none.
+    pub fn reopen(&self) -> bool {
+        let Some(reopen) = &self.reopen else { return false };
+        reopen.ask();
+        // It flushes when it wakes, and opens the file then, though nobody asks for anything.
+        let _ = self.queue.try_send(Message::Wake);
+        true
     }
 
     /// Sets the redactor of the lines that are written from now on.

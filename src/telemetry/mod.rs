@@ -15,6 +15,7 @@ mod access_text;
 mod cell;
 mod group;
 mod histogram;
+mod log_file;
 mod page;
 mod reading;
 mod registry;
@@ -24,6 +25,7 @@ pub use access_log::{AccessEntry, AccessLog, AccessLogFormat, Closed, MAX_LOGGED
 pub use cell::{Counter, Gauge};
 pub use group::{Column, Counters, FromStart, Group, RowCounter};
 pub use histogram::Histogram;
+pub use log_file::{LogFile, Reopen};
 pub use page::Page;
 pub use registry::{MAX_SERIES, Registration, Registry};
 

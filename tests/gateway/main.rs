@@ -33,6 +33,7 @@ mod in_place;
 mod interim;
 mod large_bodies;
 mod limiting;
+mod log_files;
 mod many_limits;
 mod mixes;
 mod observing;

@@ -30,7 +30,7 @@ use super::section::Section;
 use super::sections::admin::Admin;
 use super::sections::client::{self, Client};
 use super::sections::fleet::{self, Fleet};
-use super::sections::log::Log;
+use super::sections::log;
 use super::sections::server::Server;
 use super::sections::{dead_letter, limit, listener, server, upstream};
 use crate::admission::AddressForm;
@@ -47,7 +47,7 @@ pub(super) fn lower(
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
     let context = Context { files, asks_for_clients: false, fleet: None };
     let server = server::read(settings("server"), &context);
-    let log = Log::read(settings("log"), &context);
+    let log = log::read(settings("log"), &context);
     let client = client::read(settings("client"), &context);
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::read(reader, &context));
     let admin = section(&mut root, "admin").map(|reader| Admin::read(reader, &context));

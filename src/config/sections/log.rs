@@ -1,10 +1,12 @@
 //! `[log]`
 
+use std::path::PathBuf;
+
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, by, word};
 use crate::config::nearest::nearest;
-use crate::config::reader::Node;
-use crate::config::section::{Declare, section};
+use crate::config::reader::{Node, Reader};
+use crate::config::section::{Declare, Section, section};
 
 section! {
     /// `[log]`
@@ -14,9 +16,40 @@ section! {
         level: String = by(level, String::clone).or("info"),
         /// How log lines look.
         format: LogFormat = word().or("auto").needs_restart(),
+        /// Where log lines go.
+        file: Option<PathBuf> = by(file, |path| path.display().to_string()).or_nothing("standard error").needs_restart(),
         /// The access log.
         access: AccessFormat = word().or("off"),
+        /// Where it goes.
+        access_file: Option<PathBuf> = by(file, |path| path.display().to_string()).or_nothing("standard output"),
     }
+}
+
+impl Log {
+    /// Whether the access log is the same.
+    pub fn has_same_access(&self, other: &Self) -> bool {
+        (self.access, &self.access_file) == (other.access, &other.access_file)
+    }
+}
+
+/// The keys of the section, and a word about a file that stays empty.
+pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<Log, Reported> {
+    let keys = Log::read_keys(reader, context);
+    if let (Some(node), Some(Some(_)), Some(AccessFormat::Off) | None) =
+        (&keys.access_file.node, keys.access_file.get(), keys.access.get())
+    {
+        node.warning("`access_file` stays empty: there is no access log", "set access = \"json\" or \"combined\"");
+    }
+    Log::of(keys)
+}
+
+fn file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
+    let text = node.string("a path in quotes", "\"/var/log/sluicegate/access.log\"")?;
+    if text.is_empty() || text.ends_with('/') || text.contains('\0') {
+        let message = format!("{} is no file", quoted(text));
+        return Err(node.error(message, "name a file in a directory that is there, such as \"logs/access.log\""));
+    }
+    Ok(context.files.beside(text))
 }
 
 words! {

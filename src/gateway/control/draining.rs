@@ -35,6 +35,13 @@ impl Control {
         file.write(&limits, self.clock.now());
     }
 
+    /// Opens the files of logs anew; false if there is none.
+    pub fn reopen_logs(&self) -> bool {
+        let access_log = self.state().access_log.clone();
+        let has_reopened = access_log.is_some_and(|log| log.reopen());
+        self.logging.reopen() || has_reopened
+    }
+
     /// Says that it is not ready, for `drain_delay`, so that a balancer sends no more; then stops accepting, waits for what is
     /// in flight, and closes the logs. Where another process has taken over, that one is ready and keeps the state file.
     pub fn drain(&self) {
