@@ -34,7 +34,7 @@ pub fn run(path: &Path) -> ExitCode {
             if !inherited.is_upgrade() {
                 service::ready();
             }
-            inherited.ready();
+            inherited.serving();
             serve(started)
         }
         Err(report) => {
@@ -59,7 +59,7 @@ fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
     }
     let summary = banner::Summary::of(&loaded.model);
     // Written before anybody is served, and put in its place after.
-    let pid_file = loaded.model.server.pid_file.as_deref().map(Prepared::beside).transpose().map_err(|error| {
+    let pid_file = loaded.model.server.pid_file.as_deref().map(|path| Prepared::beside(path, inherited.is_upgrade())).transpose().map_err(|error| {
         format!(
             "sluicegate: pid_file cannot be written: {error}; make its directory, or let the gateway's user write there"
         )

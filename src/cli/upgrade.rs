@@ -52,8 +52,12 @@ fn upgrade(model: &Model) -> Result<String, String> {
     match (admin::post(reachable(admin.address), "/upgrade", patience), pid_file) {
         (Ok(text), _) => Ok(text.trim_end().to_owned()),
         (Err(admin::Failure::Unheard(_)), Some(file)) => by_signal(file),
-        (Err(admin::Failure::Unheard(error)), None) => {
-            Err(format!("no gateway answers at admin {}: {error}", admin.address))
+        (Err(admin::Failure::Unheard(error)), None) => Err(format!(
+            "no gateway answers at admin {}: {error}; one that runs with another address is told by kill -USR2",
+            admin.address
+        )),
+        (Err(admin::Failure::Lost(error)), _) => {
+            Err(format!("admin {} was asked, and its answer is lost: {error}; the log says how it went", admin.address))
         }
         (Err(admin::Failure::Answered(text)), _) => Err(text),
     }
@@ -63,6 +67,7 @@ fn by_signal(file: &Path) -> Result<String, String> {
     let old = PidFile::holder(file)?;
     let process = i32::try_from(old).ok().and_then(Pid::from_raw).ok_or("no such process")?;
     kill_process(process, Signal::USR2).map_err(|error| format!("process {old} cannot be told: {error}"))?;
+    eprintln!("process {old} is told by SIGUSR2; waiting until another one has taken over");
     let clock = Clock::system();
     let until = clock.now() + UPGRADE_WITHIN + MORE;
     while clock.now() < until {

@@ -58,7 +58,7 @@ impl fmt::Display for StoreError {
         match self {
             Self::InUse(directory) => write!(
                 f,
-                "the dead-letter directory {} is in use by {MAX_SLOTS} other gateways: give each its own",
+                "the dead-letter directory {} is in use by {MAX_SLOTS} other gateways: wait until one that drains has ended, or give each its own",
                 directory.display()
             ),
             Self::Io { doing, path, source } => write!(f, "dead letters: cannot {doing} {}: {source}", path.display()),

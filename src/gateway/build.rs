@@ -57,6 +57,8 @@ pub enum BuildError {
         /// Why.
         source: io::Error,
     },
+    /// The gateway that runs does not let this one take over.
+    NotWanted(io::Error),
     /// The file of a log.
     LogFile {
         /// Which.
@@ -114,6 +116,9 @@ impl fmt::Display for BuildError {
             ),
             Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
             Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
+            Self::NotWanted(source) => {
+                write!(f, "the gateway that runs does not hand over: it has ended, or goes on ({source})")
+            }
             Self::LogFile { path, source } => write!(
                 f,
                 "[log] access_file {} cannot be opened: {source}; make its directory, or let the gateway's user write there",
@@ -135,6 +140,7 @@ impl std::error::Error for BuildError {
             | Self::Echo { source, .. }
             | Self::DeadLetters { source, .. }
             | Self::LogFile { source, .. }
+            | Self::NotWanted(source)
             | Self::Thread(source) => Some(source),
             Self::RedactSecret(error) => Some(error),
             Self::Limits { source, .. } => Some(source),

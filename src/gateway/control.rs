@@ -3,6 +3,7 @@
 mod admin_commands;
 mod capacity;
 mod draining;
+mod phase;
 mod sockets;
 mod upgrading;
 mod written;
@@ -10,12 +11,13 @@ mod written;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use self::admin_commands::AdminCommands;
 use self::capacity::{available_cores, max_connections};
+use self::phase::Phase;
 use self::sockets::{Bound, bind_admin, bind_all};
 use self::upgrading::Handover;
 use self::written::Written;
@@ -47,7 +49,7 @@ pub struct Control {
     registry: Arc<Registry>,
     clock: Clock,
     counts: Arc<ControlCounts>,
-    draining: AtomicBool,
+    phase: Phase,
     created: Arc<AtomicBool>,
     /// Where counts outlive the process; `None`: nowhere.
     state_file: Option<StateFile>,
@@ -202,6 +204,9 @@ impl Control {
             log_gauges,
             _gauges: gauges,
         };
+        let handover = Handover::new(inherited.program.clone(), prints);
+        // Whatever can fail has been done. Where a process runs before this one, it is served by one of both from here on.
+        inherited.agree().map_err(BuildError::NotWanted)?;
         for address in inherited.sockets.left() {
             tracing::warn!(%address, "a listening socket was passed, and the file has no such listener");
         }
@@ -211,10 +216,10 @@ impl Control {
             registry,
             clock,
             counts,
-            draining: AtomicBool::new(false),
+            phase: Phase::default(),
             created: Arc::default(),
             state_file,
-            handover: Handover::new(prints).map_err(BuildError::Thread)?,
+            handover,
             logging: Box::new(logging),
             reloading: Mutex::new(()),
             state: Mutex::new(state),
@@ -267,18 +272,25 @@ impl Control {
     /// How long what the file says has to stand before it is taken over, if it may be half done.
     pub fn stands_in(&self) -> Option<Span> {
         // While it drains nothing is taken over any more.
-        let takes = !self.draining.load(Ordering::Acquire);
-        if takes { self.state().written.stands_in(self.clock.now()) } else { None }
+        if self.phase.is_serving() { self.state().written.stands_in(self.clock.now()) } else { None }
     }
 
     /// Reads the file again, and those that it names, and changes over to what it says. A file that is wrong changes nothing.
     ///
     /// `asked` is false for the watcher, whose events are hints: the same content is not reported twice.
     pub fn reload(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
-        if self.draining.load(Ordering::Acquire) {
+        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reload_alone(asked)
+    }
+
+    /// The same for who holds the lock.
+    fn reload_alone(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
+        if self.phase.has_handed_over() {
+            return Err("another process has taken over, which reads the configuration".into());
+        }
+        if !self.phase.is_serving() {
             return Err("the gateway is draining; it reads no new configuration".into());
         }
-        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let mut written = Written::at(&self.path);
         if !asked && self.is_as_it_was() {
             self.state().written = written;
@@ -493,29 +505,5 @@ impl State {
             }
             Err(config::LoadError::Read { .. }) => {}
         }
-    }
-
-    fn listen(&mut self, bound: Vec<Bound>) {
-        for (configured, sockets) in bound {
-            let address =
-                sockets.iter().flatten().next().and_then(|first| first.local_addr().ok()).unwrap_or(configured);
-            self.listening.insert(configured, address);
-            for (worker, sockets) in self.workers.iter().zip(sockets) {
-                worker.tell(Command::Listen(configured, sockets));
-            }
-        }
-    }
-
-    fn stop_listening(&mut self, model: &Model) {
-        let wanted = |address: &SocketAddr| model.listeners.iter().any(|listener| listener.address == *address);
-        self.listening.retain(|address, _| {
-            let stays = wanted(address);
-            if !stays {
-                for worker in &self.workers {
-                    worker.tell(Command::Unlisten(*address));
-                }
-            }
-            stays
-        });
     }
 }

@@ -87,7 +87,10 @@ impl Signals {
                         // What is wrong has been logged, and counted, where it was found.
                         drop(tokio::task::spawn_blocking(move || {
                             service::reloading();
-                            service::reloaded(control.reload(true).is_ok());
+                            let result = control.reload(true);
+                            if !control.pass_on_hangup() {
+                                service::reloaded(result.is_ok());
+                            }
                         }));
                     }
                 }

@@ -5,9 +5,11 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
+
+use rustix::fs::OFlags;
 
 /// A number is no longer.
 const MAX_BYTES: u64 = 32;
@@ -17,7 +19,7 @@ const MAX_BYTES: u64 = 32;
 pub struct PidFile {
     path: PathBuf,
     /// Locked.
-    _file: File,
+    _file: Option<File>,
 }
 
 /// One that is written, beside its place.
@@ -25,15 +27,18 @@ pub struct PidFile {
 pub struct Prepared {
     path: PathBuf,
     new: PathBuf,
-    file: File,
+    file: Option<File>,
 }
 
 impl Prepared {
     /// Writes it beside `path`, so that whatever can fail has failed before anybody is served.
     ///
     /// # Errors
-    /// The directory is not there, or not writable.
-    pub fn beside(path: &Path) -> io::Result<Self> {
+    /// The directory is not there, or not writable; or another process has the file, and this one does not `take_over`.
+    pub fn beside(path: &Path, takes_over: bool) -> io::Result<Self> {
+        if let Some(other) = PidFile::holder(path).ok().filter(|_| !takes_over) {
+            return Err(io::Error::other(format!("{} is that of process {other}, which runs", path.display())));
+        }
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
         let new = PathBuf::from(new);
@@ -44,16 +49,24 @@ impl Prepared {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
         file.try_lock()?;
         writeln!(file, "{}", process::id())?;
-        Ok(Self { path: path.to_owned(), new, file })
+        Ok(Self { path: path.to_owned(), new, file: Some(file) })
     }
 
     /// Puts it in its place: this process is the gateway from now on.
     ///
     /// # Errors
     /// It cannot be renamed.
-    pub fn publish(self) -> io::Result<PidFile> {
+    pub fn publish(mut self) -> io::Result<PidFile> {
         fs::rename(&self.new, &self.path)?;
-        Ok(PidFile { path: self.path, _file: self.file })
+        Ok(PidFile { path: self.path.clone(), _file: self.file.take() })
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            let _ = fs::remove_file(&self.new);
+        }
     }
 }
 
@@ -64,18 +77,29 @@ impl PidFile {
     /// There is none, in words.
     pub fn holder(path: &Path) -> Result<u32, String> {
         let shown = path.display();
-        let file = match File::open(path) {
+        // Whatever lies there, this does not wait for anybody.
+        let file = match OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(format!("no gateway runs that has the pid_file {shown}: there is no such file"));
             }
             opened => opened.map_err(|error| format!("the pid_file {shown} cannot be read: {error}"))?,
         };
+        let owner = file.metadata().map_err(|error| format!("the pid_file {shown} cannot be read: {error}"))?;
+        if !owner.is_file() {
+            return Err(format!("the pid_file {shown} is no file"));
+        }
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(format!("the pid_file {shown} cannot be locked: {error}")),
             Ok(()) => return Err(format!("no gateway runs: the pid_file {shown} was left by one that has ended")),
         }
-        number_in(file).ok_or_else(|| format!("the pid_file {shown} holds no number of a process"))
+        let pid = number_in(file).ok_or_else(|| format!("the pid_file {shown} holds no number of a process"))?;
+        // Who may write files of others' processes may not have them signalled by root.
+        if fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == owner.uid()) {
+            Ok(pid)
+        } else {
+            Err(format!("the pid_file {shown} names process {pid}, which is not of the file's owner"))
+        }
     }
 }
 
@@ -102,16 +126,17 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pid");
         assert!(PidFile::holder(&path).unwrap_err().contains("no such file"));
-        let prepared = Prepared::beside(&path).unwrap();
+        let prepared = Prepared::beside(&path, false).unwrap();
         assert!(!path.exists());
         let held = prepared.publish().unwrap();
         assert_eq!(PidFile::holder(&path), Ok(process::id()));
+        assert!(Prepared::beside(&path, true).is_ok(), "who takes over");
         drop(held);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
         fs::write(&path, "12345\n").unwrap();
         assert!(PidFile::holder(&path).unwrap_err().contains("was left by one that has ended"));
         // One that another process has put in its place stays.
-        let held = Prepared::beside(&path).unwrap().publish().unwrap();
+        let held = Prepared::beside(&path, false).unwrap().publish().unwrap();
         fs::write(directory.path().join("other"), "12345\n").unwrap();
         fs::rename(directory.path().join("other"), &path).unwrap();
         drop(held);

@@ -32,11 +32,14 @@ impl StateFile {
     /// That of a model, and what makes fingerprints: with a file, by the secret beside it, which is made at the first start,
     /// of the one that a process before has, if there is one. Without the secret there is no file either, and a warning.
     pub fn of(model: &Model, inherited: Option<&[u8]>) -> (KeyHasher, Prints, Option<Self>) {
+        let is_upgrade = inherited.is_some();
         let inherited = inherited.map_or_else(Secret::random, Secret::of);
         let Some(path) = model.server.state_file.clone() else { return Self::by(inherited, None) };
-        let mut secret_path = path.clone().into_os_string();
-        secret_path.push(".secret");
-        match Secret::load_or_keep(Path::new(&secret_path), inherited.clone()) {
+        let secret_path = with_suffix(&path, ".secret");
+        if is_upgrade {
+            leave_aside(&path, &secret_path, &inherited);
+        }
+        match Secret::load_or_keep(&secret_path, inherited.clone()) {
             Ok(secret) => Self::by(secret, Some(path)),
             Err(error) => {
                 tracing::error!(%error, "counts will not outlive the process: the secret beside state_file cannot be used");
@@ -81,6 +84,24 @@ impl StateFile {
             }
         }
     }
+}
+
+/// The counts of the process before are by its secret: a file of another one is not read, and would be written over.
+fn leave_aside(path: &Path, secret_path: &Path, inherited: &Secret) {
+    let is_other = |secret: Secret| secret.bytes() != inherited.bytes();
+    if Secret::load(secret_path).ok().flatten().is_some_and(is_other) {
+        for path in [path, secret_path] {
+            let _ = std::fs::rename(path, with_suffix(path, ".bad"));
+        }
+        let file = path.display();
+        tracing::warn!(%file, "the state file is of another secret than the gateway that runs; it is left aside as .bad");
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Limits by the names that their keys are kept under.

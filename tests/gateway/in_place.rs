@@ -297,3 +297,97 @@ fn upgrades_in_a_row_lose_no_request_no_count_and_end_websockets_by_1001() {
     assert_eq!(admitted + rest, MOST, "each request was counted once, by whichever process");
     assert_eq!(gateway.log().matches("\"message\":\"drained\"").count(), upgrades);
 }
+
+/// The binary that is started next waits for a file before it begins.
+fn slow_binary(gateway: &Gateway) -> std::path::PathBuf {
+    let [next, go, binary] = ["next", "go", "binary"].map(|name| gateway.directory.path().join(name));
+    let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    fs::write(&next, format!("#!/bin/sh\n{wait}\nexec {BINARY} \"$@\"\n")).unwrap();
+    fs::set_permissions(&next, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(&next, binary).unwrap();
+    go
+}
+
+#[test]
+fn a_gateway_that_is_told_to_end_while_it_is_upgraded_ends_and_leaves_nobody_behind() {
+    let rules = rules("pid_file = \"pid\"\nstate_file = \"counts\"", "");
+    let mut gateway = Gateway::start_copy(&rules);
+    use_one(&gateway, "a");
+    let go = slow_binary(&gateway);
+    gateway.signal("USR2");
+    assert!(eventually(|| gateway.log().contains("\"message\":\"upgrading\"")));
+    gateway.signal("TERM");
+    assert!(gateway.wait_exit().success());
+    fs::write(go, "").unwrap();
+    // Nobody lets it serve.
+    assert!(eventually(|| gateway.log().contains("does not hand over") || gateway.log().contains("it was killed")));
+    assert!(eventually(|| std::net::TcpStream::connect(gateway.address()).is_err()));
+    assert!(!gateway.directory.path().join("pid").exists());
+    let gateway = Gateway::start_in(gateway.kill(), &rules);
+    assert_eq!(left(&gateway, "a"), 4, "the state file is that of the one that ended");
+}
+
+#[test]
+fn a_file_that_is_changed_and_an_upgrade_at_once_keep_the_counts() {
+    let unwatched = rules("watch = false", "");
+    let mut gateway = Gateway::start_whole(&unwatched);
+    use_one(&gateway, "a");
+    fs::write(gateway.file(), unwatched.replace("rate = \"5/h\"", "rate = \"7/h\"")).unwrap();
+    assert_eq!(gateway.upgrade()["ok"], true);
+    assert_eq!(left(&gateway, "a"), 6);
+}
+
+#[test]
+fn a_reload_that_waits_for_an_upgrade_is_the_new_processs_affair() {
+    let mut gateway = Gateway::start_copy(&rules("watch = false", ""));
+    let go = slow_binary(&gateway);
+    // It keeps the old process.
+    let mut late = Wire::with(gateway.address(), "GET / HTTP/1.1\r\nHost: x\r\nx-key: a\r\n");
+    gateway.wait_metric("sluicegate_client_connections", &[], 1.0);
+    let pid = gateway.pid();
+    let upgrading = std::thread::scope(|scope| {
+        let asked = {
+            let admin = gateway.admin;
+            scope
+                .spawn(move || Client::connect(admin).request("POST", "/upgrade", &[("Host", "localhost")], b"").text())
+        };
+        assert!(eventually(|| gateway.log().contains("\"message\":\"upgrading\"")));
+        gateway.signal("HUP");
+        let asks = [("Host", "localhost")];
+        let reload = scope.spawn({
+            let admin = gateway.admin;
+            move || Client::connect(admin).request("POST", "/reload", &asks, b"")
+        });
+        assert_eq!(gateway.ask_admin("/readyz").status, 200);
+        fs::write(&go, "").unwrap();
+        // Commands have their turn one by one: it is told by whichever process has it then.
+        drop(reload.join());
+        asked.join().unwrap()
+    });
+    let new: u32 = upgrading.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert_ne!(new, pid);
+    gateway.succeeds(new);
+    assert!(eventually(|| gateway.log().contains("configuration unchanged")), "the new process has the signal");
+    assert!(!gateway.log().contains("reload refused"), "{}", gateway.log());
+    late.send("\r\n");
+    assert_eq!(late.response("GET").unwrap().status(), 200);
+    gateway.wait_alone();
+}
+
+#[test]
+fn nobody_else_is_signalled_by_a_pid_file_and_two_gateways_do_not_share_one() {
+    let configuration = rules("pid_file = \"pid\"", "").replace("[admin]\naddress = \"127.0.0.1:0\"\n", "");
+    let gateway = Gateway::start_whole(&configuration);
+    let run = |command: &str| {
+        let output = Command::new(BINARY).args([command, "-c"]).arg(gateway.file()).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (is_right, said) = run("run");
+    assert!(!is_right && said.contains(&format!("is that of process {}, which runs", gateway.serving())), "{said}");
+    let file = gateway.directory.path().join("pid");
+    assert!(file.exists() && !file.with_extension("new").exists());
+    fs::remove_file(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let (is_right, said) = run("upgrade");
+    assert!(!is_right && said.contains("is no file"), "{said}");
+}

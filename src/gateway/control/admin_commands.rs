@@ -1,5 +1,4 @@
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
 
 use super::{Control, Reloaded};
 use crate::admin;
@@ -11,7 +10,8 @@ pub(super) struct AdminCommands(pub(super) Weak<Control>);
 
 impl admin::Commands for AdminCommands {
     fn ready(&self) -> bool {
-        self.0.upgrade().is_some_and(|control| !control.draining.load(Ordering::Acquire))
+        // Where another process has taken over, that one is ready behind the same address.
+        self.0.upgrade().is_some_and(|control| control.phase.is_serving() || control.phase.has_handed_over())
     }
 
     fn config(&self) -> serde_json::Value {

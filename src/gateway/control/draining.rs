@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::Control;
@@ -45,8 +44,7 @@ impl Control {
     /// Says that it is not ready, for `drain_delay`, so that a balancer sends no more; then stops accepting, waits for what is
     /// in flight, and closes the logs. Where another process has taken over, that one is ready and keeps the state file.
     pub fn drain(&self) {
-        let is_upgrade = self.handover.is_done();
-        self.draining.store(true, Ordering::Release);
+        let is_upgrade = !self.phase.drain();
         if !is_upgrade {
             service::stopping();
         }

@@ -5,6 +5,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use super::super::build::BuildError;
+use super::super::worker::Command;
+use super::State;
 use crate::config::Model;
 use crate::gateway::handover::Given;
 use crate::proxy;
@@ -29,6 +31,32 @@ pub(super) fn bind_all(
         Ok((address, sockets.map_err(|source| listen_error(address, source, open))?))
     })
     .collect()
+}
+
+impl State {
+    pub(super) fn listen(&mut self, bound: Vec<Bound>) {
+        for (configured, sockets) in bound {
+            let address =
+                sockets.iter().flatten().next().and_then(|first| first.local_addr().ok()).unwrap_or(configured);
+            self.listening.insert(configured, address);
+            for (worker, sockets) in self.workers.iter().zip(sockets) {
+                worker.tell(Command::Listen(configured, sockets));
+            }
+        }
+    }
+
+    pub(super) fn stop_listening(&mut self, model: &Model) {
+        let wanted = |address: &SocketAddr| model.listeners.iter().any(|listener| listener.address == *address);
+        self.listening.retain(|address, _| {
+            let stays = wanted(address);
+            if !stays {
+                for worker in &self.workers {
+                    worker.tell(Command::Unlisten(*address));
+                }
+            }
+            stays
+        });
+    }
 }
 
 /// Says so if it is this gateway itself that holds the port.

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Notify;
 
 use super::Control;
@@ -22,21 +23,16 @@ const COPY_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Handover {
     program: Program,
     prints: Prints,
-    is_done: AtomicBool,
     done: Notify,
+    /// The number of the process that has taken over; 0: none has.
+    heir: AtomicU32,
     /// The process that has taken over has ended while this one drains.
     lost: Arc<Notify>,
 }
 
 impl Handover {
-    pub(super) fn new(prints: Prints) -> io::Result<Self> {
-        let program = Program::of_this_process()?;
-        Ok(Self { program, prints, is_done: AtomicBool::new(false), done: Notify::new(), lost: Arc::default() })
-    }
-
-    /// Whether another process has the sockets, and writes the state file.
-    pub(super) fn is_done(&self) -> bool {
-        self.is_done.load(Ordering::Acquire)
+    pub(super) fn new(program: Program, prints: Prints) -> Self {
+        Self { program, prints, done: Notify::new(), heir: AtomicU32::new(0), lost: Arc::default() }
     }
 }
 
@@ -46,12 +42,18 @@ impl Control {
     ///
     /// # Errors
     /// Why there is none: this one goes on as it was.
-    pub fn upgrade(&self) -> Result<u32, String> {
+    pub fn upgrade(self: &Arc<Self>) -> Result<u32, String> {
+        refuse_first_process(process::id())?;
+        // No reload meanwhile: it would open other sockets, and the new process reads the file itself.
+        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.phase.has_handed_over() {
+            return Err("another process has taken over already".into());
+        }
         let program = self.handover.program.path().display().to_string();
         tracing::info!(%program, "upgrading");
         let result = self.hand_over();
         match &result {
-            Ok(pid) => tracing::info!(pid, "the new process is ready; this one drains"),
+            Ok(pid) => tracing::info!(pid, "the new process serves; this one drains"),
             Err(reason) => tracing::error!(%program, "no upgrade, this process goes on: {reason}"),
         }
         result
@@ -67,31 +69,42 @@ impl Control {
         self.handover.lost.notified().await;
     }
 
-    /// Whether another process has taken over.
-    pub fn has_handed_over(&self) -> bool {
-        self.handover.is_done()
+    /// A SIGHUP that came while another process took over is that one's; false if none has.
+    pub fn pass_on_hangup(&self) -> bool {
+        let heir = self.handover.heir.load(Ordering::Acquire);
+        let Some(heir) = i32::try_from(heir).ok().and_then(Pid::from_raw) else { return false };
+        // It may have ended meanwhile.
+        let _ = kill_process(heir, Signal::HUP);
+        true
     }
 
-    fn hand_over(&self) -> Result<u32, String> {
-        refuse_first_process(process::id())?;
-        // No reload meanwhile: it would open other sockets, and the new process reads the file itself.
-        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        let may_go_on = || !self.draining.load(Ordering::Acquire);
-        if !may_go_on() {
+    /// Whether another process has taken over.
+    pub fn has_handed_over(&self) -> bool {
+        self.phase.has_handed_over()
+    }
+
+    fn hand_over(self: &Arc<Self>) -> Result<u32, String> {
+        if !self.phase.is_serving() {
             return Err("the gateway is draining".into());
+        }
+        // A reload moves counts to other numbers, which an upgrade does not. A file that this version does not understand may
+        // be right for the next one.
+        if !self.is_as_it_was() {
+            drop(self.reload_alone(true));
         }
         let legacy = self.legacy().map_err(|error| format!("the listening sockets cannot be copied: {error}"))?;
         let limits = self.state().lasting.limits.clone();
         let mut successor = Successor::start(&self.handover.program, &legacy)?;
         drop(legacy);
         let tables = |to| Follower::start(to, self.handover.prints.mark, self.clock.clone(), limits.clone());
-        let follower = successor.wait(&self.clock, may_go_on, tables)?;
-        if self.draining.swap(true, Ordering::AcqRel) {
+        let follower = successor.wait(&self.clock, || self.phase.is_serving(), tables)?;
+        successor.go(&self.clock)?;
+        if !self.phase.hand_over() {
             return Err(successor.ended("this process is told to end"));
         }
         // From here on nothing fails.
         let mut state = self.state();
-        self.handover.is_done.store(true, Ordering::Release);
+        self.handover.heir.store(successor.pid(), Ordering::Release);
         state.follower = follower;
         let keeper = state.keeper.take();
         drop(state);

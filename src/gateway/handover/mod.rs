@@ -1,10 +1,18 @@
 //! A gateway that another process of the same gateway takes over from: an upgrade in place.
 //!
 //! The old process starts the new one with one end of a pair of Unix sockets as its standard input, so that no other process
-//! can speak to either. Over it the old one says, in this order: a [`Hello`] with copies of the listening sockets; once the
-//! new one asks, the keys of its limits as in a state file (`crate::state`); then what it counts until its end. The new one
-//! says lines: `tables` (send the keys), `ready` (it listens), or `failed` with a reason. Whatever goes wrong before `ready`
-//! ends the new process and leaves the old one as it was.
+//! can speak to either. The old one says a [`Hello`] first, with copies of the listening sockets and one end of a second pair,
+//! for counts. Then lines go to and fro:
+//!
+//! | new | old |
+//! |---|---|
+//! | `tables`: send the counts | sends the keys of its limits as in a state file (`crate::state`), then what it counts, until its end |
+//! | `ready`: everything is built, and nobody is served | `go`: nothing ends the new process from here on |
+//! | `serving` | drains |
+//! | `failed` and a reason | goes on as it was |
+//!
+//! Whatever goes wrong before `serving` ends the new process and leaves the old one as it was; where the old one ends before
+//! `go`, the new one ends as well.
 //!
 //! The sockets are the same in both processes, so the kernel's queues of connections are, too: none is lost when the old one
 //! closes its copies.
@@ -36,9 +44,11 @@ const MAX_LINE: u64 = 1 << 20;
 
 const TABLES: &str = "tables";
 const READY: &str = "ready";
+const GO: &str = "go";
+const SERVING: &str = "serving";
 const FAILED: &str = "failed ";
 
-/// The old process's first words. Sockets come before it, in this order.
+/// The old process's first words. Sockets come before it, in this order, that of the counts last.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
     protocol: u32,

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::env;
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
@@ -14,7 +14,8 @@ use listenfd::ListenFd;
 
 use super::channel;
 use super::given::Given;
-use super::{FAILED, Hello, PROTOCOL, READY, READY_WITHIN, TABLES, VARIABLE};
+use super::program::Program;
+use super::{FAILED, GO, Hello, PROTOCOL, READY, READY_WITHIN, SERVING, TABLES, VARIABLE};
 use crate::gateway::live::LiveLimits;
 use crate::gateway::state_file::by_name;
 use crate::limiter::Limit;
@@ -25,8 +26,9 @@ use crate::time::Tick;
 const MAX_REASON: usize = 16 << 10;
 
 /// What a process begins with: nothing, or what the one before hands over.
-#[derive(Default)]
 pub struct Inheritance {
+    /// How it was started, for the one that takes over from it.
+    pub program: Program,
     /// Sockets that listen already.
     pub sockets: Given,
     /// By which fingerprints of keys are made; `None`: there was no process before.
@@ -38,8 +40,9 @@ pub struct Inheritance {
 
 /// The line to the process before.
 struct Line {
-    stream: UnixStream,
-    reader: BufReader<UnixStream>,
+    lines: BufReader<UnixStream>,
+    /// What counts; `None`: the limits of the process before mean nothing here.
+    counts: Option<BufReader<UnixStream>>,
     /// The limits that have taken keys over.
     limits: HashMap<String, Arc<Limit>>,
 }
@@ -65,8 +68,11 @@ impl Inheritance {
     /// The environment says so, and there is no gateway at standard input, or one of another protocol; or what was passed is no
     /// socket.
     pub fn receive() -> io::Result<Self> {
+        // First of all: another binary may be put in the place of this one at any time.
+        let program = Program::of_this_process()?;
+        let (secret, version) = (None, String::new());
         if env::var_os(VARIABLE).is_none() {
-            return Ok(Self { sockets: passed()?, ..Self::default() });
+            return Ok(Self { program, sockets: passed()?, secret, version, line: None });
         }
         let mut stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         // Nothing that this process starts is to speak over it.
@@ -76,17 +82,17 @@ impl Inheritance {
             let text = format!("{VARIABLE} is set, and standard input is no socket of a gateway ({error}): unset it");
             io::Error::other(text)
         })?;
-        let reader = BufReader::with_capacity(1 << 20, stream.try_clone()?);
-        let line = Some(Line { stream, reader, limits: HashMap::new() });
-        let mut received = Self { line, ..Self::default() };
-        if let Err(error) = received.take(sockets.into_iter().map(TcpListener::from), &hello) {
+        stream.set_read_timeout(None)?;
+        let line = Some(Line { lines: BufReader::new(stream), counts: None, limits: HashMap::new() });
+        let mut received = Self { program, sockets: Given::default(), secret, version, line };
+        if let Err(error) = received.take(sockets.into_iter(), &hello) {
             received.failed(&error.to_string());
             return Err(error);
         }
         Ok(received)
     }
 
-    fn take(&mut self, mut sockets: impl Iterator<Item = TcpListener>, hello: &[u8]) -> io::Result<()> {
+    fn take(&mut self, mut sockets: impl Iterator<Item = OwnedFd>, hello: &[u8]) -> io::Result<()> {
         let Hello { protocol, version, listeners, admin, secret } =
             serde_json::from_slice(hello).map_err(io::Error::other)?;
         if protocol != PROTOCOL {
@@ -96,11 +102,16 @@ impl Inheritance {
         }
         for listening in listeners {
             for socket in sockets.by_ref().take(listening.sockets) {
-                self.sockets.add(listening.address, socket);
+                self.sockets.add(listening.address, TcpListener::from(socket));
             }
         }
-        if let Some((address, socket)) = admin.zip(sockets.next()) {
-            self.sockets.add_admin(address, socket);
+        if let Some(address) = admin
+            && let Some(socket) = sockets.next()
+        {
+            self.sockets.add_admin(address, TcpListener::from(socket));
+        }
+        if let Some((line, counts)) = self.line.as_mut().zip(sockets.next()) {
+            line.counts = Some(BufReader::with_capacity(1 << 20, UnixStream::from(counts)));
         }
         self.secret = Some(secret);
         self.version = version;
@@ -115,10 +126,11 @@ impl Inheritance {
     /// Asks for the keys of limits, and takes them over. Where that fails, they begin anew, and the log says why.
     pub fn take_over(&mut self, limits: &LiveLimits, mark: Mark, now: Tick) {
         let Some(line) = &mut self.line else { return };
+        let Some(counts) = &mut line.counts else { return };
         line.limits = by_name(limits);
-        let asked = writeln!(line.stream, "{TABLES}").map_err(state::ReadError::Io);
+        let asked = writeln!(line.lines.get_ref(), "{TABLES}").map_err(state::ReadError::Io);
         let find = |name: &str| line.limits.get(name).map(Arc::clone);
-        match asked.and_then(|()| state::receive(&mut line.reader, mark, now, find)) {
+        match asked.and_then(|()| state::receive(counts, mark, now, find)) {
             Ok(taken) => {
                 let version = &self.version;
                 tracing::info!(keys = taken.keys, of_version = version, "counts taken over from the gateway that runs");
@@ -129,25 +141,34 @@ impl Inheritance {
             }
             Err(error) => {
                 tracing::warn!(%error, "the counts of the gateway that runs begin anew, but for what was taken over");
-                // It is told so, and does not wait for anybody to read.
-                drop(line.stream.shutdown(std::net::Shutdown::Read));
-                line.limits.clear();
+                // It is told so by this end, and sends no more.
+                line.counts = None;
             }
         }
     }
 
-    /// Says that this process listens. What the one before still admits is counted here from now on, until its end.
-    pub fn ready(self) {
-        let Some(Line { mut stream, mut reader, limits }) = self.line else { return };
-        if let Err(error) = writeln!(stream, "{READY}").and_then(|()| stream.set_read_timeout(None)) {
+    /// Says that everything is built, and waits until the process before agrees: from then on this one may serve.
+    ///
+    /// # Errors
+    /// It does not: it has ended, or goes on.
+    pub fn agree(&mut self) -> io::Result<()> {
+        let Some(line) = &mut self.line else { return Ok(()) };
+        let mut told = String::new();
+        writeln!(line.lines.get_ref(), "{READY}")?;
+        (&mut line.lines).take(GO.len() as u64 + 1).read_line(&mut told)?;
+        if told.trim_end() == GO { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Says that this process serves. What the one before still admits is counted here from now on, until its end.
+    pub fn serving(self) {
+        let Some(Line { lines, counts, limits }) = self.line else { return };
+        if let Err(error) = writeln!(lines.get_ref(), "{SERVING}") {
             // It has ended in between: this one serves, which is what matters.
-            tracing::warn!(%error, "the gateway before cannot be told that this one is ready");
-            return;
+            tracing::warn!(%error, "the gateway before cannot be told that this one serves");
         }
+        let Some(mut counts) = counts else { return };
         let follow = move || {
-            // As long as the other one may say something, so that it does not write to nobody.
-            let _stream = stream;
-            while let Some((name, followed)) = state::receive_followed(&mut reader) {
+            while let Some((name, followed)) = state::receive_followed(&mut counts) {
                 if let Some(limit) = limits.get(&name) {
                     limit.count_followed(&followed);
                 }
@@ -164,6 +185,6 @@ impl Inheritance {
         let Some(line) = &self.line else { return };
         let reason = serde_json::Value::from(reason.chars().take(MAX_REASON).collect::<String>());
         // Where nobody reads it, the log has it.
-        let _ = writeln!(&line.stream, "{FAILED}{reason}");
+        let _ = writeln!(line.lines.get_ref(), "{FAILED}{reason}");
     }
 }

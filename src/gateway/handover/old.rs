@@ -1,6 +1,6 @@
 //! The old process's side.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -10,17 +10,21 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::program::Program;
-use super::{FAILED, Hello, Listening, MAX_LINE, PROTOCOL, READY, READY_WITHIN, TABLES, VARIABLE, channel};
+use super::{
+    FAILED, GO, Hello, Listening, MAX_LINE, PROTOCOL, READY, READY_WITHIN, SERVING, TABLES, VARIABLE, channel,
+};
 use crate::gateway::live::LiveLimits;
 use crate::gateway::state_file::named;
 use crate::limiter::Followed;
 use crate::state::{self, Mark};
-use crate::time::{Clock, Tick};
+use crate::time::{Clock, Span, Tick};
 
 /// How often what was counted is sent.
 const FOLLOW_EVERY: Duration = Duration::from_millis(20);
 /// How often who waits for the new process looks up.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the new process may take to serve, when everything is built.
+const SERVING_WITHIN: Span = Span::from_secs(3);
 /// How long the new process may take to end, once it has said why.
 const END_WITHIN: u32 = 20;
 
@@ -37,34 +41,32 @@ pub struct Legacy {
 /// The process that takes over.
 pub struct Successor {
     child: Child,
-    stream: UnixStream,
     lines: BufReader<io::Take<UnixStream>>,
+    /// For counts, until it asks for them.
+    counts: Option<UnixStream>,
 }
 
 impl Successor {
     /// Starts it, and hands the sockets over.
     pub fn start(program: &Program, legacy: &Legacy) -> Result<Self, String> {
         let path = program.path().display();
-        let (own, theirs) = UnixStream::pair().map_err(|error| format!("no pair of sockets: {error}"))?;
+        let pair = || UnixStream::pair().map_err(|error| format!("no pair of sockets: {error}"));
+        let ((own, theirs), (counts, their_counts)) = (pair()?, pair()?);
         let mut command = program.command();
         command.env(VARIABLE, "1").stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn().map_err(|error| format!("{path} cannot be started: {error}"))?;
         // It has the other end alone, so that its end is the end of the line.
         drop(command);
-        let lines = own.try_clone().map(|stream| BufReader::new(stream.take(MAX_LINE)));
-        let mut successor = match lines {
-            Ok(lines) => Self { child, stream: own, lines },
-            Err(error) => return Err(format!("the new process cannot be heard: {error}")),
-        };
-        match successor.greet(legacy) {
+        let mut successor = Self { child, lines: BufReader::new(own.take(MAX_LINE)), counts: Some(counts) };
+        match successor.greet(legacy, &their_counts) {
             Ok(()) => Ok(successor),
             Err(error) => Err(successor.ended(&format!("it takes no sockets: {error}"))),
         }
     }
 
-    fn greet(&mut self, legacy: &Legacy) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(LOOK_EVERY))?;
-        self.stream.set_write_timeout(Some(READY_WITHIN.into()))?;
+    fn greet(&mut self, legacy: &Legacy, counts: &UnixStream) -> io::Result<()> {
+        self.line().set_read_timeout(Some(LOOK_EVERY))?;
+        self.line().set_write_timeout(Some(READY_WITHIN.into()))?;
         let Legacy { listeners, admin, secret } = legacy;
         let listening = |(address, sockets): &(_, Vec<_>)| Listening { address: *address, sockets: sockets.len() };
         let hello = Hello {
@@ -75,8 +77,12 @@ impl Successor {
             secret: secret.clone(),
         };
         let sockets = listeners.iter().flat_map(|(_, sockets)| sockets).chain(admin.iter().map(|(_, socket)| socket));
-        let sockets: Vec<_> = sockets.map(AsFd::as_fd).collect();
-        channel::send(&mut self.stream, &sockets, &serde_json::to_vec(&hello)?)
+        let sockets: Vec<_> = sockets.map(AsFd::as_fd).chain([counts.as_fd()]).collect();
+        channel::send(&mut self.line().try_clone()?, &sockets, &serde_json::to_vec(&hello)?)
+    }
+
+    fn line(&self) -> &UnixStream {
+        self.lines.get_ref().get_ref()
     }
 
     /// The number of the process.
@@ -84,8 +90,8 @@ impl Successor {
         self.child.id()
     }
 
-    /// Waits until it is ready. It is given what `tables` sends when it asks for it. `may_go_on` says whether it is still
-    /// wanted. If it does not get ready it is ended.
+    /// Waits until it is ready. Whoever sends counts is given the socket for them when it asks. `may_go_on` says whether it is
+    /// still wanted. If it does not get ready it is ended.
     ///
     /// # Errors
     /// Why it is not ready, for people.
@@ -93,10 +99,39 @@ impl Successor {
         &mut self,
         clock: &Clock,
         may_go_on: impl Fn() -> bool,
-        mut tables: impl FnMut(UnixStream) -> io::Result<T>,
+        tables: impl Fn(UnixStream) -> io::Result<T>,
     ) -> Result<Option<T>, String> {
         let until = clock.now() + READY_WITHIN;
-        let (mut line, mut sends) = (Vec::new(), None);
+        let mut sends = None;
+        loop {
+            match &*self.said(clock, until, &may_go_on)? {
+                TABLES => match self.counts.take().map(&tables).transpose() {
+                    Ok(sending) => sends = sending.or(sends),
+                    Err(error) => return Err(self.ended(&format!("counts cannot be sent: {error}"))),
+                },
+                READY => return Ok(sends),
+                _ => return Err(self.ended("it says what this one does not understand")),
+            }
+        }
+    }
+
+    /// Lets it serve, and waits until it does.
+    ///
+    /// # Errors
+    /// It does not, and was ended.
+    pub fn go(&mut self, clock: &Clock) -> Result<(), String> {
+        if let Err(error) = writeln!(self.line(), "{GO}") {
+            return Err(self.ended(&format!("it cannot be told to serve: {error}")));
+        }
+        match &*self.said(clock, clock.now() + SERVING_WITHIN, || true)? {
+            SERVING => Ok(()),
+            _ => Err(self.ended("it says what this one does not understand")),
+        }
+    }
+
+    /// The next line that it says; else it is ended.
+    fn said(&mut self, clock: &Clock, until: Tick, may_go_on: impl Fn() -> bool) -> Result<String, String> {
+        let mut line = Vec::new();
         loop {
             let is_line = match self.lines.read_until(b'\n', &mut line) {
                 Ok(0) => return Err(self.ended("it ended before it was ready")),
@@ -111,25 +146,17 @@ impl Successor {
             if !may_go_on() {
                 return Err(self.ended("this process is told to end"));
             }
-            if !is_line {
-                if clock.now() >= until {
-                    return Err(self.ended(&format!("it was not ready within {READY_WITHIN}")));
-                }
-                continue;
+            if is_line {
+                break;
             }
-            let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-            line.clear();
-            if let Some(reason) = text.strip_prefix(FAILED) {
-                return Err(self.ended(&serde_json::from_str::<String>(reason).unwrap_or_default()));
+            if clock.now() >= until {
+                return Err(self.ended(&format!("it was not ready within {READY_WITHIN}")));
             }
-            match &*text {
-                TABLES if sends.is_none() => match self.stream.try_clone().and_then(&mut tables) {
-                    Ok(sending) => sends = Some(sending),
-                    Err(error) => return Err(self.ended(&format!("counts cannot be sent: {error}"))),
-                },
-                READY => return Ok(sends),
-                _ => return Err(self.ended("it says what this one does not understand")),
-            }
+        }
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        match text.strip_prefix(FAILED) {
+            Some(reason) => Err(self.ended(&serde_json::from_str::<String>(reason).unwrap_or_default())),
+            None => Ok(text),
         }
     }
 
@@ -147,7 +174,7 @@ impl Successor {
 
     /// Ends it, and tells why.
     pub fn ended(&mut self, why: &str) -> String {
-        drop(self.stream.shutdown(Shutdown::Both));
+        drop(self.line().shutdown(Shutdown::Both));
         for _ in 0..END_WITHIN {
             match self.child.try_wait() {
                 Ok(None) => thread::sleep(LOOK_EVERY / 2),
@@ -174,6 +201,7 @@ pub struct Follower {
 impl Follower {
     /// Sends all keys, then what is counted, in a thread of its own.
     pub fn start(to: UnixStream, mark: Mark, clock: Clock, limits: LiveLimits) -> io::Result<Self> {
+        to.set_write_timeout(Some(READY_WITHIN.into()))?;
         let (stop, told) = sync_channel::<()>(1);
         let thread = thread::Builder::new().name("follower".into()).spawn(move || {
             let is_over = || told.recv_timeout(FOLLOW_EVERY) != Err(RecvTimeoutError::Timeout);
