@@ -34,6 +34,34 @@ pub(super) fn bind_all(
 }
 
 impl State {
+    /// Accepts nothing, until it [resumes](Self::resume). Connections that there are finish what they do and close.
+    pub(super) fn pause(&self) {
+        for worker in &self.workers {
+            for address in self.listening.keys() {
+                worker.tell(Command::Unlisten(*address));
+            }
+        }
+    }
+
+    /// Accepts again, on copies of the sockets.
+    pub(super) fn resume(&self, copies: Vec<(SocketAddr, Vec<TcpListener>)>) {
+        for (address, sockets) in copies {
+            let mut given = Given::default();
+            for socket in sockets {
+                given.add(address, socket);
+            }
+            match given.take(address, self.workers.len()) {
+                Some(Ok(shared)) => {
+                    for (worker, sockets) in self.workers.iter().zip(shared) {
+                        worker.tell(Command::Listen(address, sockets));
+                    }
+                }
+                Some(Err(error)) => tracing::error!(%address, %error, "a listening socket cannot be used"),
+                None => {}
+            }
+        }
+    }
+
     pub(super) fn listen(&mut self, bound: Vec<Bound>) {
         for (configured, sockets) in bound {
             let address =

@@ -95,10 +95,17 @@ impl Control {
         let legacy = self.legacy().map_err(|error| format!("the listening sockets cannot be copied: {error}"))?;
         let limits = self.state().lasting.limits.clone();
         let mut successor = Successor::start(&self.handover.program, &legacy)?;
-        drop(legacy);
         let tables = |to| Follower::start(to, self.handover.prints.mark, self.clock.clone(), limits.clone());
         let follower = successor.wait(&self.clock, || self.phase.is_serving(), tables)?;
-        successor.go(&self.clock)?;
+        // One of both accepts, so that a client is counted by one; the kernel keeps connections that come in between.
+        self.state().pause();
+        if let Some(follower) = &follower {
+            follower.flush();
+        }
+        if let Err(reason) = successor.go(&self.clock) {
+            self.state().resume(legacy.listeners);
+            return Err(reason);
+        }
         if !self.phase.hand_over() {
             return Err(successor.ended("this process is told to end"));
         }

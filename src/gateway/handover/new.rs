@@ -47,6 +47,21 @@ struct Line {
     limits: HashMap<String, Arc<Limit>>,
 }
 
+/// Counts what another process counts, in a thread of its own, until that process ends.
+fn follow(mut counts: BufReader<UnixStream>, limits: HashMap<String, Arc<Limit>>) {
+    let follow = move || {
+        while let Some((name, followed)) = state::receive_followed(&mut counts) {
+            if let Some(limit) = limits.get(&name) {
+                limit.count_followed(&followed);
+            }
+        }
+        tracing::debug!("the gateway before has ended");
+    };
+    if let Err(error) = thread::Builder::new().name("heir".into()).spawn(follow) {
+        tracing::warn!(%error, "what the gateway before still admits is not counted");
+    }
+}
+
 /// Sockets by the protocol of systemd (`LISTEN_FDS`, `sd_listen_fds(3)`).
 fn passed() -> io::Result<Given> {
     let mut passed = ListenFd::from_env();
@@ -147,36 +162,28 @@ impl Inheritance {
         }
     }
 
-    /// Says that everything is built, and waits until the process before agrees: from then on this one may serve.
+    /// Says that everything is built, and waits until the process before agrees: from then on this one may serve. What the one
+    /// before still admits is counted here, until its end.
     ///
     /// # Errors
     /// It does not: it has ended, or goes on.
     pub fn agree(&mut self) -> io::Result<()> {
         let Some(line) = &mut self.line else { return Ok(()) };
+        if let Some(counts) = line.counts.take() {
+            follow(counts, std::mem::take(&mut line.limits));
+        }
         let mut told = String::new();
         writeln!(line.lines.get_ref(), "{READY}")?;
         (&mut line.lines).take(GO.len() as u64 + 1).read_line(&mut told)?;
         if told.trim_end() == GO { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Says that this process serves. What the one before still admits is counted here from now on, until its end.
+    /// Says that this process serves.
     pub fn serving(self) {
-        let Some(Line { lines, counts, limits }) = self.line else { return };
+        let Some(Line { lines, .. }) = self.line else { return };
         if let Err(error) = writeln!(lines.get_ref(), "{SERVING}") {
             // It has ended in between: this one serves, which is what matters.
             tracing::warn!(%error, "the gateway before cannot be told that this one serves");
-        }
-        let Some(mut counts) = counts else { return };
-        let follow = move || {
-            while let Some((name, followed)) = state::receive_followed(&mut counts) {
-                if let Some(limit) = limits.get(&name) {
-                    limit.count_followed(&followed);
-                }
-            }
-            tracing::debug!("the gateway before has ended");
-        };
-        if let Err(error) = thread::Builder::new().name("heir".into()).spawn(follow) {
-            tracing::warn!(%error, "what the gateway before still admits is not counted");
         }
     }
 

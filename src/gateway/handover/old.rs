@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ use crate::time::{Clock, Span, Tick};
 
 /// How often what was counted is sent.
 const FOLLOW_EVERY: Duration = Duration::from_millis(20);
+/// How long it may take to send what was counted.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 /// How often who waits for the new process looks up.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long the new process may take to serve, when everything is built.
@@ -194,7 +196,8 @@ fn is_timeout(error: &io::Error) -> bool {
 
 /// Sends counts to the process that takes over, until it is dropped.
 pub struct Follower {
-    stop: Option<SyncSender<()>>,
+    /// Asks it to send all at once; its end ends the thread.
+    flush: Option<SyncSender<SyncSender<()>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -202,43 +205,59 @@ impl Follower {
     /// Sends all keys, then what is counted, in a thread of its own.
     pub fn start(to: UnixStream, mark: Mark, clock: Clock, limits: LiveLimits) -> io::Result<Self> {
         to.set_write_timeout(Some(READY_WITHIN.into()))?;
-        let (stop, told) = sync_channel::<()>(1);
+        let (flush, told) = sync_channel(1);
         let thread = thread::Builder::new().name("follower".into()).spawn(move || {
-            let is_over = || told.recv_timeout(FOLLOW_EVERY) != Err(RecvTimeoutError::Timeout);
-            if let Err(error) = send_all(&to, mark, clock.now(), &limits, is_over) {
+            if let Err(error) = send_all(&to, mark, clock.now(), &limits, &told) {
                 tracing::warn!(%error, "the new process takes no counts; it begins anew");
             }
             for (limit, _) in limits.values() {
                 limit.stop_following();
             }
         })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Self { flush: Some(flush), thread: Some(thread) })
+    }
+
+    /// Returns when all that was counted until now is sent.
+    pub fn flush(&self) {
+        let (tell, told) = sync_channel(1);
+        if self.flush.as_ref().is_some_and(|flush| flush.try_send(tell).is_ok()) {
+            // A new process that takes no counts is not waited for.
+            let _ = told.recv_timeout(FLUSH_WITHIN);
+        }
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        drop(self.flush.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn send_all(to: &UnixStream, mark: Mark, now: Tick, limits: &LiveLimits, is_over: impl Fn() -> bool) -> io::Result<()> {
+fn send_all(
+    to: &UnixStream,
+    mark: Mark,
+    now: Tick,
+    limits: &LiveLimits,
+    told: &Receiver<SyncSender<()>>,
+) -> io::Result<()> {
     let sent = state::send(to, mark, now, named(limits))?;
     tracing::debug!(keys = sent.keys, bytes = sent.bytes, "counts sent");
     let names: Vec<_> = named(limits).collect();
     let mut followed: Vec<Followed> = Vec::new();
     loop {
-        let was_last = is_over();
+        let asked = told.recv_timeout(FOLLOW_EVERY);
         for named in &names {
             followed.clear();
             named.limit.take_followed(&mut followed);
             state::send_followed(to, &named.name, &followed)?;
         }
-        if was_last {
-            return to.shutdown(Shutdown::Write);
+        match asked {
+            Ok(done) => drop(done.try_send(())),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return to.shutdown(Shutdown::Write),
         }
     }
 }
