@@ -14,7 +14,7 @@ COPY loom loom
 RUN cargo build --release --locked && strip target/release/sluicegate && mkdir /state
 
 # The C library of the build stage's Debian, certificates of authorities and nothing else: no shell, no package manager.
-# A static binary on scratch would be smaller by about 20 MB, but aws-lc is then built for musl, which needs cmake and a
+# A static binary on scratch would be smaller, but aws-lc is then built for musl, which needs cmake and a
 # musl toolchain, musl's allocator is slower under many threads, and authorities have to be copied in.
 FROM gcr.io/distroless/cc-debian12
 COPY --from=build /src/target/release/sluicegate /usr/local/bin/sluicegate

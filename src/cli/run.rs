@@ -69,7 +69,7 @@ fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
         prepared.publish().inspect_err(|error| tracing::error!(%error, "pid_file cannot be put in its place")).ok()
     };
     let pid_file = pid_file.and_then(publish);
-    // Who upgrades has seen it before.
+    // An operator who upgrades has seen it before.
     if !inherited.is_upgrade() {
         summary.print(&control);
     }

@@ -94,7 +94,7 @@ impl PidFile {
             Ok(()) => return Err(format!("no gateway runs: the pid_file {shown} was left by one that has ended")),
         }
         let pid = number_in(file).ok_or_else(|| format!("the pid_file {shown} holds no number of a process"))?;
-        // Who may write files of others' processes may not have them signalled by root.
+        // A user who can write the file could have root signal processes of others by it.
         if fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == owner.uid()) {
             Ok(pid)
         } else {

@@ -1,8 +1,8 @@
 //! A limit that another process takes over while this one still admits: what is counted after the copy follows, and is added.
 //!
 //! A shard is copied and followed under one lock, so that each admission is either in the copy or follows. Concurrency, and
-//! what a fleet shares, do not follow: the one ends with the process, of the other the store is told. What a response gives
-//! back after the copy does not follow either, so that the next process counts a little more at worst; nor do refusals, of
+//! what a fleet shares, do not follow: the one ends with the process, of the other the store is told. Nor does follow what a response
+//! gives back after the copy, so that the next process counts a little more at worst; nor do refusals, of
 //! algorithms that count them and of penalties.
 
 use std::sync::atomic::Ordering;
@@ -14,8 +14,7 @@ use crate::time::Tick;
 
 impl Limit {
     /// Gives the records of keys as [`copy_keys`](Self::copy_keys) does, and notes what is counted after them, until
-    /// [`stop_following`](Self::stop_following). What is noted is to be [taken](Self::take_followed) often: it is kept until
-    /// then.
+    /// [`stop_following`](Self::stop_following). [Take](Self::take_followed) it often: it is kept until then.
     pub fn copy_and_follow<E>(&self, now: Tick, take: impl FnMut(&[u64]) -> Result<(), E>) -> Result<(), E> {
         self.follow_new_shards(true);
         self.copy(now, Copying::Followed, take)

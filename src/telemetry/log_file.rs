@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Who reads logs is in the group.
+/// The group may read logs.
 const MODE: u32 = 0o640;
 
 /// Asks for a file to be opened anew.

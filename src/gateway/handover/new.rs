@@ -162,8 +162,8 @@ impl Inheritance {
         }
     }
 
-    /// Says that everything is built, and waits until the process before agrees: from then on this one may serve. What the one
-    /// before still admits is counted here, until its end.
+    /// Says that everything is built, and waits until the process before agrees: from then on this one may serve. It counts
+    /// whatever the one before still admits, until its end.
     ///
     /// # Errors
     /// It does not: it has ended, or goes on.
