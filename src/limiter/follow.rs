@@ -1,9 +1,9 @@
 //! A limit that another process takes over while this one still admits: what is counted after the copy follows, and is added.
 //!
-//! A shard is copied and followed under one lock, so that each admission is either in the copy or follows. Concurrency, and
-//! what a fleet shares, do not follow: the one ends with the process, of the other the store is told. Nor does follow what a response
-//! gives back after the copy, so that the next process counts a little more at worst; nor do refusals, of
-//! algorithms that count them and of penalties.
+//! A shard is copied and followed under one lock, so that each admission is either in the copy or follows. Three things do not
+//! follow: concurrency, which ends with the process; a limit that a fleet shares, since the store is told; and cost that a
+//! response gives back after the copy, so that the next process counts a little more at worst. Nor do refusals, of algorithms
+//! that count them and of penalties.
 
 use std::sync::atomic::Ordering;
 
