@@ -1,4 +1,4 @@
-//! What a package and an image bring: their configurations are right, and what the image's build copies is there.
+//! The package and the image: their configurations are right, and all that the image's build copies is there.
 
 use std::fs;
 use std::path::Path;

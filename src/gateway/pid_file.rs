@@ -11,6 +11,8 @@ use std::process;
 
 use rustix::fs::OFlags;
 
+use crate::state;
+
 /// A number is no longer.
 const MAX_BYTES: u64 = 32;
 
@@ -39,9 +41,7 @@ impl Prepared {
         if let Some(other) = PidFile::holder(path).ok().filter(|_| !takes_over) {
             return Err(io::Error::other(format!("{} is that of process {other}, which runs", path.display())));
         }
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let new = PathBuf::from(new);
+        let new = state::beside(path, ".new");
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -1,4 +1,4 @@
-//! What a service manager is told, as systemd has it (`sd_notify(3)`); nothing where there is none.
+//! Words to a service manager, as systemd has them (`sd_notify(3)`); nothing where there is none.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;

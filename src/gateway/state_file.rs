@@ -35,7 +35,7 @@ impl StateFile {
         let is_upgrade = inherited.is_some();
         let inherited = inherited.map_or_else(Secret::random, Secret::of);
         let Some(path) = model.server.state_file.clone() else { return Self::by(inherited, None) };
-        let secret_path = with_suffix(&path, ".secret");
+        let secret_path = state::beside(&path, ".secret");
         if is_upgrade {
             leave_aside(&path, &secret_path, &inherited);
         }
@@ -91,17 +91,11 @@ fn leave_aside(path: &Path, secret_path: &Path, inherited: &Secret) {
     let is_other = |secret: Secret| secret.bytes() != inherited.bytes();
     if Secret::load(secret_path).ok().flatten().is_some_and(is_other) {
         for path in [path, secret_path] {
-            let _ = std::fs::rename(path, with_suffix(path, ".bad"));
+            let _ = std::fs::rename(path, state::beside(path, ".bad"));
         }
         let file = path.display();
         tracing::warn!(%file, "the state file is of another secret than the gateway that runs; it is left aside as .bad");
     }
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// Limits by the names that their keys are kept under.

@@ -18,12 +18,12 @@ pub struct KeyLayout {
     pub text: String,
 }
 
-/// What comes after a copy of the keys.
+/// The time after a copy of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copying {
     /// Nothing.
     Alone,
-    /// What is counted from then on is noted.
+    /// Whatever is counted from then on is noted.
     Followed,
 }
 

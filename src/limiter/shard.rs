@@ -53,7 +53,7 @@ pub(super) struct Shard {
     counts: Counts,
     /// Of a limit that is shared, once it is asked.
     book: Option<Box<Book>>,
-    /// What is counted from now on, for a process that takes over; `None`: nobody does.
+    /// Costs that are counted from now on, for a process that takes over; `None`: nobody does.
     followed: Option<Vec<Followed>>,
 }
 

@@ -15,7 +15,7 @@ mod write;
 
 pub use follow::{receive_followed, send_followed};
 pub use read::{ReadError, Taken, read, receive};
-pub use write::{Written, send, write};
+pub use write::{Written, beside, send, write};
 
 use crate::limiter::{Fingerprint, KeyHasher, KeyLayout, Limit};
 

@@ -43,7 +43,7 @@ pub fn write<'l>(
 }
 
 /// A path with something behind its name.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

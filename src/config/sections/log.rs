@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::paths::file;
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, by, word};
 use crate::config::nearest::nearest;
@@ -17,11 +18,11 @@ section! {
         /// How log lines look.
         format: LogFormat = word().or("auto").needs_restart(),
         /// Where log lines go.
-        file: Option<PathBuf> = by(file, |path| path.display().to_string()).or_nothing("standard error").needs_restart(),
+        file: Option<PathBuf> = by(log_file, |path| path.display().to_string()).or_nothing("standard error").needs_restart(),
         /// The access log.
         access: AccessFormat = word().or("off"),
         /// Where it goes.
-        access_file: Option<PathBuf> = by(file, |path| path.display().to_string()).or_nothing("standard output"),
+        access_file: Option<PathBuf> = by(log_file, |path| path.display().to_string()).or_nothing("standard output"),
     }
 }
 
@@ -43,13 +44,8 @@ pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> Resu
     Log::of(keys)
 }
 
-fn file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
-    let text = node.string("a path in quotes", "\"/var/log/sluicegate/access.log\"")?;
-    if text.is_empty() || text.ends_with('/') || text.contains('\0') {
-        let message = format!("{} is no file", quoted(text));
-        return Err(node.error(message, "name a file in a directory that is there, such as \"logs/access.log\""));
-    }
-    Ok(context.files.beside(text))
+fn log_file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
+    file(node, context, "logs/access.log")
 }
 
 words! {

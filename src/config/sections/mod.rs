@@ -18,6 +18,7 @@ pub(super) mod limit;
 pub(super) mod listener;
 pub(super) mod log;
 pub(super) mod outages;
+mod paths;
 mod rates;
 pub(super) mod schedule;
 pub(super) mod server;

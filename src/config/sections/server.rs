@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::doubts;
+use super::paths::file;
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, Kind, by, count, duration, flag, size, word};
 use crate::config::reader::{Node, Reader};
@@ -126,20 +127,11 @@ pub(in crate::config) fn read<'t>(reader: Reader<'t>, context: &Context<'_>) -> 
 const STATE_INTERVALS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3_600);
 
 fn state_file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
-    file(node, context, "\"state/counts\"")
+    file(node, context, "state/counts")
 }
 
 fn pid_file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
-    file(node, context, "\"/run/sluicegate.pid\"")
-}
-
-fn file(node: &Node<'_>, context: &Context<'_>, example: &'static str) -> Result<PathBuf, Reported> {
-    let text = node.string("a path in quotes", example)?;
-    if text.is_empty() || text.ends_with('/') || text.contains('\0') {
-        let message = format!("{} is no file", quoted(text));
-        return Err(node.error(message, format!("name a file in a directory that is there, such as {example}")));
-    }
-    Ok(context.files.beside(text))
+    file(node, context, "/run/sluicegate.pid")
 }
 
 /// Half a MiB in 30 s is what a phone with a bad line sends.

@@ -19,20 +19,20 @@ use crate::gateway::worker::Command;
 /// How long a worker may take to copy its sockets.
 const COPY_WITHIN: Duration = Duration::from_secs(5);
 
-/// What it takes to hand over, and whether that was done.
+/// All that it takes to hand over, and to whom it was done.
 pub(super) struct Handover {
     program: Program,
     prints: Prints,
     done: Notify,
-    /// The number of the process that has taken over; 0: none has.
-    heir: AtomicU32,
+    /// The number of the process that has taken over; 0: none has, or it has ended.
+    heir: Arc<AtomicU32>,
     /// The process that has taken over has ended while this one drains.
     lost: Arc<Notify>,
 }
 
 impl Handover {
     pub(super) fn new(program: Program, prints: Prints) -> Self {
-        Self { program, prints, done: Notify::new(), heir: AtomicU32::new(0), lost: Arc::default() }
+        Self { program, prints, done: Notify::new(), heir: Arc::default(), lost: Arc::default() }
     }
 }
 
@@ -48,6 +48,9 @@ impl Control {
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         if self.phase.has_handed_over() {
             return Err("another process has taken over already".into());
+        }
+        if !self.phase.is_serving() {
+            return Err("the gateway is draining".into());
         }
         let program = self.handover.program.path().display().to_string();
         tracing::info!(%program, "upgrading");
@@ -73,7 +76,7 @@ impl Control {
     pub fn pass_on_hangup(&self) -> bool {
         let heir = self.handover.heir.load(Ordering::Acquire);
         let Some(heir) = i32::try_from(heir).ok().and_then(Pid::from_raw) else { return false };
-        // It may have ended meanwhile.
+        // It may be ending.
         let _ = kill_process(heir, Signal::HUP);
         true
     }
@@ -84,9 +87,6 @@ impl Control {
     }
 
     fn hand_over(self: &Arc<Self>) -> Result<u32, String> {
-        if !self.phase.is_serving() {
-            return Err("the gateway is draining".into());
-        }
         // A reload moves counts to other numbers, which an upgrade does not. A file that this version does not understand may
         // be right for the next one.
         if !self.is_as_it_was() {
@@ -121,8 +121,11 @@ impl Control {
         // It has the socket, too. Whoever has asked here for the upgrade still gets the answer.
         self.state().admin = None;
         self.handover.done.notify_one();
-        let (pid, lost) = (successor.pid(), Arc::clone(&self.handover.lost));
+        let pid = successor.pid();
+        let (heir, lost) = (Arc::clone(&self.handover.heir), Arc::clone(&self.handover.lost));
         successor.watch(move |status| {
+            // The number may be a stranger's from now on.
+            heir.store(0, Ordering::Release);
             tracing::error!(pid, %status, "the process that took over has ended: nothing listens any more");
             // It starts another one when this one has ended, too.
             if service::is_there() {

@@ -7,11 +7,11 @@
 //! | new | old |
 //! |---|---|
 //! | `tables`: send the counts | sends the keys of its limits as in a state file (`crate::state`), then what it counts, until its end |
-//! | `ready`: everything is built, and nobody is served | `go`: nothing ends the new process from here on |
+//! | `ready`: everything is built, and nobody is served | accepts no more, then `go` |
 //! | `serving` | drains |
 //! | `failed` and a reason | goes on as it was |
 //!
-//! Whatever goes wrong before `serving` ends the new process and leaves the old one as it was; where the old one ends before
+//! Whatever goes wrong before `serving` ends the new process, and the old one goes on as it was; where the old one ends before
 //! `go`, the new one ends as well.
 //!
 //! The sockets are the same in both processes, so the kernel's queues of connections are, too: none is lost when the old one
@@ -25,15 +25,16 @@ mod program;
 
 use std::net::SocketAddr;
 
-use crate::time::Span;
 use serde::{Deserialize, Serialize};
+
+use crate::time::Span;
 
 pub use given::Given;
 pub use new::Inheritance;
 pub use old::{Follower, Legacy, Successor};
 pub use program::Program;
 
-/// What the two processes say; it grows when that means something else.
+/// The version of this conversation; it grows when that means something else.
 const PROTOCOL: u32 = 1;
 /// The new process is told by this variable that a gateway is at its standard input.
 const VARIABLE: &str = "SLUICEGATE_UPGRADE";
@@ -54,7 +55,7 @@ struct Hello {
     protocol: u32,
     version: String,
     listeners: Vec<Listening>,
-    /// What the configuration calls the address of admin.
+    /// The address of admin, as the configuration calls it.
     admin: Option<SocketAddr>,
     /// By which fingerprints of keys are made.
     secret: Vec<u8>,
@@ -62,7 +63,7 @@ struct Hello {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Listening {
-    /// What the configuration calls it.
+    /// As the configuration calls it.
     address: SocketAddr,
     sockets: usize,
 }

@@ -25,7 +25,7 @@ use crate::time::Tick;
 /// Characters of a reason that are told.
 const MAX_REASON: usize = 16 << 10;
 
-/// What a process begins with: nothing, or what the one before hands over.
+/// All that a process begins with: nothing, or the legacy of the one before.
 pub struct Inheritance {
     /// How it was started, for the one that takes over from it.
     pub program: Program,
@@ -41,7 +41,7 @@ pub struct Inheritance {
 /// The line to the process before.
 struct Line {
     lines: BufReader<UnixStream>,
-    /// What counts; `None`: the limits of the process before mean nothing here.
+    /// The counts; `None`: those of the process before cannot be read here.
     counts: Option<BufReader<UnixStream>>,
     /// The limits that have taken keys over.
     limits: HashMap<String, Arc<Limit>>,
@@ -76,8 +76,8 @@ fn passed() -> io::Result<Given> {
 }
 
 impl Inheritance {
-    /// What the process hands over that has started this one: a gateway, or systemd, which passes sockets. To be called while
-    /// there is one thread.
+    /// Takes whatever the process hands over that has started this one: a gateway, or systemd, which passes sockets. To be
+    /// called while there is one thread.
     ///
     /// # Errors
     /// The environment says so, and there is no gateway at standard input, or one of another protocol; or what was passed is no

@@ -30,7 +30,7 @@ const SERVING_WITHIN: Span = Span::from_secs(3);
 /// How long the new process may take to end, once it has said why.
 const END_WITHIN: u32 = 20;
 
-/// What is handed over.
+/// A gateway as it is handed over.
 pub struct Legacy {
     /// Sockets, by what the configuration calls their addresses.
     pub listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
@@ -152,7 +152,7 @@ impl Successor {
                 break;
             }
             if clock.now() >= until {
-                return Err(self.ended(&format!("it was not ready within {READY_WITHIN}")));
+                return Err(self.ended("it did not get ready in time"));
             }
         }
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();

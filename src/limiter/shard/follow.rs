@@ -1,4 +1,4 @@
-//! What is counted after the keys were copied for a process that takes over.
+//! Costs that are counted after the keys were copied for a process that takes over.
 
 use super::Shard;
 use crate::limiter::followed::Followed;

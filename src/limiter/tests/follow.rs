@@ -4,6 +4,7 @@ use std::convert::Infallible;
 
 use proptest::prelude::*;
 
+use super::fleet_outage::{Fleet, bucket, shared};
 use super::outlive::{algorithms, said};
 use super::*;
 
@@ -59,10 +60,13 @@ fn keys_of_shards_that_nobody_had_asked_follow_too() {
 
 #[test]
 fn what_is_shared_is_told_to_the_store_and_not_to_the_next_process() {
-    let sharing = Some(super::fleet_outage::shared(OnFailure::Full));
-    let (limit, policy) = one(LimitSpec { sharing, ..spec("10/m") });
+    let mut fleet = Fleet::new(1, &bucket("10/m", 10), shared(OnFailure::Full));
+    let limit = Arc::clone(&fleet.gateways[0].0);
     let _ = limit.copy_and_follow(at(0), |_| Ok::<_, Infallible>(()));
-    said(&policy, 1, 1, at(1));
+    // By the store, and while that is away.
+    assert!(fleet.passes(0, at(1)));
+    fleet.see(false);
+    assert!(fleet.pass_alone(at(2)) > 0);
     let mut taken = Vec::new();
     limit.take_followed(&mut taken);
     assert_eq!(taken, []);
