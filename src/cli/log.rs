@@ -21,6 +21,25 @@ pub struct Log {
     reopen: Option<Reopen>,
 }
 
+/// The name of the time in a line of JSON: that of the access log and of dead letters. The library has another and no
+/// setting for it; it writes each line at once, and the time first.
+struct NamesTime(Box<dyn Write + Send>);
+
+const THEIR_TIME: &[u8] = b"{\"timestamp\":";
+const OUR_TIME: &[u8] = b"{\"ts\":";
+
+impl Write for NamesTime {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let Some(rest) = line.strip_prefix(THEIR_TIME) else { return self.0.write(line) };
+        self.0.write_all(&[OUR_TIME, rest].concat())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Starts logging as `[log]` says; `RUST_LOG` wins over its level. The guard writes what waits when it is dropped.
 ///
 /// # Errors
@@ -44,7 +63,7 @@ pub fn start(log: &config::Log) -> io::Result<(Log, WorkerGuard)> {
         .lossy(true)
         .buffered_lines_limit(MAX_WAITING_LINES)
         .thread_name("log")
-        .finish(out);
+        .finish(NamesTime(out));
     let lines = fmt::layer().with_writer(writer);
     let lines = if human {
         lines.with_ansi(is_terminal).with_target(false).boxed()

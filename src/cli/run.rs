@@ -69,6 +69,13 @@ fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
         prepared.publish().inspect_err(|error| tracing::error!(%error, "pid_file cannot be put in its place")).ok()
     };
     let pid_file = pid_file.and_then(publish);
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = %control.path().display(),
+        listeners = control.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+        admin = control.admin_address().map(|address| address.to_string()),
+        "started"
+    );
     // An operator who upgrades has seen it before.
     if !inherited.is_upgrade() {
         summary.print(&control);

@@ -335,7 +335,12 @@ impl Control {
                     Reloaded::Unchanged => tracing::info!("configuration unchanged"),
                     Reloaded::Changed(plan) => {
                         self.counts.reloaded(true);
-                        tracing::info!(generation = state.feed.generation(), "configuration reloaded\n{plan}");
+                        let generation = state.feed.generation();
+                        tracing::info!(generation, "configuration reloaded");
+                        // A line of its own for each change, so that it can be searched for.
+                        for change in plan.lines() {
+                            tracing::info!(generation, "{change}");
+                        }
                     }
                 }
                 Ok(reloaded)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::connection::Connection;
 use super::headers::passed;
-use super::meters::Outcome;
-use super::scratch::{Lent, Scratch};
+use super::meters::{Finished, Outcome};
+use super::scratch::{Lent, Scratch, Times};
 use super::seen::Seen;
 use super::snapshot::LimitPlan;
 use super::view::View;
@@ -344,11 +344,14 @@ impl Exchange {
 
     fn record(&mut self) {
         self.recorded = true;
-        self.view.meters.finished(self.story.route, self.outcome, self.story.status);
+        let took = self.ended().since(self.arrived);
+        let (outcome, status, waited) = (self.outcome, self.story.status, self.story.waits());
+        self.view.meters.finished(self.story.route, &Finished { outcome, status, took, waited });
         self.log();
         self.scratch.pacing = None;
         self.scratch.held.clear();
         self.scratch.tries.clear();
+        self.scratch.times = Times::default();
         self.scratch.request_id.clear();
         self.scratch.target.clear();
     }
@@ -430,6 +433,8 @@ impl Exchange {
             bytes_sent: self.bytes_sent,
             took: self.ended().since(self.arrived),
             waited: self.story.waits(),
+            connect: self.scratch.times.connect,
+            head: self.scratch.times.head,
             route: self.route_name().cloned(),
             upstream: self.upstream_name().cloned(),
             server: self.server_name().cloned(),

@@ -1,12 +1,13 @@
 //! What a worker counts. Each cell has one writer; `telemetry` sums them when somebody asks.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::balance::RetryBudget;
-use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Kind, Registry, RowCounter};
+use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Histogram, Kind, Registry, RowCounter};
+use crate::time::Span;
 use crate::upstream::ServerTimes;
 
 use super::pace_meters::{BandwidthMeters, MessageMeters, Over};
@@ -23,6 +24,18 @@ static RESPONSES: Family = Family {
     help: "Responses sent by route and class of status.",
     kind: Kind::Counter,
     labels: &["route", "class"],
+};
+static REQUEST_SECONDS: Family = Family {
+    name: "sluicegate_request_seconds",
+    help: "Time from the arrival of a request to the end of its answer, by route.",
+    kind: Kind::Histogram,
+    labels: &["route"],
+};
+static WAIT_SECONDS: Family = Family {
+    name: "sluicegate_request_wait_seconds",
+    help: "Time that requests which waited did so, for a limit, its store or a place at the upstream, by route.",
+    kind: Kind::Histogram,
+    labels: &["route"],
 };
 static DECISIONS: Family = Family {
     name: "sluicegate_limit_decisions_total",
@@ -258,8 +271,9 @@ impl RowCounter for OfLimit {
 /// A worker's counters for one generation of the configuration. Those of a name that stays are taken over by the next:
 /// making them takes the registry's lock.
 pub struct Meters {
-    routes: Named<Counters<OfRoute>>,
-    unrouted: Rc<Counters<OfRoute>>,
+    routes: Named<RouteMeters>,
+    unrouted: Rc<RouteMeters>,
+    registry: Arc<Registry>,
     limits: Named<Counters<OfLimit>>,
     upstreams: Named<UpstreamMeters>,
     bandwidths: Named<BandwidthMeters>,
@@ -282,6 +296,33 @@ fn named<'n, T>(
             (Arc::clone(name), kept.unwrap_or_else(|| Rc::new(make(name))))
         })
         .collect()
+}
+
+/// A worker's figures of one route. The histograms are made by the first request that has something for them: there may be
+/// ten thousand routes.
+struct RouteMeters {
+    counters: Counters<OfRoute>,
+    took: OnceCell<Histogram>,
+    waited: OnceCell<Histogram>,
+}
+
+impl RouteMeters {
+    fn new(registry: &Registry, route: &str) -> Self {
+        Self { counters: registry.counters(route), took: OnceCell::new(), waited: OnceCell::new() }
+    }
+}
+
+/// How an exchange went, for [`Meters::finished`].
+#[derive(Clone, Copy, Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The status of its answer.
+    pub status: Option<u16>,
+    /// From its arrival to its end.
+    pub took: Span,
+    /// What of that it waited.
+    pub waited: Option<Span>,
 }
 
 /// A worker's figures of one upstream.
@@ -349,9 +390,10 @@ impl Meters {
         let bounded = routes.iter().filter(has_messages);
         Self {
             routes: named(routes.iter().map(|route| &route.name), old.map(|old| &old.routes), |route| {
-                registry.counters(route)
+                RouteMeters::new(registry, route)
             }),
-            unrouted: old.map_or_else(|| Rc::new(registry.counters("")), |old| Rc::clone(&old.unrouted)),
+            unrouted: old.map_or_else(|| Rc::new(RouteMeters::new(registry, "")), |old| Rc::clone(&old.unrouted)),
+            registry: Arc::clone(registry),
             limits: named(limits.iter().map(|limit| &limit.name), old.map(|old| &old.limits), |limit| {
                 registry.counters(limit)
             }),
@@ -368,13 +410,19 @@ impl Meters {
     }
 
     /// Counts a finished exchange.
-    pub fn finished(&self, route: Option<usize>, outcome: Outcome, status: Option<u16>) {
-        let meters = route.and_then(|route| self.routes.get(route)).map_or(&self.unrouted, |(_, meters)| meters);
-        meters.inc(OfRoute::Outcome(outcome));
+    pub fn finished(&self, route: Option<usize>, exchange: &Finished) {
+        let Finished { outcome, status, took, waited } = *exchange;
+        let route = route.and_then(|route| self.routes.get(route));
+        let (name, meters) = route.map_or(("", &self.unrouted), |(name, meters)| (&**name, meters));
+        meters.took.get_or_init(|| self.registry.histogram(&REQUEST_SECONDS, &[name])).observe(took);
+        if let Some(waited) = waited {
+            meters.waited.get_or_init(|| self.registry.histogram(&WAIT_SECONDS, &[name])).observe(waited);
+        }
+        meters.counters.inc(OfRoute::Outcome(outcome));
         // Nothing was sent to who was dropped: its status is for the logs.
         let sent = status.filter(|_| outcome != Outcome::Dropped);
         if let Some(class) = sent.and_then(Class::of) {
-            meters.inc(OfRoute::Class(class));
+            meters.counters.inc(OfRoute::Class(class));
         }
     }
 

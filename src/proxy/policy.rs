@@ -345,4 +345,12 @@ pub fn write_problem(exchange: &mut Exchange, problem: &Problem<'_>) {
     let (facts, room) = exchange.split();
     let wants = Wants::of(&facts.request(), facts.connection.facts.is_h2);
     respond::problem(problem, wants, room.reply);
+    name_request(exchange);
+}
+
+/// Tells the client the id of its request, for a question to the operator: logs and dead letters have it.
+pub fn name_request(exchange: &mut Exchange) {
+    exchange.identify();
+    let Scratch { reply, request_id, .. } = &mut *exchange.scratch;
+    reply.put(b"x-request-id", request_id);
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::edited::{Whose, write_edits};
 use super::ending::{Cause, Counted, Ending, Fate, Status};
 use super::exchange::Exchange;
-use super::policy::{Next, write_problem, write_rate_fields};
+use super::policy::{Next, name_request, write_problem, write_rate_fields};
 use super::rate_headers::RefusedBy;
 use super::respond::{self, Problem, Reply, Wants};
 use super::scratch::Scratch;
@@ -120,6 +120,7 @@ fn write_refusal(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, ow
         return write_problem(exchange, problem);
     }
     exchange.scratch.reply.body = text;
+    name_request(exchange);
 }
 
 /// Sets the fields of the refusal.

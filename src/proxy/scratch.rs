@@ -13,6 +13,7 @@ use super::respond::Reply;
 use super::tried::Tried;
 use crate::http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
 use crate::limiter::Report;
+use crate::time::Span;
 
 /// Bytes of each of the two buffers of an exchange. A larger head makes its buffer grow; that one is not kept.
 pub const BUFFER_BYTES: usize = 16 * 1024;
@@ -64,6 +65,17 @@ pub struct Scratch {
     pub held: Held,
     /// Tries that failed, the first one first.
     pub tries: Vec<Tried>,
+    /// How long parts of it took.
+    pub times: Times,
+}
+
+/// How long parts of an exchange took, for the access log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// To connect, in all tries; `None`: it went over connections that were there.
+    pub connect: Option<Span>,
+    /// From sending it, in the last try, to the head of the answer; `None`: there was none.
+    pub head: Option<Span>,
 }
 
 impl Scratch {
@@ -89,6 +101,7 @@ impl Scratch {
             pacing: None,
             held: Held::default(),
             tries: Vec::new(),
+            times: Times::default(),
         })
     }
 
@@ -104,6 +117,7 @@ impl Scratch {
         self.pacing = None;
         self.held.clear();
         self.tries.clear();
+        self.times = Times::default();
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
         let Reply { body, lines, .. } = &mut self.reply;

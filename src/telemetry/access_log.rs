@@ -67,6 +67,10 @@ pub struct AccessEntry {
     /// From arrival to admission, or to the end of a wait in vain: in the queues of limits, and for the store of a fleet;
     /// `None`: it has not waited.
     pub waited: Option<Span>,
+    /// To connect to servers, in all tries; `None`: it went over connections that were there.
+    pub connect: Option<Span>,
+    /// From sending it, in the last try, to the head of the answer; `None`: no server answered.
+    pub head: Option<Span>,
     /// The route, if one matched.
     pub route: Option<Arc<str>>,
     /// The upstream, if it was forwarded.

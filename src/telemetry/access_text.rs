@@ -60,7 +60,7 @@ impl<'a> Texts<'a> {
 
 #[derive(Serialize)]
 struct JsonLine<'a> {
-    time: String,
+    ts: String,
     client: IpAddr,
     method: &'a str,
     host: &'a str,
@@ -71,6 +71,10 @@ struct JsonLine<'a> {
     took_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connect_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     route: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +100,7 @@ struct JsonLine<'a> {
 
 fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
     let line = JsonLine {
-        time: format!("{:.3}", entry.at.timestamp()),
+        ts: format!("{:.3}", entry.at.timestamp()),
         client: entry.client,
         method: &texts.method,
         host: &texts.host,
@@ -106,6 +110,8 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
         bytes_sent: entry.bytes_sent,
         took_ms: entry.took.in_millis(),
         wait_ms: entry.waited.map(Span::in_millis),
+        connect_ms: entry.connect.map(Span::in_millis),
+        head_ms: entry.head.map(Span::in_millis),
         route: entry.route.as_deref(),
         upstream: entry.upstream.as_deref(),
         server: entry.server.as_deref(),
@@ -180,6 +186,8 @@ pub(super) mod tests {
             bytes_sent: 2326,
             took: Span::from_nanos(12_345_678),
             waited: None,
+            connect: None,
+            head: None,
             tries: Vec::new(),
             route: Some("api".into()),
             upstream: None,
@@ -201,10 +209,15 @@ pub(super) mod tests {
 
     #[test]
     fn a_json_line_looks_exactly_so() {
-        let expected = r#"{"time":"2023-11-14T22:13:20.123Z","client":"192.0.2.7","method":"GET","host":"example.com","target":"/a?b=c","protocol":"HTTP/1.1","status":429,"bytes_sent":2326,"took_ms":12.345,"route":"api","outcome":"rate-limited","limit":"per-client","request_id":"r-1","user_agent":"curl/8"}"#;
+        let expected = r#"{"ts":"2023-11-14T22:13:20.123Z","client":"192.0.2.7","method":"GET","host":"example.com","target":"/a?b=c","protocol":"HTTP/1.1","status":429,"bytes_sent":2326,"took_ms":12.345,"route":"api","outcome":"rate-limited","limit":"per-client","request_id":"r-1","user_agent":"curl/8"}"#;
         assert_eq!(line(AccessLogFormat::Json, &entry()), format!("{expected}\n"));
-        let waited = AccessEntry { waited: Some(Span::from_nanos(2_500_999)), ..entry() };
-        let expected = expected.replace("12.345,", "12.345,\"wait_ms\":2.5,");
+        let waited = AccessEntry {
+            waited: Some(Span::from_nanos(2_500_999)),
+            connect: Some(Span::from_nanos(1_250_000)),
+            head: Some(Span::from_millis(7)),
+            ..entry()
+        };
+        let expected = expected.replace("12.345,", "12.345,\"wait_ms\":2.5,\"connect_ms\":1.25,\"head_ms\":7.0,");
         assert_eq!(line(AccessLogFormat::Json, &waited), format!("{expected}\n"));
     }
 

@@ -1,6 +1,7 @@
-use std::fs;
+use std::time::Duration;
+use std::{fs, thread};
 
-use crate::support::{Client, FRAME, Gateway, eventually, get, get_with};
+use crate::support::{Backend, Client, FRAME, Gateway, eventually, get, get_with, write_ok};
 
 const APP: &str =
     "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n";
@@ -95,7 +96,7 @@ fn the_log_is_json_when_nobody_watches() {
     assert!(eventually(|| gateway.log().contains("configuration reloaded")));
     for line in gateway.log().lines() {
         let json: serde_json::Value = serde_json::from_str(line).unwrap();
-        assert!(json["level"].is_string() && json["timestamp"].is_string(), "{line}");
+        assert!(json["level"].is_string() && json["ts"].is_string(), "{line}");
     }
 }
 
@@ -133,4 +134,43 @@ fn a_log_that_nobody_reads_stops_no_traffic() {
         assert_eq!(gateway.reload(&broken).status, 422);
         assert_eq!(client.get("/").status, 200);
     }
+}
+
+#[test]
+fn the_access_log_tells_where_the_time_went_and_clients_learn_the_id_of_their_request() {
+    let backend = Backend::start(|_, stream| {
+        thread::sleep(Duration::from_millis(30));
+        write_ok(stream, b"late")
+    });
+    let gateway = Gateway::start(&format!(
+        "[log]\naccess = \"json\"\n[server]\nworkers = 1\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\
+         [[limit]]\nname = \"two\"\nrate = \"2/h\"\nkey = \"client-ip\"\nalgorithm = \"token-bucket\"\n\
+         [[limit]]\nname = \"paced\"\nrate = \"1/50ms\"\nkey = \"global\"\nmax_wait = \"5s\"\n\
+         [[route]]\nname = \"paced\"\npath = \"/paced\"\nlimits = [\"paced\"]\nrespond = {{}}\n\
+         [[route]]\nname = \"all\"\nlimits = [\"two\"]\nupstream = \"app\"\n",
+        backend.address
+    ));
+    let mut client = Client::connect(gateway.address());
+    let statuses = ["/1", "/2", "/3"].map(|path| client.get(path).status);
+    assert_eq!(statuses, [200, 200, 429]);
+    let refused = client.get("/4");
+    assert_eq!((client.get("/paced/1").status, client.get("/paced/2").status), (200, 200));
+    let id = refused.header("x-request-id").unwrap().to_owned();
+    let lines = || gateway.access_log();
+    assert!(eventually(|| lines().len() == 6), "{:?}", lines());
+    let lines = lines();
+    let time = |line: usize, name: &str| lines[line][name].as_f64();
+    assert!(time(0, "connect_ms").is_some() && time(1, "connect_ms").is_none(), "the connection is kept: {lines:?}");
+    for line in [0, 1] {
+        let (head, took) = (time(line, "head_ms").unwrap(), time(line, "took_ms").unwrap());
+        assert!(head >= 30.0 && head <= took, "{lines:?}");
+    }
+    assert!(time(2, "head_ms").is_none() && time(2, "connect_ms").is_none() && time(2, "wait_ms").is_none());
+    assert_eq!(lines[3]["request_id"], id.as_str());
+    assert!(lines.iter().all(|line| line["ts"].is_string()), "{lines:?}");
+    let waited = time(5, "wait_ms").unwrap();
+    assert!(time(4, "wait_ms").is_none() && waited > 0.0 && waited <= time(5, "took_ms").unwrap(), "{lines:?}");
+    gateway.wait_metric("sluicegate_request_seconds_count", &["route=\"all\""], 4.0);
+    gateway.wait_metric("sluicegate_request_wait_seconds_count", &["route=\"paced\""], 1.0);
+    assert!(!gateway.ask_admin("/metrics").text().contains("request_wait_seconds_count{route=\"all\""));
 }

@@ -377,6 +377,8 @@ impl<'v> Pick<'v> {
             let began = exchange.worker.clock.now();
             let connected = self.open(server, exchange, client, deadline, began + patience).await;
             let took = exchange.worker.clock.now().since(began);
+            let before = exchange.scratch.times.connect.unwrap_or_default();
+            exchange.scratch.times.connect = Some(Span::from_nanos(before.as_nanos() + took.as_nanos()));
             if let Err(Broken::Late(_)) = &connected
                 && took >= began.since(exchange.arrived)
             {

@@ -188,9 +188,10 @@ impl<'r> Relay<'r> {
     /// Tells of the server what it has answered.
     fn noted(&mut self, status: u16, now: Tick) {
         let Some(upstream) = self.exchange.story.upstream else { return };
-        let view = &self.exchange.view;
         let took = now.since(self.sent_at);
-        let eject = view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.eject.as_ref());
+        self.exchange.scratch.times.head = Some(took);
+        let eject =
+            self.exchange.view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.eject.as_ref());
         let is_failure = eject.is_some_and(|eject| eject.on.contains(status));
         let words = is_failure.then(|| format!("status {status}"));
         let is_trial = self.exchange.scratch.held.trial.take().is_some();

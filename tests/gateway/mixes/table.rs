@@ -336,6 +336,7 @@ fn a_limit_says_the_same(mix: Mix) {
             "x-ratelimit-remaining",
             "x-ratelimit-reset",
             "x-ratelimit-retry-after",
+            "x-request-id",
         ];
         assert_eq!(names, expected);
         assert_eq!((answer.status(), answer.header("content-type")), (429, Some("application/problem+json")));
