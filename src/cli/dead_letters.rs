@@ -476,7 +476,7 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Certificates};
-    use crate::dead_letter::{DeadLetters, Draft, Event};
+    use crate::dead_letter::{DeadLetters, Draft, Event, KeyName};
     use crate::redact::{RedactRules, Redactor};
     use crate::time::ManualClock;
 
@@ -538,11 +538,11 @@ mod tests {
         };
         for number in 0..10 {
             let now = start() + Span::from_secs(number);
-            log.offer(&event(now), || draft(now, &format!("/{number}")));
+            log.offer(&event(now), KeyName::default, || draft(now, &format!("/{number}")));
         }
         for _ in 0..5 {
             let now = start() + Span::from_secs(9);
-            log.offer(&event(now), || draft(now, "/never"));
+            log.offer(&event(now), KeyName::default, || draft(now, "/never"));
         }
         log.close();
         directory

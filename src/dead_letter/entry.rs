@@ -107,6 +107,21 @@ pub struct Aggregate {
     /// When the last happened.
     #[serde(deserialize_with = "tick")]
     pub to: Tick,
+    /// The keys that came most often, the first one first; aggregates of earlier versions have none.
+    #[serde(default)]
+    pub top: Vec<TopKey>,
+}
+
+/// One of the keys that an aggregate counts most often.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TopKey {
+    /// Source and value of each part.
+    pub key: Vec<(String, String)>,
+    /// How often, at most.
+    pub count: u64,
+    /// By how much `count` may be too high.
+    #[serde(default)]
+    pub excess: u64,
 }
 
 /// A gap in the log.
@@ -193,8 +208,9 @@ fn tick<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tick, D::Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::Reason;
     use super::super::record::tests::{AT, draft};
-    use super::super::record::{Drops, Reason, Tally};
+    use super::super::tally::{Drops, Tally};
     use super::*;
     use crate::redact::{RedactRules, Redactor};
     use crate::time::Span;
@@ -227,8 +243,12 @@ mod tests {
     fn aggregates_and_drops_read_back() {
         let to = Tick::from_nanos(5_000_000_000);
         let from = to - Span::from_secs(1);
-        let tally = Tally { reason: Reason::Timeout, limit: None, count: 7, from, to };
-        let Entry::Aggregate(aggregate) = parsed(|line| tally.write("gw", to, line)) else { panic!("an aggregate") };
+        let tally = Tally { reason: Reason::Timeout, limit: None, count: 7, from, to, top: Vec::new() };
+        let Entry::Aggregate(aggregate) =
+            parsed(|line| tally.write("gw", &Redactor::new(&RedactRules::default()), to, line))
+        else {
+            panic!("an aggregate")
+        };
         assert_eq!((aggregate.reason.as_str(), aggregate.limit, aggregate.count), ("timeout", None, 7));
         assert_eq!((aggregate.from, aggregate.to), (from, to));
         let drops = Drops { queue_full: 3, disk_error: 4 };

@@ -170,8 +170,9 @@ impl FromStr for StatusFilter {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::Draft;
     use super::super::record::tests::{AT, draft};
-    use super::super::record::{Draft, Drops, Tally};
+    use super::super::tally::{Drops, Tally};
     use super::*;
     use crate::redact::{RedactRules, Redactor};
     use crate::time::Span;
@@ -181,8 +182,15 @@ mod tests {
         let second = Span::from_secs(1);
         let mut lines = Vec::new();
         draft().write("gw", &Redactor::new(&RedactRules::default()), &mut lines);
-        Tally { reason: Reason::RateLimited, limit: Some("per-client".into()), count: 3, from: AT, to: AT + second }
-            .write("gw", AT + second, &mut lines);
+        Tally {
+            reason: Reason::RateLimited,
+            limit: Some("per-client".into()),
+            count: 3,
+            from: AT,
+            to: AT + second,
+            top: Vec::new(),
+        }
+        .write("gw", &Redactor::new(&RedactRules::default()), AT + second, &mut lines);
         Drops { queue_full: 1, disk_error: 0 }.write("gw", AT + second, AT + second + second, &mut lines);
         let mut lines = lines.split(|&byte| byte == b'\n');
         std::array::from_fn(|_| Entry::parse(lines.next().unwrap()).unwrap())

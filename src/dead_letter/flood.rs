@@ -10,15 +10,17 @@
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::Event;
-use super::record::{Reason, Tally};
+use super::record::Reason;
+use super::tally::{KeyName, Tally, TopKey};
 use crate::config::DeadLetter;
 use crate::limiter::{
     Algorithm, Ask, Bound, Counting, Fingerprint, Limit, LimitSpec, MAX_COUNT, Mode, OnFull, Policy, Rate, Report,
     TimerWheel, Verdict,
 };
+use crate::telemetry::{Top, TopKeys};
 use crate::time::{Span, Tick};
 
 /// How many keys the per-key rate remembers; beyond it the oldest are forgotten and may record again.
@@ -26,6 +28,10 @@ const MAX_KEYS: u64 = 65_536;
 /// How many different (reason, limit) are counted apart; beyond it they share a counter per reason, whose lines name
 /// the limit [`OTHER_LIMITS`].
 const MAX_SLOTS: usize = 1024;
+/// Keys that an aggregate names.
+const MAX_TOP: usize = 10;
+/// Sets of eight keys that are counted for that.
+const TOP_SETS: usize = 4;
 /// How many slots are tried for one (reason, limit) before it counts among the others.
 const MAX_PROBES: usize = 16;
 /// What aggregates of too many limits are called.
@@ -96,11 +102,15 @@ impl Flood {
     }
 
     /// Decides; an event that is to be counted has been counted.
-    pub(super) fn admit(&self, event: &Event<'_>) -> Share {
+    pub(super) fn admit(&self, event: &Event<'_>, name: impl FnOnce() -> KeyName) -> Share {
         if self.records_one(event) {
             return Share::Record;
         }
-        self.slot(event.reason, event.limit).add(event.now);
+        let slot = self.slot(event.reason, event.limit);
+        slot.add(event.now);
+        if let Some(key) = event.key {
+            slot.rank(key, name);
+        }
         Share::Count
     }
 
@@ -267,9 +277,18 @@ struct Slot {
     /// The first and last instant counted; 0 is none.
     from: AtomicU64,
     to: AtomicU64,
+    top: Mutex<Option<TopKeys<KeyName>>>,
 }
 
 impl Slot {
+    /// Counts a key among those that come most often. Nobody waits for that: where another thread is at it, the key is not
+    /// counted this time.
+    fn rank(&self, key: Fingerprint, name: impl FnOnce() -> KeyName) {
+        if let Ok(mut top) = self.top.try_lock() {
+            top.get_or_insert_with(|| TopKeys::new(TOP_SETS)).add(key.bits(), name);
+        }
+    }
+
     fn add(&self, now: Tick) {
         let now = now.as_nanos().max(1);
         let from = self.from.load(Ordering::Relaxed);
@@ -291,7 +310,13 @@ impl Slot {
             nanos => Tick::from_nanos(nanos),
         };
         let (from, to) = (instant(&self.from), instant(&self.to));
-        Some(Tally { reason, limit, count, from: from.min(to), to: to.max(from) })
+        let top = self.top.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let top = top.iter().flat_map(|top| top.top(MAX_TOP)).map(|Top { name, count, excess, .. }| TopKey {
+            name: name.clone(),
+            count,
+            excess,
+        });
+        Some(Tally { reason, limit, count, from: from.min(to), to: to.max(from), top: top.collect() })
     }
 }
 
@@ -337,7 +362,7 @@ mod tests {
     }
 
     fn recorded(flood: &Flood, events: usize, key: Option<Fingerprint>, now: Tick) -> usize {
-        (0..events).filter(|_| flood.admit(&event(None, key, now)) == Share::Record).count()
+        (0..events).filter(|_| flood.admit(&event(None, key, now), KeyName::default) == Share::Record).count()
     }
 
     #[test]
@@ -366,7 +391,7 @@ mod tests {
         let flood = Flood::new(&settings).unwrap();
         let of = |bytes, millis| {
             let event = Event { bytes, ..event(None, None, at(millis)) };
-            (0..999).filter(|_| flood.admit(&event) == Share::Record).count()
+            (0..999).filter(|_| flood.admit(&event, KeyName::default) == Share::Record).count()
         };
         assert_eq!(of(1_000, 0), 100);
         let second: usize = (1..=100).map(|slice| of(1_000, 10 * slice)).sum();
@@ -384,7 +409,7 @@ mod tests {
             let made_up = |index: usize| Some(key(&format!("{client} {millis} {index}")));
             let client = Some(key(client));
             let event = |index| Event { client, ..event(None, made_up(index), at(millis)) };
-            (0..number).filter(|index| flood.admit(&event(*index)) == Share::Record).count()
+            (0..number).filter(|index| flood.admit(&event(*index), KeyName::default) == Share::Record).count()
         };
         // Its share of a second at first, then what is left of the half.
         assert_eq!(from("attacker", 999, 0), 100);
@@ -433,9 +458,9 @@ mod tests {
         let flood = flood(0, 0);
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         for (limit, millis) in [(&one, 20), (&other, 30), (&one, 10), (&one, 40)] {
-            flood.admit(&event(Some(limit), None, at(millis)));
+            flood.admit(&event(Some(limit), None, at(millis)), KeyName::default);
         }
-        flood.admit(&Event { reason: Reason::Timeout, ..event(Some(&one), None, at(50)) });
+        flood.admit(&Event { reason: Reason::Timeout, ..event(Some(&one), None, at(50)) }, KeyName::default);
         let mut tallies = flood.drain(at(60));
         tallies.sort_by_key(|tally| (tally.reason, tally.limit.clone()));
         let tally = |reason, limit: &Arc<str>, count, from, to| Tally {
@@ -444,6 +469,7 @@ mod tests {
             count,
             from: at(from),
             to: at(to),
+            top: Vec::new(),
         };
         assert_eq!(
             tallies,
@@ -460,7 +486,7 @@ mod tests {
     fn too_many_limits_share_a_counter_and_lose_no_count() {
         let flood = flood(0, 0);
         for name in 0..2 * MAX_SLOTS {
-            flood.admit(&event(Some(&name.to_string().into()), None, at(1)));
+            flood.admit(&event(Some(&name.to_string().into()), None, at(1)), KeyName::default);
         }
         let tallies = flood.drain(at(2));
         assert_eq!(tallies.iter().map(|tally| tally.count).sum::<u64>(), 2 * MAX_SLOTS as u64);
@@ -477,7 +503,11 @@ mod tests {
             let workers: Vec<_> = (0..4)
                 .map(|_| {
                     scope.spawn(|| {
-                        (0..20_000).filter(|_| flood.admit(&event(Some(&limit), None, at(5))) == Share::Record).count()
+                        (0..20_000)
+                            .filter(|_| {
+                                flood.admit(&event(Some(&limit), None, at(5)), KeyName::default) == Share::Record
+                            })
+                            .count()
                     })
                 })
                 .collect();

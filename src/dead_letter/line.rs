@@ -128,6 +128,27 @@ impl<'a> LineWriter<'a> {
         self.out.push(b']');
     }
 
+    /// A list of objects, whose fields `write` adds.
+    pub(super) fn objects<T>(&mut self, name: &str, objects: &[T], write: impl Fn(&mut LineWriter<'_>, &T)) {
+        self.name(name);
+        self.out.push(b'[');
+        for (index, object) in objects.iter().enumerate() {
+            let start = self.out.len();
+            let mut fields = LineWriter { out: self.out, start, cut: false };
+            write(&mut fields, object);
+            self.cut |= fields.cut;
+            // Each field begins with a comma.
+            if let Some(first) = self.out.get_mut(start) {
+                *first = b'{';
+            }
+            if index > 0 {
+                self.out.insert(start, b',');
+            }
+            self.out.push(b'}');
+        }
+        self.out.push(b']');
+    }
+
     /// Closes the object: `truncated` if anything was cut, then the checksum, then the line feed.
     pub(super) fn finish(mut self) {
         if self.cut {

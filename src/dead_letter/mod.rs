@@ -33,7 +33,8 @@
 //! bytes. Before `crc` stands `"truncated":true` if a text was too long (it ends in `…`) or a list was (its last pair is
 //! `["…","N more"]`). Two more kinds of lines have the same head (`v`, `id`, `ts`) and end:
 //!
-//! - `"aggregate":true,"reason":…,"limit":…,"node":…,"count":N,"from":…,"to":…`: requests that flood control counted;
+//! - `"aggregate":true,"reason":…,"limit":…,"node":…,"count":N,"from":…,"to":…,"top":[{"key":…,"count":N}]`: requests that
+//!   flood control counted, and the keys that came most often;
 //! - `"dropped":true,"node":…,"count":N,"queue_full":N,"disk_error":N,"from":…,"to":…`: records that are missing.
 //!
 //! `crc` is CRC-32C (Castagnoli) over the bytes of the line from `{` up to, and not including, `,"crc":`; 8 lower-case
@@ -64,6 +65,7 @@ mod reserve;
 mod segment;
 mod store;
 mod summary;
+mod tally;
 mod writer;
 
 #[cfg(test)]
@@ -79,14 +81,15 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
-pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota};
+pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter};
 pub use reader::{Follower, Found, Reader, Snapshot};
-pub use record::{Draft, Drops, Quota, Reason, TextRoom, UnknownReason};
+pub use record::{Draft, Quota, Reason, TextRoom, UnknownReason};
 pub use recovery::Recovery;
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
-pub use summary::{Ranking, Summary};
+pub use summary::{Ranking, Summary, in_words};
+pub use tally::{Drops, KeyName};
 
 use crate::config::DeadLetter;
 use crate::limiter::Fingerprint;
@@ -178,14 +181,15 @@ impl DeadLetters {
         self.0.flood.has_room(now)
     }
 
-    /// Offers what became of one request; never waits. `build` runs only if there is to be a record and room for it.
-    pub fn offer(&self, event: &Event<'_>, build: impl FnOnce() -> Draft) {
+    /// Offers what became of one request; never waits. `build` runs only if there is to be a record and room for it, `name`
+    /// only if the request is counted and its key may be among those that come most often.
+    pub fn offer(&self, event: &Event<'_>, name: impl FnOnce() -> KeyName, build: impl FnOnce() -> Draft) {
         let log = &*self.0;
         if log.counters.closed.load(Ordering::Acquire) {
             log.counters.queue_full.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        if log.flood.admit(event) == Share::Count {
+        if log.flood.admit(event, name) == Share::Count {
             return;
         }
         let place = Place::reserve(&log.counters).and_then(|place| place.fill(build(), event.bytes));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::record::{Draft, Drops};
+use super::record::Draft;
+use super::tally::Drops;
 
 /// Records that may wait for the writer; one more is a counted drop.
 pub(super) const MAX_QUEUED: u64 = 8192;

@@ -17,7 +17,7 @@ use crate::time::Tick;
 use crate::words::Word as _;
 
 /// Written bytes of the name of a limit, route or upstream, of a trace or request id.
-const MAX_NAME: usize = 256;
+pub(super) const MAX_NAME: usize = 256;
 /// Written bytes of a method.
 const MAX_METHOD: usize = 64;
 /// Written bytes of an authority.
@@ -260,76 +260,13 @@ impl Draft {
     }
 }
 
-/// Requests that flood control counted instead of recording them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) reason: Reason,
-    pub(super) limit: Option<Arc<str>>,
-    pub(super) count: u64,
-    /// When the first of them happened.
-    pub(super) from: Tick,
-    /// When the last did.
-    pub(super) to: Tick,
-}
-
-impl Tally {
-    /// Appends its line to `out`.
-    pub(super) fn write(&self, node: &str, now: Tick, out: &mut Vec<u8>) {
-        let mut line = open(out, now);
-        line.mark("aggregate");
-        line.text("reason", Some(self.reason.word()), MAX_NAME);
-        line.text("limit", self.limit.as_deref(), MAX_NAME);
-        line.text("node", Some(node), MAX_NAME);
-        line.number("count", self.count);
-        line.text("from", Some(&stamp(self.from)), MAX_NAME);
-        line.text("to", Some(&stamp(self.to)), MAX_NAME);
-        line.finish();
-    }
-}
-
-/// Records that were lost, by cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops {
-    /// The queue was full, or the log was closed.
-    pub queue_full: u64,
-    /// The disk refused them.
-    pub disk_error: u64,
-}
-
-impl Drops {
-    /// Of all causes.
-    pub fn total(self) -> u64 {
-        self.queue_full.saturating_add(self.disk_error)
-    }
-
-    /// What came on top of `earlier`.
-    pub(super) fn since(self, earlier: Self) -> Self {
-        Self {
-            queue_full: self.queue_full.saturating_sub(earlier.queue_full),
-            disk_error: self.disk_error.saturating_sub(earlier.disk_error),
-        }
-    }
-
-    /// Appends the line that says that these were lost between `from` and `now`.
-    pub(super) fn write(self, node: &str, from: Tick, now: Tick, out: &mut Vec<u8>) {
-        let mut line = open(out, now);
-        line.mark("dropped");
-        line.text("node", Some(node), MAX_NAME);
-        line.number("count", self.total());
-        line.number("queue_full", self.queue_full);
-        line.number("disk_error", self.disk_error);
-        line.text("from", Some(&stamp(from)), MAX_NAME);
-        line.text("to", Some(&stamp(now)), MAX_NAME);
-        line.finish();
-    }
-}
-
 /// RFC 3339 in UTC, with microseconds (the rest is cut off).
 pub(super) fn stamp(at: Tick) -> String {
     format!("{:.6}", at.timestamp())
 }
 
-fn open(out: &mut Vec<u8>, at: Tick) -> LineWriter<'_> {
+/// The beginning of each line.
+pub(super) fn open(out: &mut Vec<u8>, at: Tick) -> LineWriter<'_> {
     let mut line = LineWriter::begin(out);
     line.text("id", Some(&id(at).to_string()), MAX_NAME);
     line.text("ts", Some(&stamp(at)), MAX_NAME);
@@ -355,6 +292,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::super::line::{MAX_LINE, is_sound};
+    use super::super::tally::{Drops, KeyName, Tally, TopKey};
     use super::*;
     use crate::redact::RedactRules;
 
@@ -470,16 +408,23 @@ pub(super) mod tests {
             count: 41,
             from: AT,
             to: AT + crate::time::Span::from_millis(500),
+            top: vec![TopKey {
+                name: KeyName { parts: vec![("header:x-api-key".into(), "s3cret".into())], is_secret: None },
+                count: 40,
+                excess: 0,
+            }],
         };
-        tally.write("gw-1", AT, &mut out);
+        tally.write("gw-1", &Redactor::new(&RedactRules::default()), AT, &mut out);
         Drops { queue_full: 2, disk_error: 3 }.write("gw-1", AT, AT, &mut out);
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert!(lines.iter().all(|line| is_sound(line.as_bytes())));
         assert!(lines[0].contains(
             "\"aggregate\":true,\"reason\":\"queue-full\",\"limit\":\"l\",\"node\":\"gw-1\",\"count\":41,\
-             \"from\":\"2026-01-02T03:04:05.678901Z\",\"to\":\"2026-01-02T03:04:06.178901Z\",\"crc\":"
+             \"from\":\"2026-01-02T03:04:05.678901Z\",\"to\":\"2026-01-02T03:04:06.178901Z\",\
+             \"top\":[{\"key\":[[\"header:x-api-key\",\"[redacted:"
         ));
+        assert!(lines[0].contains("]\"]],\"count\":40}],\"crc\":") && !lines[0].contains("s3cret"), "{text}");
         assert!(lines[1].contains("\"dropped\":true,\"node\":\"gw-1\",\"count\":5,\"queue_full\":2,\"disk_error\":3,"));
     }
 

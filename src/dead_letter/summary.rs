@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::entry::Entry;
-use super::record::Drops;
+use super::tally::Drops;
 use crate::time::{Span, Tick};
 
 /// Names that a [`Ranking`] counts at once.
@@ -32,9 +32,9 @@ pub struct Summary {
     pub limits: Ranking,
     /// Records by route; aggregates have none.
     pub routes: Ranking,
-    /// Records by key; aggregates have none.
+    /// Records by key, and of aggregates the keys that came most often, with what is certain of their counts.
     pub keys: Ranking,
-    /// Records by client address; aggregates have none.
+    /// Records by client address, and of aggregates the addresses that are keys, as in `keys`.
     pub clients: Ranking,
     /// Records and aggregates per minute (by the first request of an aggregate); the tick is the minute's start.
     pub minutes: BTreeMap<Tick, u64>,
@@ -61,8 +61,7 @@ impl Summary {
                     }
                 }
                 if !record.key.is_empty() {
-                    let parts: Vec<_> = record.key.iter().map(|(source, value)| format!("{source}={value}")).collect();
-                    self.keys.add(&parts.join(" "), 1);
+                    self.keys.add(&in_words(&record.key), 1);
                 }
                 self.happened(record.at, record.at, count);
             }
@@ -71,6 +70,15 @@ impl Summary {
                 self.reasons.add(&aggregate.reason, count);
                 if let Some(limit) = &aggregate.limit {
                     self.limits.add(limit, count);
+                }
+                for top in &aggregate.top {
+                    let count = top.count.saturating_sub(top.excess);
+                    self.keys.add(&in_words(&top.key), count);
+                    if let [(source, client)] = &*top.key
+                        && source == "client-ip"
+                    {
+                        self.clients.add(client, count);
+                    }
                 }
                 self.happened(aggregate.from, aggregate.to, count);
             }
@@ -93,6 +101,11 @@ impl Summary {
             self.earlier = self.earlier.saturating_add(count);
         }
     }
+}
+
+/// A key as it is shown: `source=value` of each part.
+pub fn in_words(key: &[(String, String)]) -> String {
+    key.iter().map(|(source, value)| format!("{source}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 /// The most frequent of any number of names, by the Space-Saving algorithm (Metwally, Agrawal, El Abbadi, "Efficient
@@ -169,8 +182,9 @@ impl Ranking {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::Reason;
     use super::super::record::tests::{AT, draft};
-    use super::super::record::{Reason, Tally};
+    use super::super::tally::Tally;
     use super::*;
     use crate::redact::{RedactRules, Redactor};
 
@@ -188,9 +202,15 @@ mod tests {
         summary.add(&record);
         summary.add(&record);
         let later = AT + Span::from_secs(60);
-        let tally =
-            Tally { reason: Reason::QueueFull, limit: Some("per-client".into()), count: 40, from: later, to: later };
-        summary.add(&entry(|line| tally.write("gw", later, line)));
+        let tally = Tally {
+            reason: Reason::QueueFull,
+            limit: Some("per-client".into()),
+            count: 40,
+            from: later,
+            to: later,
+            top: Vec::new(),
+        };
+        summary.add(&entry(|line| tally.write("gw", &Redactor::new(&RedactRules::default()), later, line)));
         summary.add(&entry(|line| Drops { queue_full: 5, disk_error: 6 }.write("gw", AT, later, line)));
         assert_eq!((summary.records, summary.aggregated), (2, 40));
         assert_eq!(summary.dropped, Drops { queue_full: 5, disk_error: 6 });

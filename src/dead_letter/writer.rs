@@ -13,9 +13,10 @@ use std::time::Duration;
 use super::Position;
 use super::flood::{Flood, SLICE};
 use super::queue::{Counters, Message};
-use super::record::{Draft, Drops};
+use super::record::Draft;
 use super::reserve::Class;
 use super::store::{Store, StoreError};
+use super::tally::Drops;
 use crate::config::DeadLetter;
 use crate::redact::Redactor;
 use crate::time::{Clock, Span, Tick};
@@ -184,7 +185,7 @@ impl Writer {
 
     fn sum_up(&mut self, now: Tick) {
         for tally in self.flood.drain(now) {
-            tally.write(self.store.node(), now, &mut self.batch);
+            tally.write(self.store.node(), &self.redactor, now, &mut self.batch);
             self.line_done(Meaning::Aggregate(tally.count), Class::of(tally.reason), now);
         }
         self.flush(now);

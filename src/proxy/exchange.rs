@@ -14,7 +14,7 @@ use super::view::View;
 use super::worker::Worker;
 use crate::admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
 use crate::config::Traceparent;
-use crate::dead_letter::{Draft, Event, Quota, Reason, TextRoom};
+use crate::dead_letter::{Draft, Event, KeyName, Quota, Reason, TextRoom};
 use crate::http1::{Request, Response, Version};
 use crate::limiter::{Fingerprint, Permit, Refusal, Spent};
 use crate::redact::Clip;
@@ -280,7 +280,17 @@ impl Exchange {
             bytes: TextRoom::of_head(self.scratch.inbound.head().len()),
             now,
         };
-        log.offer(&event, || self.draft(reason, refusal));
+        log.offer(&event, || self.key_name(), || self.draft(reason, refusal));
+    }
+
+    /// The key of the limit that ended it; where none did, its client.
+    fn key_name(&self) -> KeyName {
+        let client = || vec![("client-ip".to_owned(), self.client_address().to_string().into())];
+        let mut room = TextRoom::new();
+        let mut clip = |KeyPart { source, value }: KeyPart| (source, room.clip(value.as_bytes(), TextRoom::KEY));
+        let parts: Vec<_> = self.key_parts().into_iter().map(&mut clip).collect();
+        let is_secret = self.limit_plan().and_then(|limit| limit.key_is_secret);
+        KeyName { parts: if parts.is_empty() { client() } else { parts }, is_secret }
     }
 
     fn limit_plan(&self) -> Option<&LimitPlan> {

@@ -20,6 +20,7 @@ mod page;
 mod reading;
 mod registry;
 mod text;
+mod top_keys;
 
 pub use access_log::{AccessEntry, AccessLog, AccessLogFormat, Closed, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET};
 pub use cell::{Counter, Gauge};
@@ -28,6 +29,7 @@ pub use histogram::Histogram;
 pub use log_file::{LogFile, Reopen};
 pub use page::Page;
 pub use registry::{MAX_SERIES, Registration, Registry};
+pub use top_keys::{Top, TopKeys};
 
 /// A family of series: what is measured, and by which labels. Families are statics and are told apart by their name.
 #[derive(Debug)]

@@ -228,6 +228,29 @@ fn a_key_is_found_by_what_the_client_sent_and_marks_last_over_restarts() {
     assert!(answer.text().contains("chmod 600"), "{}", answer.text());
 }
 
+#[test]
+fn in_a_flood_the_noisy_key_comes_first_and_by_its_real_number() {
+    let gateway = Gateway::start(&logging("max_key_rate = 2\n"));
+    let mut client = Client::connect(gateway.address());
+    for number in 0..400 {
+        let key = if number % 40 == 0 { "quiet" } else { "noisy" };
+        client.request("GET", "/", &[("X-Api-Key", key)], b"");
+    }
+    let counted = || -> u64 { gateway.dead_letters().iter().map(|line| line["count"].as_u64().unwrap_or(1)).sum() };
+    assert!(eventually(|| counted() == 398), "{}", counted());
+    let directory = gateway.directory.path();
+    let (status, stats, _) = run(&["dead-letters", "stats", "--json"], directory);
+    assert!(status.success());
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    let counts: Vec<_> = stats["keys"].as_array().unwrap().iter().map(|key| key["count"].clone()).collect();
+    assert_eq!(counts, [389, 9], "{stats}");
+    let aggregate = gateway.dead_letters().into_iter().find(|line| line["aggregate"] == true).unwrap();
+    assert!(aggregate["top"][0]["key"][0][1].as_str().unwrap().starts_with("[redacted:"), "{aggregate}");
+    let (_, list, _) = run(&["dead-letters", "ls"], directory);
+    assert!(list.contains(" by header:x-api-key=[redacted:"), "{list}");
+    assert!(!gateway.log().contains("noisy") && !list.contains("noisy") && !stats.to_string().contains("noisy"));
+}
+
 /// The command does not know which keys the file calls secret: it finds them by their marks.
 #[test]
 fn a_key_that_the_file_calls_secret_is_found_by_what_the_client_sent() {

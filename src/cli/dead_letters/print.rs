@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use crate::dead_letter::{Entry, Ranking, Record, Summary};
+use crate::dead_letter::{Entry, Ranking, Record, Summary, TopKey, in_words};
 use crate::redact::{ByNumber, steers};
 use crate::time::Tick;
 
@@ -93,19 +93,20 @@ pub(super) fn write_line(out: &mut dyn Write, style: Style, entry: &Entry) -> io
             }
             writeln!(
                 out,
-                "{}  {}  {:>3}  {:<16}  {:<15}  {} {shown}  {}",
+                "{}  {}  {:>3}  {:<16}  {:<15}  {} {shown}{}  {}",
                 time(record.at),
                 style.reason(&record.reason),
                 record.status,
                 safe(record.limit.as_deref()),
                 safe(record.client_ip.as_deref()),
                 safe(Some(&record.method)),
+                listed_key(&record.key),
                 style.dim(Safe(&record.id)),
             )
         }
         Entry::Aggregate(aggregate) => writeln!(
             out,
-            "{}  {}  {:>3}  {:<16}  {} more from {} to {}  {}",
+            "{}  {}  {:>3}  {:<16}  {} more from {} to {}{}  {}",
             time(aggregate.at),
             style.reason(&aggregate.reason),
             "",
@@ -113,6 +114,7 @@ pub(super) fn write_line(out: &mut dyn Write, style: Style, entry: &Entry) -> io
             style.bold(aggregate.count),
             clock(aggregate.from),
             clock(aggregate.to),
+            aggregate.top.first().map_or_else(String::new, most),
             style.dim(Safe(&aggregate.id)),
         ),
         Entry::Dropped(dropped) => writeln!(
@@ -130,11 +132,34 @@ pub(super) fn write_line(out: &mut dyn Write, style: Style, entry: &Entry) -> io
     }
 }
 
+/// The key of a record, where it is not the client's address alone, which stands beside it.
+fn listed_key(key: &[(String, String)]) -> String {
+    match key {
+        [] => String::new(),
+        [(source, _)] if source == "client-ip" => String::new(),
+        key => format!("  {}", Safe(&in_words(key))),
+    }
+}
+
+/// The key that an aggregate counts most often.
+fn most(top: &TopKey) -> String {
+    format!(", {} by {}", top.count - top.excess.min(top.count), Safe(&in_words(&top.key)))
+}
+
 /// One entry in full.
 pub(super) fn write_details(out: &mut dyn Write, style: Style, entry: &Entry) -> io::Result<()> {
     let record = match entry {
         Entry::Record(record) => record,
-        other => return write_line(out, style, other),
+        Entry::Aggregate(aggregate) => {
+            write_line(out, style, entry)?;
+            for TopKey { key, count, excess } in &aggregate.top {
+                let about =
+                    if *excess > 0 { format!(" (at least {})", count.saturating_sub(*excess)) } else { String::new() };
+                writeln!(out, "  {count:>10}  {}{about}", Safe(&in_words(key)))?;
+            }
+            return Ok(());
+        }
+        Entry::Dropped(_) => return write_line(out, style, entry),
     };
     let mut field = |name: &str, value: String| writeln!(out, "{} {value}", style.bold(format!("{name:<12}")));
     field("id", safe(Some(&record.id)))?;
@@ -254,7 +279,8 @@ fn write_ranking(out: &mut dyn Write, style: Style, title: &str, ranking: &Ranki
         return Ok(());
     }
     let note = match title {
-        "routes" | "keys" | "clients" => "  (recorded requests only)",
+        "routes" => "  (recorded requests only)",
+        "keys" | "clients" => "  (of aggregates those that came most often)",
         _ => "",
     };
     writeln!(out, "\n{}{}", style.bold(title), style.dim(note))?;

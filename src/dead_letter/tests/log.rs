@@ -11,7 +11,7 @@ use super::super::faults::Faults;
 use super::super::record::tests::draft;
 use super::super::segment::Files;
 use super::super::store::Store;
-use super::super::{DeadLetters, Draft, Drops, Entry};
+use super::super::{DeadLetters, Draft, Drops, Entry, KeyName};
 use super::{Bench, SECOND, entries, event, offer_to, redactor, roomy, settings, start, told};
 use crate::config::DeadLetter;
 use crate::limiter::KeyHasher;
@@ -178,7 +178,7 @@ fn planted_secrets_are_nowhere_in_the_directory() {
         ],
         ..draft()
     };
-    log.offer(&event(None, None, start()), build);
+    log.offer(&event(None, None, start()), KeyName::default, build);
     log.close();
     assert_eq!(told(directory.path()).0, 1);
     for entry in fs::read_dir(directory.path()).unwrap() {

@@ -15,7 +15,7 @@ use super::queue::Counters;
 use super::record::tests::draft;
 use super::store::Store;
 use super::writer::Writer;
-use super::{DeadLetters, Draft, Drops, Entry, Event, Reason, Snapshot, Summary};
+use super::{DeadLetters, Draft, Drops, Entry, Event, KeyName, Reason, Snapshot, Summary};
 use crate::config::{self, Certificates, DeadLetter};
 use crate::limiter::Fingerprint;
 use crate::redact::{RedactRules, Redactor};
@@ -67,7 +67,7 @@ impl Bench {
         let limit: Arc<str> = "per-client".into();
         for _ in 0..count {
             let event = event(Some(&limit), None, self.now);
-            if self.flood.admit(&event) == Share::Record {
+            if self.flood.admit(&event, KeyName::default) == Share::Record {
                 self.writer.take(&Draft { at: self.now, ..draft() }, event.bytes, self.now);
             }
         }
@@ -137,6 +137,6 @@ fn roomy(directory: &Path) -> DeadLetter {
 fn offer_to(log: &DeadLetters, count: u64, key: Option<Fingerprint>) {
     let limit: Arc<str> = "per-client".into();
     for _ in 0..count {
-        log.offer(&event(Some(&limit), key, start()), draft);
+        log.offer(&event(Some(&limit), key, start()), KeyName::default, draft);
     }
 }
