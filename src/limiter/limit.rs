@@ -227,6 +227,32 @@ impl Limit {
         self.lock(key).refund(key, cost);
     }
 
+    /// A limit of its own with a copy of the part of the table that a key is in, and who waits there. What is asked of it
+    /// changes nothing here. The copy is made under the lock of that part: some 256 KiB, and a line for each who waits.
+    pub(super) fn copy_for(&self, key: Fingerprint) -> Arc<Self> {
+        let params = lock(&self.params);
+        let copy = Self {
+            id: self.id,
+            name: Arc::clone(&self.name),
+            keys: AtomicU64::new(self.key_count()),
+            shards: OnceLock::new(),
+            mask: self.mask,
+            params: Mutex::new(Arc::clone(&params)),
+            seen: Arc::clone(&self.seen),
+            bell: Bell::default(),
+            follows: atomic::AtomicBool::new(false),
+        };
+        drop(params);
+        let at = key.bits() as usize & self.mask;
+        if let Some(shard) = self.shards.get().and_then(|shards| shards.get(at)?.get()) {
+            let shard = lock(&shard.0).clone();
+            let shards = copy.shards.get_or_init(|| (0..=self.mask).map(|_| OnceLock::new()).collect());
+            // Nobody else has it yet.
+            let _ = shards[at].set(Box::new(Padded(Mutex::new(shard))));
+        }
+        Arc::new(copy)
+    }
+
     /// How many keys its table holds.
     pub fn key_count(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)

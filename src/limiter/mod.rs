@@ -7,6 +7,7 @@
 //!
 //! - [`Limit`]: one rule with its table of keys. It outlives configurations: a reload changes its parameters.
 //! - [`Policy`]: the limits of one route, all or nothing. [`Policy::check`] is the one call of an arriving request.
+//! - [`Policy::peek`]: what a check would say, without a trace, for whoever explains.
 //! - [`Permit`]: what an admitted request still owes: to be counted later, to be corrected to what it has really cost, or
 //!   to give back at its end; mostly nothing.
 //! - [`Ticket`]: the place of a request that waits; [`Ticket::attempt`] is the one call of a waiting one.
@@ -130,7 +131,7 @@ pub use report::{QuotaLine, Report};
 pub use settle::{Answer, Collect, Outstanding, Settle, Turn, Wanted};
 pub use sharing::{FleetView, LEASE_HOLD, OnFailure, PPM, Sharing};
 pub use ticket::Ticket;
-pub use verdict::{Ask, Attempt, Counting, Refusal, Spent, Verdict, Why};
+pub use verdict::{Ask, Attempt, Counting, Peeked, Refusal, Spent, Verdict, Why};
 
 /// The most limits on one route.
 pub const MAX_LIMITS: usize = 8;

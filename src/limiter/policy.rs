@@ -1,12 +1,13 @@
 use std::fmt;
 use std::sync::Arc;
+use std::task::Waker;
 
 use super::MAX_LIMITS;
 use super::limit::Limit;
 use super::report::Report;
 use super::round::{Outcome, Round};
 use super::ticket::Ticket;
-use super::verdict::{Ask, Counting, Verdict};
+use super::verdict::{Ask, Attempt, Counting, Peeked, Verdict};
 use crate::time::{Span, Tick};
 
 /// The limits of one route: a request is admitted by all of them or counted by none.
@@ -70,6 +71,33 @@ impl Policy {
             }
             ([] | [_], _) => self.check_by::<1>(asks, timeout, now, report),
             _ => self.check_by::<MAX_LIMITS>(asks, timeout, now, report),
+        }
+    }
+
+    /// What [`check`](Self::check) would say now, without counting, noting or sweeping anything: it is asked of copies. The
+    /// lines of `report` are those of before the request, but of a limit on what is in flight, which counts it. Limits are
+    /// copied one after the other, so beside traffic they may be some microseconds apart.
+    ///
+    /// For whoever explains; it allocates, and copies up to some 256 KiB of each limit's table under its lock.
+    pub fn peek(&self, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Peeked {
+        let copy = |(index, limit): (usize, &Arc<Limit>)| match asks.get(index).and_then(|ask| ask.key) {
+            Some(key) => limit.copy_for(key),
+            None => Arc::clone(limit),
+        };
+        let limits = self.limits.iter().enumerate().map(copy).collect();
+        let copy = Arc::new(Self { limits, order: self.order.clone() });
+        let asks: Vec<Ask> = asks.iter().map(|ask| Ask { counting: Counting::Later, ..*ask }).collect();
+        match copy.check(&asks, timeout, now, report) {
+            Verdict::Admitted(_) => Peeked::Admitted,
+            Verdict::Refused(refusal) => Peeked::Refused(refusal),
+            Verdict::Queued(mut ticket) => {
+                let (limit, planned) = (ticket.waits_for(), ticket.planned());
+                match ticket.attempt(now, Waker::noop(), &mut Report::default()) {
+                    Attempt::Admitted(_) => Peeked::Admitted,
+                    Attempt::Pending { wake_at } => Peeked::Waits { limit, until: planned.unwrap_or(wake_at) },
+                    Attempt::TimedOut(refusal) => Peeked::Refused(refusal),
+                }
+            }
         }
     }
 

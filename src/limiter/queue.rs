@@ -20,7 +20,7 @@ use crate::time::{Span, Tick};
 /// all the time does not hold up the shard; in between, a cancel may leave its instants too late by what it gave up.
 ///
 /// Only the head may commit. Whoever takes the head out wakes the next with the waker it gets, after unlocking.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Queues {
     by_key: HashMap<Fingerprint, Queue, BuildHasherDefault<FingerprintHasher>>,
     nodes: Vec<Node>,
@@ -61,7 +61,7 @@ pub(super) struct Wakers {
     pub(super) done: Option<Waker>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Queue {
     head: u32,
     tail: u32,
@@ -74,7 +74,7 @@ struct Queue {
     replanned_at: Option<Tick>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     waiter: Waiter,
     /// Only ever grows from one waiter to the next; [`FREE`] when nobody is here.

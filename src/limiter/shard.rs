@@ -38,7 +38,7 @@ pub(super) use shared::Claim;
 ///
 /// In this order, behind the lock: what every check writes shares a cache line with the lock, so that two workers who take
 /// turns in a shard pass one line to each other, and what every check reads is in the next ones.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C)]
 pub(super) struct Shard {
     /// The latest instant seen here: time does not go back for a worker that read its clock a little earlier.
@@ -362,6 +362,11 @@ impl Shard {
     /// Takes a waiter out. `committed`: it was just admitted; else it gives up.
     pub(super) fn leave(&mut self, place: Place, committed: bool, now: Tick) -> Wakers {
         self.queues.leave(&self.params.rule, place, committed, now.max(self.latest))
+    }
+
+    /// When a waiter's turn comes.
+    pub(super) fn planned(&self, place: Place) -> Option<Tick> {
+        self.queues.planned(place)
     }
 
     pub(super) fn is_head(&self, place: Place) -> bool {

@@ -9,7 +9,7 @@ use super::key::Fingerprint;
 ///
 /// With many keys a check costs what its misses do. So records begin at a cache line, and where whole ones fill it the
 /// home of a key is the first place of a line: nearly every key is found in the line that is read first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     words: Vec<u64>,
     /// The word of the first record: where a cache line begins.

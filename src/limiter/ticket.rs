@@ -69,6 +69,13 @@ impl Ticket {
         self.wait.map(|wait| wait.limit)
     }
 
+    /// When its turn comes in the queue where it waits, if it is known.
+    pub(super) fn planned(&self) -> Option<Tick> {
+        let Wait { limit, place, .. } = self.wait?;
+        let key = self.asks.get(limit)?.key?;
+        self.policy.limits().get(limit)?.lock(key).planned(place)
+    }
+
     /// Tries to get in. `waker` is woken when it becomes the head of its queue or when its limit changes; `report` is
     /// filled when it is admitted or times out. After the end it answers `TimedOut`.
     pub fn attempt(&mut self, now: Tick, waker: &Waker, report: &mut Report) -> Attempt {

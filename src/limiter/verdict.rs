@@ -52,6 +52,23 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
+/// What a request would be answered at its arrival, by [`Policy::peek`](super::Policy::peek).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Peeked {
+    /// It would be admitted at once.
+    Admitted,
+    /// It would wait.
+    Waits {
+        /// In the queue of the limit with this index in the policy; `None`: for the store of a limit that is shared.
+        limit: Option<usize>,
+        /// Until its room is due, or its patience ends.
+        until: Tick,
+    },
+    /// It would be refused.
+    Refused(Refusal),
+}
+
 /// Who refused, why, and when to come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {

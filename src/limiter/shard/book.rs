@@ -12,7 +12,7 @@ use crate::limiter::settle::{Collect, Turn};
 use crate::limiter::table::Table;
 
 /// A shard's state of the fleet beside the words of its keys.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     pub(super) lines: Lines,
     /// The keys of each [`List`], first in, first out.

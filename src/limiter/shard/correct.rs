@@ -31,13 +31,13 @@ pub(in crate::limiter) struct Reserved {
 /// An account for each key of a shard of which somebody has reserved something: as many as there are requests in flight
 /// at most. It goes when the last of them is settled, or when the key's counts are forgotten or rebuilt: then nothing is
 /// given back, because nobody knows what of it is still there.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     accounts: HashMap<Fingerprint, Account, BuildHasherDefault<FingerprintHasher>>,
     opened: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Account {
     /// Tells it from those that the key had before.
     number: u64,

@@ -11,14 +11,14 @@ use std::task::Waker;
 use crate::limiter::key::Fingerprint;
 use crate::limiter::queue::{FingerprintHasher, Wakers};
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     by_key: HashMap<Fingerprint, Line, BuildHasherDefault<FingerprintHasher>>,
     /// The number of the last place.
     last: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Line {
     places: VecDeque<LinePlace>,
     /// The cost of all who are in it.
@@ -27,7 +27,7 @@ struct Line {
     arrivals: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct LinePlace {
     number: u64,
     cost: u64,

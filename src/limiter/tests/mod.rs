@@ -15,6 +15,7 @@ mod follow;
 mod goldens;
 mod later;
 mod outlive;
+mod peek;
 mod penalty;
 mod reload;
 mod several;
