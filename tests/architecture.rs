@@ -91,7 +91,6 @@ const CIRCLES: &[&[&str]] = &[
         "proxy/pacing",
         "proxy/reclaim",
         "proxy/scratch",
-        "proxy/seen",
         "proxy/watch",
         "proxy/worker",
     ],

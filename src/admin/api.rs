@@ -3,7 +3,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Either, Full};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Body, Incoming};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -49,6 +49,7 @@ enum Endpoint {
     Fleet,
     Upstreams,
     Server,
+    Explain,
     Reload,
     Upgrade,
 }
@@ -56,7 +57,7 @@ enum Endpoint {
 /// The path of a server, with what it has in place of names.
 const SERVER: &str = "/api/v1/upstreams/{upstream}/servers/{server}";
 
-const ENDPOINTS: [(&str, Endpoint); 9] = [
+const ENDPOINTS: [(&str, Endpoint); 10] = [
     ("/healthz", Endpoint::Health),
     ("/readyz", Endpoint::Ready),
     ("/metrics", Endpoint::Metrics),
@@ -64,6 +65,7 @@ const ENDPOINTS: [(&str, Endpoint); 9] = [
     ("/api/v1/fleet", Endpoint::Fleet),
     ("/api/v1/upstreams", Endpoint::Upstreams),
     (SERVER, Endpoint::Server),
+    ("/api/v1/explain", Endpoint::Explain),
     ("/reload", Endpoint::Reload),
     ("/upgrade", Endpoint::Upgrade),
 ];
@@ -91,6 +93,9 @@ impl Api {
         if !endpoint.methods().contains(&head.method) {
             return not_allowed(endpoint);
         }
+        if endpoint == Endpoint::Explain {
+            return self.explain(body, seat).await;
+        }
         if endpoint.is_command()
             && let Err(reply) = self.read_past(body).await
         {
@@ -106,6 +111,8 @@ impl Api {
             Endpoint::Fleet => self.show(Commands::fleet).await,
             Endpoint::Upstreams => self.show(Commands::upstreams).await,
             Endpoint::Server => self.set_server(head.uri.path(), head.uri.query()).await,
+            // Answered above, since its body says something.
+            Endpoint::Explain => not_found(),
             Endpoint::Reload => self.reload(&head.headers).await,
             Endpoint::Upgrade => self.upgrade(&head.headers).await,
         }
@@ -124,6 +131,26 @@ impl Api {
         match self.run(&self.reads, move || commands.set_server(&upstream, &server, service)).await {
             Err(failure) => failed(failure),
             Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
+            Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
+        }
+    }
+
+    /// Says what would become of the request that the body describes.
+    async fn explain(&self, body: Incoming, seat: &Arc<Seat>) -> Reply {
+        let most = self.limits.body;
+        let asked = match timeout(self.limits.head, Limited::new(body, most).collect()).await {
+            Ok(Ok(asked)) => asked.to_bytes(),
+            Ok(Err(_)) => {
+                let detail = format!("The question is broken off, or longer than {most} bytes.");
+                return closing(problem(StatusCode::PAYLOAD_TOO_LARGE, &detail, json!({})));
+            }
+            Err(_) => return closing(problem(StatusCode::REQUEST_TIMEOUT, "The body did not come.", json!({}))),
+        };
+        let _asking = seat.ask();
+        let commands = Arc::clone(&self.commands);
+        match self.run(&self.reads, move || commands.explain(&asked)).await {
+            Err(failure) => failed(failure),
+            Ok(Err(wrong)) => problem(StatusCode::BAD_REQUEST, &wrong, json!({})),
             Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
         }
     }
@@ -220,14 +247,14 @@ impl Endpoint {
 
     fn methods(self) -> &'static [Method] {
         match self {
-            Self::Reload | Self::Upgrade | Self::Server => &[Method::POST],
+            Self::Reload | Self::Upgrade | Self::Server | Self::Explain => &[Method::POST],
             Self::Health | Self::Ready | Self::Metrics | Self::Config | Self::Fleet | Self::Upstreams => {
                 &[Method::GET, Method::HEAD]
             }
         }
     }
 
-    /// Whether it changes something.
+    /// Whether it is a POST: it changes something, or is asked something at length.
     fn is_command(self) -> bool {
         self.methods().contains(&Method::POST)
     }

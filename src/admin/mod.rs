@@ -49,6 +49,9 @@ pub trait Commands: Send + Sync + 'static {
     /// Takes a server out of service, or back; how its upstream stands then, or that there is none of these names. May block.
     fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<serde_json::Value, String>;
 
+    /// What would become of a request that `asked` describes, in JSON, or what is wrong with that. Changes nothing. May block.
+    fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String>;
+
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
     fn reload(&self) -> Result<String, String>;
 

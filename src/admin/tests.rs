@@ -61,6 +61,10 @@ impl Commands for Fake {
         self.reload.clone()
     }
 
+    fn explain(&self, asked: &[u8]) -> Result<Value, String> {
+        if asked.is_empty() { Err("nothing is asked".into()) } else { Ok(json!({ "bytes": asked.len() })) }
+    }
+
     fn upgrade(&self) -> Result<u32, String> {
         self.reload.clone().map(|_| 4_321)
     }
@@ -211,6 +215,24 @@ fn a_reload_answers_with_its_plan() {
 }
 
 #[test]
+fn a_question_is_answered_within_its_bound() {
+    let server = Server::start(Limits { body: 10, ..LIMITS }, fake());
+    let ask = |body: &str| {
+        let mut stream = server.connect();
+        let length = body.len();
+        let head = format!("host: {}\r\ncontent-length: {length}\r\nconnection: close", server.address);
+        write!(stream, "POST /api/v1/explain HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
+        read_reply(stream)
+    };
+    let told = ask("0123456789");
+    assert_eq!((told.status, told.json()), (200, json!({ "bytes": 10 })));
+    let wrong = ask("");
+    assert_eq!((wrong.status, &wrong.json()["detail"]), (400, &json!("nothing is asked")));
+    assert_eq!(ask("0123456789a").status, 413);
+    assert_eq!(server.ask("GET /api/v1/explain", NOTHING).status, 405);
+}
+
+#[test]
 fn a_reload_that_fails_answers_with_the_report() {
     let server = Server::start(LIMITS, Fake { reload: Err("error: line 3".into()), ..fake() });
     let text = server.ask("POST /reload", "accept: */*\r\n");
@@ -259,6 +281,7 @@ fn another_path_is_told_what_exists() {
             "GET /api/v1/fleet",
             "GET /api/v1/upstreams",
             "POST /api/v1/upstreams/{upstream}/servers/{server}",
+            "POST /api/v1/explain",
             "POST /reload",
             "POST /upgrade"
         ]);

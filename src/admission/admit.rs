@@ -131,9 +131,9 @@ pub enum Progress {
 /// All rules of one configuration.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    clients: Clients,
-    routes: Vec<RouteRules>,
-    table: RouteTable,
+    pub(super) clients: Clients,
+    pub(super) routes: Vec<RouteRules>,
+    pub(super) table: RouteTable,
     hasher: KeyHasher,
 }
 
@@ -285,7 +285,7 @@ impl Rules {
     }
 
     /// Fills in what is asked of each limit and gives the part that was filled: empty if none is to be asked.
-    fn ask<'a, V: RequestView + ?Sized>(
+    pub(super) fn ask<'a, V: RequestView + ?Sized>(
         route: &RouteRules,
         limits: &[LimitUse],
         sources: &KeyFacts<'_, V>,
@@ -324,16 +324,16 @@ impl Rules {
 }
 
 /// What holds for one request.
-struct Terms<'r> {
-    policy: &'r Arc<Policy>,
-    limits: &'r [LimitUse],
-    timeout: Option<Span>,
-    plan: Option<PlanPlace>,
+pub(super) struct Terms<'r> {
+    pub(super) policy: &'r Arc<Policy>,
+    pub(super) limits: &'r [LimitUse],
+    pub(super) timeout: Option<Span>,
+    pub(super) plan: Option<PlanPlace>,
 }
 
 impl<'r> Terms<'r> {
     #[inline]
-    fn of<V: RequestView + ?Sized>(route: &'r RouteRules, sources: &KeyFacts<'_, V>) -> Self {
+    pub(super) fn of<V: RequestView + ?Sized>(route: &'r RouteRules, sources: &KeyFacts<'_, V>) -> Self {
         if let Some(plans) = route.plans.as_deref() {
             let plan = plans.plan_of(sources);
             if let Some(PlanTerms { policy, limits, timeout, .. }) = plan.and_then(|plan| plans.terms_of(plan)) {
@@ -345,8 +345,8 @@ impl<'r> Terms<'r> {
 }
 
 /// The limit at this place in the route refuses who lacks its key.
-struct LacksKey {
-    limit: usize,
+pub(super) struct LacksKey {
+    pub(super) limit: usize,
 }
 
 impl Arrival {
@@ -447,7 +447,8 @@ impl Waiting {
     }
 }
 
-fn read_target<'v, V: RequestView + ?Sized>(
+/// The path and the host in their one spelling.
+pub(super) fn read_target<'v, V: RequestView + ?Sized>(
     view: &'v V,
     room: &'v mut HostRoom,
 ) -> Result<(NormalPath<'v>, Option<&'v str>), Malformed> {

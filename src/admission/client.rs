@@ -203,6 +203,31 @@ impl Clients {
         trail.last_good
     }
 
+    /// The hops that are read to find the client, the nearest first: each one's text, and what becomes of it. For whoever
+    /// explains; what a client has written itself is cut at 100 bytes.
+    pub(super) fn hops<V: RequestView + ?Sized>(&self, view: &V) -> Vec<Hop> {
+        let name = match self.header {
+            AddressHeader::XForwardedFor => "x-forwarded-for",
+            AddressHeader::Forwarded => "forwarded",
+            AddressHeader::XRealIp => "x-real-ip",
+        };
+        let is_forwarded = self.header == AddressHeader::Forwarded;
+        let mut lines: Vec<&[u8]> = Vec::new();
+        view.for_each_header(name, &mut |line| lines.push(line));
+        let elements = |line| RightToLeft::new(line, is_forwarded).map(<[u8]>::trim_ascii);
+        let elements = lines.into_iter().rev().flat_map(elements).filter(|hop| !hop.is_empty()).take(MAX_HOPS);
+        elements
+            .map(|hop| {
+                let address = if is_forwarded { hops::forwarded_for(hop) } else { hops::address(hop) };
+                Hop {
+                    text: String::from_utf8_lossy(hop.get(..100).unwrap_or(hop)).into_owned(),
+                    address,
+                    is_trusted: address.is_some_and(|address| self.trusted.contains(address)),
+                }
+            })
+            .collect()
+    }
+
     fn follow(&self, line: &[u8]) -> Trail {
         let is_forwarded = self.header == AddressHeader::Forwarded;
         let mut trail = Trail::default();
@@ -218,6 +243,17 @@ impl Clients {
         trail.ended = hops.next().is_some();
         trail
     }
+}
+
+/// An element of the field by which proxies say who the client is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// As it stands there.
+    pub text: String,
+    /// Its address, if it is one.
+    pub address: Option<IpAddr>,
+    /// Whether it is a trusted proxy, so that the hop before it is believed.
+    pub is_trusted: bool,
 }
 
 /// How far a walk from right to left came.

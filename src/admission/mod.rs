@@ -10,7 +10,7 @@
 //! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
 //! - `cost`: how much it takes of a limit, and has taken in the end; `exempt`: who takes nothing.
 //! - `plans`: which of several sets of numbers a request is held to.
-//! - `admit`: the walk through all of them, and what it ends in.
+//! - `admit`: the walk through all of them, and what it ends in; `explain`: the same walk in words, without a trace.
 //!
 //! Invariants:
 //!
@@ -27,6 +27,7 @@ mod admit;
 mod client;
 mod cost;
 mod exempt;
+mod explain;
 mod hops;
 mod host;
 mod identity;
@@ -41,14 +42,15 @@ mod spelling;
 mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
-pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, address_of};
+pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Hop, address_of};
 pub use cost::{Cost, ResponseCost, Stated};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
+pub use explain::{Decided, ExplainedLimit, Explanation, NotAsked};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};
 pub use malformed::Malformed;
 pub use networks::{Networks, canonical};
 pub use path::{normal_path, without_escaped_delims};
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
 pub use plans::{KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans, Taken};
-pub use route::{LimitUse, RouteRules};
+pub use route::{LimitUse, PassedOver, RouteRules};
 pub use view::{PlainRequest, RequestView, is_preflight};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::cost::Cost;
 use super::exempt::Exempt;
 use super::key::{KeyExpr, OnMissingKey};
-use super::pattern::{PathPattern, RoutePattern};
+use super::pattern::{HostPattern, PathPattern, RoutePattern};
 use super::plans::RoutePlans;
 use super::view::{RequestView, is_preflight};
 use crate::balance::stable_hash;
@@ -80,6 +80,68 @@ impl LimitUse {
     pub fn is_active(&self, now: Tick) -> bool {
         holds(self.active.as_deref(), now)
     }
+}
+
+words! {
+    /// Why a route does not get a request.
+    pub enum PassedOver {
+        /// It is not the time for it.
+        Inactive = "inactive",
+        /// The host is another.
+        Host = "host",
+        /// The path does not match.
+        Path = "path",
+        /// The method is another.
+        Method = "method",
+        /// A header field lacks the value that it asks for.
+        Header = "header",
+        /// It matches, and so does another that comes before it: one that is more specific, or stands first in the file.
+        Later = "later",
+    }
+}
+
+impl RouteRules {
+    /// Why this route, which does not get a request, does not. `host` and `path` are as for the lookup.
+    pub(super) fn passed_over<V: RequestView + ?Sized>(
+        &self,
+        host: Option<&str>,
+        path: &str,
+        view: &V,
+        now: Tick,
+    ) -> PassedOver {
+        let RoutePattern { hosts, path: own, .. } = &self.pattern;
+        let is_of = |pattern: &HostPattern| match host {
+            Some(host) if pattern.is_wildcard() => {
+                host.strip_suffix(pattern.name()).is_some_and(|label| label.ends_with('.'))
+            }
+            host => host == Some(pattern.name()),
+        };
+        let is_within =
+            |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let has_path = match own {
+            PathPattern::Exact(own) => own == path,
+            PathPattern::Prefix(own) => own.trim_end_matches('/').is_empty() || is_within(own.trim_end_matches('/')),
+            PathPattern::Regex(regex) => regex.is_match(path),
+        };
+        if !holds(self.active.as_deref(), now) {
+            PassedOver::Inactive
+        } else if !hosts.is_empty() && !hosts.iter().any(is_of) {
+            PassedOver::Host
+        } else if !has_path {
+            PassedOver::Path
+        } else if accepts(self, view) {
+            PassedOver::Later
+        } else if self.pattern.headers.is_empty() || !takes_method(self, view) {
+            PassedOver::Method
+        } else {
+            PassedOver::Header
+        }
+    }
+}
+
+fn takes_method<V: RequestView + ?Sized>(route: &RouteRules, view: &V) -> bool {
+    let methods = &route.pattern.methods;
+    methods.is_empty() || methods.iter().any(|method| method == view.method())
 }
 
 /// The routes, laid out for lookup.

@@ -126,6 +126,11 @@ impl Balancer {
         matches!(self.0, Layout::LeastConnections(_) | Layout::PowerOfTwo(_))
     }
 
+    /// Whether the choice depends on the hash of a request alone, as long as all servers are well and none is loaded.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self.0, Layout::HashRing(_) | Layout::Only)
+    }
+
     /// Whether [`Facts::draw`] must be the hash, so that a key comes to a starting server once and stays.
     pub fn is_sticky(&self) -> bool {
         matches!(self.0, Layout::HashRing(_))

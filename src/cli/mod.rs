@@ -6,11 +6,13 @@ mod admin;
 mod banner;
 mod check;
 mod dead_letters;
+mod explain;
 mod fleet;
 mod fleet_status;
 mod log;
 mod man;
 mod run;
+mod safe;
 mod upgrade;
 mod upstreams;
 
@@ -24,6 +26,7 @@ const EXAMPLES: &str = "Examples:
   sluicegate run -c /etc/sluicegate/gateway.toml
   sluicegate check -c candidate.toml          say what is wrong with a file, exit 1 if anything is
   sluicegate dead-letters ls --since 10m      who was refused, and why
+  sluicegate explain GET /x --live            what would become of a request now
   kill -HUP $(pidof sluicegate)               read the file again; it is also watched
   kill -TERM $(pidof sluicegate)              finish what is in flight, then end
   sluicegate upgrade                          let the binary that lies there now take over, without a gap";
@@ -54,6 +57,9 @@ enum Command {
   sluicegate check --gateways 5               the bounds of shared limits with five gateways
   sluicegate check --health                   is the gateway that runs on this file alive?")]
     Check(check::CheckArguments),
+    /// Say what would become of a request, and why: the route, the client, each limit, the decision, the server.
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::ExplainArguments),
     /// Read the dead-letter log: who was refused or timed out, and why.
     #[command(after_help = dead_letters::EXAMPLES)]
     DeadLetters(dead_letters::DeadLettersArguments),
@@ -84,6 +90,7 @@ pub fn main() -> ExitCode {
     match arguments.command.unwrap_or(Command::Run) {
         Command::Run => run::run(&arguments.config),
         Command::Check(check) => check::check(&arguments.config, &check),
+        Command::Explain(question) => explain::run(&arguments.config, &question),
         Command::DeadLetters(command) => dead_letters::run(&arguments.config, &command),
         Command::Fleet(command) => fleet::run(&arguments.config, &command),
         Command::Upstreams(command) => upstreams::run(&arguments.config, &command),

@@ -209,7 +209,7 @@ pub fn build(
         upstreams.push(upstream_plan(upstream, lasting, &mut loads, &tls)?);
     }
     let schedules = schedules(model);
-    let limits = Limits::new(model, &live, &schedules, lasting);
+    let limits = Limits::new(model, &live, &schedules, &lasting.hasher);
     let mut rules = Vec::with_capacity(model.routes.len());
     for route in &model.routes {
         rules.push(route_rules(route, model, &limits)?);
@@ -299,7 +299,8 @@ fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> List
     }
 }
 
-fn route_rules(route: &Route, model: &Model, limits: &Limits<'_>) -> Result<RouteRules, BuildError> {
+/// What admission needs of a route.
+pub(super) fn route_rules(route: &Route, model: &Model, limits: &Limits<'_>) -> Result<RouteRules, BuildError> {
     let hash_key = match route.action {
         Action::Forward(upstream) => model
             .upstreams
@@ -327,7 +328,7 @@ fn route_rules(route: &Route, model: &Model, limits: &Limits<'_>) -> Result<Rout
 }
 
 /// When limits hold that do not always: one for all routes that use such a limit.
-fn schedules(model: &Model) -> HashMap<Arc<str>, Arc<Schedule>> {
+pub(super) fn schedules(model: &Model) -> HashMap<Arc<str>, Arc<Schedule>> {
     let schedule =
         |rule: &LimitRule| Some((Arc::clone(&rule.spec.name), Arc::new(Schedule::new(rule.active.clone()?))));
     model.limits.iter().filter_map(schedule).collect()

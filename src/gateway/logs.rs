@@ -51,6 +51,19 @@ pub fn redactor(model: &Model, before: Option<&Redactor>) -> Result<Redactor, Bu
     }
 }
 
+/// That of a file that may be another machine's: with the key of the marks if it is there and may be read, else with a random
+/// one. Nothing is made.
+pub fn redactor_offline(model: &Model) -> Redactor {
+    let rules = rules(model);
+    let path = model.dead_letter.as_ref().map(|section| {
+        section.redact_secret_file.clone().unwrap_or_else(|| DeadLetter::default_secret_file(&section.directory))
+    });
+    match path.map(|path| Secret::load(&path)) {
+        Some(Ok(Some(secret))) => Redactor::with_secret(&secret, &rules),
+        _ => Redactor::new(&rules),
+    }
+}
+
 /// The one at `path` beside the log's directory, whose parents are made as the log makes them.
 fn beside(path: &Path) -> Result<Secret, SecretError> {
     if let Some(parent) = path.parent() {

@@ -51,16 +51,16 @@ impl<'m> Limits<'m> {
         model: &'m Model,
         live: &'m LiveLimits,
         schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
-        lasting: &'m Lasting,
+        hasher: &'m KeyHasher,
     ) -> Self {
         let fleet_hasher = fleet::hasher(model);
         let exempt = |rule: &LimitRule| {
-            let hasher = hasher_of(&rule.spec, &lasting.hasher, fleet_hasher.as_ref());
+            let hasher = hasher_of(&rule.spec, hasher, fleet_hasher.as_ref());
             Exempt::new(&rule.exempt, &rule.key, model.client.address_form(), hasher)
         };
         let exempt = model.limits.iter().map(exempt).collect();
         let overrides = model.plan_limits.iter().map(|limit| ((limit.limit, &*limit.plan), limit));
-        Self { model, live, hasher: &lasting.hasher, fleet_hasher, exempt, schedules, overrides: overrides.collect() }
+        Self { model, live, hasher, fleet_hasher, exempt, schedules, overrides: overrides.collect() }
     }
 
     /// What holds on a route for who is of no plan.

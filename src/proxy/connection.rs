@@ -8,6 +8,7 @@ use super::alarm::Alarm;
 use super::client_ledger::ClientAccount;
 use super::holdings::Held;
 use super::reclaim::Reclaimable;
+use super::seen::Origin;
 use super::worker::{OpenPlace, Worker};
 use crate::proxy_protocol::Header;
 use crate::time::Tick;
@@ -195,6 +196,11 @@ impl Connection {
     pub fn scheme(&self) -> &'static str {
         let was_tls = || self.facts.proxied.as_ref().is_some_and(|proxied| proxied.tls());
         if self.facts.is_tls || was_tls() { "https" } else { "http" }
+    }
+
+    /// What its requests come over.
+    pub fn origin(&self) -> Origin<'_> {
+        Origin { peer: self.peer.ip(), scheme: self.scheme(), certificate: self.facts.certificate.as_deref() }
     }
 
     /// Where the client has connected to: to a proxy in front, or to the gateway, whose end `own_end` is where the stream

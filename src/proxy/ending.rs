@@ -19,7 +19,7 @@ pub const NO_RESPONSE: u16 = 444;
 /// The status in logs where the client did not wait for an answer, as nginx has it. It is never sent.
 const CLIENT_CLOSED: u16 = 499;
 /// The status of a refusal whose limit is not known any more.
-const TOO_MANY_REQUESTS: u16 = 429;
+pub const TOO_MANY_REQUESTS: u16 = 429;
 
 /// Something that ends an exchange before its route's answer does.
 #[derive(Clone, Copy, Debug)]

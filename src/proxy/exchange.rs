@@ -129,7 +129,7 @@ impl Exchange {
 
     /// The same as admission sees it.
     pub fn seen(&self) -> Seen<'_> {
-        Seen { request: self.request(), connection: &self.connection, rules: &self.view.snapshot.rules }
+        Seen { request: self.request(), origin: self.connection.origin(), rules: &self.view.snapshot.rules }
     }
 
     /// Takes the id of a trusted peer over.

@@ -25,6 +25,7 @@
 //! Caller: `gateway`, which builds snapshots and starts the workers.
 
 mod alarm;
+mod asked;
 mod broken;
 mod client;
 mod client_ledger;
@@ -90,6 +91,7 @@ use policy::{Next, write_rate_fields};
 use scratch::Scratch;
 use waiting::Waited;
 
+pub use asked::{Question, status_of_no_route, status_of_refusal};
 pub use listener::{accept, bind};
 pub use snapshot::{
     AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, PlacesPlan, RouteAction,

@@ -41,7 +41,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let seen = Seen { request, connection, rules: &view.snapshot.rules };
+    let seen = Seen { request, origin: connection.origin(), rules: &view.snapshot.rules };
     match view.snapshot.rules.admit(&seen, connection.peer.ip(), *arrived, report) {
         Admission::Malformed(fault) => Next::Over(end_by(exchange, Cause::Malformed(fault), false)),
         Admission::NoRoute(arrival) => {
@@ -190,7 +190,7 @@ fn responded(exchange: &mut Exchange, view: &View) -> Next {
 fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
     let view = Rc::clone(&exchange.view);
     let (facts, Room { reply, .. }) = exchange.split();
-    let seen = Seen { request: facts.request(), connection: facts.connection, rules: &view.snapshot.rules };
+    let seen = Seen { request: facts.request(), origin: facts.connection.origin(), rules: &view.snapshot.rules };
     let Some(origin) = seen.field("origin") else { return false };
     if !is_preflight(&seen) {
         return false;

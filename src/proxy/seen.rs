@@ -1,9 +1,11 @@
 //! A request as admission sees it.
 
-use super::connection::Connection;
 use super::headers::passed;
+use std::net::IpAddr;
+
 use crate::admission::{RequestView, Rules};
 use crate::http1::Request;
+use crate::tls::PeerCertificate;
 
 /// The request that a client has sent, and what is known of its connection. Of its fields only those that go further are
 /// there: no key, cost, plan, condition or text is made of what no server would see.
@@ -12,9 +14,20 @@ pub struct Seen<'a> {
     /// The request.
     pub request: Request<'a>,
     /// What it came over.
-    pub connection: &'a Connection,
+    pub origin: Origin<'a>,
     /// The rules of who is believed.
     pub rules: &'a Rules,
+}
+
+/// What a request came over, as far as admission asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// The other end of the connection.
+    pub peer: IpAddr,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    /// The certificate that the client has shown, and that was verified.
+    pub certificate: Option<&'a PeerCertificate>,
 }
 
 impl<'a> Seen<'a> {
@@ -29,7 +42,7 @@ impl<'a> Seen<'a> {
 
     /// The word of a proxy in front is cut where the peer is none.
     fn is_believed(&self, name: &str) -> bool {
-        !passed::is_of_a_proxy(name.as_bytes()) || self.rules.trusts(self.connection.peer.ip())
+        !passed::is_of_a_proxy(name.as_bytes()) || self.rules.trusts(self.origin.peer)
     }
 }
 
@@ -39,7 +52,7 @@ impl RequestView for Seen<'_> {
     }
 
     fn scheme(&self) -> &'static str {
-        self.connection.scheme()
+        self.origin.scheme
     }
 
     fn authority(&self) -> Option<&str> {
@@ -78,10 +91,10 @@ impl RequestView for Seen<'_> {
     }
 
     fn tls_subject(&self) -> Option<&str> {
-        self.connection.facts.certificate.as_ref()?.subject.as_deref()
+        self.origin.certificate?.subject.as_deref()
     }
 
     fn tls_fingerprint(&self) -> Option<&str> {
-        self.connection.facts.certificate.as_ref().map(|certificate| &*certificate.fingerprint)
+        self.origin.certificate.map(|certificate| &*certificate.fingerprint)
     }
 }

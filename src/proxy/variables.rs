@@ -134,7 +134,7 @@ impl Values for Known<'_> {
 
 impl Known<'_> {
     fn seen(&self) -> Seen<'_> {
-        Seen { request: self.request, connection: self.connection, rules: &self.view.snapshot.rules }
+        Seen { request: self.request, origin: self.connection.origin(), rules: &self.view.snapshot.rules }
     }
 
     fn cookie(&self, name: &str) -> Option<&[u8]> {

@@ -22,6 +22,7 @@ mod dropping;
 mod early;
 mod edits;
 mod exempt;
+mod explaining;
 mod faults;
 mod fleet;
 mod fleet_limits;

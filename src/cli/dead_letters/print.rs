@@ -1,10 +1,11 @@
 //! How dead letters look on a terminal.
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
+use super::super::safe::Safe;
 use crate::dead_letter::{Entry, Ranking, Record, Summary, TopKey, in_words};
 use crate::redact::{ByNumber, steers};
 use crate::time::Tick;
@@ -42,23 +43,6 @@ impl Style {
 
     fn bold(self, text: impl Display) -> String {
         self.paint("1", text)
-    }
-}
-
-/// A text of the log: control characters, and those that change the direction or hide, are shown by number.
-struct Safe<'a>(&'a str);
-
-impl Display for Safe<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write;
-        for character in self.0.chars() {
-            if steers(character) {
-                write!(f, "\\u{{{:x}}}", u32::from(character))?;
-            } else {
-                f.write_char(character)?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Weak;
 use super::{Control, Reloaded};
 use crate::admin;
 use crate::balance::Service;
-use crate::gateway::{fleet_status, upstream_status};
+use crate::gateway::{explain, fleet_status, upstream_status};
 
 /// The gateway as admin asks it.
 pub(super) struct AdminCommands(pub(super) Weak<Control>);
@@ -49,6 +49,19 @@ impl admin::Commands for AdminCommands {
             return Err(format!("The upstream {upstream:?} has no server {server:?}; write it as the file does."));
         }
         Ok(upstream_status::report(&snapshot, Some(upstream), now))
+    }
+
+    fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String> {
+        let asked = serde_json::from_slice(asked).map_err(|error| {
+            format!("This is no question: {error}. Send {{\"method\": \"GET\", \"url\": \"https://host/path\", \"headers\": [[\"name\", \"value\"]], \"client\": \"192.0.2.7\"}}.")
+        })?;
+        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
+        let (snapshot, redactor) = {
+            let state = control.state();
+            (state.feed.latest(), state.lasting.redactor.clone())
+        };
+        let explained = explain::explain_live(&snapshot, &redactor, &asked, control.clock.now())?;
+        serde_json::to_value(explained).map_err(|error| error.to_string())
     }
 
     fn upgrade(&self) -> Result<u32, String> {

@@ -102,7 +102,7 @@ proptest! {
                     Peeked::Admitted
                 }
                 Verdict::Refused(refusal) => Peeked::Refused(refusal),
-                Verdict::Queued(mut ticket) => {
+                Verdict::Queued(ticket) => {
                     let limit = ticket.waits_for();
                     let until = ticket.planned().unwrap();
                     tickets.push(ticket);

@@ -1,0 +1,22 @@
+//! Texts of strangers on a terminal.
+
+use std::fmt::{self, Display};
+
+use crate::redact::steers;
+
+/// A text whose control characters, and those that change the direction or hide, are shown by number.
+pub struct Safe<'a>(pub &'a str);
+
+impl Display for Safe<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        for character in self.0.chars() {
+            if steers(character) {
+                write!(f, "\\u{{{:x}}}", u32::from(character))?;
+            } else {
+                f.write_char(character)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! The rules of a file with tables of their own, which count nothing yet: for whoever asks what a file would do.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::build::{self, BuildError};
+use super::live::{LiveLimits, Place};
+use super::terms::Limits;
+use crate::admission::Rules;
+use crate::balance::{self, Balancer, Gate};
+use crate::config::{LimitId, LimitRule, Model, Upstream};
+use crate::limiter::{KeyHasher, Limit, LimitSpec};
+
+/// A file's rules. Limits that are shared in a fleet count here alone, as if this gateway were its only one.
+pub struct Offline {
+    /// The file.
+    pub model: Arc<Model>,
+    /// Client, route, key, limits.
+    pub rules: Rules,
+    limits: HashMap<LimitId, Arc<Limit>>,
+    balancers: Vec<Balancer>,
+}
+
+impl Offline {
+    /// The rules of a file. No socket, file or thread is made.
+    ///
+    /// # Errors
+    /// The limits of a route are no policy.
+    pub fn new(model: Arc<Model>) -> Result<Self, BuildError> {
+        let live = model.counted().map(|(id, spec, key)| {
+            let spec = LimitSpec { sharing: None, ..spec.clone() };
+            (id, (Limit::new(spec), Place { key: key.clone(), keys: None }))
+        });
+        let live: LiveLimits = live.collect();
+        let schedules = build::schedules(&model);
+        let hasher = KeyHasher::random();
+        let limits = Limits::new(&model, &live, &schedules, &hasher);
+        let rules = model.routes.iter().map(|route| build::route_rules(route, &model, &limits));
+        let rules = Rules::new(model.client.rules(), rules.collect::<Result<_, _>>()?, hasher.clone());
+        let balancers = model.upstreams.iter().map(balancer).collect();
+        let limits = live.into_iter().map(|(id, (limit, _))| (id, limit)).collect();
+        Ok(Self { model, rules, limits, balancers })
+    }
+
+    /// The live limit of this rule, in no plan.
+    pub fn limit(&self, rule: &LimitRule) -> Option<&Arc<Limit>> {
+        self.limits.get(&LimitId { limit: Arc::clone(&rule.spec.name), plan: None })
+    }
+
+    /// The server that gets the requests of this hash, all being well, where that is by the hash.
+    pub fn server(&self, upstream: usize, hash: u64) -> Option<String> {
+        let server = sticky(self.balancers.get(upstream)?, hash, None)?;
+        Some(self.model.upstreams.get(upstream)?.servers.get(server)?.address.to_string())
+    }
+}
+
+/// What chooses among an upstream's servers when none is loaded, and all are well.
+fn balancer(upstream: &Upstream) -> Balancer {
+    let servers = upstream.servers.iter();
+    let servers: Vec<_> =
+        servers.map(|server| balance::Server { name: server.address.to_string(), weight: server.weight }).collect();
+    Balancer::new(upstream.balance, upstream.hash_balance, &servers)
+}
+
+/// The server that a hash leads to, when none is loaded; `None` where the choice is not by the hash.
+pub(super) fn sticky(balancer: &Balancer, hash: u64, gate: Option<&Gate>) -> Option<usize> {
+    let facts = balance::Facts { hash, turn: 0, random: 0, loads: &|_| 0, excluded: &[], gate, draw: hash };
+    if balancer.is_fixed() { balancer.choose(&facts) } else { None }
+}

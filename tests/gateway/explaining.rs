@@ -1,0 +1,110 @@
+//! `sluicegate explain` against what then happens.
+
+use serde_json::Value;
+
+use crate::support::{Client, Gateway, eventually, get_with, run};
+
+const RULES: &str = "[client]\ntrusted_proxies = [\"127.0.0.2/32\"]\n\
+     [[upstream]]\nname = \"app\"\nservers = [\"echo:a\", \"echo:b\", \"echo:c\"]\nhash_key = \"header:x-api-key\"\n\
+     [[limit]]\nname = \"per-key\"\nrate = \"2/h\"\nkey = \"header:x-api-key\"\nalgorithm = \"token-bucket\"\nstatus = 420\n\
+     [[limit]]\nname = \"tried\"\nrate = \"1/h\"\nkey = \"client-ip\"\nmode = \"shadow\"\n\
+     [[route]]\nname = \"admin\"\npath = \"/admin\"\nmethods = [\"POST\"]\nrespond = {}\n\
+     [[route]]\nname = \"api\"\nlimits = [\"per-key\", \"tried\"]\nupstream = \"app\"\n\
+     response_headers = { set = { x-a = \"b\" } }\n[dead_letter]\n";
+
+fn explain(gateway: &Gateway, arguments: &[&str]) -> Value {
+    let words = ["explain", "--json"].iter().chain(arguments).copied().collect::<Vec<_>>();
+    let (status, text, errors) = run(&words, gateway.directory.path());
+    assert!(status.success(), "{errors}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn a_live_explanation_is_what_then_happens_and_counts_nothing() {
+    let gateway = Gateway::start(RULES);
+    let admin = format!("http://{}", gateway.admin);
+    let live = ["GET", "http://x/admin", "-H", "X-Api-Key: planted-1", "--live", "--admin", &admin];
+    let key = [("X-Api-Key", "planted-1")];
+    for left in [2, 1] {
+        for _ in 0..3 {
+            let explained = explain(&gateway, &live);
+            assert_eq!((&explained["route"], &explained["decision"]), (&"api".into(), &"admitted".into()));
+            assert_eq!(explained["limits"][0]["room"], left, "{explained}");
+        }
+        assert_eq!(get_with(gateway.address(), "/admin", &key).status, 200);
+    }
+    let explained = explain(&gateway, &live);
+    assert_eq!((&explained["decision"], &explained["limit"]), (&"refused".into(), &"per-key".into()));
+    assert_eq!((&explained["status"], &explained["reason"]), (&420.into(), &"rate-limited".into()));
+    assert_eq!(explained["passed_over"][0], serde_json::json!({"route": "admin", "reason": "method"}));
+    assert_eq!((&explained["client"], &explained["upstream"]), (&"127.0.0.1".into(), &"app".into()));
+    let [first, tried] = explained["limits"].as_array().unwrap().as_slice() else { panic!("{explained}") };
+    assert_eq!(
+        (&first["name"], &first["mode"], &first["decision"]),
+        (&"per-key".into(), &"enforce".into(), &"refused".into())
+    );
+    assert!(first["next_ms"].as_u64().unwrap() > 1_000_000, "{first}");
+    assert_eq!((&tried["mode"], &tried["decision"]), (&"shadow".into(), &"refused".into()));
+    assert_eq!(explained["edits"][0], "response header x-a: set");
+    assert_eq!(get_with(gateway.address(), "/admin", &key).status, 420);
+    // The mark is that of dead letters.
+    assert!(eventually(|| gateway.dead_letters().len() == 1));
+    assert_eq!(first["key"], gateway.dead_letters()[0]["key"]);
+    assert!(!explained.to_string().contains("planted"), "{explained}");
+    let other = explain(&gateway, &["GET", "/", "-H", "x-api-key: other", "--live", "--admin", &admin]);
+    assert_eq!((&other["decision"], &other["limits"][0]["room"]), (&"admitted".into(), &2.into()));
+}
+
+#[test]
+fn the_server_is_the_one_that_gets_it_and_the_client_is_found_behind_a_proxy() {
+    let gateway = Gateway::start(RULES);
+    for number in 0..8 {
+        let key = format!("key-{number}");
+        let explained = explain(
+            &gateway,
+            &[
+                "GET",
+                "/",
+                "-H",
+                &format!("x-api-key: {key}"),
+                "--client",
+                "127.0.0.2",
+                "-H",
+                "X-Forwarded-For: 6.6.6.6, 192.0.2.7",
+            ],
+        );
+        assert_eq!(
+            (&explained["client"], &explained["peer"], &explained["peer_trusted"]),
+            (&"192.0.2.7".into(), &"127.0.0.2".into(), &true.into())
+        );
+        let answer = Client::connect(gateway.address()).request("GET", "/", &[("X-Api-Key", key.as_str())], b"");
+        let served = answer.json()["server"].as_str().unwrap().to_owned();
+        assert_eq!(explained["server"], format!("echo:{served}"), "{explained}");
+    }
+}
+
+#[test]
+fn what_no_route_takes_or_is_no_request_is_said_so() {
+    let gateway =
+        Gateway::start("[client]\ndeny = [\"192.0.2.0/24\"]\n[[route]]\nname = \"a\"\npath = \"/a\"\nrespond = {}\n");
+    let none = explain(&gateway, &["GET", "/b"]);
+    assert_eq!(
+        (&none["decision"], &none["reason"], &none["status"], &none["route"]),
+        (&"refused".into(), &"no-route".into(), &404.into(), &Value::Null)
+    );
+    assert_eq!(explain(&gateway, &["get", "/a"])["status"], 400);
+    assert_eq!(explain(&gateway, &["GET", "/a", "--client", "192.0.2.9"])["reason"], "denied");
+    assert_eq!(explain(&gateway, &["GET", "https://h.example/a?b#c"])["action"], "respond");
+    for (arguments, told) in [
+        (&["GET", "ftp://a/"][..], "neither http nor https"),
+        (&["GET", "/a", "-H", "x: a\r\nb: c"], "line break"),
+        (&["G T", "/a"], "malformed"),
+        (&["GET", "/a", "--live", "--admin", "http://127.0.0.1:1"], "127.0.0.1:1"),
+        (&["GET", "/a", "--live", "--admin", "nonsense"], "http://HOST:PORT"),
+    ] {
+        let (status, _, errors) = run(&[&["explain"], arguments].concat(), gateway.directory.path());
+        assert!(!status.success() && errors.contains(told), "{arguments:?}: {errors}");
+    }
+    let (_, text, _) = run(&["explain", "GET", "/a"], gateway.directory.path());
+    assert!(text.contains("route     a\n") && text.contains("decision  admitted, status 200\n"), "{text}");
+}
