@@ -264,6 +264,22 @@ impl Rules {
         Some(key.fingerprint(&facts, &self.hasher).unwrap_or_else(|_| fingerprint_in_place(client, &self.hasher)))
     }
 
+    /// Whom a limit of a route counts this request with; `None` if it lacks the key.
+    pub fn key_of_limit<V: RequestView + ?Sized>(
+        &self,
+        view: &V,
+        client: &ClientIp,
+        route: usize,
+        limit: usize,
+    ) -> Option<Fingerprint> {
+        let route = self.routes.get(route)?;
+        let rule = route.limits.get(limit)?;
+        let mut room = HostRoom::new();
+        let (path, host) = read_target(view, &mut room).ok()?;
+        let facts = KeyFacts { view, client, host, path: &path.text, route: &route.name };
+        rule.key.fingerprint(&facts, &rule.hasher).ok()
+    }
+
     /// The key under which a limit of a route counts this request, in words. Empty if the limit does not apply to it.
     /// For dead letters only: it allocates, and what it gives may be secret.
     pub fn describe_key<V: RequestView + ?Sized>(

@@ -495,6 +495,7 @@ mod tests {
         Draft {
             at,
             reason: Reason::RateLimited,
+            is_shadow: false,
             limit: Some("per-client".into()),
             route: Some("api".into()),
             plan: None,
@@ -509,6 +510,7 @@ mod tests {
             headers: vec![("x-evil".into(), "\u{1b}[2J\u{202e}".into()), ("cookie".into(), "sid=s3cret".into())],
             headers_left_out: 0,
             quota: None,
+            why: "route api; per-client: 0 of 100 in 1s left, refuses: no room".into(),
             status: 429,
             attempts: 0,
             tries: Vec::new(),
@@ -529,6 +531,7 @@ mod tests {
         let limit: Arc<str> = "per-client".into();
         let event = |now| Event {
             reason: Reason::RateLimited,
+            is_shadow: false,
             limit: Some(&limit),
             route: None,
             key: None,

@@ -29,7 +29,10 @@ use super::nearest::nearest;
 use crate::redact::names_a_secret;
 
 /// Settings whose values are secrets.
-const SECRETS: &[&str] = &["exempt"];
+const SECRETS: &[&str] = &["exempt", HASH];
+
+/// The setting whose value may be shown if it is a hash. Somebody may have written the token itself.
+const HASH: &str = "explain_sha256";
 
 /// Settings whose tables and lists have names of header fields in them.
 const FIELDS: [&str; 5] = ["add", "headers", "request_headers", "response_headers", "set"];
@@ -208,7 +211,9 @@ impl<'t> Walk<'t> {
             self.literal(key.span(), secret_in(name).is_some());
             let is_other = is_pair && !NAMES.contains(&name);
             let is_value = is_other && (keys.may_be_fields() || !LANGUAGE.contains(name) || is_meant(name, "value"));
-            if keys.own_a_secret(name) || is_value {
+            if name == HASH && is_hash(value) {
+                self.literal(value.span(), false);
+            } else if keys.own_a_secret(name) || is_value {
                 self.secret(value, is_declared(name));
             } else {
                 self.value(value, keys.below(name));
@@ -320,6 +325,12 @@ fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
         touches
     });
     ranges
+}
+
+/// Whether a value is a SHA-256.
+fn is_hash(value: &Spanned<DeValue<'_>>) -> bool {
+    let text = value.get_ref().as_str();
+    text.is_some_and(|text| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Whether a key is a setting that is declared secret, or was meant to be.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::line::is_sound;
+use super::record::SHADOW;
 use crate::time::Tick;
 
 /// What one line says.
@@ -28,6 +29,9 @@ pub struct Record {
     pub at: Tick,
     /// Why: a [`Reason`](super::Reason)'s text, or one of a later version.
     pub reason: String,
+    /// `shadow`: it was admitted, and a limit in that mode would have refused it.
+    #[serde(default)]
+    pub mode: Option<String>,
     /// The limit that decided it.
     pub limit: Option<String>,
     /// The route that it matched.
@@ -67,6 +71,9 @@ pub struct Record {
     pub trace_id: Option<String>,
     /// Of its `X-Request-Id`.
     pub request_id: Option<String>,
+    /// The short form of an explanation; records of earlier versions have none.
+    #[serde(default)]
+    pub why: Option<String>,
     /// Whether a field was too long: it ends in `…` where it was cut.
     #[serde(default)]
     pub truncated: bool,
@@ -95,6 +102,9 @@ pub struct Aggregate {
     pub at: Tick,
     /// Why they were not served.
     pub reason: String,
+    /// `shadow`: it was admitted, and a limit in that mode would have refused it.
+    #[serde(default)]
+    pub mode: Option<String>,
     /// The limit that decided it.
     pub limit: Option<String>,
     /// The gateway that wrote it.
@@ -189,6 +199,16 @@ impl Entry {
         }
     }
 
+    /// Whether it is about what a limit in shadow mode would have refused.
+    pub fn is_shadow(&self) -> bool {
+        let mode = match self {
+            Self::Record(record) => &record.mode,
+            Self::Aggregate(aggregate) => &aggregate.mode,
+            Self::Dropped(_) => return false,
+        };
+        mode.as_deref() == Some(SHADOW)
+    }
+
     /// How many requests it stands for.
     pub fn count(&self) -> u64 {
         match self {
@@ -243,7 +263,8 @@ mod tests {
     fn aggregates_and_drops_read_back() {
         let to = Tick::from_nanos(5_000_000_000);
         let from = to - Span::from_secs(1);
-        let tally = Tally { reason: Reason::Timeout, limit: None, count: 7, from, to, top: Vec::new() };
+        let tally =
+            Tally { reason: Reason::Timeout, is_shadow: false, limit: None, count: 7, from, to, top: Vec::new() };
         let Entry::Aggregate(aggregate) =
             parsed(|line| tally.write("gw", &Redactor::new(&RedactRules::default()), to, line))
         else {

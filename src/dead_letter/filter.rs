@@ -184,6 +184,7 @@ mod tests {
         draft().write("gw", &Redactor::new(&RedactRules::default()), &mut lines);
         Tally {
             reason: Reason::RateLimited,
+            is_shadow: false,
             limit: Some("per-client".into()),
             count: 3,
             from: AT,

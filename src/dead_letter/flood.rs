@@ -56,6 +56,7 @@ pub(super) struct Flood {
     keys: Arc<Policy>,
     slots: Box<[Slot]>,
     others: [Slot; Reason::ALL.len()],
+    shadow_others: [Slot; Reason::ALL.len()],
 }
 
 impl Flood {
@@ -80,6 +81,7 @@ impl Flood {
             key_limit,
             slots: std::iter::repeat_with(Slot::default).take(MAX_SLOTS).collect(),
             others: std::array::from_fn(|_| Slot::default()),
+            shadow_others: std::array::from_fn(|_| Slot::default()),
         })
     }
 
@@ -106,7 +108,7 @@ impl Flood {
         if self.records_one(event) {
             return Share::Record;
         }
-        let slot = self.slot(event.reason, event.limit);
+        let slot = self.slot(event);
         slot.add(event.now);
         if let Some(key) = event.key {
             slot.rank(key, name);
@@ -139,16 +141,22 @@ impl Flood {
     /// Empties the counters.
     pub(super) fn drain(&self, now: Tick) -> Vec<Tally> {
         let slots = self.slots.iter().filter_map(|slot| {
-            let (reason, limit) = slot.owner.get()?;
-            slot.take(*reason, limit.clone(), now)
+            let (reason, is_shadow, limit) = slot.owner.get()?;
+            slot.take((*reason, *is_shadow), limit.clone(), now)
         });
-        let others = Reason::ALL.into_iter().zip(&self.others);
-        slots.chain(others.filter_map(|(reason, slot)| slot.take(reason, Some(OTHER_LIMITS.into()), now))).collect()
+        let others = |slots, is_shadow| Reason::ALL.into_iter().map(move |reason| (reason, is_shadow)).zip(slots);
+        let others = others(&self.others, false).chain(others(&self.shadow_others, true));
+        slots.chain(others.filter_map(|(kind, slot)| slot.take(kind, Some(OTHER_LIMITS.into()), now))).collect()
     }
 
     /// How many events are counted and not yet drained.
     pub(super) fn waiting(&self) -> u64 {
-        self.slots.iter().chain(&self.others).map(|slot| slot.count.load(Ordering::Relaxed)).sum()
+        self.slots
+            .iter()
+            .chain(&self.others)
+            .chain(&self.shadow_others)
+            .map(|slot| slot.count.load(Ordering::Relaxed))
+            .sum()
     }
 
     fn key_allows(&self, key: Option<Fingerprint>, now: Tick) -> bool {
@@ -167,16 +175,19 @@ impl Flood {
             )
     }
 
-    fn slot(&self, reason: Reason, limit: Option<&Arc<str>>) -> &Slot {
-        let start = hash(reason, limit.map_or("", |limit| limit));
+    fn slot(&self, event: &Event<'_>) -> &Slot {
+        let Event { reason, is_shadow, limit, .. } = *event;
+        let start = hash(reason, limit.map_or("", |limit| limit)) ^ usize::from(is_shadow);
         for probe in 0..MAX_PROBES {
             let Some(slot) = self.slots.get(start.wrapping_add(probe) % MAX_SLOTS) else { break };
-            let (own_reason, own_limit) = slot.owner.get_or_init(|| (reason, limit.cloned()));
-            if *own_reason == reason && own_limit.as_deref() == limit.map(|limit| &**limit) {
+            let (own_reason, own_shadow, own_limit) = slot.owner.get_or_init(|| (reason, is_shadow, limit.cloned()));
+            if (*own_reason, *own_shadow) == (reason, is_shadow) && own_limit.as_deref() == limit.map(|limit| &**limit)
+            {
                 return slot;
             }
         }
-        &self.others[reason as usize]
+        let others = if is_shadow { &self.shadow_others } else { &self.others };
+        &others[reason as usize]
     }
 }
 
@@ -267,12 +278,12 @@ impl Clients {
     }
 }
 
-/// The counter of one (reason, limit). The owner is set once and stays: names are few, and a name that a reload
+/// The counter of one (reason, whether it is shadow, limit). The owner is set once and stays: names are few, and a name that a reload
 /// removed may come back. A cache line of its own, because different workers refuse by different limits.
 #[repr(align(64))]
 #[derive(Default)]
 struct Slot {
-    owner: OnceLock<(Reason, Option<Arc<str>>)>,
+    owner: OnceLock<(Reason, bool, Option<Arc<str>>)>,
     count: AtomicU64,
     /// The first and last instant counted; 0 is none.
     from: AtomicU64,
@@ -300,7 +311,7 @@ impl Slot {
     }
 
     /// The count is exact; `from` and `to` may miss an event that is being added at this moment.
-    fn take(&self, reason: Reason, limit: Option<Arc<str>>, now: Tick) -> Option<Tally> {
+    fn take(&self, (reason, is_shadow): (Reason, bool), limit: Option<Arc<str>>, now: Tick) -> Option<Tally> {
         let count = self.count.swap(0, Ordering::Acquire);
         if count == 0 {
             return None;
@@ -316,7 +327,7 @@ impl Slot {
             count,
             excess,
         });
-        Some(Tally { reason, limit, count, from: from.min(to), to: to.max(from), top: top.collect() })
+        Some(Tally { reason, is_shadow, limit, count, from: from.min(to), to: to.max(from), top: top.collect() })
     }
 }
 
@@ -354,7 +365,16 @@ mod tests {
     }
 
     fn event(limit: Option<&Arc<str>>, key: Option<Fingerprint>, now: Tick) -> Event<'_> {
-        Event { reason: Reason::RateLimited, limit, route: None, key, client: None, bytes: 1_000, now }
+        Event {
+            reason: Reason::RateLimited,
+            is_shadow: false,
+            limit,
+            route: None,
+            key,
+            client: None,
+            bytes: 1_000,
+            now,
+        }
     }
 
     fn at(millis: u64) -> Tick {
@@ -460,11 +480,15 @@ mod tests {
         for (limit, millis) in [(&one, 20), (&other, 30), (&one, 10), (&one, 40)] {
             flood.admit(&event(Some(limit), None, at(millis)), KeyName::default);
         }
-        flood.admit(&Event { reason: Reason::Timeout, ..event(Some(&one), None, at(50)) }, KeyName::default);
+        flood.admit(
+            &Event { reason: Reason::Timeout, is_shadow: false, ..event(Some(&one), None, at(50)) },
+            KeyName::default,
+        );
         let mut tallies = flood.drain(at(60));
         tallies.sort_by_key(|tally| (tally.reason, tally.limit.clone()));
         let tally = |reason, limit: &Arc<str>, count, from, to| Tally {
             reason,
+            is_shadow: false,
             limit: Some(Arc::clone(limit)),
             count,
             from: at(from),

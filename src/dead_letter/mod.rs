@@ -25,7 +25,7 @@
 //! {"v":1,"id":"019b…","ts":"2026-01-02T03:04:05.678901Z","reason":"rate-limited","limit":"per-client","route":"api",
 //!  "upstream":"app","node":"gw-1","client_ip":"192.0.2.7","key":[["header:x-api-key","[redacted:3fe0a1b2]"]],
 //!  "method":"GET","host":"api.example.com","path":"/api/x","query":"token=[redacted:77aa01c3]","headers":[["accept","*/*"]],
-//!  "body":null,"quota":{"limit":100,"window_ms":1000,"remaining":0,"retry_after_ms":250},"status":429,"attempts":0,
+//!  "body":null,"quota":{"limit":100,"window_ms":1000,"remaining":0,"retry_after_ms":250},"why":"route api; …","status":429,"attempts":0,
 //!  "trace_id":null,"request_id":null,"crc":"1c291ca3"}
 //! ```
 //!
@@ -109,6 +109,8 @@ const MAX_CLOSE: Duration = Duration::from_secs(5);
 pub struct Event<'a> {
     /// Why the request was not served.
     pub reason: Reason,
+    /// Whether it was admitted, and a limit in shadow mode would have refused it.
+    pub is_shadow: bool,
     /// The limit that decided it.
     pub limit: Option<&'a Arc<str>>,
     /// The route that it matched.

@@ -18,6 +18,10 @@ use crate::words::Word as _;
 
 /// Written bytes of the name of a limit, route or upstream, of a trace or request id.
 pub(super) const MAX_NAME: usize = 256;
+/// Written bytes of the short form of an explanation.
+const MAX_WHY: usize = 1024;
+/// The `mode` of what only would have been refused.
+pub(super) const SHADOW: &str = "shadow";
 /// Written bytes of a method.
 const MAX_METHOD: usize = 64;
 /// Written bytes of an authority.
@@ -141,6 +145,8 @@ pub struct Draft {
     pub at: Tick,
     /// Why.
     pub reason: Reason,
+    /// Whether that limit is in shadow mode: the request was admitted, and would have been refused.
+    pub is_shadow: bool,
     /// The limit that decided it.
     pub limit: Option<Arc<str>>,
     /// The route that it matched.
@@ -169,6 +175,8 @@ pub struct Draft {
     pub headers_left_out: usize,
     /// The rate that refused it.
     pub quota: Option<Quota>,
+    /// The short form of an explanation; nothing in it is of the client but addresses.
+    pub why: String,
     /// The status that was sent; 0 if none was.
     pub status: u16,
     /// How often it was sent upstream.
@@ -204,13 +212,16 @@ impl Draft {
             self.key.capacity() * size_of::<(String, Clip)>() + self.headers.capacity() * size_of::<(Clip, Clip)>();
         let ids: usize = [&self.trace_id, &self.request_id].into_iter().flatten().map(String::capacity).sum();
         let own = of(&self.method) + of(&self.host) + of(&self.path) + self.query.as_ref().map_or(0, of);
-        (size_of::<Self>() + key + headers + lists + ids + own) as u64
+        (size_of::<Self>() + self.why.capacity() + key + headers + lists + ids + own) as u64
     }
 
     /// Appends its line to `out`.
     pub(super) fn write(&self, node: &str, redactor: &Redactor, out: &mut Vec<u8>) {
         let mut line = open(out, self.at);
         line.text("reason", Some(self.reason.word()), MAX_NAME);
+        if self.is_shadow {
+            line.text("mode", Some(SHADOW), MAX_NAME);
+        }
         line.text("limit", self.limit.as_deref(), MAX_NAME);
         line.text("route", self.route.as_deref(), MAX_NAME);
         if let Some(plan) = &self.plan {
@@ -247,6 +258,7 @@ impl Draft {
             ]
         });
         line.numbers("quota", quota.as_ref().map(<[_; 4]>::as_slice));
+        line.text("why", Some(&self.why), MAX_WHY);
         line.number("status", self.status.into());
         line.number("attempts", self.attempts.into());
         if !self.tries.is_empty() {
@@ -303,6 +315,7 @@ pub(super) mod tests {
         Draft {
             at: AT,
             reason: Reason::RateLimited,
+            is_shadow: false,
             limit: Some("per-client".into()),
             route: Some("api".into()),
             plan: None,
@@ -317,6 +330,7 @@ pub(super) mod tests {
             headers: vec![("Accept".into(), "*/*".into()), ("Cookie".into(), "sid=s3cret".into())],
             headers_left_out: 0,
             quota: Some(Quota { limit: 100, window_ms: 1000, remaining: 0, retry_after_ms: Some(250) }),
+            why: "route api; per-client: 0 of 100 in 1s left, refuses: no room".into(),
             status: 429,
             attempts: 0,
             tries: Vec::new(),
@@ -352,6 +366,7 @@ pub(super) mod tests {
             "headers",
             "body",
             "quota",
+            "why",
             "status",
             "attempts",
             "trace_id",
@@ -404,6 +419,7 @@ pub(super) mod tests {
         let mut out = Vec::new();
         let tally = Tally {
             reason: Reason::QueueFull,
+            is_shadow: false,
             limit: Some("l".into()),
             count: 41,
             from: AT,

@@ -20,6 +20,12 @@ pub struct Summary {
     pub records: u64,
     /// Requests that were counted in aggregates.
     pub aggregated: u64,
+    /// Requests that were admitted, and that limits in shadow mode would have refused. They are in no other number here.
+    pub shadow: u64,
+    /// The same by limit.
+    pub shadow_limits: Ranking,
+    /// The same by key, as in `keys`.
+    pub shadow_keys: Ranking,
     /// Records that were lost.
     pub dropped: Drops,
     /// The earliest instant.
@@ -46,6 +52,9 @@ impl Summary {
     /// Adds one entry.
     pub fn add(&mut self, entry: &Entry) {
         let count = entry.count();
+        if entry.is_shadow() {
+            return self.add_shadow(entry, count);
+        }
         match entry {
             Entry::Record(record) => {
                 self.records += 1;
@@ -86,6 +95,28 @@ impl Summary {
                 self.dropped.queue_full = self.dropped.queue_full.saturating_add(dropped.queue_full);
                 self.dropped.disk_error = self.dropped.disk_error.saturating_add(dropped.disk_error);
             }
+        }
+    }
+
+    fn add_shadow(&mut self, entry: &Entry, count: u64) {
+        self.shadow = self.shadow.saturating_add(count);
+        let limit = match entry {
+            Entry::Record(record) => {
+                if !record.key.is_empty() {
+                    self.shadow_keys.add(&in_words(&record.key), 1);
+                }
+                &record.limit
+            }
+            Entry::Aggregate(aggregate) => {
+                for top in &aggregate.top {
+                    self.shadow_keys.add(&in_words(&top.key), top.count.saturating_sub(top.excess));
+                }
+                &aggregate.limit
+            }
+            Entry::Dropped(_) => return,
+        };
+        if let Some(limit) = limit {
+            self.shadow_limits.add(limit, count);
         }
     }
 
@@ -204,6 +235,7 @@ mod tests {
         let later = AT + Span::from_secs(60);
         let tally = Tally {
             reason: Reason::QueueFull,
+            is_shadow: false,
             limit: Some("per-client".into()),
             count: 40,
             from: later,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::line::PairBounds;
-use super::record::{MAX_NAME, Reason, open, stamp};
+use super::record::{MAX_NAME, Reason, SHADOW, open, stamp};
 use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
 
@@ -32,6 +32,8 @@ pub(super) struct TopKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) reason: Reason,
+    /// Whether they were admitted, and a limit in shadow mode would have refused them.
+    pub(super) is_shadow: bool,
     pub(super) limit: Option<Arc<str>>,
     pub(super) count: u64,
     /// When the first of them happened.
@@ -48,6 +50,9 @@ impl Tally {
         let mut line = open(out, now);
         line.mark("aggregate");
         line.text("reason", Some(self.reason.word()), MAX_NAME);
+        if self.is_shadow {
+            line.text("mode", Some(SHADOW), MAX_NAME);
+        }
         line.text("limit", self.limit.as_deref(), MAX_NAME);
         line.text("node", Some(node), MAX_NAME);
         line.number("count", self.count);

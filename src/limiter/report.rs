@@ -55,6 +55,11 @@ impl Report {
         (0..MAX_LIMITS).filter(move |limit| set & (1 << limit) != 0)
     }
 
+    /// Whether a limit in shadow mode would have refused this request.
+    pub fn has_shadow_refusals(&self) -> bool {
+        self.shadow_refusals != 0
+    }
+
     /// Empties it.
     pub fn clear(&mut self) {
         self.used = 0;

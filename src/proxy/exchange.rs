@@ -18,7 +18,7 @@ use crate::dead_letter::TextRoom;
 use crate::http1::{Request, Response, Version};
 use crate::limiter::{Permit, Spent};
 use crate::redact::Clip;
-use crate::telemetry::{AccessEntry, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET};
+use crate::telemetry::{AccessEntry, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET, ShadowRefusal};
 use crate::time::{Span, Tick};
 
 /// Longest request id that is taken over from a trusted peer, in bytes.
@@ -188,6 +188,11 @@ impl Exchange {
         self.outcome = outcome;
     }
 
+    /// How it has ended, as far as that is said.
+    pub(super) fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
     /// Whether a server's answer went out whole.
     pub fn was_forwarded(&self) -> bool {
         self.outcome == Outcome::Forwarded
@@ -253,12 +258,13 @@ impl Exchange {
         self.plan_terms().map(|terms| &terms.name)
     }
 
-    pub(super) fn limit_plan(&self) -> Option<&LimitPlan> {
-        self.view.snapshot.limit_of(self.story.route?, self.story.limit?)
+    /// The limit at this place of the request's route.
+    pub(super) fn limit_at(&self, place: Option<usize>) -> Option<&LimitPlan> {
+        self.view.snapshot.limit_of(self.story.route?, place?)
     }
 
     pub(super) fn limit_name(&self) -> Option<&Arc<str>> {
-        Some(&self.limit_plan()?.name)
+        Some(&self.limit_at(self.story.limit)?.name)
     }
 
     fn record(&mut self) {
@@ -271,6 +277,7 @@ impl Exchange {
         self.scratch.held.clear();
         self.scratch.tries.clear();
         self.scratch.times = Times::default();
+        self.scratch.explains = false;
         self.scratch.request_id.clear();
         self.scratch.target.clear();
     }
@@ -298,8 +305,9 @@ impl Exchange {
         tries.filter_map(|tried| Some((name(tried.server)?, tried.why.word()))).collect()
     }
 
-    pub(super) fn key_parts(&self) -> Vec<KeyPart> {
-        match (&self.story.client, self.story.route, self.story.limit) {
+    /// The key by which the limit at this place of the route counts it.
+    pub(super) fn key_parts(&self, place: Option<usize>) -> Vec<KeyPart> {
+        match (&self.story.client, self.story.route, place) {
             (Some(client), Some(route), Some(limit)) => {
                 self.view.snapshot.rules.describe_key(&self.seen(), client, route, limit)
             }
@@ -326,6 +334,21 @@ impl Exchange {
         let lines = passed::fields(&request).filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
         let theirs = super::headers::trace_of(lines.map(|(_, value)| value));
         theirs.or_else(|| own.as_ref()?.get(3..35)).map(|id| String::from_utf8_lossy(id).into_owned())
+    }
+
+    /// The limits in shadow mode that would have refused it, and the key of each.
+    fn shadow(&self) -> Vec<ShadowRefusal> {
+        let report = &self.scratch.report;
+        if self.story.route.is_none() || !report.has_shadow_refusals() {
+            return Vec::new();
+        }
+        let refusal = |place| {
+            let limit = self.limit_at(Some(place))?;
+            let key = self.key_parts(Some(place)).into_iter();
+            let key = key.map(|part| (part.source, Clip::own(part.value, MAX_LOGGED_FIELD))).collect();
+            Some(ShadowRefusal { limit: Arc::clone(&limit.name), key, key_is_secret: limit.key_is_secret })
+        };
+        report.shadow_refusals().filter_map(refusal).collect()
     }
 
     fn log(&self) {
@@ -361,6 +384,7 @@ impl Exchange {
             outcome: self.outcome.word(),
             limit: self.limit_name().cloned(),
             plan: self.plan_name().cloned(),
+            shadow: self.shadow(),
             request_id: self.request_id(),
             user_agent: field(b"user-agent"),
             referer: field(b"referer"),

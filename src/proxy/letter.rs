@@ -1,13 +1,16 @@
 //! What dead letters tell of an exchange.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::exchange::Exchange;
 use super::headers::passed;
 use crate::admission::KeyPart;
 use crate::dead_letter::{Draft, Event, KeyName, Quota, Reason, TextRoom};
-use crate::limiter::{Fingerprint, Refusal};
+use crate::limiter::{Fingerprint, Refusal, Why};
 use crate::redact::Clip;
+use crate::time::{Span, Tick};
 
 /// Tells these keys from those that admission makes.
 const CLIENT_KEY: u8 = 255;
@@ -31,6 +34,7 @@ impl Exchange {
         let now = self.ended();
         let event = Event {
             reason,
+            is_shadow: false,
             limit: self.limit_name(),
             route: self.route_name(),
             key,
@@ -38,25 +42,54 @@ impl Exchange {
             bytes: TextRoom::of_head(self.scratch.inbound.head().len()),
             now,
         };
-        log.offer(&event, || self.key_name(), || self.draft(reason, refusal));
+        let about = About { place: self.story.limit, refusal, is_shadow: false, now };
+        log.offer(&event, || self.key_name(about.place), || self.draft(reason, &about));
     }
 
-    /// The key of the limit that ended it; where none did, its client.
-    fn key_name(&self) -> KeyName {
+    /// Offers the dead-letter log a record for each limit in shadow mode that would have refused it.
+    #[cold]
+    #[inline(never)]
+    pub fn write_shadow_letters(&self) {
+        let (Some(log), Some(client), Some(route)) =
+            (&self.view.snapshot.dead_letters, &self.story.client, self.story.route)
+        else {
+            return;
+        };
+        let now = self.arrived;
+        for place in self.scratch.report.shadow_refusals() {
+            let event = Event {
+                reason: Reason::RateLimited,
+                is_shadow: true,
+                limit: self.view.snapshot.limit_of(route, place).map(|limit| &limit.name),
+                route: self.route_name(),
+                key: self.view.snapshot.rules.key_of_limit(&self.seen(), client, route, place),
+                client: log.has_room(now).then(|| self.client_key()),
+                bytes: TextRoom::of_head(self.scratch.inbound.head().len()),
+                now,
+            };
+            let about = About { place: Some(place), refusal: None, is_shadow: true, now };
+            log.offer(&event, || self.key_name(about.place), || self.draft(Reason::RateLimited, &about));
+        }
+    }
+
+    /// The key of the limit at this place of the route; without one, its client.
+    pub(super) fn key_name(&self, place: Option<usize>) -> KeyName {
         let client = || vec![("client-ip".to_owned(), self.client_address().to_string().into())];
         let mut room = TextRoom::new();
         let mut clip = |KeyPart { source, value }: KeyPart| (source, room.clip(value.as_bytes(), TextRoom::KEY));
-        let parts: Vec<_> = self.key_parts().into_iter().map(&mut clip).collect();
-        let is_secret = self.limit_plan().and_then(|limit| limit.key_is_secret);
+        let parts: Vec<_> = self.key_parts(place).into_iter().map(&mut clip).collect();
+        let is_secret = self.limit_at(place).and_then(|limit| limit.key_is_secret);
         KeyName { parts: if parts.is_empty() { client() } else { parts }, is_secret }
     }
 
-    fn draft(&self, reason: Reason, refusal: Option<&Refusal>) -> Draft {
-        let now = self.ended();
+    fn draft(&self, reason: Reason, about: &About<'_>) -> Draft {
+        let About { place, refusal, is_shadow, now } = *about;
         let request = self.request();
         let mut room = TextRoom::new();
-        let key =
-            self.key_parts().into_iter().map(|part| (part.source, room.clip(part.value.as_bytes(), TextRoom::KEY)));
+        let key = self
+            .key_parts(place)
+            .into_iter()
+            .map(|part| (part.source, room.clip(part.value.as_bytes(), TextRoom::KEY)));
         let key = key.collect();
         let path = room.clip(request.path_bytes(), TextRoom::PATH);
         let query = request.query_bytes().map(|query| room.clip(query, TextRoom::PATH));
@@ -74,13 +107,14 @@ impl Exchange {
         Draft {
             at: now,
             reason,
-            limit: self.limit_name().cloned(),
+            is_shadow,
+            limit: self.limit_at(place).map(|limit| Arc::clone(&limit.name)),
             route: self.route_name().cloned(),
             plan: self.plan_name().cloned(),
             upstream: self.upstream_name().cloned(),
             client_ip: Some(self.client_address()),
             key,
-            key_is_secret: self.limit_plan().and_then(|limit| limit.key_is_secret),
+            key_is_secret: self.limit_at(place).and_then(|limit| limit.key_is_secret),
             method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
             host,
             path,
@@ -88,17 +122,90 @@ impl Exchange {
             headers,
             headers_left_out: fields.count(),
             // A limit that was replaced while the request waited has no numbers any more.
-            quota: refusal.filter(|refusal| refusal.quota > 0).map(|refusal| Quota {
-                limit: refusal.quota,
-                window_ms: refusal.window.as_millis_ceil(),
-                remaining: refusal.remaining,
-                retry_after_ms: refusal.retry_at.map(|at| at.since(now).as_millis_ceil()),
-            }),
+            quota: match refusal {
+                Some(refusal) => (refusal.quota > 0).then(|| Quota {
+                    limit: refusal.quota,
+                    window_ms: refusal.window.as_millis_ceil(),
+                    remaining: refusal.remaining,
+                    retry_after_ms: refusal.retry_at.map(|at| at.since(now).as_millis_ceil()),
+                }),
+                None => is_shadow.then(|| self.tightest(place)).flatten(),
+            },
+            why: self.why(about),
             status: self.story.status.unwrap_or(0),
             attempts: self.story.attempts,
             tries: self.tries(),
             trace_id: self.trace_id(),
             request_id: Some(self.request_id()),
         }
+    }
+
+    /// How the rate of a limit stands that has least left.
+    fn tightest(&self, place: Option<usize>) -> Option<Quota> {
+        let lines = self.scratch.report.lines().iter().filter(|line| Some(line.limit) == place);
+        lines.min_by_key(|line| line.remaining).map(|line| Quota {
+            limit: line.quota,
+            window_ms: line.window.as_millis_ceil(),
+            remaining: line.remaining,
+            retry_after_ms: line.reset.map(Span::as_millis_ceil),
+        })
+    }
+
+    /// The short form of an explanation: the route, how the client was found, and how its limits stand. Nothing in it is of the
+    /// client but addresses.
+    pub(super) fn why(&self, about: &About<'_>) -> String {
+        let mut text = String::new();
+        // Writing into a String cannot fail.
+        let _ = write!(text, "route {}", self.route_name().map_or("none", |route| route));
+        if let Some(plan) = self.plan_name() {
+            let _ = write!(text, ", plan {plan}");
+        }
+        let (client, peer) = (self.client_address(), self.connection.peer.ip().to_canonical());
+        if client != peer {
+            let _ = write!(text, "; client {client} behind {peer}");
+        }
+        let Some(route) = self.story.route else { return text };
+        for line in self.scratch.report.lines() {
+            let name = self.view.snapshot.limit_of(route, line.limit).map_or("", |limit| &*limit.name);
+            let shadow = if line.shadow { " (shadow)" } else { "" };
+            let _ = write!(text, "; {name}{shadow}: {} of {}", line.remaining, line.quota);
+            if !line.window.is_zero() {
+                let _ = write!(text, " in {}", line.window);
+            }
+            let _ = write!(text, " left");
+            if let Some(reset) = line.reset.filter(|_| line.remaining == 0) {
+                let _ = write!(text, ", room in {} ms", reset.as_millis_ceil());
+            }
+            if Some(line.limit) == about.place {
+                let _ = match (about.refusal, about.is_shadow) {
+                    (Some(refusal), _) => write!(text, ", refuses: {}", words_of(refusal.why)),
+                    (None, true) => write!(text, ", would refuse"),
+                    (None, false) => Ok(()),
+                };
+            }
+        }
+        text
+    }
+}
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About<'r> {
+    /// The limit that decided, by its place in the route.
+    pub(super) place: Option<usize>,
+    pub(super) refusal: Option<&'r Refusal>,
+    /// Whether that limit is in shadow mode, and only would have refused.
+    pub(super) is_shadow: bool,
+    pub(super) now: Tick,
+}
+
+fn words_of(why: Why) -> &'static str {
+    match why {
+        Why::Rate => "no room",
+        Why::QueueFull => "its queue is full",
+        Why::WaitTimeout => "no room in time",
+        Why::TooCostly => "costs more than it ever admits",
+        Why::TableFull => "its table of keys is full",
+        Why::StoreDown => "its store does not answer",
     }
 }

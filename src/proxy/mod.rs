@@ -13,7 +13,7 @@
 //!   `broken`, `tried`: what may go wrong with it; `held`: what it holds of its upstream; `patience`: how long it may take; `panics`: what is told of one. `waiting`,
 //!   `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
-//! - `letter`: what dead letters tell of an exchange.
+//! - `letter`: what dead letters tell of an exchange; `explanation`: what its own answer tells whoever may ask.
 //! - `exchange`, `scratch`, `inbound`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
@@ -37,6 +37,7 @@ mod date;
 mod edited;
 mod ending;
 mod exchange;
+mod explanation;
 mod forward;
 mod given_up;
 mod h1;
@@ -179,6 +180,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     exchange.story.status = Some(exchange.scratch.reply.status);
     let version = exchange.scratch.request.version();
     let is_head = exchange.scratch.request.is_head();
+    let explanation = exchange.explanation();
     let (facts, room) = exchange.split();
     let Room { worker, reply, text, to_client, bytes_sent, .. } = room;
     let now = worker.alarms.recently();
@@ -197,6 +199,9 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
             let changes = if reply.has_cors { changes.without_cors() } else { changes };
             changes.write(&known, whose, text, &mut writer);
         }
+    }
+    if let Some(explanation) = explanation {
+        writer.field(explanation::FIELD, explanation.as_bytes());
     }
     let is_bodiless = matches!(reply.status, 204 | 304);
     let body: &[u8] = if reply.has_route_body { view.snapshot.body_of(facts.story.route) } else { &reply.body };

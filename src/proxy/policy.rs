@@ -6,6 +6,7 @@ use super::broken::{Broken, Late};
 use super::cors::{self, Asked};
 use super::ending::{Cause, Ending, Fate};
 use super::exchange::{Exchange, Story};
+use super::explanation;
 use super::headers::Sink;
 use super::meters::{Decision, Outcome};
 use super::parts::Room;
@@ -38,6 +39,9 @@ pub enum Next {
 
 /// Asks admission.
 pub fn decide(exchange: &mut Exchange) -> Next {
+    if let Some(hash) = exchange.view.snapshot.model.admin.as_ref().and_then(|admin| admin.explain_sha256) {
+        exchange.scratch.explains = explanation::is_asked(&exchange.request(), &hash);
+    }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
@@ -128,6 +132,9 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
     exchange.permit = admitted.take_permit();
     let route = admitted.route();
     count_admitted(&exchange.view, &exchange.story, &exchange.scratch.report, route);
+    if exchange.scratch.report.has_shadow_refusals() {
+        exchange.write_shadow_letters();
+    }
     let view = Rc::clone(&exchange.view);
     let Some(plan) = view.snapshot.routes.get(route) else {
         return Next::Over(end_by(exchange, Cause::Unplanned, false));

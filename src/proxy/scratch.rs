@@ -67,6 +67,8 @@ pub struct Scratch {
     pub tries: Vec<Tried>,
     /// How long parts of it took.
     pub times: Times,
+    /// Whether its client may ask for the explanation of its request, and has.
+    pub explains: bool,
 }
 
 /// How long parts of an exchange took, for the access log.
@@ -102,6 +104,7 @@ impl Scratch {
             held: Held::default(),
             tries: Vec::new(),
             times: Times::default(),
+            explains: false,
         })
     }
 
@@ -118,6 +121,7 @@ impl Scratch {
         self.held.clear();
         self.tries.clear();
         self.times = Times::default();
+        self.explains = false;
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
         let Reply { body, lines, .. } = &mut self.reply;

@@ -48,7 +48,7 @@ const WORDS: [&str; 12] =
 const ENDS_OF_WORDS: [&str; 2] = ["key", "keys"];
 
 /// A name is secret if it is one of these as a whole, joined.
-const WHOLES: [&str; 9] = [
+const WHOLES: [&str; 10] = [
     "assertion",
     // The name of a service token, which is half of it.
     "cfaccessclientid",
@@ -58,6 +58,8 @@ const WHOLES: [&str; 9] = [
     // Browsers cannot set other fields on a WebSocket, so the token travels here.
     "secwebsocketprotocol",
     "sign",
+    // The token by which a request may ask for its explanation.
+    "xsluicegateexplain",
     "ticket",
     "wsse",
 ];

@@ -85,12 +85,25 @@ pub struct AccessEntry {
     pub limit: Option<Arc<str>>,
     /// Its plan, if its route has plans.
     pub plan: Option<Arc<str>>,
+    /// The limits in shadow mode that would have refused it.
+    pub shadow: Vec<ShadowRefusal>,
     /// Its `X-Request-Id`.
     pub request_id: String,
     /// Its `User-Agent`.
     pub user_agent: Option<Clip>,
     /// Its `Referer`.
     pub referer: Option<Clip>,
+}
+
+/// A limit in shadow mode that would have refused.
+#[derive(Clone, Debug)]
+pub struct ShadowRefusal {
+    /// Its name.
+    pub limit: Arc<str>,
+    /// Source and value of each part of the key.
+    pub key: Vec<(String, Clip)>,
+    /// Whether its values are secrets; `None`: their names say so.
+    pub key_is_secret: Option<bool>,
 }
 
 /// Where finished exchanges are offered to the log; any number of clones. The writer ends when it is closed or the last

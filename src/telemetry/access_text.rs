@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::access_log::{AccessEntry, AccessLogFormat};
+use super::access_log::{AccessEntry, AccessLogFormat, ShadowRefusal};
 use crate::redact::{ByNumber, Clip, End, Redactor, steers};
 use crate::time::Span;
 
@@ -19,7 +19,7 @@ const CUT_ASCII: &str = "...";
 /// Appends one line. (Writing to a vector cannot fail, so what `write!` returns is passed over.)
 pub(super) fn write_line(format: AccessLogFormat, entry: &AccessEntry, redactor: &Redactor, out: &mut Vec<u8>) {
     match format {
-        AccessLogFormat::Json => write_json(entry, &Texts::of(entry, redactor, CUT), out),
+        AccessLogFormat::Json => write_json(entry, &Texts::of(entry, redactor, CUT), redactor, out),
         AccessLogFormat::Combined => write_combined(entry, &Texts::of(entry, redactor, CUT_ASCII), out),
     }
     out.push(b'\n');
@@ -88,6 +88,8 @@ struct JsonLine<'a> {
     limit: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shadow: Vec<ShadowLine<'a>>,
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     user_agent: Option<&'a str>,
@@ -98,7 +100,24 @@ struct JsonLine<'a> {
     truncated: bool,
 }
 
-fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
+/// A limit in shadow mode that would have refused.
+#[derive(Serialize)]
+struct ShadowLine<'a> {
+    limit: &'a str,
+    key: Vec<(&'a str, Cow<'a, str>)>,
+}
+
+impl<'a> ShadowLine<'a> {
+    fn of(refusal: &'a ShadowRefusal, redactor: &Redactor) -> Self {
+        let ShadowRefusal { limit, key, key_is_secret } = refusal;
+        let shown = |(source, value): &'a (String, Clip)| {
+            (source.as_str(), redactor.key_part(source, &value.text, value.end, *key_is_secret))
+        };
+        Self { limit, key: key.iter().map(shown).collect() }
+    }
+}
+
+fn write_json(entry: &AccessEntry, texts: &Texts<'_>, redactor: &Redactor, out: &mut Vec<u8>) {
     let line = JsonLine {
         ts: format!("{:.3}", entry.at.timestamp()),
         client: entry.client,
@@ -119,6 +138,7 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, out: &mut Vec<u8>) {
         outcome: entry.outcome,
         limit: entry.limit.as_deref(),
         plan: entry.plan.as_deref(),
+        shadow: entry.shadow.iter().map(|refusal| ShadowLine::of(refusal, redactor)).collect(),
         request_id: &entry.request_id,
         user_agent: texts.user_agent.as_deref(),
         referer: texts.referer.as_deref(),
@@ -195,6 +215,7 @@ pub(super) mod tests {
             outcome: "rate-limited",
             limit: Some("per-client".into()),
             plan: None,
+            shadow: Vec::new(),
             request_id: "r-1".into(),
             user_agent: Some("curl/8".into()),
             referer: None,

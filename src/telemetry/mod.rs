@@ -22,7 +22,9 @@ mod registry;
 mod text;
 mod top_keys;
 
-pub use access_log::{AccessEntry, AccessLog, AccessLogFormat, Closed, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET};
+pub use access_log::{
+    AccessEntry, AccessLog, AccessLogFormat, Closed, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET, ShadowRefusal,
+};
 pub use cell::{Counter, Gauge};
 pub use group::{Column, Counters, FromStart, Group, RowCounter};
 pub use histogram::Histogram;

@@ -48,11 +48,48 @@ fn a_live_explanation_is_what_then_happens_and_counts_nothing() {
     assert_eq!(explained["edits"][0], "response header x-a: set");
     assert_eq!(get_with(gateway.address(), "/admin", &key).status, 420);
     // The mark is that of dead letters.
-    assert!(eventually(|| gateway.dead_letters().len() == 1));
-    assert_eq!(first["key"], gateway.dead_letters()[0]["key"]);
+    let refused = || gateway.dead_letters().into_iter().find(|letter| letter["limit"] == "per-key");
+    assert!(eventually(|| refused().is_some()));
+    assert_eq!(first["key"], refused().unwrap()["key"]);
     assert!(!explained.to_string().contains("planted"), "{explained}");
     let other = explain(&gateway, &["GET", "/", "-H", "x-api-key: other", "--live", "--admin", &admin]);
     assert_eq!((&other["decision"], &other["limits"][0]["room"]), (&"admitted".into(), &2.into()));
+}
+
+#[test]
+fn dead_letters_say_why_and_both_logs_whom_a_shadow_limit_would_have_refused() {
+    let gateway = Gateway::start(&format!("[log]\naccess = \"json\"\n{RULES}"));
+    let mut client = Client::connect(gateway.address());
+    let mut ask = |key: &str| client.request("GET", "/", &[("X-Api-Key", key)], b"").status;
+    assert_eq!([ask("one"), ask("one"), ask("one")], [200, 200, 420]);
+    assert!(eventually(|| gateway.dead_letters().len() == 2), "{:?}", gateway.dead_letters());
+    let letters = gateway.dead_letters();
+    let (shadow, refused): (Vec<_>, Vec<_>) = letters.into_iter().partition(|letter| letter["mode"] == "shadow");
+    let ([shadow], [refused]) = (&*shadow, &*refused) else { panic!("one of each") };
+    assert_eq!((&shadow["limit"], &shadow["reason"]), (&"tried".into(), &"rate-limited".into()));
+    assert_eq!(shadow["key"], serde_json::json!([["client-ip", "127.0.0.1"]]));
+    let why = "route api; per-key: 0 of 2 in 1h left, room in ";
+    assert!(refused["why"].as_str().unwrap().starts_with(why), "{refused}");
+    assert!(
+        refused["why"].as_str().unwrap().contains(", refuses: no room; tried (shadow): 0 of 1 in 1h left"),
+        "{refused}"
+    );
+    assert!(shadow["why"].as_str().unwrap().ends_with(", would refuse"), "{shadow}");
+    assert!(eventually(|| gateway.access_log().len() == 3));
+    let lines = gateway.access_log();
+    let told = serde_json::json!([{"limit": "tried", "key": [["client-ip", "127.0.0.1"]]}]);
+    assert_eq!((lines[0].get("shadow"), &lines[1]["shadow"]), (None, &told));
+    let directory = gateway.directory.path();
+    let (_, list, _) = run(&["dead-letters", "ls"], directory);
+    assert!(list.contains("tried (shadow)"), "{list}");
+    let (_, stats, _) = run(&["dead-letters", "stats", "--json"], directory);
+    let stats: Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!(
+        (&stats["requests"], &stats["shadow"], &stats["shadow_limits"][0]["name"]),
+        (&1.into(), &1.into(), &"tried".into())
+    );
+    let (_, shown, _) = run(&["dead-letters", "show", shadow["id"].as_str().unwrap()], directory);
+    assert!(shown.contains("would have refused it") && shown.contains("why          route api"), "{shown}");
 }
 
 #[test]
@@ -107,4 +144,35 @@ fn what_no_route_takes_or_is_no_request_is_said_so() {
     }
     let (_, text, _) = run(&["explain", "GET", "/a"], gateway.directory.path());
     assert!(text.contains("route     a\n") && text.contains("decision  admitted, status 200\n"), "{text}");
+}
+
+#[test]
+fn whoever_has_the_token_gets_the_explanation_with_the_answer() {
+    // SHA-256 of "planted-token".
+    let hash = "adf96522a46e4c258f2489bf7aa5161965ef284b501f3ab967de68b65ed473c8";
+    let gateway = Gateway::start_whole(&format!(
+        "[admin]\naddress = \"127.0.0.1:0\"\nexplain_sha256 = \"{hash}\"\n[[listener]]\naddress = \"127.0.0.1:0\"\n{RULES}"
+    ));
+    let mut client = Client::connect(gateway.address());
+    let mut ask = |token: &str| {
+        let fields = [("X-Api-Key", "one"), ("X-Sluicegate-Explain", token)];
+        let answer = client.request("GET", "/a", &fields, b"");
+        let sent = if answer.status == 200 { answer.echoed("x-sluicegate-explain") } else { None };
+        (answer.status, answer.header("x-sluicegate-explanation").map(str::to_owned), sent)
+    };
+    let (status, explanation, sent) = ask("planted-token");
+    let explanation = explanation.unwrap();
+    assert!(explanation.starts_with("admitted; route api; per-key: 1 of 2 in 1h left"), "{explanation}");
+    assert!(explanation.contains("; upstream app, server echo:"), "{explanation}");
+    assert_eq!((status, sent), (200, None));
+    assert_eq!(ask("planted-tokem").1, None);
+    let (status, explanation, _) = ask("planted-token");
+    assert_eq!((status, explanation.unwrap().starts_with("refused by per-key; route api; ")), (420, true));
+    assert_eq!(ask(""), (420, None, None));
+    assert!(eventually(|| gateway.dead_letters().len() >= 3));
+    assert!(
+        !serde_json::to_string(&gateway.dead_letters()).unwrap().contains("planted"),
+        "{:?}",
+        gateway.dead_letters()
+    );
 }

@@ -80,8 +80,8 @@ pub(super) fn write_line(out: &mut dyn Write, style: Style, entry: &Entry) -> io
                 "{}  {}  {:>3}  {:<16}  {:<15}  {} {shown}{}  {}",
                 time(record.at),
                 style.reason(&record.reason),
-                record.status,
-                safe(record.limit.as_deref()),
+                if entry.is_shadow() { "-".to_owned() } else { record.status.to_string() },
+                limit_of(record.limit.as_deref(), entry.is_shadow()),
                 safe(record.client_ip.as_deref()),
                 safe(Some(&record.method)),
                 listed_key(&record.key),
@@ -94,7 +94,7 @@ pub(super) fn write_line(out: &mut dyn Write, style: Style, entry: &Entry) -> io
             time(aggregate.at),
             style.reason(&aggregate.reason),
             "",
-            safe(aggregate.limit.as_deref()),
+            limit_of(aggregate.limit.as_deref(), entry.is_shadow()),
             style.bold(aggregate.count),
             clock(aggregate.from),
             clock(aggregate.to),
@@ -114,6 +114,11 @@ pub(super) fn write_line(out: &mut dyn Write, style: Style, entry: &Entry) -> io
             style.dim(Safe(&dropped.id)),
         ),
     }
+}
+
+/// A limit as it is listed: one in shadow mode says so.
+fn limit_of(limit: Option<&str>, is_shadow: bool) -> String {
+    safe(limit) + if is_shadow { " (shadow)" } else { "" }
 }
 
 /// The key of a record, where it is not the client's address alone, which stands beside it.
@@ -148,6 +153,9 @@ pub(super) fn write_details(out: &mut dyn Write, style: Style, entry: &Entry) ->
     let mut field = |name: &str, value: String| writeln!(out, "{} {value}", style.bold(format!("{name:<12}")));
     field("id", safe(Some(&record.id)))?;
     field("time", precise(record.at))?;
+    if entry.is_shadow() {
+        field("mode", "shadow: it was admitted, and the limit would have refused it".to_owned())?;
+    }
     field("reason", style.reason(&record.reason).trim_end().to_owned())?;
     field("status", record.status.to_string())?;
     field("attempts", record.attempts.to_string())?;
@@ -170,6 +178,9 @@ pub(super) fn write_details(out: &mut dyn Write, style: Style, entry: &Entry) ->
     field("node", safe(Some(&record.node)))?;
     for (source, value) in &record.key {
         field("key", format!("{} = {}", Safe(source), Safe(value)))?;
+    }
+    if let Some(why) = &record.why {
+        field("why", Safe(why).to_string())?;
     }
     if let Some(quota) = record.quota {
         let retry = quota.retry_after_ms.map_or_else(|| "never".to_owned(), |millis| format!("in {millis} ms"));
@@ -206,6 +217,9 @@ pub(super) fn write_summary(
         summary.records,
         summary.aggregated
     )?;
+    if summary.shadow > 0 {
+        writeln!(out, "{} more were admitted, and limits in shadow mode would have refused them", summary.shadow)?;
+    }
     if summary.dropped.total() > 0 {
         let text = format!(
             "{} records lost: queue full {}, disk error {}",
@@ -234,13 +248,14 @@ pub(super) fn write_summary_json(out: &mut dyn Write, summary: &Summary, damaged
     set("requests", json!(summary.records.saturating_add(summary.aggregated)));
     set("records", json!(summary.records));
     set("aggregated", json!(summary.aggregated));
+    set("shadow", json!(summary.shadow));
     set("dropped", json!({"queue_full": summary.dropped.queue_full, "disk_error": summary.dropped.disk_error}));
     set("damaged_lines", json!(damaged));
     for (title, ranking) in rankings(summary) {
         let rows = ranking.top(top).into_iter();
         let rows =
             rows.map(|row| json!({"name": &*row.name, "count": row.count, "count_too_high_by_at_most": row.excess}));
-        set(title, rows.collect());
+        set(&title.replace(' ', "_"), rows.collect());
     }
     let minutes = summary.minutes.iter().map(|(at, count)| json!({"minute": precise(*at), "count": count}));
     set("minutes", minutes.collect());
@@ -248,13 +263,15 @@ pub(super) fn write_summary_json(out: &mut dyn Write, summary: &Summary, damaged
     writeln!(out, "{}", Value::Object(object))
 }
 
-fn rankings(summary: &Summary) -> [(&'static str, &Ranking); 5] {
+fn rankings(summary: &Summary) -> [(&'static str, &Ranking); 7] {
     [
         ("reasons", &summary.reasons),
         ("limits", &summary.limits),
         ("routes", &summary.routes),
         ("keys", &summary.keys),
         ("clients", &summary.clients),
+        ("shadow limits", &summary.shadow_limits),
+        ("shadow keys", &summary.shadow_keys),
     ]
 }
 
@@ -264,7 +281,7 @@ fn write_ranking(out: &mut dyn Write, style: Style, title: &str, ranking: &Ranki
     }
     let note = match title {
         "routes" => "  (recorded requests only)",
-        "keys" | "clients" => "  (of aggregates those that came most often)",
+        "keys" | "clients" | "shadow keys" => "  (of aggregates those that came most often)",
         _ => "",
     };
     writeln!(out, "\n{}{}", style.bold(title), style.dim(note))?;

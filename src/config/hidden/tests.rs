@@ -145,6 +145,19 @@ fn a_message_repeats_what_is_shown() {
 
 /// Each line of it, and each default and example that it shows.
 #[test]
+fn a_token_in_place_of_its_hash_is_hidden() {
+    let hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let text =
+        format!("explain_sha256 = \"{hash}\"\nexplain_sha256s = \"{hash}\"\n[a]\nexplain_sha256 = \"planted\"\n");
+    let secrets = Secrets::of(&text);
+    let hidden = |what: &str, from: usize| {
+        let at = from + text[from..].find(what).unwrap();
+        (at..at + what.len()).all(|byte| secrets.hide(byte))
+    };
+    assert_eq!((hidden(hash, 0), hidden(hash, 90), hidden("planted", 0)), (false, true, true));
+}
+
+#[test]
 fn nothing_of_the_tour_is_hidden() {
     let shown = ["\n#", "\n# e.g. "].into_iter().flat_map(|start| TOUR.match_indices(start));
     let texts = shown.map(|(at, start)| format!("{}\n{}", &TOUR[..at], &TOUR[at + start.len()..]));

@@ -126,7 +126,7 @@ fn segment_names(directory: &Path) -> Vec<String> {
 }
 
 fn event(limit: Option<&Arc<str>>, key: Option<Fingerprint>, now: Tick) -> Event<'_> {
-    Event { reason: Reason::RateLimited, limit, route: None, key, client: None, bytes: 1_000, now }
+    Event { reason: Reason::RateLimited, is_shadow: false, limit, route: None, key, client: None, bytes: 1_000, now }
 }
 
 /// Budgets that have room for whatever a test offers.

@@ -8,6 +8,7 @@ use crate::proxy::broken::Broken;
 use crate::proxy::date::DateCell;
 use crate::proxy::edited::{Changes, Whose};
 use crate::proxy::exchange::Exchange;
+use crate::proxy::explanation;
 use crate::proxy::headers::{self, Sink};
 use crate::proxy::parts::Room;
 use crate::proxy::scratch::Scratch;
@@ -84,6 +85,7 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     let view = Rc::clone(&relay.exchange.view);
     relay.exchange.story.status = Some(relay.exchange.scratch.response.status());
     let version = relay.exchange.scratch.request.version();
+    let explanation = relay.exchange.explanation();
     let (facts, Room { worker, outbound, response, to_client, text, .. }) = relay.exchange.split();
     let framing = response.framing();
     let content_length = response.content_length();
@@ -101,6 +103,9 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
             let known = facts.known(&view, response.status(), None);
             write_changed(&response, changes, &known, &worker.date, now, text, &mut writer);
         }
+    }
+    if let Some(explanation) = explanation {
+        writer.field(explanation::FIELD, explanation.as_bytes());
     }
     let is_delimited = match (framing, version) {
         (Framing::None | Framing::Length(_), _) => {
