@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::guard::{self, Refusal};
+use super::paths::{KEY, SERVER, names_in};
 use super::pieces::Pieces;
 use super::seats::Seat;
 use super::{Commands, Limits, metrics};
@@ -49,15 +50,14 @@ enum Endpoint {
     Fleet,
     Upstreams,
     Server,
+    Limits,
+    Key,
     Explain,
     Reload,
     Upgrade,
 }
 
-/// The path of a server, with what it has in place of names.
-const SERVER: &str = "/api/v1/upstreams/{upstream}/servers/{server}";
-
-const ENDPOINTS: [(&str, Endpoint); 10] = [
+const ENDPOINTS: [(&str, Endpoint); 12] = [
     ("/healthz", Endpoint::Health),
     ("/readyz", Endpoint::Ready),
     ("/metrics", Endpoint::Metrics),
@@ -65,6 +65,8 @@ const ENDPOINTS: [(&str, Endpoint); 10] = [
     ("/api/v1/fleet", Endpoint::Fleet),
     ("/api/v1/upstreams", Endpoint::Upstreams),
     (SERVER, Endpoint::Server),
+    ("/api/v1/limits", Endpoint::Limits),
+    (KEY, Endpoint::Key),
     ("/api/v1/explain", Endpoint::Explain),
     ("/reload", Endpoint::Reload),
     ("/upgrade", Endpoint::Upgrade),
@@ -110,6 +112,8 @@ impl Api {
             Endpoint::Config => self.show(Commands::config).await,
             Endpoint::Fleet => self.show(Commands::fleet).await,
             Endpoint::Upstreams => self.show(Commands::upstreams).await,
+            Endpoint::Limits => self.show(Commands::limits).await,
+            Endpoint::Key => self.key(head.uri.path()).await,
             Endpoint::Server => self.set_server(head.uri.path(), head.uri.query()).await,
             // Answered above, since its body says something.
             Endpoint::Explain => not_found(),
@@ -126,9 +130,20 @@ impl Api {
             let detail = "Say what is to become of the server: ?state=up, ?state=drain or ?state=off.";
             return problem(StatusCode::BAD_REQUEST, detail, json!({ "states": words }));
         };
-        let Some((upstream, server)) = names_in(path) else { return not_found() };
+        let Some((upstream, server)) = names_in(path, SERVER) else { return not_found() };
         let commands = Arc::clone(&self.commands);
         match self.run(&self.reads, move || commands.set_server(&upstream, &server, service)).await {
+            Err(failure) => failed(failure),
+            Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
+            Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
+        }
+    }
+
+    /// Shows how a key of a limit stands.
+    async fn key(&self, path: &str) -> Reply {
+        let Some((limit, value)) = names_in(path, KEY) else { return not_found() };
+        let commands = Arc::clone(&self.commands);
+        match self.run(&self.reads, move || commands.key(&limit, &value)).await {
             Err(failure) => failed(failure),
             Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
             Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
@@ -242,15 +257,16 @@ impl Api {
 impl Endpoint {
     fn at(path: &str) -> Option<Self> {
         let exact = ENDPOINTS.iter().find(|(at, _)| *at == path).map(|(_, endpoint)| *endpoint);
-        exact.or_else(|| names_in(path).map(|_| Self::Server))
+        let forms = [(SERVER, Self::Server), (KEY, Self::Key)];
+        exact.or_else(|| {
+            forms.into_iter().find(|(form, _)| names_in(path, form).is_some()).map(|(_, endpoint)| endpoint)
+        })
     }
 
     fn methods(self) -> &'static [Method] {
         match self {
             Self::Reload | Self::Upgrade | Self::Server | Self::Explain => &[Method::POST],
-            Self::Health | Self::Ready | Self::Metrics | Self::Config | Self::Fleet | Self::Upstreams => {
-                &[Method::GET, Method::HEAD]
-            }
+            _ => &[Method::GET, Method::HEAD],
         }
     }
 
@@ -262,19 +278,6 @@ impl Endpoint {
     fn allow(self) -> &'static str {
         if self.is_command() { "POST" } else { "GET, HEAD" }
     }
-}
-
-/// The upstream and the server that a path names.
-fn names_in(path: &str) -> Option<(String, String)> {
-    let (upstream, server) = path.strip_prefix("/api/v1/upstreams/")?.split_once("/servers/")?;
-    let is_name = |text: &str| !text.is_empty() && !text.contains('/');
-    (is_name(upstream) && is_name(server)).then(|| (unescaped(upstream), unescaped(server)))
-}
-
-/// The text without the escapes that an address may have in a path: those of brackets and colons.
-fn unescaped(text: &str) -> String {
-    let escapes = [("%5B", "["), ("%5b", "["), ("%5D", "]"), ("%5d", "]"), ("%3A", ":"), ("%3a", ":")];
-    escapes.iter().fold(text.to_owned(), |text, (escape, letter)| text.replace(escape, letter))
 }
 
 /// Whether the body ends within `most` bytes. What it says is ignored.

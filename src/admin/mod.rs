@@ -10,6 +10,7 @@
 mod api;
 mod guard;
 mod metrics;
+mod paths;
 mod pieces;
 mod seats;
 
@@ -48,6 +49,12 @@ pub trait Commands: Send + Sync + 'static {
 
     /// Takes a server out of service, or back; how its upstream stands then, or that there is none of these names. May block.
     fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<serde_json::Value, String>;
+
+    /// How the limits stand. May block.
+    fn limits(&self) -> serde_json::Value;
+
+    /// How a key of a limit stands, by its value; or that there is no such limit or value. Changes nothing. May block.
+    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String>;
 
     /// What would become of a request that `asked` describes, in JSON, or what is wrong with that. Changes nothing. May block.
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String>;

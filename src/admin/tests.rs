@@ -61,6 +61,14 @@ impl Commands for Fake {
         self.reload.clone()
     }
 
+    fn limits(&self) -> Value {
+        json!({ "limits": [] })
+    }
+
+    fn key(&self, limit: &str, value: &str) -> Result<Value, String> {
+        if limit == "none" { Err("there is no limit".into()) } else { Ok(json!({ limit: value })) }
+    }
+
     fn explain(&self, asked: &[u8]) -> Result<Value, String> {
         if asked.is_empty() { Err("nothing is asked".into()) } else { Ok(json!({ "bytes": asked.len() })) }
     }
@@ -215,6 +223,17 @@ fn a_reload_answers_with_its_plan() {
 }
 
 #[test]
+fn a_key_is_named_in_the_path() {
+    let server = Server::start(LIMITS, fake());
+    let shown = server.ask("GET /api/v1/limits/per-key/keys/a%20b", NOTHING);
+    assert_eq!((shown.status, shown.json()), (200, json!({ "per-key": "a b" })));
+    let unknown = server.ask("GET /api/v1/limits/none/keys/a", NOTHING);
+    assert_eq!((unknown.status, &unknown.json()["detail"]), (404, &json!("there is no limit")));
+    assert_eq!(server.ask("GET /api/v1/limits/a/keys/%zz", NOTHING).status, 404);
+    assert_eq!(server.ask("POST /api/v1/limits", NOTHING).status, 405);
+}
+
+#[test]
 fn a_question_is_answered_within_its_bound() {
     let server = Server::start(Limits { body: 10, ..LIMITS }, fake());
     let ask = |body: &str| {
@@ -248,7 +267,16 @@ fn a_reload_that_fails_answers_with_the_report() {
 #[test]
 fn head_is_get_without_the_body() {
     let server = Server::start(LIMITS, fake());
-    for path in ["/healthz", "/readyz", "/metrics", "/api/config", "/api/v1/fleet", "/api/v1/upstreams"] {
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/api/config",
+        "/api/v1/fleet",
+        "/api/v1/upstreams",
+        "/api/v1/limits",
+        "/api/v1/limits/a/keys/b",
+    ] {
         let (head, get) = (server.ask(&format!("HEAD {path}"), NOTHING), server.ask(&format!("GET {path}"), NOTHING));
         assert_eq!((head.status, head.body.as_str()), (200, ""));
         assert_eq!(head.header("content-length"), get.header("content-length"));
@@ -281,6 +309,8 @@ fn another_path_is_told_what_exists() {
             "GET /api/v1/fleet",
             "GET /api/v1/upstreams",
             "POST /api/v1/upstreams/{upstream}/servers/{server}",
+            "GET /api/v1/limits",
+            "GET /api/v1/limits/{limit}/keys/{value}",
             "POST /api/v1/explain",
             "POST /reload",
             "POST /upgrade"

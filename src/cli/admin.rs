@@ -43,9 +43,10 @@ pub fn address(
     load()?.admin.map(|admin| reachable(admin.address)).ok_or_else(missing)
 }
 
-/// The body of the answer with status 200 to a question in JSON; otherwise why there is none.
-pub fn post_json(address: SocketAddr, path: &str, json: &str) -> Result<String, String> {
-    let asked = connect(address).and_then(|stream| ask_with(stream, ("POST", path), address, json, PATIENCE));
+/// The body of the answer with status 200, of a request that may have a body in JSON; otherwise why there is none. What the
+/// path says may be a secret, and is not repeated.
+pub fn ask_json(address: SocketAddr, request: (&str, &str), json: &str) -> Result<String, String> {
+    let asked = connect(address).and_then(|stream| ask_with(stream, request, address, json, PATIENCE));
     let answer = asked.map_err(|error| format!("{address}: {error}"))?;
     match answer.split_once("\r\n\r\n") {
         Some((head, body)) if is_ok(head) => Ok(body.to_owned()),
@@ -53,7 +54,7 @@ pub fn post_json(address: SocketAddr, path: &str, json: &str) -> Result<String, 
             Ok(problem) if problem["detail"].is_string() => {
                 Err(problem["detail"].as_str().unwrap_or_default().to_owned())
             }
-            _ => Err(format!("{address}: {path} answered {}", answer.lines().next().unwrap_or("nothing"))),
+            _ => Err(format!("{address}: it answered {}", answer.lines().next().unwrap_or("nothing"))),
         },
         None => Err(format!("{address}: it answers nothing")),
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::admin;
 use super::safe::Safe;
 use crate::config::{self, Certificates, Model};
-use crate::gateway::{Asked, Explained, LimitSeen, Offline, explain_offline, redactor_offline};
+use crate::gateway::{Asked, Explained, LimitSeen, Offline, RateSeen, explain_offline, redactor_offline};
 use crate::time::{Clock, Span};
 
 /// Arguments of `explain`.
@@ -91,7 +91,7 @@ fn offline(path: &Path, arguments: &ExplainArguments) -> Result<Explained, Strin
 fn live(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {
     let address = admin::address(arguments.admin.as_deref(), || load(path), path)?;
     let question = serde_json::to_string(&asked(arguments)).map_err(|error| error.to_string())?;
-    let answer = admin::post_json(address, "/api/v1/explain", &question)?;
+    let answer = admin::ask_json(address, ("POST", "/api/v1/explain"), &question)?;
     serde_json::from_str(&answer).map_err(|error| format!("{address}: an answer that explains nothing: {error}"))
 }
 
@@ -161,11 +161,7 @@ fn write_limit(out: &mut String, limit: &LimitSeen) {
         return;
     }
     for rate in &limit.rates {
-        let reset = rate.reset_ms.map(|reset| format!(", grows in {}", time(reset))).unwrap_or_default();
-        let window = Span::from_millis(rate.window_ms);
-        let quota =
-            if rate.window_ms == 0 { format!("{} at once", rate.limit) } else { format!("{} in {window}", rate.limit) };
-        let _ = writeln!(out, "          {} left of {quota}{reset}", rate.remaining);
+        let _ = writeln!(out, "          {}", quota(rate));
     }
     if let Some(decision) = &limit.decision {
         let cost = if limit.cost == 1 { String::new() } else { format!(" of cost {}", limit.cost) };
@@ -176,8 +172,16 @@ fn write_limit(out: &mut String, limit: &LimitSeen) {
     }
 }
 
+/// How a rate stands.
+pub fn quota(rate: &RateSeen) -> String {
+    let reset = rate.reset_ms.map(|reset| format!(", grows in {}", time(reset))).unwrap_or_default();
+    let window =
+        if rate.window_ms == 0 { " at once".to_owned() } else { format!(" in {}", Span::from_millis(rate.window_ms)) };
+    format!("{} left of {}{window}{reset}", rate.remaining, rate.limit)
+}
+
 /// A time to come, rounded up to about three digits.
-fn time(millis: u64) -> String {
+pub fn time(millis: u64) -> String {
     let tenths = |of: u64| {
         let tenths = millis.div_ceil(of / 10);
         format!("{}.{}", tenths / 10, tenths % 10)

@@ -9,6 +9,7 @@ mod dead_letters;
 mod explain;
 mod fleet;
 mod fleet_status;
+mod limits;
 mod log;
 mod man;
 mod run;
@@ -66,6 +67,12 @@ enum Command {
     /// Gateways that share limits: prepare them, see how they stand.
     #[command(after_help = fleet::EXAMPLES)]
     Fleet(fleet::FleetArguments),
+    /// List the limits of the gateway that runs: their numbers, keys in the table, who waits.
+    #[command(after_help = limits::EXAMPLES)]
+    Limits(limits::LimitsArguments),
+    /// Look at a key of a limit of the gateway that runs.
+    #[command(after_help = limits::KEYS_EXAMPLES)]
+    Keys(limits::KeysArguments),
     /// Show the servers of the gateway that runs: their states, and why.
     #[command(after_help = upstreams::EXAMPLES)]
     Upstreams(upstreams::UpstreamsArguments),
@@ -93,6 +100,8 @@ pub fn main() -> ExitCode {
         Command::Explain(question) => explain::run(&arguments.config, &question),
         Command::DeadLetters(command) => dead_letters::run(&arguments.config, &command),
         Command::Fleet(command) => fleet::run(&arguments.config, &command),
+        Command::Limits(command) => limits::run(&arguments.config, &command),
+        Command::Keys(command) => limits::keys(&arguments.config, &command),
         Command::Upstreams(command) => upstreams::run(&arguments.config, &command),
         Command::Upgrade => upgrade::run(&arguments.config),
         Command::Completions { shell } => {

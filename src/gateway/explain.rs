@@ -8,7 +8,7 @@ use super::offline::{Offline, sticky};
 use crate::admission::{Decided, ExplainedLimit, Explanation, Networks, RouteRules, Rules};
 use crate::config::{Action, LimitRule, Model, OnLimit, Route};
 use crate::http1::HeadLimits;
-use crate::limiter::{Peeked, Refusal, Why};
+use crate::limiter::{Peeked, QuotaLine, Refusal, Why};
 use crate::proxy::{Question, Snapshot, status_of_no_route, status_of_refusal};
 use crate::redact::{End, Redactor};
 use crate::time::{Span, Tick};
@@ -292,16 +292,7 @@ impl Book<'_> {
             cost: limit.cost,
             not_asked: limit.not_asked.map(|why| why.word().to_owned()),
             invalid_cost: limit.is_cost_invalid,
-            rates: limit
-                .rates
-                .iter()
-                .map(|line| RateSeen {
-                    limit: line.quota,
-                    window_ms: line.window.as_millis_ceil(),
-                    remaining: line.remaining,
-                    reset_ms: line.reset.map(Span::as_millis_ceil),
-                })
-                .collect(),
+            rates: rates_of(&limit.rates),
             room: limit.rates.iter().map(|line| line.remaining).min(),
             decision: limit.alone.map(|alone| shadow.unwrap_or(word(&alone)).to_owned()),
             next_ms: limit.alone.as_ref().and_then(|alone| self.until(alone)),
@@ -387,6 +378,17 @@ impl Book<'_> {
             }
         }
     }
+}
+
+/// How rates stand.
+pub(super) fn rates_of(lines: &[QuotaLine]) -> Vec<RateSeen> {
+    let seen = |line: &QuotaLine| RateSeen {
+        limit: line.quota,
+        window_ms: line.window.as_millis_ceil(),
+        remaining: line.remaining,
+        reset_ms: line.reset.map(Span::as_millis_ceil),
+    };
+    lines.iter().map(seen).collect()
 }
 
 /// The request that is asked about.

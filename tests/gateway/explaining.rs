@@ -176,3 +176,45 @@ fn whoever_has_the_token_gets_the_explanation_with_the_answer() {
         gateway.dead_letters()
     );
 }
+
+#[test]
+fn limits_are_listed_and_a_key_is_looked_at_without_being_counted() {
+    let gateway = Gateway::start(RULES);
+    let admin = format!("http://{}", gateway.admin);
+    let key = [("X-Api-Key", "planted 1")];
+    assert_eq!(get_with(gateway.address(), "/", &key).status, 200);
+    let directory = gateway.directory.path();
+    let get = |limit: &str, value: &str| {
+        let (status, text, errors) = run(&["keys", "get", limit, value, "--json", "--admin", &admin], directory);
+        let json = if status.success() { serde_json::from_str(&text).unwrap() } else { Value::Null };
+        (json, errors)
+    };
+    for _ in 0..3 {
+        let (seen, _) = get("per-key", "planted 1");
+        let seen = &seen["keys"][0];
+        assert_eq!(
+            (&seen["room"], &seen["decision"], &seen["limit"]),
+            (&1.into(), &"admitted".into(), &"per-key".into())
+        );
+        assert!(seen["key"].as_str().unwrap().starts_with("[redacted:"), "{seen}");
+    }
+    assert_eq!(get_with(gateway.address(), "/", &key).status, 200);
+    let (seen, _) = get("per-key", "planted 1");
+    assert_eq!((&seen["keys"][0]["room"], &seen["keys"][0]["decision"]), (&0.into(), &"refused".into()));
+    assert!(seen["keys"][0]["next_ms"].as_u64().unwrap() > 1_000_000, "{seen}");
+    assert_eq!(get("per-key", "other").0["keys"][0]["room"], 2);
+    let (tried, _) = get("tried", "127.0.0.1");
+    assert_eq!((&tried["keys"][0]["mode"], &tried["keys"][0]["decision"]), (&"shadow".into(), &"refused".into()));
+    for (limit, value, told) in
+        [("none", "a", "There is no limit"), ("tried", "planted", "no value of the key client-ip")]
+    {
+        let (_, errors) = get(limit, value);
+        assert!(errors.contains(told) && !errors.contains("planted"), "{errors}");
+    }
+    let (_, list, _) = run(&["limits", "--admin", &admin], directory);
+    assert!(
+        list.contains("per-key: token-bucket 2/h per header:x-api-key\n  1 of 1000000 keys, 0 waiting; on api\n"),
+        "{list}"
+    );
+    assert!(list.contains("tried (shadow): timer-wheel 1/h per client-ip\n"), "{list}");
+}

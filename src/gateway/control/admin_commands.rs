@@ -3,7 +3,8 @@ use std::sync::Weak;
 use super::{Control, Reloaded};
 use crate::admin;
 use crate::balance::Service;
-use crate::gateway::{explain, fleet_status, upstream_status};
+use crate::gateway::build::Lasting;
+use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
 
 /// The gateway as admin asks it.
 pub(super) struct AdminCommands(pub(super) Weak<Control>);
@@ -49,6 +50,20 @@ impl admin::Commands for AdminCommands {
             return Err(format!("The upstream {upstream:?} has no server {server:?}; write it as the file does."));
         }
         Ok(upstream_status::report(&snapshot, Some(upstream), now))
+    }
+
+    fn limits(&self) -> serde_json::Value {
+        let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
+        let state = control.state();
+        limit_status::list(&state.model, &state.lasting.limits)
+    }
+
+    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String> {
+        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
+        let (state, now) = (control.state(), control.clock.now());
+        let Lasting { limits, hasher, redactor, .. } = &state.lasting;
+        let seen = limit_status::key(&state.model, limits, (hasher, redactor), (limit, value), now)?;
+        Ok(serde_json::json!({ "keys": seen }))
     }
 
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String> {

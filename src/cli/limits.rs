@@ -1,0 +1,190 @@
+//! `sluicegate limits` and `sluicegate keys`: how the limits of the gateway that runs stand, and single keys of them.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::admin;
+use super::explain::{quota, time};
+use super::safe::Safe;
+use crate::config::{self, Certificates};
+use crate::gateway::KeySeen;
+
+/// Arguments of `limits`.
+#[derive(Debug, clap::Args)]
+pub struct LimitsArguments {
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// Arguments of `keys`.
+#[derive(Debug, clap::Args)]
+pub struct KeysArguments {
+    #[command(subcommand)]
+    command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum KeysCommand {
+    /// How a key of a limit stands: what is left, and when it is admitted again. Counts nothing.
+    Get {
+        /// The name of the limit.
+        limit: String,
+        /// The value of the key, as in `exempt`: an address, an API key; of several parts "one + two".
+        value: String,
+        #[command(flatten)]
+        asked: Asked,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Asked {
+    /// The admin interface of the gateway that runs, in place of that of the file.
+    #[arg(long, value_name = "URL")]
+    admin: Option<String>,
+    /// As the admin interface answers it.
+    #[arg(long)]
+    json: bool,
+}
+
+pub const EXAMPLES: &str = "Examples:
+  sluicegate limits
+  sluicegate limits --json | jq -r '.limits[] | select(.waiting > 0) | .name'";
+
+pub const KEYS_EXAMPLES: &str = "Examples:
+  sluicegate keys get per-client 192.0.2.7
+  sluicegate keys get per-key k-3f9a27 --json
+  sluicegate keys get per-key-and-path 'k-3f9a27 + /orders'";
+
+#[derive(Debug, Deserialize)]
+struct Limits {
+    limits: Vec<Limit>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Limit {
+    name: String,
+    plan: Option<String>,
+    mode: String,
+    algorithm: String,
+    rates: Vec<String>,
+    key: String,
+    keys: u64,
+    max_keys: u64,
+    waiting: u64,
+    blocks: u64,
+    routes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Keys {
+    keys: Vec<KeySeen>,
+}
+
+/// Lists the limits. Exit 1: the gateway cannot be asked.
+pub fn run(path: &Path, arguments: &LimitsArguments) -> ExitCode {
+    tell(arguments.asked.look(path, "/api/v1/limits", |answer| {
+        serde_json::from_value::<Limits>(answer).map(|limits| show_limits(&limits.limits))
+    }))
+}
+
+/// Shows a key. Exit 1: the gateway cannot be asked, or there is no such limit or value.
+pub fn keys(path: &Path, arguments: &KeysArguments) -> ExitCode {
+    let KeysCommand::Get { limit, value, asked } = &arguments.command;
+    let target = format!("/api/v1/limits/{}/keys/{}", escaped(limit), escaped(value));
+    tell(asked.look(path, &target, |answer| serde_json::from_value::<Keys>(answer).map(|keys| show_keys(&keys.keys))))
+}
+
+fn tell(text: Result<String, String>) -> ExitCode {
+    match text {
+        Ok(text) => {
+            // Nobody reads any more.
+            let _ = io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("sluicegate: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Asked {
+    fn look(
+        &self,
+        path: &Path,
+        target: &str,
+        show: impl FnOnce(Value) -> serde_json::Result<String>,
+    ) -> Result<String, String> {
+        let load =
+            || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
+        let address = admin::address(self.admin.as_deref(), load, path)?;
+        let answer = admin::ask_json(address, ("GET", target), "")?;
+        if self.json {
+            return Ok(answer);
+        }
+        let shown = serde_json::from_str(&answer).and_then(show);
+        shown.map_err(|error| format!("{address}: an answer that cannot be read: {error}"))
+    }
+}
+
+/// As one segment of a path (RFC 3986, 2.3).
+fn escaped(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing into a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
+}
+
+fn show_limits(limits: &[Limit]) -> String {
+    let mut out = String::new();
+    for Limit { name, plan, mode, algorithm, rates, key, keys, max_keys, waiting, blocks, routes } in limits {
+        let plan = plan.as_ref().map(|plan| format!(" of plan {plan}")).unwrap_or_default();
+        let mode = if mode == "enforce" { String::new() } else { format!(" ({mode})") };
+        let rates = if rates.is_empty() { String::new() } else { format!(" {}", rates.join(" and ")) };
+        let _ = writeln!(out, "{name}{plan}{mode}: {algorithm}{rates} per {key}");
+        let _ = write!(out, "  {keys} of {max_keys} keys, {waiting} waiting");
+        if *blocks > 0 {
+            let _ = write!(out, ", {blocks} blocks begun");
+        }
+        let routes = if routes.is_empty() { "no route".to_owned() } else { routes.join(", ") };
+        let _ = writeln!(out, "; on {routes}");
+    }
+    out
+}
+
+fn show_keys(keys: &[KeySeen]) -> String {
+    let mut out = String::new();
+    for seen in keys {
+        let plan = seen.plan.as_ref().map(|plan| format!(", plan {plan}")).unwrap_or_default();
+        let mode = if seen.mode == "enforce" { String::new() } else { format!(" ({})", seen.mode) };
+        let _ = writeln!(out, "{}{mode}{plan}, key {}", seen.limit, Safe(&seen.key));
+        for rate in &seen.rates {
+            let _ = writeln!(out, "  {}", quota(rate));
+        }
+        let next = seen.next_ms.map(|next| format!(", room in {}", time(next))).unwrap_or_default();
+        let _ = writeln!(out, "  a request: {}{next}", seen.decision);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_one_segment_of_a_path() {
+        assert_eq!(escaped("a/b c+é"), "a%2Fb%20c%2B%C3%A9");
+        assert_eq!(escaped("2001:db8::1-._~"), "2001%3Adb8%3A%3A1-._~");
+    }
+}

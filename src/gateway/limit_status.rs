@@ -1,0 +1,130 @@
+//! How limits stand, and single keys of them: read only.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::explain::{RateSeen, rates_of};
+use super::fleet;
+use super::live::LiveLimits;
+use crate::config::{LimitId, Model};
+use crate::limiter::{Ask, Counting, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
+use crate::redact::{End, Redactor};
+use crate::time::{Span, Tick};
+
+/// How a key of a limit stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeySeen {
+    /// The limit.
+    pub limit: String,
+    /// The plan, if the numbers are those of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// The value, redacted if it is a secret.
+    pub key: String,
+    /// `enforce`, `shadow` or `off`.
+    pub mode: String,
+    /// How each rate stands.
+    pub rates: Vec<RateSeen>,
+    /// How many more requests of cost 1 would be admitted now; that of the tightest rate.
+    pub room: Option<u64>,
+    /// What a request of cost 1 would be told: `admitted`, `refused` or `waits`; in shadow mode `refused` if it would be.
+    pub decision: String,
+    /// Until one would be admitted, if it is not at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_ms: Option<u64>,
+}
+
+/// All limits, in the file's order, those of plans behind those that they override.
+pub fn list(model: &Model, limits: &LiveLimits) -> Value {
+    let of = |(id, spec, key): (LimitId, &LimitSpec, &_)| {
+        let (limit, _) = limits.get(&id)?;
+        let stats = limit.stats();
+        let rule = model.limits.iter().find(|rule| rule.spec.name == id.limit)?;
+        let routes = model.routes.iter().filter(|route| {
+            route.limits.iter().filter_map(|limit| model.limits.get(*limit)).any(|own| own.spec.name == id.limit)
+        });
+        Some(json!({
+            "name": &*id.limit,
+            "plan": id.plan.as_deref(),
+            "mode": spec.mode.word(),
+            "algorithm": spec.algorithm.name(),
+            "rates": spec.algorithm.rates().iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "key": ToString::to_string(key),
+            "shared": spec.sharing.is_some(),
+            "scheduled": rule.active.is_some(),
+            "max_wait_ms": spec.max_wait.as_millis_ceil(),
+            "keys": stats.keys,
+            "max_keys": spec.max_keys,
+            "waiting": stats.waiting,
+            "blocks": stats.blocks,
+            "evicted_live": stats.evicted_live,
+            "refused_full": stats.refused_full,
+            "routes": routes.map(|route| &*route.name).collect::<Vec<_>>(),
+        }))
+    };
+    json!({ "limits": model.counted().filter_map(of).collect::<Vec<_>>() })
+}
+
+/// How a key of the limit called `name` stands: one line for its own numbers, and one for those of each plan.
+///
+/// # Errors
+/// There is no such limit, or `value` is no value of its key; in words that do not repeat the value.
+pub fn key(
+    model: &Model,
+    limits: &LiveLimits,
+    (hasher, redactor): (&KeyHasher, &Redactor),
+    (name, value): (&str, &str),
+    now: Tick,
+) -> Result<Vec<KeySeen>, String> {
+    let rule = model.limits.iter().find(|rule| &*rule.spec.name == name);
+    let rule = rule.ok_or_else(|| format!("There is no limit {name:?}."))?;
+    let of_fleet = fleet::hasher(model);
+    let hasher = of_fleet.as_ref().filter(|_| rule.spec.sharing.is_some()).unwrap_or(hasher);
+    let print = rule.key.fingerprint_of_value(value, model.client.address_form(), hasher).map_err(|_| {
+        format!(
+            "That is no value of the key {} of limit {name:?}: write it as in exempt, see docs/limits.md.",
+            rule.key
+        )
+    })?;
+    let shown = shown(redactor, &rule.key.to_string(), value, rule.key_is_secret);
+    let seen = |(id, spec, _): (LimitId, &LimitSpec, &_)| {
+        let (limit, _) = limits.get(&id).filter(|_| *id.limit == *name)?;
+        let ask = Ask { key: Some(print), cost: 1, counting: Counting::AtOnce };
+        let (peeked, report) = peek(limit, ask, now)?;
+        let (decision, until) = match peeked {
+            Peeked::Admitted if report.has_shadow_refusals() => ("refused", None),
+            Peeked::Admitted => ("admitted", None),
+            Peeked::Waits { until, .. } => ("waits", Some(until)),
+            Peeked::Refused(refusal) => ("refused", refusal.retry_at),
+        };
+        Some(KeySeen {
+            limit: name.to_owned(),
+            plan: id.plan.map(|plan| plan.to_string()),
+            key: shown.clone(),
+            mode: spec.mode.word().to_owned(),
+            room: report.lines().iter().map(|line| line.remaining).min(),
+            rates: rates_of(report.lines()),
+            decision: decision.to_owned(),
+            next_ms: until.map(|at: Tick| at.since(now).as_millis_ceil()),
+        })
+    };
+    Ok(model.counted().filter_map(seen).collect())
+}
+
+fn peek(limit: &Arc<Limit>, ask: Ask, now: Tick) -> Option<(Peeked, Report)> {
+    let policy = Policy::new(vec![Arc::clone(limit)]).ok()?;
+    let mut report = Report::default();
+    let peeked = policy.peek(&[ask], Span::MAX, now, &mut report);
+    Some((peeked, report))
+}
+
+/// A value as it may be shown: each part by the rule for its source.
+fn shown(redactor: &Redactor, key: &str, value: &str, is_secret: Option<bool>) -> String {
+    const JOINT: &str = " + ";
+    let parts = key.split(JOINT).zip(value.split(JOINT));
+    let parts: Vec<_> =
+        parts.map(|(source, value)| redactor.key_part(source, value.trim(), End::Whole, is_secret)).collect();
+    parts.join(JOINT)
+}
