@@ -48,8 +48,6 @@ enum Method {
 
 impl RequestHead {
     /// Reads a whole head: exactly the bytes that [`HeadEnd`](super::HeadEnd) found. After a fault it is empty.
-    #[expect(clippy::inline_always, reason = "the hot caller is one; that there are others must not cost it a call")]
-    #[inline(always)]
     pub fn parse(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<(), Fault> {
         self.clear();
         self.parse_lines(bytes, limits).map_err(|fault| {
@@ -110,8 +108,6 @@ impl RequestHead {
         self.version == Version::Http11 && self.fields.wants_upgrade()
     }
 
-    #[expect(clippy::inline_always, reason = "as `parse`")]
-    #[inline(always)]
     fn parse_lines(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<(), Fault> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(Fault::HeadTooLarge);
