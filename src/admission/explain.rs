@@ -101,7 +101,10 @@ words! {
 impl Rules {
     /// What [`admit`](Self::admit) would do with a request now, and why: by the same code, on copies of what the limiter
     /// knows of its keys. Nothing is counted. It allocates, and looks at every route.
-    pub fn explain<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr, now: Tick) -> Explanation {
+    ///
+    /// By a view of any kind, so that no function of the hot path is called from here too: the compiler would no longer put it
+    /// in line there.
+    pub fn explain(&self, view: &dyn RequestView, peer: IpAddr, now: Tick) -> Explanation {
         let identity = self.clients.identify(view, peer);
         let hops = if identity.trusted_peer { self.clients.hops(view) } else { Vec::new() };
         let mut found = Explanation {
@@ -143,9 +146,9 @@ impl Rules {
 }
 
 /// The second half, once the route is known.
-fn explain_limits<V: RequestView + ?Sized>(
+fn explain_limits(
     route: &RouteRules,
-    view: &V,
+    view: &dyn RequestView,
     (host, path): (Option<&str>, &NormalPath<'_>),
     now: Tick,
     found: &mut Explanation,
