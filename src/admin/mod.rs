@@ -56,7 +56,7 @@ pub trait Commands: Send + Sync + 'static {
     /// How a key of a limit stands, by its value; or that there is no such limit or value. Changes nothing. May block.
     fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String>;
 
-    /// What would become of a request that `asked` describes, in JSON, or what is wrong with that. Changes nothing. May block.
+    /// Explains a request that `asked` describes: what would become of it, in JSON, or what is wrong with the question. Changes nothing. May block.
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String>;
 
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.

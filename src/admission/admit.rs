@@ -5,7 +5,7 @@ use std::task::Waker;
 use super::client::{AddressHeader, ClientIp, ClientRules, Clients, Identity};
 use super::cost::NoNumber;
 use super::host::{self, HostRoom};
-use super::identity::{KeyFacts, describe_in_place, fingerprint_in_place};
+use super::identity::{KeyFacts, fingerprint_in_place};
 use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
@@ -294,10 +294,7 @@ impl Rules {
         let mut room = HostRoom::new();
         let Ok((path, host)) = read_target(view, &mut room) else { return Vec::new() };
         let facts = KeyFacts { view, client, host, path: &path.text, route: &route.name };
-        rule.key.describe(&facts).unwrap_or_else(|missing| match (missing, rule.on_missing) {
-            (Missing::Absent, OnMissingKey::Skip) => Vec::new(),
-            _ => vec![describe_in_place(client)],
-        })
+        rule.describe_key(&facts)
     }
 
     /// Fills in what is asked of each limit and gives the part that was filled: empty if none is to be asked.
@@ -478,6 +475,7 @@ pub(super) fn read_target<'v, V: RequestView + ?Sized>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::identity::describe_in_place;
     use super::*;
     use crate::admission::{
         AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, PathPattern, PlainRequest, RoutePattern,

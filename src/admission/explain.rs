@@ -1,12 +1,12 @@
-//! What admission makes of a request, step by step and without a trace: for whoever asks why.
+//! Explains a request: every step of admission in words, without a trace.
 
 use std::net::IpAddr;
 
 use super::admit::{LacksKey, Places, Rules, Terms, read_target};
 use super::client::{ClientIp, Hop};
 use super::host::HostRoom;
-use super::identity::{KeyFacts, describe_in_place};
-use super::key::{KeyPart, OnMissingKey};
+use super::identity::KeyFacts;
+use super::key::KeyPart;
 use super::malformed::Malformed;
 use super::path::NormalPath;
 use super::plans::PlanPlace;
@@ -19,7 +19,7 @@ use crate::time::{Span, Tick};
 /// Everything that is found out about a request, and what would become of it now.
 #[derive(Debug)]
 pub struct Explanation {
-    /// Who asks.
+    /// The client.
     pub client: ClientIp,
     /// Whether the peer of the connection is a trusted proxy.
     pub trusted_peer: bool,
@@ -39,7 +39,7 @@ pub struct Explanation {
     pub limits: Vec<ExplainedLimit>,
     /// From its arrival to the last byte of its answer; `None` is without end.
     pub timeout: Option<Span>,
-    /// What makes it stick to a server; 0 if its route has no hash key.
+    /// The hash that makes it stick to a server; 0 if its route has no hash key.
     pub sticky_hash: u64,
     /// The answer.
     pub decision: Decided,
@@ -57,7 +57,7 @@ pub enum Decided {
         /// The limit's place in the route.
         limit: usize,
     },
-    /// What its limits say. Indices are places in the route.
+    /// The answer of its limits. Indices are places in the route.
     Limits(Peeked),
 }
 
@@ -74,7 +74,7 @@ pub struct ExplainedLimit {
     pub is_cost_invalid: bool,
     /// How each of its rates stands before the request. A limit on what is in flight counts the request already.
     pub rates: Vec<QuotaLine>,
-    /// What it would say if it were the only one; `None` if it is not asked.
+    /// Its answer if it were the only one; `None` if it is not asked.
     pub alone: Option<Peeked>,
     /// Whether it would refuse, but is in shadow mode.
     pub would_refuse: bool,
@@ -181,7 +181,7 @@ fn explain_limits(
                 (Some(_), _) | (None, Some(_)) => None,
                 (None, None) => Some(why_not_asked(route, rule, &sources, now)),
             },
-            key: describe(rule, &sources),
+            key: rule.describe_key(&sources),
             cost: ask.cost,
             is_cost_invalid: invalid_costs.iter().any(|invalid| invalid == place),
             rates: report.lines().iter().filter(|line| line.limit == place).copied().collect(),
@@ -197,13 +197,6 @@ fn peek_alone(policy: &Policy, place: usize, ask: Ask, patience: Span, now: Tick
         *own = ask;
     }
     policy.peek(&alone, patience, now, &mut Report::default())
-}
-
-fn describe<V: RequestView + ?Sized>(rule: &LimitUse, sources: &KeyFacts<'_, V>) -> Vec<KeyPart> {
-    rule.key.describe(sources).unwrap_or_else(|missing| match (missing, rule.on_missing) {
-        (Missing::Absent, OnMissingKey::Skip | OnMissingKey::Refuse) => Vec::new(),
-        _ => vec![describe_in_place(sources.client)],
-    })
 }
 
 /// Of a limit that is not asked.
@@ -238,7 +231,7 @@ mod tests {
     use super::*;
     use crate::admission::{
         AddressForm, AddressHeader, Admission, ClientRules, Cost, Exempt, ExemptRules, HostPattern, KeyExpr,
-        PathPattern, PlainRequest, Refused, RoutePattern,
+        OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern,
     };
     use crate::limiter::{
         Algorithm, Bound, Concurrency, Counting, Gcra, KeyHasher, Limit, LimitSpec, Mode, OnFull, Penalty, Policy,
@@ -329,7 +322,7 @@ mod tests {
         Rules::new(clients, routes, KeyHasher::fixed())
     }
 
-    /// What really happened, as an explanation would say it.
+    /// The real decision, as an explanation would say it.
     fn happened(admission: &Admission) -> Decided {
         match admission {
             Admission::Malformed(fault) => Decided::Malformed(*fault),

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use super::cost::Cost;
 use super::exempt::Exempt;
-use super::key::{KeyExpr, OnMissingKey};
+use super::identity::{KeyFacts, describe_in_place};
+use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::pattern::{HostPattern, PathPattern, RoutePattern};
 use super::plans::RoutePlans;
+use super::spelling::Missing;
 use super::view::{RequestView, is_preflight};
 use crate::balance::stable_hash;
 use crate::limiter::{Counting, KeyHasher, Policy};
@@ -75,6 +77,15 @@ pub(super) fn timeout_at(limits: &[LimitUse], timeout: Option<Span>, now: Tick) 
 }
 
 impl LimitUse {
+    /// The key under which it counts a request, in words: the client in place of one that is missing. Empty if the limit does
+    /// not apply to who lacks it.
+    pub(super) fn describe_key<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>) -> Vec<KeyPart> {
+        self.key.describe(facts).unwrap_or_else(|missing| match (missing, self.on_missing) {
+            (Missing::Absent, OnMissingKey::Skip) => Vec::new(),
+            _ => vec![describe_in_place(facts.client)],
+        })
+    }
+
     /// Whether it holds for a request that arrives now.
     #[inline]
     pub fn is_active(&self, now: Tick) -> bool {

@@ -43,8 +43,8 @@ pub fn address(
     load()?.admin.map(|admin| reachable(admin.address)).ok_or_else(missing)
 }
 
-/// The body of the answer with status 200, of a request that may have a body in JSON; otherwise why there is none. What the
-/// path says may be a secret, and is not repeated.
+/// The body of the answer with status 200, of a request that may have a body in JSON; otherwise why there is none. The path
+/// may have a secret in it, and is not repeated.
 pub fn ask_json(address: SocketAddr, request: (&str, &str), json: &str) -> Result<String, String> {
     let asked = connect(address).and_then(|stream| ask_with(stream, request, address, json, PATIENCE));
     let answer = asked.map_err(|error| format!("{address}: {error}"))?;

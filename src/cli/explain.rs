@@ -1,7 +1,6 @@
 //! `sluicegate explain`: what would become of a request, and why.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,6 +8,7 @@ use std::sync::Arc;
 
 use super::admin;
 use super::safe::Safe;
+use super::tell::tell;
 use crate::config::{self, Certificates, Model};
 use crate::gateway::{Asked, Explained, LimitSeen, Offline, RateSeen, explain_offline, redactor_offline};
 use crate::time::{Clock, Span};
@@ -52,24 +52,13 @@ fn header(text: &str) -> Result<(String, String), String> {
 /// Explains. Exit 1: it is no request, or the gateway cannot be asked.
 pub fn run(path: &Path, arguments: &ExplainArguments) -> ExitCode {
     let explained = if arguments.live { live(path, arguments) } else { offline(path, arguments) };
-    let text = explained.and_then(|explained| {
+    tell(explained.and_then(|explained| {
         if arguments.json {
             let json = serde_json::to_string_pretty(&explained).map_err(|error| error.to_string())?;
             return Ok(json + "\n");
         }
         Ok(show(&explained))
-    });
-    match text {
-        Ok(text) => {
-            // Nobody reads any more.
-            let _ = io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("sluicegate: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    }))
 }
 
 fn asked(arguments: &ExplainArguments) -> Asked {

@@ -1,7 +1,6 @@
 //! `sluicegate limits` and `sluicegate keys`: how the limits of the gateway that runs stand, and single keys of them.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,6 +11,7 @@ use serde_json::Value;
 use super::admin;
 use super::explain::{quota, time};
 use super::safe::Safe;
+use super::tell::tell;
 use crate::config::{self, Certificates};
 use crate::gateway::KeySeen;
 
@@ -98,20 +98,6 @@ pub fn keys(path: &Path, arguments: &KeysArguments) -> ExitCode {
     let KeysCommand::Get { limit, value, asked } = &arguments.command;
     let target = format!("/api/v1/limits/{}/keys/{}", escaped(limit), escaped(value));
     tell(asked.look(path, &target, |answer| serde_json::from_value::<Keys>(answer).map(|keys| show_keys(&keys.keys))))
-}
-
-fn tell(text: Result<String, String>) -> ExitCode {
-    match text {
-        Ok(text) => {
-            // Nobody reads any more.
-            let _ = io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("sluicegate: {error}");
-            ExitCode::FAILURE
-        }
-    }
 }
 
 impl Asked {

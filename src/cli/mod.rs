@@ -14,6 +14,7 @@ mod log;
 mod man;
 mod run;
 mod safe;
+mod tell;
 mod upgrade;
 mod upstreams;
 

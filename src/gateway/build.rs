@@ -299,7 +299,7 @@ fn listener_plan(listener: &Listener, tls: &Secured, accepting: &Counts) -> List
     }
 }
 
-/// What admission needs of a route.
+/// The part of a route that admission needs.
 pub(super) fn route_rules(route: &Route, model: &Model, limits: &Limits<'_>) -> Result<RouteRules, BuildError> {
     let hash_key = match route.action {
         Action::Forward(upstream) => model

@@ -1,4 +1,4 @@
-//! What would become of a request, in words: the answer of `sluicegate explain` and of admin.
+//! Explains a request in words and in JSON: the answer of `sluicegate explain` and of admin.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -39,7 +39,7 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// What would become of it.
+/// The answer: what would become of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// Its method.
@@ -84,7 +84,7 @@ pub struct Explained {
     /// From its arrival to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// What the route does: `forward`, `respond` or `redirect`.
+    /// The action of the route: `forward`, `respond` or `redirect`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
     /// The upstream that gets it.
@@ -92,7 +92,7 @@ pub struct Explained {
     /// The server there, if that does not depend on load or turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// What the route changes in messages.
+    /// The changes that the route makes in messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edits: Vec<String>,
 }
@@ -139,8 +139,7 @@ pub struct LimitSeen {
     /// How many more of cost 1 it would admit now; that of its tightest rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<u64>,
-    /// What it would say if it were the only one: `admitted`, `refused`, `waits`; in shadow mode what it would say if it
-    /// were enforced, as far as refusing goes.
+    /// Its answer if it were the only one: `admitted`, `refused`, `waits`; in shadow mode `refused` if it would refuse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
     /// Until it would admit the request.
@@ -162,7 +161,7 @@ pub struct RateSeen {
     pub reset_ms: Option<u64>,
 }
 
-/// What is asked: rules, and the file that they are of.
+/// The rules that are asked, and the file that they are of.
 struct Book<'b> {
     model: &'b Model,
     rules: &'b Rules,
@@ -170,7 +169,7 @@ struct Book<'b> {
     now: Tick,
 }
 
-/// What a file would do with a request that is the first of all.
+/// Explains what a file would do with a request that is the first of all.
 ///
 /// # Errors
 /// It is no request: in words.
@@ -179,7 +178,7 @@ pub fn explain_offline(offline: &Offline, redactor: &Redactor, asked: &Asked, no
     Book { model, rules, redactor, now }.explain(asked, |upstream, hash| offline.server(upstream, hash))
 }
 
-/// What the gateway that runs would do with a request now.
+/// Explains what the gateway that runs would do with a request now.
 ///
 /// # Errors
 /// It is no request: in words.
@@ -447,7 +446,7 @@ fn plan_name(rules: &RouteRules, found: &Explanation) -> Option<String> {
     rules.plans.as_ref()?.terms_of(found.plan?).map(|terms| terms.name.to_string())
 }
 
-/// What a route changes in messages; values may be secrets, and are left out.
+/// The changes of a route in messages; values may be secrets, and are left out.
 fn edits(route: &Route) -> Vec<String> {
     let mut edits = Vec::new();
     for (of, fields) in [("request", &route.request_headers), ("response", &route.response_headers)] {

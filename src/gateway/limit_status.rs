@@ -29,7 +29,7 @@ pub struct KeySeen {
     pub rates: Vec<RateSeen>,
     /// How many more requests of cost 1 would be admitted now; that of the tightest rate.
     pub room: Option<u64>,
-    /// What a request of cost 1 would be told: `admitted`, `refused` or `waits`; in shadow mode `refused` if it would be.
+    /// The answer to a request of cost 1: `admitted`, `refused` or `waits`; in shadow mode `refused` if it would be.
     pub decision: String,
     /// Until one would be admitted, if it is not at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,5 @@
 //! The rules of a file with tables of their own, which count nothing yet: for whoever asks what a file would do.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::build::{self, BuildError};
@@ -8,7 +7,7 @@ use super::live::{LiveLimits, Place};
 use super::terms::Limits;
 use crate::admission::Rules;
 use crate::balance::{self, Balancer, Gate};
-use crate::config::{LimitId, LimitRule, Model, Upstream};
+use crate::config::{Model, Upstream};
 use crate::limiter::{KeyHasher, Limit, LimitSpec};
 
 /// A file's rules. Limits that are shared in a fleet count here alone, as if this gateway were its only one.
@@ -17,7 +16,6 @@ pub struct Offline {
     pub model: Arc<Model>,
     /// Client, route, key, limits.
     pub rules: Rules,
-    limits: HashMap<LimitId, Arc<Limit>>,
     balancers: Vec<Balancer>,
 }
 
@@ -38,13 +36,7 @@ impl Offline {
         let rules = model.routes.iter().map(|route| build::route_rules(route, &model, &limits));
         let rules = Rules::new(model.client.rules(), rules.collect::<Result<_, _>>()?, hasher.clone());
         let balancers = model.upstreams.iter().map(balancer).collect();
-        let limits = live.into_iter().map(|(id, (limit, _))| (id, limit)).collect();
-        Ok(Self { model, rules, limits, balancers })
-    }
-
-    /// The live limit of this rule, in no plan.
-    pub fn limit(&self, rule: &LimitRule) -> Option<&Arc<Limit>> {
-        self.limits.get(&LimitId { limit: Arc::clone(&rule.spec.name), plan: None })
+        Ok(Self { model, rules, balancers })
     }
 
     /// The server that gets the requests of this hash, all being well, where that is by the hash.
@@ -54,7 +46,7 @@ impl Offline {
     }
 }
 
-/// What chooses among an upstream's servers when none is loaded, and all are well.
+/// The balancer of an upstream.
 fn balancer(upstream: &Upstream) -> Balancer {
     let servers = upstream.servers.iter();
     let servers: Vec<_> =

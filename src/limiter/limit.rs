@@ -227,8 +227,8 @@ impl Limit {
         self.lock(key).refund(key, cost);
     }
 
-    /// A limit of its own with a copy of the part of the table that a key is in, and who waits there. What is asked of it
-    /// changes nothing here. The copy is made under the lock of that part: some 256 KiB, and a line for each who waits.
+    /// A limit of its own with a copy of the part of the table that a key is in, and of who waits there. Questions to
+    /// it change nothing here. The copy is made under the lock of that part: some 256 KiB, and a line for each who waits.
     pub(super) fn copy_for(&self, key: Fingerprint) -> Arc<Self> {
         let params = lock(&self.params);
         let copy = Self {

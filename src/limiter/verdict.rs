@@ -52,7 +52,7 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
-/// What a request would be answered at its arrival, by [`Policy::peek`](super::Policy::peek).
+/// The answer that a request would get at its arrival, by [`Policy::peek`](super::Policy::peek).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Peeked {

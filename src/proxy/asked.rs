@@ -9,7 +9,7 @@ use crate::http1::{HeadLimits, RequestHead};
 use crate::limiter::Why;
 use crate::time::Tick;
 
-/// What somebody asks about.
+/// The request that somebody asks about.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// As it would be sent.
@@ -27,7 +27,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// What admission would make of it now.
+    /// Asks admission what it would make of it now.
     ///
     /// # Errors
     /// It is no request: in words.

@@ -198,7 +198,7 @@ impl Connection {
         if self.facts.is_tls || was_tls() { "https" } else { "http" }
     }
 
-    /// What its requests come over.
+    /// The origin of its requests.
     pub fn origin(&self) -> Origin<'_> {
         Origin { peer: self.peer.ip(), scheme: self.scheme(), certificate: self.facts.certificate.as_deref() }
     }

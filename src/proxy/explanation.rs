@@ -23,7 +23,7 @@ pub fn is_asked(request: &Request<'_>, hash: &[u8; 32]) -> bool {
 }
 
 impl Exchange {
-    /// What became of the request and why, in one line of printable ASCII, if its client may ask for it and has. The answer is
+    /// Says what became of the request and why, in one line of printable ASCII, if its client may ask for it and has. The answer is
     /// about to be written.
     pub fn explanation(&self) -> Option<String> {
         if !self.scratch.explains {

@@ -1,4 +1,4 @@
-//! What dead letters tell of an exchange.
+//! The dead letters of an exchange.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -188,7 +188,7 @@ impl Exchange {
     }
 }
 
-/// What a record is about.
+/// The subject of a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct About<'r> {
     /// The limit that decided, by its place in the route.

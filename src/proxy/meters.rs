@@ -321,7 +321,7 @@ pub struct Finished {
     pub status: Option<u16>,
     /// From its arrival to its end.
     pub took: Span,
-    /// What of that it waited.
+    /// The part of that in which it waited.
     pub waited: Option<Span>,
 }
 

@@ -19,8 +19,8 @@
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
 //!   others.
 //!
-//! Invariants: one [`Snapshot`] per exchange, loaded once; two clock readings per exchange in the common case, at its
-//! arrival and with the head of its response; exactly one outcome per exchange, however it ends; an error becomes a status
+//! Invariants: one [`Snapshot`] per exchange, loaded once; three clock readings per exchange in the common case, at its
+//! arrival, with the head of its response and at its end; exactly one outcome per exchange, however it ends; an error becomes a status
 //! in `ending` only; once a worker is warm, nothing is allocated for a request of HTTP/1 that is refused or goes at once
 //! over a kept connection, but one box for each of its limits that counts later, corrects, or counts what is in flight.
 //! Caller: `gateway`, which builds snapshots and starts the workers.

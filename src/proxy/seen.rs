@@ -19,7 +19,7 @@ pub struct Seen<'a> {
     pub rules: &'a Rules,
 }
 
-/// What a request came over, as far as admission asks.
+/// The connection that a request came over, as far as admission asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// The other end of the connection.

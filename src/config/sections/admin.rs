@@ -8,7 +8,7 @@ use crate::config::kind::by;
 use crate::config::reader::Node;
 use crate::config::section::{Declare, section};
 
-/// 64 hex digits. What stands in their place may be the token itself, so no message repeats it.
+/// 64 hex digits. Somebody may have written the token itself in their place, so no message repeats the text.
 fn sha256(node: &Node<'_>) -> Result<[u8; 32], Reported> {
     let example = "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"";
     let text = node.string("a SHA-256 in quotes", example)?;

@@ -1,4 +1,4 @@
-//! What a limit would say, asked without a trace.
+//! Limits are asked without a trace.
 
 use proptest::prelude::*;
 
