@@ -32,7 +32,8 @@
 //! | 5 | [`proxy`]: the data plane |
 //! | 6 | [`admin`]: health, metrics, reload over HTTP |
 //! | 7 | [`gateway`]: model to running system, reload, drain |
-//! | 8 | [`cli`]: the command line |
+//! | 8 | [`simulate`]: recorded traffic through the rules of a file |
+//! | 9 | [`cli`]: the command line |
 //!
 //! # Conventions
 //!
@@ -58,6 +59,7 @@ pub mod limiter;
 pub mod proxy;
 pub mod proxy_protocol;
 pub mod redact;
+pub mod simulate;
 pub mod state;
 pub mod telemetry;
 pub mod time;

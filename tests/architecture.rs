@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 22] = [
+const RANKS: [(&str, u8); 23] = [
     ("time", 0),
     ("http1", 0),
     // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
@@ -32,7 +32,9 @@ const RANKS: [(&str, u8); 22] = [
     ("proxy", 5),
     ("admin", 6),
     ("gateway", 7),
-    ("cli", 8),
+    // Above `gateway`, whose rules it tries on logs without a gateway.
+    ("simulate", 8),
+    ("cli", 9),
 ];
 
 /// What a pure room may not name.

@@ -217,7 +217,10 @@ impl Rules {
         arrival.plan = terms.plan;
         let verdict = match asked {
             Ok([]) => Verdict::Admitted(Permit::default()),
-            Ok(asks) => terms.policy.check(asks, patience, now, report),
+            Ok(asks) => {
+                report.note_keys(asks.iter().map(|ask| ask.key));
+                terms.policy.check(asks, patience, now, report)
+            }
             Err(LacksKey { limit }) => {
                 let hasher = terms.limits.get(limit).map_or(&self.hasher, |rule| &rule.hasher);
                 arrival.key = Some(fingerprint_in_place(&arrival.client, hasher));
@@ -438,6 +441,7 @@ impl Waiting {
         let place = &mut *self.0;
         match place.ticket.attempt(now, waker, report) {
             Attempt::Admitted(permit) => {
+                report.note_keys(place.keys.into_iter());
                 let (arrival, facts) = (place.arrival.clone(), place.facts);
                 Progress::Admitted(Admitted { arrival, facts, waited: true, permit })
             }

@@ -12,8 +12,11 @@ mod fleet_status;
 mod limits;
 mod log;
 mod man;
+mod progress;
 mod run;
 mod safe;
+mod simulate;
+mod table;
 mod tell;
 mod upgrade;
 mod upstreams;
@@ -29,6 +32,7 @@ const EXAMPLES: &str = "Examples:
   sluicegate check -c candidate.toml          say what is wrong with a file, exit 1 if anything is
   sluicegate dead-letters ls --since 10m      who was refused, and why
   sluicegate explain GET /x --live            what would become of a request now
+  sluicegate simulate access.log -c new.toml  what a file would have done with yesterday's traffic
   kill -HUP $(pidof sluicegate)               read the file again; it is also watched
   kill -TERM $(pidof sluicegate)              finish what is in flight, then end
   sluicegate upgrade                          let the binary that lies there now take over, without a gap";
@@ -62,6 +66,9 @@ enum Command {
     /// Say what would become of a request, and why: the route, the client, each limit, the decision, the server.
     #[command(after_help = explain::EXAMPLES)]
     Explain(explain::ExplainArguments),
+    /// Say what a configuration file would have done with recorded traffic, and what another one beside it.
+    #[command(after_help = simulate::EXAMPLES)]
+    Simulate(simulate::SimulateArguments),
     /// Read the dead-letter log: who was refused or timed out, and why.
     #[command(after_help = dead_letters::EXAMPLES)]
     DeadLetters(dead_letters::DeadLettersArguments),
@@ -99,6 +106,7 @@ pub fn main() -> ExitCode {
         Command::Run => run::run(&arguments.config),
         Command::Check(check) => check::check(&arguments.config, &check),
         Command::Explain(question) => explain::run(&arguments.config, &question),
+        Command::Simulate(command) => simulate::run(&arguments.config, &command),
         Command::DeadLetters(command) => dead_letters::run(&arguments.config, &command),
         Command::Fleet(command) => fleet::run(&arguments.config, &command),
         Command::Limits(command) => limits::run(&arguments.config, &command),

@@ -2,6 +2,7 @@ use crate::time::{Span, Tick};
 
 use super::MAX_LIMITS;
 use super::decision::Denial;
+use super::key::Fingerprint;
 use super::permit::Permit;
 use super::shard::Alone;
 use super::verdict::{Refusal, Verdict, Why};
@@ -18,6 +19,8 @@ pub struct Report {
     shadow_refusals: u8,
     /// All lines, once there are too many for `inline`; else empty.
     spilled: Vec<QuotaLine>,
+    /// By the limits' places in the policy.
+    keys: [Option<Fingerprint>; MAX_LIMITS],
 }
 
 /// One rate of one limit.
@@ -60,7 +63,20 @@ impl Report {
         self.shadow_refusals != 0
     }
 
-    /// Empties it.
+    /// The key under which each limit was asked, by its index in the policy, once [noted](Self::note_keys).
+    pub fn key(&self, limit: usize) -> Option<Fingerprint> {
+        self.keys.get(limit).copied().flatten()
+    }
+
+    /// Notes the keys under which the limits were asked, for whoever counts by them.
+    #[inline]
+    pub fn note_keys(&mut self, keys: impl Iterator<Item = Option<Fingerprint>>) {
+        for (noted, key) in self.keys.iter_mut().zip(keys) {
+            *noted = key;
+        }
+    }
+
+    /// Empties it, but for the keys.
     pub fn clear(&mut self) {
         self.used = 0;
         self.spilled.clear();

@@ -59,6 +59,7 @@ mod response_timeouts;
 mod retries;
 mod schedules;
 mod service;
+mod simulating;
 mod size_limits;
 mod slow;
 mod state_file;

@@ -1,0 +1,250 @@
+//! `sluicegate simulate`: what a file would have done with recorded traffic.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::explain::time;
+use super::progress::ProgressBar;
+use super::safe::Safe;
+use super::table::Table;
+use super::tell::tell;
+use crate::config::{self, Certificates};
+use crate::gateway::Offline;
+use crate::simulate::{
+    Grouped, KeyOutcome, LimitOutcome, Logs, Outcome, Progress, Simulated, Suggestion, Tried, html, simulate, suggest,
+};
+
+/// Arguments of `simulate`.
+#[derive(Debug, clap::Args)]
+pub struct SimulateArguments {
+    /// Logs, the oldest first, plain or compressed by gzip or zstd; - is standard input. The gateway's access log or its
+    /// dead letters, the combined format of nginx and Apache, JSON lines, or CSV whose first line names ts, client, path and
+    /// others.
+    #[arg(value_name = "LOG", required = true)]
+    logs: Vec<PathBuf>,
+    /// A file beside the other: the numbers of both are shown.
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// The host of requests of which the log says none, as in the combined format.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Find the smallest rate of this limit, or number in flight, at which it refuses at most --refused of its requests.
+    #[arg(long, value_name = "LIMIT")]
+    suggest: Option<String>,
+    /// The part of the requests that --suggest may refuse, 0% to 100%.
+    #[arg(long, value_name = "SHARE", default_value = "1%", requires = "suggest", value_parser = percent)]
+    refused: f64,
+    /// Write a page with plots, in one file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `1%` or `0.5%`, as a part of 1.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
+    let share = number.filter(|number| (0.0..=100.0).contains(number)).map(|number| number / 100.0);
+    share.ok_or_else(|| "a share is written as a percentage from 0% to 100%, like 1% or 0.5%".to_owned())
+}
+
+pub const EXAMPLES: &str = "Examples:
+  sluicegate simulate access.log -c candidate.toml
+  sluicegate simulate access.log.1.gz access.log -c candidate.toml --baseline gateway.toml
+  sluicegate simulate access.log --html report.html
+  sluicegate simulate access.log --suggest per-client --refused 0.5%
+  zcat nginx.log.gz | sluicegate simulate - --host www.example.com
+  sluicegate simulate access.log --json | jq '.limits[] | {name, refused}'";
+
+/// The answer, as JSON has it.
+#[derive(Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    simulated: Simulated,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suggest: Option<Suggestion>,
+}
+
+/// Simulates. Exit 1: a file is wrong, or a log cannot be read.
+pub fn run(path: &Path, arguments: &SimulateArguments) -> ExitCode {
+    tell(answer(path, arguments).and_then(|answer| {
+        if let Some(page) = &arguments.html {
+            fs::write(page, html(&answer.simulated)).map_err(|error| format!("{}: {error}", page.display()))?;
+        }
+        if arguments.json {
+            return serde_json::to_string_pretty(&answer).map(|json| json + "\n").map_err(|error| error.to_string());
+        }
+        Ok(show(&answer))
+    }))
+}
+
+fn answer(path: &Path, arguments: &SimulateArguments) -> Result<Answer, String> {
+    let SimulateArguments { logs, baseline, host, refused, .. } = arguments;
+    let candidate = tried(path)?;
+    let baseline = baseline.as_deref().map(tried).transpose()?;
+    let logs = Logs { files: logs.clone(), host: host.clone() };
+    let mut bar = ProgressBar::new();
+    let mut progress = |Progress { bytes, of, requests }| {
+        bar.show(bytes, of, || format!("{} requests", Grouped(requests)));
+    };
+    let found = arguments.suggest.as_ref().map(|limit| {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        suggest(&logs, (path, &text), limit, *refused, &mut progress)
+    });
+    let suggest = found.transpose()?;
+    let simulated = simulate(&logs, candidate, baseline, &mut progress);
+    bar.clear();
+    Ok(Answer { simulated: simulated?, suggest })
+}
+
+fn tried(path: &Path) -> Result<Tried, String> {
+    let loaded = config::load(path, Certificates::Unread).map_err(|error| error.to_string())?;
+    let offline = Offline::new(Arc::new(loaded.model)).map_err(|error| error.to_string())?;
+    Ok(Tried { file: path.display().to_string(), offline })
+}
+
+fn share(part: u64, of: u64) -> String {
+    if of == 0 { String::new() } else { format!(" ({:.1}%)", part as f64 * 100.0 / of as f64) }
+}
+
+/// For people. Writing into a String cannot fail.
+fn show(Answer { simulated, suggest }: &Answer) -> String {
+    let mut out = String::new();
+    let Simulated { candidate, baseline, skipped_lines, notes, .. } = simulated;
+    let from = simulated.from.as_ref().map(|from| format!(" from {from} on")).unwrap_or_default();
+    let length = time((simulated.seconds * 1e3) as u64);
+    let _ = writeln!(out, "{} requests in {length}{from}", Grouped(candidate.requests));
+    for skipped in skipped_lines {
+        let more = if skipped.count > skipped.first.len() as u64 { ", …" } else { "" };
+        let first: Vec<String> = skipped.first.iter().map(|place| Safe(place).to_string()).collect();
+        let words = skipped_words(skipped.reason);
+        let _ = writeln!(out, "{} lines skipped, {words}: {}{more}", Grouped(skipped.count), first.join(", "));
+    }
+    let _ = writeln!(out);
+    write_totals(&mut out, candidate, baseline.as_ref());
+    write_limits(&mut out, candidate, baseline.as_ref());
+    for limit in &candidate.limits {
+        write_keys(&mut out, limit, baseline.is_some());
+    }
+    if let Some(Suggestion { limit, key, value, refused_share, goal }) = suggest {
+        let (share, goal) = (refused_share * 100.0, goal * 100.0);
+        let _ = writeln!(
+            out,
+            "\nSuggestion: {key} = {value} of {limit}, the smallest that refuses at most {goal}%: {share:.3}%"
+        );
+    }
+    for note in notes {
+        let _ = writeln!(out, "\nNote: {}", Safe(note));
+    }
+    out
+}
+
+/// Numbers of all, a column for each file.
+fn write_totals(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome>) {
+    let mut table = Table::default();
+    let head = |own: &Outcome| Safe(&own.file).to_string();
+    table.row([String::new(), head(candidate), baseline.map(head).unwrap_or_default()]);
+    type Number = fn(&Outcome) -> u64;
+    let rows: [(&str, Number); 5] = [
+        ("admitted", |own| own.admitted),
+        ("refused", |own| own.refused),
+        ("no route", |own| own.no_route),
+        ("malformed", |own| own.malformed),
+        ("denied", |own| own.denied),
+    ];
+    for (name, number) in rows {
+        let cell = |own: &Outcome| Grouped(number(own)).to_string() + &share(number(own), own.requests);
+        let is_there = |own: &Outcome| number(own) > 0;
+        if matches!(name, "admitted" | "refused") || is_there(candidate) || baseline.is_some_and(is_there) {
+            table.row([name.to_owned(), cell(candidate), baseline.map(cell).unwrap_or_default()]);
+        }
+    }
+    out.push_str(&table.text());
+}
+
+/// A line for each limit, and below it that of the other file.
+fn write_limits(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome>) {
+    let mut table = Table::default();
+    table.row(["LIMIT", "ADMITTED", "REFUSED", "SHARE", "WAITED", "P99 WAIT"].map(str::to_owned));
+    for limit in &candidate.limits {
+        table.row(limit_row(&limit.name, limit));
+        let other = baseline.and_then(|own| own.limits.iter().find(|other| other.name == limit.name));
+        match (baseline, other) {
+            (Some(_), Some(other)) => table.row(limit_row("  baseline", other)),
+            (Some(_), None) => table.row(["  not in the baseline".to_owned()]),
+            (None, _) => {}
+        }
+    }
+    for gone in baseline.into_iter().flat_map(|own| &own.limits) {
+        if !candidate.limits.iter().any(|own| own.name == gone.name) {
+            table.row(limit_row(&format!("{} (baseline only)", gone.name), gone));
+        }
+    }
+    let _ = write!(out, "\n{}", table.text());
+}
+
+fn limit_row(name: &str, limit: &LimitOutcome) -> [String; 6] {
+    let LimitOutcome { mode, admitted, refused, waited, p99_wait_ms, .. } = limit;
+    let mode = if *mode == "enforce" { String::new() } else { format!(" ({mode})") };
+    [
+        format!("{name}{mode}"),
+        Grouped(*admitted).to_string(),
+        Grouped(*refused).to_string(),
+        share(*refused, admitted + refused).trim().to_owned(),
+        Grouped(*waited).to_string(),
+        wait(*waited, *p99_wait_ms),
+    ]
+}
+
+/// The keys that a limit hurts most.
+fn write_keys(out: &mut String, limit: &LimitOutcome, has_baseline: bool) {
+    if limit.keys.is_empty() {
+        return;
+    }
+    let mut table = Table::default();
+    let other = if has_baseline { "BASELINE" } else { "" };
+    let name = format!("HURT MOST BY {}", limit.name);
+    table.row([&name, "REFUSED", "ADMITTED", "WAITED", "P99 WAIT", other].map(str::to_owned));
+    for key in &limit.keys {
+        table.row(key_row(key));
+    }
+    let _ = write!(out, "\n{}", table.text());
+}
+
+fn key_row(key: &KeyOutcome) -> [String; 6] {
+    let parts: Vec<String> = key.key.iter().map(|(source, value)| format!("{source}={}", Safe(value))).collect();
+    // It is too high by the excess at most.
+    let about = if key.excess > 0 { "<=" } else { "" };
+    [
+        parts.join(" "),
+        format!("{about}{}", Grouped(key.refused)),
+        key.admitted.map(|own| Grouped(own).to_string()).unwrap_or_default(),
+        Grouped(key.waited).to_string(),
+        wait(key.waited, key.p99_wait_ms),
+        key.baseline_refused.map(|own| Grouped(own).to_string()).unwrap_or_default(),
+    ]
+}
+
+fn wait(waited: u64, p99_wait_ms: f64) -> String {
+    if waited == 0 { "-".to_owned() } else { time(p99_wait_ms.ceil() as u64) }
+}
+
+fn skipped_words(reason: &str) -> &str {
+    match reason {
+        "broken" => "of no known form",
+        "too-long" => "too long",
+        "no-time" => "without an instant (ts)",
+        "no-client" => "without the address of a client",
+        "no-path" => "without a path",
+        "aggregate" => "that count requests and do not say them",
+        "out-of-order" => "earlier than what was simulated by then; name older logs first",
+        "cut" => "the compressed data break off or are damaged",
+        other => other,
+    }
+}

@@ -1,0 +1,163 @@
+//! Counts of a trial: of all, by limit, by key, and over time.
+
+use std::collections::HashMap;
+
+use super::logged::Logged;
+use super::series::Series;
+use super::waits::Waits;
+use crate::admission::ClientIp;
+use crate::config::Model;
+use crate::gateway::Offline;
+use crate::limiter::{Fingerprint, Report};
+use crate::redact::{End, Redactor};
+use crate::telemetry::TopKeys;
+use crate::time::{Span, Tick};
+
+/// Sets of eight keys of each limit: the counts of so many keys are exact, in the mean of a hash.
+const SETS: usize = 256;
+/// Keys of each limit whose waits are told apart.
+const MAX_WAITED: usize = 1_024;
+
+/// Counts.
+pub(super) struct Counts {
+    /// Requests that came.
+    pub(super) requests: u64,
+    /// When the last one came.
+    pub(super) last: Tick,
+    pub(super) admitted: u64,
+    pub(super) refused: u64,
+    pub(super) no_route: u64,
+    pub(super) malformed: u64,
+    pub(super) denied: u64,
+    /// By their places in the file.
+    pub(super) limits: Vec<LimitCounts>,
+    /// Admitted and refused of all, and then of each limit.
+    pub(super) series: Series,
+}
+
+/// Counts of one limit.
+pub(super) struct LimitCounts {
+    pub(super) admitted: u64,
+    pub(super) refused: u64,
+    /// Those that were admitted after they had waited in its queue.
+    pub(super) waits: Waits,
+    /// How often each key came, and how often it was refused.
+    pub(super) asked: TopKeys<KeyName>,
+    pub(super) hurt: TopKeys<KeyName>,
+    /// Those waits by key, of the first keys that waited.
+    pub(super) waited: HashMap<u64, (KeyName, Waits)>,
+}
+
+/// Source and value of each part of a key, secrets redacted.
+pub(super) type KeyName = Vec<(String, String)>;
+
+/// A request whose fate is known.
+pub(super) struct Ending<'e> {
+    pub(super) offline: &'e Offline,
+    pub(super) redactor: &'e Redactor,
+    pub(super) logged: &'e Logged,
+    pub(super) client: &'e ClientIp,
+}
+
+impl Counts {
+    pub(super) fn new(model: &Model) -> Self {
+        let limits = model.limits.iter().map(|_| LimitCounts {
+            admitted: 0,
+            refused: 0,
+            waits: Waits::default(),
+            asked: TopKeys::new(SETS),
+            hurt: TopKeys::new(SETS),
+            waited: HashMap::new(),
+        });
+        Self {
+            requests: 0,
+            last: Tick::ZERO,
+            admitted: 0,
+            refused: 0,
+            no_route: 0,
+            malformed: 0,
+            denied: 0,
+            limits: limits.collect(),
+            series: Series::new(model.limits.len() + 1),
+        }
+    }
+
+    /// A request comes.
+    pub(super) fn arrive(&mut self, at: Tick) {
+        self.requests += 1;
+        self.last = at;
+        self.series.reach(at);
+    }
+
+    /// It was refused, by the limit at this place of this route.
+    pub(super) fn refused(&mut self, ending: &Ending<'_>, at: (usize, usize), key: Option<Fingerprint>) {
+        self.refused += 1;
+        self.series.add(ending.logged.at, 0, false);
+        self.of_limit(ending, at, key, false);
+    }
+
+    /// It was admitted by all limits that `report` has lines of, but for those in shadow mode that would have refused it; if it
+    /// has waited, so long, for the limit at that place.
+    pub(super) fn admitted(
+        &mut self,
+        ending: &Ending<'_>,
+        route: usize,
+        report: &Report,
+        waited: Option<(Option<usize>, Span)>,
+    ) {
+        self.admitted += 1;
+        self.series.add(ending.logged.at, 0, true);
+        for line in report.lines().iter().filter(|line| line.rate == 0) {
+            let would_refuse = report.shadow_refusals().any(|shadow| shadow == line.limit);
+            self.of_limit(ending, (route, line.limit), report.key(line.limit), !would_refuse);
+        }
+        if let Some((Some(place), span)) = waited {
+            self.waited(ending, (route, place), report.key(place), span);
+        }
+    }
+
+    /// It has waited so long for the limit at this place.
+    fn waited(&mut self, ending: &Ending<'_>, at: (usize, usize), key: Option<Fingerprint>, span: Span) {
+        let Some(index) = index(ending.offline, at) else { return };
+        let Some(limit) = self.limits.get_mut(index) else { return };
+        limit.waits.add(span);
+        let Some(key) = key.map(Fingerprint::bits) else { return };
+        if limit.waited.len() < MAX_WAITED || limit.waited.contains_key(&key) {
+            let of_key = limit.waited.entry(key).or_insert_with(|| (ending.key_name(at, index), Waits::default()));
+            of_key.1.add(span);
+        }
+    }
+
+    fn of_limit(&mut self, ending: &Ending<'_>, at: (usize, usize), key: Option<Fingerprint>, is_admitted: bool) {
+        let Some(index) = index(ending.offline, at) else { return };
+        let Some(limit) = self.limits.get_mut(index) else { return };
+        self.series.add(ending.logged.at, index + 1, is_admitted);
+        if is_admitted {
+            limit.admitted += 1;
+        } else {
+            limit.refused += 1;
+        }
+        if let Some(key) = key {
+            limit.asked.add(key.bits(), || ending.key_name(at, index));
+            if !is_admitted {
+                limit.hurt.add(key.bits(), || ending.key_name(at, index));
+            }
+        }
+    }
+}
+
+/// The place in the file of the limit at this place of this route.
+fn index(offline: &Offline, (route, place): (usize, usize)) -> Option<usize> {
+    offline.model.routes.get(route)?.limits.get(place).copied()
+}
+
+impl Ending<'_> {
+    fn key_name(&self, (route, place): (usize, usize), limit: usize) -> KeyName {
+        let view: &dyn crate::admission::RequestView = self.logged;
+        let parts = self.offline.rules.describe_key(view, self.client, route, place);
+        let is_secret = self.offline.model.limits.get(limit).and_then(|rule| rule.key_is_secret);
+        let shown =
+            |source: &str, value: &str| self.redactor.key_part(source, value, End::Whole, is_secret).into_owned();
+        parts.into_iter().map(|part| (part.source.clone(), shown(&part.source, &part.value))).collect()
+    }
+}

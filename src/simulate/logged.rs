@@ -1,0 +1,170 @@
+//! A request as a log has it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
+
+use crate::admission::RequestView;
+use crate::time::{Span, Tick};
+
+/// A request of a log. Its texts lie in one buffer, which is used again for another.
+#[derive(Clone, Debug)]
+pub(super) struct Logged {
+    /// When it arrived.
+    pub(super) at: Tick,
+    /// Whether that is known to the second only.
+    pub(super) is_to_the_second: bool,
+    /// Who sent it.
+    pub(super) client: IpAddr,
+    /// Whether it came by https.
+    pub(super) is_https: bool,
+    /// The status of its answer; 0 if it is not known.
+    pub(super) status: u16,
+    /// From its arrival to the head of its answer, without what it waited in queues of limits.
+    pub(super) head: Option<Span>,
+    /// From its arrival to its end, without the same; `None` if it was not served, or nobody says.
+    pub(super) took: Option<Span>,
+    text: String,
+    method: Range<usize>,
+    host: Option<Range<usize>>,
+    path: Range<usize>,
+    query: Option<Range<usize>>,
+    headers: Vec<(Range<usize>, Range<usize>)>,
+}
+
+/// The address of a client, with a port or without.
+pub(super) fn client(text: &str) -> Option<IpAddr> {
+    text.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
+}
+
+impl Default for Logged {
+    fn default() -> Self {
+        Self {
+            at: Tick::ZERO,
+            is_to_the_second: false,
+            client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            is_https: false,
+            status: 0,
+            head: None,
+            took: None,
+            text: String::new(),
+            method: 0..0,
+            host: None,
+            path: 0..0,
+            query: None,
+            headers: Vec::new(),
+        }
+    }
+}
+
+impl Logged {
+    /// Begins a request anew: `GET` with no path.
+    pub(super) fn start(&mut self, at: Tick, client: IpAddr) {
+        self.text.clear();
+        self.headers.clear();
+        (self.at, self.is_to_the_second, self.client) = (at, false, client);
+        (self.is_https, self.status, self.head, self.took) = (false, 0, None, None);
+        (self.host, self.query, self.path) = (None, None, 0..0);
+        self.method = self.keep("GET");
+    }
+
+    pub(super) fn set_method(&mut self, method: &str) {
+        self.method = self.keep(method);
+    }
+
+    pub(super) fn set_host(&mut self, host: &str) {
+        self.host = Some(self.keep(host));
+    }
+
+    /// A path with or without a query, or the whole of a URL, whose host and scheme then hold.
+    pub(super) fn set_target(&mut self, target: &str) {
+        let target = match target.split_once("://") {
+            Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
+                let end = rest.find(['/', '?']).unwrap_or(rest.len());
+                let (host, path) = rest.split_at(end);
+                self.is_https = scheme.eq_ignore_ascii_case("https");
+                self.set_host(host);
+                path
+            }
+            _ => target,
+        };
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        self.path = self.keep(if path.is_empty() { "/" } else { path });
+        self.query = query.map(|query| self.keep(query));
+    }
+
+    pub(super) fn set_query(&mut self, query: &str) {
+        self.query = Some(self.keep(query));
+    }
+
+    pub(super) fn has_path(&self) -> bool {
+        !self.path.is_empty()
+    }
+
+    /// Its host, unless it has one.
+    pub(super) fn default_host(&mut self, host: &str) {
+        if self.host.is_none() {
+            self.set_host(host);
+        }
+    }
+
+    /// Adds a header field. That of the host is the host, unless it has one.
+    pub(super) fn add_header(&mut self, name: &str, value: &str) {
+        let start = self.text.len();
+        self.text.push_str(name);
+        let name = start..self.text.len();
+        if let Some(name) = self.text.get_mut(start..) {
+            name.make_ascii_lowercase();
+        }
+        let value = self.keep(value);
+        if self.text.get(name.clone()) == Some("host") && self.host.is_none() {
+            self.host = Some(value.clone());
+        }
+        self.headers.push((name, value));
+    }
+
+    fn keep(&mut self, text: &str) -> Range<usize> {
+        let start = self.text.len();
+        self.text.push_str(text);
+        start..self.text.len()
+    }
+
+    fn at(&self, range: &Range<usize>) -> &str {
+        self.text.get(range.clone()).unwrap_or_default()
+    }
+}
+
+impl RequestView for Logged {
+    fn method(&self) -> &str {
+        self.at(&self.method)
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.is_https { "https" } else { "http" }
+    }
+
+    fn authority(&self) -> Option<&str> {
+        self.host.as_ref().map(|host| self.at(host))
+    }
+
+    fn path(&self) -> &str {
+        self.at(&self.path)
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query.as_ref().map(|query| self.at(query))
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        let found = self.headers.iter().find(|(own, _)| self.at(own) == name);
+        found.map(|(_, value)| self.at(value).as_bytes())
+    }
+
+    fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {
+        for (_, value) in self.headers.iter().filter(|(own, _)| self.at(own) == name) {
+            visit(self.at(value).as_bytes());
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The outcome of a simulation, as JSON has it.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::counts::{Counts, KeyName, LimitCounts};
+use super::series::Step;
+use super::skipped::SkippedLines;
+use super::trial::Trial;
+use super::waits::Waits;
+use crate::config::Model;
+use crate::limiter::{Algorithm, Mode};
+use crate::time::Span;
+
+/// Keys that are shown of each limit.
+const TOP: usize = 10;
+/// Keys of the other file among which those are looked for.
+const MANY: usize = 2_048;
+
+/// The outcome of a file, and of the one beside it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Simulated {
+    /// The first instant (RFC 3339); `None` if there was no request.
+    pub from: Option<String>,
+    /// From the first instant on, how long the requests came.
+    pub seconds: f64,
+    /// Of the file that was asked about.
+    #[serde(flatten)]
+    pub candidate: Outcome,
+    /// Of the file beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Outcome>,
+    /// The lines that took no part, by their reasons.
+    pub skipped_lines: Vec<SkippedLines>,
+    /// How exact it is.
+    pub notes: Vec<String>,
+    /// Length of a step of `series`, in seconds.
+    pub step_seconds: f64,
+}
+
+/// The outcome of one file.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The file.
+    pub file: String,
+    /// Requests of the log.
+    pub requests: u64,
+    /// Lines of the log that took no part.
+    pub skipped: u64,
+    /// Requests that were admitted, at once or later.
+    pub admitted: u64,
+    /// Requests that a limit refused, at once or after a wait in vain.
+    pub refused: u64,
+    /// Requests that no route takes.
+    pub no_route: u64,
+    /// Requests that are malformed.
+    pub malformed: u64,
+    /// Requests of clients that `[client]` denies.
+    pub denied: u64,
+    /// The limits, in the file's order.
+    pub limits: Vec<LimitOutcome>,
+    /// Admitted and refused requests by the step of their arrival.
+    pub series: Vec<Step>,
+}
+
+/// The outcome of a limit. In shadow mode it admits and refuses what it would if it were enforced.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimitOutcome {
+    /// Its name.
+    pub name: String,
+    /// `enforce`, `shadow` or `off`.
+    pub mode: &'static str,
+    /// Its algorithm.
+    pub algorithm: &'static str,
+    /// Requests that it admitted, at once or later. Those that another limit refused were counted by none.
+    pub admitted: u64,
+    /// Requests that it refused, at once or after a wait in vain.
+    pub refused: u64,
+    /// The part of both that it refused, from 0 to 1.
+    pub refused_share: f64,
+    /// Requests that it admitted after they had waited in its queue.
+    pub waited: u64,
+    /// So long waited half of those, at most.
+    pub p50_wait_ms: f64,
+    /// So long waited 99 of 100 of those, at most.
+    pub p99_wait_ms: f64,
+    /// The longest wait of those.
+    pub max_wait_ms: f64,
+    /// The keys that it hurt most: those that it refused most often, then those that waited most often.
+    pub keys: Vec<KeyOutcome>,
+    /// Admitted and refused requests by the step of their arrival.
+    pub series: Vec<Step>,
+}
+
+/// The outcome of a key.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyOutcome {
+    /// Source and value of each part, secrets redacted.
+    pub key: KeyName,
+    /// How often it was refused, at most.
+    pub refused: u64,
+    /// By how much `refused` may be too high.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub excess: u64,
+    /// How often it was admitted, as far as that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admitted: Option<u64>,
+    /// How often it was admitted after it had waited.
+    pub waited: u64,
+    /// So long waited 99 of 100 of those, at most.
+    pub p99_wait_ms: f64,
+    /// How often the limit of this name refused it in the other file, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline_refused: Option<u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Simulated {
+    /// Of what was counted.
+    pub(super) fn of(
+        (name, candidate): (&str, &Trial),
+        baseline: Option<(&str, &Trial)>,
+        skipped: (u64, Vec<SkippedLines>),
+        notes: Vec<String>,
+    ) -> Self {
+        let series = &candidate.counts.series;
+        let seconds = |span: Span| span.as_nanos() as f64 / 1e9;
+        let baseline = baseline.map(|(name, trial)| (trial, Outcome::of(name, trial, skipped.0)));
+        let mut outcome = Outcome::of(name, candidate, skipped.0);
+        if let Some((trial, _)) = &baseline {
+            compare(&mut outcome, trial);
+        }
+        Self {
+            from: series.start().map(|start| start.timestamp().to_string()),
+            seconds: series.start().map_or(0.0, |start| seconds(candidate.counts.last.since(start))),
+            candidate: outcome,
+            baseline: baseline.map(|(_, outcome)| outcome),
+            skipped_lines: skipped.1,
+            notes,
+            step_seconds: seconds(series.width()),
+        }
+    }
+}
+
+impl Outcome {
+    fn of(file: &str, trial: &Trial, skipped: u64) -> Self {
+        let counts = &trial.counts;
+        let Counts { requests, admitted, refused, no_route, malformed, denied, .. } = *counts;
+        let model = &trial.offline.model;
+        Self {
+            file: file.to_owned(),
+            requests,
+            skipped,
+            admitted,
+            refused,
+            no_route,
+            malformed,
+            denied,
+            limits: (0..model.limits.len()).filter_map(|at| LimitOutcome::of(model, counts, at)).collect(),
+            series: counts.series.of(0),
+        }
+    }
+}
+
+impl LimitOutcome {
+    fn of(model: &Model, counts: &Counts, at: usize) -> Option<Self> {
+        let (spec, own) = (&model.limits.get(at)?.spec, counts.limits.get(at)?);
+        let all = own.admitted + own.refused;
+        Some(Self {
+            name: spec.name.to_string(),
+            mode: spec.mode.word(),
+            algorithm: spec.algorithm.name(),
+            admitted: own.admitted,
+            refused: own.refused,
+            refused_share: if all == 0 { 0.0 } else { own.refused as f64 / all as f64 },
+            waited: own.waits.total(),
+            p50_wait_ms: own.waits.percentile(50).in_millis(),
+            p99_wait_ms: own.waits.percentile(99).in_millis(),
+            max_wait_ms: own.waits.longest().in_millis(),
+            keys: keys(own),
+            series: counts.series.of(at + 1),
+        })
+    }
+}
+
+/// The keys that a limit hurt most.
+fn keys(own: &LimitCounts) -> Vec<KeyOutcome> {
+    let outcome = |key: u64, name: &KeyName, refused: u64, excess: u64| {
+        let asked = own.asked.count_of(key).map(|(count, _)| count);
+        let waits = own.waited.get(&key).map(|(_, waits)| waits);
+        KeyOutcome {
+            key: name.clone(),
+            refused,
+            excess,
+            admitted: asked.map(|asked| asked.saturating_sub(refused)),
+            waited: waits.map_or(0, Waits::total),
+            p99_wait_ms: waits.map_or(0.0, |waits| waits.percentile(99).in_millis()),
+            baseline_refused: None,
+        }
+    };
+    let refused = own.hurt.top(TOP);
+    let is_refused = |key: u64| refused.iter().any(|top| top.key == key);
+    let mut waited: Vec<_> = own.waited.iter().filter(|(key, _)| !is_refused(**key)).collect();
+    waited.sort_by_key(|(key, (_, waits))| (Reverse(waits.total()), **key));
+    let refused = refused.iter().map(|top| outcome(top.key, top.name, top.count, top.excess));
+    let waited = waited.iter().map(|(key, (name, _))| outcome(**key, name, 0, 0));
+    refused.chain(waited).take(TOP).collect()
+}
+
+/// Adds how often the other file refused the keys that are shown.
+fn compare(outcome: &mut Outcome, other: &Trial) {
+    for limit in &mut outcome.limits {
+        let mut rules = other.offline.model.limits.iter().zip(&other.counts.limits);
+        let Some((_, counts)) = rules.find(|(rule, _)| *rule.spec.name == *limit.name) else { continue };
+        let refused: HashMap<&KeyName, u64> =
+            counts.hurt.top(MANY).into_iter().map(|top| (top.name, top.count)).collect();
+        for key in &mut limit.keys {
+            key.baseline_refused = Some(refused.get(&key.key).copied().unwrap_or(0));
+        }
+    }
+}
+
+/// What a reader should know of how exact it is.
+pub(super) fn notes(trial: &Trial, has_spread: bool, has_lengths: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if has_spread {
+        notes.push(
+            "Times are known to the second: requests of one second are spread evenly over it, as pacing algorithms see it."
+                .to_owned(),
+        );
+    }
+    let limits = &trial.offline.model.limits;
+    let counts_in_flight = limits.iter().any(|rule| matches!(rule.spec.algorithm, Algorithm::Concurrency(_)));
+    if counts_in_flight && !has_lengths {
+        notes.push("The log has no took_ms: for limits on requests in flight every request ends at once.".to_owned());
+    }
+    if limits.iter().any(|rule| rule.spec.sharing.is_some()) {
+        notes.push("Limits that are shared count as if this gateway were the only one.".to_owned());
+    }
+    if limits.iter().any(|rule| rule.cost_from_response.is_some()) {
+        notes.push("Costs that responses state are in no log: cost_from_response keeps its estimates.".to_owned());
+    }
+    for (rule, counts) in limits.iter().zip(&trial.counts.limits) {
+        let is_used = trial.offline.model.routes.iter().any(|route| {
+            route.limits.iter().any(|limit| limits.get(*limit).is_some_and(|own| own.spec.name == rule.spec.name))
+        });
+        if is_used && rule.spec.mode != Mode::Off && counts.admitted + counts.refused == 0 && trial.counts.requests > 0
+        {
+            notes.push(format!(
+                "The limit {} was asked of no request: none takes a route with it, or the log lacks its key ({}).",
+                rule.spec.name, rule.key
+            ));
+        }
+    }
+    if trial.counts.no_route > 0 {
+        notes.push(format!(
+            "{} requests match no route. A log that has no hosts needs --host NAME, if routes ask for a host.",
+            trial.counts.no_route
+        ));
+    }
+    notes
+}

@@ -1,0 +1,245 @@
+//! One configuration, tried on requests: the gateway's own admission, on a clock that the requests move.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+
+use super::counts::{Counts, Ending};
+use super::logged::Logged;
+use crate::admission::{Admission, Admitted, Arrival, Networks, Progress, Refused, Waiting};
+use crate::gateway::Offline;
+use crate::limiter::{Permit, Report, Spent};
+use crate::redact::Redactor;
+use crate::time::{Span, Tick};
+
+/// The most requests that are in flight at once; of more, those end early that came first.
+const MAX_IN_FLIGHT: usize = 1_000_000;
+
+/// The trial of one configuration.
+pub(super) struct Trial {
+    pub(super) offline: Offline,
+    pub(super) counts: Counts,
+    redactor: Redactor,
+    /// `deny` and `allow` of `[client]`, if there is any.
+    gate: Option<(Networks, Option<Networks>)>,
+    report: Report,
+    waiting: BTreeMap<u64, Held>,
+    /// What happens next: when, in which order, and to whom.
+    due: BinaryHeap<Reverse<(Tick, Step, u64)>>,
+    in_flight: BTreeMap<u64, Flight>,
+    /// Those that wait and were woken.
+    woken: Arc<Mutex<Vec<u64>>>,
+    /// How many came so far.
+    sequence: u64,
+    /// Head and end of the request that was served last on each route: what is taken for one of which nobody knows them.
+    usual: Vec<(Span, Span)>,
+    /// What became of each, in the order of that.
+    #[cfg(test)]
+    pub(super) fates: Vec<Fate>,
+}
+
+/// When a request came, and when it was let in, if it was.
+#[cfg(test)]
+pub(super) struct Fate {
+    pub(super) arrived: Tick,
+    pub(super) admitted: Option<Tick>,
+}
+
+/// A request that waits.
+struct Held {
+    waiting: Waiting,
+    logged: Logged,
+    waker: Waker,
+    /// The route's place of the limit in whose queue it is.
+    limit: Option<usize>,
+    /// When it is tried next.
+    due: Tick,
+}
+
+/// A request that was let in and still owes something.
+struct Flight {
+    permit: Permit,
+    route: usize,
+    status: u16,
+    ends: Tick,
+}
+
+/// What happens, in the order in which it does at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Head,
+    End,
+    Wake,
+}
+
+struct Woken {
+    id: u64,
+    woken: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+    }
+}
+
+impl Trial {
+    /// Of the rules of a file.
+    pub(super) fn new(offline: Offline, redactor: Redactor) -> Self {
+        let client = &offline.model.client;
+        let networks = |own: &[ipnet::IpNet]| Networks::new(own.iter().copied());
+        let has_gate = !client.deny.is_empty() || !client.allow.is_empty();
+        let allow = (!client.allow.is_empty()).then(|| networks(&client.allow));
+        let gate = has_gate.then(|| (networks(&client.deny), allow));
+        Self {
+            counts: Counts::new(&offline.model),
+            usual: vec![(Span::ZERO, Span::ZERO); offline.model.routes.len()],
+            offline,
+            redactor,
+            gate,
+            report: Report::default(),
+            waiting: BTreeMap::new(),
+            due: BinaryHeap::new(),
+            in_flight: BTreeMap::new(),
+            woken: Arc::default(),
+            sequence: 0,
+            #[cfg(test)]
+            fates: Vec::new(),
+        }
+    }
+
+    /// A request arrives. They come in order.
+    pub(super) fn arrive(&mut self, logged: &Logged) {
+        let now = logged.at;
+        self.run_until(now);
+        self.counts.arrive(now);
+        if let Some((deny, allow)) = &self.gate
+            && (deny.contains(logged.client) || allow.as_ref().is_some_and(|allow| !allow.contains(logged.client)))
+        {
+            self.counts.denied += 1;
+            return;
+        }
+        // By a view of any kind: the hot path of the gateway keeps its own.
+        let view: &dyn crate::admission::RequestView = logged;
+        match self.offline.rules.admit(view, logged.client, now, &mut self.report) {
+            Admission::Malformed(_) => self.counts.malformed += 1,
+            Admission::NoRoute(_) => self.counts.no_route += 1,
+            Admission::Refused(arrival, Refused::Limit(refusal)) => self.refused(&arrival, refusal.limit, logged),
+            Admission::Refused(arrival, Refused::MissingKey { limit }) => self.refused(&arrival, limit, logged),
+            Admission::Admitted(admitted) => self.admitted(admitted, logged, now, None),
+            Admission::Waiting(waiting) => {
+                self.sequence += 1;
+                let id = self.sequence;
+                let waker = Arc::new(Woken { id, woken: Arc::clone(&self.woken) }).into();
+                let limit = waiting.limit();
+                self.waiting.insert(id, Held { waiting, logged: logged.clone(), waker, limit, due: now });
+                self.due.push(Reverse((now, Step::Wake, id)));
+            }
+        }
+    }
+
+    /// All requests have come: those that wait are waited for.
+    pub(super) fn finish(&mut self) {
+        self.run_until(Tick::MAX);
+    }
+
+    /// Lets everything happen that is due until then, and at it: at one instant those end first who are in flight, and those
+    /// who wait are asked as they came.
+    fn run_until(&mut self, now: Tick) {
+        while let Some(Reverse((at, step, id))) = self.due.peek().copied().filter(|Reverse((at, ..))| *at <= now) {
+            self.due.pop();
+            match step {
+                Step::Head => self.head(id, at),
+                Step::End => drop(self.in_flight.remove(&id)),
+                // It may have been woken meanwhile, and have another instant now.
+                Step::Wake if self.waiting.get(&id).is_some_and(|held| held.due == at) => self.attempt(id, at),
+                Step::Wake => {}
+            }
+            self.call_woken(at);
+        }
+    }
+
+    /// Those that were woken are due now.
+    fn call_woken(&mut self, now: Tick) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in woken.drain(..) {
+            if let Some(held) = self.waiting.get_mut(&id) {
+                held.due = now;
+                self.due.push(Reverse((now, Step::Wake, id)));
+            }
+        }
+    }
+
+    /// Tries to let one in that waits, if it still does.
+    fn attempt(&mut self, id: u64, now: Tick) {
+        let Some(held) = self.waiting.get_mut(&id) else { return };
+        match held.waiting.attempt(now, &held.waker, &mut self.report) {
+            Progress::Pending { wake_at } => {
+                held.limit = held.waiting.limit().or(held.limit);
+                held.due = wake_at;
+                self.due.push(Reverse((wake_at, Step::Wake, id)));
+            }
+            Progress::Admitted(admitted) => {
+                if let Some(held) = self.waiting.remove(&id) {
+                    self.admitted(admitted, &held.logged, now, held.limit);
+                }
+            }
+            Progress::TimedOut(arrival, refusal) => {
+                if let Some(held) = self.waiting.remove(&id) {
+                    self.refused(&arrival, refusal.limit, &held.logged);
+                }
+            }
+        }
+    }
+
+    /// One is refused, by the limit at this place of its route.
+    fn refused(&mut self, arrival: &Arrival, limit: usize, logged: &Logged) {
+        #[cfg(test)]
+        self.fates.push(Fate { arrived: logged.at, admitted: None });
+        let Self { offline, redactor, counts, .. } = self;
+        let ending = Ending { offline, redactor, logged, client: &arrival.client };
+        counts.refused(&ending, (arrival.route.unwrap_or(usize::MAX), limit), arrival.key);
+    }
+
+    /// One is let in: at once, or after it has waited in the queue of a limit.
+    fn admitted(&mut self, mut admitted: Admitted, logged: &Logged, now: Tick, waited: Option<usize>) {
+        #[cfg(test)]
+        self.fates.push(Fate { arrived: logged.at, admitted: Some(now) });
+        let route = admitted.route();
+        let Self { offline, redactor, counts, .. } = self;
+        let ending = Ending { offline, redactor, logged, client: &admitted.arrival().client };
+        let waited = admitted.waited().then(|| (waited, now.since(logged.at)));
+        counts.admitted(&ending, route, &self.report, waited);
+        let permit = admitted.take_permit();
+        let Some(usual) = self.usual.get_mut(route) else { return };
+        if let Some(took) = logged.took {
+            *usual = (logged.head.unwrap_or(took).min(took), took);
+        }
+        if permit.is_empty() {
+            return;
+        }
+        let (head, took) = *usual;
+        self.sequence += 1;
+        let id = self.sequence;
+        self.in_flight.insert(id, Flight { permit, route, status: logged.status, ends: now + took });
+        self.due.push(Reverse((now + head, Step::Head, id)));
+        if self.in_flight.len() > MAX_IN_FLIGHT {
+            self.in_flight.pop_first();
+        }
+    }
+
+    /// The head of its answer has come.
+    fn head(&mut self, id: u64, now: Tick) {
+        let Some(flight) = self.in_flight.get_mut(&id) else { return };
+        let (model, route, status) = (&self.offline.model, flight.route, flight.status);
+        flight.permit.settle(now, |place| {
+            let limit = model.routes.get(route).and_then(|route| model.limits.get(*route.limits.get(place)?));
+            match limit.and_then(|limit| limit.count_when.as_ref()) {
+                Some(statuses) if !statuses.contains(status) => Spent::Nothing,
+                _ => Spent::AsAsked,
+            }
+        });
+        self.due.push(Reverse((flight.ends, Step::End, id)));
+    }
+}

@@ -1,0 +1,136 @@
+//! `sluicegate simulate` on the logs of a gateway that ran.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Client, Gateway, eventually, get_with, run};
+use crate::timing::{assert_in_time, best_of_three};
+
+const RULES: &str = "[client]\ntrusted_proxies = [\"127.0.0.1/32\"]\n\
+     [log]\naccess = \"json\"\naccess_file = \"access.log\"\n\
+     [[limit]]\nname = \"per-client\"\nrate = \"3/h\"\nalgorithm = \"token-bucket\"\n\
+     [[limit]]\nname = \"tried\"\nrate = \"1/h\"\nkey = \"path\"\nmode = \"shadow\"\n\
+     [[route]]\nname = \"all\"\nlimits = [\"per-client\", \"tried\"]\nrespond = {}\n[dead_letter]\n";
+
+fn simulate(directory: &Path, arguments: &[&str]) -> Value {
+    let words = ["simulate", "--json"].iter().chain(arguments).copied().collect::<Vec<_>>();
+    let (status, text, errors) = run(&words, directory);
+    assert!(status.success(), "{errors}");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn lines(gateway: &Gateway) -> usize {
+    fs::read_to_string(gateway.directory.path().join("access.log")).map_or(0, |text| text.lines().count())
+}
+
+/// Seven requests of one client, two of another, one of a third.
+fn send(gateway: &Gateway) -> Vec<u16> {
+    let clients = ["192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2"];
+    let clients = clients.iter().chain(&["192.0.2.1", "192.0.2.1", "192.0.2.3"]).enumerate();
+    let sent = clients.map(|(nth, client)| {
+        let target = if nth % 2 == 0 { "/even" } else { "/odd" };
+        get_with(gateway.address(), target, &[("x-forwarded-for", client)]).status
+    });
+    let sent = sent.collect();
+    assert!(eventually(|| lines(gateway) == 10));
+    sent
+}
+
+#[test]
+fn a_simulation_of_the_same_file_is_what_happened_and_of_another_what_would_have() {
+    let gateway = Gateway::start(RULES);
+    let directory = gateway.directory.path();
+    let statuses = send(&gateway);
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 4);
+    let file = fs::read_to_string(gateway.file()).unwrap();
+    fs::write(directory.join("candidate.toml"), file.replace("3/h", "5/h")).unwrap();
+
+    let same = simulate(directory, &["access.log"]);
+    assert_eq!((&same["requests"], &same["skipped"], &same["refused"]), (&10.into(), &0.into(), &4.into()));
+    let [first, tried] = same["limits"].as_array().unwrap().as_slice() else { panic!("{same}") };
+    assert_eq!((&first["name"], &first["admitted"], &first["refused"]), (&"per-client".into(), &6.into(), &4.into()));
+    let key = serde_json::json!({
+        "key": [["client-ip", "192.0.2.1"]], "refused": 4, "admitted": 3, "waited": 0, "p99_wait_ms": 0.0
+    });
+    assert_eq!(first["keys"], serde_json::json!([key]));
+    // As the gateway has counted it.
+    let shadow =
+        gateway.metric("sluicegate_limit_decisions_total", &["limit=\"tried\"", "decision=\"shadow-refused\""]);
+    assert_eq!((&tried["mode"], tried["refused"].as_f64()), (&"shadow".into(), Some(shadow)));
+
+    let two = ["access.log", "-c", "candidate.toml", "--baseline", "gateway.toml", "--html", "report.html"];
+    let other = simulate(directory, &two);
+    assert_eq!((&other["refused"], &other["baseline"]["refused"]), (&2.into(), &4.into()));
+    assert_eq!(other["baseline"]["limits"][0]["refused"], 4);
+    assert_eq!(other["limits"][0]["keys"][0]["baseline_refused"], 4);
+    let page = fs::read_to_string(directory.join("report.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("192.0.2.1"), "{page}");
+
+    // Dead letters hold those alone that were refused, and those that a limit in shadow mode would have.
+    let letters = gateway.dead_letters().len();
+    let segment = fs::read_dir(directory.join("dead-letters")).unwrap().map(|entry| entry.unwrap().path());
+    let segment = segment.filter(|path| path.extension().is_some_and(|own| own == "jsonl")).collect::<Vec<_>>();
+    let [segment] = segment.as_slice() else { panic!("{segment:?}") };
+    let again = simulate(directory, &[segment.to_str().unwrap()]);
+    assert_eq!((again["requests"].as_u64(), &again["skipped"]), (Some(letters as u64), &0.into()));
+
+    let suggested = simulate(directory, &["access.log", "--suggest", "per-client", "--refused", "0%"]);
+    assert_eq!(
+        (&suggested["suggest"]["value"], &suggested["suggest"]["refused_share"]),
+        (&"\"7/h\"".into(), &0.0.into())
+    );
+}
+
+#[test]
+fn a_table_says_it_to_people_and_errors_say_how_to_mend_them() {
+    let gateway = Gateway::start(RULES);
+    let directory = gateway.directory.path();
+    send(&gateway);
+    let (status, text, errors) = run(&["simulate", "access.log", "--baseline", "gateway.toml"], directory);
+    assert!(status.success(), "{errors}");
+    for part in ["10 requests in ", "per-client", "(40.0%)", "HURT MOST BY per-client", "client-ip=192.0.2.1"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(errors.is_empty(), "no bar where no terminal is: {errors}");
+    for (arguments, says) in [
+        (&["none.log"][..], "none.log: No such file"),
+        (&["."], "it is a directory: name the files in it"),
+        (&["access.log", "--baseline", "none.toml"], "none.toml"),
+        (
+            &["access.log", "--suggest", "per-clent"],
+            "no [[limit]] is called \"per-clent\"; there are: per-client, tried",
+        ),
+        (&["-", "--suggest", "per-client"], "name files in place of -"),
+        (&["access.log", "--suggest", "per-client", "--refused", "101%"], "from 0% to 100%"),
+        (&["access.log", "--html", "none/report.html"], "none/report.html"),
+    ] {
+        let words = ["simulate"].iter().chain(arguments).copied().collect::<Vec<_>>();
+        let (status, text, errors) = run(&words, directory);
+        assert!(!status.success() && text.is_empty() && errors.contains(says), "{says}: {errors}");
+    }
+}
+
+#[test]
+fn arrivals_away_from_every_boundary_are_decided_as_by_the_gateway_that_ran() {
+    best_of_three(|| {
+        let rules = RULES.replace("\"3/h\"\nalgorithm = \"token-bucket\"", "\"5/s\"\nalgorithm = \"gcra\"\nburst = 2");
+        let gateway = Gateway::start(&rules);
+        let mut client = Client::connect(gateway.address());
+        let start = Instant::now();
+        let mut refused = 0;
+        // Room comes each 200 ms after the first; the others come at least 50 ms before that or after.
+        for millis in [0_u64, 10, 50, 100, 250, 260, 300, 450, 500, 650, 700, 850, 900, 1050, 1100, 1110] {
+            std::thread::sleep(Duration::from_millis(millis).saturating_sub(start.elapsed()));
+            refused += u64::from(client.get("/").status == 429);
+        }
+        assert!(eventually(|| lines(&gateway) == 16));
+        let simulated = simulate(gateway.directory.path(), &["access.log"]);
+        assert_eq!(simulated["requests"], 16);
+        let told = simulated["limits"][0]["refused"].as_u64().unwrap();
+        // A busy machine sends late, and so near a boundary.
+        assert_in_time(told == refused, &format!("the gateway refused {refused}, the simulation {told}"));
+    });
+}
