@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::guard::{self, Refusal};
-use super::paths::{KEY, SERVER, names_in};
+use super::paths::{KEY, KEYS, SERVER, name_in, names_in};
 use super::pieces::Pieces;
 use super::seats::Seat;
 use super::{Commands, Limits, metrics};
@@ -51,13 +51,14 @@ enum Endpoint {
     Upstreams,
     Server,
     Limits,
+    Keys,
     Key,
     Explain,
     Reload,
     Upgrade,
 }
 
-const ENDPOINTS: [(&str, Endpoint); 12] = [
+const ENDPOINTS: [(&str, Endpoint); 13] = [
     ("/healthz", Endpoint::Health),
     ("/readyz", Endpoint::Ready),
     ("/metrics", Endpoint::Metrics),
@@ -66,6 +67,7 @@ const ENDPOINTS: [(&str, Endpoint); 12] = [
     ("/api/v1/upstreams", Endpoint::Upstreams),
     (SERVER, Endpoint::Server),
     ("/api/v1/limits", Endpoint::Limits),
+    (KEYS, Endpoint::Keys),
     (KEY, Endpoint::Key),
     ("/api/v1/explain", Endpoint::Explain),
     ("/reload", Endpoint::Reload),
@@ -113,6 +115,7 @@ impl Api {
             Endpoint::Fleet => self.show(Commands::fleet).await,
             Endpoint::Upstreams => self.show(Commands::upstreams).await,
             Endpoint::Limits => self.show(Commands::limits).await,
+            Endpoint::Keys => self.keys(head.uri.path()).await,
             Endpoint::Key => self.key(head.uri.path()).await,
             Endpoint::Server => self.set_server(head.uri.path(), head.uri.query()).await,
             // Answered above, since its body says something.
@@ -133,6 +136,17 @@ impl Api {
         let Some((upstream, server)) = names_in(path, SERVER) else { return not_found() };
         let commands = Arc::clone(&self.commands);
         match self.run(&self.reads, move || commands.set_server(&upstream, &server, service)).await {
+            Err(failure) => failed(failure),
+            Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
+            Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
+        }
+    }
+
+    /// Shows the keys that a limit meets most often.
+    async fn keys(&self, path: &str) -> Reply {
+        let Some(limit) = name_in(path, KEYS) else { return not_found() };
+        let commands = Arc::clone(&self.commands);
+        match self.run(&self.reads, move || commands.top_keys(&limit)).await {
             Err(failure) => failed(failure),
             Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
             Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
@@ -259,7 +273,8 @@ impl Endpoint {
         let exact = ENDPOINTS.iter().find(|(at, _)| *at == path).map(|(_, endpoint)| *endpoint);
         let forms = [(SERVER, Self::Server), (KEY, Self::Key)];
         exact.or_else(|| {
-            forms.into_iter().find(|(form, _)| names_in(path, form).is_some()).map(|(_, endpoint)| endpoint)
+            let named = forms.into_iter().find(|(form, _)| names_in(path, form).is_some());
+            named.map(|(_, endpoint)| endpoint).or_else(|| name_in(path, KEYS).map(|_| Self::Keys))
         })
     }
 

@@ -53,6 +53,9 @@ pub trait Commands: Send + Sync + 'static {
     /// How the limits stand. May block.
     fn limits(&self) -> serde_json::Value;
 
+    /// The keys that a limit admits and refuses most often; or that there is no such limit. May block.
+    fn top_keys(&self, limit: &str) -> Result<serde_json::Value, String>;
+
     /// How a key of a limit stands, by its value; or that there is no such limit or value. Changes nothing. May block.
     fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String>;
 

@@ -5,6 +5,16 @@ pub(super) const SERVER: &str = "/api/v1/upstreams/{upstream}/servers/{server}";
 /// That of a key of a limit.
 pub(super) const KEY: &str = "/api/v1/limits/{limit}/keys/{value}";
 
+/// That of the keys of a limit.
+pub(super) const KEYS: &str = "/api/v1/limits/{limit}/keys";
+
+/// The name that a path has where `form` has `{…}`; the rest as in [`names_in`].
+pub(super) fn name_in(path: &str, form: &str) -> Option<String> {
+    let (begin, rest) = form.split_once('{')?;
+    let name = path.strip_prefix(begin)?.strip_suffix(rest.split_once('}')?.1)?;
+    if name.is_empty() || name.contains('/') { None } else { unescaped(name) }
+}
+
 /// The two names that a path has where `form` has `{…}`, without their escapes; `None`: it is not of this form. A slash within a
 /// name is escaped.
 pub(super) fn names_in(path: &str, form: &str) -> Option<(String, String)> {

@@ -65,6 +65,10 @@ impl Commands for Fake {
         json!({ "limits": [] })
     }
 
+    fn top_keys(&self, limit: &str) -> Result<Value, String> {
+        if limit == "none" { Err("there is no limit".into()) } else { Ok(json!({ "top": limit })) }
+    }
+
     fn key(&self, limit: &str, value: &str) -> Result<Value, String> {
         if limit == "none" { Err("there is no limit".into()) } else { Ok(json!({ limit: value })) }
     }
@@ -230,6 +234,11 @@ fn a_key_is_named_in_the_path() {
     let unknown = server.ask("GET /api/v1/limits/none/keys/a", NOTHING);
     assert_eq!((unknown.status, &unknown.json()["detail"]), (404, &json!("there is no limit")));
     assert_eq!(server.ask("GET /api/v1/limits/a/keys/%zz", NOTHING).status, 404);
+    let top = server.ask("GET /api/v1/limits/per%20key/keys", NOTHING);
+    assert_eq!((top.status, top.json()), (200, json!({ "top": "per key" })));
+    for nothing in ["none", "", "a/b", "%zz"] {
+        assert_eq!(server.ask(&format!("GET /api/v1/limits/{nothing}/keys"), NOTHING).status, 404, "{nothing}");
+    }
     assert_eq!(server.ask("POST /api/v1/limits", NOTHING).status, 405);
 }
 
@@ -275,6 +284,7 @@ fn head_is_get_without_the_body() {
         "/api/v1/fleet",
         "/api/v1/upstreams",
         "/api/v1/limits",
+        "/api/v1/limits/a/keys",
         "/api/v1/limits/a/keys/b",
     ] {
         let (head, get) = (server.ask(&format!("HEAD {path}"), NOTHING), server.ask(&format!("GET {path}"), NOTHING));
@@ -310,6 +320,7 @@ fn another_path_is_told_what_exists() {
             "GET /api/v1/upstreams",
             "POST /api/v1/upstreams/{upstream}/servers/{server}",
             "GET /api/v1/limits",
+            "GET /api/v1/limits/{limit}/keys",
             "GET /api/v1/limits/{limit}/keys/{value}",
             "POST /api/v1/explain",
             "POST /reload",

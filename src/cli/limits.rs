@@ -11,9 +11,10 @@ use serde_json::Value;
 use super::admin;
 use super::explain::{quota, time};
 use super::safe::Safe;
+use super::table::Table;
 use super::tell::tell;
 use crate::config::{self, Certificates};
-use crate::gateway::KeySeen;
+use crate::gateway::{KeySeen, TopKey, TopKeys};
 
 /// Arguments of `limits`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +32,13 @@ pub struct KeysArguments {
 
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
+    /// The keys that a limit refuses and admits most often, within the last five to ten minutes.
+    Top {
+        /// The name of the limit.
+        limit: String,
+        #[command(flatten)]
+        asked: Asked,
+    },
     /// How a key of a limit stands: what is left, and when it is admitted again. Counts nothing.
     Get {
         /// The name of the limit.
@@ -57,6 +65,7 @@ pub const EXAMPLES: &str = "Examples:
   sluicegate limits --json | jq -r '.limits[] | select(.waiting > 0) | .name'";
 
 pub const KEYS_EXAMPLES: &str = "Examples:
+  sluicegate keys top per-client              who is noisy, who is refused
   sluicegate keys get per-client 192.0.2.7
   sluicegate keys get per-key k-3f9a27 --json
   sluicegate keys get per-key-and-path 'k-3f9a27 + /orders'";
@@ -93,11 +102,18 @@ pub fn run(path: &Path, arguments: &LimitsArguments) -> ExitCode {
     }))
 }
 
-/// Shows a key. Exit 1: the gateway cannot be asked, or there is no such limit or value.
+/// Shows a key, or the first ones. Exit 1: the gateway cannot be asked, or there is no such limit or value.
 pub fn keys(path: &Path, arguments: &KeysArguments) -> ExitCode {
-    let KeysCommand::Get { limit, value, asked } = &arguments.command;
-    let target = format!("/api/v1/limits/{}/keys/{}", escaped(limit), escaped(value));
-    tell(asked.look(path, &target, |answer| serde_json::from_value::<Keys>(answer).map(|keys| show_keys(&keys.keys))))
+    tell(match &arguments.command {
+        KeysCommand::Top { limit, asked } => {
+            let target = format!("/api/v1/limits/{}/keys", escaped(limit));
+            asked.look(path, &target, |answer| serde_json::from_value::<TopKeys>(answer).map(|top| show_top(&top)))
+        }
+        KeysCommand::Get { limit, value, asked } => {
+            let target = format!("/api/v1/limits/{}/keys/{}", escaped(limit), escaped(value));
+            asked.look(path, &target, |answer| serde_json::from_value::<Keys>(answer).map(|keys| show_keys(&keys.keys)))
+        }
+    })
 }
 
 impl Asked {
@@ -145,6 +161,28 @@ fn show_limits(limits: &[Limit]) -> String {
         }
         let routes = if routes.is_empty() { "no route".to_owned() } else { routes.join(", ") };
         let _ = writeln!(out, "; on {routes}");
+    }
+    out
+}
+
+fn show_top(top: &TopKeys) -> String {
+    let mut out = format!("{}, since {}\n", Safe(&top.limit), Safe(&top.since));
+    for (head, none, keys) in [
+        ("REFUSED MOST", "Nobody was refused.", &top.refused),
+        ("ADMITTED MOST", "Nobody was admitted.", &top.admitted),
+    ] {
+        if keys.is_empty() {
+            let _ = writeln!(out, "\n{none}");
+            continue;
+        }
+        let mut table = Table::default();
+        table.row([head, "COUNT"].map(str::to_owned));
+        for TopKey { key, count, excess } in keys {
+            let parts: Vec<String> = key.iter().map(|(source, value)| format!("{source}={}", Safe(value))).collect();
+            let about = if *excess > 0 { "<=" } else { "" };
+            table.row([parts.join(" "), format!("{about}{count}")]);
+        }
+        let _ = write!(out, "\n{}", table.text());
     }
     out
 }

@@ -12,12 +12,14 @@ use super::live::LiveLimits;
 use super::outlive::{self, Memory};
 use super::terms::{self, Limits};
 use super::tls::Secured;
-use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
+use crate::admission::{KeyExpr, Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Member, Strategy};
 use crate::config::{Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::{KeyHasher, PolicyError};
-use crate::proxy::{LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan};
+use crate::proxy::{
+    KeyTally, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
+};
 use crate::redact::{Redactor, SecretError};
 use crate::telemetry::AccessLog;
 use crate::time::{Clock, Schedule};
@@ -174,6 +176,8 @@ pub struct Lasting {
     pub redactor: Redactor,
     /// How many workers there are.
     pub workers: usize,
+    /// Which keys limits meet most often, and what those keys are made of.
+    pub tallies: HashMap<Arc<str>, (KeyExpr, Arc<KeyTally>)>,
 }
 
 /// A snapshot that is ready to be published, and what has to be done when it is.
@@ -221,7 +225,7 @@ pub fn build(
         deny: Networks::new(model.client.deny.iter().copied()),
         accept: accepting.plan(model)?,
         routes: model.routes.iter().map(route_plan).collect(),
-        limits: model.limits.iter().map(limit_plan).collect(),
+        limits: model.limits.iter().map(|rule| limit_plan(rule, lasting)).collect(),
         sends_proxy_headers: upstreams.iter().any(|upstream| upstream.link.proxy_protocol.is_some()),
         upstreams,
         bandwidths: accepting.bandwidths(model),
@@ -392,7 +396,7 @@ fn route_edits(route: &Route) -> Option<Box<RouteEdits>> {
     (!edits.is_empty()).then(|| Box::new(edits))
 }
 
-fn limit_plan(rule: &LimitRule) -> LimitPlan {
+fn limit_plan(rule: &LimitRule, lasting: &Lasting) -> LimitPlan {
     let LimitRule {
         // The live limit has the rest of it.
         spec,
@@ -404,13 +408,15 @@ fn limit_plan(rule: &LimitRule) -> LimitPlan {
         retry_after_jitter,
         refusal,
         // Limits takes them, for what holds on a route.
-        key: _,
+        key,
         on_missing_key: _,
         cost: _,
         exempt: _,
         active: _,
     } = rule;
+    let known = lasting.tallies.get(&spec.name).filter(|(own, _)| own == key);
     LimitPlan {
+        keys: known.map_or_else(|| Arc::new(KeyTally::new(lasting.workers)), |(_, tally)| Arc::clone(tally)),
         name: Arc::clone(&spec.name),
         key_is_secret: *key_is_secret,
         status: *status,

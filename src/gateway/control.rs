@@ -148,6 +148,7 @@ impl Control {
             hasher,
             redactor: logs::redactor(&model, None)?,
             workers,
+            tallies: HashMap::new(),
         };
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor)?;
@@ -162,6 +163,7 @@ impl Control {
         let admin = bind_admin(&model, None, &mut inherited.sockets)?;
         lasting.loads = built.loads;
         lasting.upstreams = outlive::memories(&built.snapshot);
+        lasting.tallies = outlive::tallies(&built.snapshot);
         lasting.tls = built.tls;
         lasting.accepting = built.accepting;
         let snapshot = Arc::new(built.snapshot);
@@ -445,6 +447,7 @@ impl Control {
         state.lasting.loads = loads;
         outlive::renumber(&snapshot);
         state.lasting.upstreams = outlive::memories(&snapshot);
+        state.lasting.tallies = outlive::tallies(&snapshot);
         state.health.watch(&snapshot);
         state.upstream_gauges = upstream_status::register(&self.registry, &snapshot, &self.clock);
         state.lasting.tls = tls;

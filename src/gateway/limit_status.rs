@@ -9,8 +9,10 @@ use super::explain::{RateSeen, rates_of};
 use super::fleet;
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
+use crate::dead_letter::KeyName;
 use crate::limiter::{Ask, Counting, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
-use crate::redact::{End, Redactor};
+use crate::proxy::{CountedKey, KeyTop, Snapshot};
+use crate::redact::{Clip, End, Redactor};
 use crate::time::{Span, Tick};
 
 /// How a key of a limit stands.
@@ -34,6 +36,36 @@ pub struct KeySeen {
     /// Until one would be admitted, if it is not at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<u64>,
+}
+
+/// The keys that a limit meets most often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopKeys {
+    /// The limit.
+    pub limit: String,
+    /// Since when they are counted (RFC 3339): five to ten minutes ago.
+    pub since: String,
+    /// Those that it refused most often, the first one first; in shadow mode, that it would have refused.
+    pub refused: Vec<TopKey>,
+    /// Those that it admitted most often.
+    pub admitted: Vec<TopKey>,
+}
+
+/// A key that came often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopKey {
+    /// Source and value of each part, secrets redacted.
+    pub key: Vec<(String, String)>,
+    /// How often, at most.
+    pub count: u64,
+    /// By how much `count` may be too high.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub excess: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// All limits, in the file's order, those of plans behind those that they override.
@@ -65,6 +97,36 @@ pub fn list(model: &Model, limits: &LiveLimits) -> Value {
         }))
     };
     json!({ "limits": model.counted().filter_map(of).collect::<Vec<_>>() })
+}
+
+/// The keys that the limit called `name` admits and refuses most often.
+///
+/// # Errors
+/// There is no such limit: in words.
+pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, now: Tick) -> Result<Value, String> {
+    let limit = snapshot.limits.iter().find(|limit| &*limit.name == name);
+    let limit = limit.ok_or_else(|| format!("There is no limit {name:?}."))?;
+    let shown = |keys: Vec<CountedKey>| {
+        let shown = |CountedKey { name, count, excess }| TopKey { key: parts(redactor, &name), count, excess };
+        keys.into_iter().map(shown).collect()
+    };
+    let KeyTop { since, admitted, refused } = limit.keys.top(now);
+    let top = TopKeys {
+        limit: name.to_owned(),
+        since: format!("{:.3}", since.timestamp()),
+        refused: shown(refused),
+        admitted: shown(admitted),
+    };
+    serde_json::to_value(top).map_err(|error| error.to_string())
+}
+
+/// Source and value of each part of a key, as they may be shown.
+fn parts(redactor: &Redactor, name: &KeyName) -> Vec<(String, String)> {
+    let shown = |(source, value): &(String, Clip)| {
+        let text = redactor.key_part(source, &value.text, value.end, name.is_secret).into_owned();
+        (source.clone(), if value.end == End::Cut { text + "…" } else { text })
+    };
+    name.parts.iter().map(shown).collect()
 }
 
 /// How a key of the limit called `name` stands: one line for its own numbers, and one for those of each plan.

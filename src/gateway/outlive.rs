@@ -1,11 +1,13 @@
-//! The memory of upstreams that outlives a reload: how their servers stand, the places there, the breaker.
+//! The memory of upstreams that outlives a reload: how their servers stand, the places there, the breaker; and which keys
+//! limits meet most often.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::admission::KeyExpr;
 use crate::balance::{self, Member};
 use crate::config::{BreakerSpec, Eject, Health, Upstream};
-use crate::proxy::{PlacesPlan, Snapshot, UpstreamPlan};
+use crate::proxy::{KeyTally, PlacesPlan, Snapshot, UpstreamPlan};
 use crate::time::{Span, Tick};
 use crate::upstream::{Bulkhead, Caps, Circuit, ServerPlaces, ServerStates};
 
@@ -21,6 +23,12 @@ pub struct Memory {
 pub fn memories(snapshot: &Snapshot) -> HashMap<Arc<str>, Memory> {
     let upstreams = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
     upstreams.map(|(upstream, plan)| (Arc::clone(&upstream.name), Memory::of(plan))).collect()
+}
+
+/// Which keys each limit of a snapshot meets most often, by its name, and what those keys are made of.
+pub fn tallies(snapshot: &Snapshot) -> HashMap<Arc<str>, (KeyExpr, Arc<KeyTally>)> {
+    let limits = snapshot.model.limits.iter().zip(&snapshot.limits);
+    limits.map(|(rule, plan)| (Arc::clone(&plan.name), (rule.key.clone(), Arc::clone(&plan.keys)))).collect()
 }
 
 /// Gives what goes on its new numbers. To be done once a snapshot is published.

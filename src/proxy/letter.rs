@@ -72,6 +72,15 @@ impl Exchange {
         }
     }
 
+    /// Counts its key among those that the limit at this place of the route admits or refuses.
+    #[inline]
+    pub(super) fn count_key(&self, place: usize, key: Option<Fingerprint>, is_admitted: bool) {
+        if let (Some(key), Some(limit)) = (key, self.limit_at(Some(place))) {
+            let now = self.arrived;
+            limit.keys.count(self.worker.index, (key, is_admitted), now, || self.key_name(Some(place)));
+        }
+    }
+
     /// The key of the limit at this place of the route; without one, its client.
     pub(super) fn key_name(&self, place: Option<usize>) -> KeyName {
         let client = || vec![("client-ip".to_owned(), self.client_address().to_string().into())];

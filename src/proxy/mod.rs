@@ -47,6 +47,7 @@ mod headers;
 mod held;
 mod holdings;
 mod inbound;
+mod key_tally;
 mod letter;
 mod listener;
 mod message_gate;
@@ -95,6 +96,7 @@ use scratch::Scratch;
 use waiting::Waited;
 
 pub use asked::{Question, status_of_no_route, status_of_refusal};
+pub use key_tally::{CountedKey, KeyTally, KeyTop};
 pub use listener::{accept, bind};
 pub use snapshot::{
     AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, PlacesPlan, RouteAction,

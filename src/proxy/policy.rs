@@ -131,7 +131,7 @@ fn count_invalid_costs(view: &View, arrival: &Arrival) {
 pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
     exchange.permit = admitted.take_permit();
     let route = admitted.route();
-    count_admitted(&exchange.view, &exchange.story, &exchange.scratch.report, route);
+    count_admitted(exchange, route);
     if exchange.scratch.report.has_shadow_refusals() {
         exchange.write_shadow_letters();
     }
@@ -268,7 +268,9 @@ fn lead_to(
 
 /// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued
 /// and now lets it go, so that for each limit queued = admitted later + wait timeouts + cancelled + waiting.
-fn count_admitted(view: &View, story: &Story, report: &Report, route: usize) {
+fn count_admitted(exchange: &Exchange, route: usize) {
+    let Exchange { view, story, .. } = exchange;
+    let report = &exchange.scratch.report;
     let Some(plan) = view.snapshot.routes.get(route) else { return };
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
     let mut waited_for = story.queued_in;
@@ -276,6 +278,7 @@ fn count_admitted(view: &View, story: &Story, report: &Report, route: usize) {
         if let Some(limit) = plan.limits.get(line.limit) {
             let waited = waited_for.take_if(|queued_in| queued_in == limit).is_some();
             view.meters.decided(*limit, if waited { Decision::AdmittedLater } else { Decision::Admitted });
+            exchange.count_key(line.limit, report.key(line.limit), true);
         }
     }
     if let Some(limit) = waited_for {
@@ -285,6 +288,7 @@ fn count_admitted(view: &View, story: &Story, report: &Report, route: usize) {
     for shadow in report.shadow_refusals() {
         if let Some(limit) = plan.limits.get(shadow) {
             view.meters.decided(*limit, Decision::ShadowRefused);
+            exchange.count_key(shadow, report.key(shadow), false);
         }
     }
 }

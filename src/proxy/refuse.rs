@@ -174,6 +174,7 @@ fn count_refused<'v>(
     ending: Ending,
 ) -> Option<&'v LimitPlan> {
     exchange.story.limit = Some(place);
+    exchange.count_key(place, arrival.key, false);
     let limit = *view.snapshot.routes.get(arrival.route?)?.limits.get(place)?;
     // The limit in whose queue it waited counts its end, whichever it was refused by then.
     if let Counted::Decision(decision) = ending.counted {

@@ -3,6 +3,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::key_tally::KeyTally;
 use super::throttle::Seldom;
 use super::turned::{Turned, headroom};
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
@@ -217,6 +218,8 @@ pub struct LimitPlan {
     pub cost_from_response: Option<ResponseCost>,
     /// What its refusals look like; `None`: as the route says.
     pub refusal: Option<Arc<Refusal>>,
+    /// The keys that it admits and refuses most often.
+    pub keys: Arc<KeyTally>,
 }
 
 /// The part of an upstream that was built; the rest of it is in the model.

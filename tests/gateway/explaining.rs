@@ -218,3 +218,42 @@ fn limits_are_listed_and_a_key_is_looked_at_without_being_counted() {
     );
     assert!(list.contains("tried (shadow): timer-wheel 1/h per client-ip\n"), "{list}");
 }
+
+#[test]
+fn the_keys_that_a_limit_meets_most_often_are_told_and_go_on_over_a_reload() {
+    let gateway = Gateway::start(RULES);
+    let admin = format!("http://{}", gateway.admin);
+    let directory = gateway.directory.path();
+    for (key, times) in [("planted 1", 5), ("planted 2", 1)] {
+        for _ in 0..times {
+            get_with(gateway.address(), "/", &[("X-Api-Key", key)]);
+        }
+    }
+    let top = |limit: &str| {
+        let (status, text, errors) = run(&["keys", "top", limit, "--json", "--admin", &admin], directory);
+        assert!(status.success(), "{errors}");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let counts =
+        |of: &Value| of.as_array().unwrap().iter().map(|own| own["count"].as_u64().unwrap()).collect::<Vec<_>>();
+    let keys = top("per-key");
+    assert_eq!((counts(&keys["refused"]), counts(&keys["admitted"])), (vec![3], vec![2, 1]));
+    assert_eq!(keys["refused"][0]["key"], keys["admitted"][0]["key"]);
+    assert!(keys["refused"][0]["key"][0][1].as_str().unwrap().starts_with("[redacted:"), "{keys}");
+    // In shadow mode it admits all and says whom it would have refused. Those that another limit refused were counted by none.
+    let tried = top("tried");
+    assert_eq!((counts(&tried["refused"]), counts(&tried["admitted"])), (vec![2], vec![1]));
+    assert_eq!(tried["refused"][0]["key"], serde_json::json!([["client-ip", "127.0.0.1"]]));
+
+    // A reload keeps the counts of a limit whose key stays.
+    let changed = RULES.replace("2/h", "9/h").replace("key = \"client-ip\"", "key = \"path\"");
+    assert_eq!(gateway.reload(&changed).status, 200);
+    get_with(gateway.address(), "/", &[("X-Api-Key", "planted 2")]);
+    assert_eq!(counts(&top("per-key")["admitted"]), [2, 2]);
+    assert!(eventually(|| top("tried")["admitted"][0]["key"][0][0] == "path"));
+
+    let (_, text, _) = run(&["keys", "top", "per-key", "--admin", &admin], directory);
+    assert!(text.contains("REFUSED MOST ") && text.contains("header:x-api-key=[redacted:"), "{text}");
+    let (status, _, errors) = run(&["keys", "top", "none", "--admin", &admin], directory);
+    assert!(!status.success() && errors.contains("There is no limit \"none\""), "{errors}");
+}

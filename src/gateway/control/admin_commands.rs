@@ -58,6 +58,15 @@ impl admin::Commands for AdminCommands {
         limit_status::list(&state.model, &state.lasting.limits)
     }
 
+    fn top_keys(&self, limit: &str) -> Result<serde_json::Value, String> {
+        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
+        let (snapshot, redactor) = {
+            let state = control.state();
+            (state.feed.latest(), state.lasting.redactor.clone())
+        };
+        limit_status::top_keys(&snapshot, &redactor, limit, control.clock.now())
+    }
+
     fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String> {
         let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
         let (state, now) = (control.state(), control.clock.now());
