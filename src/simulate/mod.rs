@@ -25,6 +25,7 @@
 mod combined;
 mod counts;
 mod csv;
+mod held;
 mod html;
 mod instant;
 mod json;

@@ -1,13 +1,12 @@
 //! The requests of logs, in the order in which they came.
 
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::combined;
 use super::csv::Table;
+use super::held::Held;
 use super::instant::Instants;
 use super::json;
 use super::lines::{Line, Lines};
@@ -28,7 +27,7 @@ pub(super) struct Source {
     /// The host of requests of which a log says none.
     host: Option<String>,
     /// Requests that wait for earlier ones, by their instants and then their places in the log.
-    held: BinaryHeap<Reverse<(Tick, u64, usize)>>,
+    held: Held,
     /// Where they lie.
     places: Vec<Logged>,
     free: Vec<usize>,
@@ -60,7 +59,7 @@ impl Source {
             current: None,
             instants: Instants::default(),
             host,
-            held: BinaryHeap::new(),
+            held: Held::default(),
             places: Vec::new(),
             free: Vec::new(),
             ready: Vec::new(),
@@ -97,24 +96,23 @@ impl Source {
 
     /// Whether the earliest that is held is the next of all.
     fn is_due(&self) -> bool {
-        let due = |Reverse((at, ..)): &Reverse<(Tick, u64, usize)>| self.latest.since(*at) > WINDOW;
-        self.held.len() >= MAX_HELD || self.held.peek().is_some_and(due)
+        self.held.len() >= MAX_HELD || self.held.peek().is_some_and(|(at, ..)| self.latest.since(at) > WINDOW)
     }
 
     /// Takes the earliest, and with it the others of its second if that is all that is known of it.
     fn prepare(&mut self) {
-        let Some(Reverse((at, _, first))) = self.held.pop() else { return };
+        let Some((at, _, first)) = self.held.pop() else { return };
         self.ready.push(first);
         self.given_to = at;
         let is_coarse = |places: &[Logged], place: usize| places.get(place).is_some_and(|own| own.is_to_the_second);
         if !is_coarse(&self.places, first) {
             return;
         }
-        while let Some(Reverse((other, _, place))) = self.held.peek()
-            && *other == at
-            && is_coarse(&self.places, *place)
+        while let Some((other, _, place)) = self.held.peek()
+            && other == at
+            && is_coarse(&self.places, place)
         {
-            self.ready.push(*place);
+            self.ready.push(place);
             self.held.pop();
         }
         let count = self.ready.len() as u64;
@@ -167,7 +165,7 @@ impl Source {
                     logged.default_host(host);
                 }
                 self.latest = logged.at;
-                self.held.push(Reverse((logged.at, self.read, place)));
+                self.held.push((logged.at, self.read, place));
                 self.read += 1;
             }
             Ok(false) => self.free.push(place),
