@@ -71,10 +71,12 @@ fn load(path: &Path) -> Result<Model, String> {
 }
 
 fn offline(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {
-    let model = Arc::new(load(path)?);
+    let now = Clock::system().now();
+    let loaded = config::load(path, Certificates::PlansAlone(now)).map_err(|error| error.to_string())?;
+    let model = Arc::new(loaded.model);
     let redactor = redactor_offline(&model);
     let offline = Offline::new(model).map_err(|error| error.to_string())?;
-    explain_offline(&offline, &redactor, &asked(arguments), Clock::system().now())
+    explain_offline(&offline, &redactor, &asked(arguments), now)
 }
 
 fn live(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {

@@ -15,9 +15,11 @@ use super::table::Table;
 use super::tell::tell;
 use crate::config::{self, Certificates};
 use crate::gateway::Offline;
+use crate::limiter::KeyHasher;
 use crate::simulate::{
     Grouped, KeyOutcome, LimitOutcome, Logs, Outcome, Progress, Simulated, Suggestion, Tried, html, simulate, suggest,
 };
+use crate::time::Clock;
 
 /// Arguments of `simulate`.
 #[derive(Debug, clap::Args)]
@@ -75,7 +77,8 @@ struct Answer {
 pub fn run(path: &Path, arguments: &SimulateArguments) -> ExitCode {
     tell(answer(path, arguments).and_then(|answer| {
         if let Some(page) = &arguments.html {
-            fs::write(page, html(&answer.simulated)).map_err(|error| format!("{}: {error}", page.display()))?;
+            fs::write(page, html(&answer.simulated))
+                .map_err(|error| format!("{}: {error}", Safe(&page.display().to_string())))?;
         }
         if arguments.json {
             return serde_json::to_string_pretty(&answer).map(|json| json + "\n").map_err(|error| error.to_string());
@@ -86,8 +89,14 @@ pub fn run(path: &Path, arguments: &SimulateArguments) -> ExitCode {
 
 fn answer(path: &Path, arguments: &SimulateArguments) -> Result<Answer, String> {
     let SimulateArguments { logs, baseline, host, refused, .. } = arguments;
-    let candidate = tried(path)?;
-    let baseline = baseline.as_deref().map(tried).transpose()?;
+    let baseline_file = baseline.as_deref();
+    // Equal keys have equal fingerprints in both.
+    let hasher = KeyHasher::random();
+    let candidate = tried(path, &hasher)?;
+    let baseline = baseline.as_deref().map(|path| tried(path, &hasher)).transpose()?;
+    if let Some(page) = &arguments.html {
+        spare(page, logs.iter().map(PathBuf::as_path).chain(baseline_file).chain([path]))?;
+    }
     let logs = Logs { files: logs.clone(), host: host.clone() };
     let mut bar = ProgressBar::new();
     let mut progress = |Progress { bytes, of, requests }| {
@@ -95,17 +104,27 @@ fn answer(path: &Path, arguments: &SimulateArguments) -> Result<Answer, String> 
     };
     let found = arguments.suggest.as_ref().map(|limit| {
         let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        suggest(&logs, (path, &text), limit, *refused, &mut progress)
+        suggest(&logs, (path, &text), limit, *refused, &mut progress).map_err(|error| Safe(&error).to_string())
     });
     let suggest = found.transpose()?;
-    let simulated = simulate(&logs, candidate, baseline, &mut progress);
+    let simulated = simulate(&logs, candidate, baseline, &mut progress).map_err(|error| Safe(&error).to_string());
     bar.clear();
     Ok(Answer { simulated: simulated?, suggest })
 }
 
-fn tried(path: &Path) -> Result<Tried, String> {
-    let loaded = config::load(path, Certificates::Unread).map_err(|error| error.to_string())?;
-    let offline = Offline::new(Arc::new(loaded.model)).map_err(|error| error.to_string())?;
+/// A page is not written over what is read.
+fn spare<'p>(page: &Path, mut read: impl Iterator<Item = &'p Path>) -> Result<(), String> {
+    let Ok(written) = fs::canonicalize(page) else { return Ok(()) };
+    if read.any(|path| fs::canonicalize(path).is_ok_and(|path| path == written)) {
+        return Err(format!("--html {}: that file is read; name another one", Safe(&page.display().to_string())));
+    }
+    Ok(())
+}
+
+fn tried(path: &Path, hasher: &KeyHasher) -> Result<Tried, String> {
+    let loaded =
+        config::load(path, Certificates::PlansAlone(Clock::system().now())).map_err(|error| error.to_string())?;
+    let offline = Offline::with(Arc::new(loaded.model), hasher).map_err(|error| error.to_string())?;
     Ok(Tried { file: path.display().to_string(), offline })
 }
 
@@ -243,7 +262,9 @@ fn skipped_words(reason: &str) -> &str {
         "no-client" => "without the address of a client",
         "no-path" => "without a path",
         "aggregate" => "that count requests and do not say them",
-        "out-of-order" => "earlier than what was simulated by then; name older logs first",
+        "out-of-order" => {
+            "earlier than what was simulated by then: older logs come first, or it lasted longer than ten minutes"
+        }
         "cut" => "the compressed data break off or are damaged",
         other => other,
     }

@@ -14,10 +14,19 @@ use crate::tls::Roots;
 pub enum Certificates {
     /// They are not read, for whoever serves nobody: listeners have no identities, upstreams no roots.
     Unread,
+    /// Nor are they, but files of plans are: for whoever decides about requests and serves nobody.
+    PlansAlone(Tick),
     /// A certificate that has expired or is not valid yet is an error: for `check`.
     Strict(Tick),
     /// Such a certificate is a warning: to run with it is better than not to run.
     Lenient(Tick),
+}
+
+impl Certificates {
+    /// Whether certificates and keys are read.
+    pub(super) fn are_read(self) -> bool {
+        matches!(self, Self::Strict(_) | Self::Lenient(_))
+    }
 }
 
 /// What is known of the files while one configuration is lowered.

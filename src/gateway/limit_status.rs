@@ -107,7 +107,11 @@ pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, now: Tick)
     let limit = snapshot.limits.iter().find(|limit| &*limit.name == name);
     let limit = limit.ok_or_else(|| format!("There is no limit {name:?}."))?;
     let shown = |keys: Vec<CountedKey>| {
-        let shown = |CountedKey { name, count, excess }| TopKey { key: parts(redactor, &name), count, excess };
+        let shown = |CountedKey { name, count, excess }| TopKey {
+            key: parts(redactor, &name, limit.key_is_secret),
+            count,
+            excess,
+        };
         keys.into_iter().map(shown).collect()
     };
     let KeyTop { since, admitted, refused } = limit.keys.top(now);
@@ -121,9 +125,9 @@ pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, now: Tick)
 }
 
 /// Source and value of each part of a key, as they may be shown.
-fn parts(redactor: &Redactor, name: &KeyName) -> Vec<(String, String)> {
+fn parts(redactor: &Redactor, name: &KeyName, is_secret: Option<bool>) -> Vec<(String, String)> {
     let shown = |(source, value): &(String, Clip)| {
-        let text = redactor.key_part(source, &value.text, value.end, name.is_secret).into_owned();
+        let text = redactor.key_part(source, &value.text, value.end, is_secret).into_owned();
         (source.clone(), if value.end == End::Cut { text + "…" } else { text })
     };
     name.parts.iter().map(shown).collect()

@@ -25,14 +25,21 @@ impl Offline {
     /// # Errors
     /// The limits of a route are no policy.
     pub fn new(model: Arc<Model>) -> Result<Self, BuildError> {
+        Self::with(model, &KeyHasher::random())
+    }
+
+    /// The same, whose keys have the fingerprints of this hasher.
+    ///
+    /// # Errors
+    /// As of [`new`](Self::new).
+    pub fn with(model: Arc<Model>, hasher: &KeyHasher) -> Result<Self, BuildError> {
         let live = model.counted().map(|(id, spec, key)| {
             let spec = LimitSpec { sharing: None, ..spec.clone() };
             (id, (Limit::new(spec), Place { key: key.clone(), keys: None }))
         });
         let live: LiveLimits = live.collect();
         let schedules = build::schedules(&model);
-        let hasher = KeyHasher::random();
-        let limits = Limits::new(&model, &live, &schedules, &hasher);
+        let limits = Limits::new(&model, &live, &schedules, hasher);
         let rules = model.routes.iter().map(|route| build::route_rules(route, &model, &limits));
         let rules = Rules::new(model.client.rules(), rules.collect::<Result<_, _>>()?, hasher.clone());
         let balancers = model.upstreams.iter().map(balancer).collect();

@@ -76,7 +76,8 @@ impl KeyTally {
         let Some(slot) = self.workers.get(worker) else { return };
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let windows = if is_admitted { &mut slot.admitted } else { &mut slot.refused };
-        let number = number_at(now);
+        // A request that has waited may be of a window that is over.
+        let number = number_at(now).max(windows.number);
         if windows.number != number || windows.now.is_none() {
             windows.turn(number);
         }
@@ -185,6 +186,15 @@ mod tests {
         count(0, 3, 900);
         assert_eq!(counts(&tally.top(at(900)).admitted), [("3".to_owned(), 1)]);
         assert_eq!(tally.top(at(900)).since, at(600));
+    }
+
+    #[test]
+    fn one_that_came_in_the_window_before_and_was_let_in_now_takes_nothing_away() {
+        let tally = KeyTally::new(1);
+        for seconds in [10, 310, 290, 311] {
+            tally.count(0, (key(1), true), at(seconds), || name("1"));
+        }
+        assert_eq!(counts(&tally.top(at(311)).admitted), [("1".to_owned(), 4)]);
     }
 
     #[test]

@@ -9,9 +9,9 @@ use super::skipped::Fault;
 /// Reads a line: `CLIENT - USER [TIME] "METHOD TARGET PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT"`, with a host before it or
 /// not. What follows is not read.
 pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> Result<(), Fault> {
-    let (before, rest) = line.split_once(" [").ok_or(Fault::Broken)?;
-    let (time, rest) = rest.split_once(']').ok_or(Fault::Broken)?;
-    let rest = rest.trim_start().strip_prefix('"').ok_or(Fault::Broken)?;
+    // A user's name may have a bracket in it, but no quote that is not escaped.
+    let (before, rest) = line.split_once("] \"").ok_or(Fault::Broken)?;
+    let (before, time) = before.rsplit_once(" [").ok_or(Fault::Broken)?;
     let (request, rest) = quoted(rest).ok_or(Fault::Broken)?;
     let mut words = before.split(' ');
     let first = words.next().unwrap_or_default();
@@ -106,6 +106,8 @@ mod tests {
         let of_host =
             logged(r#"a.example:443 192.0.2.7 - - [02/Jan/2026:03:04:05 +0100] "GET / HTTP/2.0" 200 1 "-" "-""#);
         assert_eq!(of_host.as_ref().map(|own| own.authority()), Ok(Some("a.example:443")));
+        let user = logged(r#"::1 - a [x b [02/Jan/2026:03:04:05 +0100] "GET / HTTP/1.1" 401 1"#);
+        assert_eq!(user.as_ref().map(|own| own.status), Ok(401));
         let spaces = logged(r#"::1 - - [02/Jan/2026:03:04:05 +0100] "GET /a b HTTP/1.1" 400 1"#);
         assert_eq!(spaces.as_ref().map(RequestView::path), Ok("/a b"));
     }
@@ -114,6 +116,7 @@ mod tests {
     fn what_a_line_lacks_is_said() {
         for (line, fault) in [
             ("", Fault::Broken),
+            ("::1 - - [02/Jan/2026:03:04:05 +0100] GET / HTTP/1.1 200 1", Fault::Broken),
             ("sluicegate 0.1.0 runs on gateway.toml", Fault::Broken),
             (r#"::1 - - [02/Jan/2026:03:04:05 +0100] "GET /"#, Fault::Broken),
             (r#"::1 - - [02/Foo/2026:03:04:05 +0100] "GET / HTTP/1.1" 200 1"#, Fault::NoTime),

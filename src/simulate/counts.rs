@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use super::logged::Logged;
 use super::series::Series;
 use super::waits::Waits;
-use crate::admission::ClientIp;
+use crate::admission::{ClientIp, KeyPart};
 use crate::config::Model;
 use crate::gateway::Offline;
 use crate::limiter::{Fingerprint, Report};
-use crate::redact::{End, Redactor};
+use crate::redact::{Clip, End, Redactor};
 use crate::telemetry::TopKeys;
 use crate::time::{Span, Tick};
 
@@ -17,6 +17,9 @@ use crate::time::{Span, Tick};
 const SETS: usize = 256;
 /// Keys of each limit whose waits are told apart.
 const MAX_WAITED: usize = 1_024;
+
+/// Bytes that are shown of a part of a key.
+const MAX_SHOWN: usize = 128;
 
 /// Counts.
 pub(super) struct Counts {
@@ -29,6 +32,8 @@ pub(super) struct Counts {
     pub(super) no_route: u64,
     pub(super) malformed: u64,
     pub(super) denied: u64,
+    /// Whether keys are told apart.
+    has_keys: bool,
     /// By their places in the file.
     pub(super) limits: Vec<LimitCounts>,
     /// Admitted and refused of all, and then of each limit.
@@ -42,8 +47,8 @@ pub(super) struct LimitCounts {
     /// Those that were admitted after they had waited in its queue.
     pub(super) waits: Waits,
     /// How often each key came, and how often it was refused.
-    pub(super) asked: TopKeys<KeyName>,
-    pub(super) hurt: TopKeys<KeyName>,
+    pub(super) asked: Option<TopKeys<KeyName>>,
+    pub(super) hurt: Option<TopKeys<KeyName>>,
     /// Those waits by key, of the first keys that waited.
     pub(super) waited: HashMap<u64, (KeyName, Waits)>,
 }
@@ -60,13 +65,13 @@ pub(super) struct Ending<'e> {
 }
 
 impl Counts {
-    pub(super) fn new(model: &Model) -> Self {
+    pub(super) fn new(model: &Model, has_keys: bool) -> Self {
         let limits = model.limits.iter().map(|_| LimitCounts {
             admitted: 0,
             refused: 0,
             waits: Waits::default(),
-            asked: TopKeys::new(SETS),
-            hurt: TopKeys::new(SETS),
+            asked: None,
+            hurt: None,
             waited: HashMap::new(),
         });
         Self {
@@ -77,6 +82,7 @@ impl Counts {
             no_route: 0,
             malformed: 0,
             denied: 0,
+            has_keys,
             limits: limits.collect(),
             series: Series::new(model.limits.len() + 1),
         }
@@ -121,7 +127,7 @@ impl Counts {
         let Some(index) = index(ending.offline, at) else { return };
         let Some(limit) = self.limits.get_mut(index) else { return };
         limit.waits.add(span);
-        let Some(key) = key.map(Fingerprint::bits) else { return };
+        let Some(key) = key.map(Fingerprint::bits).filter(|_| self.has_keys) else { return };
         if limit.waited.len() < MAX_WAITED || limit.waited.contains_key(&key) {
             let of_key = limit.waited.entry(key).or_insert_with(|| (ending.key_name(at, index), Waits::default()));
             of_key.1.add(span);
@@ -137,10 +143,11 @@ impl Counts {
         } else {
             limit.refused += 1;
         }
-        if let Some(key) = key {
-            limit.asked.add(key.bits(), || ending.key_name(at, index));
+        if let Some(key) = key.filter(|_| self.has_keys) {
+            let name = || ending.key_name(at, index);
+            limit.asked.get_or_insert_with(|| TopKeys::new(SETS)).add(key.bits(), name);
             if !is_admitted {
-                limit.hurt.add(key.bits(), || ending.key_name(at, index));
+                limit.hurt.get_or_insert_with(|| TopKeys::new(SETS)).add(key.bits(), name);
             }
         }
     }
@@ -156,8 +163,11 @@ impl Ending<'_> {
         let view: &dyn crate::admission::RequestView = self.logged;
         let parts = self.offline.rules.describe_key(view, self.client, route, place);
         let is_secret = self.offline.model.limits.get(limit).and_then(|rule| rule.key_is_secret);
-        let shown =
-            |source: &str, value: &str| self.redactor.key_part(source, value, End::Whole, is_secret).into_owned();
-        parts.into_iter().map(|part| (part.source.clone(), shown(&part.source, &part.value))).collect()
+        let shown = |part: KeyPart| {
+            let value = Clip::own(part.value, MAX_SHOWN);
+            let text = self.redactor.key_part(&part.source, &value.text, value.end, is_secret).into_owned();
+            (part.source, if value.end == End::Cut { text + "…" } else { text })
+        };
+        parts.into_iter().map(shown).collect()
     }
 }

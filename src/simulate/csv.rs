@@ -29,6 +29,8 @@ enum Column {
     Scheme,
     Status,
     TookMs,
+    /// Of no use here.
+    Other,
     /// Any other name is that of a header field, with `header:` before it or not.
     Header(String),
 }
@@ -38,7 +40,7 @@ impl Table {
     pub(super) fn begin(line: &str) -> Option<Self> {
         let mut table = Self { columns: Vec::new(), reader: Reader::new(), values: Vec::new(), ends: Vec::new() };
         let names = table.split(line)?;
-        let columns = (0..names).map(|at| match table.value(at).trim() {
+        let columns = (0..names).map(|at| match table.value(at).trim().to_ascii_lowercase().as_str() {
             "ts" => Column::Ts,
             "client" | "client_ip" => Column::Client,
             "method" => Column::Method,
@@ -48,6 +50,7 @@ impl Table {
             "scheme" => Column::Scheme,
             "status" => Column::Status,
             "took_ms" => Column::TookMs,
+            "wait_ms" | "head_ms" => Column::Other,
             name => Column::Header(name.strip_prefix("header:").unwrap_or(name).to_owned()),
         });
         let columns: Vec<Column> = columns.collect();
@@ -75,7 +78,7 @@ impl Table {
             }
             match column {
                 // The query is read last: a path with a query of its own stands before it or after.
-                Column::Ts | Column::Client | Column::Query => {}
+                Column::Ts | Column::Client | Column::Query | Column::Other => {}
                 Column::Method => logged.set_method(value),
                 Column::Host => logged.set_host(value),
                 Column::Path => logged.set_target(value),

@@ -147,7 +147,7 @@ fn write_keys(out: &mut String, limit: &LimitOutcome, has_baseline: bool) {
         out,
         "<div class=\"scroll\"><table><tr><th>hurt most</th><th>refused</th><th>admitted</th><th>waited</th><th>p99 wait</th>{other}</tr>"
     );
-    for KeyOutcome { key, refused, excess, admitted, waited, p99_wait_ms, baseline_refused } in &limit.keys {
+    for KeyOutcome { key, refused, excess, admitted, waited, p99_wait_ms, baseline_refused, .. } in &limit.keys {
         let parts: Vec<String> = key.iter().map(|(source, value)| format!("{source}={value}")).collect();
         let about = if *excess > 0 { "≤ " } else { "" };
         let admitted = admitted.map(|own| Grouped(own).to_string()).unwrap_or_default();

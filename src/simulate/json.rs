@@ -52,7 +52,7 @@ pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> 
         }
     }
     logged.status = fields.status.number().filter(|status| (0.0..1000.0).contains(status)).unwrap_or_default() as u16;
-    if !fields.is_refused {
+    if !fields.is_refused || fields.is_shadow {
         let waited = fields.wait_ms.number().unwrap_or_default();
         logged.took = fields.took_ms.number().and_then(|took| millis(took - waited));
         logged.head = fields.head_ms.number().and_then(millis);
@@ -161,6 +161,10 @@ impl<'de> Deserialize<'de> for Headers<'de> {
                 Ok(Headers(Vec::new()))
             }
 
+            fn visit_str<E>(self, _: &str) -> Result<Headers<'de>, E> {
+                Ok(Headers(Vec::new()))
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Headers<'de>, A::Error> {
                 let mut all = Vec::new();
                 while let Some((name, value)) = seq.next_element::<(Loose<'de>, Loose<'de>)>()? {
@@ -212,6 +216,8 @@ struct Line<'a> {
     counts: bool,
     /// The gateway refused it, or it came to no answer.
     is_refused: bool,
+    /// A dead letter of one that was admitted.
+    is_shadow: bool,
 }
 
 struct Fields<'a>(Line<'a>);
@@ -250,6 +256,10 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                             line.is_refused = map.next_value::<Loose<'de>>()?.text().is_some();
                             continue;
                         }
+                        Name::Mode => {
+                            line.is_shadow = map.next_value::<Loose<'de>>()?.text() == Some("shadow");
+                            continue;
+                        }
                         Name::Counts => {
                             line.counts |= matches!(map.next_value()?, Loose::True);
                             continue;
@@ -283,6 +293,7 @@ enum Name {
     Headers,
     Refused,
     Counts,
+    Mode,
     Field(usize),
     Other,
 }
@@ -314,6 +325,7 @@ impl<'de> Deserialize<'de> for Name {
                     // Of an access log, and of a dead letter.
                     "limit" | "reason" => Name::Refused,
                     "aggregate" | "dropped" => Name::Counts,
+                    "mode" => Name::Mode,
                     other => FIELDS.iter().position(|(own, _)| *own == other).map_or(Name::Other, Name::Field),
                 })
             }
@@ -356,6 +368,11 @@ mod tests {
     fn dead_letters_and_lines_of_others_are_read() {
         let letter = logged(r#"{"id":"x","ts":"2026-01-02T03:04:05Z","reason":"rate-limited","limit":"l","client_ip":"192.0.2.7","key":[["client-ip","192.0.2.7"]],"method":"GET","host":"h","path":"/a","query":"b=c","headers":[["X-Api-Key","k1"],["Accept","*/*"]],"status":429,"why":"…"}"#).unwrap();
         assert_eq!((letter.path(), letter.query(), letter.header("x-api-key")), ("/a", Some("b=c"), Some(&b"k1"[..])));
+        let shadow = logged(
+            r#"{"ts":1,"client":"::1","path":"/","reason":"rate-limited","mode":"shadow","took_ms":5,"headers":"x"}"#,
+        )
+        .unwrap();
+        assert_eq!(shadow.took, Some(Span::from_millis(5)));
         let other = logged(r#"{"ts":1.5,"client":"[2001:db8::1]:443","path":"https://h.example?q","headers":{"X-Api-Key":"k2","x-n":5,"x-o":null},"status":"404","took_ms":"3"}"#).unwrap();
         assert_eq!((other.at, other.client.to_string().as_str()), (Tick::from_nanos(1_500_000_000), "2001:db8::1"));
         assert_eq!((other.method(), other.scheme(), other.authority()), ("GET", "https", Some("h.example")));

@@ -6,6 +6,9 @@ use std::ops::Range;
 use crate::admission::RequestView;
 use crate::time::{Span, Tick};
 
+/// Bytes beyond which a buffer is not used again.
+const LARGE: usize = 2_048;
+
 /// A request of a log. Its texts lie in one buffer, which is used again for another.
 #[derive(Clone, Debug)]
 pub(super) struct Logged {
@@ -123,6 +126,21 @@ impl Logged {
             self.host = Some(value.clone());
         }
         self.headers.push((name, value));
+    }
+
+    /// Bytes that it holds, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len() + self.headers.len() * 32
+    }
+
+    /// Gives room back that hardly any other needs.
+    pub(super) fn trim(&mut self) {
+        if self.text.capacity() > LARGE {
+            self.text = String::new();
+        }
+        if self.headers.capacity() > LARGE / 32 {
+            self.headers = Vec::new();
+        }
     }
 
     fn keep(&mut self, text: &str) -> Range<usize> {

@@ -6,7 +6,7 @@
 //! [`simulate`] reads files of lines, plain or compressed by gzip or Zstandard: the gateway's access log and its dead letters,
 //! the combined log format of Apache and nginx, JSON lines and comma-separated values. A line that is no request is counted,
 //! with its reason and its place, and takes no part. A log has its requests by their ends, and a simulation needs them by their
-//! beginnings: they are sorted within a minute, or 200,000 requests. What comes later than that is counted as out of order.
+//! beginnings: they are sorted within ten minutes, or 200,000 requests, or 64 MiB. What comes later than that is counted as out of order.
 //!
 //! # What it is exact in, and in what not
 //!
@@ -17,8 +17,8 @@
 //! combined format, requests of one second are spread evenly over it: all at its beginning, they would be a burst that never
 //! was.
 //!
-//! Memory is bounded: by the tables of the limits, the window in which requests are sorted, 2,048 keys of each limit, and 240
-//! steps of time.
+//! Memory is bounded: by the tables of the limits, the window in which requests are sorted, 2,048 keys of each limit and of each
+//! kind, 500,000 requests in flight, and 240 steps of time.
 //!
 //! Caller: cli.
 
@@ -45,6 +45,7 @@ use std::path::PathBuf;
 
 use crate::gateway::{Offline, redactor_offline};
 pub use html::{Grouped, html};
+use outcome::Read;
 pub use outcome::{KeyOutcome, LimitOutcome, Outcome, Simulated};
 pub use skipped::{Fault, SkippedLines};
 use source::Source;
@@ -94,15 +95,17 @@ pub fn simulate(
 ) -> Result<Simulated, String> {
     let trial = |offline: Offline| {
         let redactor = redactor_offline(&offline.model);
-        Trial::new(offline, redactor)
+        Trial::new(offline, redactor, true)
     };
     let (file, mut tried) = (candidate.file, trial(candidate.offline));
     let mut beside = baseline.map(|other| (other.file, trial(other.offline)));
     let mut source = Source::new(logs.files.clone(), logs.host.clone());
     let of = lines::size_of(&logs.files);
-    let mut has_lengths = false;
+    let (mut log, mut last) = (Read::default(), None);
     while source.next(&mut |logged| {
-        has_lengths |= logged.took.is_some();
+        log.has_lengths |= logged.took.is_some();
+        log.has_fractions |= !logged.at.as_nanos().is_multiple_of(1_000_000_000);
+        log.has_bursts |= last.replace(logged.at) == Some(logged.at);
         tried.arrive(logged);
         if let Some((_, beside)) = &mut beside {
             beside.arrive(logged);
@@ -116,7 +119,8 @@ pub fn simulate(
     if let Some((_, beside)) = &mut beside {
         beside.finish();
     }
-    let notes = outcome::notes(&tried, source.has_spread, has_lengths);
+    let log = Read { has_spread: source.has_spread, ..log };
     let skipped = (source.skipped.total(), source.skipped.lines());
+    let notes = outcome::notes(&tried, log, &skipped.1);
     Ok(Simulated::of((&file, &tried), beside.as_ref().map(|(file, trial)| (file.as_str(), trial)), skipped, notes))
 }

@@ -1,13 +1,13 @@
 //! The outcome of a simulation, as JSON has it.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use serde::Serialize;
 
 use super::counts::{Counts, KeyName, LimitCounts};
 use super::series::Step;
-use super::skipped::SkippedLines;
+use super::skipped::{Fault, SkippedLines};
 use super::trial::Trial;
 use super::waits::Waits;
 use crate::config::Model;
@@ -16,8 +16,6 @@ use crate::time::Span;
 
 /// Keys that are shown of each limit.
 const TOP: usize = 10;
-/// Keys of the other file among which those are looked for.
-const MANY: usize = 2_048;
 
 /// The outcome of a file, and of the one beside it.
 #[derive(Clone, Debug, Serialize)]
@@ -97,8 +95,11 @@ pub struct LimitOutcome {
 /// The outcome of a key.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyOutcome {
-    /// Source and value of each part, secrets redacted.
+    /// Source and value of each part, secrets redacted; long ones cut.
     pub key: KeyName,
+    /// Its fingerprint, under the secret of both files.
+    #[serde(skip)]
+    pub(super) print: u64,
     /// How often it was refused, at most.
     pub refused: u64,
     /// By how much `refused` may be too high.
@@ -134,7 +135,7 @@ impl Simulated {
         let baseline = baseline.map(|(name, trial)| (trial, Outcome::of(name, trial, skipped.0)));
         let mut outcome = Outcome::of(name, candidate, skipped.0);
         if let Some((trial, _)) = &baseline {
-            compare(&mut outcome, trial);
+            compare(&mut outcome, candidate, trial);
         }
         Self {
             from: series.start().map(|start| start.timestamp().to_string()),
@@ -192,10 +193,11 @@ impl LimitOutcome {
 /// The keys that a limit hurt most.
 fn keys(own: &LimitCounts) -> Vec<KeyOutcome> {
     let outcome = |key: u64, name: &KeyName, refused: u64, excess: u64| {
-        let asked = own.asked.count_of(key).map(|(count, _)| count);
+        let asked = own.asked.as_ref().and_then(|asked| asked.count_of(key)).map(|(count, _)| count);
         let waits = own.waited.get(&key).map(|(_, waits)| waits);
         KeyOutcome {
             key: name.clone(),
+            print: key,
             refused,
             excess,
             admitted: asked.map(|asked| asked.saturating_sub(refused)),
@@ -204,7 +206,7 @@ fn keys(own: &LimitCounts) -> Vec<KeyOutcome> {
             baseline_refused: None,
         }
     };
-    let refused = own.hurt.top(TOP);
+    let refused = own.hurt.as_ref().map(|hurt| hurt.top(TOP)).unwrap_or_default();
     let is_refused = |key: u64| refused.iter().any(|top| top.key == key);
     let mut waited: Vec<_> = own.waited.iter().filter(|(key, _)| !is_refused(**key)).collect();
     waited.sort_by_key(|(key, (_, waits))| (Reverse(waits.total()), **key));
@@ -213,31 +215,49 @@ fn keys(own: &LimitCounts) -> Vec<KeyOutcome> {
     refused.chain(waited).take(TOP).collect()
 }
 
-/// Adds how often the other file refused the keys that are shown.
-fn compare(outcome: &mut Outcome, other: &Trial) {
-    for limit in &mut outcome.limits {
+/// Adds how often the other file refused the keys that are shown, where its limit of that name counts by the same key.
+fn compare(outcome: &mut Outcome, own: &Trial, other: &Trial) {
+    for (limit, rule) in outcome.limits.iter_mut().zip(&own.offline.model.limits) {
         let mut rules = other.offline.model.limits.iter().zip(&other.counts.limits);
-        let Some((_, counts)) = rules.find(|(rule, _)| *rule.spec.name == *limit.name) else { continue };
-        let refused: HashMap<&KeyName, u64> =
-            counts.hurt.top(MANY).into_iter().map(|top| (top.name, top.count)).collect();
+        let same = rules.find(|(other, _)| other.spec.name == rule.spec.name && other.key == rule.key);
+        let Some((_, counts)) = same else { continue };
         for key in &mut limit.keys {
-            key.baseline_refused = Some(refused.get(&key.key).copied().unwrap_or(0));
+            let refused = counts.hurt.as_ref().and_then(|hurt| hurt.count_of(key.print));
+            key.baseline_refused = Some(refused.map_or(0, |(count, _)| count));
         }
     }
 }
 
 /// What a reader should know of how exact it is.
-pub(super) fn notes(trial: &Trial, has_spread: bool, has_lengths: bool) -> Vec<String> {
+pub(super) fn notes(trial: &Trial, log: Read, skipped: &[SkippedLines]) -> Vec<String> {
     let mut notes = Vec::new();
-    if has_spread {
+    if trial.counts.requests == 0 {
+        notes.push("No line of the logs is a request.".to_owned());
+    }
+    if log.has_spread {
         notes.push(
             "Times are known to the second: requests of one second are spread evenly over it, as pacing algorithms see it."
                 .to_owned(),
         );
     }
+    if log.has_bursts && !log.has_fractions {
+        notes.push(
+            "All times are whole seconds, so requests of one second come at once, which pacing algorithms refuse: log the \
+             milliseconds."
+                .to_owned(),
+        );
+    }
     let limits = &trial.offline.model.limits;
     let counts_in_flight = limits.iter().any(|rule| matches!(rule.spec.algorithm, Algorithm::Concurrency(_)));
-    if counts_in_flight && !has_lengths {
+    let is_late = skipped.iter().any(|own| own.reason == Fault::OutOfOrder.word());
+    if counts_in_flight && is_late {
+        notes.push(
+            "Requests that lasted longer than ten minutes are among those out of order: limits on requests in flight lack them. \
+             Sort the log by ts for them."
+                .to_owned(),
+        );
+    }
+    if counts_in_flight && !log.has_lengths {
         notes.push("The log has no took_ms: for limits on requests in flight every request ends at once.".to_owned());
     }
     if limits.iter().any(|rule| rule.spec.sharing.is_some()) {
@@ -246,17 +266,12 @@ pub(super) fn notes(trial: &Trial, has_spread: bool, has_lengths: bool) -> Vec<S
     if limits.iter().any(|rule| rule.cost_from_response.is_some()) {
         notes.push("Costs that responses state are in no log: cost_from_response keeps its estimates.".to_owned());
     }
-    for (rule, counts) in limits.iter().zip(&trial.counts.limits) {
-        let is_used = trial.offline.model.routes.iter().any(|route| {
-            route.limits.iter().any(|limit| limits.get(*limit).is_some_and(|own| own.spec.name == rule.spec.name))
-        });
-        if is_used && rule.spec.mode != Mode::Off && counts.admitted + counts.refused == 0 && trial.counts.requests > 0
-        {
-            notes.push(format!(
-                "The limit {} was asked of no request: none takes a route with it, or the log lacks its key ({}).",
-                rule.spec.name, rule.key
-            ));
-        }
+    let unasked = unasked(trial);
+    if let Some(first) = unasked.first().filter(|_| trial.counts.requests > 0) {
+        let more = if unasked.len() > 1 { format!(", as were {} others", unasked.len() - 1) } else { String::new() };
+        notes.push(format!(
+            "The limit {first} was asked of no request{more}: none takes a route with it, or the log lacks its key."
+        ));
     }
     if trial.counts.no_route > 0 {
         notes.push(format!(
@@ -265,4 +280,30 @@ pub(super) fn notes(trial: &Trial, has_spread: bool, has_lengths: bool) -> Vec<S
         ));
     }
     notes
+}
+
+/// What was seen of the logs as a whole.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Read {
+    /// Requests were spread over their second.
+    pub(super) has_spread: bool,
+    /// Some line says how long its request took.
+    pub(super) has_lengths: bool,
+    /// Some instant is no whole second.
+    pub(super) has_fractions: bool,
+    /// Some instant is that of two requests.
+    pub(super) has_bursts: bool,
+}
+
+/// The limits that are in use and were asked of no request.
+fn unasked(trial: &Trial) -> Vec<&str> {
+    let model = &trial.offline.model;
+    let used: HashSet<usize> = model.routes.iter().flat_map(|route| route.limits.iter().copied()).collect();
+    let rules = model.limits.iter().zip(&trial.counts.limits).enumerate();
+    rules
+        .filter(|(at, (rule, counts))| {
+            used.contains(at) && rule.spec.mode != Mode::Off && counts.admitted + counts.refused == 0
+        })
+        .map(|(_, (rule, _))| &*rule.spec.name)
+        .collect()
 }

@@ -15,9 +15,13 @@ use super::skipped::{Fault, Skipped};
 use crate::time::{Span, Tick};
 
 /// How much later than others a request may stand in a log: a log has its requests by their ends, or their beginnings.
-const WINDOW: Span = Span::from_secs(60);
-/// The most requests that are held to be sorted.
+const WINDOW: Span = Span::from_secs(600);
+/// The most requests that are held to be sorted, and the most bytes of theirs.
 const MAX_HELD: usize = 200_000;
+const MAX_BYTES: usize = 64 << 20;
+/// Whoever is so much later than the line before is believed when as many lines in a row are.
+const FAR: Span = Span::from_secs(3_600);
+const BELIEVED: u32 = 8;
 
 /// Reads files, one after the other, and sorts their requests.
 pub(super) struct Source {
@@ -28,6 +32,8 @@ pub(super) struct Source {
     host: Option<String>,
     /// Requests that wait for earlier ones, by their instants and then their places in the log.
     held: Held,
+    /// Bytes of theirs.
+    bytes: usize,
     /// Where they lie.
     places: Vec<Logged>,
     free: Vec<usize>,
@@ -37,8 +43,12 @@ pub(super) struct Source {
     read: u64,
     /// The instant of the line that was read last: not the latest of all, which one wrong clock may set years ahead.
     latest: Tick,
+    /// Lines in a row that were far ahead of that.
+    ahead: u32,
     /// Before it nothing can be let in any more.
     given_to: Tick,
+    /// The instant of the request that was given out last.
+    given: Tick,
     taken: Rc<Cell<u64>>,
     /// Lines that took no part.
     pub(super) skipped: Skipped,
@@ -60,16 +70,24 @@ impl Source {
             instants: Instants::default(),
             host,
             held: Held::default(),
+            bytes: 0,
+            ahead: 0,
             places: Vec::new(),
             free: Vec::new(),
             ready: Vec::new(),
             read: 0,
             latest: Tick::ZERO,
             given_to: Tick::ZERO,
+            given: Tick::ZERO,
             taken: Rc::default(),
             skipped: Skipped::default(),
             has_spread: false,
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Bytes of the files that were read so far.
@@ -87,8 +105,13 @@ impl Source {
             self.prepare();
         }
         let Some(place) = self.ready.pop() else { return Ok(false) };
-        if let Some(logged) = self.places.get(place) {
+        if let Some(logged) = self.places.get_mut(place) {
+            // A second may be given out in parts.
+            self.given = self.given.max(logged.at);
+            logged.at = self.given;
             visit(logged);
+            self.bytes = self.bytes.saturating_sub(logged.bytes());
+            logged.trim();
         }
         self.free.push(place);
         Ok(true)
@@ -96,7 +119,9 @@ impl Source {
 
     /// Whether the earliest that is held is the next of all.
     fn is_due(&self) -> bool {
-        self.held.len() >= MAX_HELD || self.held.peek().is_some_and(|(at, ..)| self.latest.since(at) > WINDOW)
+        self.held.len() >= MAX_HELD
+            || self.bytes >= MAX_BYTES && self.held.len() > 0
+            || self.held.peek().is_some_and(|(at, ..)| self.latest.since(at) > WINDOW)
     }
 
     /// Takes the earliest, and with it the others of its second if that is all that is known of it.
@@ -120,7 +145,6 @@ impl Source {
         for (place, nth) in self.ready.iter().zip(0..) {
             if let Some(logged) = self.places.get_mut(*place) {
                 logged.at = at + Span::from_nanos(Span::from_secs(1).as_nanos() * nth / count);
-                self.given_to = logged.at;
             }
         }
         self.ready.reverse();
@@ -164,7 +188,11 @@ impl Source {
                 if let Some(host) = &self.host {
                     logged.default_host(host);
                 }
-                self.latest = logged.at;
+                self.bytes += logged.bytes();
+                self.ahead = if self.read > 0 && logged.at.since(self.latest) > FAR { self.ahead + 1 } else { 0 };
+                if self.ahead == 0 || self.ahead >= BELIEVED {
+                    self.latest = logged.at;
+                }
                 self.held.push((logged.at, self.read, place));
                 self.read += 1;
             }

@@ -11,6 +11,7 @@ use super::trial::Trial;
 use super::{Logs, Progress, STRIDE, lines};
 use crate::config::{self, Certificates};
 use crate::gateway::{Offline, redactor_offline};
+use crate::time::Clock;
 
 /// Rates that are tried in one reading of the logs.
 const AT_ONCE: u64 = 12;
@@ -80,8 +81,8 @@ pub fn suggest(
         let next = candidates.into_iter().filter(is_below).max().unwrap_or(below);
         if next == below && enough == known {
             return Err(format!(
-                "no {} of the limit {limit} refuses at most {:.3}% of its requests: one that costs more than the rate, or \
-                 lacks the key, is always refused",
+                "no {} of the limit {limit} refuses at most {:.3}% of its requests: one that lacks the key is always refused, \
+                 and so are those of one instant beyond the burst",
                 varied.key,
                 goal * 100.0
             ));
@@ -159,7 +160,8 @@ impl<'f> Varied<'f> {
         let mut root = self.root.clone();
         let limit = root.get_mut("limit")?.as_array_mut()?.get_mut(self.at)?.as_table_mut()?;
         limit.insert(self.key.to_owned(), self.value(number));
-        let parsed = config::parse(&root.to_string(), self.path, Certificates::Unread).ok()?;
+        let parsed =
+            config::parse(&root.to_string(), self.path, Certificates::PlansAlone(Clock::system().now())).ok()?;
         Offline::new(Arc::new(parsed.model)).ok()
     }
 
@@ -168,7 +170,7 @@ impl<'f> Varied<'f> {
         let trial = |number: &u64| {
             let offline = self.at(*number)?;
             let redactor = redactor_offline(&offline.model);
-            Some((*number, Trial::new(offline, redactor)))
+            Some((*number, Trial::new(offline, redactor, false)))
         };
         let mut trials: Vec<_> = numbers.iter().filter_map(trial).collect();
         let mut source = Source::new(logs.files.clone(), logs.host.clone());
@@ -181,13 +183,17 @@ impl<'f> Varied<'f> {
                 tell(Progress { bytes: source.taken(), of, requests });
             }
         }
-        let share = |(number, mut trial): (u64, Trial)| {
+        let mut shares = Vec::with_capacity(trials.len());
+        for (number, mut trial) in trials {
             trial.finish();
-            let (admitted, refused) =
-                trial.counts.limits.get(self.at).map_or((0, 0), |own| (own.admitted, own.refused));
-            (number, if refused == 0 { 0.0 } else { refused as f64 / (admitted + refused) as f64 })
-        };
-        Ok(trials.into_iter().map(share).collect())
+            let own = trial.counts.limits.get(self.at);
+            let (admitted, refused) = own.map_or((0, 0), |own| (own.admitted, own.refused));
+            if admitted + refused == 0 {
+                return Err("the limit was asked of no request of the logs: there is nothing to suggest".to_owned());
+            }
+            shares.push((number, refused as f64 / (admitted + refused) as f64));
+        }
+        Ok(shares)
     }
 }
 

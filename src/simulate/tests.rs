@@ -14,7 +14,7 @@ use super::trial::Fate;
 use super::*;
 use crate::admission::{Admission, Admitted, PlainRequest, Progress as Attempted, Waiting};
 use crate::config::{Certificates, parse};
-use crate::limiter::{Permit, Report};
+use crate::limiter::{KeyHasher, Permit, Report};
 use crate::redact::{RedactRules, Redactor};
 use crate::time::{Span, Tick};
 
@@ -23,7 +23,7 @@ const ROUTE: &str = "[[listener]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname
 
 fn offline(text: &str) -> Offline {
     let parsed = parse(text, Path::new("gateway.toml"), Certificates::Unread).map_err(|error| error.to_string());
-    Offline::new(Arc::new(parsed.unwrap().model)).unwrap()
+    Offline::with(Arc::new(parsed.unwrap().model), &KeyHasher::fixed()).unwrap()
 }
 
 fn file(text: &str) -> NamedTempFile {
@@ -213,7 +213,7 @@ fn simulated(config: &str, requests: &[(u64, Asked)]) -> Fates {
     }
     let log = file(&log);
     let mut source = Source::new(vec![log.path().to_owned()], None);
-    let mut trial = Trial::new(offline(config), Redactor::new(&RedactRules::default()));
+    let mut trial = Trial::new(offline(config), Redactor::new(&RedactRules::default()), true);
     while source.next(&mut |logged| trial.arrive(logged)).unwrap() {}
     trial.finish();
     assert_eq!(source.skipped.total(), 0);
@@ -279,9 +279,9 @@ fn lines_that_are_no_requests_are_counted_and_named() {
     );
     let simulated = run(&with_limit("rate = \"2/s\""), &log);
     let Simulated { candidate, skipped_lines, .. } = &simulated;
-    // The first was given out when another came that was more than a minute later; what is as early takes part, what is
+    // The first was given out when another came that was more than ten minutes later; what is as early takes part, what is
     // earlier does not.
-    let early = run(&with_limit("rate = \"2/s\""), &(log_of(&[1, 62_000, 62_000, 0, 1], 0)));
+    let early = run(&with_limit("rate = \"2/s\""), &(log_of(&[1, 602_000, 602_000, 0, 1], 0)));
     assert_eq!((early.candidate.requests, early.skipped_lines[0].reason), (4, "out-of-order"));
     assert!(early.skipped_lines[0].first[0].ends_with(":4"));
     assert_eq!((candidate.requests, candidate.skipped), (6, 3), "{skipped_lines:?}");
@@ -294,9 +294,66 @@ fn lines_that_are_no_requests_are_counted_and_named() {
 #[test]
 fn one_clock_that_is_years_ahead_spoils_nothing() {
     let far = "{\"ts\":\"2090-01-01T00:00:00Z\",\"client\":\"::1\",\"path\":\"/\"}\n";
-    let log = log_of(&[0, 10], 0) + far + &log_of(&[20, 15, 30], 0);
+    // What stood before it and after is in no order.
+    let log = log_of(&[900, 10], 0) + far + &log_of(&[20, 15, 5, 30], 0);
     let simulated = run(&with_limit("rate = \"1000/s\""), &log);
-    assert_eq!((simulated.candidate.requests, simulated.candidate.admitted, simulated.candidate.skipped), (6, 6, 0));
+    assert_eq!((simulated.candidate.requests, simulated.candidate.admitted, simulated.candidate.skipped), (7, 7, 0));
+    // A night without requests is no wrong clock.
+    let night: Vec<u64> = (0..20).map(|nth| 36_000_000 + nth * 10).collect();
+    let simulated = run(&with_limit("rate = \"1/s\""), &(log_of(&[0, 1], 0) + &log_of(&night, 0) + &log_of(&[0], 0)));
+    assert_eq!((simulated.candidate.requests, simulated.candidate.skipped), (22, 1));
+}
+
+#[test]
+fn requests_of_one_second_that_come_later_than_others_of_it_take_part_and_bytes_are_bounded() {
+    let line = "192.0.2.7 - - [15/Jan/2027:08:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n";
+    let simulated = run(&with_limit("rate = \"1000000/s\""), &line.repeat(200_500));
+    assert_eq!((simulated.candidate.requests, simulated.candidate.skipped), (200_500, 0));
+    let long = line.replace("GET /", &format!("GET /{}", "x".repeat(200_000)));
+    let log = file(&long.repeat(600));
+    let mut source = Source::new(vec![log.path().to_owned()], None);
+    let mut most = 0;
+    while source.next(&mut |_| ()).unwrap() {
+        most = most.max(source.bytes());
+    }
+    assert!(most > 60 << 20 && most < 68 << 20, "{most}");
+}
+
+#[test]
+fn times_in_whole_seconds_are_told_and_so_is_a_log_without_requests() {
+    let log = log_of(&[0, 0, 1_000], 0);
+    let notes = run(&with_limit("rate = \"1/s\""), &log).notes;
+    assert!(notes.iter().any(|note| note.starts_with("All times are whole seconds")), "{notes:?}");
+    let notes = run(&with_limit("rate = \"1/s\""), &(log + &log_of(&[1_500], 0))).notes;
+    assert!(!notes.iter().any(|note| note.starts_with("All times are whole seconds")), "{notes:?}");
+    assert_eq!(run(&with_limit("rate = \"1/s\""), "").notes, ["No line of the logs is a request."]);
+}
+
+#[test]
+fn secret_keys_are_compared_and_shown_by_marks_alone_and_long_ones_are_cut() {
+    let line = |key: &str| {
+        format!(
+            "{{\"ts\":1,\"client\":\"::1\",\"path\":\"/\",\"headers\":{{\"x-api-key\":\"planted\",\"x-b\":\"{key}\"}}}}\n"
+        )
+    };
+    let log = file(&line(&"b".repeat(5_000)).repeat(3));
+    let logs = Logs { files: vec![log.path().to_owned()], host: None };
+    let hasher = KeyHasher::random();
+    let tried = |rate: &str, key: &str| {
+        let text = with_limit(&format!("rate = \"{rate}\"\nkey = {key}"));
+        let parsed = parse(&text, Path::new("gateway.toml"), Certificates::Unread).map_err(|error| error.to_string());
+        let offline = Offline::with(Arc::new(parsed.unwrap().model), &hasher).unwrap();
+        Tried { file: "x".to_owned(), offline }
+    };
+    let key = "[\"header:x-api-key\", \"header:x-b\"]";
+    let simulated = simulate(&logs, tried("2/s", key), Some(tried("1/s", key)), &mut |_| ()).unwrap();
+    let shown = &simulated.candidate.limits[0].keys[0];
+    assert_eq!((shown.refused, shown.baseline_refused), (1, Some(2)));
+    assert!(shown.key[0].1.starts_with("[redacted:") && shown.key[1].1.len() < 140, "{shown:?}");
+    assert!(!html(&simulated).contains("planted"));
+    // By another key nothing can be compared.
+    let simulated = simulate(&logs, tried("2/s", key), Some(tried("1/s", "\"client-ip\"")), &mut |_| ()).unwrap();
+    assert_eq!(simulated.candidate.limits[0].keys[0].baseline_refused, None);
 }
 
 #[test]
@@ -351,4 +408,7 @@ fn two_files_are_compared_by_limit_and_key_and_a_rate_is_found() {
     assert_eq!(value(0.0), Ok(("[\"10/s\", \"1000/m\"]".to_owned(), 0.0)));
     assert_eq!(value(0.2), Ok(("[\"8/s\", \"800/m\"]".to_owned(), 0.2)));
     assert_eq!(value(1.0).unwrap().0, "[\"1/s\", \"100/m\"]");
+    let off = text.replace("rate = [", "mode = \"off\"\nrate = [");
+    let nothing = suggest(&logs, (Path::new("gateway.toml"), &off), "first", 0.5, &mut |_| ());
+    assert!(nothing.unwrap_err().contains("asked of no request"));
 }

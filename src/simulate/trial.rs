@@ -13,8 +13,8 @@ use crate::limiter::{Permit, Report, Spent};
 use crate::redact::Redactor;
 use crate::time::{Span, Tick};
 
-/// The most requests that are in flight at once; of more, those end early that came first.
-const MAX_IN_FLIGHT: usize = 1_000_000;
+/// The most requests that are in flight at once; those beyond end at once.
+const MAX_IN_FLIGHT: usize = 500_000;
 
 /// The trial of one configuration.
 pub(super) struct Trial {
@@ -85,15 +85,15 @@ impl Wake for Woken {
 }
 
 impl Trial {
-    /// Of the rules of a file.
-    pub(super) fn new(offline: Offline, redactor: Redactor) -> Self {
+    /// Of the rules of a file. Keys are told apart if `has_keys`.
+    pub(super) fn new(offline: Offline, redactor: Redactor, has_keys: bool) -> Self {
         let client = &offline.model.client;
         let networks = |own: &[ipnet::IpNet]| Networks::new(own.iter().copied());
         let has_gate = !client.deny.is_empty() || !client.allow.is_empty();
         let allow = (!client.allow.is_empty()).then(|| networks(&client.allow));
         let gate = has_gate.then(|| (networks(&client.deny), allow));
         Self {
-            counts: Counts::new(&offline.model),
+            counts: Counts::new(&offline.model, has_keys),
             usual: vec![(Span::ZERO, Span::ZERO); offline.model.routes.len()],
             offline,
             redactor,
@@ -216,7 +216,7 @@ impl Trial {
         if let Some(took) = logged.took {
             *usual = (logged.head.unwrap_or(took).min(took), took);
         }
-        if permit.is_empty() {
+        if permit.is_empty() || self.in_flight.len() >= MAX_IN_FLIGHT {
             return;
         }
         let (head, took) = *usual;
@@ -224,9 +224,6 @@ impl Trial {
         let id = self.sequence;
         self.in_flight.insert(id, Flight { permit, route, status: logged.status, ends: now + took });
         self.due.push(Reverse((now + head, Step::Head, id)));
-        if self.in_flight.len() > MAX_IN_FLIGHT {
-            self.in_flight.pop_first();
-        }
     }
 
     /// The head of its answer has come.

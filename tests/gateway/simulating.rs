@@ -106,6 +106,9 @@ fn a_table_says_it_to_people_and_errors_say_how_to_mend_them() {
         (&["-", "--suggest", "per-client"], "name files in place of -"),
         (&["access.log", "--suggest", "per-client", "--refused", "101%"], "from 0% to 100%"),
         (&["access.log", "--html", "none/report.html"], "none/report.html"),
+        (&["access.log", "--html", "./access.log"], "that file is read"),
+        (&["access.log", "--html", "gateway.toml"], "that file is read"),
+        (&["\u{1b}[31m.log"], "\\u{1b}[31m.log: No such file"),
     ] {
         let words = ["simulate"].iter().chain(arguments).copied().collect::<Vec<_>>();
         let (status, text, errors) = run(&words, directory);
@@ -133,4 +136,32 @@ fn arrivals_away_from_every_boundary_are_decided_as_by_the_gateway_that_ran() {
         // A busy machine sends late, and so near a boundary.
         assert_in_time(told == refused, &format!("the gateway refused {refused}, the simulation {told}"));
     });
+}
+
+#[test]
+fn plans_hold_in_a_simulation_and_in_an_explanation() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write(
+        "plans.toml",
+        "default = \"free\"\n[plan.free]\n[plan.pro]\nl = { rate = \"5/1h\" }\n[keys]\ngold = \"pro\"\n",
+    );
+    write(
+        "gateway.toml",
+        "[[listener]]\naddress = \"127.0.0.1:1\"\n[[limit]]\nname = \"l\"\nkey = \"header:x-api-key\"\nrate = \"2/1h\"\n\
+         [[route]]\nname = \"all\"\nlimits = [\"l\"]\nrespond = {}\n\
+         plans = { file = \"plans.toml\", key = \"header:x-api-key\" }\n",
+    );
+    let line =
+        |key: &str| format!("{{\"ts\":1,\"client\":\"::1\",\"path\":\"/\",\"headers\":{{\"x-api-key\":\"{key}\"}}}}\n");
+    write("log", &(line("gold").repeat(9) + &line("other").repeat(9)));
+    let simulated = simulate(directory.path(), &["log"]);
+    assert_eq!((&simulated["admitted"], &simulated["refused"]), (&7.into(), &11.into()));
+    let words = ["explain", "GET", "/", "-H", "x-api-key: gold", "--json"];
+    let (_, explained, errors) = run(&words, directory.path());
+    let explained: Value = serde_json::from_str(&explained).expect(&errors);
+    assert_eq!((&explained["plan"], &explained["limits"][0]["room"]), (&"pro".into(), &5.into()));
+    fs::remove_file(directory.path().join("plans.toml")).unwrap();
+    let (status, _, errors) = run(&["simulate", "log"], directory.path());
+    assert!(!status.success() && errors.contains("plans.toml"), "{errors}");
 }

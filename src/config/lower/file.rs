@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::certificates::{CertificateFiles, Certificates};
+use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Reported, quoted};
 use crate::config::reader::Node;
 use crate::config::token::is_token;
@@ -44,7 +44,7 @@ pub(in crate::config) fn read(node: &Node<'_>, files: &CertificateFiles, example
         );
     }
     let path = files.locate(text);
-    if files.certificates() == Certificates::Unread {
+    if !files.certificates().are_read() {
         return Ok([].into());
     }
     if let Some(bytes) = files.kept(&path) {

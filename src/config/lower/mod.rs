@@ -19,7 +19,7 @@ mod template;
 use toml::de::DeTable;
 
 use self::bandwidth::Bandwidths;
-use super::certificates::{CertificateFiles, Certificates};
+use super::certificates::CertificateFiles;
 use super::findings::{Finding, Findings};
 use super::kind::Context;
 use super::model::Model;
@@ -55,7 +55,7 @@ pub(super) fn lower(
     let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
     let listeners = listener::read(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
-    let is_unread = files.certificates() == Certificates::Unread;
+    let is_unread = !files.certificates().are_read();
     let asks_for_clients = is_unread || listener::asks_for_clients(listeners.as_deref());
     // A section that is wrong has been reported; its limits are read as if it were right.
     let terms = fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms));

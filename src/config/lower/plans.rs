@@ -168,7 +168,7 @@ impl<'t> Asked<'t> {
         let reading = match self.context.files.certificates() {
             Certificates::Unread => return plans,
             Certificates::Strict(now) => Reading { shows_keys: true, now },
-            Certificates::Lenient(now) => Reading { shows_keys: false, now },
+            Certificates::Lenient(now) | Certificates::PlansAlone(now) => Reading { shows_keys: false, now },
         };
         let paths: BTreeSet<&PathBuf> = self.uses.iter().map(|own| &own.path).collect();
         for path in paths {

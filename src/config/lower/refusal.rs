@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::{edits, file, template};
-use crate::config::certificates::{CertificateFiles, Certificates};
+use crate::config::certificates::CertificateFiles;
 use crate::config::change::Changes;
 use crate::config::describe_edits;
 use crate::config::findings::{Reported, quoted};
@@ -86,7 +86,7 @@ fn body(node: &Node<'_>, kind: Option<&Node<'_>>, files: &CertificateFiles) -> R
         }
         Ok(template) => Ok(RefusalBody { text: template, content_type: content_type? }),
         Err(error) => {
-            debug_assert!(files.certificates() != Certificates::Unread);
+            debug_assert!(files.certificates().are_read());
             let line = text[..error.at.start].matches('\n').count() + 1;
             let message = format!("line {line} of {name}: {error}");
             Err(node.error(message, template::remedy(&error, Scope::Refusal)))

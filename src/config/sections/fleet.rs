@@ -8,7 +8,6 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::tls;
-use crate::config::certificates::Certificates;
 use crate::config::change::Changes;
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, FleetTerms, Kind, by, duration, word};
@@ -187,7 +186,7 @@ impl Kind for SecretFile {
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FleetSecret, Reported> {
         let bytes = file::read(node, context.files, "fleet.key")?;
-        if context.files.certificates() == Certificates::Unread {
+        if !context.files.certificates().are_read() {
             return Ok(FleetSecret(None));
         }
         let secret = secret_of(&bytes).ok_or_else(|| {
@@ -221,7 +220,7 @@ impl Kind for PasswordFile {
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FleetPassword, Reported> {
         let bytes = file::read(node, context.files, "redis.pass")?;
-        if context.files.certificates() == Certificates::Unread {
+        if !context.files.certificates().are_read() {
             return Ok(FleetPassword(None));
         }
         let line = without_line_end(&bytes);

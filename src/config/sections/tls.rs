@@ -238,14 +238,14 @@ fn judge(node: &Node<'_>, validity: Validity, certificates: Certificates) {
         Standing::Expired => {
             let help = match certificates {
                 Certificates::Strict(_) => "renew it: `sluicegate run` starts with it, and clients refuse it",
-                Certificates::Lenient(_) | Certificates::Unread => "renew it: clients refuse it",
+                _ => "renew it: clients refuse it",
             };
             (format!("the certificate {text} has expired on {}", validity.until()), help)
         }
     };
     let finding = match certificates {
         Certificates::Strict(_) => Finding::error(node.span(), message),
-        Certificates::Lenient(_) | Certificates::Unread => Finding::warning(node.span(), message),
+        _ => Finding::warning(node.span(), message),
     };
     node.push(finding.help(help));
 }
@@ -305,7 +305,7 @@ pub(super) fn roots(node: &Node<'_>, context: &Context<'_>) -> Result<Option<Roo
 
 /// The machine's authorities, named by `node`; `None` where they are not read.
 pub(super) fn system_roots(node: &Node<'_>, context: &Context<'_>) -> Result<Option<Roots>, Reported> {
-    if context.files.certificates() == Certificates::Unread {
+    if !context.files.certificates().are_read() {
         return Ok(None);
     }
     context.files.system_roots(|| Roots::system().map_err(|error| report(node, &error))).map(Some)
@@ -318,7 +318,7 @@ fn read<T>(
     read: impl FnOnce(&Path) -> Result<T, FileError>,
 ) -> Result<Option<T>, Reported> {
     let path = path(node, context)?;
-    if context.files.certificates() == Certificates::Unread {
+    if !context.files.certificates().are_read() {
         return Ok(None);
     }
     read(&path).map(Some).map_err(|error| report(node, &error))

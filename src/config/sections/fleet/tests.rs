@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use crate::config::certificates::Certificates;
 use crate::config::{Model, diff, load, parse};
 use crate::time::Tick;
 
