@@ -14,7 +14,7 @@ use super::safe::Safe;
 use super::table::Table;
 use super::tell::tell;
 use crate::config::{self, Certificates};
-use crate::gateway::{KeySeen, TopKey, TopKeys};
+use crate::gateway::{KeySeen, TopKeySeen, TopKeysSeen};
 
 /// Arguments of `limits`.
 #[derive(Debug, clap::Args)]
@@ -107,7 +107,7 @@ pub fn keys(path: &Path, arguments: &KeysArguments) -> ExitCode {
     tell(match &arguments.command {
         KeysCommand::Top { limit, asked } => {
             let target = format!("/api/v1/limits/{}/keys", escaped(limit));
-            asked.look(path, &target, |answer| serde_json::from_value::<TopKeys>(answer).map(|top| show_top(&top)))
+            asked.look(path, &target, |answer| serde_json::from_value::<TopKeysSeen>(answer).map(|top| show_top(&top)))
         }
         KeysCommand::Get { limit, value, asked } => {
             let target = format!("/api/v1/limits/{}/keys/{}", escaped(limit), escaped(value));
@@ -165,7 +165,7 @@ fn show_limits(limits: &[Limit]) -> String {
     out
 }
 
-fn show_top(top: &TopKeys) -> String {
+fn show_top(top: &TopKeysSeen) -> String {
     let mut out = format!("{}, since {}\n", Safe(&top.limit), Safe(&top.since));
     for (head, none, keys) in [
         ("REFUSED MOST", "Nobody was refused.", &top.refused),
@@ -177,7 +177,7 @@ fn show_top(top: &TopKeys) -> String {
         }
         let mut table = Table::default();
         table.row([head, "COUNT"].map(str::to_owned));
-        for TopKey { key, count, excess } in keys {
+        for TopKeySeen { key, count, excess } in keys {
             let parts: Vec<String> = key.iter().map(|(source, value)| format!("{source}={}", Safe(value))).collect();
             let about = if *excess > 0 { "<=" } else { "" };
             table.row([parts.join(" "), format!("{about}{count}")]);

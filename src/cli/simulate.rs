@@ -169,19 +169,14 @@ fn write_totals(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome
     let mut table = Table::default();
     let head = |own: &Outcome| Safe(&own.file).to_string();
     table.row([String::new(), head(candidate), baseline.map(head).unwrap_or_default()]);
-    type Number = fn(&Outcome) -> u64;
-    let rows: [(&str, Number); 5] = [
-        ("admitted", |own| own.admitted),
-        ("refused", |own| own.refused),
-        ("no route", |own| own.no_route),
-        ("malformed", |own| own.malformed),
-        ("denied", |own| own.denied),
-    ];
-    for (name, number) in rows {
-        let cell = |own: &Outcome| Grouped(number(own)).to_string() + &share(number(own), own.requests);
-        let is_there = |own: &Outcome| number(own) > 0;
-        if matches!(name, "admitted" | "refused") || is_there(candidate) || baseline.is_some_and(is_there) {
-            table.row([name.to_owned(), cell(candidate), baseline.map(cell).unwrap_or_default()]);
+    let others = baseline.map(|own| (own.fates(), own.requests));
+    for (at, (name, number)) in candidate.fates().into_iter().enumerate() {
+        let cell = |number: u64, of: u64| Grouped(number).to_string() + &share(number, of);
+        let other = others.and_then(|(fates, of)| fates.get(at).map(|(_, number)| (*number, of)));
+        // The first two are always shown.
+        if at < 2 || number > 0 || other.is_some_and(|(number, _)| number > 0) {
+            let other = other.map(|(number, of)| cell(number, of)).unwrap_or_default();
+            table.row([name.to_owned(), cell(number, candidate.requests), other]);
         }
     }
     out.push_str(&table.text());

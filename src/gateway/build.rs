@@ -176,7 +176,7 @@ pub struct Lasting {
     pub redactor: Redactor,
     /// How many workers there are.
     pub workers: usize,
-    /// Which keys limits meet most often, and what those keys are made of.
+    /// The counts of the keys that limits meet, and the parts of those keys.
     pub tallies: HashMap<Arc<str>, (KeyExpr, Arc<KeyTally>)>,
 }
 

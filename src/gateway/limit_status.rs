@@ -40,20 +40,20 @@ pub struct KeySeen {
 
 /// The keys that a limit meets most often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TopKeys {
+pub struct TopKeysSeen {
     /// The limit.
     pub limit: String,
     /// Since when they are counted (RFC 3339): five to ten minutes ago.
     pub since: String,
     /// Those that it refused most often, the first one first; in shadow mode, that it would have refused.
-    pub refused: Vec<TopKey>,
+    pub refused: Vec<TopKeySeen>,
     /// Those that it admitted most often.
-    pub admitted: Vec<TopKey>,
+    pub admitted: Vec<TopKeySeen>,
 }
 
 /// A key that came often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TopKey {
+pub struct TopKeySeen {
     /// Source and value of each part, secrets redacted.
     pub key: Vec<(String, String)>,
     /// How often, at most.
@@ -107,7 +107,7 @@ pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, now: Tick)
     let limit = snapshot.limits.iter().find(|limit| &*limit.name == name);
     let limit = limit.ok_or_else(|| format!("There is no limit {name:?}."))?;
     let shown = |keys: Vec<CountedKey>| {
-        let shown = |CountedKey { name, count, excess }| TopKey {
+        let shown = |CountedKey { name, count, excess }| TopKeySeen {
             key: parts(redactor, &name, limit.key_is_secret),
             count,
             excess,
@@ -115,7 +115,7 @@ pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, now: Tick)
         keys.into_iter().map(shown).collect()
     };
     let KeyTop { since, admitted, refused } = limit.keys.top(now);
-    let top = TopKeys {
+    let top = TopKeysSeen {
         limit: name.to_owned(),
         since: format!("{:.3}", since.timestamp()),
         refused: shown(refused),

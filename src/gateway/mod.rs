@@ -34,7 +34,7 @@ pub use control::{Control, Reloaded};
 pub use drain::{End, Signals};
 pub use explain::{Asked, Explained, LimitSeen, RateSeen, explain_offline};
 pub use handover::{Inheritance, READY_WITHIN as UPGRADE_WITHIN};
-pub use limit_status::{KeySeen, TopKey, TopKeys};
+pub use limit_status::{KeySeen, TopKeySeen, TopKeysSeen};
 pub use logs::{Logging, redactor_offline};
 pub use offline::Offline;
 pub use pid_file::{PidFile, Prepared};

@@ -25,7 +25,7 @@ pub fn memories(snapshot: &Snapshot) -> HashMap<Arc<str>, Memory> {
     upstreams.map(|(upstream, plan)| (Arc::clone(&upstream.name), Memory::of(plan))).collect()
 }
 
-/// Which keys each limit of a snapshot meets most often, by its name, and what those keys are made of.
+/// The counts of the keys that each limit of a snapshot meets, by its name, and the parts of those keys.
 pub fn tallies(snapshot: &Snapshot) -> HashMap<Arc<str>, (KeyExpr, Arc<KeyTally>)> {
     let limits = snapshot.model.limits.iter().zip(&snapshot.limits);
     limits.map(|(rule, plan)| (Arc::clone(&plan.name), (rule.key.clone(), Arc::clone(&plan.keys)))).collect()

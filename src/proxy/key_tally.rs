@@ -30,7 +30,7 @@ struct Slot {
 
 #[derive(Debug, Default)]
 struct Windows {
-    /// Which one goes on, counted from tick 0.
+    /// The number of the one that goes on, counted from tick 0.
     number: u64,
     now: Option<TopKeys<Box<KeyName>>>,
     before: Option<TopKeys<Box<KeyName>>>,

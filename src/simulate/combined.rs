@@ -7,7 +7,7 @@ use super::logged::{Logged, client};
 use super::skipped::Fault;
 
 /// Reads a line: `CLIENT - USER [TIME] "METHOD TARGET PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT"`, with a host before it or
-/// not. What follows is not read.
+/// not. The rest of the line is not read.
 pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> Result<(), Fault> {
     // A user's name may have a bracket in it, but no quote that is not escaped.
     let (before, rest) = line.split_once("] \"").ok_or(Fault::Broken)?;
@@ -26,7 +26,7 @@ pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> 
         logged.set_host(host);
     }
     let request = unescaped(request);
-    // What is no request line was no request: a connection that was closed, or bytes of another protocol.
+    // Without a request line it was no request: a connection that was closed, or bytes of another protocol.
     let (method, target) = request.split_once(' ').ok_or(Fault::NoPath)?;
     let target = target.rsplit_once(' ').map_or(target, |(target, _)| target);
     logged.set_method(method);
@@ -45,7 +45,7 @@ pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> 
     Ok(())
 }
 
-/// What stands before the next quote that has no backslash before it, and what follows that.
+/// The text before the next quote that has no backslash before it, and the text after.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let mut is_escaped = false;
     let end = text.bytes().position(|byte| {

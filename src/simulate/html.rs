@@ -76,19 +76,13 @@ pub fn html(simulated: &Simulated) -> String {
 }
 
 fn write_numbers(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome>) {
-    type Number = fn(&Outcome) -> u64;
-    let numbers: [(&str, Number); 6] = [
-        ("admitted", |own| own.admitted),
-        ("refused", |own| own.refused),
-        ("no route", |own| own.no_route),
-        ("malformed", |own| own.malformed),
-        ("denied", |own| own.denied),
-        ("lines skipped", |own| own.skipped),
-    ];
+    let numbers = |own: &Outcome| own.fates().into_iter().chain([("lines skipped", own.skipped)]);
+    let mut others = baseline.into_iter().flat_map(numbers).map(|(_, number)| number);
     out.push_str("<div class=\"numbers\">");
-    for (name, number) in numbers {
-        let (own, other) = (number(candidate), baseline.map(number));
-        if own == 0 && other.unwrap_or(0) == 0 && !matches!(name, "admitted" | "refused") {
+    for (at, (name, own)) in numbers(candidate).enumerate() {
+        let other = others.next();
+        // The first two are always shown.
+        if at >= 2 && own == 0 && other.unwrap_or(0) == 0 {
             continue;
         }
         let beside = other.map(|other| format!(", {} in the baseline", Grouped(other))).unwrap_or_default();

@@ -195,7 +195,7 @@ fn push<'a>(all: &mut Vec<(Cow<'a, str>, Cow<'a, str>)>, name: Loose<'a>, value:
     }
 }
 
-/// What is read of a line. Of a name that comes twice the last holds.
+/// The fields that are read of a line. Of a name that comes twice the last holds.
 #[derive(Default)]
 struct Line<'a> {
     ts: Loose<'a>,

@@ -31,7 +31,7 @@ pub(super) struct Lines {
     is_compressed: bool,
 }
 
-/// What was read.
+/// The result of a reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'l> {
     /// A line, without its end.

@@ -16,7 +16,7 @@ pub(super) struct Logged {
     pub(super) at: Tick,
     /// Whether that is known to the second only.
     pub(super) is_to_the_second: bool,
-    /// Who sent it.
+    /// Its sender.
     pub(super) client: IpAddr,
     /// Whether it came by https.
     pub(super) is_https: bool,

@@ -6,12 +6,12 @@
 //! [`simulate`] reads files of lines, plain or compressed by gzip or Zstandard: the gateway's access log and its dead letters,
 //! the combined log format of Apache and nginx, JSON lines and comma-separated values. A line that is no request is counted,
 //! with its reason and its place, and takes no part. A log has its requests by their ends, and a simulation needs them by their
-//! beginnings: they are sorted within ten minutes, or 200,000 requests, or 64 MiB. What comes later than that is counted as out of order.
+//! beginnings: they are sorted within ten minutes, or 200,000 requests, or 64 MiB. A request that comes later than that is counted as out of order.
 //!
-//! # What it is exact in, and in what not
+//! # How exact it is
 //!
 //! Client, route, key and limits are those of [`Rules`](crate::admission::Rules), with fresh tables. The address in the log is
-//! taken for the peer of the connection. What a log does not hold cannot be simulated: header fields in an access log, what a
+//! taken for the peer of the connection. A fact that a log does not hold cannot be simulated: header fields in an access log, what a
 //! limit had counted before, refusals for other reasons than limits, and how long a request would have taken that was refused
 //! then (it is taken to last as long as the one before it on its route). Where times are known to the second only, as in the
 //! combined format, requests of one second are spread evenly over it: all at its beginning, they would be a burst that never

@@ -150,6 +150,17 @@ impl Simulated {
 }
 
 impl Outcome {
+    /// Each fate of a request, and how many had it.
+    pub fn fates(&self) -> [(&'static str, u64); 5] {
+        [
+            ("admitted", self.admitted),
+            ("refused", self.refused),
+            ("no route", self.no_route),
+            ("malformed", self.malformed),
+            ("denied", self.denied),
+        ]
+    }
+
     fn of(file: &str, trial: &Trial, skipped: u64) -> Self {
         let counts = &trial.counts;
         let Counts { requests, admitted, refused, no_route, malformed, denied, .. } = *counts;
@@ -228,7 +239,7 @@ fn compare(outcome: &mut Outcome, own: &Trial, other: &Trial) {
     }
 }
 
-/// What a reader should know of how exact it is.
+/// Remarks on how exact it is, for the reader.
 pub(super) fn notes(trial: &Trial, log: Read, skipped: &[SkippedLines]) -> Vec<String> {
     let mut notes = Vec::new();
     if trial.counts.requests == 0 {
@@ -282,7 +293,7 @@ pub(super) fn notes(trial: &Trial, log: Read, skipped: &[SkippedLines]) -> Vec<S
     notes
 }
 
-/// What was seen of the logs as a whole.
+/// Facts about the logs as a whole.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Read {
     /// Requests were spread over their second.

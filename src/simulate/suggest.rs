@@ -17,7 +17,7 @@ use crate::time::Clock;
 const AT_ONCE: u64 = 12;
 /// The highest rate of any.
 const MAX_RATE: u64 = 1_000_000_000;
-/// Rates that lie nearer to each other than this part of them are one.
+/// A rate above this number is found to within such a part of it, others exactly.
 const NEAR: u64 = 500;
 
 /// The rate that was found.
@@ -42,7 +42,7 @@ struct Varied<'f> {
     /// Its place in the file.
     at: usize,
     key: &'static str,
-    /// What is varied: numbers, and what stands after them.
+    /// The numbers that are varied, and the text after each.
     rates: Vec<(u64, String)>,
     is_list: bool,
 }
@@ -116,7 +116,9 @@ fn upward(from: u64) -> Vec<u64> {
 
 impl<'f> Varied<'f> {
     fn of(path: &'f Path, text: &str, limit: &str) -> Result<Self, String> {
-        let root: Table = text.parse().map_err(|error| format!("{}: {error}", path.display()))?;
+        // It was read before, and a report of it may not show its secrets.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let root: Table = text.parse().map_err(|_| format!("{}: it has changed meanwhile", path.display()))?;
         let limits = root.get("limit").and_then(Value::as_array);
         let name_of = |own: &Value| own.get("name").and_then(Value::as_str).map(str::to_owned);
         let names: Vec<_> = limits.into_iter().flatten().map(name_of).collect();

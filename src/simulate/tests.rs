@@ -101,7 +101,7 @@ fn every_algorithm_decides_as_computed_by_hand() {
     }
 }
 
-/// What became of each request, in the order of arrivals: when it was let in, if it was.
+/// The fate of each request, in the order of arrivals: when it was let in, if it was.
 type Fates = Vec<(Tick, Option<Tick>)>;
 
 /// A request of the property test: its client, key, cost, and how long it lasts.
@@ -294,7 +294,7 @@ fn lines_that_are_no_requests_are_counted_and_named() {
 #[test]
 fn one_clock_that_is_years_ahead_spoils_nothing() {
     let far = "{\"ts\":\"2090-01-01T00:00:00Z\",\"client\":\"::1\",\"path\":\"/\"}\n";
-    // What stood before it and after is in no order.
+    // The lines before it and after are in no order.
     let log = log_of(&[900, 10], 0) + far + &log_of(&[20, 15, 5, 30], 0);
     let simulated = run(&with_limit("rate = \"1000/s\""), &log);
     assert_eq!((simulated.candidate.requests, simulated.candidate.admitted, simulated.candidate.skipped), (7, 7, 0));

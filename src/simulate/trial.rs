@@ -25,7 +25,7 @@ pub(super) struct Trial {
     gate: Option<(Networks, Option<Networks>)>,
     report: Report,
     waiting: BTreeMap<u64, Held>,
-    /// What happens next: when, in which order, and to whom.
+    /// The next events: when, in which order, and to whom.
     due: BinaryHeap<Reverse<(Tick, Step, u64)>>,
     in_flight: BTreeMap<u64, Flight>,
     /// Those that wait and were woken.
@@ -34,7 +34,7 @@ pub(super) struct Trial {
     sequence: u64,
     /// Head and end of the request that was served last on each route: what is taken for one of which nobody knows them.
     usual: Vec<(Span, Span)>,
-    /// What became of each, in the order of that.
+    /// The fate of each, in the order in which they came to it.
     #[cfg(test)]
     pub(super) fates: Vec<Fate>,
 }
@@ -65,7 +65,7 @@ struct Flight {
     ends: Tick,
 }
 
-/// What happens, in the order in which it does at one instant.
+/// Events, in the order in which they happen at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Head,
