@@ -63,7 +63,7 @@ impl Counts {
     }
 
     /// What counts bytes.
-    pub(super) fn bandwidths(&self, model: &Model) -> Vec<BandwidthPlan> {
+    pub(super) fn bandwidths(&self, model: &Model) -> Vec<Arc<BandwidthPlan>> {
         self.bytes.plans(model)
     }
 

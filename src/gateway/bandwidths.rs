@@ -48,15 +48,15 @@ impl LiveBandwidths {
     }
 
     /// As exchanges use them, in the model's order.
-    pub(super) fn plans(&self, model: &Model) -> Vec<BandwidthPlan> {
+    pub(super) fn plans(&self, model: &Model) -> Vec<Arc<BandwidthPlan>> {
         let plan = |bandwidth: &Bandwidth| {
             let live = self.0.iter().find(|live| live.name == bandwidth.name);
-            BandwidthPlan {
+            Arc::new(BandwidthPlan {
                 name: Arc::clone(&bandwidth.name),
                 key: bandwidth.key.clone(),
                 down: live.and_then(|live| live.down.clone()),
                 up: live.and_then(|live| live.up.clone()),
-            }
+            })
         };
         model.bandwidths.iter().map(plan).collect()
     }

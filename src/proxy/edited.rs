@@ -1,10 +1,9 @@
 //! The fields of a message on their way through what a route changes in them.
 
 use super::cors;
-use super::exchange::Story;
 use super::headers::{Sink, passed};
+use super::route_view::RouteView;
 use super::variables::Known;
-use super::view::View;
 use crate::config::Cors;
 use crate::edit::{Escape, FieldEdits, is_same_field};
 use crate::http1::{Piece, line_name};
@@ -61,9 +60,9 @@ fn is_for_caches(name: &[u8]) -> bool {
 static NO_EDITS: FieldEdits = FieldEdits::none();
 
 impl<'v> Changes<'v> {
-    /// What the route of an exchange changes; `None`: nothing.
-    pub fn of(view: &'v View, story: &Story) -> Option<Self> {
-        let plan = view.snapshot.routes.get(story.route?)?;
+    /// What the route of a request changes; `None`: nothing.
+    pub fn of(route: Option<&'v RouteView>) -> Option<Self> {
+        let plan = &*route?.plan;
         let edits = plan.edits.as_deref().map(|edits| &edits.response).filter(|edits| !edits.is_empty());
         let cors = plan.cors.as_ref();
         (edits.is_some() || cors.is_some()).then(|| Self { edits: edits.unwrap_or(&NO_EDITS), cors })
@@ -158,11 +157,11 @@ pub fn write_edits(edits: &FieldEdits, whose: Whose, known: &Known<'_>, text: &m
 
 /// Adds the trailers of a request or an answer and the line that ends them, but for those that its route leaves out of
 /// the head: who merges trailers into the head would take them for what was removed or set there.
-pub fn write_trailers(tail: &[u8], whose: Option<Whose>, view: &View, story: &Story, made: &mut Vec<u8>) {
-    let edits = story.route.and_then(|route| view.snapshot.routes.get(route)?.edits.as_deref());
+pub fn write_trailers(tail: &[u8], whose: Option<Whose>, route: Option<&RouteView>, made: &mut Vec<u8>) {
+    let edits = route.and_then(|route| route.plan.edits.as_deref());
     let cuts = |name: &[u8]| match whose {
         None => edits.is_some_and(|edits| edits.request.cuts(name)),
-        Some(whose) => Changes::of(view, story).is_some_and(|changes| changes.sink(&mut Nowhere, whose).cuts(name)),
+        Some(whose) => Changes::of(route).is_some_and(|changes| changes.sink(&mut Nowhere, whose).cuts(name)),
     };
     for line in tail.split_inclusive(|byte| *byte == b'\n') {
         if !cuts(line_name(line)) {

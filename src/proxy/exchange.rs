@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::headers::passed;
 use super::meters::{Finished, Outcome};
+use super::route_view::{LimitView, RouteView};
 use super::scratch::{Lent, Scratch, Times};
 use super::seen::Seen;
-use super::snapshot::LimitPlan;
 use super::view::View;
 use super::worker::Worker;
 use crate::admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
@@ -58,7 +58,7 @@ pub struct Exchange {
 #[derive(Default)]
 pub struct Story {
     /// The route that matched.
-    pub route: Option<usize>,
+    pub route: Option<Rc<RouteView>>,
     /// The plan that it is of.
     pub plan: Option<PlanPlace>,
     /// Who asked.
@@ -76,7 +76,7 @@ pub struct Story {
     pub status: Option<u16>,
     /// The limit that refused or timed it out, by its place in the route.
     pub limit: Option<usize>,
-    /// The limit in whose queue it waited first, by its place in the file.
+    /// The limit in whose queue it waited first, by its place in the route.
     pub queued_in: Option<usize>,
     /// From its arrival to its admission, or to the end of its wait in vain; `None`: it has not waited.
     pub waited: Option<Span>,
@@ -89,6 +89,22 @@ impl Story {
     fn waits(&self) -> Option<Span> {
         let all = [self.waited, self.pending].into_iter().flatten();
         all.reduce(|one, other| Span::from_nanos(one.as_nanos() + other.as_nanos()))
+    }
+
+    /// The limit at this place of its route.
+    #[inline]
+    pub fn limit_at(&self, place: Option<usize>) -> Option<&LimitView> {
+        self.route.as_ref()?.limit(place?)
+    }
+
+    /// The terms of its plan, if it has one.
+    pub fn plan_terms(&self) -> Option<&PlanTerms> {
+        self.route.as_ref()?.terms_of(self.plan?)
+    }
+
+    /// The body of the answer that its route makes itself.
+    pub fn route_body(&self) -> &[u8] {
+        self.route.as_ref().map_or(b"", |route| route.body())
     }
 }
 
@@ -176,11 +192,11 @@ impl Exchange {
         if self.permit.is_empty() {
             return;
         }
-        let Self { permit, view, story, scratch, .. } = self;
-        let Some(route) = story.route else { return };
+        let Self { permit, story, scratch, .. } = self;
+        let Some(route) = &story.route else { return };
         let Scratch { outbound, response, .. } = &**scratch;
         let response = head.map(|length| response.on(outbound.filled().get(..length).unwrap_or_default()));
-        permit.settle(now, |place| spent(view, (route, place), status, response));
+        permit.settle(now, |place| spent(route.limit(place), status, response));
     }
 
     /// Says how it ended. An exchange that nobody finishes was left by its client.
@@ -221,16 +237,15 @@ impl Exchange {
 
     /// Finds the limit whose timeout was the one that ended the request; none if it was the route's own.
     pub fn blame_timeout(&mut self) {
-        let snapshot = &self.view.snapshot;
-        let Some(route) = self.story.route.and_then(|route| snapshot.routes.get(route)) else { return };
+        let Some(route) = &self.story.route else { return };
         let shortest = route
             .limits
             .iter()
             .enumerate()
             .filter(|(place, _)| self.is_enforced(*place))
-            .filter_map(|(place, limit)| Some((snapshot.limits.get(*limit)?.timeout?, place)))
+            .filter_map(|(place, limit)| Some((limit.plan.timeout?, place)))
             .min();
-        self.story.limit = match (shortest, route.timeout) {
+        self.story.limit = match (shortest, route.plan.timeout) {
             (Some((limit, _)), Some(own)) if own <= limit => None,
             (Some((_, place)), _) => Some(place),
             (None, _) => None,
@@ -239,39 +254,29 @@ impl Exchange {
 
     /// Whether the limit at this place of the route refuses anybody of the request's plan, when the request arrived.
     fn is_enforced(&self, place: usize) -> bool {
-        let rules = self.story.route.and_then(|route| self.view.snapshot.rules.routes().get(route));
-        let limits = rules.map(|rules| match self.plan_terms() {
+        let rules = self.story.route.as_ref().and_then(|route| route.rules());
+        let limits = rules.map(|rules| match self.story.plan_terms() {
             Some(terms) => &terms.limits,
             None => &rules.limits,
         });
         limits.and_then(|limits| limits.get(place)).is_some_and(|limit| limit.enforced && limit.is_active(self.arrived))
     }
 
-    /// What holds in the request's plan, if it has one.
-    fn plan_terms(&self) -> Option<&PlanTerms> {
-        let rules = self.view.snapshot.rules.routes().get(self.story.route?)?;
-        rules.plans.as_ref()?.terms_of(self.story.plan?)
-    }
-
     /// The name of the request's plan.
     pub fn plan_name(&self) -> Option<&Arc<str>> {
-        self.plan_terms().map(|terms| &terms.name)
-    }
-
-    /// The limit at this place of the request's route.
-    pub(super) fn limit_at(&self, place: Option<usize>) -> Option<&LimitPlan> {
-        self.view.snapshot.limit_of(self.story.route?, place?)
+        self.story.plan_terms().map(|terms| &terms.name)
     }
 
     pub(super) fn limit_name(&self) -> Option<&Arc<str>> {
-        Some(&self.limit_at(self.story.limit)?.name)
+        Some(&self.story.limit_at(self.story.limit)?.plan.name)
     }
 
     fn record(&mut self) {
         self.recorded = true;
         let took = self.ended().since(self.arrived);
         let (outcome, status, waited) = (self.outcome, self.story.status, self.story.waits());
-        self.view.meters.finished(self.story.route, &Finished { outcome, status, took, waited });
+        let meters = self.story.route.as_ref().map_or(self.view.meters.unrouted(), |route| &route.meters);
+        meters.finished(&Finished { outcome, status, took, waited });
         self.log();
         self.scratch.pacing = None;
         self.scratch.held.clear();
@@ -283,7 +288,7 @@ impl Exchange {
     }
 
     pub(super) fn route_name(&self) -> Option<&Arc<str>> {
-        self.view.snapshot.routes.get(self.story.route?).map(|route| &route.name)
+        self.story.route.as_ref().map(|route| &route.plan.name)
     }
 
     /// The upstream that it was to go to.
@@ -307,9 +312,9 @@ impl Exchange {
 
     /// The key by which the limit at this place of the route counts it.
     pub(super) fn key_parts(&self, place: Option<usize>) -> Vec<KeyPart> {
-        match (&self.story.client, self.story.route, place) {
+        match (&self.story.client, &self.story.route, place) {
             (Some(client), Some(route), Some(limit)) => {
-                self.view.snapshot.rules.describe_key(&self.seen(), client, route, limit)
+                self.view.snapshot.rules.describe_key(&self.seen(), client, route.place, limit)
             }
             _ => Vec::new(),
         }
@@ -343,7 +348,7 @@ impl Exchange {
             return Vec::new();
         }
         let refusal = |place| {
-            let limit = self.limit_at(Some(place))?;
+            let limit = &self.story.limit_at(Some(place))?.plan;
             let key = self.key_parts(Some(place)).into_iter();
             let key = key.map(|part| (part.source, Clip::own(part.value, MAX_LOGGED_FIELD))).collect();
             Some(ShadowRefusal { limit: Arc::clone(&limit.name), key, key_is_secret: limit.key_is_secret })
@@ -407,17 +412,16 @@ impl Drop for Exchange {
     }
 }
 
-/// What a request has cost a limit, by its place in the route.
-fn spent(view: &View, (route, place): (usize, usize), status: u16, response: Option<Response<'_>>) -> Spent {
-    let Some(limit) = view.snapshot.limit_of(route, place) else { return Spent::AsAsked };
-    if limit.count_when.as_ref().is_some_and(|statuses| !statuses.contains(status)) {
+/// The cost of a request to a limit of its route.
+fn spent(limit: Option<&LimitView>, status: u16, response: Option<Response<'_>>) -> Spent {
+    let Some(LimitView { plan, meters }) = limit else { return Spent::AsAsked };
+    if plan.count_when.as_ref().is_some_and(|statuses| !statuses.contains(status)) {
         return Spent::Nothing;
     }
-    let (Some(cost), Some(response)) = (&limit.cost_from_response, response) else { return Spent::AsAsked };
+    let (Some(cost), Some(response)) = (&plan.cost_from_response, response) else { return Spent::AsAsked };
     let stated = cost.stated(response.fields());
-    let index = view.snapshot.routes.get(route).and_then(|route| route.limits.get(place));
-    if let (Stated::TooMuch(_) | Stated::NoNumber, Some(limit)) = (stated, index) {
-        view.meters.cost_invalid(*limit);
+    if let Stated::TooMuch(_) | Stated::NoNumber = stated {
+        meters.cost_invalid();
     }
     match stated {
         Stated::Cost(cost) | Stated::TooMuch(cost) => Spent::Cost(cost),

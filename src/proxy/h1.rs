@@ -386,9 +386,9 @@ pub async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
 }
 
 fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-    let Exchange { view, scratch, story, .. } = exchange;
+    let Exchange { scratch, story, .. } = exchange;
     let Scratch { to_client, reply, .. } = &mut **scratch;
-    let body = if reply.has_route_body { view.snapshot.body_of(story.route) } else { &reply.body };
+    let body = if reply.has_route_body { story.route_body() } else { &reply.body };
     to_client.poll_write(cx, &mut client.stream, body)
 }
 

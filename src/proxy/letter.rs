@@ -51,7 +51,7 @@ impl Exchange {
     #[inline(never)]
     pub fn write_shadow_letters(&self) {
         let (Some(log), Some(client), Some(route)) =
-            (&self.view.snapshot.dead_letters, &self.story.client, self.story.route)
+            (&self.view.snapshot.dead_letters, &self.story.client, &self.story.route)
         else {
             return;
         };
@@ -60,9 +60,9 @@ impl Exchange {
             let event = Event {
                 reason: Reason::RateLimited,
                 is_shadow: true,
-                limit: self.view.snapshot.limit_of(route, place).map(|limit| &limit.name),
+                limit: route.limit(place).map(|limit| &limit.plan.name),
                 route: self.route_name(),
-                key: self.view.snapshot.rules.key_of_limit(&self.seen(), client, route, place),
+                key: self.view.snapshot.rules.key_of_limit(&self.seen(), client, route.place, place),
                 client: log.has_room(now).then(|| self.client_key()),
                 bytes: TextRoom::of_head(self.scratch.inbound.head().len()),
                 now,
@@ -75,9 +75,9 @@ impl Exchange {
     /// Counts its key among those that the limit at this place of the route admits or refuses.
     #[inline]
     pub(super) fn count_key(&self, place: usize, key: Option<Fingerprint>, is_admitted: bool) {
-        if let (Some(key), Some(limit)) = (key, self.limit_at(Some(place))) {
+        if let (Some(key), Some(limit)) = (key, self.story.limit_at(Some(place))) {
             let now = self.arrived;
-            limit.keys.count(self.worker.index, (key, is_admitted), now, || self.key_name(Some(place)));
+            limit.plan.keys.count(self.worker.index, (key, is_admitted), now, || self.key_name(Some(place)));
         }
     }
 
@@ -87,7 +87,7 @@ impl Exchange {
         let mut room = TextRoom::new();
         let mut clip = |KeyPart { source, value }: KeyPart| (source, room.clip(value.as_bytes(), TextRoom::KEY));
         let parts: Vec<_> = self.key_parts(place).into_iter().map(&mut clip).collect();
-        let is_secret = self.limit_at(place).and_then(|limit| limit.key_is_secret);
+        let is_secret = self.story.limit_at(place).and_then(|limit| limit.plan.key_is_secret);
         KeyName { parts: if parts.is_empty() { client() } else { parts }, is_secret }
     }
 
@@ -117,13 +117,13 @@ impl Exchange {
             at: now,
             reason,
             is_shadow,
-            limit: self.limit_at(place).map(|limit| Arc::clone(&limit.name)),
+            limit: self.story.limit_at(place).map(|limit| Arc::clone(&limit.plan.name)),
             route: self.route_name().cloned(),
             plan: self.plan_name().cloned(),
             upstream: self.upstream_name().cloned(),
             client_ip: Some(self.client_address()),
             key,
-            key_is_secret: self.limit_at(place).and_then(|limit| limit.key_is_secret),
+            key_is_secret: self.story.limit_at(place).and_then(|limit| limit.plan.key_is_secret),
             method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
             host,
             path,
@@ -173,9 +173,11 @@ impl Exchange {
         if client != peer {
             let _ = write!(text, "; client {client} behind {peer}");
         }
-        let Some(route) = self.story.route else { return text };
+        if self.story.route.is_none() {
+            return text;
+        }
         for line in self.scratch.report.lines() {
-            let name = self.view.snapshot.limit_of(route, line.limit).map_or("", |limit| &*limit.name);
+            let name = self.story.limit_at(Some(line.limit)).map_or("", |limit| &*limit.plan.name);
             let shadow = if line.shadow { " (shadow)" } else { "" };
             let _ = write!(text, "; {name}{shadow}: {} of {}", line.remaining, line.quota);
             if !line.window.is_zero() {

@@ -10,8 +10,8 @@ use crate::telemetry::{Column, Counter, Counters, Family, FromStart, Group, Hist
 use crate::time::Span;
 use crate::upstream::ServerTimes;
 
-use super::pace_meters::{BandwidthMeters, MessageMeters, Over};
-use super::snapshot::{RoutePlan, Snapshot};
+use super::pace_meters::{BandwidthMeters, MessageMeters};
+use super::snapshot::Snapshot;
 
 static REQUESTS: Family = Family {
     name: "sluicegate_requests_total",
@@ -273,11 +273,10 @@ impl RowCounter for OfLimit {
 pub struct Meters {
     routes: Named<RouteMeters>,
     unrouted: Rc<RouteMeters>,
-    registry: Arc<Registry>,
-    limits: Named<Counters<OfLimit>>,
+    limits: Named<LimitMeters>,
     upstreams: Named<UpstreamMeters>,
     bandwidths: Named<BandwidthMeters>,
-    /// Of the routes that bound messages.
+    /// Of the routes that bound messages, in the order of the file.
     messages: Named<MessageMeters>,
 }
 
@@ -300,19 +299,58 @@ fn named<'n, T>(
 
 /// A worker's figures of one route. The histograms are made by the first request that has something for them: there may be
 /// ten thousand routes.
-struct RouteMeters {
+pub struct RouteMeters {
+    registry: Arc<Registry>,
+    name: Box<str>,
     counters: Counters<OfRoute>,
     took: OnceCell<Histogram>,
     waited: OnceCell<Histogram>,
 }
 
 impl RouteMeters {
-    fn new(registry: &Registry, route: &str) -> Self {
-        Self { counters: registry.counters(route), took: OnceCell::new(), waited: OnceCell::new() }
+    fn new(registry: &Arc<Registry>, route: &str) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            name: route.into(),
+            counters: registry.counters(route),
+            took: OnceCell::new(),
+            waited: OnceCell::new(),
+        }
+    }
+
+    /// Counts a finished exchange.
+    pub fn finished(&self, exchange: &Finished) {
+        let Finished { outcome, status, took, waited } = *exchange;
+        let histogram = |family| self.registry.histogram(family, &[&self.name]);
+        self.took.get_or_init(|| histogram(&REQUEST_SECONDS)).observe(took);
+        if let Some(waited) = waited {
+            self.waited.get_or_init(|| histogram(&WAIT_SECONDS)).observe(waited);
+        }
+        self.counters.inc(OfRoute::Outcome(outcome));
+        // Nothing was sent to who was dropped: its status is for the logs.
+        let sent = status.filter(|_| outcome != Outcome::Dropped);
+        if let Some(class) = sent.and_then(Class::of) {
+            self.counters.inc(OfRoute::Class(class));
+        }
     }
 }
 
-/// How an exchange went, for [`Meters::finished`].
+/// A worker's figures of one limit.
+pub struct LimitMeters(Counters<OfLimit>);
+
+impl LimitMeters {
+    /// Counts a decision.
+    pub fn decided(&self, decision: Decision) {
+        self.0.inc(OfLimit::Decision(decision));
+    }
+
+    /// Counts a cost that is no number.
+    pub fn cost_invalid(&self) {
+        self.0.inc(OfLimit::CostInvalid);
+    }
+}
+
+/// How an exchange went, for [`RouteMeters::finished`].
 #[derive(Clone, Copy, Debug)]
 pub struct Finished {
     /// How it ended.
@@ -386,16 +424,14 @@ impl Meters {
             }),
         };
         let (routes, limits, upstreams) = (&snapshot.routes, &snapshot.limits, &snapshot.model.upstreams);
-        let has_messages = |route: &&RoutePlan| route.pacing.as_ref().is_some_and(|pacing| pacing.messages.is_some());
-        let bounded = routes.iter().filter(has_messages);
+        let bounded = routes.iter().filter(|route| route.bounds_messages());
         Self {
             routes: named(routes.iter().map(|route| &route.name), old.map(|old| &old.routes), |route| {
                 RouteMeters::new(registry, route)
             }),
             unrouted: old.map_or_else(|| Rc::new(RouteMeters::new(registry, "")), |old| Rc::clone(&old.unrouted)),
-            registry: Arc::clone(registry),
             limits: named(limits.iter().map(|limit| &limit.name), old.map(|old| &old.limits), |limit| {
-                registry.counters(limit)
+                LimitMeters(registry.counters(limit))
             }),
             messages: named(bounded.map(|route| &route.name), old.map(|old| &old.messages), |route| {
                 MessageMeters::new(registry, route)
@@ -409,47 +445,29 @@ impl Meters {
         }
     }
 
-    /// Counts a finished exchange.
-    pub fn finished(&self, route: Option<usize>, exchange: &Finished) {
-        let Finished { outcome, status, took, waited } = *exchange;
-        let route = route.and_then(|route| self.routes.get(route));
-        let (name, meters) = route.map_or(("", &self.unrouted), |(name, meters)| (&**name, meters));
-        meters.took.get_or_init(|| self.registry.histogram(&REQUEST_SECONDS, &[name])).observe(took);
-        if let Some(waited) = waited {
-            meters.waited.get_or_init(|| self.registry.histogram(&WAIT_SECONDS, &[name])).observe(waited);
-        }
-        meters.counters.inc(OfRoute::Outcome(outcome));
-        // Nothing was sent to who was dropped: its status is for the logs.
-        let sent = status.filter(|_| outcome != Outcome::Dropped);
-        if let Some(class) = sent.and_then(Class::of) {
-            meters.counters.inc(OfRoute::Class(class));
-        }
+    /// The figures of a route, by its place in the file.
+    pub fn route(&self, route: usize) -> Option<Rc<RouteMeters>> {
+        self.routes.get(route).map(|(_, meters)| Rc::clone(meters))
     }
 
-    /// Counts what a limit said; `limit` is its place in the file.
-    pub fn decided(&self, limit: usize, decision: Decision) {
-        if let Some((_, counters)) = self.limits.get(limit) {
-            counters.inc(OfLimit::Decision(decision));
-        }
+    /// The figures of requests that no route matched.
+    pub fn unrouted(&self) -> &RouteMeters {
+        &self.unrouted
     }
 
-    /// Counts a cost that is no number; `limit` is the limit's place in the file.
-    pub fn cost_invalid(&self, limit: usize) {
-        if let Some((_, counters)) = self.limits.get(limit) {
-            counters.inc(OfLimit::CostInvalid);
-        }
-    }
-
-    /// Counts messages over the limit of their route.
-    pub fn messages_over(&self, route: &str, over: Over, count: u64) {
-        if let Some((_, meters)) = self.messages.iter().find(|(name, _)| **name == *route) {
-            meters.add(over, count);
-        }
+    /// The figures of a limit, by its place in the file.
+    pub fn limit(&self, limit: usize) -> Option<Rc<LimitMeters>> {
+        self.limits.get(limit).map(|(_, meters)| Rc::clone(meters))
     }
 
     /// The figures of a bandwidth, by its place.
-    pub fn bandwidth(&self, bandwidth: usize) -> Option<&Rc<BandwidthMeters>> {
-        self.bandwidths.get(bandwidth).map(|(_, meters)| meters)
+    pub fn bandwidth(&self, bandwidth: usize) -> Option<Rc<BandwidthMeters>> {
+        self.bandwidths.get(bandwidth).map(|(_, meters)| Rc::clone(meters))
+    }
+
+    /// The figures of the messages of a route, by its place among those that bound messages.
+    pub fn messages(&self, messages: usize) -> Option<Rc<MessageMeters>> {
+        self.messages.get(messages).map(|(_, meters)| Rc::clone(meters))
     }
 
     /// The figures of an upstream, by its place in the file.

@@ -15,7 +15,7 @@
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `letter`: what dead letters tell of an exchange; `explanation`: what its own answer tells whoever may ask.
 //! - `exchange`, `scratch`, `inbound`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
-//! - `worker`, `view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
+//! - `worker`, `view`, `route_view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
 //!   others.
 //!
@@ -64,6 +64,7 @@ mod rate_headers;
 mod reclaim;
 mod refuse;
 mod respond;
+mod route_view;
 mod scratch;
 mod seen;
 mod snapshot;
@@ -78,8 +79,6 @@ mod watch;
 mod way_bounds;
 mod websocket;
 mod worker;
-
-use std::rc::Rc;
 
 use crate::http1::{HeadWriter, Piece, Version};
 use broken::Broken;
@@ -174,8 +173,8 @@ async fn reply(exchange: &mut Exchange, client: &mut Client, fate: Fate) -> Afte
 
 fn write_reply(exchange: &mut Exchange, keep: bool) {
     exchange.settle(exchange.scratch.reply.status, None, exchange.worker.alarms.recently());
-    let view = Rc::clone(&exchange.view);
-    let changes = Changes::of(&view, &exchange.story);
+    let route = exchange.story.route.clone();
+    let changes = Changes::of(route.as_deref());
     if changes.is_some_and(|changes| changes.has_edits()) {
         exchange.identify();
     }
@@ -197,7 +196,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
             let mut sink = changes.sink(&mut writer, whose);
             sink.put_piece(Piece::Lines(&reply.lines));
             worker.date.write(now, &mut sink);
-            let known = facts.known(&view, reply.status, None);
+            let known = facts.known(reply.status, None);
             let changes = if reply.has_cors { changes.without_cors() } else { changes };
             changes.write(&known, whose, text, &mut writer);
         }
@@ -206,7 +205,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
         writer.field(explanation::FIELD, explanation.as_bytes());
     }
     let is_bodiless = matches!(reply.status, 204 | 304);
-    let body: &[u8] = if reply.has_route_body { view.snapshot.body_of(facts.story.route) } else { &reply.body };
+    let body: &[u8] = if reply.has_route_body { facts.story.route_body() } else { &reply.body };
     if !is_bodiless {
         writer.number(b"content-length", body.len() as u64);
     }

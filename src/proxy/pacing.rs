@@ -15,6 +15,7 @@ use super::broken::{Broken, Late};
 use super::client::Client;
 use super::exchange::Exchange;
 use super::pace_meters::{BandwidthMeters, WayMeters};
+use super::route_view::BandwidthView;
 use super::watch::poll_gone;
 use crate::admission::Admitted;
 use crate::limiter::{Fingerprint, Limit};
@@ -64,17 +65,12 @@ pub struct Hold {
 impl Pacing {
     /// What paces a request of this route; `None`: nothing.
     fn of(exchange: &Exchange, admitted: &Admitted) -> Option<Box<Self>> {
-        let view = &exchange.view;
-        let route = admitted.route();
-        let plan = view.snapshot.routes.get(route)?.pacing.as_ref()?;
+        let route = exchange.story.route.as_ref()?;
+        route.plan.pacing.as_ref()?;
         let seen = exchange.seen();
         let mut pacing = Self::default();
-        for place in &plan.bandwidths {
-            let (Some(bandwidth), Some(meters)) = (view.snapshot.bandwidths.get(*place), view.meters.bandwidth(*place))
-            else {
-                continue;
-            };
-            let key = view.snapshot.rules.key_of(&seen, &admitted.arrival().client, route, &bandwidth.key);
+        for BandwidthView { plan: bandwidth, meters } in &route.bandwidths {
+            let key = seen.rules.key_of(&seen, &admitted.arrival().client, route.place, &bandwidth.key);
             let Some(key) = key else { continue };
             let share =
                 |limit: &Arc<Limit>, way| Share { limit: Arc::clone(limit), key, meters: Rc::clone(meters), way };

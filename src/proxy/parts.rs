@@ -7,6 +7,7 @@ use super::inbound::Inbound;
 use super::outgoing::Outgoing;
 use super::respond::Reply;
 use super::scratch::Scratch;
+use super::seen::Seen;
 use super::variables::Known;
 use super::view::View;
 use super::worker::Worker;
@@ -20,6 +21,8 @@ pub struct RequestFacts<'e> {
     pub inbound: &'e Inbound,
     /// The connection that it came over.
     pub connection: &'e Connection,
+    /// The configuration that it sees.
+    pub view: &'e View,
     /// Its story so far.
     pub story: &'e Story,
     /// How the limits stand.
@@ -36,10 +39,15 @@ impl<'e> RequestFacts<'e> {
         self.head.on(self.inbound.head())
     }
 
+    /// The same as admission sees it.
+    pub fn seen(&self) -> Seen<'e> {
+        Seen { request: self.request(), origin: self.connection.origin(), rules: &self.view.snapshot.rules }
+    }
+
     /// The values of variables in an answer with this status; 0 as long as there is none.
     #[inline]
-    pub fn known(&self, view: &'e View, status: u16, retry_after_secs: Option<u64>) -> Known<'e> {
-        let Self { connection, story, report, request_id, .. } = *self;
+    pub fn known(&self, status: u16, retry_after_secs: Option<u64>) -> Known<'e> {
+        let Self { connection, view, story, report, request_id, .. } = *self;
         Known { request: self.request(), connection, view, story, report, request_id, status, retry_after_secs }
     }
 }
@@ -70,7 +78,7 @@ impl Exchange {
     /// Takes it apart.
     #[inline]
     pub fn split(&mut self) -> (RequestFacts<'_>, Room<'_>) {
-        let Self { worker, connection, scratch, story, bytes_sent, .. } = self;
+        let Self { worker, view, connection, scratch, story, bytes_sent, .. } = self;
         let Scratch {
             inbound,
             outbound,
@@ -85,7 +93,7 @@ impl Exchange {
             request_id,
             ..
         } = &mut **scratch;
-        let facts = RequestFacts { inbound, connection, story, report, request_id, head: request };
+        let facts = RequestFacts { inbound, connection, view, story, report, request_id, head: request };
         (facts, Room { worker, outbound, response, reply, to_client, to_upstream, target, text, bytes_sent })
     }
 }

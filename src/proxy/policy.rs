@@ -13,12 +13,12 @@ use super::parts::Room;
 use super::rate_headers::{self, RefusedBy};
 use super::refuse;
 use super::respond::{self, Problem, Wants};
+use super::route_view::RouteView;
 use super::scratch::Scratch;
 use super::seen::Seen;
 use super::snapshot::RouteAction;
 use super::variables::Known;
 use super::view::View;
-use super::waiting;
 use crate::admission::{
     Admission, Admitted, Arrival, Malformed, Refused, Waiting, is_preflight, normal_path, without_escaped_delims,
 };
@@ -61,7 +61,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
         }
         Admission::Waiting(waiting) => {
             note(exchange, waiting.arrival());
-            exchange.story.queued_in = waiting::limit_of(exchange, &waiting);
+            exchange.story.queued_in = waiting.limit();
             Next::Wait(waiting)
         }
         Admission::Admitted(admitted) => {
@@ -108,7 +108,7 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
 
 /// Keeps what admission found out, for logs and dead letters.
 fn note(exchange: &mut Exchange, arrival: &Arrival) {
-    exchange.story.route = arrival.route;
+    exchange.story.route = arrival.route.and_then(|route| exchange.view.routes.get(route)).map(Rc::clone);
     exchange.story.plan = arrival.plan;
     exchange.story.client = Some(arrival.client.clone());
     exchange.story.path.clone_from(&arrival.path);
@@ -116,41 +116,34 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
         exchange.adopt_request_id();
     }
     if !arrival.invalid_costs.is_empty() {
-        count_invalid_costs(&exchange.view, arrival);
-    }
-}
-
-fn count_invalid_costs(view: &View, arrival: &Arrival) {
-    let Some(plan) = arrival.route.and_then(|route| view.snapshot.routes.get(route)) else { return };
-    for limit in arrival.invalid_costs.iter().filter_map(|place| plan.limits.get(place)) {
-        view.meters.cost_invalid(*limit);
+        let limits = arrival.invalid_costs.iter().filter_map(|place| exchange.story.limit_at(Some(place)));
+        limits.for_each(|limit| limit.meters.cost_invalid());
     }
 }
 
 /// Does with an admitted request what its route says.
 pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
     exchange.permit = admitted.take_permit();
-    let route = admitted.route();
-    count_admitted(exchange, route);
+    let Some(route) = exchange.story.route.clone() else {
+        return Next::Over(end_by(exchange, Cause::Unplanned, false));
+    };
+    let plan = &*route.plan;
+    count_admitted(exchange, &route);
     if exchange.scratch.report.has_shadow_refusals() {
         exchange.write_shadow_letters();
     }
-    let view = Rc::clone(&exchange.view);
-    let Some(plan) = view.snapshot.routes.get(route) else {
-        return Next::Over(end_by(exchange, Cause::Unplanned, false));
-    };
     if let Some(cors) = plan.cors.as_ref().filter(|cors| cors::is_owned(cors))
         && answer_preflight(exchange, cors)
     {
-        return responded(exchange, &view);
+        return responded(exchange);
     }
     match &plan.action {
         RouteAction::Respond { status, body } => {
             respond::of_route(*status, &body.content_type, &mut exchange.scratch.reply);
-            responded(exchange, &view)
+            responded(exchange)
         }
         RouteAction::Redirect { status, target } => {
-            let led = lead_to(exchange, &view, |path, known, text| target.render(path, known, text));
+            let led = lead_to(exchange, |path, known, text| target.render(path, known, text));
             let is_hostless = exchange.request().authority().is_none_or(str::is_empty);
             let names_host =
                 || target.to().variables().any(|variable| matches!(variable, Variable::Host | Variable::Authority));
@@ -161,7 +154,7 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             keep_on_this_host(target);
             respond::text(*status, "This is elsewhere: see the location of this answer.\n", reply);
             reply.put(b"location", target);
-            responded(exchange, &view)
+            responded(exchange)
         }
         RouteAction::Forward(upstream) => {
             let Scratch { request, upload, .. } = &*exchange.scratch;
@@ -173,7 +166,7 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
                 return Next::Over(end_by(exchange, Cause::Broken(&Broken::TooLarge), false));
             }
             match plan.edits.as_ref().and_then(|edits| edits.rewrite.as_ref()) {
-                Some(rewrite) => match rewrite_target(exchange, &view, rewrite) {
+                Some(rewrite) => match rewrite_target(exchange, rewrite) {
                     Ok(()) => Next::Forward(admitted, *upstream),
                     Err(fault) => Next::Over(end_by(exchange, Cause::Rewritten(fault), false)),
                 },
@@ -184,8 +177,8 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
 }
 
 /// The gateway's own answer lies ready but for how the limits stand.
-fn responded(exchange: &mut Exchange, view: &View) -> Next {
-    let Exchange { scratch, story, .. } = &mut *exchange;
+fn responded(exchange: &mut Exchange) -> Next {
+    let Exchange { view, scratch, story, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
     write_rate_fields(view, story, report, None, text, reply);
     story.status = Some(reply.status);
@@ -195,9 +188,8 @@ fn responded(exchange: &mut Exchange, view: &View) -> Next {
 
 /// Makes the answer if the request is a preflight.
 fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
-    let view = Rc::clone(&exchange.view);
     let (facts, Room { reply, .. }) = exchange.split();
-    let seen = Seen { request: facts.request(), origin: facts.connection.origin(), rules: &view.snapshot.rules };
+    let seen = facts.seen();
     let Some(origin) = seen.field("origin") else { return false };
     if !is_preflight(&seen) {
         return false;
@@ -216,8 +208,8 @@ fn keep_on_this_host(target: &mut Vec<u8>) {
 
 /// Makes the path and the query that the server gets, in their one spelling: what a regex has put together may be a way
 /// up.
-fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Result<(), Malformed> {
-    if lead_to(exchange, view, |path, known, text| rewrite.apply(path, known, text)) == Rewritten::Same {
+fn rewrite_target(exchange: &mut Exchange, rewrite: &Rewrite) -> Result<(), Malformed> {
+    if lead_to(exchange, |path, known, text| rewrite.apply(path, known, text)) == Rewritten::Same {
         exchange.scratch.target.clear();
         return Ok(());
     }
@@ -251,13 +243,12 @@ fn rewrite_target(exchange: &mut Exchange, view: &View, rewrite: &Rewrite) -> Re
 /// Has `write` fill in where a request for its path is sent.
 fn lead_to(
     exchange: &mut Exchange,
-    view: &View,
     write: impl FnOnce(Spellings<'_>, &Known<'_>, &mut Vec<u8>) -> Rewritten,
 ) -> Rewritten {
     exchange.identify();
     let (facts, room) = exchange.split();
     room.target.clear();
-    let known = facts.known(view, 0, None);
+    let known = facts.known(0, None);
     let sent = facts.story.path.as_deref().unwrap_or(known.request.path());
     // What is about the server as a whole has no path.
     if sent == "*" {
@@ -268,26 +259,24 @@ fn lead_to(
 
 /// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued
 /// and now lets it go, so that for each limit queued = admitted later + wait timeouts + cancelled + waiting.
-fn count_admitted(exchange: &Exchange, route: usize) {
-    let Exchange { view, story, .. } = exchange;
+fn count_admitted(exchange: &Exchange, route: &RouteView) {
     let report = &exchange.scratch.report;
-    let Some(plan) = view.snapshot.routes.get(route) else { return };
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
-    let mut waited_for = story.queued_in;
+    let mut waited_for = exchange.story.queued_in;
     for line in report.lines().iter().filter(|line| line.rate == 0 && !(line.shadow && would_refuse(line.limit))) {
-        if let Some(limit) = plan.limits.get(line.limit) {
-            let waited = waited_for.take_if(|queued_in| queued_in == limit).is_some();
-            view.meters.decided(*limit, if waited { Decision::AdmittedLater } else { Decision::Admitted });
+        if let Some(limit) = route.limit(line.limit) {
+            let waited = waited_for.take_if(|queued_in| *queued_in == line.limit).is_some();
+            limit.meters.decided(if waited { Decision::AdmittedLater } else { Decision::Admitted });
             exchange.count_key(line.limit, report.key(line.limit), true);
         }
     }
-    if let Some(limit) = waited_for {
+    if let Some(limit) = waited_for.and_then(|place| route.limit(place)) {
         // It was replaced meanwhile, and has nothing more to say.
-        view.meters.decided(limit, Decision::AdmittedLater);
+        limit.meters.decided(Decision::AdmittedLater);
     }
     for shadow in report.shadow_refusals() {
-        if let Some(limit) = plan.limits.get(shadow) {
-            view.meters.decided(*limit, Decision::ShadowRefused);
+        if let Some(limit) = route.limit(shadow) {
+            limit.meters.decided(Decision::ShadowRefused);
             exchange.count_key(shadow, report.key(shadow), false);
         }
     }
@@ -302,10 +291,9 @@ pub fn write_rate_fields(
     text: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) {
-    let snapshot = &view.snapshot;
-    let Some(route) = story.route else { return };
-    let name_of = |place| snapshot.limit_of(route, place).map_or("", |limit| &*limit.name);
-    rate_headers::write(snapshot.server().rate_headers, report, name_of, refused, text, sink);
+    let Some(route) = &story.route else { return };
+    let name_of = |place| route.limit(place).map_or("", |limit| &*limit.plan.name);
+    rate_headers::write(view.snapshot.server().rate_headers, report, name_of, refused, text, sink);
 }
 
 /// Ends an exchange as the table of endings says: counts and records it, and makes the answer unless one has begun.

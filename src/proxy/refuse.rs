@@ -1,17 +1,15 @@
 //! What a limit's refusal says, and what is recorded of it.
 
-use std::rc::Rc;
-
 use super::edited::{Whose, write_edits};
 use super::ending::{Cause, Counted, Ending, Fate, Status};
 use super::exchange::Exchange;
 use super::policy::{Next, name_request, write_problem, write_rate_fields};
 use super::rate_headers::RefusedBy;
 use super::respond::{self, Problem, Reply, Wants};
+use super::route_view::RouteView;
 use super::scratch::Scratch;
-use super::snapshot::LimitPlan;
+use super::snapshot::{LimitPlan, RoutePlan};
 use super::variables::Known;
-use super::view::View;
 use crate::admission::Arrival;
 use crate::config::{OnLimit, Refusal as Own};
 use crate::edit::Escape;
@@ -24,8 +22,8 @@ const MAX_GROWTH: usize = 64 * 1024;
 /// What the client is told when a limit says no.
 pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
     let ending = Ending::of(Cause::Refused(refusal.why));
-    let view = Rc::clone(&exchange.view);
-    let Some(limit) = count_refused(exchange, &view, arrival, refusal.limit, ending) else {
+    let route = exchange.story.route.clone();
+    let Some((route, limit)) = count_refused(exchange, route.as_deref(), arrival, refusal.limit, ending) else {
         return refuse_namelessly(exchange, ending);
     };
     let extra = match limit.retry_after_jitter.as_nanos() {
@@ -39,7 +37,7 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
         _ => refusal.retry_at,
     };
     let retry_after_secs = retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
-    let own = own_refusal(&view, exchange, limit);
+    let own = own_refusal(route, limit);
     let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.status));
     let fate = finish_refused(exchange, ending, status);
     if refusal.why != Why::WaitTimeout {
@@ -54,12 +52,12 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     let mut detail = std::mem::take(&mut exchange.scratch.detail);
     ending.words.write(&limit.name, retry_after_secs, &mut detail);
     let problem = Problem { status, detail: &detail, violated: &[&limit.name], retry_after_secs };
-    write_refusal(exchange, &view, &problem, own);
+    write_refusal(exchange, &problem, own);
     let by = RefusedBy { limit: refusal.limit, retry_after_secs };
-    let Exchange { scratch, story, .. } = &mut *exchange;
+    let Exchange { view, scratch, story, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
-    write_rate_fields(&view, story, report, Some(by), text, reply);
-    write_headers(exchange, &view, &problem, own);
+    write_rate_fields(view, story, report, Some(by), text, reply);
+    write_headers(exchange, &problem, own);
     exchange.scratch.detail = detail;
     Next::Over(fate)
 }
@@ -67,11 +65,11 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
 /// What the client is told when it lacks the key of a limit that refuses such requests.
 pub fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) -> Next {
     let ending = Ending::of(Cause::KeyMissing);
-    let view = Rc::clone(&exchange.view);
-    let Some(limit) = count_refused(exchange, &view, arrival, place, ending) else {
+    let route = exchange.story.route.clone();
+    let Some((route, limit)) = count_refused(exchange, route.as_deref(), arrival, place, ending) else {
         return refuse_namelessly(exchange, ending);
     };
-    let own = own_refusal(&view, exchange, limit);
+    let own = own_refusal(route, limit);
     let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.status));
     let fate = finish_refused(exchange, ending, status);
     if let Some(reason) = ending.reason {
@@ -83,8 +81,8 @@ pub fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) 
     let mut detail = String::new();
     ending.words.write(&limit.name, None, &mut detail);
     let problem = Problem { status, detail: &detail, violated: &[&limit.name], retry_after_secs: None };
-    write_refusal(exchange, &view, &problem, own);
-    write_headers(exchange, &view, &problem, own);
+    write_refusal(exchange, &problem, own);
+    write_headers(exchange, &problem, own);
     Next::Over(fate)
 }
 
@@ -99,13 +97,12 @@ fn refuse_namelessly(exchange: &mut Exchange, ending: Ending) -> Next {
 }
 
 /// What the refusal looks like by the file: the limit's word, else the route's.
-fn own_refusal<'v>(view: &'v View, exchange: &Exchange, limit: &'v LimitPlan) -> Option<&'v Own> {
-    let of_route = || view.snapshot.routes.get(exchange.story.route?)?.refusal.as_deref();
-    limit.refusal.as_deref().or_else(of_route)
+fn own_refusal<'p>(route: &'p RoutePlan, limit: &'p LimitPlan) -> Option<&'p Own> {
+    limit.refusal.as_deref().or(route.refusal.as_deref())
 }
 
 /// Makes the answer: in the operator's words where there are some that the client can read, else in the gateway's.
-fn write_refusal(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, own: Option<&Own>) {
+fn write_refusal(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Own>) {
     let Some(body) = own.and_then(|own| own.body.as_ref()) else { return write_problem(exchange, problem) };
     let wants = Wants::of(&exchange.request(), exchange.connection.facts.is_h2);
     if wants.is_grpc || !wants.takes(&body.content_type) {
@@ -114,7 +111,7 @@ fn write_refusal(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, ow
     let escape = escape_for(&body.content_type);
     respond::own_words(problem.status, problem.retry_after_secs, &body.content_type, &mut exchange.scratch.reply);
     let mut text = std::mem::take(&mut exchange.scratch.reply.body);
-    with_known(exchange, view, problem, |known, _, _| body.text.render(known, escape, &mut text));
+    with_known(exchange, problem, |known, _, _| body.text.render(known, escape, &mut text));
     // What a client has sent may be long, and be named often.
     if text.len() > body.text.source().len() + MAX_GROWTH {
         return write_problem(exchange, problem);
@@ -124,9 +121,9 @@ fn write_refusal(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, ow
 }
 
 /// Sets the fields of the refusal.
-fn write_headers(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, own: Option<&Own>) {
+fn write_headers(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Own>) {
     let Some(edits) = own.map(|own| &own.headers).filter(|edits| !edits.is_empty()) else { return };
-    with_known(exchange, view, problem, |known, reply, text| {
+    with_known(exchange, problem, |known, reply, text| {
         reply.cut(|name| edits.cuts(name));
         write_edits(edits, Whose::Own, known, text, reply);
     });
@@ -135,13 +132,12 @@ fn write_headers(exchange: &mut Exchange, view: &View, problem: &Problem<'_>, ow
 /// Gives `write` what is known, the reply, and a text to work with.
 fn with_known(
     exchange: &mut Exchange,
-    view: &View,
     problem: &Problem<'_>,
     write: impl FnOnce(&Known<'_>, &mut Reply, &mut Vec<u8>),
 ) {
     exchange.identify();
     let (facts, room) = exchange.split();
-    write(&facts.known(view, problem.status, problem.retry_after_secs), room.reply, room.text);
+    write(&facts.known(problem.status, problem.retry_after_secs), room.reply, room.text);
 }
 
 /// What a client's words must not be taken for in a text of this type.
@@ -157,28 +153,27 @@ fn escape_for(content_type: &str) -> Escape {
 
 /// Says how a refused request ends: with this status, or dropped.
 fn finish_refused(exchange: &mut Exchange, ending: Ending, status: u16) -> Fate {
-    let plan = exchange.story.route.and_then(|route| exchange.view.snapshot.routes.get(route));
-    let drops = plan.is_some_and(|plan| plan.on_limit == OnLimit::Drop);
+    let drops = exchange.story.route.as_ref().is_some_and(|route| route.plan.on_limit == OnLimit::Drop);
     let ending = if drops { ending.dropped() } else { Ending { status: Status::Fixed(status), ..ending } };
     exchange.finish(ending.outcome);
     exchange.story.status = Some(ending.own_status());
     ending.fate
 }
 
-/// Counts a refusal and gives the limit.
-fn count_refused<'v>(
+/// Counts a refusal and gives the plans of the route and of the limit.
+fn count_refused<'r>(
     exchange: &mut Exchange,
-    view: &'v View,
+    route: Option<&'r RouteView>,
     arrival: &Arrival,
     place: usize,
     ending: Ending,
-) -> Option<&'v LimitPlan> {
+) -> Option<(&'r RoutePlan, &'r LimitPlan)> {
     exchange.story.limit = Some(place);
     exchange.count_key(place, arrival.key, false);
-    let limit = *view.snapshot.routes.get(arrival.route?)?.limits.get(place)?;
+    let limit = route?.limit(place)?;
     // The limit in whose queue it waited counts its end, whichever it was refused by then.
     if let Counted::Decision(decision) = ending.counted {
-        view.meters.decided(exchange.story.queued_in.unwrap_or(limit), decision);
+        exchange.story.limit_at(exchange.story.queued_in).unwrap_or(limit).meters.decided(decision);
     }
-    view.snapshot.limits.get(limit)
+    Some((&route?.plan, &limit.plan))
 }

@@ -31,15 +31,15 @@ pub struct Snapshot {
     /// Which others are taken.
     pub accept: AcceptPlan,
     /// What a route does, in the order of [`Rules::routes`].
-    pub routes: Vec<RoutePlan>,
+    pub routes: Vec<Arc<RoutePlan>>,
     /// What a limit's refusal looks like, in the file's order.
-    pub limits: Vec<LimitPlan>,
+    pub limits: Vec<Arc<LimitPlan>>,
     /// The parts of upstreams that were built, in the file's order.
     pub upstreams: Vec<UpstreamPlan>,
     /// Whether the servers of one are told for whom a connection is.
     pub sends_proxy_headers: bool,
     /// What paces bytes, as [`RoutePacing::bandwidths`] has them.
-    pub bandwidths: Vec<BandwidthPlan>,
+    pub bandwidths: Vec<Arc<BandwidthPlan>>,
     /// What is special about listeners, by their addresses in the file.
     pub listeners: HashMap<SocketAddr, ListenerPlan>,
     /// The dead-letter log, if there is one.
@@ -139,6 +139,13 @@ pub struct RoutePlan {
     pub refusal: Option<Arc<Refusal>>,
     /// What paces its bytes and bounds its messages; `None`: nothing.
     pub pacing: Option<Box<RoutePacing>>,
+}
+
+impl RoutePlan {
+    /// Whether it bounds the messages of a WebSocket.
+    pub fn bounds_messages(&self) -> bool {
+        self.pacing.as_ref().is_some_and(|pacing| pacing.messages.is_some())
+    }
 }
 
 /// What paces the bytes of a route, and bounds its messages.
@@ -266,19 +273,6 @@ impl Snapshot {
     pub fn states_of(&self, name: &str) -> Option<&Arc<ServerStates>> {
         let place = self.model.upstreams.iter().position(|upstream| &*upstream.name == name)?;
         self.upstreams.get(place).map(|plan| &plan.states)
-    }
-
-    /// What a route answers by itself.
-    pub fn body_of(&self, route: Option<usize>) -> &[u8] {
-        match route.and_then(|route| self.routes.get(route)).map(|route| &route.action) {
-            Some(RouteAction::Respond { body, .. }) => &body.bytes,
-            _ => b"",
-        }
-    }
-
-    /// The plan of a limit, by a route and the limit's place in the route.
-    pub fn limit_of(&self, route: usize, place: usize) -> Option<&LimitPlan> {
-        self.limits.get(*self.routes.get(route)?.limits.get(place)?)
     }
 }
 

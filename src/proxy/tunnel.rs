@@ -138,10 +138,11 @@ fn look_at_messages(exchange: &mut Exchange, up: &mut Way, down: &mut Way) -> Op
     if paced == 0 && over.is_none() && of_server.is_none() {
         return None;
     }
-    let route = &exchange.view.snapshot.routes.get(exchange.story.route?)?.name;
-    exchange.view.meters.messages_over(route, Over::Paced, paced);
+    let meters = exchange.story.route.as_ref()?.messages.as_ref();
+    let count = |over, count| meters.inspect(|meters| meters.add(over, count));
+    count(Over::Paced, paced);
     let ends = over.or(of_server)?;
-    exchange.view.meters.messages_over(route, ends, 1);
+    count(ends, 1);
     exchange.finish(if over.is_some() { Outcome::MessageLimit } else { Outcome::UpstreamError });
     Some(ends)
 }

@@ -43,15 +43,13 @@ impl Known<'_> {
         let lines = || self.report.lines().iter().filter(|line| !line.shadow);
         let refusing = lines().filter(|line| self.story.limit == Some(line.limit)).min_by_key(|line| line.remaining);
         let line = refusing.or_else(|| lines().min_by_key(|line| line.remaining))?;
-        let plan = self.view.snapshot.limit_of(self.story.route?, line.limit)?;
-        Some((&plan.name, line))
+        Some((&self.story.limit_at(Some(line.limit))?.plan.name, line))
     }
 
     fn limit_name(&self) -> Option<&str> {
         // One that lacks its key is refused by a limit that has counted nothing.
-        let refusing = self.story.limit.zip(self.story.route);
-        let refusing = refusing.and_then(|(limit, route)| self.view.snapshot.limit_of(route, limit));
-        refusing.map(|plan| &*plan.name).or_else(|| self.limit().map(|(name, _)| name))
+        let refusing = self.story.limit_at(self.story.limit);
+        refusing.map(|limit| &*limit.plan.name).or_else(|| self.limit().map(|(name, _)| name))
     }
 
     /// What a proxy in front has said of the connection.
@@ -60,8 +58,7 @@ impl Known<'_> {
     }
 
     fn plan(&self) -> Option<&str> {
-        let plans = self.view.snapshot.rules.routes().get(self.story.route?)?.plans.as_ref()?;
-        Some(&plans.terms_of(self.story.plan?)?.name)
+        Some(&self.story.plan_terms()?.name)
     }
 
     fn upstream(&self) -> Option<(&str, &str)> {
@@ -105,10 +102,7 @@ impl Values for Known<'_> {
                 out.push(b'?');
                 query
             }
-            Variable::Route => {
-                let route = self.story.route.and_then(|route| self.view.snapshot.routes.get(route));
-                route.map_or(b"", |route| route.name.as_bytes())
-            }
+            Variable::Route => self.story.route.as_ref().map_or(b"", |route| route.plan.name.as_bytes()),
             Variable::Header(name) => self.seen().field(name).unwrap_or_default(),
             Variable::Cookie(name) => self.cookie(name).unwrap_or_default(),
             Variable::TlsSubject => certificate().and_then(|one| one.subject.as_deref()).unwrap_or_default().as_bytes(),

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::meters::{self, Meters};
+use super::route_view::RouteView;
 use super::snapshot::Snapshot;
 use crate::telemetry::Registry;
 use crate::time::Clock;
@@ -21,6 +22,8 @@ pub type Servers = HashMap<(Arc<str>, Endpoint), Rc<Server>>;
 pub struct View {
     /// The shared part.
     pub snapshot: Arc<Snapshot>,
+    /// Its routes, in the order of [`Rules::routes`](crate::admission::Rules::routes).
+    pub routes: Vec<Rc<RouteView>>,
     /// This worker's servers: upstream by upstream, in the balancer's order.
     pub servers: Vec<Vec<Rc<Server>>>,
     /// How this worker sees the servers of each upstream.
@@ -81,6 +84,7 @@ impl View {
                 meters.budget.borrow_mut().set_terms(retry.budget, LEAST_RETRIES.div_ceil(workers as u32));
             }
         }
-        Self { snapshot, servers, gates, meters }
+        let routes = RouteView::all(&snapshot, &meters);
+        Self { snapshot, routes, servers, gates, meters }
     }
 }

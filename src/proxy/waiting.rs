@@ -9,8 +9,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::client::Client;
 use super::exchange::Exchange;
-use super::meters::Decision;
-use super::view::View;
+use super::meters::{Decision, LimitMeters};
 use super::watch::poll_gone;
 use crate::admission::{Admitted, Arrival, Progress, Waiting};
 use crate::limiter::Refusal;
@@ -30,8 +29,8 @@ pub enum Waited {
 ///
 /// It has a timer of its own, not the worker's wheel: a place in a queue comes free at its slot, to the millisecond.
 pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Waiting) -> Waited {
-    let view = Rc::clone(&exchange.view);
-    let mut left = Left { view: &view, limit: exchange.story.queued_in, settled: false };
+    let limit = exchange.story.limit_at(exchange.story.queued_in).map(|limit| Rc::clone(&limit.meters));
+    let mut left = Left { limit, settled: false };
     left.count(Decision::Queued);
     let clock = exchange.worker.clock.clone();
     let mut timer = pin!(sleep(Span::ZERO.into()));
@@ -68,28 +67,21 @@ fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
     timer.reset(now + from_now.into());
 }
 
-/// The limit in whose queue it is, by its place in the file.
-pub fn limit_of(exchange: &Exchange, waiting: &Waiting) -> Option<usize> {
-    let route = waiting.arrival().route?;
-    exchange.view.snapshot.routes.get(route)?.limits.get(waiting.limit()?).copied()
-}
-
 /// Counts a cancel if the client leaves while it waits.
-struct Left<'e> {
-    view: &'e View,
-    limit: Option<usize>,
+struct Left {
+    limit: Option<Rc<LimitMeters>>,
     settled: bool,
 }
 
-impl Left<'_> {
+impl Left {
     fn count(&self, decision: Decision) {
-        if let Some(limit) = self.limit {
-            self.view.meters.decided(limit, decision);
+        if let Some(limit) = &self.limit {
+            limit.decided(decision);
         }
     }
 }
 
-impl Drop for Left<'_> {
+impl Drop for Left {
     fn drop(&mut self) {
         if !self.settled {
             self.count(Decision::Cancelled);

@@ -60,8 +60,8 @@ pub fn bounds_of(exchange: &mut Exchange) -> (Option<Box<WayBounds>>, Option<Box
 
 /// What is no WebSocket has no messages that anybody could count.
 fn message_rules(exchange: &Exchange) -> Option<MessageRules> {
-    let route = exchange.view.snapshot.routes.get(exchange.story.route?)?;
-    route.pacing.as_ref()?.messages.filter(|_| exchange.is_websocket)
+    let route = exchange.story.route.as_ref()?;
+    route.plan.pacing.as_ref()?.messages.filter(|_| exchange.is_websocket)
 }
 
 impl WayBounds {

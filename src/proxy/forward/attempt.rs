@@ -14,7 +14,7 @@ use crate::proxy::broken::{Broken, Late};
 use crate::proxy::client::Client;
 use crate::proxy::edited::{Edited, Whose, write_edits};
 use crate::proxy::ending::{Cause, Ending};
-use crate::proxy::exchange::Exchange;
+use crate::proxy::exchange::{Exchange, Story};
 use crate::proxy::headers::{self, Also, Forwarding};
 use crate::proxy::pacing;
 use crate::proxy::parts::{RequestFacts, Room};
@@ -22,7 +22,6 @@ use crate::proxy::scratch::Scratch;
 use crate::proxy::snapshot::RouteEdits;
 use crate::proxy::tried::{Failure, Tried};
 use crate::proxy::variables::Known;
-use crate::proxy::view::View;
 use crate::time::{Span, Tick};
 use crate::upstream::{Leased, Pass};
 
@@ -41,7 +40,7 @@ pub async fn forward(
     let mut bounds = bounds(exchange, admitted, upstream);
     exchange.story.upstream = Some(upstream);
     pass_breaker(exchange, upstream)?;
-    if view.snapshot.routes.get(admitted.route()).is_some_and(|route| route.pacing.is_some()) {
+    if exchange.story.route.as_ref().is_some_and(|route| route.plan.pacing.is_some()) {
         bounds.named(Box::pin(pacing::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
     retry::count(exchange, upstream, exchange.arrived);
@@ -56,7 +55,7 @@ pub async fn forward(
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, upstream)?;
         }
-        let sent = prepare(exchange, &view, admitted, &mut lease, bounds.max_body)?;
+        let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
         let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent.at);
         let ended = poll_fn(|cx| relay.poll(cx)).await;
@@ -169,20 +168,14 @@ fn begin_anew(exchange: &mut Exchange) {
 ///
 /// For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier attempt
 /// parts may be gone.
-fn prepare(
-    exchange: &mut Exchange,
-    view: &View,
-    admitted: &Admitted,
-    lease: &mut Leased,
-    max_body: u64,
-) -> Result<Sent, Broken> {
+fn prepare(exchange: &mut Exchange, admitted: &Admitted, lease: &mut Leased, max_body: u64) -> Result<Sent, Broken> {
     if exchange.scratch.upload.content() > max_body {
         return Err(Broken::TooLarge);
     }
     let to_h2 = lease.stream().is_single_use();
     if to_h2
         && exchange.request().authority().is_none_or(str::is_empty)
-        && edits(view, admitted).is_none_or(|edits| edits.host.is_none())
+        && edits(&exchange.story).is_none_or(|edits| edits.host.is_none())
     {
         // It has nothing to say it by (RFC 9113, 8.3.1).
         return Err(Broken::Request(Fault::HostMissing));
@@ -192,7 +185,7 @@ fn prepare(
         // More of it may have come while there was no connection.
         pacing::charge_ahead(exchange);
     }
-    write_request(exchange, view, admitted, to_h2);
+    write_request(exchange, admitted, to_h2);
     exchange.story.attempts += 1;
     let is_first = exchange.scratch.tries.is_empty() && exchange.story.attempts == 1;
     let is_at_once = lease.is_reused()
@@ -258,34 +251,33 @@ fn is_servers_fault(broken: &Broken, sent: Sent, exchange: &Exchange) -> bool {
 }
 
 fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: usize) -> Bounds {
-    let snapshot = &exchange.view.snapshot;
-    let max_body = snapshot.routes.get(admitted.route()).and_then(|route| route.max_body_size);
+    let max_body = exchange.story.route.as_ref().and_then(|route| route.plan.max_body_size);
     Bounds {
         deadline: admitted.deadline().unwrap_or(Tick::MAX),
         respond_by: admitted.respond_by().unwrap_or(Tick::MAX),
-        head: snapshot.head_limits(),
+        head: exchange.view.snapshot.head_limits(),
         max_body: max_body.unwrap_or(u64::MAX),
         is_repeatable: retry::terms(exchange, upstream).is_some(),
     }
 }
 
 /// What the route of a request changes in messages, if anything.
-fn edits<'v>(view: &'v View, admitted: &Admitted) -> Option<&'v RouteEdits> {
-    view.snapshot.routes.get(admitted.route())?.edits.as_deref()
+fn edits(story: &Story) -> Option<&RouteEdits> {
+    story.route.as_ref()?.plan.edits.as_deref()
 }
 
 /// The request as the server gets it: the normalised path, the client's Host, our forwarding fields, or what the route
 /// has in their places; and behind it what is here of its body.
 ///
 /// `to_h2`: it goes into HTTP/2, where a client's wish for trailers may be told (RFC 9113, 8.2.2), as gRPC asks for.
-fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h2: bool) {
+fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     exchange.identify();
     let new_traceparent = exchange.new_traceparent();
-    let edits = edits(view, admitted);
     let Scratch { request, .. } = &*exchange.scratch;
     let (version, framing, expects_continue) = (request.version(), request.framing(), request.expects_continue());
     let (asked, Room { to_upstream, text, target, .. }) = exchange.split();
-    let RequestFacts { connection, request_id, .. } = asked;
+    let RequestFacts { connection, view, story, request_id, .. } = asked;
+    let edits = edits(story);
     let head = asked.request();
     let authority = head.authority_bytes().unwrap_or_default();
     let host = edits.and_then(|edits| edits.host.as_deref());
@@ -318,7 +310,7 @@ fn write_request(exchange: &mut Exchange, view: &View, admitted: &Admitted, to_h
     let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, query);
     match edits.map(|edits| &edits.request).filter(|edits| !edits.is_empty()) {
         None => headers::forward_request(&head, &facts, &mut writer),
-        Some(edits) => write_edited(edits, &facts, &asked.known(view, 0, None), text, &mut writer),
+        Some(edits) => write_edited(edits, &facts, &asked.known(0, None), text, &mut writer),
     }
     if to_h2 && head.field(b"te").is_some_and(|te| te.eq_ignore_ascii_case(b"trailers")) {
         writer.field(b"te", b"trailers");

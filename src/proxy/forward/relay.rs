@@ -231,7 +231,7 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_upstream(&mut self, cx: &mut Context<'_>) -> bool {
-        let Exchange { view, scratch, story, .. } = &mut *self.exchange;
+        let Exchange { scratch, story, .. } = &mut *self.exchange;
         let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
         if pacing.as_mut().is_some_and(|pacing| pacing.up.poll_free(cx).is_pending()) {
             return false;
@@ -239,7 +239,7 @@ impl<'r> Relay<'r> {
         let is_tail_due = to_upstream.is_empty() && upload.is_complete() && !self.upload_tail_added;
         if is_tail_due && !upload.tail().is_empty() {
             self.upload_tail_added = true;
-            write_trailers(upload.tail(), None, view, story, to_upstream.made());
+            write_trailers(upload.tail(), None, story.route.as_deref(), to_upstream.made());
         }
         if self.upload_failed || to_upstream.is_empty() {
             return false;
@@ -426,7 +426,7 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        let Exchange { view, scratch, story, begun, .. } = &mut *self.exchange;
+        let Exchange { scratch, story, begun, .. } = &mut *self.exchange;
         let Scratch { outbound, to_client, download, pacing, .. } = &mut **scratch;
         if pacing.as_mut().is_some_and(|pacing| pacing.down.poll_free(cx).is_pending()) {
             return Ok(false);
@@ -439,7 +439,7 @@ impl<'r> Relay<'r> {
                     return Ok(moved);
                 }
                 self.download_tail_added = true;
-                write_trailers(download.tail(), Some(Whose::Servers), view, story, to_client.made());
+                write_trailers(download.tail(), Some(Whose::Servers), story.route.as_deref(), to_client.made());
                 continue;
             }
             match to_client.poll_write(cx, &mut self.client.stream, outbound.filled()) {

@@ -1,7 +1,5 @@
 //! The head of a response on its way to the client.
 
-use std::rc::Rc;
-
 use super::relay::{MAX_DISCARD, Relay, begin_download};
 use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Piece, Request, Response, Version, write_chunk_head};
 use crate::proxy::broken::Broken;
@@ -17,11 +15,11 @@ use crate::time::Tick;
 
 /// Passes an interim response on (RFC 9110, 15.2).
 pub fn write_interim(exchange: &mut Exchange, length: usize) {
-    let Exchange { view, scratch, story, .. } = exchange;
+    let Exchange { scratch, story, .. } = exchange;
     let Scratch { outbound, response, to_client, .. } = &mut **scratch;
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
-    forward_interim(&response, None, Changes::of(view, story), &mut writer);
+    forward_interim(&response, None, Changes::of(story.route.as_deref()), &mut writer);
     writer.end();
 }
 
@@ -51,7 +49,7 @@ pub fn offered_protocols<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
 
 /// Passes a 101 on, if it switches to what the client asked for (RFC 9110, 7.8).
 pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken> {
-    let Exchange { view, scratch, story, .. } = &mut *exchange;
+    let Exchange { scratch, story, .. } = &mut *exchange;
     let Scratch { inbound, outbound, request, response, to_client, to_upstream, upload, .. } = &mut **scratch;
     let request = request.on(inbound.head());
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
@@ -67,7 +65,7 @@ pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken
     }
     let is_websocket = chosen.eq_ignore_ascii_case(b"websocket");
     let mut writer = HeadWriter::response(to_client.made(), 101, response.reason());
-    forward_interim(&response, Some(chosen), Changes::of(view, story), &mut writer);
+    forward_interim(&response, Some(chosen), Changes::of(story.route.as_deref()), &mut writer);
     writer.end();
     exchange.story.status = Some(101);
     exchange.is_websocket = is_websocket;
@@ -82,7 +80,6 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     relay.exchange.settle(relay.exchange.scratch.response.status(), Some(length), now);
     begin_download(relay);
     let keep = can_keep(relay.exchange);
-    let view = Rc::clone(&relay.exchange.view);
     relay.exchange.story.status = Some(relay.exchange.scratch.response.status());
     let version = relay.exchange.scratch.request.version();
     let explanation = relay.exchange.explanation();
@@ -91,16 +88,16 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     let content_length = response.content_length();
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
-    match Changes::of(&view, facts.story) {
+    match Changes::of(facts.story.route.as_deref()) {
         None => {
             let passed = headers::forward_response(&response, None, &mut writer);
-            crate::proxy::write_rate_fields(&view, facts.story, facts.report, None, text, &mut writer);
+            crate::proxy::write_rate_fields(facts.view, facts.story, facts.report, None, text, &mut writer);
             if !passed.date {
                 worker.date.write(now, &mut writer);
             }
         }
         Some(changes) => {
-            let known = facts.known(&view, response.status(), None);
+            let known = facts.known(response.status(), None);
             write_changed(&response, changes, &known, &worker.date, now, text, &mut writer);
         }
     }
