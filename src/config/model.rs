@@ -30,7 +30,7 @@ pub struct Model {
     /// `[[listener]]`, at least one, no address twice.
     pub listeners: Vec<Listener>,
     /// `[[upstream]]`, names are unique.
-    pub upstreams: Vec<Upstream>,
+    pub upstreams: Vec<Arc<Upstream>>,
     /// `[[limit]]`, names are unique.
     pub limits: Vec<LimitRule>,
     /// Limits whose numbers a plan overrides, each plan's once.

@@ -210,7 +210,7 @@ pub fn build(
     let mut loads = HashMap::new();
     let mut upstreams = Vec::with_capacity(model.upstreams.len());
     for upstream in &model.upstreams {
-        upstreams.push(upstream_plan(upstream, lasting, &mut loads, &tls)?);
+        upstreams.push(Arc::new(upstream_plan(upstream, lasting, &mut loads, &tls)?));
     }
     let schedules = schedules(model);
     let limits = Limits::new(model, &live, &schedules, &lasting.hasher);

@@ -58,7 +58,7 @@ impl HealthChecks {
 
     /// Looks after the upstreams of this snapshot from now on. Must not be called from a runtime's thread.
     pub fn watch(&self, snapshot: &Snapshot) {
-        let upstream = |(upstream, plan): (&crate::config::Upstream, &crate::proxy::UpstreamPlan)| Upstream {
+        let upstream = |(upstream, plan): (&Arc<crate::config::Upstream>, &Arc<crate::proxy::UpstreamPlan>)| Upstream {
             name: Arc::clone(&upstream.name),
             states: Arc::clone(&plan.states),
             health: upstream.health.clone(),

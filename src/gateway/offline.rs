@@ -42,7 +42,7 @@ impl Offline {
         let limits = Limits::new(&model, &live, &schedules, hasher);
         let rules = model.routes.iter().map(|route| build::route_rules(route, &model, &limits));
         let rules = Rules::new(model.client.rules(), rules.collect::<Result<_, _>>()?, hasher.clone());
-        let balancers = model.upstreams.iter().map(balancer).collect();
+        let balancers = model.upstreams.iter().map(|upstream| balancer(upstream)).collect();
         Ok(Self { model, rules, balancers })
     }
 

@@ -10,6 +10,7 @@ use super::meters::{Finished, Outcome};
 use super::route_view::{LimitView, RouteView};
 use super::scratch::{Lent, Scratch, Times};
 use super::seen::Seen;
+use super::upstream_view::UpstreamView;
 use super::view::View;
 use super::worker::Worker;
 use crate::admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
@@ -63,8 +64,8 @@ pub struct Story {
     pub plan: Option<PlanPlace>,
     /// Who asked.
     pub client: Option<ClientIp>,
-    /// The upstream that it was to go to, by its place in the file.
-    pub upstream: Option<usize>,
+    /// The upstream that it was to go to.
+    pub upstream: Option<Rc<UpstreamView>>,
     /// The server there that it went to last, by its place in the upstream; `None`: none was chosen. Small, since each
     /// connection has room for it.
     pub server: Option<u32>,
@@ -293,19 +294,18 @@ impl Exchange {
 
     /// The upstream that it was to go to.
     pub fn upstream_name(&self) -> Option<&Arc<str>> {
-        self.view.snapshot.upstream(self.story.upstream?).map(|(upstream, _)| &upstream.name)
+        self.story.upstream.as_ref().map(|upstream| &upstream.settings.name)
     }
 
     /// The server there that it went to last.
     pub fn server_name(&self) -> Option<&Arc<str>> {
-        let plan = self.view.snapshot.upstreams.get(self.story.upstream?)?;
-        plan.servers.get(self.story.server? as usize).map(|(endpoint, _)| &endpoint.name)
+        self.story.upstream.as_ref()?.server_name(self.story.server? as usize)
     }
 
     /// Tries that failed: each one's server, and the reason.
     pub(super) fn tries(&self) -> Vec<(Arc<str>, Cow<'static, str>)> {
-        let plan = self.story.upstream.and_then(|upstream| self.view.snapshot.upstreams.get(upstream));
-        let name = |server: usize| plan?.servers.get(server).map(|(endpoint, _)| Arc::clone(&endpoint.name));
+        let upstream = self.story.upstream.as_ref();
+        let name = |server| upstream?.server_name(server).cloned();
         let tries = self.scratch.tries.iter();
         tries.filter_map(|tried| Some((name(tried.server)?, tried.why.word()))).collect()
     }

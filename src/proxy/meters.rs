@@ -471,8 +471,8 @@ impl Meters {
     }
 
     /// The figures of an upstream, by its place in the file.
-    pub fn upstream(&self, upstream: usize) -> Option<&UpstreamMeters> {
-        self.upstreams.get(upstream).map(|(_, meters)| &**meters)
+    pub fn upstream(&self, upstream: usize) -> Option<Rc<UpstreamMeters>> {
+        self.upstreams.get(upstream).map(|(_, meters)| Rc::clone(meters))
     }
 }
 

@@ -15,7 +15,7 @@
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `letter`: what dead letters tell of an exchange; `explanation`: what its own answer tells whoever may ask.
 //! - `exchange`, `scratch`, `inbound`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
-//! - `worker`, `view`, `route_view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
+//! - `worker`, `view`, `route_view`, `upstream_view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
 //!   others.
 //!
@@ -72,6 +72,7 @@ mod throttle;
 mod tried;
 mod tunnel;
 mod turned;
+mod upstream_view;
 mod variables;
 mod view;
 mod waiting;
@@ -121,11 +122,11 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
     }
     match next {
         Next::Over(fate) => reply(exchange, client, fate).await,
-        Next::Forward(admitted, upstream) => {
+        Next::Forward(admitted) => {
             let in_flight = exchange.worker.enter_flight();
             #[cfg(debug_assertions)]
             panics::on_demand(exchange);
-            let forwarded = forward::forward(exchange, client, &admitted, upstream).await;
+            let forwarded = forward::forward(exchange, client, &admitted).await;
             drop(in_flight);
             match forwarded {
                 Ok((End::Answered { upstream: left, client }, mut lease)) => {

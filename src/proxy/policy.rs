@@ -32,7 +32,7 @@ pub enum Next {
     /// It is over but for the reply that lies ready, if there is one: what becomes of the connection.
     Over(Fate),
     /// To an upstream.
-    Forward(Admitted, usize),
+    Forward(Admitted),
     /// It waits for its place.
     Wait(Waiting),
 }
@@ -156,7 +156,7 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             reply.put(b"location", target);
             responded(exchange)
         }
-        RouteAction::Forward(upstream) => {
+        RouteAction::Forward(_) => {
             let Scratch { request, upload, .. } = &*exchange.scratch;
             let length = match request.framing() {
                 Framing::Length(length) => length,
@@ -167,10 +167,10 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             }
             match plan.edits.as_ref().and_then(|edits| edits.rewrite.as_ref()) {
                 Some(rewrite) => match rewrite_target(exchange, rewrite) {
-                    Ok(()) => Next::Forward(admitted, *upstream),
+                    Ok(()) => Next::Forward(admitted),
                     Err(fault) => Next::Over(end_by(exchange, Cause::Rewritten(fault), false)),
                 },
-                None => Next::Forward(admitted, *upstream),
+                None => Next::Forward(admitted),
             }
         }
     }

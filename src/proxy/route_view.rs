@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::meters::{LimitMeters, Meters, RouteMeters};
 use super::pace_meters::{BandwidthMeters, MessageMeters};
 use super::snapshot::{BandwidthPlan, LimitPlan, RouteAction, RoutePlan, Snapshot};
+use super::upstream_view::UpstreamView;
 use crate::admission::{PlanPlace, PlanTerms, RouteRules};
 
 /// A route with all that a request asks of it. A worker makes one of each route with each generation of the configuration,
@@ -19,6 +20,8 @@ pub struct RouteView {
     pub limits: Vec<LimitView>,
     /// The bandwidths that pace its bytes.
     pub bandwidths: Vec<BandwidthView>,
+    /// The upstream that it forwards to, if it does.
+    pub upstream: Option<Rc<UpstreamView>>,
     /// The figures of the route.
     pub meters: Rc<RouteMeters>,
     /// Those of its messages; `None`: it does not bound them.
@@ -44,11 +47,16 @@ pub struct BandwidthView {
 
 impl RouteView {
     /// All routes of a snapshot, in the order of its rules.
-    pub fn all(snapshot: &Arc<Snapshot>, meters: &Meters) -> Vec<Rc<Self>> {
+    pub fn all(snapshot: &Arc<Snapshot>, meters: &Meters, upstreams: &[Rc<UpstreamView>]) -> Vec<Rc<Self>> {
         let mut messages = 0..;
         let view = |(place, plan): (usize, &Arc<RoutePlan>)| {
             let messages = plan.bounds_messages().then(|| messages.next()).flatten();
-            Self::new(snapshot, meters, (place, plan), messages.and_then(|place| meters.messages(place)))
+            let upstream = match plan.action {
+                RouteAction::Forward(upstream) => Some(Rc::clone(upstreams.get(upstream)?)),
+                _ => None,
+            };
+            let messages = messages.and_then(|place| meters.messages(place));
+            Self::new(snapshot, meters, (place, plan), upstream, messages)
         };
         snapshot.routes.iter().enumerate().filter_map(view).collect()
     }
@@ -58,6 +66,7 @@ impl RouteView {
         snapshot: &Arc<Snapshot>,
         meters: &Meters,
         (place, plan): (usize, &Arc<RoutePlan>),
+        upstream: Option<Rc<UpstreamView>>,
         messages: Option<Rc<MessageMeters>>,
     ) -> Option<Rc<Self>> {
         let limit = |limit: &usize| {
@@ -72,6 +81,7 @@ impl RouteView {
             place,
             limits: plan.limits.iter().map(limit).collect::<Option<_>>()?,
             bandwidths: pacing.map(bandwidth).collect::<Option<_>>()?,
+            upstream,
             meters: meters.route(place)?,
             messages,
             plan: Arc::clone(plan),

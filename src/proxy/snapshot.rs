@@ -8,7 +8,7 @@ use super::throttle::Seldom;
 use super::turned::{Turned, headroom};
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
-use crate::config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet, Upstream};
+use crate::config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet};
 use crate::dead_letter::DeadLetters;
 use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
@@ -35,7 +35,7 @@ pub struct Snapshot {
     /// What a limit's refusal looks like, in the file's order.
     pub limits: Vec<Arc<LimitPlan>>,
     /// The parts of upstreams that were built, in the file's order.
-    pub upstreams: Vec<UpstreamPlan>,
+    pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// Whether the servers of one are told for whom a connection is.
     pub sends_proxy_headers: bool,
     /// What paces bytes, as [`RoutePacing::bandwidths`] has them.
@@ -262,11 +262,6 @@ impl Snapshot {
     /// How large a head may be.
     pub fn head_limits(&self) -> HeadLimits {
         HeadLimits { max_bytes: self.model.server.max_head_size, max_fields: self.model.server.max_head_fields }
-    }
-
-    /// An upstream as the file has it, and the part of it that was built.
-    pub fn upstream(&self, upstream: usize) -> Option<(&Upstream, &UpstreamPlan)> {
-        self.model.upstreams.get(upstream).zip(self.upstreams.get(upstream))
     }
 
     /// How the servers of the upstream of this name stand.

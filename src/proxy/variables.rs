@@ -62,8 +62,8 @@ impl Known<'_> {
     }
 
     fn upstream(&self) -> Option<(&str, &str)> {
-        let (upstream, plan) = self.view.snapshot.upstream(self.story.upstream?)?;
-        Some((&upstream.name, &plan.servers.get(self.story.server? as usize)?.0.name))
+        let upstream = self.story.upstream.as_ref()?;
+        Some((&upstream.settings.name, upstream.server_name(self.story.server? as usize)?))
     }
 
     fn host(&self) -> &str {

@@ -16,6 +16,8 @@ mod route;
 mod shadowed;
 mod template;
 
+use std::sync::Arc;
+
 use toml::de::DeTable;
 
 use self::bandwidth::Bandwidths;
@@ -99,7 +101,7 @@ pub(super) fn lower(
         log: log.ok()?,
         client: Client::of(client).ok()?,
         listeners: listeners?,
-        upstreams: upstreams.into_items()?,
+        upstreams: upstreams.into_items()?.into_iter().map(Arc::new).collect(),
         limits: limits.into_items()?,
         plan_limits: plans.limits,
         bandwidths: bandwidths.into_items()?,

@@ -21,6 +21,7 @@ use crate::proxy::parts::{RequestFacts, Room};
 use crate::proxy::scratch::Scratch;
 use crate::proxy::snapshot::RouteEdits;
 use crate::proxy::tried::{Failure, Tried};
+use crate::proxy::upstream_view::UpstreamView;
 use crate::proxy::variables::Known;
 use crate::time::{Span, Tick};
 use crate::upstream::{Leased, Pass};
@@ -34,17 +35,17 @@ pub async fn forward(
     exchange: &mut Exchange,
     client: &mut Client,
     admitted: &Admitted,
-    upstream: usize,
 ) -> Result<(End, Leased), Broken> {
-    let view = Rc::clone(&exchange.view);
-    let mut bounds = bounds(exchange, admitted, upstream);
-    exchange.story.upstream = Some(upstream);
-    pass_breaker(exchange, upstream)?;
+    let upstream =
+        exchange.story.route.as_ref().and_then(|route| route.upstream.clone()).ok_or(Broken::OutOfService)?;
+    let mut bounds = bounds(exchange, admitted, &upstream);
+    exchange.story.upstream = Some(Rc::clone(&upstream));
+    pass_breaker(exchange, &upstream)?;
     if exchange.story.route.as_ref().is_some_and(|route| route.plan.pacing.is_some()) {
         bounds.named(Box::pin(pacing::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
-    retry::count(exchange, upstream, exchange.arrived);
-    let mut pick = Pick::new(&view, exchange, admitted, upstream);
+    retry::count(&upstream, exchange.arrived);
+    let mut pick = Pick::new(&upstream, exchange, admitted);
     loop {
         bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
         let (server, mut lease) = match pick.reuse(exchange, client) {
@@ -53,7 +54,7 @@ pub async fn forward(
             None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
         };
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
-            pass_breaker(exchange, upstream)?;
+            pass_breaker(exchange, &upstream)?;
         }
         let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
@@ -101,7 +102,7 @@ impl Sent {
 }
 
 fn per_try(exchange: &Exchange) -> Option<Span> {
-    exchange.view.snapshot.model.upstreams.get(exchange.story.upstream?)?.retry.as_ref()?.per_try
+    exchange.story.upstream.as_ref()?.settings.retry.as_ref()?.per_try
 }
 
 /// Deals with an exchange that broke: it is tried again, or that is its end.
@@ -123,10 +124,8 @@ fn after(
         _ => false,
     };
     if is_again {
-        if let Some(upstream) = exchange.story.upstream
-            && let Some(meters) = exchange.view.meters.upstream(upstream)
-        {
-            meters.stale.inc();
+        if let Some(upstream) = &exchange.story.upstream {
+            upstream.meters.stale.inc();
         }
         begin_anew(exchange);
         pick.again_freshly(server);
@@ -198,9 +197,8 @@ fn prepare(exchange: &mut Exchange, admitted: &Admitted, lease: &mut Leased, max
 }
 
 /// Asks the breaker of the upstream, if it has one.
-fn pass_breaker(exchange: &mut Exchange, upstream: usize) -> Result<(), Broken> {
-    let plan = exchange.view.snapshot.upstreams.get(upstream);
-    let Some(circuit) = plan.and_then(|plan| plan.circuit.as_ref()) else { return Ok(()) };
+fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), Broken> {
+    let Some(circuit) = &upstream.plan.circuit else { return Ok(()) };
     let passed = circuit.pass(exchange.scratch.upload.is_complete(), exchange.worker.alarms.recently());
     exchange.scratch.held.pass = Some(passed.map_err(|retry_at| Broken::Breaker { retry_at })?);
     Ok(())
@@ -250,7 +248,7 @@ fn is_servers_fault(broken: &Broken, sent: Sent, exchange: &Exchange) -> bool {
     }
 }
 
-fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: usize) -> Bounds {
+fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: &UpstreamView) -> Bounds {
     let max_body = exchange.story.route.as_ref().and_then(|route| route.plan.max_body_size);
     Bounds {
         deadline: admitted.deadline().unwrap_or(Tick::MAX),

@@ -14,7 +14,7 @@ use crate::proxy::connection::Connection;
 use crate::proxy::exchange::Exchange;
 use crate::proxy::meters::Retried;
 use crate::proxy::tried::{Failure, Tried};
-use crate::proxy::view::View;
+use crate::proxy::upstream_view::UpstreamView;
 use crate::proxy::watch::poll_gone;
 use crate::proxy_protocol::Endpoints;
 use crate::time::{Span, Tick};
@@ -71,8 +71,7 @@ enum NoServer {
 
 /// The server that comes next, and a connection to it.
 pub struct Pick<'v> {
-    view: &'v View,
-    upstream: usize,
+    upstream: &'v UpstreamView,
     admitted: &'v Admitted,
     random: u64,
     turn: u64,
@@ -86,9 +85,8 @@ pub struct Pick<'v> {
 
 impl<'v> Pick<'v> {
     /// Of a request that no server has got.
-    pub fn new(view: &'v View, exchange: &Exchange, admitted: &'v Admitted, upstream: usize) -> Self {
+    pub fn new(upstream: &'v UpstreamView, exchange: &Exchange, admitted: &'v Admitted) -> Self {
         Self {
-            view,
             upstream,
             admitted,
             random: exchange.worker.random(),
@@ -120,8 +118,7 @@ impl<'v> Pick<'v> {
     /// Whether a connect that has failed is followed by another one.
     fn may_connect_again(&self, exchange: &Exchange) -> bool {
         let failed = exchange.scratch.tries.len();
-        let upstream = self.view.snapshot.model.upstreams.get(self.upstream);
-        match upstream.and_then(|upstream| upstream.retry.as_ref()) {
+        match &self.upstream.settings.retry {
             None => failed < MAX_CONNECT_TRIES,
             Some(retry) => retry.on.connect && failed < retry.attempts as usize,
         }
@@ -132,8 +129,7 @@ impl<'v> Pick<'v> {
             Some(again) => again,
             None => self.choose(exchange, &mut None)?,
         };
-        let servers = self.view.servers.get(self.upstream);
-        servers.and_then(|servers| servers.get(choice)).map(|server| (choice, server)).ok_or(NoServer::Left)
+        self.upstream.servers.get(choice).map(|server| (choice, server)).ok_or(NoServer::Left)
     }
 
     /// The server that is to get the request, with a place at it where it has a number of them. A server without a free one
@@ -170,8 +166,7 @@ impl<'v> Pick<'v> {
     }
 
     fn take_place(&self, exchange: &mut Exchange, server: usize, pending: &mut Option<Pending>) -> Result<(), NoPlace> {
-        let plan = self.view.snapshot.upstreams.get(self.upstream);
-        let Some(places) = plan.and_then(|plan| plan.places.as_ref()) else { return Ok(()) };
+        let Some(places) = &self.upstream.plan.places else { return Ok(()) };
         let Some(of_server) = places.servers.get(server) else { return Ok(()) };
         match &mut exchange.scratch.held.place {
             Some(held) => held.move_to(of_server).ok_or(NoPlace::AtServer),
@@ -183,12 +178,10 @@ impl<'v> Pick<'v> {
     }
 
     fn next(&mut self, exchange: &mut Exchange) -> Option<usize> {
-        let servers = self.view.servers.get(self.upstream)?;
-        let plan = self.view.snapshot.upstreams.get(self.upstream)?;
+        let UpstreamView { plan, servers, gate: gates, .. } = self.upstream;
         let worker = exchange.worker.index;
         let own_load = |index: usize| servers.get(index).map_or(0, |server| server.load().of(worker));
         let all_load = |index: usize| servers.get(index).map_or(0, |server| server.load().total());
-        let gates = self.view.gates.get(self.upstream)?;
         let now = exchange.worker.alarms.recently();
         let gate = gates.gate(now);
         // A body that its client withholds would keep the server out.
@@ -272,9 +265,7 @@ impl<'v> Pick<'v> {
                 Err(error) => {
                     self.report(exchange, server, &error);
                     exchange.scratch.tries.push(Tried { server: index, why: Failure::of_connect(&error) });
-                    if let Some(meters) = self.view.meters.upstream(self.upstream) {
-                        meters.retried(Retried::Unreachable);
-                    }
+                    self.upstream.meters.retried(Retried::Unreachable);
                     self.excluded.push(index);
                     last = Some(error);
                     if !self.may_connect_again(exchange) {
@@ -299,14 +290,12 @@ impl<'v> Pick<'v> {
         client: &mut Client,
         deadline: Tick,
     ) -> Result<usize, Broken> {
-        let Some((upstream, plan)) = self.view.snapshot.upstream(self.upstream) else {
-            return Err(Broken::OutOfService);
-        };
+        let UpstreamView { settings, plan, .. } = self.upstream;
         let Some(places) = &plan.places else { return Err(Broken::OutOfService) };
         exchange.scratch.held.place = None;
         let mut pending = Some(places.bulkhead.join(exchange.client_key()).ok_or(Broken::QueueFull)?);
         let began = exchange.worker.clock.now();
-        let until = began + upstream.pending_timeout;
+        let until = began + settings.pending_timeout;
         let mut look_at = Tick::MAX;
         let chosen = poll_fn(|cx| {
             match pending.as_ref().map_or(Standing::PutOut, |pending| pending.look(cx)) {
@@ -342,7 +331,7 @@ impl<'v> Pick<'v> {
             server.note_failure(&error.to_string(), exchange.scratch.held.trial.is_some(), now);
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
-            let upstream = self.view.snapshot.upstream(self.upstream).map_or("", |(upstream, _)| &*upstream.name);
+            let upstream = &*self.upstream.settings.name;
             let (name, request_id) = (&*server.endpoint().name, exchange.request_id());
             tracing::warn!(%upstream, server = %name, request_id, more, %error, "cannot connect to a server");
         }
@@ -358,8 +347,7 @@ impl<'v> Pick<'v> {
         client: &mut Client,
         deadline: Tick,
     ) -> Result<Result<Leased, ConnectError>, Broken> {
-        let patience = self.view.snapshot.upstream(self.upstream).map(|(upstream, _)| upstream.connect_timeout);
-        let mut patience = patience.unwrap_or_default();
+        let mut patience = self.upstream.settings.connect_timeout;
         loop {
             if !server.may_connect() {
                 match turn(server, exchange, client, deadline, !self.fresh_only).await? {

@@ -178,21 +178,17 @@ impl<'r> Relay<'r> {
     pub(super) fn answered(&mut self, status: u16, now: Tick) {
         self.noted(status, now);
         let held = &mut self.exchange.scratch.held;
-        if let (Some(pass), Some(upstream)) = (held.pass.take(), self.exchange.story.upstream) {
-            let upstream = self.exchange.view.snapshot.model.upstreams.get(upstream);
-            let breaker = upstream.and_then(|upstream| upstream.breaker.as_ref());
-            pass.done(!breaker.is_some_and(|breaker| breaker.on.contains(status)), now);
+        if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.story.upstream) {
+            pass.done(!upstream.settings.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status)), now);
         }
     }
 
     /// Tells of the server what it has answered.
     fn noted(&mut self, status: u16, now: Tick) {
-        let Some(upstream) = self.exchange.story.upstream else { return };
+        let Some(upstream) = &self.exchange.story.upstream else { return };
         let took = now.since(self.sent_at);
         self.exchange.scratch.times.head = Some(took);
-        let eject =
-            self.exchange.view.snapshot.model.upstreams.get(upstream).and_then(|upstream| upstream.eject.as_ref());
-        let is_failure = eject.is_some_and(|eject| eject.on.contains(status));
+        let is_failure = upstream.settings.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
         let words = is_failure.then(|| format!("status {status}"));
         let is_trial = self.exchange.scratch.held.trial.take().is_some();
         self.upstream.answered(took, words.as_deref(), is_trial, now);
