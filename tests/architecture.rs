@@ -59,7 +59,6 @@ const MAX_CODE_LINES: usize = 450;
 const CIRCLES: &[&[&str]] = &[
     &["admission/plans", "admission/route"],
     &["config/findings", "config/report"],
-    &["config/lower/cors", "config/lower/route"],
     &["dead_letter/reserve", "dead_letter/store"],
     &["gateway/accepting", "gateway/build", "gateway/terms", "gateway/tls"],
     &["http1/body", "http1/chunked"],

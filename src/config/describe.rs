@@ -1,15 +1,15 @@
 //! The settings of each part in words, old against new: what the lines of a plan say.
 
-use std::fmt::Display;
-
 use super::change::Changes;
 use super::describe_bandwidth;
 use super::describe_edits;
 use super::describe_plans;
 use super::model::{Action, Cors, Model, Preflight, Route};
+use super::section::compare;
+use super::sections::route::RouteKeys;
 use super::size::show_size;
 use crate::admission::{Cost, PathPattern, RoutePattern};
-use crate::time::{ScheduleRules, Span};
+use crate::time::Span;
 
 /// A route with the model that its indexes point into.
 pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Model, &Route)) -> Changes {
@@ -17,11 +17,11 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
         // Routes are paired by it.
         name: _,
         pattern: old_pattern,
-        active,
+        active: _,
         limits,
         cost,
         action: old_action,
-        on_limit,
+        on_limit: _,
         timeout,
         response_timeout,
         max_body_size,
@@ -40,11 +40,11 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     } = old;
     let mut changes = Changes::default();
     pattern(&mut changes, old_pattern, &new.pattern);
-    changes.value("active", active, &new.active, |active| or_always(active.as_ref()));
+    compare!(RouteKeys { active }, old, new, &mut changes);
     describe_plans::route(&mut changes, old, new);
     changes.list("limits", &limit_names(old_model, limits), &limit_names(new_model, &new.limits));
     changes.value("cost", cost, &new.cost, Cost::to_string);
-    changes.value("on_limit", on_limit, &new.on_limit, |choice| choice.word());
+    compare!(RouteKeys { on_limit }, old, new, &mut changes);
     let (was, is) = (action(old_model, old_action), action(new_model, &new.action));
     // Bytes are compared as they are: a file may have a million of them, and a route each.
     let is_other = match (old_action, &new.action) {
@@ -76,15 +76,10 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
 }
 
 fn pattern(changes: &mut Changes, old: &RoutePattern, new: &RoutePattern) {
-    let RoutePattern { hosts, path: old_path, methods, headers, allow_encoded_slash } = old;
-    changes.list("hosts", &texts(hosts), &texts(&new.hosts));
+    let RoutePattern { hosts: _, path: old_path, methods: _, headers: _, allow_encoded_slash: _ } = old;
+    compare!(RouteKeys { hosts }, old, new, changes);
     changes.value("path", &path(old_path), &path(&new.path), Clone::clone);
-    changes.list("methods", methods, &new.methods);
-    let fields = |headers: &[(String, String)]| {
-        headers.iter().map(|(name, value)| format!("{name}:{value:?}")).collect::<Vec<_>>()
-    };
-    changes.list("headers", &fields(headers), &fields(&new.headers));
-    changes.value("allow_encoded_slash", allow_encoded_slash, &new.allow_encoded_slash, bool::to_string);
+    compare!(RouteKeys { methods, headers, allow_encoded_slash }, old, new, changes);
 }
 
 fn limit_names(model: &Model, limits: &[usize]) -> Vec<String> {
@@ -144,14 +139,6 @@ pub(super) fn or_none(timeout: Option<Span>) -> String {
     timeout.map_or_else(|| "none".to_owned(), |timeout| timeout.to_string())
 }
 
-pub(super) fn or_always(active: Option<&ScheduleRules>) -> String {
-    active.map_or_else(|| "always".to_owned(), ScheduleRules::to_string)
-}
-
 fn size_or_none(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "none".to_owned(), show_size)
-}
-
-pub(super) fn texts(items: &[impl Display]) -> Vec<String> {
-    items.iter().map(ToString::to_string).collect()
 }

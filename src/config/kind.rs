@@ -361,33 +361,11 @@ pub(super) fn first_or_word<W: Word>(reader: &mut Reader<'_>, key: &'static str)
 
 /// The same.
 impl Node<'_> {
-    pub(super) fn boolean(&self) -> Option<bool> {
-        self.flag().ok()
-    }
-
     pub(super) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
         self.count(&range).ok()
     }
 
-    pub(super) fn duration(&self, range: &RangeInclusive<Span>) -> Option<Span> {
-        self.span_of_time(range).ok()
-    }
-
-    #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-    pub(super) fn duration_or_none(&self, range: &RangeInclusive<Span>) -> Option<Option<Span>> {
-        if self.as_text() == Some("none") { Some(None) } else { self.or_word("none").duration(range).map(Some) }
-    }
-
     pub(super) fn size(&self, range: &RangeInclusive<u64>) -> Option<u64> {
         self.bytes(range).ok()
-    }
-
-    #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-    pub(super) fn size_or_none(&self, range: &RangeInclusive<u64>) -> Option<Option<u64>> {
-        if self.as_text() == Some("none") { Some(None) } else { self.or_word("none").size(range).map(Some) }
-    }
-
-    pub(super) fn choice<T: Copy>(&self, words: &[(&'static str, T)], later: &[&'static str]) -> Option<T> {
-        self.one_of(words, later).ok()
     }
 }

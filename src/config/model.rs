@@ -304,6 +304,13 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Whether an upstream answers.
+    pub fn is_forward(&self) -> bool {
+        matches!(self, Self::Forward(_))
+    }
+}
+
 /// What the gateway answers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {

@@ -5,33 +5,67 @@ use std::sync::Arc;
 
 use super::{file, path, template};
 use crate::admission::PathPattern;
-use crate::config::certificates::CertificateFiles;
-use crate::config::findings::{Finding, quoted};
+use crate::config::findings::{Finding, Reported, quoted};
+use crate::config::kind::{Context, by, count, inner};
 use crate::config::model::{Action, Body};
 use crate::config::names::Declared;
 use crate::config::reader::{Node, Reader};
+use crate::config::section::{Declare as _, beside, section};
+use crate::config::sections::route::RouteKeys;
 use crate::config::sections::upstream::Upstream;
 use crate::edit::Scope;
 
 /// A response of the gateway is a final one.
-const STATUSES: RangeInclusive<u64> = 200..=599;
+const STATUSES: RangeInclusive<u16> = 200..=599;
 
 /// What sends clients elsewhere (RFC 9110, 15.4).
-const REDIRECTS: [u64; 5] = [301, 302, 303, 307, 308];
-
-/// For a while, and with the method and the body that it has: what can be taken back, and changes least.
-const REDIRECT: u64 = 307;
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 const KEYS: [&str; 3] = ["upstream", "respond", "redirect"];
 
+section! {
+    /// `respond`
+    read as RespondKeys {
+        /// The status.
+        status: u16 = count(STATUSES).or("200"),
+        /// The text.
+        body: () = beside(),
+        /// A file with the body, of at most 1 MiB.
+        file: () = beside(),
+        /// The type of the body; by default it follows from the name of the file.
+        content_type: () = beside(),
+    }
+}
+
+section! {
+    /// `redirect`
+    read as RedirectKeys {
+        /// The address, which may have variables in it.
+        to: () = inner(|_, _| Ok(())).required("\"https://www.example.com{uri}\""),
+        /// By default for a while, and with the method and the body that the request has: that can be taken back, and changes
+        /// least.
+        status: u16 = by(redirect_status, u16::to_string).or("307"),
+    }
+}
+
+fn redirect_status(node: &Node<'_>, _: &Context<'_>) -> Result<u16, Reported> {
+    let status = node.count(&(300..=399))?;
+    if REDIRECTS.contains(&status) {
+        return Ok(status);
+    }
+    let help = "use 307 or 302 for a while, 308 or 301 for good, 303 to GET something else";
+    Err(node.error(format!("{status} sends nobody elsewhere"), help))
+}
+
 /// Exactly one of them. `path` is what the route matches, whose groups a redirect may name.
 pub(super) fn lower(
-    reader: &mut Reader<'_>,
+    keys: &RouteKeys<'_>,
+    reader: &Reader<'_>,
     path: Option<&PathPattern>,
     upstreams: &Declared<'_, Upstream>,
-    files: &CertificateFiles,
+    context: &Context<'_>,
 ) -> Option<Action> {
-    let nodes = KEYS.map(|key| reader.optional(key));
+    let nodes = [&keys.upstream, &keys.respond, &keys.redirect].map(|key| key.node.as_ref());
     let mut given = nodes.iter().flatten();
     if let (Some(first), Some(second)) = (given.next(), given.next()) {
         if let Some(upstream) = &nodes[0] {
@@ -43,9 +77,9 @@ pub(super) fn lower(
         return None;
     }
     match nodes {
-        [Some(node), ..] => upstreams.refer(&node).map(Action::Forward),
-        [_, Some(node), _] => respond(&node, files),
-        [.., Some(node)] => redirect(&node, path),
+        [Some(node), ..] => upstreams.refer(node).map(Action::Forward),
+        [_, Some(node), _] => respond(node, context),
+        [.., Some(node)] => redirect(node, path, context),
         [None, None, None] => {
             let said = KEYS.into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
             if !said {
@@ -57,20 +91,18 @@ pub(super) fn lower(
     }
 }
 
-fn respond(node: &Node<'_>, files: &CertificateFiles) -> Option<Action> {
+fn respond(node: &Node<'_>, context: &Context<'_>) -> Option<Action> {
     let mut reader = node.table("`respond`", "{ status = 200, body = \"hello\\n\" }")?;
-    let status = reader.optional("status").map_or(Some(200), |node| node.integer(STATUSES));
-    let body_node = reader.optional("body");
-    let file_node = reader.optional("file");
-    let type_node = reader.optional("content_type");
+    let RespondKeys { status, body, file, content_type } = RespondKeys::read(&mut reader, context);
     reader.done(&[]);
+    let (status, body_node, file_node, type_node) = (status.value.ok(), body.node, file.node, content_type.node);
     if let (Some(body), Some(file)) = (&body_node, &file_node) {
         let finding = Finding::error(file.key_span(), "`body` and `file` in one response");
         file.push(finding.related("`body` is at", body.key_span()).help("remove one of the two"));
         return None;
     }
     let bytes = match (&body_node, &file_node) {
-        (_, Some(node)) => file::read(node, files, "sorry.html").ok(),
+        (_, Some(node)) => file::read(node, context.files, "sorry.html").ok(),
         (Some(node), None) => node.text("a text in quotes", "\"hello\\n\"").map(|text| text.as_bytes().into()),
         (None, None) => Some([].into()),
     };
@@ -80,27 +112,15 @@ fn respond(node: &Node<'_>, files: &CertificateFiles) -> Option<Action> {
         node.error(format!("a response of status {status} has no body"), "remove the body, or use status 200");
     }
     let body = Body { bytes: bytes?, content_type: content_type.ok()? };
-    Some(Action::Respond { status: u16::try_from(status?).ok()?, body })
+    Some(Action::Respond { status: status?, body })
 }
 
-fn redirect(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Action> {
+fn redirect(node: &Node<'_>, path: Option<&PathPattern>, context: &Context<'_>) -> Option<Action> {
     let example = "{ to = \"https://www.example.com{uri}\", status = 308 }";
     let mut reader = node.table("`redirect`", example)?;
-    let to_node = reader.required("to", "\"https://www.example.com{uri}\"");
-    let status_node = reader.optional("status");
+    let RedirectKeys { to, status } = RedirectKeys::read(&mut reader, context);
     reader.done(&[]);
-    let status = match &status_node {
-        None => Some(REDIRECT),
-        Some(node) => node.integer(300..=399).filter(|status| {
-            let is_one = REDIRECTS.contains(status);
-            if !is_one {
-                let help = "use 307 or 302 for a while, 308 or 301 for good, 303 to GET something else";
-                node.error(format!("{status} sends nobody elsewhere"), help);
-            }
-            is_one
-        }),
-    };
-    let to_node = to_node?;
+    let to_node = to.node?;
     let text = to_node.text("an address in quotes", "\"https://www.example.com{uri}\"")?;
     let regex = match path {
         Some(PathPattern::Regex(regex)) => Some(regex),
@@ -120,7 +140,7 @@ fn redirect(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Action> {
     }
     let to = template::target(&to_node, text, Scope::Target(regex))?;
     let target = path::target(&to_node, regex.cloned(), to)?;
-    Some(Action::Redirect { status: u16::try_from(status?).ok()?, target })
+    Some(Action::Redirect { status: status.value.ok()?, target })
 }
 
 /// Whether what stands between `://` and the first slash is the operator's own word, or the host that was asked for.

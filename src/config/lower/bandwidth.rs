@@ -55,11 +55,11 @@ impl<'t> Bandwidths<'t> {
     /// `bandwidth` of a route: the places of those that hold there.
     pub(super) fn of_route(
         &mut self,
-        reader: &mut Reader<'_>,
+        node: Option<&Node<'_>>,
         route: Option<&Name>,
         action: Option<&Action>,
     ) -> Option<Vec<usize>> {
-        let Some(node) = reader.optional("bandwidth") else { return Some(Vec::new()) };
+        let Some(node) = node else { return Some(Vec::new()) };
         if let Some(Action::Respond { .. } | Action::Redirect { .. }) = action {
             node.warning(
                 "`bandwidth` has no effect: the gateway answers by itself",
@@ -67,10 +67,10 @@ impl<'t> Bandwidths<'t> {
             );
         }
         if node.is_array() {
-            return self.named(&node);
+            return self.named(node);
         }
         let numbers = if let Some(text) = node.as_text() {
-            self.plain(&node, text)
+            self.plain(node, text)
         } else if let Some(mut reader) = node.as_table("`bandwidth`") {
             let numbers = numbers(&mut reader, &self.context);
             reader.done(&[]);

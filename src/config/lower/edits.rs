@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use super::template;
 use crate::config::findings::{Finding, Reported, ticked};
-use crate::config::kind::every;
+use crate::config::kind::{Context, each};
 use crate::config::model::{Cors, Preflight};
-use crate::config::reader::{Node, Reader};
+use crate::config::reader::Node;
+use crate::config::section::Key;
 use crate::config::token::header_name;
 use crate::edit::{FieldEdits, Scope, Template, is_same_field};
 
@@ -28,26 +29,34 @@ const FRAMING: [&str; 10] = [
     "http2-settings",
 ];
 
-/// `{ set = { NAME = "VALUE" }, add = { NAME = "VALUE" }, remove = ["NAME"] }`, or nothing.
-pub(super) fn lower(reader: &mut Reader<'_>, key: &'static str, scope: Scope<'_>) -> Option<FieldEdits> {
-    let Some(node) = reader.optional(key) else { return Some(FieldEdits::default()) };
-    let mut table =
-        node.table(format!("`{key}`"), "{ set = { x-served-by = \"{server}\" }, remove = [\"x-debug\"] }")?;
+/// `request_headers`
+pub(in crate::config) fn of_request(node: &Node<'_>, _: &Context<'_>) -> Result<FieldEdits, Reported> {
+    read(node, Scope::Request)
+}
+
+/// `response_headers`
+pub(in crate::config) fn of_response(node: &Node<'_>, _: &Context<'_>) -> Result<FieldEdits, Reported> {
+    read(node, Scope::Response)
+}
+
+/// `{ set = { NAME = "VALUE" }, add = { NAME = "VALUE" }, remove = ["NAME"] }`.
+fn read(node: &Node<'_>, scope: Scope<'_>) -> Result<FieldEdits, Reported> {
+    let mut table = node.inner(node.label(), "{ set = { x-served-by = \"{server}\" }, remove = [\"x-debug\"] }")?;
     let set_node = table.optional("set");
     let add_node = table.optional("add");
     let remove_node = table.optional("remove");
     table.done(&[]);
     let mut places = HashMap::new();
-    let set = set_node.map_or(Some(Vec::new()), |node| fields(&node, scope, &mut places).ok());
-    let add = add_node.map_or(Some(Vec::new()), |node| fields(&node, scope, &mut HashMap::new()).ok());
-    let remove = remove_node.map_or(Some(Vec::new()), |node| names(&node, scope, &places));
+    let set = set_node.map_or(Ok(Vec::new()), |node| fields(&node, scope, &mut places));
+    let add = add_node.map_or(Ok(Vec::new()), |node| fields(&node, scope, &mut HashMap::new()));
+    let remove = remove_node.map_or(Ok(Vec::new()), |node| names(&node, scope, &places));
     let (set, add, remove) = (set?, add?, remove?);
     let edits = set.len() + add.len() + remove.len();
     if edits > MAX_EDITS {
-        node.error(format!("`{key}` has {edits} edits"), format!("it takes at most {MAX_EDITS}"));
-        return None;
+        let message = format!("{} has {edits} edits", node.label());
+        return Err(node.error(message, format!("it takes at most {MAX_EDITS}")));
     }
-    Some(FieldEdits::new(set, add, remove))
+    Ok(FieldEdits::new(set, add, remove))
 }
 
 /// `{ NAME = "VALUE" }`; several values of one name are an array. `places` is where each name stands.
@@ -80,17 +89,16 @@ pub(super) fn fields(
     fault.map(|()| all)
 }
 
-fn names(node: &Node<'_>, scope: Scope<'_>, set: &HashMap<String, Range<usize>>) -> Option<Vec<Box<str>>> {
-    every(&node.items("[\"x-debug\"]")?, |item| {
-        let text = item.text("a header name in quotes", "\"x-debug\"")?;
-        let name = field_name(item, text, scope).ok()?;
+fn names(node: &Node<'_>, scope: Scope<'_>, set: &HashMap<String, Range<usize>>) -> Result<Vec<Box<str>>, Reported> {
+    each(&node.array("[\"x-debug\"]")?, |item| {
+        let text = item.string("a header name in quotes", "\"x-debug\"")?;
+        let name = field_name(item, text, scope)?;
         if let Some(first) = set.get(&name) {
             let finding = Finding::error(item.span(), format!("the header {} is set and removed", ticked(&name)));
             let help = "to set a header replaces what there is of it: take it out of `remove`";
-            item.push(finding.related("it is set at", first.clone()).help(help));
-            return None;
+            return Err(item.report(finding.related("it is set at", first.clone()).help(help)));
         }
-        Some(name.into())
+        Ok(name.into())
     })
 }
 
@@ -113,11 +121,11 @@ fn field_name(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Result<String, R
 }
 
 /// Reports edits of what `cors` says.
-pub(super) fn check_beside_cors(reader: &mut Reader<'_>, edits: Option<&FieldEdits>, cors: Option<&Cors>) {
-    let (Some(edits), Some(Cors { preflight: Preflight::Answer, .. })) = (edits, cors) else { return };
+pub(super) fn check_beside_cors(key: &Key<'_, FieldEdits>, cors: Option<&Cors>) {
+    let (Some(edits), Some(Cors { preflight: Preflight::Answer, .. })) = (key.get(), cors) else { return };
     let names = ["access-control-allow-origin", "access-control-allow-credentials", "access-control-expose-headers"];
     let changed = |name: &&str| edits.cuts(name.as_bytes()) || edits.add().iter().any(|(own, _)| **own == **name);
-    if let (Some(name), Some(node)) = (names.iter().find(|name| changed(name)), reader.optional("response_headers")) {
+    if let (Some(name), Some(node)) = (names.iter().find(|name| changed(name)), &key.node) {
         let help = "say it by `cors`, or let preflight = \"forward\" leave it to the upstream";
         node.on_key().error(format!("the header {} beside `cors`, which writes it", ticked(name)), help);
     }

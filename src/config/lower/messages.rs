@@ -2,10 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use crate::config::findings::quoted;
-use crate::config::kind::first_or_word;
-use crate::config::model::{Action, MessageRules};
-use crate::config::reader::{Node, Reader};
+use crate::config::findings::{Reported, quoted};
+use crate::config::kind::{Context, Kind as _, by, count, size, word};
+use crate::config::model::{MessageOver, MessageRules};
+use crate::config::reader::Node;
+use crate::config::section::{Declare as _, section};
 use crate::config::token::with_causes;
 use crate::limiter::{Gcra, MAX_COUNT, Rate};
 
@@ -14,65 +15,55 @@ const BURSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 /// The upper end is 1 TiB.
 const SIZES: RangeInclusive<u64> = 1..=1 << 40;
 
-/// Lowers it.
-#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-pub(super) fn lower(reader: &mut Reader<'_>, action: Option<&Action>) -> Option<Option<MessageRules>> {
-    let Some(node) = reader.optional("messages") else { return Some(None) };
-    if let Some(Action::Respond { .. } | Action::Redirect { .. }) = action {
+section! {
+    /// `messages`
+    read as MessageKeys {
+        /// Messages that a client may send over one WebSocket.
+        rate: Option<Rate> = by(rate, Rate::to_string).or_nothing("none"),
+        /// Messages that may come at once; by default the rate's.
+        burst: Option<u64> = count(BURSTS).or_nothing("the rate's"),
+        /// The fate of a message over the rate.
+        over: MessageOver = word().or("close"),
+        /// Bytes of one message.
+        max_size: Option<u64> = size(SIZES).or_word("none").or("none"),
+    }
+}
+
+/// Warns of a route that forwards nothing.
+pub(super) fn warn_unused(node: Option<&Node<'_>>) {
+    if let Some(node) = node {
         let help = "remove it, or give the route an upstream";
         node.warning("`messages` has no effect: the gateway answers by itself", help);
     }
-    rules(&node).map(Some)
 }
 
-fn rules(node: &Node<'_>) -> Option<MessageRules> {
-    let mut reader = node.table("`messages`", EXAMPLE)?;
-    let rate_node = reader.optional("rate");
-    let rate = rate_node.as_ref().map_or(Some(None), |node| rate(node).map(Some));
-    let burst_node = reader.optional("burst");
-    let burst = burst_node.as_ref().map_or(Some(None), |node| node.integer(BURSTS).map(Some));
-    let over_node = reader.has("over");
-    let over = first_or_word(&mut reader, "over");
-    let max_size = reader.optional("max_size").map_or(Some(None), |node| node.size_or_none(&SIZES));
+/// Reads it.
+pub(in crate::config) fn read(node: &Node<'_>, context: &Context<'_>) -> Result<MessageRules, Reported> {
+    let mut reader = node.inner("`messages`", EXAMPLE)?;
     let says_nothing = !["rate", "max_size"].into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
+    let MessageKeys { rate, burst, over, max_size } = MessageKeys::read(&mut reader, context);
     reader.done(&[]);
     if says_nothing {
-        node.error("`messages` bounds nothing", format!("give `rate` or `max_size`: messages = {EXAMPLE}"));
-        return None;
+        return Err(node.error("`messages` bounds nothing", format!("give `rate` or `max_size`: messages = {EXAMPLE}")));
     }
-    let (rate, burst) = (rate?, burst?);
-    if rate.is_none() && (burst.is_some() || over_node) {
-        node.error(
-            "`burst` and `over` of `messages` are about its `rate`",
-            format!("add rate = \"20/s\", as in {EXAMPLE}"),
-        );
-        return None;
+    let rate_value = rate.value?;
+    let own_burst = burst.value?;
+    if rate_value.is_none() && (own_burst.is_some() || over.node.is_some()) {
+        let message = "`burst` and `over` of `messages` are about its `rate`";
+        return Err(node.error(message, format!("add rate = \"20/s\", as in {EXAMPLE}")));
     }
-    let rate = match rate {
-        None => None,
-        Some(rate) => {
-            let burst = burst.unwrap_or(rate.limit());
-            if let Err(error) = Gcra::new(&[rate], Some(burst)) {
-                burst_node
-                    .as_ref()
-                    .or(rate_node.as_ref())
-                    .unwrap_or(node)
-                    .error(error.to_string(), "give a smaller burst");
-                return None;
-            }
-            Some((rate, burst))
-        }
-    };
-    Some(MessageRules { rate, over: over?, max_size: max_size? })
+    let paced = rate_value.map(|rate| (rate, own_burst.unwrap_or(rate.limit())));
+    if let Some((rate_of_messages, own)) = paced
+        && let Err(error) = Gcra::new(&[rate_of_messages], Some(own))
+    {
+        let place = burst.node.as_ref().or(rate.node.as_ref()).unwrap_or(node);
+        return Err(place.error(error.to_string(), "give a smaller burst"));
+    }
+    Ok(MessageRules { rate: paced, over: over.value?, max_size: max_size.value? })
 }
 
-fn rate(node: &Node<'_>) -> Option<Rate> {
-    let text = node.text("a rate in quotes", "\"20/s\"")?;
-    match text.parse::<Rate>() {
-        Ok(rate) => Some(rate),
-        Err(error) => {
-            node.error(format!("{} is no rate of messages", quoted(text)), with_causes(&error));
-            None
-        }
-    }
+fn rate(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {
+    let text = node.string("a rate in quotes", "\"20/s\"")?;
+    text.parse::<Rate>()
+        .map_err(|error| node.error(format!("{} is no rate of messages", quoted(text)), with_causes(&error)))
 }

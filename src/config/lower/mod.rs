@@ -2,19 +2,19 @@
 //!
 //! The rule: `None` is returned only after a finding was reported, so a file without errors always has a model.
 
-mod action;
+pub(super) mod action;
 mod bandwidth;
-mod cors;
-mod edits;
+pub(super) mod cors;
+pub(super) mod edits;
 pub(super) mod file;
-mod messages;
+pub(super) mod messages;
 mod path;
 mod plans;
 pub(super) mod refusal;
-mod rewrite;
+pub(super) mod rewrite;
 mod route;
 mod shadowed;
-mod template;
+pub(super) mod template;
 
 use std::sync::Arc;
 

@@ -2,22 +2,21 @@
 
 use crate::admission::{PathPattern, PathPatternError, without_escaped_delims};
 use crate::config::findings::quoted;
-use crate::config::reader::{Node, Reader};
+use crate::config::reader::Node;
+use crate::config::sections::route::RouteKeys;
 use crate::config::token::with_causes;
 use crate::edit::{PathRegex, PathRegexError, Target, Template};
 
 /// `path`, `path_exact` or `path_regex`: at most one; without any, all paths.
-pub(super) fn lower(reader: &mut Reader<'_>) -> Option<PathPattern> {
-    let prefix = reader.optional("path");
-    let exact = reader.optional("path_exact");
-    let regex = reader.optional("path_regex");
-    let mut given = [&prefix, &exact, &regex].into_iter().flatten();
+pub(super) fn lower(keys: &RouteKeys<'_>) -> Option<PathPattern> {
+    let [prefix, exact, regex] = [&keys.path, &keys.path_exact, &keys.path_regex].map(|key| &key.node);
+    let mut given = [prefix, exact, regex].into_iter().flatten();
     if let (Some(first), Some(second)) = (given.next(), given.next()) {
         let message = format!("{} and {} in one route", first.label(), second.label());
         second.error(message, "a route has one path: make a second route for the other");
         return None;
     }
-    match (&prefix, &exact, &regex) {
+    match (prefix, exact, regex) {
         (Some(node), _, _) => plain(node, PathPattern::prefix),
         (_, Some(node), _) => plain(node, PathPattern::exact),
         (_, _, Some(node)) => regex_of(node).map(PathPattern::Regex),

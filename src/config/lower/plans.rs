@@ -123,10 +123,10 @@ impl<'t> Asked<'t> {
     }
 
     /// Reads `plans` of the next route. `limits` are the route's, `cost` is what each of its requests costs.
-    pub(super) fn note(&mut self, reader: &mut Reader<'t>, limits: Option<&[usize]>, cost: Option<u64>) {
+    pub(super) fn note(&mut self, node: Option<&Node<'t>>, limits: Option<&[usize]>, cost: Option<u64>) {
         let route = self.routes;
         self.routes += 1;
-        let Some(node) = reader.optional("plans") else { return };
+        let Some(node) = node else { return };
         let Some(mut table) = node.table("`plans`", EXAMPLE) else { return };
         let file = table.required("file", "\"plans.toml\"");
         let key = table.required("key", "\"header:x-api-key\"");

@@ -1,27 +1,42 @@
 //! What a server gets in place of the path and the host that the client asked for.
 
-use std::sync::Arc;
-
 use super::path::{regex_of, target};
 use super::template;
-use crate::admission::{HostPattern, PathPattern, normal_path};
-use crate::config::findings::{Finding, quoted};
-use crate::config::reader::{Node, Reader};
+use crate::admission::{PathPattern, normal_path};
+use crate::config::findings::quoted;
+use crate::config::kind::Context;
+use crate::config::reader::Node;
+use crate::config::section::{beside, section};
+use crate::config::sections::route::RouteKeys;
 use crate::edit::{Rewrite, Scope};
 
 const EXAMPLE: &str = "{ prefix = \"/v2\" } or { regex = '/users/([0-9]+)', to = \"/u?id={1}\" }";
 
+section! {
+    /// `rewrite`
+    read as RewriteKeys {
+        /// A path in place of the one that the route matches.
+        prefix: () = beside(),
+        /// A regex over the whole path; by default the route's own.
+        regex: () = beside(),
+        /// The path, with a query if it has one.
+        to: () = beside(),
+    }
+}
+
 /// `{ prefix = "/v2" }`, `{ regex = '...', to = "..." }` or `{ to = "..." }`, if it is there. `path` is what the route
 /// matches.
 #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-pub(super) fn lower(reader: &mut Reader<'_>, path: Option<&PathPattern>) -> Option<Option<Rewrite>> {
-    let Some(node) = reader.optional("rewrite") else { return Some(None) };
+pub(super) fn lower(
+    node: Option<&Node<'_>>,
+    path: Option<&PathPattern>,
+    context: &Context<'_>,
+) -> Option<Option<Rewrite>> {
+    let Some(node) = node else { return Some(None) };
     let mut table = node.table("`rewrite`", EXAMPLE)?;
-    let prefix = table.optional("prefix");
-    let regex = table.optional("regex");
-    let to = table.optional("to");
+    let RewriteKeys { prefix, regex, to } = RewriteKeys::read(&mut table, context);
     table.done(&[]);
-    match (prefix, regex, to) {
+    match (prefix.node, regex.node, to.node) {
         (Some(prefix), None, None) => self::prefix(&prefix, path).map(Some),
         (None, regex, Some(to)) => whole(regex.as_ref(), &to, path).map(Some),
         (Some(prefix), ..) => {
@@ -72,30 +87,10 @@ fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) ->
     target(to, regex, template).map(Rewrite::Whole)
 }
 
-/// The `Host` that the server gets, if it is another than the client's.
-#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
-pub(super) fn host(reader: &mut Reader<'_>) -> Option<Option<Arc<str>>> {
-    let Some(node) = reader.optional("host") else { return Some(None) };
-    let text = node.text("a host in quotes", "\"app.internal\" or \"app.internal:8080\"")?;
-    let (name, port) = match text.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') && !name.ends_with(':') => (name, port),
-        _ => (text, "1"),
-    };
-    let is_host = HostPattern::parse(name).is_ok() && !name.starts_with('*') && !name.contains("::")
-        || name.starts_with('[') && HostPattern::parse(name).is_ok();
-    if !is_host || port.parse::<u16>().is_err() || !port.bytes().all(|byte| byte.is_ascii_digit()) {
-        node.error(format!("{} is no host", quoted(text)), "write \"app.internal\" or \"app.internal:8080\"");
-        return None;
-    }
-    Some(Some(text.into()))
-}
-
 /// Warns of what has no effect on a route that forwards nothing.
-pub(super) fn warn_unused(reader: &mut Reader<'_>) {
-    for key in ["rewrite", "host", "request_headers"] {
-        if let Some(node) = reader.optional(key) {
-            let message = format!("{} has no effect: the route forwards nothing", node.label());
-            node.push(Finding::warning(node.key_span(), message).help("remove it, or give the route an upstream"));
-        }
+pub(super) fn warn_unused(keys: &RouteKeys<'_>) {
+    for node in [&keys.rewrite.node, &keys.host.node, &keys.request_headers.node].into_iter().flatten() {
+        let message = format!("{} has no effect: the route forwards nothing", node.label());
+        node.warning(message, "remove it, or give the route an upstream");
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn field_value(node: &Node<'_>, scope: Scope<'_>) -> Result<Template,
 }
 
 /// The text of the field or setting that the node is called by, as a message names it: not if it may be a secret.
-pub(super) fn field_text(node: &Node<'_>, text: &str) -> String {
+pub(in crate::config) fn field_text(node: &Node<'_>, text: &str) -> String {
     if names_a_secret(node.label()) { "this".to_owned() } else { quoted(text) }
 }
 

@@ -1,7 +1,7 @@
 //! The sections that are declared key by key, a file each, with the rules between their keys.
 
 #[cfg(test)]
-use super::lower::refusal;
+use super::lower::{action, cors, messages, refusal, rewrite};
 #[cfg(test)]
 use super::section::{Row, Section};
 
@@ -20,6 +20,7 @@ pub(super) mod log;
 pub(super) mod outages;
 mod paths;
 mod rates;
+pub(super) mod route;
 pub(super) mod schedule;
 pub(super) mod server;
 pub(super) mod tls;
@@ -45,6 +46,14 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["upstream", "health"], outages::Health::rows()),
         (&["upstream", "breaker"], outages::BreakerSpec::rows()),
         (&["upstream", "retry"], outages::Retry::rows()),
+        (&["route"], [route::RouteKeys::rows(), cost::CostKeys::rows()].concat()),
+        (&["route", "messages"], messages::MessageKeys::rows()),
+        (&["route", "cors"], cors::CorsKeys::rows()),
+        (&["route", "rewrite"], rewrite::RewriteKeys::rows()),
+        (&["route", "respond"], action::RespondKeys::rows()),
+        (&["route", "redirect"], action::RedirectKeys::rows()),
+        (&["route", "active"], schedule::ActiveKeys::rows()),
+        (&["route", "refusal"], refusal::RefusalKeys::rows()),
         (&["limit"], limit::rows()),
         (&["limit", "penalty"], limit::PenaltyKeys::rows()),
         (&["limit", "count_when"], count_when::CountWhenKeys::rows()),
