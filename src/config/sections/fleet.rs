@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::secret_file::{FileSecret, SECRET_BYTES, SecretFile, without_line_end};
 use super::tls;
-use crate::config::change::Changes;
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, FleetTerms, Kind, by, duration, word};
 use crate::config::lower::file;
@@ -33,7 +33,7 @@ section! {
         /// A file with the password for the store, in one line. The environment's `SLUICEGATE_FLEET_PASSWORD` wins.
         password_file: Option<FleetPassword> = PasswordFile.or_nothing("none"),
         /// A file with the secret that all gateways of the fleet share: 32 bytes, or 64 hexadecimal digits.
-        secret_file: FleetSecret = SecretFile.required("\"fleet.key\""),
+        secret_file: FileSecret = SecretFile { example: "fleet.key", help: SECRET_HELP }.required("\"fleet.key\""),
         /// The name of this gateway; by default the host's.
         node: Arc<str> = by(node_name, ToString::to_string).or_else(host_name),
         /// The beginning of every key in the store.
@@ -47,6 +47,9 @@ section! {
 
 /// Below it every answer of a store is late; above it the client gives up before the store does.
 const DEADLINES: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(1);
+
+const SECRET_HELP: &str = "a secret has 32 bytes, or 64 hexadecimal digits: make one with \
+                           `sluicegate fleet key > fleet.key`, and give each gateway of the fleet the same";
 
 /// That of Redis.
 const DEFAULT_PORT: u16 = 6379;
@@ -63,15 +66,8 @@ const MAX_PASSWORD_BYTES: usize = 512;
 /// Bytes of a node's name, and of a prefix: they are in each key of the store.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Bytes of a secret.
-const SECRET_BYTES: usize = 32;
-
 /// Addresses of several stores.
 const LATER_SCHEMES: [&str; 2] = ["redis-sentinel", "redis-cluster"];
-
-/// The secret that the gateways of a fleet share. No message shows it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct FleetSecret(Option<[u8; SECRET_BYTES]>);
 
 /// The password for the store. No message shows it.
 #[derive(Clone, PartialEq, Eq)]
@@ -147,7 +143,7 @@ impl Fleet {
 
     /// The secret; `None` where files are not read.
     pub fn secret(&self) -> Option<&[u8; SECRET_BYTES]> {
-        self.secret_file.0.as_ref()
+        self.secret_file.bytes()
     }
 
     /// The password for the store, if it wants one: that of the environment, `SLUICEGATE_FLEET_PASSWORD` as the caller has read
@@ -166,49 +162,9 @@ impl Fleet {
     }
 }
 
-impl fmt::Debug for FleetSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FleetSecret(..)")
-    }
-}
-
 impl fmt::Debug for FleetPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FleetPassword(..)")
-    }
-}
-
-/// `secret_file`
-struct SecretFile;
-
-impl Kind for SecretFile {
-    type Value = FleetSecret;
-
-    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FleetSecret, Reported> {
-        let bytes = file::read(node, context.files, "fleet.key")?;
-        if !context.files.certificates().are_read() {
-            return Ok(FleetSecret(None));
-        }
-        let secret = secret_of(&bytes).ok_or_else(|| {
-            let digits =
-                if without_line_end(&bytes).len() == 2 * SECRET_BYTES { ", not all of them digits" } else { "" };
-            let text = quoted(node.as_text().unwrap_or_default());
-            let message = format!("`secret_file` = {text} has {} bytes{digits}", bytes.len());
-            let help = "a secret has 32 bytes, or 64 hexadecimal digits: make one with \
-                        `sluicegate fleet key > fleet.key`, and give each gateway of the fleet the same";
-            node.error(message, help)
-        })?;
-        Ok(FleetSecret(Some(secret)))
-    }
-
-    fn show(&self, _: &FleetSecret) -> String {
-        "set".to_owned()
-    }
-
-    fn compare(&self, what: &'static str, old: &FleetSecret, new: &FleetSecret, changes: &mut Changes) {
-        if old != new {
-            changes.note(what, "has other contents".to_owned());
-        }
     }
 }
 
@@ -256,30 +212,6 @@ impl Kind for Authorities {
     fn show(&self, ca: &StoreRoots) -> String {
         if ca.is_machines { "the machine's" } else { "set" }.to_owned()
     }
-}
-
-/// 32 bytes as they are, or as 64 hexadecimal digits.
-fn secret_of(bytes: &[u8]) -> Option<[u8; SECRET_BYTES]> {
-    if let Ok(raw) = bytes.try_into() {
-        return Some(raw);
-    }
-    let digits = without_line_end(bytes);
-    if digits.len() != 2 * SECRET_BYTES {
-        return None;
-    }
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let mut secret = [0; SECRET_BYTES];
-    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-        let [high, low] = pair else { return None };
-        *byte = digit(high)? << 4 | digit(low)?;
-    }
-    Some(secret)
-}
-
-/// A file of one line, whether or not the line is ended.
-fn without_line_end(bytes: &[u8]) -> &[u8] {
-    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Begins the address of a store that is spoken to over TLS.

@@ -22,6 +22,7 @@ mod paths;
 mod rates;
 pub(super) mod route;
 pub(super) mod schedule;
+pub(super) mod secret_file;
 pub(super) mod server;
 pub(super) mod tls;
 pub(super) mod upstream;
