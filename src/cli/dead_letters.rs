@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
+use super::key;
 use crate::config::{self, DeadLetter};
 use crate::dead_letter::{Filter, Found, KeyFilter, Reader, Reason, Snapshot, StatusFilter, StoreError, Summary};
 use crate::redact::{RedactRules, Redactor, Secret};
@@ -74,6 +75,10 @@ pub enum DeadLettersCommand {
   sluicegate dead-letters stats --since 1h
   sluicegate dead-letters stats --limit per-client --json")]
     Stats(StatsArgs),
+    /// Print a new key for `seal_key_file`, 64 hexadecimal digits
+    #[command(after_help = "Example:
+  (umask 077; sluicegate dead-letters key > seal.key)")]
+    Key,
 }
 
 /// Arguments of `ls`.
@@ -246,6 +251,9 @@ impl From<io::Error> for DeadLettersError {
 
 /// Runs a command on the log that `arguments` name, or else on that of the configuration file.
 pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
+    if let DeadLettersCommand::Key = arguments.command {
+        return key::print();
+    }
     let (directory, secret_file) = match &arguments.directory {
         Some(directory) => (directory.clone(), DeadLetter::default_secret_file(directory)),
         None => match configured(config_file) {
@@ -272,7 +280,7 @@ fn redactor(command: &DeadLettersCommand, secret_file: &Path) -> Option<Redactor
         DeadLettersCommand::Ls(LsArgs { filter, .. }) | DeadLettersCommand::Stats(StatsArgs { filter, .. }) => {
             filter.key.as_ref()?;
         }
-        DeadLettersCommand::Show(_) => return None,
+        DeadLettersCommand::Show(_) | DeadLettersCommand::Key => return None,
     }
     match Secret::load(secret_file) {
         Ok(Some(secret)) => return Some(Redactor::with_secret(&secret, &RedactRules::default())),
@@ -333,6 +341,8 @@ impl Screen<'_> {
         match command {
             DeadLettersCommand::Ls(args) => self.ls(args, directory, now)?,
             DeadLettersCommand::Show(args) => self.show(args, directory)?,
+            // It looks at no log.
+            DeadLettersCommand::Key => {}
             DeadLettersCommand::Stats(args) => self.stats(args, directory, now)?,
         }
         Ok(self.out.flush()?)

@@ -1,14 +1,12 @@
 //! `sluicegate fleet`: limits that several gateways share.
 
-use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use rustls::crypto::aws_lc_rs;
 
 use super::fleet_status::{self, StatusArguments};
+use super::key;
 
 pub const EXAMPLES: &str = "Examples:
   sluicegate fleet status                         how the gateway that runs on gateway.toml sees its fleet
@@ -22,9 +20,6 @@ const STATUS_EXAMPLES: &str = "Examples:
   sluicegate fleet status -c gw-1.toml --watch    again each second
 
 Exit 1: the gateway cannot be asked, or is in no fleet.";
-
-/// Bytes of the secret that the gateways of a fleet share.
-const SECRET_BYTES: usize = 32;
 
 /// Arguments of `fleet`.
 #[derive(Debug, clap::Args)]
@@ -46,27 +41,7 @@ enum FleetCommand {
 /// Does what the arguments say.
 pub fn run(path: &Path, arguments: &FleetArguments) -> ExitCode {
     match &arguments.command {
-        FleetCommand::Key => match key() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("cannot print a secret: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        FleetCommand::Key => key::print(),
         FleetCommand::Status(arguments) => fleet_status::status(path, arguments),
     }
-}
-
-fn key() -> io::Result<()> {
-    let mut secret = [0; SECRET_BYTES];
-    let generator = aws_lc_rs::default_provider().secure_random;
-    generator.fill(&mut secret).map_err(|_| io::Error::other("the operating system gives no random bytes"))?;
-    let mut digits = String::with_capacity(2 * SECRET_BYTES);
-    for byte in secret {
-        // Writing into a String cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
-    let mut out = io::stdout().lock();
-    writeln!(out, "{digits}")?;
-    out.flush()
 }

@@ -9,6 +9,7 @@ mod dead_letters;
 mod explain;
 mod fleet;
 mod fleet_status;
+mod key;
 mod limits;
 mod log;
 mod man;

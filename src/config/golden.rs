@@ -1223,6 +1223,7 @@ respond = {}
 directory = "log"
 max_byte_rate = "4MiB"
 redact_secret_file = "x/../log/./redact.secret"
+seal_key_file = "log/seal.key"
 "#;
     let report = r#"
 error: `max_byte_rate` = "4MiB" is no number of bytes a second
@@ -1241,7 +1242,15 @@ error: "x/../log/./redact.secret" is in the log's directory
   |
   = help: name a file elsewhere, such as "dead-letters.secret": whoever gets a copy of the log shall not get its key
 
-gateway.toml: 2 errors"#;
+error: "log/seal.key" is in the log's directory
+  --> gateway.toml:10:17
+   |
+10 | seal_key_file = "log/seal.key"
+   |                 ^^^^^^^^^^^^^^
+   |
+   = help: name a file elsewhere, such as "seal.key": whoever gets a copy of the log shall not get its key
+
+gateway.toml: 3 errors"#;
     assert_eq!(format!("\n{}", errors(text)), report);
 }
 

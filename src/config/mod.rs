@@ -240,6 +240,8 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
         hash.update(bytes);
     }
     model.fleet.iter().for_each(|fleet| hash.update(fleet.digest()));
+    let seal_key = model.dead_letter.as_ref().and_then(|section| section.seal_key_file.as_ref()?.bytes());
+    hash.update(seal_key.map_or(&[][..], |key| key));
     model.routes.iter().filter_map(|route| route.plans.as_ref()).for_each(|book| hash.update(book.digest()));
     hash.finalize().into()
 }

@@ -131,6 +131,7 @@ fn each_section_has_its_defaults() {
             fsync: Fsync::Interval(Span::from_secs(1)),
             redact: Vec::new(),
             redact_secret_file: None,
+            seal_key_file: None,
         })
     );
     let cors = model.routes[0].cors.as_ref().unwrap();

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::line::is_sound;
 use super::record::SHADOW;
+use super::seal::Sealed;
 use crate::time::Tick;
 
 /// What one line says.
@@ -71,6 +72,9 @@ pub struct Record {
     pub trace_id: Option<String>,
     /// Of its `X-Request-Id`.
     pub request_id: Option<String>,
+    /// What it does not show, for the holder of a key.
+    #[serde(default)]
+    pub sealed: Option<Sealed>,
     /// The short form of an explanation; records of earlier versions have none.
     #[serde(default)]
     pub why: Option<String>,
@@ -228,7 +232,7 @@ fn tick<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tick, D::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Reason;
+    use super::super::reason::Reason;
     use super::super::record::tests::{AT, draft};
     use super::super::tally::{Drops, Tally};
     use super::*;

@@ -8,7 +8,8 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::entry::{Entry, Record};
-use super::record::{Reason, TextRoom};
+use super::reason::Reason;
+use super::record::TextRoom;
 use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
 

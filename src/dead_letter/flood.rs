@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::Event;
-use super::record::Reason;
+use super::reason::Reason;
 use super::tally::{KeyName, Tally, TopKey};
 use crate::config::DeadLetter;
 use crate::limiter::{

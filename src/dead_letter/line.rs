@@ -14,6 +14,8 @@ pub(super) const MAX_LINE: usize = 64 * 1024;
 const CHECK_NAME: &[u8] = b",\"crc\":\"";
 /// `,"crc":"` + 8 digits + `"}`
 const CHECK_LENGTH: usize = 18;
+/// All that may follow the last field: `,"truncated":true`, the checksum, the line feed.
+const END_LENGTH: usize = 17 + CHECK_LENGTH + 1;
 const ELLIPSIS: &str = "…";
 
 /// Writes one JSON object as a line at the end of a buffer.
@@ -81,6 +83,24 @@ impl<'a> LineWriter<'a> {
             }
         }
         self.out.push(b'}');
+    }
+
+    /// An object of texts that stand for themselves; null if the line has no room for one of them, or one is empty.
+    pub(super) fn words_or_null(&mut self, name: &str, fields: &[(&str, &str)]) {
+        self.name(name);
+        let start = self.out.len();
+        for (index, (name, text)) in fields.iter().enumerate() {
+            self.out.extend_from_slice(if index == 0 { b"{\"" } else { b",\"" });
+            self.out.extend_from_slice(name.as_bytes());
+            self.out.extend_from_slice(b"\":");
+            push_string(self.out, text, MAX_LINE);
+        }
+        self.out.push(b'}');
+        let has_room = self.out.len() - self.start + END_LENGTH <= MAX_LINE;
+        if !has_room || fields.iter().any(|(_, text)| text.is_empty()) {
+            self.out.truncate(start);
+            self.out.extend_from_slice(b"null");
+        }
     }
 
     /// A list of pairs. Those over a bound are left out, and a last pair `["…","N more"]` says so; `more` were left out

@@ -6,7 +6,7 @@
 //!
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
-//! line (`record`, `line`) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
+//! line (`record`, `line`; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
 //! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
 //!
 //! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
@@ -37,6 +37,9 @@
 //!   flood control counted, and the keys that came most often;
 //! - `"dropped":true,"node":…,"count":N,"queue_full":N,"disk_error":N,"from":…,"to":…`: records that are missing.
 //!
+//! With `seal_key_file` a record from which something was redacted has, behind `request_id`, `"sealed":{"key":…,"data":…}`: what
+//! it does not show, for the holder of that key; `seal` tells the form. `null` stands there if it had no room in the line.
+//!
 //! `crc` is CRC-32C (Castagnoli) over the bytes of the line from `{` up to, and not including, `,"crc":`; 8 lower-case
 //! hex digits. To see what is in a segment: `jq -c 'select(.aggregate|not)' gw-1-0000000001.jsonl`. To verify it:
 //!
@@ -59,9 +62,11 @@ mod flood;
 mod line;
 mod queue;
 mod reader;
+mod reason;
 mod record;
 mod recovery;
 mod reserve;
+mod seal;
 mod segment;
 mod store;
 mod summary;
@@ -84,8 +89,10 @@ use std::time::Duration;
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter};
 pub use reader::{Follower, Found, Reader, Snapshot};
-pub use record::{Draft, Quota, Reason, TextRoom, UnknownReason};
+pub use reason::{Reason, UnknownReason};
+pub use record::{Draft, Quota, TextRoom};
 pub use recovery::Recovery;
+pub use seal::{Hidden, OpenError, Opener, Sealed};
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary, in_words};

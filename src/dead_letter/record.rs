@@ -4,17 +4,16 @@
 //! its length as it is written; the bounds of that add up to less than [`MAX_LINE`](super::line::MAX_LINE).
 
 use std::borrow::Cow;
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use uuid::{NoContext, Uuid};
 
 use super::line::{LineWriter, PairBounds};
+use super::reason::Reason;
+use super::seal::{Hidden, Sealer};
 use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
-use crate::words::Word as _;
 
 /// Written bytes of the name of a limit, route or upstream, of a trace or request id.
 pub(super) const MAX_NAME: usize = 256;
@@ -83,58 +82,6 @@ impl TextRoom {
 impl Default for TextRoom {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-words! {
-    /// Why a request was not served.
-    #[derive(PartialOrd, Ord)]
-    pub enum Reason {
-        /// A limit refused it.
-        RateLimited = "rate-limited",
-        /// It could have waited, but the limit's queue was full.
-        QueueFull = "queue-full",
-        /// It waited for a place in vain.
-        WaitTimeout = "wait-timeout",
-        /// It was admitted and took too long.
-        Timeout = "timeout",
-        /// A breaker was open.
-        Breaker = "breaker",
-        /// The gateway shed load.
-        Overload = "overload",
-        /// No server could be reached, or its answer was no HTTP.
-        UpstreamError = "upstream-error",
-        /// It was kept to be sent later.
-        Deferred = "deferred",
-        /// Its head or its body was larger than allowed.
-        TooLarge = "too-large",
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-/// A text that names no [`Reason`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownReason(String);
-
-impl fmt::Display for UnknownReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Reason::ALL.map(Reason::word).join(", ");
-        write!(f, "{:?} is no reason: use one of {names}", self.0)
-    }
-}
-
-impl std::error::Error for UnknownReason {}
-
-impl FromStr for Reason {
-    type Err = UnknownReason;
-
-    fn from_str(text: &str) -> Result<Self, UnknownReason> {
-        Self::from_word(text).ok_or_else(|| UnknownReason(text.to_owned()))
     }
 }
 
@@ -215,9 +162,18 @@ impl Draft {
         (size_of::<Self>() + self.why.capacity() + key + headers + lists + ids + own) as u64
     }
 
-    /// Appends its line to `out`.
+    /// Appends its line to `out`, with nothing sealed.
+    #[cfg(test)]
     pub(super) fn write(&self, node: &str, redactor: &Redactor, out: &mut Vec<u8>) {
-        let mut line = open(out, self.at);
+        self.write_sealed(node, redactor, None, out);
+    }
+
+    /// Appends its line to `out`. `sealer` keeps what the redactor hides.
+    pub(super) fn write_sealed(&self, node: &str, redactor: &Redactor, sealer: Option<&mut Sealer>, out: &mut Vec<u8>) {
+        let id = id(self.at).to_string();
+        let mut hidden = Hidden::default();
+        let keeps = sealer.is_some();
+        let mut line = open_as(out, &id, self.at);
         line.text("reason", Some(self.reason.word()), MAX_NAME);
         if self.is_shadow {
             line.text("mode", Some(SHADOW), MAX_NAME);
@@ -237,17 +193,7 @@ impl Draft {
             )
         });
         line.pairs("key", key, 0, &KEY_BOUNDS);
-        line.clip("method", Cow::Borrowed(&self.method.text), self.method.end, MAX_METHOD);
-        line.clip("host", redactor.host(&self.host.text, self.host.end), self.host.end, MAX_HOST);
-        line.clip("path", redactor.path(&self.path.text, self.path.end), self.path.end, MAX_PATH);
-        match &self.query {
-            Some(query) => line.clip("query", redactor.query(&query.text, query.end), query.end, MAX_PATH),
-            None => line.null("query"),
-        }
-        let headers = self.headers.iter().map(|(name, value)| {
-            ((name.text.as_str(), name.end), (redactor.header(&name.text, &value.text, value.end), value.end))
-        });
-        line.pairs("headers", headers, self.headers_left_out, &HEADER_BOUNDS);
+        self.write_request(&mut line, redactor, keeps.then_some(&mut hidden));
         line.null("body");
         let quota = self.quota.map(|quota| {
             [
@@ -268,7 +214,40 @@ impl Draft {
         }
         line.text("trace_id", self.trace_id.as_deref(), MAX_NAME);
         line.text("request_id", self.request_id.as_deref(), MAX_NAME);
+        if let Some(sealer) = sealer.filter(|_| !hidden.is_empty()) {
+            let data = sealer.seal(&id, &hidden).unwrap_or_default();
+            line.words_or_null("sealed", &[("key", sealer.id()), ("data", &data)]);
+        }
         line.finish();
+    }
+
+    /// The request itself. What the redactor hides of it goes to `hidden`, if it is to be kept.
+    fn write_request(&self, line: &mut LineWriter<'_>, redactor: &Redactor, hidden: Option<&mut Hidden>) {
+        line.clip("method", Cow::Borrowed(&self.method.text), self.method.end, MAX_METHOD);
+        let keeps = hidden.is_some();
+        let mut unseen = Hidden::default();
+        let hidden = hidden.unwrap_or(&mut unseen);
+        let original = |shown: &str, text: &str| (keeps && shown != text).then(|| text.to_owned());
+        let host = redactor.host(&self.host.text, self.host.end);
+        hidden.host = original(&host, &self.host.text);
+        line.clip("host", host, self.host.end, MAX_HOST);
+        let path = redactor.path(&self.path.text, self.path.end);
+        hidden.path = original(&path, &self.path.text);
+        line.clip("path", path, self.path.end, MAX_PATH);
+        match &self.query {
+            Some(query) => {
+                let shown = redactor.query(&query.text, query.end);
+                hidden.query = original(&shown, &query.text);
+                line.clip("query", shown, query.end, MAX_PATH);
+            }
+            None => line.null("query"),
+        }
+        let headers = self.headers.iter().enumerate().map(|(place, (name, value))| {
+            let shown = redactor.header(&name.text, &value.text, value.end);
+            hidden.headers.extend(original(&shown, &value.text).map(|text| (place, text)));
+            ((name.text.as_str(), name.end), (shown, value.end))
+        });
+        line.pairs("headers", headers, self.headers_left_out, &HEADER_BOUNDS);
     }
 }
 
@@ -279,8 +258,12 @@ pub(super) fn stamp(at: Tick) -> String {
 
 /// The beginning of each line.
 pub(super) fn open(out: &mut Vec<u8>, at: Tick) -> LineWriter<'_> {
+    open_as(out, &id(at).to_string(), at)
+}
+
+fn open_as<'o>(out: &'o mut Vec<u8>, id: &str, at: Tick) -> LineWriter<'o> {
     let mut line = LineWriter::begin(out);
-    line.text("id", Some(&id(at).to_string()), MAX_NAME);
+    line.text("id", Some(id), MAX_NAME);
     line.text("ts", Some(&stamp(at)), MAX_NAME);
     line
 }
@@ -303,7 +286,9 @@ fn id(at: Tick) -> Uuid {
 pub(super) mod tests {
     use proptest::prelude::*;
 
+    use super::super::entry::{Entry, Record};
     use super::super::line::{MAX_LINE, is_sound};
+    use super::super::seal::Opener;
     use super::super::tally::{Drops, KeyName, Tally, TopKey};
     use super::*;
     use crate::redact::RedactRules;
@@ -407,6 +392,64 @@ pub(super) mod tests {
         assert!(id.as_bytes()[..8] < next.as_bytes()[..8], "ids a microsecond apart sort by time");
     }
 
+    fn sealed_line_of(draft: &Draft) -> String {
+        let mut out = Vec::new();
+        let mut sealer = Sealer::new(&[7; 32]).unwrap();
+        draft.write_sealed("gw-1", &Redactor::new(&RedactRules::default()), Some(&mut sealer), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn record_of(line: &str) -> Record {
+        match Entry::parse(line.trim_end().as_bytes()) {
+            Some(Entry::Record(record)) => *record,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_holder_of_the_key_reads_what_the_line_does_not_show() {
+        let line = sealed_line_of(&Draft { host: "me:pass@a.example".into(), ..draft() });
+        assert!(!line.contains("s3cret") && !line.contains("pass"), "{line}");
+        let record = record_of(&line);
+        let hidden = Opener::new(&[7; 32]).open(&record.id, record.sealed.as_ref().unwrap()).unwrap();
+        assert_eq!(hidden.headers, [(1, "sid=s3cret".to_owned())]);
+        assert_eq!((hidden.host.as_deref(), hidden.path), (Some("me:pass@a.example"), None));
+        assert_eq!(hidden.query.as_deref(), Some("a=1&token=s3cret"));
+        assert!(record.headers[1].1.starts_with("[redacted:"));
+    }
+
+    #[test]
+    fn a_record_that_shows_all_has_no_seal_and_without_a_key_none_has() {
+        let open = Draft { query: None, headers: vec![("Accept".into(), "*/*".into())], ..draft() };
+        assert!(!sealed_line_of(&open).contains("sealed"));
+        assert!(!line_of(&draft()).contains("sealed"));
+    }
+
+    #[test]
+    fn a_seal_that_has_no_room_is_null_and_the_line_keeps_its_bound() {
+        let bad = "\u{1}".repeat(4_000);
+        let secret = |at: usize| (format!("x-token-{at}").as_str().into(), "s".repeat(2_000).as_str().into());
+        let huge = Draft {
+            key: vec![("path".into(), bad.clone().into()); 16],
+            path: bad.clone().into(),
+            host: bad.clone().into(),
+            headers: (0..16).map(secret).chain([("x".into(), bad.clone().into())]).collect(),
+            ..draft()
+        };
+        let line = sealed_line_of(&huge);
+        assert!(line.len() <= MAX_LINE, "{}", line.len());
+        let lines: Vec<_> = (1..16)
+            .map(|count| {
+                let headers = (0..count).map(secret).chain(vec![("x".into(), bad.clone().into()); 16]).collect();
+                sealed_line_of(&Draft { headers, ..huge.clone() })
+            })
+            .collect();
+        assert!(lines.iter().all(|line| line.len() <= MAX_LINE && is_sound(line.trim_end().as_bytes())));
+        let kept = lines.iter().filter(|line| record_of(line).sealed.is_some()).count();
+        assert!((1..lines.len()).contains(&kept), "{kept} of {}", lines.len());
+        assert!(lines.iter().any(|line| line.contains(",\"sealed\":null,")));
+    }
+
     #[test]
     fn secrets_are_not_in_the_line() {
         let line = line_of(&draft());
@@ -484,14 +527,6 @@ pub(super) mod tests {
         assert!(line.contains("xxx…\",\"query\":") && line.contains("[\"…\",\"3 more\"]],"), "{line}");
         assert!(line.contains(",\"truncated\":true,"), "{line}");
         assert!(line.len() < MAX_TEXT + 2_000, "{}", line.len());
-    }
-
-    #[test]
-    fn reasons_parse_as_they_print() {
-        for reason in Reason::ALL {
-            assert_eq!(reason.word().parse(), Ok(reason));
-        }
-        assert!("late".parse::<Reason>().unwrap_err().to_string().contains("wait-timeout, timeout"));
     }
 
     proptest! {

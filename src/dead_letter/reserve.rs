@@ -12,7 +12,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::record::Reason;
+use super::reason::Reason;
 use super::recovery::recover;
 use super::segment::{Disk, Segment, SegmentFile, SegmentName, torn_path};
 use super::store::{StoreError, modified, remove, write_all};

@@ -213,7 +213,7 @@ impl Ranking {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Reason;
+    use super::super::reason::Reason;
     use super::super::record::tests::{AT, draft};
     use super::super::tally::Tally;
     use super::*;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::line::PairBounds;
-use super::record::{MAX_NAME, Reason, SHADOW, open, stamp};
+use super::reason::Reason;
+use super::record::{MAX_NAME, SHADOW, open, stamp};
 use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
 

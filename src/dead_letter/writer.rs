@@ -15,6 +15,7 @@ use super::flood::{Flood, SLICE};
 use super::queue::{Counters, Message};
 use super::record::Draft;
 use super::reserve::Class;
+use super::seal::Sealer;
 use super::store::{Store, StoreError};
 use super::tally::Drops;
 use crate::config::DeadLetter;
@@ -32,6 +33,7 @@ const SECOND: Span = Span::from_secs(1);
 pub(super) struct Writer {
     settings: DeadLetter,
     redactor: Redactor,
+    sealer: Option<Sealer>,
     store: Store,
     flood: Arc<Flood>,
     counters: Arc<Counters>,
@@ -68,6 +70,7 @@ impl Writer {
         now: Tick,
     ) -> Self {
         Self {
+            sealer: sealer_of(&settings),
             settings,
             redactor,
             store,
@@ -92,7 +95,7 @@ impl Writer {
             return;
         }
         let before = self.batch.len();
-        draft.write(self.store.node(), &self.redactor, &mut self.batch);
+        draft.write_sealed(self.store.node(), &self.redactor, self.sealer.as_mut(), &mut self.batch);
         self.flood.charge_more(((self.batch.len() - before) as u64).saturating_sub(charged), now);
         self.line_done(Meaning::Record, Class::of(draft.reason), now);
     }
@@ -167,6 +170,9 @@ impl Writer {
             self.store = store;
             self.next_try = None;
         }
+        if settings.seal_key_file != self.settings.seal_key_file {
+            self.sealer = sealer_of(&settings);
+        }
         self.settings = settings;
         self.redactor = redactor;
     }
@@ -219,6 +225,15 @@ impl Writer {
     }
 }
 
+fn sealer_of(settings: &DeadLetter) -> Option<Sealer> {
+    let key = settings.seal_key_file.as_ref()?.bytes()?;
+    let sealer = Sealer::new(key);
+    if sealer.is_none() {
+        tracing::error!("dead letters are not sealed: the library takes no key; redacted values are lost");
+    }
+    sealer
+}
+
 fn account(counters: &Counters, reported: &mut Drops, meaning: &Meaning, kept: bool) {
     match (meaning, kept) {
         (Meaning::Record, true) => counters.written.fetch_add(1, Ordering::Relaxed),
@@ -238,6 +253,9 @@ fn second_of(at: Tick) -> u64 {
     at.as_nanos() / SECOND.as_nanos()
 }
 
+/// New settings, and another directory if it changes.
+type Orders = (DeadLetter, Redactor, Option<Store>);
+
 /// What the handle tells the thread and hears from it.
 #[derive(Default)]
 pub(super) struct Desk {
@@ -247,7 +265,7 @@ pub(super) struct Desk {
 
 #[derive(Default)]
 struct DeskState {
-    orders: Option<(DeadLetter, Redactor, Option<Store>)>,
+    orders: Option<Orders>,
     closing: bool,
     ended: bool,
     position: Position,
@@ -259,6 +277,10 @@ impl Desk {
         let mut state = self.state();
         let store = store.or_else(|| state.orders.take().and_then(|(_, _, store)| store));
         state.orders = Some((settings, redactor, store));
+    }
+
+    fn orders(&self) -> Option<Orders> {
+        self.state().orders.take()
     }
 
     fn is_closing(&self) -> bool {
@@ -294,28 +316,28 @@ const NICENESS: i32 = 5;
 pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, clock: &Clock) {
     give_way();
     loop {
-        match receiver.recv_timeout(writer.idle(clock.now()).into()) {
-            Ok(message) => {
-                // One wake-up for all of a slice: each would cost a request's worker microseconds.
-                if !desk.is_closing() {
-                    thread::sleep(SLICE.into());
-                }
-                drain(&mut writer, &receiver, message, clock.now());
-            }
+        let received = receiver.recv_timeout(writer.idle(clock.now()).into());
+        // One wake-up for all of a slice: each would cost a request's worker microseconds.
+        if received.is_ok() && !desk.is_closing() {
+            thread::sleep(SLICE.into());
+        }
+        // Before the records: those of after a reload are written by its settings, and by its redactor.
+        if let Some((settings, redactor, store)) = desk.orders() {
+            writer.reconfigure(settings, redactor, store, clock.now());
+        }
+        match received {
+            Ok(message) => drain(&mut writer, &receiver, message, clock.now()),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
         let now = clock.now();
         writer.flush(now);
         writer.tick(now);
-        let (orders, closing) = {
+        let closing = {
             let mut state = desk.state();
             state.position = writer.position();
-            (state.orders.take(), state.closing)
+            state.closing
         };
-        if let Some((settings, redactor, store)) = orders {
-            writer.reconfigure(settings, redactor, store, now);
-        }
         if closing {
             break;
         }

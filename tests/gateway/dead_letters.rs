@@ -348,3 +348,41 @@ fn a_full_disk_costs_no_request() {
     }
     assert_eq!(gateway.ask_admin("/healthz").status, 200);
 }
+
+#[test]
+fn what_is_redacted_is_sealed_for_the_holder_of_the_key() {
+    use sluicegate::dead_letter::{Entry, Opener};
+
+    let directory = tempfile::tempdir().unwrap();
+    let printed = run(&["dead-letters", "key"], directory.path());
+    let digits = printed.1.trim_end();
+    assert!(digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()), "{printed:?}");
+    assert_ne!(run(&["dead-letters", "key"], directory.path()).1, printed.1);
+    let keys = ["07".repeat(32), "08".repeat(32)];
+    let file = directory.path().join("seal.key");
+    fs::write(&file, format!("{}\n", keys[0])).unwrap();
+    let configuration = logging(&format!("seal_key_file = {:?}\n", file.display().to_string()));
+    let gateway = Gateway::start(&configuration);
+    let headers =
+        [("X-Api-Key", "planted-secret-1"), ("Authorization", "Bearer planted-secret-2"), ("X-Plain", "seen")];
+    let refuse = |gateway: &Gateway| get_with(gateway.address(), "/a?token=planted-secret-3&x=1", &headers).status;
+    assert_eq!([refuse(&gateway), refuse(&gateway)], [200, 429]);
+    assert!(eventually(|| gateway.dead_letters().len() == 1));
+    fs::write(&file, format!("{}\n", keys[1])).unwrap();
+    let plan = gateway.reload(&configuration).text();
+    assert!(plan.contains("seal_key_file has other contents"), "{plan}");
+    assert_eq!(refuse(&gateway), 429);
+    assert!(eventually(|| gateway.dead_letters().len() == 2));
+    let segments = fs::read_dir(gateway.directory.path().join("dead-letters")).unwrap();
+    let text: String = segments.map(|segment| fs::read_to_string(segment.unwrap().path()).unwrap()).collect();
+    assert!(!text.contains("planted-secret"), "{text}");
+    for (line, byte) in text.lines().zip([7, 8]) {
+        let Some(Entry::Record(record)) = Entry::parse(line.as_bytes()) else { panic!("{line}") };
+        let hidden = Opener::new(&[byte; 32]).open(&record.id, record.sealed.as_ref().unwrap()).unwrap();
+        assert_eq!(hidden.query.as_deref(), Some("token=planted-secret-3&x=1"));
+        let values: Vec<_> =
+            hidden.headers.iter().map(|(place, value)| (&*record.headers[*place].0, &**value)).collect();
+        assert_eq!(values, [("x-api-key", "planted-secret-1"), ("authorization", "Bearer planted-secret-2")]);
+        assert!(Opener::new(&[9; 32]).open(&record.id, record.sealed.as_ref().unwrap()).is_err());
+    }
+}

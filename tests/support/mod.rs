@@ -14,7 +14,7 @@ mod program;
 mod store;
 pub mod wire;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,5 +51,9 @@ pub fn unused_address() -> SocketAddr {
     static TAKEN: AtomicU8 = AtomicU8::new(0);
     let [.., high, low] = std::process::id().to_be_bytes();
     let host = [127, 64 + TAKEN.fetch_add(1, Ordering::Relaxed) % 128, high, low];
-    TcpListener::bind(SocketAddr::from((host, 0))).unwrap().local_addr().unwrap()
+    // Bound, and not listening: a child of another test that is just being started has a copy of the socket until it is its
+    // own program, and would make it look as if somebody listened.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((host, 0))).unwrap();
+    socket.local_addr().unwrap()
 }

@@ -193,6 +193,7 @@ fn the_language_has_few_words_that_are_like_names_of_secrets() {
         "on_missing_key",
         "password_file",
         "redact_secret_file",
+        "seal_key_file",
         "secret_file",
     ];
     assert_eq!(like, expected);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 
+use super::secret_file::{FileSecret, SecretFile};
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, by, count, duration, each, list, size};
 use crate::config::reader::{Node, Reader};
@@ -37,6 +38,8 @@ section! {
         redact: Vec<String> = list(redact, String::clone).or("[]"),
         /// The file with the key of the marks that stand for secrets; by default it is beside the directory.
         redact_secret_file: Option<PathBuf> = by(secret_file, |path| show_path(path)).or_nothing("beside the directory"),
+        /// A file with a key of 32 bytes, or 64 hexadecimal digits, under which records keep what is redacted, for a replay.
+        seal_key_file: Option<FileSecret> = SecretFile { example: "seal.key", help: SEAL_HELP }.or_nothing("none"),
     }
 }
 
@@ -74,6 +77,9 @@ impl fmt::Display for Fsync {
     }
 }
 
+const SEAL_HELP: &str = "a key has 32 bytes, or 64 hexadecimal digits: make one with \
+                         `sluicegate dead-letters key > seal.key`";
+
 const RECORD_RATES: RangeInclusive<u64> = 1..=1_000_000;
 
 /// Bytes a second: from a few records to what no disk takes.
@@ -93,8 +99,13 @@ const MAX_REDACTED: usize = 256;
 /// Reads the section.
 pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<DeadLetter, Reported> {
     let keys = DeadLetter::read_keys(reader, context);
-    let (sizes, secret_file) = (check_sizes(&keys), check_secret_file(&keys));
-    sizes.and(secret_file)?;
+    let sizes = check_sizes(&keys);
+    let secrets = [
+        check_secret_file(keys.redact_secret_file.node.as_ref(), "dead-letters.secret", &keys, context),
+        check_secret_file(keys.seal_key_file.node.as_ref(), "seal.key", &keys, context),
+    ];
+    sizes?;
+    Reported::none_of(secrets.into_iter().filter_map(Result::err))?;
     DeadLetter::of(keys)
 }
 
@@ -110,16 +121,21 @@ fn check_sizes(keys: &DeadLetterKeys<'_>) -> Result<(), Reported> {
     Err(node.error(message, format!("raise max_total_size to at least \"{segment}\", or lower rotate_size")))
 }
 
-/// The key of the marks is not where the log is, because whoever gets that could find values by trying.
-fn check_secret_file(keys: &DeadLetterKeys<'_>) -> Result<(), Reported> {
-    let (Some(Some(file)), Some(log)) = (keys.redact_secret_file.get(), keys.directory.get()) else { return Ok(()) };
-    match &keys.redact_secret_file.node {
-        Some(node) if plain(file).starts_with(plain(log)) => {
-            let help = "name a file elsewhere, such as \"dead-letters.secret\": whoever gets a copy of the log shall not get its key";
-            Err(node.error(format!("{} is in the log's directory", quoted(node.as_text().unwrap_or_default())), help))
-        }
-        _ => Ok(()),
+/// No key is where the log is, because whoever gets that could find values by trying, or open them.
+fn check_secret_file(
+    node: Option<&Node<'_>>,
+    example: &str,
+    keys: &DeadLetterKeys<'_>,
+    context: &Context<'_>,
+) -> Result<(), Reported> {
+    let text = node.and_then(Node::as_text);
+    let (Some(node), Some(text), Some(log)) = (node, text, keys.directory.get()) else { return Ok(()) };
+    if !plain(&context.files.beside(text)).starts_with(plain(log)) {
+        return Ok(());
     }
+    let help =
+        format!("name a file elsewhere, such as \"{example}\": whoever gets a copy of the log shall not get its key");
+    Err(node.error(format!("{} is in the log's directory", quoted(text)), help))
 }
 
 fn show_path(path: &Path) -> String {

@@ -1,0 +1,35 @@
+//! A new secret, for a file.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use rustls::crypto::aws_lc_rs;
+
+/// Bytes of a secret.
+const SECRET_BYTES: usize = 32;
+
+/// Prints one, 64 hexadecimal digits.
+pub fn print() -> ExitCode {
+    match write() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot print a secret: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write() -> io::Result<()> {
+    let mut secret = [0; SECRET_BYTES];
+    let generator = aws_lc_rs::default_provider().secure_random;
+    generator.fill(&mut secret).map_err(|_| io::Error::other("the operating system gives no random bytes"))?;
+    let mut digits = String::with_capacity(2 * SECRET_BYTES);
+    for byte in secret {
+        // Writing into a String cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    let mut out = io::stdout().lock();
+    writeln!(out, "{digits}")?;
+    out.flush()
+}

@@ -1,0 +1,254 @@
+//! Keeps what a record redacts where only the holder of a key can read it: AES-256-GCM (NIST SP 800-38D).
+//!
+//! A key is 32 bytes of a file. What is sealed is sealed under a key of its process: HMAC-SHA-256 of 128 random bits, drawn
+//! when the file is read, under the key of the file. So nonces are numbers that count up, and none is used twice,
+//! however many records, restarts and gateways share the file. The id of the record is authenticated with it: what was
+//! sealed for one record opens for no other.
+//!
+//! Form, in base64: 16 bytes of salt, 8 bytes of the number, the ciphertext, 16 bytes of tag.
+
+use std::fmt;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use base64ct::{Base64, Encoding as _};
+use hmac::{Hmac, Mac as _};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// Bytes of a key.
+const KEY_BYTES: usize = 32;
+const SALT_BYTES: usize = 16;
+const NUMBER_BYTES: usize = 8;
+/// Hex digits of the id of a key.
+const ID_DIGITS: usize = 8;
+
+/// What a record does not show, as it came.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hidden {
+    /// Its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Its query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// Values of headers, by their places in the record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(usize, String)>,
+}
+
+/// What a record has in place of that.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Sealed {
+    /// The id of the key.
+    pub key: String,
+    /// In base64.
+    pub data: String,
+}
+
+/// Seals, under one key.
+pub(super) struct Sealer {
+    id: String,
+    salt: [u8; SALT_BYTES],
+    key: LessSafeKey,
+    number: u64,
+}
+
+/// Opens what was sealed under one key.
+pub struct Opener {
+    id: String,
+    key: [u8; KEY_BYTES],
+}
+
+/// Why nothing is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// It was sealed under another key, of this id.
+    OtherKey(String),
+    /// It is not what was sealed for this record.
+    Damaged,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherKey(id) => write!(f, "it is sealed under another key, {id:?}"),
+            Self::Damaged => f.write_str("its seal is damaged, or of another record"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl Hidden {
+    /// Whether the record shows all.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Sealer {
+    /// With a key. `None` where the library has no random bytes or takes no such key: it has always had them.
+    pub(super) fn new(key: &[u8; KEY_BYTES]) -> Option<Self> {
+        let mut salt = [0; SALT_BYTES];
+        aws_lc_rs::rand::fill(&mut salt).ok()?;
+        Some(Self { id: id_of(key), salt, key: key_under(key, &salt)?, number: 0 })
+    }
+
+    /// The id of the key.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What is kept of these for the record of this id.
+    pub(super) fn seal(&mut self, record: &str, hidden: &Hidden) -> Option<String> {
+        self.number += 1;
+        let number = self.number.to_be_bytes();
+        let mut text = serde_json::to_vec(hidden).ok()?;
+        self.key.seal_in_place_append_tag(nonce(number), Aad::from(record.as_bytes()), &mut text).ok()?;
+        let mut all = Vec::with_capacity(SALT_BYTES + NUMBER_BYTES + text.len());
+        all.extend_from_slice(&self.salt);
+        all.extend_from_slice(&number);
+        all.extend_from_slice(&text);
+        Some(Base64::encode_string(&all))
+    }
+}
+
+impl Opener {
+    /// With a key.
+    pub fn new(key: &[u8; KEY_BYTES]) -> Self {
+        Self { id: id_of(key), key: *key }
+    }
+
+    /// What the record of this id does not show.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(&self, record: &str, sealed: &Sealed) -> Result<Hidden, OpenError> {
+        if sealed.key != self.id {
+            return Err(OpenError::OtherKey(sealed.key.clone()));
+        }
+        self.opened(record, &sealed.data).ok_or(OpenError::Damaged)
+    }
+
+    fn opened(&self, record: &str, data: &str) -> Option<Hidden> {
+        let all = Base64::decode_vec(data).ok()?;
+        let (salt, rest) = all.split_first_chunk::<SALT_BYTES>()?;
+        let (number, text) = rest.split_first_chunk::<NUMBER_BYTES>()?;
+        let mut text = text.to_vec();
+        let key = key_under(&self.key, salt)?;
+        let text = key.open_in_place(nonce(*number), Aad::from(record.as_bytes()), &mut text).ok()?;
+        serde_json::from_slice(text).ok()
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opener({:?})", self.id)
+    }
+}
+
+/// The key of a process.
+fn key_under(key: &[u8; KEY_BYTES], salt: &[u8]) -> Option<LessSafeKey> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
+    mac.update(b"sluicegate dead-letter seal 1\0");
+    mac.update(salt);
+    UnboundKey::new(&AES_256_GCM, &mac.finalize().into_bytes()).ok().map(LessSafeKey::new)
+}
+
+fn nonce(number: [u8; NUMBER_BYTES]) -> Nonce {
+    let mut nonce = [0; NONCE_LEN];
+    nonce[NONCE_LEN - NUMBER_BYTES..].copy_from_slice(&number);
+    Nonce::assume_unique_for_key(nonce)
+}
+
+/// Tells keys apart, and nothing of them.
+fn id_of(key: &[u8; KEY_BYTES]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(b"sluicegate dead-letter seal key\0");
+    hash.update(key);
+    let mut id = format!("{:x}", hash.finalize());
+    id.truncate(ID_DIGITS);
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; KEY_BYTES] = [7; KEY_BYTES];
+
+    fn hidden() -> Hidden {
+        Hidden {
+            host: Some("user:pass@a.example".into()),
+            path: None,
+            query: Some("token=é\"".into()),
+            headers: vec![(3, "Bearer s3cret".into())],
+        }
+    }
+
+    fn sealed(sealer: &mut Sealer, record: &str) -> Sealed {
+        Sealed { key: sealer.id().to_owned(), data: sealer.seal(record, &hidden()).unwrap() }
+    }
+
+    #[test]
+    fn it_opens_for_its_record_under_its_key_and_for_nothing_else() {
+        let mut sealer = Sealer::new(&KEY).unwrap();
+        let kept = sealed(&mut sealer, "one");
+        let opener = Opener::new(&KEY);
+        assert_eq!(opener.open("one", &kept), Ok(hidden()));
+        assert_eq!(opener.open("two", &kept), Err(OpenError::Damaged));
+        let other = Opener::new(&[8; KEY_BYTES]);
+        assert_eq!(other.open("one", &kept), Err(OpenError::OtherKey(kept.key.clone())));
+        let renamed = Sealed { key: other.id.clone(), data: kept.data.clone() };
+        assert_eq!(other.open("one", &renamed), Err(OpenError::Damaged));
+        // The key of the file, not of the process, opens it.
+        assert_eq!(Opener::new(&KEY).open("one", &sealed(&mut Sealer::new(&KEY).unwrap(), "one")), Ok(hidden()));
+    }
+
+    #[test]
+    fn no_byte_of_it_may_change_and_none_may_be_missing() {
+        let kept = sealed(&mut Sealer::new(&KEY).unwrap(), "one");
+        let opener = Opener::new(&KEY);
+        let all = Base64::decode_vec(&kept.data).unwrap();
+        for at in 0..all.len() {
+            let mut changed = all.clone();
+            changed[at] ^= 1;
+            for bytes in [&changed[..], &all[..at]] {
+                let other = Sealed { key: kept.key.clone(), data: Base64::encode_string(bytes) };
+                assert_eq!(opener.open("one", &other), Err(OpenError::Damaged), "byte {at}");
+            }
+        }
+        let no_base64 = Sealed { key: kept.key.clone(), data: "%%".into() };
+        assert_eq!(opener.open("one", &no_base64), Err(OpenError::Damaged));
+    }
+
+    #[test]
+    fn equal_texts_are_never_sealed_alike_and_show_nothing() {
+        let mut sealer = Sealer::new(&KEY).unwrap();
+        let all: std::collections::BTreeSet<_> = (0..100).map(|_| sealer.seal("one", &hidden()).unwrap()).collect();
+        assert_eq!(all.len(), 100);
+        let mut again = Sealer::new(&KEY).unwrap();
+        assert!(!all.contains(&again.seal("one", &hidden()).unwrap()), "a restart begins with another salt");
+        for data in all {
+            let bytes = Base64::decode_vec(&data).unwrap();
+            assert!(!bytes.windows(6).any(|six| six == b"s3cret"));
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_key_does_not_change() {
+        assert_eq!(id_of(&KEY), "22cb0c19");
+    }
+
+    /// Made by another implementation (pyca/cryptography), as docs/operating.md shows it.
+    #[test]
+    fn what_another_implementation_has_sealed_opens() {
+        let data = "AAECAwQFBgcICQoLDA0ODwAAAAAAAAABrN1ToBDsWvQEDyqVIaJM+TGssc+L5v8RDIKONuJWZLDpUv8=".into();
+        let sealed = Sealed { key: "22cb0c19".into(), data };
+        let hidden = Hidden { query: Some("token=x".into()), ..Hidden::default() };
+        assert_eq!(Opener::new(&KEY).open("one", &sealed), Ok(hidden));
+    }
+}
