@@ -22,7 +22,7 @@ const NUMBER_BYTES: usize = 8;
 /// Hex digits of the id of a key.
 const ID_DIGITS: usize = 8;
 
-/// What a record does not show, as it came.
+/// The parts of a request that its record does not show, as they came.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hidden {
     /// Its host.
@@ -39,7 +39,7 @@ pub struct Hidden {
     pub headers: Vec<(usize, String)>,
 }
 
-/// What a record has in place of that.
+/// The field of a record that stands for them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Sealed {
     /// The id of the key.
@@ -102,7 +102,7 @@ impl Sealer {
         &self.id
     }
 
-    /// What is kept of these for the record of this id.
+    /// Seals them for the record of this id.
     pub(super) fn seal(&mut self, record: &str, hidden: &Hidden) -> Option<String> {
         self.number += 1;
         let number = self.number.to_be_bytes();
@@ -122,7 +122,7 @@ impl Opener {
         Self { id: id_of(key), key: *key }
     }
 
-    /// What the record of this id does not show.
+    /// The parts that the record of this id does not show.
     ///
     /// # Errors
     /// See [`OpenError`].

@@ -31,7 +31,7 @@ pub struct UpstreamView {
     pub meters: Rc<UpstreamMeters>,
 }
 
-/// What a worker makes its servers with.
+/// The means by which a worker makes its servers.
 pub struct Workshop<'w> {
     /// Where their figures go.
     pub registry: &'w Registry,
@@ -88,7 +88,7 @@ impl Workshop<'_> {
                     server.set_connect_rate(rate);
                     server
                 }
-                // What was spoken to it before is of no use now.
+                // Connections of before are of no use now.
                 old => {
                     old.inspect(|old| old.retire());
                     let waits = meters::connect_waits(self.registry, &upstream.name);
