@@ -321,14 +321,14 @@ pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, 
         if received.is_ok() && !desk.is_closing() {
             thread::sleep(SLICE.into());
         }
-        // Before the records: those of after a reload are written by its settings, and by its redactor.
-        if let Some((settings, redactor, store)) = desk.orders() {
-            writer.reconfigure(settings, redactor, store, clock.now());
-        }
-        match received {
-            Ok(message) => drain(&mut writer, &receiver, message, clock.now()),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
+        let is_over = matches!(received, Err(RecvTimeoutError::Disconnected));
+        let messages = received.map_or_else(|_| Vec::new(), |first| with_rest(&receiver, first));
+        // After these were received, and before they are written: those of after a reload are written by its settings, and
+        // by its redactor.
+        obey(&mut writer, desk, clock.now());
+        drain(&mut writer, messages, clock.now());
+        if is_over {
+            break;
         }
         let now = clock.now();
         writer.flush(now);
@@ -344,8 +344,11 @@ pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, 
     }
     let now = clock.now();
     while let Ok(message) = receiver.try_recv() {
-        drain(&mut writer, &receiver, message, now);
+        let messages = with_rest(&receiver, message);
+        obey(&mut writer, desk, now);
+        drain(&mut writer, messages, now);
     }
+    obey(&mut writer, desk, now);
     // What slips in from here on is counted as dropped, by the place that it holds in the queue.
     drop(receiver);
     writer.close(now);
@@ -368,9 +371,21 @@ fn give_way() {
     }
 }
 
-fn drain(writer: &mut Writer, receiver: &Receiver<Message>, first: Message, now: Tick) {
+/// Takes new settings over, if there are any.
+fn obey(writer: &mut Writer, desk: &Desk, now: Tick) {
+    if let Some((settings, redactor, store)) = desk.orders() {
+        writer.reconfigure(settings, redactor, store, now);
+    }
+}
+
+/// A message and those that wait behind it.
+fn with_rest(receiver: &Receiver<Message>, first: Message) -> Vec<Message> {
     let rest = std::iter::from_fn(|| receiver.try_recv().ok()).take(MAX_BURST);
-    for message in std::iter::once(first).chain(rest) {
+    std::iter::once(first).chain(rest).collect()
+}
+
+fn drain(writer: &mut Writer, messages: Vec<Message>, now: Tick) {
+    for message in messages {
         if let Message::Record(place) = message
             && let Some((draft, charged)) = place.take()
         {

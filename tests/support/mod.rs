@@ -54,6 +54,8 @@ pub fn unused_address() -> SocketAddr {
     // Bound, and not listening: a child of another test that is just being started has a copy of the socket until it is its
     // own program, and would make it look as if somebody listened.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    // So that whoever is to listen there can bind it beside that copy.
+    socket.set_reuseaddr(true).unwrap();
     socket.bind(SocketAddr::from((host, 0))).unwrap();
     socket.local_addr().unwrap()
 }

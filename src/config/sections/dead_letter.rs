@@ -78,7 +78,7 @@ impl fmt::Display for Fsync {
 }
 
 const SEAL_HELP: &str = "a key has 32 bytes, or 64 hexadecimal digits: make one with \
-                         `sluicegate dead-letters key > seal.key`";
+                         `(umask 077; sluicegate dead-letters key > seal.key)`";
 
 const RECORD_RATES: RangeInclusive<u64> = 1..=1_000_000;
 
