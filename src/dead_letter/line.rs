@@ -33,6 +33,11 @@ impl<'a> LineWriter<'a> {
         Self { out, start, cut: false }
     }
 
+    /// The object so far.
+    pub(super) fn written(&self) -> &[u8] {
+        self.out.get(self.start..).unwrap_or_default()
+    }
+
     /// A string of at most `max` written bytes, or null.
     pub(super) fn text(&mut self, name: &str, value: Option<&str>, max: usize) {
         self.name(name);
@@ -104,14 +109,14 @@ impl<'a> LineWriter<'a> {
     }
 
     /// A list of pairs. Those over a bound are left out, and a last pair `["…","N more"]` says so; `more` were left out
-    /// before.
+    /// before. How many pairs there are without that.
     pub(super) fn pairs<'t>(
         &mut self,
         name: &str,
         pairs: impl ExactSizeIterator<Item = ((&'t str, End), (Cow<'t, str>, End))>,
         more: usize,
         bounds: &PairBounds,
-    ) {
+    ) -> usize {
         self.name(name);
         self.out.push(b'[');
         let start = self.out.len();
@@ -146,6 +151,7 @@ impl<'a> LineWriter<'a> {
             self.cut = true;
         }
         self.out.push(b']');
+        count + more - left_out
     }
 
     /// A list of objects, whose fields `write` adds.

@@ -10,7 +10,7 @@
 //! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
 //!
 //! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
-//! reaches the disk ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
+//! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
 //! `offered = written + aggregated + dropped`, in the counters and in the log itself, provided that no offer was under
 //! way when it was called: one that runs beside the last drain may leave its count in `aggregating`.
 //!

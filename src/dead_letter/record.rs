@@ -170,10 +170,9 @@ impl Draft {
 
     /// Appends its line to `out`. `sealer` keeps what the redactor hides.
     pub(super) fn write_sealed(&self, node: &str, redactor: &Redactor, sealer: Option<&mut Sealer>, out: &mut Vec<u8>) {
-        let id = id(self.at).to_string();
         let mut hidden = Hidden::default();
         let keeps = sealer.is_some();
-        let mut line = open_as(out, &id, self.at);
+        let mut line = open(out, self.at);
         line.text("reason", Some(self.reason.word()), MAX_NAME);
         if self.is_shadow {
             line.text("mode", Some(SHADOW), MAX_NAME);
@@ -215,13 +214,13 @@ impl Draft {
         line.text("trace_id", self.trace_id.as_deref(), MAX_NAME);
         line.text("request_id", self.request_id.as_deref(), MAX_NAME);
         if let Some(sealer) = sealer.filter(|_| !hidden.is_empty()) {
-            let data = sealer.seal(&id, &hidden).unwrap_or_default();
+            let data = sealer.seal(line.written(), &hidden).unwrap_or_default();
             line.words_or_null("sealed", &[("key", sealer.id()), ("data", &data)]);
         }
         line.finish();
     }
 
-    /// The request itself. What the redactor hides of it goes to `hidden`, if it is to be kept.
+    /// The request itself. `hidden` gets the parts that the redactor hides, if they are to be kept.
     fn write_request(&self, line: &mut LineWriter<'_>, redactor: &Redactor, hidden: Option<&mut Hidden>) {
         line.clip("method", Cow::Borrowed(&self.method.text), self.method.end, MAX_METHOD);
         let keeps = hidden.is_some();
@@ -247,7 +246,8 @@ impl Draft {
             hidden.headers.extend(original(&shown, &value.text).map(|text| (place, text)));
             ((name.text.as_str(), name.end), (shown, value.end))
         });
-        line.pairs("headers", headers, self.headers_left_out, &HEADER_BOUNDS);
+        let written = line.pairs("headers", headers, self.headers_left_out, &HEADER_BOUNDS);
+        hidden.headers.retain(|(place, _)| *place < written);
     }
 }
 
@@ -258,12 +258,8 @@ pub(super) fn stamp(at: Tick) -> String {
 
 /// The beginning of each line.
 pub(super) fn open(out: &mut Vec<u8>, at: Tick) -> LineWriter<'_> {
-    open_as(out, &id(at).to_string(), at)
-}
-
-fn open_as<'o>(out: &'o mut Vec<u8>, id: &str, at: Tick) -> LineWriter<'o> {
     let mut line = LineWriter::begin(out);
-    line.text("id", Some(id), MAX_NAME);
+    line.text("id", Some(&id(at).to_string()), MAX_NAME);
     line.text("ts", Some(&stamp(at)), MAX_NAME);
     line
 }
@@ -411,11 +407,14 @@ pub(super) mod tests {
         let line = sealed_line_of(&Draft { host: "me:pass@a.example".into(), ..draft() });
         assert!(!line.contains("s3cret") && !line.contains("pass"), "{line}");
         let record = record_of(&line);
-        let hidden = Opener::new(&[7; 32]).open(&record.id, record.sealed.as_ref().unwrap()).unwrap();
+        let hidden = Opener::new(&[7; 32]).open(line.as_bytes(), record.sealed.as_ref().unwrap()).unwrap();
         assert_eq!(hidden.headers, [(1, "sid=s3cret".to_owned())]);
         assert_eq!((hidden.host.as_deref(), hidden.path), (Some("me:pass@a.example"), None));
         assert_eq!(hidden.query.as_deref(), Some("a=1&token=s3cret"));
         assert!(record.headers[1].1.starts_with("[redacted:"));
+        let moved = line.replacen("\"Cookie\"", "\"x-a\"", 1);
+        assert_ne!(moved, line);
+        assert!(Opener::new(&[7; 32]).open(moved.as_bytes(), record.sealed.as_ref().unwrap()).is_err());
     }
 
     #[test]
@@ -448,6 +447,11 @@ pub(super) mod tests {
         let kept = lines.iter().filter(|line| record_of(line).sealed.is_some()).count();
         assert!((1..lines.len()).contains(&kept), "{kept} of {}", lines.len());
         assert!(lines.iter().any(|line| line.contains(",\"sealed\":null,")));
+        for line in lines.iter().filter(|line| record_of(line).sealed.is_some()) {
+            let record = record_of(line);
+            let hidden = Opener::new(&[7; 32]).open(line.as_bytes(), record.sealed.as_ref().unwrap()).unwrap();
+            assert!(hidden.headers.iter().all(|(place, _)| record.headers[*place].0.starts_with("x-token-")));
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Keeps what a record redacts where only the holder of a key can read it: AES-256-GCM (NIST SP 800-38D).
 //!
-//! A key is 32 bytes of a file. What is sealed is sealed under a key of its process: HMAC-SHA-256 of 128 random bits, drawn
-//! when the file is read, under the key of the file. So nonces are numbers that count up, and none is used twice,
-//! however many records, restarts and gateways share the file. The id of the record is authenticated with it: what was
-//! sealed for one record opens for no other.
+//! A key is 32 bytes of a file. Each process seals under a key of its own: HMAC-SHA-256 of 128 random bits, drawn when the
+//! file is read, under the key of the file. So nonces are numbers that count up, and none is used twice,
+//! however many records, restarts and gateways share the file. All of the line that stands before the seal is authenticated
+//! with it: a line that somebody has changed does not open, and no value can be moved to another header or host. The text is
+//! filled up with blanks to a multiple of 128 bytes, so that its length says little about a password.
 //!
 //! Form, in base64: 16 bytes of salt, 8 bytes of the number, the ciphertext, 16 bytes of tag.
 
@@ -19,6 +20,10 @@ use sha2::{Digest as _, Sha256};
 const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 16;
 const NUMBER_BYTES: usize = 8;
+/// The text that is sealed is a multiple of so many bytes.
+const BLOCK: usize = 128;
+/// The beginning of the seal in a line. In a text of the line its quotes would be escaped.
+const SEALED: &[u8] = b",\"sealed\":";
 /// Hex digits of the id of a key.
 const ID_DIGITS: usize = 8;
 
@@ -67,7 +72,7 @@ pub struct Opener {
 pub enum OpenError {
     /// It was sealed under another key, of this id.
     OtherKey(String),
-    /// It is not what was sealed for this record.
+    /// It was not sealed for this line.
     Damaged,
 }
 
@@ -75,7 +80,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherKey(id) => write!(f, "it is sealed under another key, {id:?}"),
-            Self::Damaged => f.write_str("its seal is damaged, or of another record"),
+            Self::Damaged => f.write_str("its seal is damaged, or the record was changed"),
         }
     }
 }
@@ -102,12 +107,13 @@ impl Sealer {
         &self.id
     }
 
-    /// Seals them for the record of this id.
-    pub(super) fn seal(&mut self, record: &str, hidden: &Hidden) -> Option<String> {
+    /// Seals them for a record whose line begins so.
+    pub(super) fn seal(&mut self, before: &[u8], hidden: &Hidden) -> Option<String> {
         self.number += 1;
         let number = self.number.to_be_bytes();
         let mut text = serde_json::to_vec(hidden).ok()?;
-        self.key.seal_in_place_append_tag(nonce(number), Aad::from(record.as_bytes()), &mut text).ok()?;
+        text.resize(text.len().next_multiple_of(BLOCK), b' ');
+        self.key.seal_in_place_append_tag(nonce(number), Aad::from(before), &mut text).ok()?;
         let mut all = Vec::with_capacity(SALT_BYTES + NUMBER_BYTES + text.len());
         all.extend_from_slice(&self.salt);
         all.extend_from_slice(&number);
@@ -122,24 +128,25 @@ impl Opener {
         Self { id: id_of(key), key: *key }
     }
 
-    /// The parts that the record of this id does not show.
+    /// The parts that a record does not show, of its line.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(&self, record: &str, sealed: &Sealed) -> Result<Hidden, OpenError> {
+    pub fn open(&self, line: &[u8], sealed: &Sealed) -> Result<Hidden, OpenError> {
         if sealed.key != self.id {
             return Err(OpenError::OtherKey(sealed.key.clone()));
         }
-        self.opened(record, &sealed.data).ok_or(OpenError::Damaged)
+        self.opened(line, &sealed.data).ok_or(OpenError::Damaged)
     }
 
-    fn opened(&self, record: &str, data: &str) -> Option<Hidden> {
+    fn opened(&self, line: &[u8], data: &str) -> Option<Hidden> {
+        let before = line.windows(SEALED.len()).position(|bytes| bytes == SEALED).and_then(|at| line.get(..at))?;
         let all = Base64::decode_vec(data).ok()?;
         let (salt, rest) = all.split_first_chunk::<SALT_BYTES>()?;
         let (number, text) = rest.split_first_chunk::<NUMBER_BYTES>()?;
         let mut text = text.to_vec();
         let key = key_under(&self.key, salt)?;
-        let text = key.open_in_place(nonce(*number), Aad::from(record.as_bytes()), &mut text).ok()?;
+        let text = key.open_in_place(nonce(*number), Aad::from(before), &mut text).ok()?;
         serde_json::from_slice(text).ok()
     }
 }
@@ -189,28 +196,35 @@ mod tests {
         }
     }
 
-    fn sealed(sealer: &mut Sealer, record: &str) -> Sealed {
-        Sealed { key: sealer.id().to_owned(), data: sealer.seal(record, &hidden()).unwrap() }
+    const ONE: &[u8] = br#"{"v":1,"id":"one""#;
+
+    fn sealed(sealer: &mut Sealer) -> Sealed {
+        Sealed { key: sealer.id().to_owned(), data: sealer.seal(ONE, &hidden()).unwrap() }
+    }
+
+    /// A line that begins with this.
+    fn line(before: &[u8]) -> Vec<u8> {
+        [before, br#","sealed":{"key":"","data":""},"crc":"00000000"}"#].concat()
     }
 
     #[test]
     fn it_opens_for_its_record_under_its_key_and_for_nothing_else() {
         let mut sealer = Sealer::new(&KEY).unwrap();
-        let kept = sealed(&mut sealer, "one");
+        let kept = sealed(&mut sealer);
         let opener = Opener::new(&KEY);
-        assert_eq!(opener.open("one", &kept), Ok(hidden()));
-        assert_eq!(opener.open("two", &kept), Err(OpenError::Damaged));
+        assert_eq!(opener.open(&line(ONE), &kept), Ok(hidden()));
+        assert_eq!(opener.open(&line(br#"{"v":1,"id":"two""#), &kept), Err(OpenError::Damaged));
         let other = Opener::new(&[8; KEY_BYTES]);
-        assert_eq!(other.open("one", &kept), Err(OpenError::OtherKey(kept.key.clone())));
+        assert_eq!(other.open(&line(ONE), &kept), Err(OpenError::OtherKey(kept.key.clone())));
         let renamed = Sealed { key: other.id.clone(), data: kept.data.clone() };
-        assert_eq!(other.open("one", &renamed), Err(OpenError::Damaged));
+        assert_eq!(other.open(&line(ONE), &renamed), Err(OpenError::Damaged));
         // The key of the file, not of the process, opens it.
-        assert_eq!(Opener::new(&KEY).open("one", &sealed(&mut Sealer::new(&KEY).unwrap(), "one")), Ok(hidden()));
+        assert_eq!(Opener::new(&KEY).open(&line(ONE), &sealed(&mut Sealer::new(&KEY).unwrap())), Ok(hidden()));
     }
 
     #[test]
     fn no_byte_of_it_may_change_and_none_may_be_missing() {
-        let kept = sealed(&mut Sealer::new(&KEY).unwrap(), "one");
+        let kept = sealed(&mut Sealer::new(&KEY).unwrap());
         let opener = Opener::new(&KEY);
         let all = Base64::decode_vec(&kept.data).unwrap();
         for at in 0..all.len() {
@@ -218,24 +232,35 @@ mod tests {
             changed[at] ^= 1;
             for bytes in [&changed[..], &all[..at]] {
                 let other = Sealed { key: kept.key.clone(), data: Base64::encode_string(bytes) };
-                assert_eq!(opener.open("one", &other), Err(OpenError::Damaged), "byte {at}");
+                assert_eq!(opener.open(&line(ONE), &other), Err(OpenError::Damaged), "byte {at}");
             }
         }
         let no_base64 = Sealed { key: kept.key.clone(), data: "%%".into() };
-        assert_eq!(opener.open("one", &no_base64), Err(OpenError::Damaged));
+        assert_eq!(opener.open(&line(ONE), &no_base64), Err(OpenError::Damaged));
     }
 
     #[test]
     fn equal_texts_are_never_sealed_alike_and_show_nothing() {
         let mut sealer = Sealer::new(&KEY).unwrap();
-        let all: std::collections::BTreeSet<_> = (0..100).map(|_| sealer.seal("one", &hidden()).unwrap()).collect();
+        let all: std::collections::BTreeSet<_> = (0..100).map(|_| sealer.seal(ONE, &hidden()).unwrap()).collect();
         assert_eq!(all.len(), 100);
         let mut again = Sealer::new(&KEY).unwrap();
-        assert!(!all.contains(&again.seal("one", &hidden()).unwrap()), "a restart begins with another salt");
+        assert!(!all.contains(&again.seal(ONE, &hidden()).unwrap()), "a restart begins with another salt");
         for data in all {
             let bytes = Base64::decode_vec(&data).unwrap();
             assert!(!bytes.windows(6).any(|six| six == b"s3cret"));
         }
+    }
+
+    #[test]
+    fn the_length_says_little_of_the_values() {
+        let mut sealer = Sealer::new(&KEY).unwrap();
+        let mut length = |value: &str| {
+            let hidden = Hidden { headers: vec![(0, value.to_owned())], ..Hidden::default() };
+            sealer.seal(ONE, &hidden).unwrap().len()
+        };
+        assert_eq!(length("a"), length("a password of fifty characters and a few more of it"));
+        assert!(length(&"a".repeat(200)) > length("a"));
     }
 
     #[test]
@@ -246,9 +271,9 @@ mod tests {
     /// Made by another implementation (pyca/cryptography), as docs/operating.md shows it.
     #[test]
     fn what_another_implementation_has_sealed_opens() {
-        let data = "AAECAwQFBgcICQoLDA0ODwAAAAAAAAABrN1ToBDsWvQEDyqVIaJM+TGssc+L5v8RDIKONuJWZLDpUv8=".into();
+        let data = "AAECAwQFBgcICQoLDA0ODwAAAAAAAAABrN1ToBDsWvQEDyqVIaJM+TGssbA2l8L7iMaYqz8j4rTNZ8I=".into();
         let sealed = Sealed { key: "22cb0c19".into(), data };
         let hidden = Hidden { query: Some("token=x".into()), ..Hidden::default() };
-        assert_eq!(Opener::new(&KEY).open("one", &sealed), Ok(hidden));
+        assert_eq!(Opener::new(&KEY).open(br#"{"v":1,"id":"one","sealed":{}"#, &sealed), Ok(hidden));
     }
 }

@@ -101,8 +101,18 @@ pub(in crate::config) fn read(reader: Reader<'_>, context: &Context<'_>) -> Resu
     let keys = DeadLetter::read_keys(reader, context);
     let sizes = check_sizes(&keys);
     let secrets = [
-        check_secret_file(keys.redact_secret_file.node.as_ref(), "dead-letters.secret", &keys, context),
-        check_secret_file(keys.seal_key_file.node.as_ref(), "seal.key", &keys, context),
+        check_secret_file(
+            keys.redact_secret_file.node.as_ref().filter(|_| keys.redact_secret_file.value.is_ok()),
+            "dead-letters.secret",
+            &keys,
+            context,
+        ),
+        check_secret_file(
+            keys.seal_key_file.node.as_ref().filter(|_| keys.seal_key_file.value.is_ok()),
+            "seal.key",
+            &keys,
+            context,
+        ),
     ];
     sizes?;
     Reported::none_of(secrets.into_iter().filter_map(Result::err))?;
