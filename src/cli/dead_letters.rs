@@ -519,6 +519,7 @@ mod tests {
             query: Some("a=1".into()),
             headers: vec![("x-evil".into(), "\u{1b}[2J\u{202e}".into()), ("cookie".into(), "sid=s3cret".into())],
             headers_left_out: 0,
+            body: None,
             quota: None,
             why: "route api; per-client: 0 of 100 in 1s left, refuses: no room".into(),
             status: 429,

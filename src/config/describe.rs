@@ -25,6 +25,7 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
         timeout,
         response_timeout,
         max_body_size,
+        capture_body: _,
         cors: old_cors,
         // describe_edits::route tells of these five.
         request_headers: _,
@@ -69,6 +70,7 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     if !follows {
         changes.value("max_body_size", max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
     }
+    compare!(RouteKeys { capture_body }, old, new, &mut changes);
     changes.value("cors", old_cors, &new.cors, |rules| cors(rules.as_ref()));
     describe_edits::route(&mut changes, old, new);
     describe_bandwidth::route(&mut changes, (old_model, old), (new_model, new));

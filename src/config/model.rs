@@ -101,6 +101,8 @@ pub struct Route {
     pub response_timeout: Option<Span>,
     /// Bytes of a request's body, the route's own or the server's default; 0 takes no body, `None` is "none".
     pub max_body_size: Option<u64>,
+    /// Bytes of a body that a dead letter keeps; `None`: no bodies.
+    pub capture_body: Option<u64>,
     /// `cors`, if the route has it.
     pub cors: Option<Cors>,
     /// What is changed in a request's fields on their way to the server.

@@ -88,7 +88,7 @@ fn a_file_that_says_nothing_has_every_default() {
     assert!(route.limits.is_empty());
     assert_eq!((&route.cost, route.timeout, &route.cors), (&Cost::ONE, None, &None));
     assert_eq!(route.response_timeout, Some(Span::from_secs(60)));
-    assert_eq!((route.max_body_size, route.on_limit), (None, OnLimit::Refuse));
+    assert_eq!((route.max_body_size, route.capture_body, route.on_limit), (None, None, OnLimit::Refuse));
     let body = Body { bytes: [].into(), content_type: "text/plain; charset=utf-8".into() };
     assert_eq!(route.action, Action::Respond { status: 200, body });
 }

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
+use super::body::RecordedBody;
 use super::line::is_sound;
 use super::record::SHADOW;
 use super::seal::Sealed;
@@ -58,7 +58,7 @@ pub struct Record {
     /// Its headers, in order.
     pub headers: Vec<(String, String)>,
     /// Its body, where bodies are kept.
-    pub body: Option<Value>,
+    pub body: Option<RecordedBody>,
     /// The rate that refused it.
     pub quota: Option<RecordedQuota>,
     /// The status that was sent; 0 if none was.

@@ -8,8 +8,10 @@ use std::borrow::Cow;
 
 use crate::redact::{ByNumber, End, steers};
 
-/// No line is longer than this, line feed included; the bounds of `record.rs` add up to less.
-pub(super) const MAX_LINE: usize = 64 * 1024;
+/// No line is longer than this, line feed included; the bounds of `record.rs` and of `body.rs` add up to less.
+pub(super) const MAX_LINE: usize = 1024 * 1024;
+/// A line without a body is no longer than this.
+pub(super) const MAX_PLAIN_LINE: usize = 64 * 1024;
 
 const CHECK_NAME: &[u8] = b",\"crc\":\"";
 /// `,"crc":"` + 8 digits + `"}`
@@ -65,6 +67,17 @@ impl<'a> LineWriter<'a> {
         self.out.extend_from_slice(b"true");
     }
 
+    /// `true` or `false`.
+    pub(super) fn truth(&mut self, name: &str, value: bool) {
+        self.name(name);
+        self.out.extend_from_slice(if value { b"true" } else { b"false" });
+    }
+
+    /// Whether a text takes at most so many bytes between its quotes.
+    pub(super) fn takes_text(&self, text: &str, most: usize) -> bool {
+        written_length(text, most) <= most
+    }
+
     /// Null.
     pub(super) fn null(&mut self, name: &str) {
         self.name(name);
@@ -90,18 +103,18 @@ impl<'a> LineWriter<'a> {
         self.out.push(b'}');
     }
 
-    /// An object of texts that stand for themselves; null if the line has no room for one of them, or one is empty.
-    pub(super) fn words_or_null(&mut self, name: &str, fields: &[(&str, &str)]) {
+    /// An object of texts that stand for themselves; null if it makes the line longer than `most`, or one is empty.
+    pub(super) fn words_or_null(&mut self, name: &str, fields: &[(&str, &str)], most: usize) {
         self.name(name);
         let start = self.out.len();
         for (index, (name, text)) in fields.iter().enumerate() {
             self.out.extend_from_slice(if index == 0 { b"{\"" } else { b",\"" });
             self.out.extend_from_slice(name.as_bytes());
             self.out.extend_from_slice(b"\":");
-            push_string(self.out, text, MAX_LINE);
+            push_string(self.out, text, most);
         }
         self.out.push(b'}');
-        let has_room = self.out.len() - self.start + END_LENGTH <= MAX_LINE;
+        let has_room = self.out.len() - self.start + END_LENGTH <= most;
         if !has_room || fields.iter().any(|(_, text)| text.is_empty()) {
             self.out.truncate(start);
             self.out.extend_from_slice(b"null");
@@ -159,20 +172,30 @@ impl<'a> LineWriter<'a> {
         self.name(name);
         self.out.push(b'[');
         for (index, object) in objects.iter().enumerate() {
-            let start = self.out.len();
-            let mut fields = LineWriter { out: self.out, start, cut: false };
-            write(&mut fields, object);
-            self.cut |= fields.cut;
-            // Each field begins with a comma.
-            if let Some(first) = self.out.get_mut(start) {
-                *first = b'{';
-            }
             if index > 0 {
-                self.out.insert(start, b',');
+                self.out.push(b',');
             }
-            self.out.push(b'}');
+            self.fields(|fields| write(fields, object));
         }
         self.out.push(b']');
+    }
+
+    /// An object, whose fields `write` adds.
+    pub(super) fn object(&mut self, name: &str, write: impl FnOnce(&mut LineWriter<'_>)) {
+        self.name(name);
+        self.fields(write);
+    }
+
+    fn fields(&mut self, write: impl FnOnce(&mut LineWriter<'_>)) {
+        let start = self.out.len();
+        let mut fields = LineWriter { out: self.out, start, cut: false };
+        write(&mut fields);
+        self.cut |= fields.cut;
+        // Each field begins with a comma.
+        if let Some(first) = self.out.get_mut(start) {
+            *first = b'{';
+        }
+        self.out.push(b'}');
     }
 
     /// Closes the object: `truncated` if anything was cut, then the checksum, then the line feed.

@@ -6,10 +6,10 @@
 //!
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
-//! line (`record`, `line`; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
+//! line (`record`, `line`; `body` the body of a request; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
 //! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
 //!
-//! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
+//! Invariants: a line is at most 64 KiB, and with a body at most 1 MiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
 //! `offered = written + aggregated + dropped`, in the counters and in the log itself, provided that no offer was under
 //! way when it was called: one that runs beside the last drain may leave its count in `aggregating`.
@@ -56,6 +56,7 @@
 //!     if not m or crc32c(m[1]) != int(m[2], 16): print(f"line {n} is damaged")
 //! ```
 
+mod body;
 mod entry;
 mod filter;
 mod flood;
@@ -86,6 +87,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
+pub use body::{KeptBody, RecordedBody};
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter};
 pub use reader::{Follower, Found, Reader, Snapshot};

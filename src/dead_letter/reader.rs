@@ -15,6 +15,9 @@ use super::reserve;
 use super::segment::{Segment, list};
 use super::store::{StoreError, first_instant, modified};
 
+/// Bytes that are read at once.
+const CHUNK: usize = 64 * 1024;
+
 /// An entry and the line that it was read from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
@@ -231,7 +234,7 @@ struct Lines<R> {
 
 impl<R: Read> Lines<R> {
     fn new(input: R) -> Self {
-        Self { input: BufReader::with_capacity(MAX_LINE, input), buffer: Vec::new(), taken: 0 }
+        Self { input: BufReader::with_capacity(CHUNK, input), buffer: Vec::new(), taken: 0 }
     }
 
     /// The next line. Of one that is longer than any entry no more than [`MAX_LINE`] bytes are held.

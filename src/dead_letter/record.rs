@@ -1,7 +1,8 @@
 //! What a line says, and how it is written: the record of one request, the aggregate of many, the summary of drops.
 //!
 //! Every text of a stranger is cut by whoever makes the [`Draft`] ([`TextRoom`]), redacted by the writer, and cut once more by
-//! its length as it is written; the bounds of that add up to less than [`MAX_LINE`](super::line::MAX_LINE).
+//! its length as it is written; the bounds of that add up to less than [`MAX_PLAIN_LINE`], and with a body to less than
+//! [`MAX_LINE`].
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,7 +10,8 @@ use std::sync::Arc;
 
 use uuid::{NoContext, Uuid};
 
-use super::line::{LineWriter, PairBounds};
+use super::body::KeptBody;
+use super::line::{LineWriter, MAX_LINE, MAX_PLAIN_LINE, PairBounds};
 use super::reason::Reason;
 use super::seal::{Hidden, Sealer};
 use crate::redact::{Clip, End, Redactor};
@@ -120,6 +122,8 @@ pub struct Draft {
     pub headers: Vec<(Clip, Clip)>,
     /// Headers that came after these and are left out.
     pub headers_left_out: usize,
+    /// Its body, if its route keeps bodies and it has one.
+    pub body: Option<KeptBody>,
     /// The rate that refused it.
     pub quota: Option<Quota>,
     /// The short form of an explanation; nothing in it is of the client but addresses.
@@ -159,7 +163,8 @@ impl Draft {
             self.key.capacity() * size_of::<(String, Clip)>() + self.headers.capacity() * size_of::<(Clip, Clip)>();
         let ids: usize = [&self.trace_id, &self.request_id].into_iter().flatten().map(String::capacity).sum();
         let own = of(&self.method) + of(&self.host) + of(&self.path) + self.query.as_ref().map_or(0, of);
-        (size_of::<Self>() + self.why.capacity() + key + headers + lists + ids + own) as u64
+        let body = self.body.as_ref().map_or(0, KeptBody::weight);
+        (size_of::<Self>() + self.why.capacity() + key + headers + lists + ids + own + body) as u64
     }
 
     /// Appends its line to `out`, with nothing sealed.
@@ -193,7 +198,10 @@ impl Draft {
         });
         line.pairs("key", key, 0, &KEY_BOUNDS);
         self.write_request(&mut line, redactor, keeps.then_some(&mut hidden));
-        line.null("body");
+        match &self.body {
+            Some(body) => body.write(&mut line, redactor, keeps.then_some(&mut hidden)),
+            None => line.null("body"),
+        }
         let quota = self.quota.map(|quota| {
             [
                 ("limit", Some(quota.limit)),
@@ -215,7 +223,8 @@ impl Draft {
         line.text("request_id", self.request_id.as_deref(), MAX_NAME);
         if let Some(sealer) = sealer.filter(|_| !hidden.is_empty()) {
             let data = sealer.seal(line.written(), &hidden).unwrap_or_default();
-            line.words_or_null("sealed", &[("key", sealer.id()), ("data", &data)]);
+            let most = if self.body.is_some() { MAX_LINE } else { MAX_PLAIN_LINE };
+            line.words_or_null("sealed", &[("key", sealer.id()), ("data", &data)], most);
         }
         line.finish();
     }
@@ -283,7 +292,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::super::entry::{Entry, Record};
-    use super::super::line::{MAX_LINE, is_sound};
+    use super::super::line::is_sound;
     use super::super::seal::Opener;
     use super::super::tally::{Drops, KeyName, Tally, TopKey};
     use super::*;
@@ -310,6 +319,7 @@ pub(super) mod tests {
             query: Some("a=1&token=s3cret".into()),
             headers: vec![("Accept".into(), "*/*".into()), ("Cookie".into(), "sid=s3cret".into())],
             headers_left_out: 0,
+            body: None,
             quota: Some(Quota { limit: 100, window_ms: 1000, remaining: 0, retry_after_ms: Some(250) }),
             why: "route api; per-client: 0 of 100 in 1s left, refuses: no room".into(),
             status: 429,
@@ -436,14 +446,14 @@ pub(super) mod tests {
             ..draft()
         };
         let line = sealed_line_of(&huge);
-        assert!(line.len() <= MAX_LINE, "{}", line.len());
+        assert!(line.len() <= MAX_PLAIN_LINE, "{}", line.len());
         let lines: Vec<_> = (1..16)
             .map(|count| {
                 let headers = (0..count).map(secret).chain(vec![("x".into(), bad.clone().into()); 16]).collect();
                 sealed_line_of(&Draft { headers, ..huge.clone() })
             })
             .collect();
-        assert!(lines.iter().all(|line| line.len() <= MAX_LINE && is_sound(line.trim_end().as_bytes())));
+        assert!(lines.iter().all(|line| line.len() <= MAX_PLAIN_LINE && is_sound(line.trim_end().as_bytes())));
         let kept = lines.iter().filter(|line| record_of(line).sealed.is_some()).count();
         assert!((1..lines.len()).contains(&kept), "{kept} of {}", lines.len());
         assert!(lines.iter().any(|line| line.contains(",\"sealed\":null,")));
@@ -508,7 +518,7 @@ pub(super) mod tests {
             *name = Some(bad.as_str().into());
         }
         let line = line_of(&huge);
-        assert!(line.len() <= MAX_LINE, "{}", line.len());
+        assert!(line.len() <= MAX_PLAIN_LINE, "{}", line.len());
         assert!(line.contains(",\"truncated\":true,\"crc\":\""));
         assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok());
         assert!(!line_of(&draft()).contains("truncated"));
@@ -545,7 +555,7 @@ pub(super) mod tests {
             let headers = headers.into_iter().map(|(name, value): (String, String)| (name.into(), value.into())).collect();
             let (path, query) = (path.into(), query.map(Clip::from));
             let line = line_of(&Draft { path, query, headers, at: Tick::from_nanos(at), ..draft() });
-            prop_assert!(line.len() <= MAX_LINE);
+            prop_assert!(line.len() <= MAX_PLAIN_LINE);
             prop_assert_eq!(line.matches('\n').count(), 1);
             prop_assert!(is_sound(line.trim_end_matches('\n').as_bytes()));
             prop_assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok());

@@ -11,9 +11,9 @@ use super::line::{MAX_LINE, is_sound};
 use super::segment::{private, torn_path};
 
 /// Bytes of torn tails that are kept per segment; what is longer than any crash leaves is no record.
-const MAX_TORN: u64 = 1024 * 1024;
+const MAX_TORN: u64 = 8 * MAX_LINE as u64;
 /// How much is read at once, from the end backwards. Windows overlap by a line, so none falls between two.
-const WINDOW: usize = 4 * MAX_LINE;
+const WINDOW: usize = 2 * MAX_LINE;
 
 /// What was found at the end of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -42,6 +42,9 @@ pub struct Hidden {
     /// Values of headers, by their places in the record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(usize, String)>,
+    /// Its body, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<String>,
 }
 
 /// The field of a record that stands for them.
@@ -88,6 +91,11 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl Hidden {
+    /// Its body.
+    pub fn body_bytes(&self) -> Option<Vec<u8>> {
+        Base64::decode_vec(self.body.as_ref()?).ok()
+    }
+
     /// Whether the record shows all.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -193,6 +201,7 @@ mod tests {
             path: None,
             query: Some("token=é\"".into()),
             headers: vec![(3, "Bearer s3cret".into())],
+            body: None,
         }
     }
 

@@ -352,6 +352,7 @@ fn route_plan(route: &Route) -> RoutePlan {
         on_limit,
         timeout,
         max_body_size,
+        capture_body,
         cors,
         // route_edits takes them.
         request_headers: _,
@@ -375,6 +376,7 @@ fn route_plan(route: &Route) -> RoutePlan {
         limits: limits.clone(),
         timeout: *timeout,
         max_body_size: *max_body_size,
+        capture_body: *capture_body,
         edits: route_edits(route),
         refusal: refusal.clone(),
         pacing: route_pacing(route),

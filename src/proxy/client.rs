@@ -7,6 +7,9 @@ use crate::http1::Buffer;
 use crate::time::{Span, Tick};
 use crate::transport::Stream;
 
+/// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
+/// take to come.
+pub const LINGER: Span = Span::from_secs(2);
 /// How often a socket that is not read is looked at.
 const LOOK_EVERY: Span = Span::from_millis(200);
 /// How often a client that has closed its side is asked whether it is still there.

@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 use tokio::task::coop::consume_budget;
 
 use super::alarm::Dismissed;
-use super::client::Client;
+use super::capturing;
+use super::client::{Client, LINGER};
 use super::connection::{Connection, Facts, Listening, Open};
 use super::ending::Cause;
 use super::exchange::Exchange;
@@ -26,9 +27,6 @@ use crate::http2::PREFACE;
 use crate::time::{Span, Tick};
 use crate::transport::Stream;
 
-/// How long a lingering close waits for the client to have read its answer, and how long what is left of a request may
-/// take to come.
-const LINGER: Span = Span::from_secs(2);
 /// The most that a lingering close reads, in bytes.
 const MAX_LINGER: u64 = 16 * 1024 * 1024;
 /// How long a connection that is to close waits for a request that may be on its way.
@@ -118,6 +116,9 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 Some(cause) => super::answer_fault(&mut exchange, &mut client, cause).await,
                 None => super::answer(&mut exchange, &mut client).await,
             };
+            if capturing::is_due(&exchange) {
+                Box::pin(capturing::finish(&mut exchange, &mut client)).await;
+            }
             if afterwards == Afterwards::Drain {
                 // It has its answer: what the client still sends takes nobody's place.
                 drop(std::mem::take(&mut exchange.permit));

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use super::capturing;
 use super::client::Client;
 use super::connection::Connection;
 use super::ending::Cause;
@@ -317,6 +318,9 @@ async fn serve_stream(worker: &Rc<Worker>, mut incoming: Incoming, connection: &
     match begun {
         Ok(()) => drop(super::answer(&mut exchange, &mut client).await),
         Err(fault) => drop(super::answer_fault(&mut exchange, &mut client, Cause::Fault(fault)).await),
+    }
+    if capturing::is_due(&exchange) {
+        capturing::finish(&mut exchange, &mut client).await;
     }
     if let Stream::FromClient(stream) = &client.stream
         && let Some(status) = stream.status_instead()

@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
+use super::capture::Capture;
 use crate::http1::{Accepted, Body, Buffer, Fault};
 
 /// The bytes of one request: its head at the start, which stays until the exchange ends; behind it what is here of its
@@ -17,17 +18,19 @@ pub struct Inbound {
     rest_at: usize,
     /// Whether all of the body that has come is here.
     is_kept: bool,
+    /// What keeps its body for a dead letter; `None`: nothing.
+    pub capture: Option<Box<Capture>>,
 }
 
 impl Inbound {
     /// Room for this many bytes, empty.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { bytes: Buffer::with_capacity(capacity), head: 0, body: 0, rest_at: 0, is_kept: true }
+        Self { bytes: Buffer::with_capacity(capacity), head: 0, body: 0, rest_at: 0, is_kept: true, capture: None }
     }
 
     /// A request has come with so many bytes of head.
     pub fn begin(&mut self, head: usize) {
-        (self.head, self.body, self.rest_at, self.is_kept) = (head, 0, head, true);
+        (self.head, self.body, self.rest_at, self.is_kept, self.capture) = (head, 0, head, true, None);
     }
 
     /// The bytes that came are no request.
@@ -65,6 +68,9 @@ impl Inbound {
     pub fn accept(&mut self, upload: &mut Body) -> Result<Accepted, Fault> {
         let here = self.head + self.body;
         let accepted = upload.accept(self.bytes.filled_mut().get_mut(here..).unwrap_or_default())?;
+        if let Some(capture) = &mut self.capture {
+            capture.take(self.bytes.filled().get(here..here + accepted.kept).unwrap_or_default());
+        }
         self.body += accepted.kept;
         self.rest_at = here + accepted.taken;
         Ok(accepted)
@@ -81,7 +87,8 @@ impl Inbound {
         let mut bytes = Buffer::with_capacity(self.head);
         bytes.room().copy_from_slice(self.head());
         bytes.advance(self.head);
-        *self = Self { bytes, head: self.head, body: 0, rest_at: self.head, is_kept: false };
+        let capture = self.capture.take();
+        *self = Self { bytes, head: self.head, body: 0, rest_at: self.head, is_kept: false, capture };
     }
 
     /// Makes room for more of the body, behind what is here as long as that is less than `most_kept`; else in its place.

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::capture::Letter;
 use super::exchange::Exchange;
 use super::headers::passed;
+use super::scratch::Scratch;
 use crate::admission::KeyPart;
-use crate::dead_letter::{Draft, Event, KeyName, Quota, Reason, TextRoom};
+use crate::dead_letter::{Draft, Event, KeptBody, KeyName, Quota, Reason, TextRoom};
 use crate::limiter::{Fingerprint, Refusal, Why};
 use crate::redact::Clip;
 use crate::time::{Span, Tick};
@@ -28,10 +30,30 @@ impl Exchange {
         key.finish()
     }
 
-    /// Offers the dead-letter log a record, without waiting.
-    pub fn write_dead_letter(&self, reason: Reason, key: Option<Fingerprint>, refusal: Option<&Refusal>) {
+    /// Offers the dead-letter log a record, without waiting; if the rest of a body is kept with it, when that has come.
+    pub fn write_dead_letter(&mut self, reason: Reason, key: Option<Fingerprint>, refusal: Option<&Refusal>) {
+        if self.view.snapshot.dead_letters.is_none() {
+            return;
+        }
+        let letter = Letter { reason, key, refusal: refusal.copied(), at: self.ended() };
+        match &mut self.scratch.inbound.capture {
+            Some(capture) => capture.post(letter),
+            None => self.offer_letter(&letter),
+        }
+    }
+
+    /// Offers the record that has waited for a body, if one has.
+    pub fn offer_posted(&mut self) {
+        let letter = self.scratch.inbound.capture.as_mut().and_then(|capture| capture.take_letter());
+        if let Some(letter) = letter {
+            self.offer_letter(&letter);
+        }
+    }
+
+    fn offer_letter(&self, letter: &Letter) {
         let Some(log) = &self.view.snapshot.dead_letters else { return };
-        let now = self.ended();
+        let Letter { reason, key, refusal, at: now } = *letter;
+        let body = self.scratch.inbound.capture.as_ref().map_or(0, |capture| capture.kept());
         let event = Event {
             reason,
             is_shadow: false,
@@ -39,10 +61,10 @@ impl Exchange {
             route: self.route_name(),
             key,
             client: log.has_room(now).then(|| self.client_key()),
-            bytes: TextRoom::of_head(self.scratch.inbound.head().len()),
+            bytes: TextRoom::of_head(self.scratch.inbound.head().len()) + body as u64,
             now,
         };
-        let about = About { place: self.story.limit, refusal, is_shadow: false, now };
+        let about = About { place: self.story.limit, refusal: refusal.as_ref(), is_shadow: false, now };
         log.offer(&event, || self.key_name(about.place), || self.draft(reason, &about));
     }
 
@@ -130,6 +152,7 @@ impl Exchange {
             query,
             headers,
             headers_left_out: fields.count(),
+            body: if is_shadow { None } else { self.kept_body() },
             // A limit that was replaced while the request waited has no numbers any more.
             quota: match refusal {
                 Some(refusal) => (refusal.quota > 0).then(|| Quota {
@@ -147,6 +170,11 @@ impl Exchange {
             trace_id: self.trace_id(),
             request_id: Some(self.request_id()),
         }
+    }
+
+    fn kept_body(&self) -> Option<KeptBody> {
+        let Scratch { inbound, upload, .. } = &*self.scratch;
+        inbound.capture.as_ref().map(|capture| capture.body(upload.is_complete()))
     }
 
     /// How the rate of a limit stands that has least left.

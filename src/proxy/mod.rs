@@ -13,7 +13,7 @@
 //!   `broken`, `tried`: what may go wrong with it; `held`: what it holds of its upstream; `patience`: how long it may take; `panics`: what is told of one. `waiting`,
 //!   `watch`: before it goes.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
-//! - `letter`: what dead letters tell of an exchange; `explanation`: what its own answer tells whoever may ask.
+//! - `letter`, `capture`, `capturing`: what dead letters tell of an exchange, and the bodies that they keep; `explanation`: what its own answer tells whoever may ask.
 //! - `exchange`, `scratch`, `inbound`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
 //! - `worker`, `view`, `route_view`, `upstream_view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
@@ -28,6 +28,8 @@
 mod alarm;
 mod asked;
 mod broken;
+mod capture;
+mod capturing;
 mod client;
 mod client_ledger;
 mod connection;

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::broken::{Broken, Late};
+use super::capturing;
 use super::cors::{self, Asked};
 use super::ending::{Cause, Ending, Fate};
 use super::exchange::{Exchange, Story};
@@ -112,6 +113,7 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
     exchange.story.plan = arrival.plan;
     exchange.story.client = Some(arrival.client.clone());
     exchange.story.path.clone_from(&arrival.path);
+    capturing::begin(exchange);
     if arrival.trusted_peer {
         exchange.adopt_request_id();
     }

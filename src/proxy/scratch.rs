@@ -111,6 +111,7 @@ impl Scratch {
     /// Empties it for the next owner; false if it has grown too large to be kept.
     fn tidy(&mut self) -> bool {
         self.inbound.clear();
+        self.inbound.capture = None;
         self.outbound.clear();
         self.head_end.reset();
         self.request.clear();

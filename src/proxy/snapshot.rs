@@ -133,6 +133,8 @@ pub struct RoutePlan {
     pub timeout: Option<Span>,
     /// Bytes that a request's body may have; `None`: any.
     pub max_body_size: Option<u64>,
+    /// Bytes of a body that the dead letter of a request keeps; `None`: no bodies.
+    pub capture_body: Option<u64>,
     /// What it changes in messages; `None`: nothing.
     pub edits: Option<Box<RouteEdits>>,
     /// What refusals look like where the limit does not say.

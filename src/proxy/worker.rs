@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::alarm::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
+use super::capture::CaptureRoom;
 use super::client_ledger::{ClientAccount, ClientLedger, Entered};
 use super::connection::Listening;
 use super::connection_meters::ConnectionMeters;
@@ -49,6 +50,8 @@ pub struct Worker {
     pub pool: Rc<Pool>,
     /// Where connections of HTTP/2 read what comes, one after the other: they take what they want of it at once.
     pub h2_room: RefCell<Box<[u8]>>,
+    /// How many bytes of bodies are kept for dead letters.
+    pub captures: CaptureRoom,
     /// The date of responses.
     pub date: DateCell,
     /// The account of each client: how much it holds of the worker.
@@ -109,6 +112,7 @@ impl Worker {
             alarms: Alarms::new(clock.now()),
             pool: Rc::default(),
             h2_room: RefCell::new(vec![0; H2_ROOM].into()),
+            captures: CaptureRoom::default(),
             date: DateCell::default(),
             last_connection: Cell::new(0),
             in_flight: Cell::new(0),

@@ -114,6 +114,16 @@ impl Redactor {
         self.written(secrets)
     }
 
+    /// Whether bytes that need not be text hold a secret.
+    pub fn hides(&self, bytes: &[u8], end: End) -> bool {
+        self.is_secret_inside(bytes, end)
+    }
+
+    /// The mark of all of these bytes.
+    pub fn whole(&self, bytes: &[u8]) -> String {
+        self.mark(bytes)
+    }
+
     /// A path as it is written.
     pub fn path<'a>(&self, path: &'a str, end: End) -> Cow<'a, str> {
         let mut secrets = Secrets::of(path, end);

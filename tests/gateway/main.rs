@@ -5,6 +5,7 @@
 mod aborts;
 mod bandwidth;
 mod bulkheads;
+mod capturing;
 mod certificates;
 mod command_line;
 mod concurrency;

@@ -186,6 +186,10 @@ pub(super) fn write_details(out: &mut dyn Write, style: Style, entry: &Entry) ->
         let retry = quota.retry_after_ms.map_or_else(|| "never".to_owned(), |millis| format!("in {millis} ms"));
         field("quota", format!("{} per {} ms, {} left, next {retry}", quota.limit, quota.window_ms, quota.remaining))?;
     }
+    if let Some(body) = &record.body {
+        let cut = if body.truncated { ", cut" } else { "" };
+        field("body", format!("{} bytes came{cut}; {}: {}", body.len, Safe(&body.encoding), Safe(&body.data)))?;
+    }
     if record.truncated {
         field("cut", "a field was too long; it ends in … where it was cut".to_owned())?;
     }

@@ -76,6 +76,7 @@ pub(super) fn lower<'t>(
             timeout: keys.timeout.value.ok()?.or(server.timeout.get().copied())?,
             response_timeout: keys.response_timeout.value.ok()?.or(server.response_timeout.get().copied())?,
             max_body_size: keys.max_body_size.value.ok()?.or(server.max_body_size.get().copied())?,
+            capture_body: keys.capture_body.value.ok()?,
             cors: cors?,
             request_headers: keys.request_headers.value.ok()?,
             response_headers: keys.response_headers.value.ok()?,

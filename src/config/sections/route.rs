@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use super::schedule;
@@ -59,6 +59,8 @@ section! {
         response_timeout: Option<Option<Span>> = duration(TIMEOUTS).or_word("none").or_nothing("the server's"),
         /// Bytes of a request's body; by default the server's.
         max_body_size: Option<Option<u64>> = size(BODY_SIZES).or_word("none").or_nothing("the server's"),
+        /// Bytes of a request's body that its dead letter keeps.
+        capture_body: Option<u64> = size(CAPTURES).or_word("none").or("none"),
         /// Scripts of other origins that may use it.
         cors: () = beside(),
         /// Fields of a request that are set, added or removed on their way to the server.
@@ -78,6 +80,9 @@ section! {
     }
 }
 
+/// Bytes of a body that a dead letter keeps at most.
+pub const MAX_CAPTURED_BODY: u64 = 256 * 1024;
+const CAPTURES: RangeInclusive<u64> = 1..=MAX_CAPTURED_BODY;
 /// Methods or headers of one route; each may be compared with each request.
 pub(in crate::config) const MAX_CONDITIONS: usize = 256;
 /// Hosts of one route. A request's is found by its hash.
@@ -229,6 +234,7 @@ mod tests {
             ("timeout", TO, "", "\"5s\"", "timeout none -> 5s"),
             ("response_timeout", TO, "", "\"5s\"", "response_timeout 1m -> 5s"),
             ("max_body_size", TO, "", "\"1KiB\"", "max_body_size none -> 1KiB"),
+            ("capture_body", TO, "", "\"64KiB\"", "capture_body none -> 64KiB"),
             ("cors", TO, "", "{ allow_origins = [\"*\"] }", "cors none -> [*]"),
             ("request_headers", TO, "", "{ remove = [\"x-a\"] }", "request_headers +no x-a"),
             ("response_headers", TO, "", "{ remove = [\"x-a\"] }", "response_headers +no x-a"),
