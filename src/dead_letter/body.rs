@@ -11,7 +11,7 @@ use base64ct::{Base64, Encoding as _};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::line::LineWriter;
+use super::line::{LineWriter, takes_text};
 use super::seal::Hidden;
 #[cfg(test)]
 use crate::config::MAX_CAPTURED_BODY;
@@ -56,7 +56,7 @@ impl KeptBody {
         let end = if self.is_whole { End::Whole } else { End::Cut };
         let mut is_hidden = false;
         let encoded = Base64::encoded_len(&self.bytes);
-        let text = std::str::from_utf8(&self.bytes).ok().filter(|text| line.takes_text(text, encoded));
+        let text = std::str::from_utf8(&self.bytes).ok().filter(|text| takes_text(text, encoded));
         let (encoding, data) = if let Some(text) = text {
             let shown = redactor.query(text, end);
             is_hidden = *shown != *text;

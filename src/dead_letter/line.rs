@@ -73,11 +73,6 @@ impl<'a> LineWriter<'a> {
         self.out.extend_from_slice(if value { b"true" } else { b"false" });
     }
 
-    /// Whether a text takes at most so many bytes between its quotes.
-    pub(super) fn takes_text(&self, text: &str, most: usize) -> bool {
-        written_length(text, most) <= most
-    }
-
     /// Null.
     pub(super) fn null(&mut self, name: &str) {
         self.name(name);
@@ -225,6 +220,11 @@ pub(super) struct PairBounds {
     pub(super) value: usize,
     /// Written bytes of all pairs.
     pub(super) total: usize,
+}
+
+/// Whether a text takes at most so many bytes between its quotes.
+pub(super) fn takes_text(text: &str, most: usize) -> bool {
+    written_length(text, most) <= most
 }
 
 /// Whether `line` (without its line feed) carries the checksum of its own bytes.
