@@ -26,7 +26,7 @@
 //! |---|---|
 //! | 0 | [`time`]: ticks, spans, the timer wheel, calendars, the only clock · [`http1`]: the codec, without I/O · [`proxy_protocol`]: the PROXY header before a connection, without I/O · [`fair`]: who comes next among clients that wait · [`redact`]: secrets, before they are written or shown |
 //! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`edit`]: texts with variables, what routes change · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
-//! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 · [`fleet`]: the store that gateways share · [`state`]: the file that counts outlive the process in |
+//! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 · [`fleet`]: the store that gateways share · [`state`]: the file that counts outlive the process in · [`http_client`]: requests of the gateway's own |
 //! | 3 | [`config`]: text to model · [`upstream`]: connections, echo servers |
 //! | 4 | [`dead_letter`]: the log of refusals |
 //! | 5 | [`proxy`]: the data plane |
@@ -55,6 +55,7 @@ pub mod fleet;
 pub mod gateway;
 pub mod http1;
 pub mod http2;
+pub mod http_client;
 pub mod limiter;
 pub mod proxy;
 pub mod proxy_protocol;

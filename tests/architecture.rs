@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 23] = [
+const RANKS: [(&str, u8); 24] = [
     ("time", 0),
     ("http1", 0),
     // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
@@ -25,6 +25,8 @@ const RANKS: [(&str, u8); 23] = [
     ("transport", 2),
     // The limiter's keys in a file; it names no configuration.
     ("state", 2),
+    // Requests of the gateway's own, by a library: neither `upstream`, which is for those of clients, nor what it may log.
+    ("http_client", 2),
     ("config", 3),
     ("upstream", 3),
     // Above `config`, whose section it takes as it is.

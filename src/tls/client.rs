@@ -63,6 +63,13 @@ pub fn upstream(settings: &UpstreamSettings) -> Result<UpstreamTls, TlsError> {
     Ok(UpstreamTls { config: Arc::new(config), name })
 }
 
+/// What is needed to shake hands with any server of the web. ALPN asks for nothing yet.
+pub fn by_roots(roots: &Roots) -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Library)?;
+    Ok(builder.with_root_certificates(Arc::clone(roots.store())).with_no_client_auth())
+}
+
 /// Whether a certificate can have this name, and SNI say it: a DNS name, or an IP address (which SNI leaves out).
 pub fn is_server_name(text: &str) -> bool {
     ServerName::try_from(text).is_ok()

@@ -31,7 +31,7 @@ use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 use rustls::server::VerifierBuilderError;
 
-pub use client::{Alpn, UpstreamSettings, UpstreamTls, is_server_name, upstream};
+pub use client::{Alpn, UpstreamSettings, UpstreamTls, by_roots, is_server_name, upstream};
 pub use file::{FileError, FileFault, MAX_FILE_BYTES};
 pub use identity::{Chain, Identity, PrivateKey};
 pub use peer::PeerCertificate;

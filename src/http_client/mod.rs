@@ -1,0 +1,193 @@
+//! Requests of the gateway's own to others: a replay, a webhook, a sink. Never for the requests of clients.
+//!
+//! It is hyper's client with rustls: HTTP/1 and HTTP/2, over TLS too, with connections that are kept. Every answer is bounded in
+//! time and size; no redirect is followed, since that would send secrets to where nobody named.
+//!
+//! Callers: `replay`.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tower_service::Service;
+
+use crate::tls::{self, Roots, TlsError, UpstreamTls};
+
+/// How long a connect may take, the TLS handshake not included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may be idle until it is closed.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The protocol that a server is spoken to in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// HTTP/2 if TLS's ALPN agrees on it, else HTTP/1.
+    Either,
+    /// HTTP/1.
+    Http1,
+    /// HTTP/2, without TLS too.
+    Http2,
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// Every connection goes to the host and port of this, by its scheme, whatever the requests name; `None`: to those that the
+    /// request names.
+    pub address: Option<Uri>,
+    /// What is spoken.
+    pub speaks: Speaks,
+    /// How TLS is spoken; `None`: by the authorities of this machine.
+    pub tls: Option<Arc<UpstreamTls>>,
+}
+
+/// A client with its connections.
+#[derive(Clone)]
+pub struct HttpClient {
+    inner: Client<Directed, Full<Bytes>>,
+    max_body: usize,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields.
+    pub headers: http::HeaderMap,
+    /// Its body; empty if it is larger than the client takes.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// No connection could be made: the request was not sent.
+    Connect(String),
+    /// Not in time.
+    Late,
+    /// The connection broke, or what came is no answer.
+    Broken(String),
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(cause) => write!(f, "cannot connect: {cause}"),
+            Self::Late => f.write_str("no answer in time"),
+            Self::Broken(cause) => write!(f, "no valid answer: {cause}"),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+impl HttpClient {
+    /// One that takes answers of at most `max_body` bytes.
+    ///
+    /// # Errors
+    /// A [`TlsError`] if TLS cannot be set up.
+    pub fn new(destination: &Destination, max_body: usize) -> Result<Self, TlsError> {
+        let connector = Directed { to: destination.address.clone(), inner: connector(destination)? };
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).http2_only(destination.speaks == Speaks::Http2);
+        Ok(Self { inner: builder.build(connector), max_body })
+    }
+
+    /// Sends a request with an absolute URI.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn send(&self, request: Request<Full<Bytes>>, within: Duration) -> Result<Answer, SendError> {
+        match tokio::time::timeout(within, self.ask(request)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(SendError::Late),
+        }
+    }
+
+    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, SendError> {
+        let sent = self.inner.request(request).await.map_err(|error| {
+            let words = causes(&error);
+            if error.is_connect() { SendError::Connect(words) } else { SendError::Broken(words) }
+        })?;
+        let (head, body) = sent.into_parts();
+        let body = match Limited::new(body, self.max_body).collect().await {
+            Ok(body) => body.to_bytes(),
+            // The answer was given, whatever its length.
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => Bytes::new(),
+            Err(error) => return Err(SendError::Broken(error.to_string())),
+        };
+        Ok(Answer { status: head.status, headers: head.headers, body })
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn connector(destination: &Destination) -> Result<HttpsConnector<HttpConnector>, TlsError> {
+    let (config, name) = match &destination.tls {
+        Some(tls) => {
+            let mut config = ClientConfig::clone(&tls.config);
+            config.alpn_protocols.clear();
+            (config, tls.name.clone())
+        }
+        None => (tls::by_roots(&Roots::system().unwrap_or_else(|_| Roots::none()))?, None),
+    };
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
+    let builder = match name {
+        Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(ServerName::to_owned(&name))),
+        None => builder,
+    };
+    Ok(match destination.speaks {
+        Speaks::Either => builder.enable_http1().enable_http2().wrap_connector(http),
+        Speaks::Http1 => builder.enable_http1().wrap_connector(http),
+        Speaks::Http2 => builder.enable_http2().wrap_connector(http),
+    })
+}
+
+/// Connects to where it is told, whatever the request says.
+#[derive(Clone)]
+struct Directed {
+    to: Option<Uri>,
+    inner: HttpsConnector<HttpConnector>,
+}
+
+type Connected = <HttpsConnector<HttpConnector> as Service<Uri>>::Response;
+type Failed = <HttpsConnector<HttpConnector> as Service<Uri>>::Error;
+
+impl Service<Uri> for Directed {
+    type Response = Connected;
+    type Error = Failed;
+    type Future = Pin<Box<dyn Future<Output = Result<Connected, Failed>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, named: Uri) -> Self::Future {
+        Box::pin(self.inner.call(self.to.clone().unwrap_or(named)))
+    }
+}
