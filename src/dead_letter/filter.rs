@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::entry::{Entry, Record};
 use super::reason::Reason;
-use super::record::TextRoom;
+use super::text_room::TextRoom;
 use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
 

@@ -72,6 +72,7 @@ mod segment;
 mod store;
 mod summary;
 mod tally;
+mod text_room;
 mod writer;
 
 #[cfg(test)]
@@ -92,13 +93,14 @@ pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
-pub use record::{Draft, Quota, TextRoom};
+pub use record::{Draft, Quota};
 pub use recovery::Recovery;
 pub use seal::{Hidden, OpenError, Opener, Sealed};
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary, in_words};
 pub use tally::{Drops, KeyName};
+pub use text_room::TextRoom;
 
 use crate::config::DeadLetter;
 use crate::limiter::Fingerprint;
