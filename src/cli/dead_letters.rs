@@ -4,6 +4,7 @@
 //! The log holds what strangers sent: no control or direction character of it reaches the terminal as it is.
 
 mod print;
+mod replay;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -75,6 +76,9 @@ pub enum DeadLettersCommand {
   sluicegate dead-letters stats --since 1h
   sluicegate dead-letters stats --limit per-client --json")]
     Stats(StatsArgs),
+    /// Send records again, at a rate that the servers can take
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(Box<replay::ReplayArgs>),
     /// Print a new key for `seal_key_file`, 64 hexadecimal digits
     #[command(after_help = "Example:
   (umask 077; sluicegate dead-letters key > seal.key)")]
@@ -265,6 +269,11 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
         },
     };
     let secret_file = arguments.secret_file.as_ref().unwrap_or(&secret_file);
+    if let DeadLettersCommand::Replay(args) = &arguments.command {
+        let redactor =
+            load_redactor(secret_file, "clients are not vouched for, and redacted keys are found by their marks");
+        return replay::run(args, &replay::Place { directory: &directory, config_file, redactor });
+    }
     match look(&arguments.command, &directory, redactor(&arguments.command, secret_file).as_ref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -280,14 +289,17 @@ fn redactor(command: &DeadLettersCommand, secret_file: &Path) -> Option<Redactor
         DeadLettersCommand::Ls(LsArgs { filter, .. }) | DeadLettersCommand::Stats(StatsArgs { filter, .. }) => {
             filter.key.as_ref()?;
         }
-        DeadLettersCommand::Show(_) | DeadLettersCommand::Key => return None,
+        DeadLettersCommand::Show(_) | DeadLettersCommand::Key | DeadLettersCommand::Replay(_) => return None,
     }
+    load_redactor(secret_file, "redacted keys are found by their marks alone")
+}
+
+/// That of the secret in a file; without one, `or_else` is said.
+fn load_redactor(secret_file: &Path, or_else: &str) -> Option<Redactor> {
     match Secret::load(secret_file) {
         Ok(Some(secret)) => return Some(Redactor::with_secret(&secret, &RedactRules::default())),
-        Ok(None) => {
-            eprintln!("no redaction secret {}: redacted keys are found by their marks alone", secret_file.display());
-        }
-        Err(error) => eprintln!("{error}; redacted keys are found by their marks alone"),
+        Ok(None) => eprintln!("no redaction secret {}: {or_else}", secret_file.display()),
+        Err(error) => eprintln!("{error}; {or_else}"),
     }
     None
 }
@@ -342,7 +354,7 @@ impl Screen<'_> {
             DeadLettersCommand::Ls(args) => self.ls(args, directory, now)?,
             DeadLettersCommand::Show(args) => self.show(args, directory)?,
             // It looks at no log.
-            DeadLettersCommand::Key => {}
+            DeadLettersCommand::Key | DeadLettersCommand::Replay(_) => {}
             DeadLettersCommand::Stats(args) => self.stats(args, directory, now)?,
         }
         Ok(self.out.flush()?)

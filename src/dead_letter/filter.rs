@@ -136,6 +136,15 @@ pub enum StatusFilter {
     Class(u16),
 }
 
+impl fmt::Display for StatusFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(status) => write!(f, "{status}"),
+            Self::Class(class) => write!(f, "{class}xx"),
+        }
+    }
+}
+
 impl StatusFilter {
     fn matches(self, status: u16) -> bool {
         match self {

@@ -15,7 +15,7 @@
 //! way when it was called: one that runs beside the last drain may leave its count in `aggregating`.
 //!
 //! Callers: the proxy offers, the gateway starts, reconfigures and closes, admin and metrics read [`Stats`], the command
-//! line reads the directory.
+//! line reads the directory. `replay_guard` tells requests that a replay sends from others.
 //!
 //! # Format
 //!
@@ -66,6 +66,7 @@ mod reader;
 mod reason;
 mod record;
 mod recovery;
+mod replay_guard;
 mod reserve;
 mod seal;
 mod segment;
@@ -95,6 +96,7 @@ pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
 pub use record::{Draft, Quota};
 pub use recovery::Recovery;
+pub use replay_guard::{REPLAY_FIELD, ReplayGuard, Replayed};
 pub use seal::{Hidden, OpenError, Opener, Sealed};
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
