@@ -145,7 +145,7 @@ impl Exchange {
 
     /// The same as admission sees it.
     pub fn seen(&self) -> Seen<'_> {
-        let peer = replayed::peer_of(&self.scratch, self.connection.peer.ip());
+        let peer = replayed::peer_of(self.scratch.replayed.as_deref(), self.connection.peer.ip());
         let origin = Origin { peer, ..self.connection.origin() };
         Seen { request: self.request(), origin, rules: &self.view.snapshot.rules }
     }

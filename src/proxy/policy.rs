@@ -44,9 +44,13 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     if let Some(hash) = exchange.view.snapshot.model.admin.as_ref().and_then(|admin| admin.explain_sha256) {
         exchange.scratch.explains = explanation::is_asked(&exchange.request(), &hash);
     }
-    replayed::recognise(exchange);
+    if let Some(guard) = &exchange.view.snapshot.replay_guard {
+        let replayed =
+            replayed::recognise(guard, exchange.scratch.inbound.head(), &exchange.request(), exchange.arrived);
+        exchange.scratch.replayed = replayed;
+    }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
-    let peer = replayed::peer_of(scratch, connection.peer.ip());
+    let peer = replayed::peer_of(scratch.replayed.as_deref(), connection.peer.ip());
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
     let seen = Seen { request, origin: Origin { peer, ..connection.origin() }, rules: &view.snapshot.rules };

@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use super::exchange::Exchange;
-use super::scratch::Scratch;
 use crate::dead_letter::{REPLAY_FIELD, ReplayGuard, Replayed};
 use crate::http1::Request;
 use crate::time::Tick;
@@ -19,15 +17,14 @@ pub struct Vouched {
     pub value: Vec<u8>,
 }
 
-/// Looks for the token of a replay. Others than those of this log's own replays are as good as none, and the field is cut.
-pub fn recognise(exchange: &mut Exchange) {
-    let Some(guard) = &exchange.view.snapshot.replay_guard else { return };
-    if !guard.may_be_in(exchange.scratch.inbound.head()) {
-        return;
+/// Looks for the token of a replay in a head. Others than those of this log's own replays are as good as none, and the field
+/// is cut.
+#[inline]
+pub fn recognise(guard: &ReplayGuard, head: &[u8], request: &Request<'_>, now: Tick) -> Option<Box<Vouched>> {
+    if !guard.may_be_in(head) {
+        return None;
     }
-    if let Some(vouched) = vouched(guard, &exchange.request(), exchange.arrived) {
-        exchange.scratch.replayed = Some(Box::new(vouched));
-    }
+    vouched(guard, request, now).map(Box::new)
 }
 
 fn vouched(guard: &ReplayGuard, request: &Request<'_>, now: Tick) -> Option<Vouched> {
@@ -46,6 +43,6 @@ fn vouched(guard: &ReplayGuard, request: &Request<'_>, now: Tick) -> Option<Vouc
 
 /// The peer that admission goes by: the client of a record that is sent again, else the other end of the connection.
 #[inline]
-pub fn peer_of(scratch: &Scratch, peer: IpAddr) -> IpAddr {
-    scratch.replayed.as_ref().map_or(peer, |vouched| vouched.client)
+pub fn peer_of(replayed: Option<&Vouched>, peer: IpAddr) -> IpAddr {
+    replayed.map_or(peer, |vouched| vouched.client)
 }

@@ -433,3 +433,82 @@ fn mend(file: &mut File) -> io::Result<()> {
     file.read_exact(&mut last)?;
     if last == *b"\n" { Ok(()) } else { file.write_all(b"\n") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Tick = Tick::from_nanos(1_767_323_045_678_901_234);
+
+    fn id(number: u128) -> String {
+        Uuid::from_u128(number).to_string()
+    }
+
+    fn settings() -> Settings {
+        Settings { limit: Some("l".to_owned()), rate: "10/s".to_owned(), until: 5, ..Settings::default() }
+    }
+
+    fn begun(directory: &Path) -> Journal {
+        let mut journal = Journal::begin(directory, &settings(), NOW).unwrap();
+        journal.tell(&id(1), &Fate::Sent(204), 2, NOW).unwrap();
+        journal.tell(&id(2), &Fate::Parked("status 404".to_owned()), 1, NOW).unwrap();
+        journal
+    }
+
+    #[test]
+    fn a_replay_that_was_stopped_goes_on_and_one_that_has_ended_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = begun(directory.path());
+        assert!(matches!(Journal::resume(directory.path(), None), Err(JournalError::Busy(_))), "it runs");
+        assert!(matches!(Journal::begin(directory.path(), &settings(), NOW), Err(JournalError::Busy(_))));
+        drop(journal);
+        let (mut journal, resumed) = Journal::resume(directory.path(), None).unwrap();
+        assert_eq!((journal.name(), resumed), ("20260102T030405Z", settings()));
+        assert_eq!(journal.done(), &HashSet::from([1, 2]));
+        journal.tell(&id(3), &Fate::Sent(200), 1, NOW).unwrap();
+        journal.end(NOW).unwrap();
+        assert!(matches!(Journal::resume(directory.path(), None), Err(JournalError::NothingToResume(_))));
+        assert!(matches!(Journal::resume(directory.path(), Some("x")), Err(JournalError::NotFound(..))));
+        assert_eq!(sent(directory.path()).unwrap(), HashSet::from([1, 3]));
+        let all = overviews(directory.path()).unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].sent, all[0].parked, all[0].has_ended), (2, 1, true));
+        let mut told = Vec::new();
+        fates(directory.path(), "20260102T030405Z", |one| told.push((one.id, one.fate, one.tries))).unwrap();
+        assert_eq!(told[1], (id(2), Fate::Parked("status 404".to_owned()), 1));
+        assert_eq!(told.len(), 3);
+    }
+
+    #[test]
+    fn replays_of_one_second_have_names_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let names: Vec<_> =
+            (0..3).map(|_| Journal::begin(directory.path(), &settings(), NOW).unwrap().name().to_owned()).collect();
+        assert_eq!(names, ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"]);
+    }
+
+    #[test]
+    fn a_journal_cut_at_any_byte_has_the_lines_before_and_takes_others_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = begun(directory.path()).path.clone();
+        let whole = fs::read(&path).unwrap();
+        let first = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let second = first + whole[first..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        for cut in first..=whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            let (mut journal, _) = Journal::resume(directory.path(), None).unwrap();
+            let known = u64::from(cut >= second) + u64::from(cut == whole.len());
+            assert_eq!(journal.done().len() as u64, known, "cut at {cut}");
+            journal.tell(&id(9), &Fate::Sent(200), 1, NOW).unwrap();
+            drop(journal);
+            assert!(sent(directory.path()).unwrap().contains(&9), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_directory_without_replays_has_none() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(sent(directory.path()).unwrap().is_empty() && overviews(directory.path()).unwrap().is_empty());
+        assert!(matches!(fates(directory.path(), "../x", |_| {}), Err(JournalError::NotFound(..))));
+    }
+}

@@ -283,3 +283,138 @@ fn order_of(record: &Record) -> String {
     let parts: Vec<String> = record.key.iter().map(|(source, value)| format!("{source}\u{1}{value}")).collect();
     format!("{limit}\u{2}{}", parts.join("\u{2}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::dead_letter::Entry;
+
+    fn made(change: impl FnOnce(&mut Value), means: &Means) -> Result<Letter, Unfit> {
+        let mut value = json!({
+            "id": "019b7e1c-5a1e-7b3a-9d5e-2f6d3c1a0b9e", "ts": "2026-01-02T03:04:05.678901Z", "reason": "rate-limited",
+            "limit": "l", "route": "r", "upstream": "u", "node": "n", "client_ip": "192.0.2.7",
+            "key": [["header:x-api-key", "[redacted:3fe0a1b2]"]], "method": "GET", "host": "a.example", "path": "/x",
+            "query": "y=1", "headers": [["accept", "*/*"]], "body": null, "quota": null, "status": 429, "attempts": 0,
+            "trace_id": null, "request_id": null
+        });
+        change(&mut value);
+        let record: Record = serde_json::from_value(value).unwrap();
+        let found = Found { entry: Entry::Record(Box::new(record.clone())), line: String::new() };
+        Letter::of(&record, &found, means)
+    }
+
+    fn letter(change: impl FnOnce(&mut Value)) -> Result<Letter, Unfit> {
+        made(change, &Means::default())
+    }
+
+    #[test]
+    fn a_letter_is_the_request_that_the_record_tells_of() {
+        let letter = letter(|record| {
+            record["headers"] = json!([
+                ["accept", "*/*"],
+                ["connection", "close, X-Hop"],
+                ["x-hop", "1"],
+                ["host", "other"],
+                ["content-length", "0"],
+                ["te", "trailers"],
+                ["x-sluicegate-replay", "1;forged"],
+                ["accept", "text/html"]
+            ]);
+        })
+        .unwrap();
+        assert_eq!(
+            (letter.method.as_str(), letter.host.as_str(), letter.target.as_str()),
+            ("GET", "a.example", "/x?y=1")
+        );
+        let names: Vec<_> =
+            letter.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        assert_eq!(
+            names,
+            [("accept", "*/*"), ("accept", "text/html"), (IDEMPOTENCY_KEY, "019b7e1c-5a1e-7b3a-9d5e-2f6d3c1a0b9e")]
+        );
+        assert_eq!(letter.client, Some(IpAddr::from([192, 0, 2, 7])));
+    }
+
+    #[test]
+    fn the_clients_idempotency_key_stays() {
+        let letter = letter(|record| record["headers"] = json!([["Idempotency-Key", "mine"]])).unwrap();
+        assert_eq!(letter.headers.get_all(IDEMPOTENCY_KEY).iter().collect::<Vec<_>>(), ["mine"]);
+    }
+
+    #[test]
+    fn records_of_one_key_and_limit_are_in_one_order() {
+        let order = |key: Value, limit: &str| {
+            letter(|record| {
+                record["key"] = key;
+                record["limit"] = json!(limit);
+            })
+            .unwrap()
+            .order
+        };
+        let one = order(json!([["a", "1"], ["b", "2"]]), "l");
+        assert_eq!(one, order(json!([["a", "1"], ["b", "2"]]), "l"));
+        assert_ne!(one, order(json!([["a", "1"], ["b", "3"]]), "l"));
+        assert_ne!(one, order(json!([["a", "1"], ["b", "2"]]), "m"));
+        assert_eq!(order(json!([]), "l"), "192.0.2.7");
+    }
+
+    #[test]
+    fn a_record_that_lacks_a_part_is_not_sent() {
+        let unfit = |change: &dyn Fn(&mut Value)| letter(change).unwrap_err();
+        let body = |truncated: bool, sum: Value| json!({ "encoding": "utf-8", "len": 3, "truncated": truncated, "sha256": sum, "data": "abc" });
+        let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(unfit(&|record| record["truncated"] = json!(true)), Unfit::Cut);
+        for field in ["host", "path", "query"] {
+            let marked = |record: &mut Value| record[field] = json!("a=[redacted:3fe0a1b2]");
+            assert_eq!(unfit(&marked), Unfit::Redacted, "{field}");
+            assert_eq!(unfit(&|record| record[field] = json!("/\u{fffd}")), Unfit::NotUtf8, "{field}");
+        }
+        assert_eq!(unfit(&|record| record["headers"] = json!([["cookie", "[redacted:00000000]"]])), Unfit::Redacted);
+        assert_eq!(
+            unfit(&|record| {
+                record["headers"] = json!([["cookie", "[redacted:00000000]"]]);
+                record["sealed"] = json!({ "key": "22cb0c19", "data": "AAAA" });
+            }),
+            Unfit::NoKey
+        );
+        assert_eq!(unfit(&|record| record["headers"] = json!([["content-length", "3"]])), Unfit::NoBody);
+        assert_eq!(unfit(&|record| record["headers"] = json!([["transfer-encoding", "chunked"]])), Unfit::NoBody);
+        assert_eq!(unfit(&|record| record["body"] = body(true, json!(sum))), Unfit::BodyCut);
+        assert_eq!(unfit(&|record| record["body"] = body(false, json!(null))), Unfit::Redacted);
+        assert_eq!(unfit(&|record| record["body"] = body(false, json!("00"))), Unfit::Redacted, "it was changed");
+        assert_eq!(unfit(&|record| record["headers"] = json!([["upgrade", "websocket"]])), Unfit::Upgrade);
+        assert_eq!(unfit(&|record| record["method"] = json!("CONNECT")), Unfit::Upgrade);
+        assert_eq!(unfit(&|record| record["method"] = json!("G T")), Unfit::Invalid("method"));
+        assert_eq!(unfit(&|record| record["headers"] = json!([["a b", "1"]])), Unfit::Invalid("headers"));
+        assert_eq!(unfit(&|record| record["headers"] = json!([["a", "1\n2"]])), Unfit::Invalid("headers"));
+        assert_eq!(unfit(&|record| record["host"] = json!("a b")), Unfit::Invalid("host"));
+        assert_eq!(letter(|record| record["body"] = body(false, json!(sum))).unwrap().body, "abc");
+    }
+
+    #[test]
+    fn a_seal_of_another_key_is_named() {
+        let means = Means { opener: Some(Opener::new(&[7; 32])), without_redacted: false };
+        let sealed = |record: &mut Value| record["sealed"] = json!({ "key": "00000000", "data": "AAAA" });
+        assert_eq!(made(sealed, &means).unwrap_err(), Unfit::Seal(OpenError::OtherKey("00000000".to_owned())));
+    }
+
+    #[test]
+    fn without_redacted_the_rest_is_sent() {
+        let means = Means { opener: None, without_redacted: true };
+        let letter = made(
+            |record| {
+                record["headers"] = json!([["cookie", "[redacted:00000000]"], ["accept", "*/*"]]);
+                record["query"] = json!("token=[redacted:00000000]&x=1");
+                record["host"] = json!("[redacted:00000000]@a.example");
+            },
+            &means,
+        )
+        .unwrap();
+        assert_eq!((letter.target.as_str(), letter.host.as_str()), ("/x?x=1", "a.example"));
+        assert!(!letter.headers.contains_key("cookie") && letter.headers.contains_key("accept"));
+        let path = made(|record| record["path"] = json!("/token=[redacted:00000000]"), &means);
+        assert_eq!(path.unwrap_err(), Unfit::Redacted, "without it, it is another path");
+    }
+}

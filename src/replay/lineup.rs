@@ -126,8 +126,8 @@ struct Item {
 pub struct Lineup {
     pace: Arc<Limit>,
     pace_key: Fingerprint,
-    /// The turn of the next try, once it has one.
-    turn: Option<Tick>,
+    /// The turn of the next try: when the bucket has let the one before go.
+    turn: Tick,
     parallel: usize,
     max_tries: u32,
     random: u64,
@@ -161,7 +161,7 @@ impl Lineup {
         Some(Self {
             pace,
             pace_key: KeyHasher::random().start().finish(),
-            turn: None,
+            turn: Tick::ZERO,
             parallel: parallel.max(1),
             max_tries: max_tries.max(1),
             random: seed,
@@ -213,13 +213,12 @@ impl Lineup {
                 _ => Next::Idle,
             };
         }
-        let turn = *self.turn.get_or_insert_with(|| self.pace.charge(self.pace_key, 1, now));
-        if now < turn {
-            return Next::Wait(turn);
+        if now < self.turn {
+            return Next::Wait(self.turn);
         }
         let first = self.ready.pop_front().and_then(|key| self.queues.get_mut(&key)?.pop_front());
         let Some(Item { letter, tries }) = first else { return Next::Wait(now) };
-        self.turn = None;
+        self.turn = self.pace.charge(self.pace_key, 1, now);
         self.in_flight += 1;
         Next::Send(Box::new(Sending { letter, number: tries + 1 }))
     }
@@ -261,5 +260,194 @@ impl Lineup {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Span::from_secs(1_000_000) + Span::from_millis(millis)
+    }
+
+    fn letter(id: usize, order: &str) -> Letter {
+        Letter {
+            id: id.to_string(),
+            order: order.to_owned(),
+            client: None,
+            method: Method::GET,
+            host: "a.example".to_owned(),
+            target: "/".to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            was_sealed: false,
+        }
+    }
+
+    fn lineup(rate: &str, parallel: usize, max_tries: u32) -> Lineup {
+        Lineup::new(rate.parse().unwrap(), parallel, max_tries, 7).unwrap()
+    }
+
+    fn sending(lineup: &mut Lineup, now: Tick) -> Option<Sending> {
+        match lineup.next(now) {
+            Next::Send(sending) => Some(*sending),
+            _ => None,
+        }
+    }
+
+    const OK: Outcome = Outcome::Answered(200, None);
+    const BUSY: Outcome = Outcome::Answered(503, None);
+
+    #[test]
+    fn tries_are_paced_by_a_leaky_bucket_retries_too() {
+        let mut lineup = lineup("10/s", 8, 8);
+        (0..5).for_each(|id| lineup.offer(letter(id, &id.to_string())));
+        let mut sent = Vec::new();
+        for millis in 0..1_000 {
+            while let Some(one) = sending(&mut lineup, at(millis)) {
+                sent.push(millis);
+                // The first is tried twice.
+                let outcome = if sent.len() == 1 { Outcome::Answered(429, Some(Span::ZERO)) } else { OK };
+                lineup.done(one, &outcome, at(millis));
+            }
+        }
+        assert_eq!(sent, [0, 100, 200, 300, 400, 500]);
+        assert!(matches!(lineup.next(at(2_000)), Next::Idle));
+    }
+
+    #[test]
+    fn a_key_waits_for_its_first_letter_and_others_do_not() {
+        let mut lineup = lineup("1000/s", 8, 8);
+        for (id, order) in [(1, "a"), (2, "a"), (3, "b")] {
+            lineup.offer(letter(id, order));
+        }
+        let first = sending(&mut lineup, at(0)).unwrap();
+        let other = sending(&mut lineup, at(1)).unwrap();
+        assert_eq!((first.letter.id.as_str(), other.letter.id.as_str()), ("1", "3"));
+        assert!(matches!(lineup.next(at(2)), Next::Busy));
+        let patience = Outcome::Answered(503, Some(Span::from_secs(7)));
+        assert_eq!(lineup.done(first, &patience, at(2)), Verdict::Again(at(7_002)), "Retry-After is a floor");
+        lineup.done(other, &OK, at(3));
+        assert!(matches!(lineup.next(at(3)), Next::Wait(due) if due == at(7_002)));
+        let again = sending(&mut lineup, at(7_002)).unwrap();
+        assert_eq!((again.letter.id.as_str(), again.number), ("1", 2));
+        assert_eq!(
+            lineup.done(again, &Outcome::Answered(404, None), at(7_003)),
+            Verdict::Parked("status 404".to_owned())
+        );
+        assert_eq!(sending(&mut lineup, at(7_004)).unwrap().letter.id, "2", "a letter that is parked holds nobody up");
+    }
+
+    #[test]
+    fn what_may_be_repeated_is_repeated_and_nothing_else() {
+        let now = at(0);
+        let is_again = |outcome: &Outcome| matches!(judge(outcome, 1, 8, 5, now), Verdict::Again(_));
+        let again: Vec<u16> = (100..600).filter(|status| is_again(&Outcome::Answered(*status, None))).collect();
+        assert_eq!(again, [408, 425, 429, 502, 503, 504]);
+        let sent: Vec<u16> = (100..600)
+            .filter(|status| matches!(judge(&Outcome::Answered(*status, None), 1, 8, 5, now), Verdict::Sent(_)))
+            .collect();
+        assert_eq!((sent.first(), sent.last(), sent.len()), (Some(&200), Some(&299), 100));
+        assert!(is_again(&Outcome::Failed(SendError::Connect("refused".to_owned()))));
+        for maybe_done in [SendError::Late, SendError::Broken("reset".to_owned())] {
+            assert!(!is_again(&Outcome::Failed(maybe_done)));
+        }
+        assert_eq!(judge(&BUSY, 8, 8, 5, now), Verdict::Parked("status 503 after 8 tries".to_owned()));
+        let in_a_year = Outcome::Answered(503, Some(Span::from_secs(365 * 86_400)));
+        assert_eq!(
+            judge(&in_a_year, 1, 8, 5, now),
+            Verdict::Parked("status 503, which asks for a retry in 365d".to_owned())
+        );
+    }
+
+    #[test]
+    fn jitter_is_full_and_doubles_up_to_30_seconds() {
+        let most: Vec<u64> = (1..=10).map(|tries| most_jitter(tries).as_nanos() / 1_000_000).collect();
+        assert_eq!(most, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(most_jitter(u32::MAX), MOST_JITTER);
+        // All of the range, evenly: each tenth of it has a tenth of 10,000 draws, within a fifth.
+        let mut lineup = lineup("1/s", 1, 8);
+        let mut tenths = [0; 10];
+        for _ in 0..10_000 {
+            let random = lineup.draw();
+            let Verdict::Again(due) = judge(&BUSY, 3, 8, random, at(0)) else { panic!("again") };
+            tenths[(due.since(at(0)).as_nanos() / (most_jitter(3).as_nanos() / 10)) as usize] += 1;
+        }
+        assert!(tenths.iter().all(|count| (800..1_200).contains(count)), "{tenths:?}");
+    }
+
+    #[test]
+    fn memory_is_bounded_by_letters_and_by_bytes() {
+        let mut lineup = lineup("1/s", 1, 8);
+        let mut count = 0;
+        while lineup.has_room() {
+            lineup.offer(letter(count, &count.to_string()));
+            count += 1;
+        }
+        assert_eq!(count, MAX_WAITING);
+        let mut large = letter(0, "a");
+        large.body = vec![0; 1 << 20].into();
+        let mut lineup = self::lineup("1/s", 1, 8);
+        let mut count = 0;
+        while lineup.has_room() {
+            lineup.offer(large.clone());
+            count += 1;
+        }
+        assert_eq!(count, 64);
+    }
+
+    proptest! {
+        /// Every letter has one fate; letters of a key have theirs in order; no more are under way than asked for; tries are a
+        /// turn apart.
+        #[test]
+        fn every_letter_has_one_fate_and_each_key_its_order(
+            keys in proptest::collection::vec(0_u8..5, 1..60),
+            outcomes in proptest::collection::vec(0_u8..4, 1..50),
+            parallel in 1_usize..5,
+            latency in 1_u64..40,
+        ) {
+            let mut lineup = lineup("100/s", parallel, 3);
+            keys.iter().enumerate().for_each(|(id, key)| lineup.offer(letter(id, &key.to_string())));
+            let mut under_way: Vec<(u64, Sending)> = Vec::new();
+            let (mut fates, mut turns, mut tries) = (Vec::new(), Vec::new(), 0);
+            let mut millis = 0;
+            while fates.len() < keys.len() {
+                prop_assert!(millis < 3_000_000, "it never ends");
+                while let Some(one) = sending(&mut lineup, at(millis)) {
+                    turns.push(millis);
+                    under_way.push((millis + latency, one));
+                    prop_assert!(under_way.len() <= parallel);
+                }
+                let (over, rest): (Vec<_>, Vec<_>) = under_way.into_iter().partition(|(due, _)| *due <= millis);
+                under_way = rest;
+                for (_, one) in over {
+                    tries += 1;
+                    let outcome = match outcomes[tries % outcomes.len()] {
+                        0 | 1 => OK,
+                        2 => BUSY,
+                        _ => Outcome::Failed(SendError::Late),
+                    };
+                    let (id, order) = (one.letter.id.clone(), one.letter.order.clone());
+                    if !matches!(lineup.done(one, &outcome, at(millis)), Verdict::Again(_)) {
+                        fates.push((order, id.parse::<usize>().unwrap()));
+                    }
+                }
+                millis += 1;
+            }
+            prop_assert!(matches!(lineup.next(at(millis)), Next::Idle));
+            prop_assert!(turns.windows(2).all(|two| two[1] - two[0] >= 10), "{turns:?}");
+            let mut ids: Vec<_> = fates.iter().map(|(_, id)| *id).collect();
+            ids.sort_unstable();
+            prop_assert_eq!(ids, (0..keys.len()).collect::<Vec<_>>());
+            for key in 0..5_u8 {
+                let of_key: Vec<_> = fates.iter().filter(|(order, _)| *order == key.to_string()).map(|(_, id)| *id).collect();
+                prop_assert!(of_key.is_sorted(), "{of_key:?}");
+            }
+        }
     }
 }

@@ -53,7 +53,7 @@ impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoListener => f.write_str(
-                "no listener of the file speaks plain HTTP without a PROXY header: say where to send to by --to \
+                "no listener of the file speaks plain HTTP on a port of its own without a PROXY header: say where to send to by --to \
                  https://HOST, or --to UPSTREAM",
             ),
             Self::Unknown(name) => {
@@ -87,6 +87,7 @@ impl Target {
                 listener.protocol == ListenerProtocol::Http
                     && listener.proxy_protocol == ProxyProtocol::Off
                     && listener.redirect_port().is_none()
+                    && listener.address.port() != 0
             });
             return usable.next().map(|listener| Self::Gateway(own(listener.address))).ok_or(TargetError::NoListener);
         };
@@ -281,4 +282,74 @@ fn retry_after(headers: &HeaderMap, now: Tick) -> Option<Span> {
     let from = own.unwrap_or_else(|| i64::try_from(now.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX));
     let secs = instant(text)?.saturating_sub(from).max(0);
     Some(Span::from_secs(u64::try_from(secs).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::config::Certificates;
+
+    fn model(listeners: &str) -> Model {
+        let text = format!(
+            "{listeners}\n[[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:1\", {{ address = \"127.0.0.1:2\", state = \
+             \"off\" }}]\n[[upstream]]\nname = \"inner\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"r\"\nupstream = \"app\"\n"
+        );
+        config::parse(&text, std::path::Path::new("/g.toml"), Certificates::Unread).unwrap().model
+    }
+
+    #[test]
+    fn a_replay_goes_to_the_first_listener_that_it_can_use() {
+        let found = Target::of(
+            None,
+            Some(&model(
+                "[[listener]]\naddress = \"0.0.0.0:1\"\nproxy_protocol = \"required\"\nproxy_protocol_from = [\"10.0.0.0/8\"]\n\
+                 [[listener]]\naddress = \"0.0.0.0:0\"\n[[listener]]\naddress = \"0.0.0.0:2\"\n[[listener]]\naddress = \"0.0.0.0:3\"",
+            )),
+        );
+        assert_eq!(found.unwrap(), Target::Gateway("127.0.0.1:2".parse().unwrap()));
+        assert!(matches!(Target::of(None, None), Err(TargetError::NoListener)));
+    }
+
+    #[test]
+    fn a_word_is_a_url_or_an_upstream() {
+        let model = model("[[listener]]\naddress = \"[::]:1\"");
+        assert_eq!(Target::of(None, Some(&model)).unwrap(), Target::Gateway("[::1]:1".parse().unwrap()));
+        assert_eq!(Target::of(Some("inner"), Some(&model)).unwrap(), Target::Upstream(1));
+        let url = Target::of(Some("https://u:p@a.example/base/"), None).unwrap();
+        assert_eq!(url.words(None), "https://a.example/base/", "no password is shown");
+        for unknown in ["nobody", "ftp://a", "http://", "https:///x"] {
+            assert!(matches!(Target::of(Some(unknown), Some(&model)), Err(TargetError::Unknown(_))), "{unknown}");
+        }
+        let (_, to) = destinations(&Target::Upstream(0), Some(&model)).unwrap();
+        let addresses: Vec<_> = to.iter().map(|one| one.address.as_ref().unwrap().to_string()).collect();
+        assert_eq!(addresses, ["http://127.0.0.1:1/"], "the server that is off gets nothing");
+        assert!(matches!(destinations(&Target::Upstream(1), Some(&model)), Err(TargetError::NoServer(_))));
+    }
+
+    #[test]
+    fn retry_after_is_read_in_both_forms() {
+        let now = Tick::from_nanos(1_767_323_045_000_000_000);
+        let read = |fields: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.insert(*name, HeaderValue::from_str(value).unwrap());
+            }
+            retry_after(&headers, now)
+        };
+        let at = "Fri, 02 Jan 2026 03:05:00 GMT";
+        assert_eq!(read(&[("retry-after", "7")]), Some(Span::from_secs(7)));
+        assert_eq!(read(&[("retry-after", at)]), Some(Span::from_secs(55)));
+        assert_eq!(
+            read(&[("retry-after", at), ("date", "Fri, 02 Jan 2026 03:04:59 GMT")]),
+            Some(Span::from_secs(1)),
+            "by the server's clock"
+        );
+        assert_eq!(read(&[("retry-after", "Fri, 02 Jan 1970 03:05:00 GMT")]), Some(Span::ZERO));
+        let endless = read(&[("retry-after", "99999999999999999999999")]);
+        assert!(endless.is_some_and(|span| span > Span::from_secs(86_400 * 365)));
+        for none in ["soon", "", "-1"] {
+            assert_eq!(read(&[("retry-after", none)]), None, "{none}");
+        }
+    }
 }

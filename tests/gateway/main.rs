@@ -53,6 +53,7 @@ mod recipes;
 mod reclaiming;
 mod refusals;
 mod reloading;
+mod replaying;
 mod request_faults;
 mod response_costs;
 mod response_faults;
