@@ -72,7 +72,7 @@ impl ReplayGuard {
     pub fn sign(&self, number: u32, client: IpAddr, request: &Replayed<'_>, now: Tick) -> String {
         let time = (now.as_nanos() / 1_000_000).to_be_bytes();
         let client = wide(client);
-        let tag = self.tag(number, &time, &client, request).finalize().into_bytes();
+        let tag = self.tag(number, time, &client, request).finalize().into_bytes();
         let token = [&time[..], &client, &tag].concat();
         format!("{number};{}", Base64UrlUnpadded::encode_string(&token))
     }
@@ -86,7 +86,7 @@ impl ReplayGuard {
         let token = Base64UrlUnpadded::decode(token, &mut bytes).ok()?;
         let (time, rest) = token.split_first_chunk::<TIME_BYTES>()?;
         let (client, tag) = rest.split_first_chunk::<CLIENT_BYTES>()?;
-        self.tag(number, time, client, request).verify_slice(tag).ok()?;
+        self.tag(number, *time, client, request).verify_slice(tag).ok()?;
         let at = Tick::from_nanos(u64::from_be_bytes(*time).saturating_mul(1_000_000));
         let is_timely = now.since(at) <= VALID && at.since(now) <= VALID;
         is_timely.then(|| Ipv6Addr::from(*client).to_canonical())
@@ -95,13 +95,13 @@ impl ReplayGuard {
     fn tag(
         &self,
         number: u32,
-        time: &[u8; TIME_BYTES],
+        time: [u8; TIME_BYTES],
         client: &[u8; CLIENT_BYTES],
         request: &Replayed<'_>,
     ) -> Hmac<Sha256> {
         let mut mac = self.mac.clone();
         mac.update(&number.to_be_bytes());
-        mac.update(time);
+        mac.update(&time);
         mac.update(client);
         for part in [request.method, request.host, request.target] {
             mac.update(&(part.len() as u64).to_be_bytes());

@@ -108,7 +108,7 @@ enum Line {
         v: u32,
         replay: String,
         at: String,
-        settings: Settings,
+        settings: Box<Settings>,
     },
     Fate {
         id: String,
@@ -203,7 +203,8 @@ impl Journal {
         let lock = lock(&folder)?;
         let (name, path, file) = create(&folder, now)?;
         let mut journal = Self { name, path, file, done: HashSet::new(), _lock: lock };
-        let first = Line::First { v: 1, replay: journal.name.clone(), at: stamp(now), settings: settings.clone() };
+        let first =
+            Line::First { v: 1, replay: journal.name.clone(), at: stamp(now), settings: Box::new(settings.clone()) };
         journal.write(&first)?;
         Ok(journal)
     }
@@ -302,7 +303,7 @@ pub fn overviews(directory: &Path) -> Result<Vec<Overview>, JournalError> {
         let mut last: HashMap<u128, bool> = HashMap::new();
         each_line(&path, |line| match (line, &mut found) {
             (Line::First { v: 1, replay: name, at, settings }, none @ None) => {
-                *none = Some(Overview { name, at, settings, sent: 0, parked: 0, has_ended: false });
+                *none = Some(Overview { name, at, settings: *settings, sent: 0, parked: 0, has_ended: false });
             }
             (Line::Fate { id, state, .. }, Some(_)) => {
                 last.extend(number_of(&id).map(|id| (id, state == State::Sent)));

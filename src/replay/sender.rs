@@ -10,6 +10,7 @@ use http::header::{DATE, HOST, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT}
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, Request, Uri};
 use http_body_util::Full;
+use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 
 use super::letter::Letter;
@@ -277,7 +278,7 @@ fn retry_after(headers: &HeaderMap, now: Tick) -> Option<Span> {
         let secs = text.parse().unwrap_or(u64::MAX).min(Span::MAX.as_nanos() / 1_000_000_000);
         return Some(Span::from_secs(secs));
     }
-    let instant = |text: &str| DateTimeParser::new().parse_timestamp(text).ok().map(|at| at.as_second());
+    let instant = |text: &str| DateTimeParser::new().parse_timestamp(text).ok().map(Timestamp::as_second);
     let own = headers.get(DATE).and_then(|date| instant(date.to_str().ok()?));
     let from = own.unwrap_or_else(|| i64::try_from(now.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX));
     let secs = instant(text)?.saturating_sub(from).max(0);

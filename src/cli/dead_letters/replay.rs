@@ -326,7 +326,7 @@ fn plan_words(plan: &Counts, to: &str, rate: Rate, settings: &Settings) -> Strin
     let mut text = format!("{} match\n", records(plan.matching));
     let mut row = |count: u64, words: String| {
         if count > 0 {
-            let _ = write!(text, "{count:>9}  {words}\n");
+            let _ = writeln!(text, "{count:>9}  {words}");
         }
     };
     row(plan.sent, format!("to send to {to}, at {rate}: {takes} at least, {} tries each at most", settings.max_tries));
@@ -350,10 +350,10 @@ fn summary_words(counts: &Counts, name: &str, took: Span) -> String {
     let took = Span::from_millis(took.as_millis_ceil());
     let mut text = format!("{} sent, {} parked in {took}; replay {name}\n", counts.sent, counts.parked());
     for (reason, count) in &counts.parked {
-        let _ = write!(text, "{count:>9}  parked, {}\n", Safe(reason));
+        let _ = writeln!(text, "{count:>9}  parked, {}", Safe(reason));
     }
     if counts.waiting() > 0 {
-        let _ = write!(text, "{:>9}  wait for --methods\n", counts.waiting());
+        let _ = writeln!(text, "{:>9}  wait for --methods", counts.waiting());
     }
     if counts.left > 0 {
         text.push_str("stopped before its end: sluicegate dead-letters replay --resume\n");
@@ -372,7 +372,7 @@ fn list(directory: &Path, json: bool) -> Result<ExitCode, String> {
     table.row(["REPLAY", "SENT", "PARKED", "ENDED", "TO"].map(str::to_owned));
     for Overview { name, at, settings, sent, parked, has_ended } in &all {
         let line = serde_json::json!({ "replay": name, "at": at, "sent": sent, "parked": parked, "ended": has_ended, "settings": settings });
-        let _ = write!(lines, "{line}\n");
+        let _ = writeln!(lines, "{line}");
         let to = settings.to.as_deref().unwrap_or("the gateway");
         let ended = if *has_ended { "yes" } else { "no" };
         table.row([name.clone(), sent.to_string(), parked.to_string(), ended.to_owned(), Safe(to).to_string()]);
