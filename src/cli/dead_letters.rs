@@ -23,7 +23,7 @@ use jiff::tz::TimeZone;
 
 use super::key;
 use crate::config::{self, DeadLetter};
-use crate::dead_letter::{Filter, Found, KeyFilter, Reader, Reason, Snapshot, StatusFilter, StoreError, Summary};
+use crate::dead_letter::{Filter, Found, KeyFilter, Reason, Snapshot, StatusFilter, StoreError, Summary};
 use crate::redact::{RedactRules, Redactor, Secret};
 use crate::time::{Clock, Span, Tick};
 use print::{Style, write_details, write_json, write_line, write_summary, write_summary_json};
@@ -353,15 +353,15 @@ impl Screen<'_> {
         let snapshot = Snapshot::take(directory)?;
         let last = args.last.map_or(if args.follow { FOLLOW_LAST } else { usize::MAX }, |last| last as usize);
         let damaged = if last > MAX_LAST {
-            let mut reader = snapshot.read();
+            let mut reader = snapshot.read_matching(&filter);
             while let Some(found) = reader.next_entry()? {
-                self.line(&filter, &found, args.json)?;
+                self.line(&found, args.json)?;
             }
             reader.damaged()
         } else {
             let (found, damaged) = last_matching(&snapshot, &filter, last)?;
             for found in found {
-                self.line(&filter, &found, args.json)?;
+                self.line(&found, args.json)?;
             }
             damaged
         };
@@ -376,8 +376,8 @@ impl Screen<'_> {
             let before = follower.damaged();
             let mut shown = Ok(());
             follower.poll(&mut |found| {
-                if shown.is_ok() {
-                    shown = self.line(&filter, &found, args.json);
+                if shown.is_ok() && filter.matches(&found.entry) {
+                    shown = self.line(&found, args.json);
                 }
             })?;
             shown?;
@@ -386,7 +386,7 @@ impl Screen<'_> {
     }
 
     fn show(&mut self, args: &ShowArgs, directory: &Path) -> Result<(), DeadLettersError> {
-        let mut reader = Snapshot::take(directory)?.read();
+        let mut reader = Snapshot::take(directory)?.read_ids(&args.id);
         let mut candidate: Option<Found> = None;
         let mut several = false;
         while let Some(found) = reader.next_entry()? {
@@ -414,12 +414,10 @@ impl Screen<'_> {
 
     fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
         let filter = args.filter.resolve(now, self.redactor);
-        let mut reader = Snapshot::take(directory)?.read();
+        let mut reader = Snapshot::take(directory)?.read_matching(&filter);
         let mut summary = Summary::default();
         while let Some(found) = reader.next_entry()? {
-            if filter.matches(&found.entry) {
-                summary.add(&found.entry);
-            }
+            summary.add(&found.entry);
         }
         let top = args.top as usize;
         if args.json {
@@ -430,10 +428,7 @@ impl Screen<'_> {
         Ok(())
     }
 
-    fn line(&mut self, filter: &Filter, found: &Found, json: bool) -> io::Result<()> {
-        if !filter.matches(&found.entry) {
-            return Ok(());
-        }
+    fn line(&mut self, found: &Found, json: bool) -> io::Result<()> {
         if json {
             write_json(self.out, &found.line, self.is_terminal)
         } else {
@@ -460,14 +455,12 @@ fn last_matching(snapshot: &Snapshot, filter: &Filter, most: usize) -> Result<(V
             break;
         }
         let mut of_segment = VecDeque::new();
-        let mut reader: Reader = snapshot.read_one(segment);
+        let mut reader = snapshot.read_one(segment, filter);
         while let Some(found) = reader.next_entry()? {
-            if filter.matches(&found.entry) {
-                if of_segment.len() == wanted {
-                    of_segment.pop_front();
-                }
-                of_segment.push_back(found);
+            if of_segment.len() == wanted {
+                of_segment.pop_front();
             }
+            of_segment.push_back(found);
         }
         damaged += reader.damaged();
         of_segment.append(&mut kept);

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::head::{Head, Kind};
 use super::line::is_sound;
 use super::record::SHADOW;
 use super::seal::Sealed;
@@ -165,23 +166,14 @@ pub struct Dropped {
 impl Entry {
     /// Reads a line (without its line feed); `None` if its checksum fails or it is no entry.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Marks {
-            #[serde(default)]
-            aggregate: bool,
-            #[serde(default)]
-            dropped: bool,
-        }
         if !is_sound(line) {
             return None;
         }
-        let marks: Marks = serde_json::from_slice(line).ok()?;
-        if marks.aggregate {
-            serde_json::from_slice(line).ok().map(Self::Aggregate)
-        } else if marks.dropped {
-            serde_json::from_slice(line).ok().map(Self::Dropped)
-        } else {
-            serde_json::from_slice(line).ok().map(|record| Self::Record(Box::new(record)))
+        // A line is read once: its beginning says what it is.
+        match Head::of(line).map_or_else(|| kind_by_marks(line), |head| Some(head.kind))? {
+            Kind::Aggregate => serde_json::from_slice(line).ok().map(Self::Aggregate),
+            Kind::Dropped => serde_json::from_slice(line).ok().map(Self::Dropped),
+            Kind::Record => serde_json::from_slice(line).ok().map(|record| Self::Record(Box::new(record))),
         }
     }
 
@@ -221,6 +213,23 @@ impl Entry {
             Self::Dropped(dropped) => dropped.count,
         }
     }
+}
+
+/// Of a line that begins in another way than the writer begins one.
+fn kind_by_marks(line: &[u8]) -> Option<Kind> {
+    #[derive(Deserialize)]
+    struct Marks {
+        #[serde(default)]
+        aggregate: bool,
+        #[serde(default)]
+        dropped: bool,
+    }
+    let marks: Marks = serde_json::from_slice(line).ok()?;
+    Some(match marks {
+        Marks { aggregate: true, .. } => Kind::Aggregate,
+        Marks { dropped: true, .. } => Kind::Dropped,
+        _ => Kind::Record,
+    })
 }
 
 fn tick<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tick, D::Error> {

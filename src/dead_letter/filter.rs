@@ -38,8 +38,7 @@ pub struct Filter {
 impl Filter {
     /// Whether `entry` is asked for.
     pub fn matches(&self, entry: &Entry) -> bool {
-        let of_records_only =
-            self.route.is_some() || self.key.is_some() || self.client.is_some() || self.status.is_some();
+        let of_records_only = self.is_of_records_only();
         match entry {
             Entry::Record(record) => {
                 self.covers(record.at, record.at)
@@ -58,6 +57,11 @@ impl Filter {
                     && self.covers(dropped.from, dropped.to)
             }
         }
+    }
+
+    /// Whether it asks for what records alone have.
+    pub(super) fn is_of_records_only(&self) -> bool {
+        self.route.is_some() || self.key.is_some() || self.client.is_some() || self.status.is_some()
     }
 
     fn covers(&self, from: Tick, to: Tick) -> bool {

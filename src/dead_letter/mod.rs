@@ -7,7 +7,8 @@
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
 //! line (`record`, `line`; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
-//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
+//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look;
+//! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read.
 //!
 //! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -59,6 +60,7 @@
 mod entry;
 mod filter;
 mod flood;
+mod head;
 mod line;
 mod queue;
 mod reader;
@@ -66,8 +68,10 @@ mod reason;
 mod record;
 mod recovery;
 mod reserve;
+mod scan;
 mod seal;
 mod segment;
+mod sieve;
 mod store;
 mod summary;
 mod tally;

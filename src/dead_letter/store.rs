@@ -12,14 +12,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use super::entry;
-use super::line::MAX_LINE;
 use super::recovery::{Recovery, recover};
 use super::reserve::{ByClass, Class, Reserve};
+use super::scan::first_instant;
 use super::segment::{
     Disk, Segment, SegmentFile, SegmentName, is_deleted, list, make_directory, node_name, private, torn_path,
 };
@@ -508,14 +507,6 @@ pub(super) fn modified(path: &Path) -> Tick {
     let since_epoch = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let since_epoch = since_epoch.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     Tick::ZERO + since_epoch.unwrap_or_default().into()
-}
-
-/// When the first line of a segment was written.
-pub(super) fn first_instant(path: &Path) -> Option<Tick> {
-    let mut head = Vec::new();
-    File::open(path).ok()?.take(MAX_LINE as u64).read_to_end(&mut head).ok()?;
-    let line = head.split(|&byte| byte == b'\n').next()?;
-    entry::Entry::parse(line).map(|entry| entry.at())
 }
 
 #[cfg(test)]
