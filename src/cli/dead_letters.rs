@@ -1,13 +1,14 @@
-//! `sluicegate dead-letters ls|show|stats`: looks at the dead-letter log of a directory, while gateways write it or
-//! after. Data goes to stdout, everything else to stderr.
+//! `sluicegate dead-letters ls|show|stats|purge`: looks at the dead-letter log of a directory, or removes some of it, while
+//! gateways write it or after. Data goes to stdout, everything else to stderr.
 //!
 //! The log holds what strangers sent: no control or direction character of it reaches the terminal as it is.
 
 mod print;
+mod purge;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ pub const EXAMPLES: &str = "Examples:
   sluicegate dead-letters ls --last 20
   sluicegate dead-letters ls --follow --reason rate-limited
   sluicegate dead-letters stats --since 1h
+  sluicegate dead-letters purge --until 7d
   sluicegate dead-letters -d /var/lib/sluicegate/dead-letters stats --json";
 
 /// Requests that were refused or timed out, as the dead-letter log has them
@@ -75,6 +77,11 @@ pub enum DeadLettersCommand {
   sluicegate dead-letters stats --since 1h
   sluicegate dead-letters stats --limit per-client --json")]
     Stats(StatsArgs),
+    /// Remove what `ls` lists with the same filters: says how much, and asks. Without a filter all goes
+    #[command(after_help = "Examples:
+  sluicegate dead-letters purge --until 7d
+  sluicegate dead-letters purge --client 192.0.2.7 --yes")]
+    Purge(PurgeArgs),
     /// Print a new key for `seal_key_file`, 64 hexadecimal digits
     #[command(after_help = "Example:
   (umask 077; sluicegate dead-letters key > seal.key)")]
@@ -118,6 +125,16 @@ pub struct StatsArgs {
     /// One JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Arguments of `purge`.
+#[derive(Args, Debug)]
+pub struct PurgeArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
 }
 
 #[derive(Args, Debug, Default)]
@@ -214,6 +231,8 @@ pub enum DeadLettersError {
     NotFound(String, PathBuf),
     /// More than one record has an id that begins so.
     Ambiguous(String),
+    /// Nobody can be asked whether to remove what was found.
+    NobodyToAsk,
 }
 
 impl fmt::Display for DeadLettersError {
@@ -223,6 +242,9 @@ impl fmt::Display for DeadLettersError {
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
             Self::NotFound(id, directory) => write!(f, "no record {id:?} in {}", directory.display()),
             Self::Ambiguous(id) => write!(f, "several records have an id that begins with {id:?}: give more of it"),
+            Self::NobodyToAsk => f.write_str(
+                "nothing was removed: purge asks before it removes, and standard input is no terminal; --yes says yes",
+            ),
         }
     }
 }
@@ -232,7 +254,7 @@ impl std::error::Error for DeadLettersError {
         match self {
             Self::Store(error) => Some(error),
             Self::Output(error) => Some(error),
-            Self::NotFound(..) | Self::Ambiguous(_) => None,
+            Self::NotFound(..) | Self::Ambiguous(_) | Self::NobodyToAsk => None,
         }
     }
 }
@@ -277,7 +299,9 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
 /// The redactor that finds redacted keys, if the command asks for a key. Without it, keys are found as the log shows them.
 fn redactor(command: &DeadLettersCommand, secret_file: &Path) -> Option<Redactor> {
     match command {
-        DeadLettersCommand::Ls(LsArgs { filter, .. }) | DeadLettersCommand::Stats(StatsArgs { filter, .. }) => {
+        DeadLettersCommand::Ls(LsArgs { filter, .. })
+        | DeadLettersCommand::Stats(StatsArgs { filter, .. })
+        | DeadLettersCommand::Purge(PurgeArgs { filter, .. }) => {
             filter.key.as_ref()?;
         }
         DeadLettersCommand::Show(_) | DeadLettersCommand::Key => return None,
@@ -313,12 +337,15 @@ fn look(command: &DeadLettersCommand, directory: &Path, redactor: Option<&Redact
     let stdout = io::stdout();
     let is_terminal = stdout.is_terminal();
     let colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let stdin = io::stdin();
+    let mut answers = stdin.is_terminal().then(|| stdin.lock());
     let mut screen = Screen {
         style: Style { colour },
         is_terminal,
         redactor,
         out: &mut io::BufWriter::new(stdout.lock()),
         notes: &mut io::stderr(),
+        answers: answers.as_mut().map(|answers| answers as &mut dyn BufRead),
     };
     match screen.run(command, directory, Clock::system().now()) {
         Err(DeadLettersError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -334,6 +361,8 @@ struct Screen<'a> {
     redactor: Option<&'a Redactor>,
     out: &'a mut dyn Write,
     notes: &'a mut dyn Write,
+    /// Whoever can be asked.
+    answers: Option<&'a mut dyn BufRead>,
 }
 
 impl Screen<'_> {
@@ -344,6 +373,7 @@ impl Screen<'_> {
             // It looks at no log.
             DeadLettersCommand::Key => {}
             DeadLettersCommand::Stats(args) => self.stats(args, directory, now)?,
+            DeadLettersCommand::Purge(args) => self.purge(args, directory, now)?,
         }
         Ok(self.out.flush()?)
     }
@@ -555,15 +585,22 @@ mod tests {
     }
 
     fn output(directory: &Path, line: &str) -> (Result<(), DeadLettersError>, String, String) {
+        answered(directory, line, None)
+    }
+
+    /// What a command prints; `answer` is that of whoever is asked.
+    fn answered(directory: &Path, line: &str, answer: Option<&str>) -> (Result<(), DeadLettersError>, String, String) {
         let words = std::iter::once("dead-letters").chain(line.split(' '));
         let command = Line::parse_from(words).arguments.command;
         let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let mut answers = answer.map(str::as_bytes);
         let mut screen = Screen {
             style: Style { colour: false },
             is_terminal: true,
             redactor: None,
             out: &mut out,
             notes: &mut notes,
+            answers: answers.as_mut().map(|answers| answers as &mut dyn BufRead),
         };
         let outcome = screen.run(&command, directory, start() + Span::from_secs(20));
         (outcome, String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap())
@@ -636,6 +673,35 @@ mod tests {
         assert_eq!((&json["requests"], &json["damaged_lines"]), (&15.into(), &0.into()));
         assert_eq!(json["reasons"][0]["count"], 15);
         assert_eq!(json["minutes"][0]["minute"], "2026-01-02T03:04:00.000000Z");
+    }
+
+    #[test]
+    fn purge_says_what_it_will_remove_and_asks() {
+        let log = log();
+        let found = "to remove: 3 records\nfrom 1 segment, 1.6 KiB: 1 is written anew\n";
+        let line = "purge --until 2026-01-02T03:04:08Z";
+        let (outcome, out, notes) = output(log.path(), line);
+        assert!(matches!(outcome, Err(DeadLettersError::NobodyToAsk)), "{outcome:?}");
+        assert_eq!((out.as_str(), notes.as_str()), (found, ""));
+        for answer in ["n\n", "\n", "", "yesterday\n"] {
+            let (outcome, out, notes) = answered(log.path(), line, Some(answer));
+            outcome.unwrap();
+            assert_eq!(
+                (out.as_str(), notes.as_str()),
+                (found, "Remove them? [y/N] nothing was removed\n"),
+                "{answer:?}"
+            );
+        }
+        assert_eq!(printed(log.path(), "ls").lines().count(), 11);
+        let (outcome, out, notes) = answered(log.path(), line, Some("Y\n"));
+        outcome.unwrap();
+        assert_eq!((out, notes), (format!("{found}removed 3 records\n"), "Remove them? [y/N] ".to_owned()));
+        assert_eq!(printed(log.path(), "ls").lines().count(), 8);
+        assert_eq!(printed(log.path(), line), "nothing to remove in 1 segment\n");
+        let out = printed(log.path(), "purge --yes");
+        assert!(out.starts_with("to remove: 7 records and 1 aggregate of 5 requests\nfrom 1 segment, "), "{out}");
+        assert!(out.ends_with(": 1 goes whole\nremoved 7 records and 1 aggregate of 5 requests\n"), "{out}");
+        assert_eq!(printed(log.path(), "ls"), "");
     }
 
     #[test]

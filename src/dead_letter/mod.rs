@@ -8,7 +8,7 @@
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
 //! line (`record`, `line`; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
 //! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look;
-//! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read.
+//! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read. `purge` removes what they ask for.
 //!
 //! Invariants: a line is at most 64 KiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -62,6 +62,7 @@ mod filter;
 mod flood;
 mod head;
 mod line;
+mod purge;
 mod queue;
 mod reader;
 mod reason;
@@ -92,6 +93,7 @@ use std::time::Duration;
 
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter};
+pub use purge::{Purge, PurgePlan, Purged};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
 pub use record::{Draft, Quota, TextRoom};

@@ -15,9 +15,9 @@ use super::filter::Filter;
 use super::line::MAX_LINE;
 use super::reserve;
 use super::scan::{Lines, Raw, first_instant};
-use super::segment::{Segment, list};
+use super::segment::{Segment, list, modified};
 use super::sieve::Sieve;
-use super::store::{StoreError, modified};
+use super::store::StoreError;
 
 /// Bytes that are searched at once for the last line feed of a segment.
 const TAIL: usize = 16 * 1024;
