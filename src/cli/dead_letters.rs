@@ -3,6 +3,7 @@
 //!
 //! The log holds what strangers sent: no control or direction character of it reaches the terminal as it is.
 
+mod picture;
 mod print;
 mod purge;
 
@@ -27,6 +28,7 @@ use crate::config::{self, DeadLetter};
 use crate::dead_letter::{Filter, Found, KeyFilter, Reason, Snapshot, StatusFilter, StoreError, Summary};
 use crate::redact::{RedactRules, Redactor, Secret};
 use crate::time::{Clock, Span, Tick};
+use picture::write_picture;
 use print::{Style, write_details, write_json, write_line, write_summary, write_summary_json};
 
 /// How often `--follow` looks for more.
@@ -35,6 +37,9 @@ const POLL: Duration = Duration::from_millis(200);
 const FOLLOW_LAST: usize = 10;
 /// The most that `--last` holds in memory.
 const MAX_LAST: usize = 100_000;
+
+/// The longest time that a picture shows whatever happened in it.
+const MAX_STRETCH: Span = Span::from_secs(24 * 3600);
 
 /// What the help of `dead-letters` ends with.
 pub const EXAMPLES: &str = "Examples:
@@ -72,7 +77,7 @@ pub enum DeadLettersCommand {
     #[command(after_help = "Example:
   sluicegate dead-letters show 019b7e1c-5a1e-7b3a-9d5e-2f6d3c1a0b9e")]
     Show(ShowArgs),
-    /// Sum up: by reason, limit, route, key, client and minute
+    /// Sum up: by reason, limit, route, key and client, with a picture over time
     #[command(after_help = "Examples:
   sluicegate dead-letters stats --since 1h
   sluicegate dead-letters stats --limit per-client --json")]
@@ -336,11 +341,10 @@ fn configured(config_file: &Path) -> Result<(PathBuf, PathBuf), String> {
 fn look(command: &DeadLettersCommand, directory: &Path, redactor: Option<&Redactor>) -> Result<(), DeadLettersError> {
     let stdout = io::stdout();
     let is_terminal = stdout.is_terminal();
-    let colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let stdin = io::stdin();
     let mut answers = stdin.is_terminal().then(|| stdin.lock());
     let mut screen = Screen {
-        style: Style { colour },
+        style: Style::of(&stdout),
         is_terminal,
         redactor,
         out: &mut io::BufWriter::new(stdout.lock()),
@@ -454,6 +458,10 @@ impl Screen<'_> {
             write_summary_json(self.out, &summary, reader.damaged(), top)?;
         } else {
             write_summary(self.out, self.style, &summary, reader.damaged(), top)?;
+            let asked = stretch(&filter, now);
+            if let Some(steps) = summary.timeline.steps(asked, picture::room(self.style)) {
+                write_picture(self.out, self.style, &steps)?;
+            }
         }
         Ok(())
     }
@@ -472,6 +480,16 @@ impl Screen<'_> {
         }
         self.out.flush()?;
         writeln!(self.notes, "{damaged} damaged {} passed over", if damaged == 1 { "line" } else { "lines" })
+    }
+}
+
+/// The time that a picture shows beside that of what was found: what is empty tells when it began, and whether it is over. A day
+/// at most, so that a log of an hour is not a stroke at the edge of a year.
+fn stretch(filter: &Filter, now: Tick) -> (Option<Tick>, Option<Tick>) {
+    let until = filter.until.unwrap_or(now);
+    match filter.since {
+        Some(since) if until > since && until.since(since) <= MAX_STRETCH => (Some(since), Some(until)),
+        _ => (None, None),
     }
 }
 
@@ -595,7 +613,7 @@ mod tests {
         let (mut out, mut notes) = (Vec::new(), Vec::new());
         let mut answers = answer.map(str::as_bytes);
         let mut screen = Screen {
-            style: Style { colour: false },
+            style: Style { colour: false, utf8: true, width: 80 },
             is_terminal: true,
             redactor: None,
             out: &mut out,
@@ -668,7 +686,13 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("          10  client-ip=192.0.2.7"), "{text}");
-        assert!(text.contains("2026-01-02 03:04         15  ████"), "{text}");
+        assert!(text.contains("\n\nrefused per second  (2026-01-02, UTC)\n"), "{text}");
+        assert!(text.ends_with("└┴────────────────────────┴────────────────────────\n                         03:04:05                 03:04:10\n"), "{text}");
+        let whole = printed(log.path(), "stats --since 2026-01-02T03:04:00Z --until 2026-01-02T03:14:00Z");
+        assert!(whole.contains("\nrefused per 15 seconds  (2026-01-02, UTC)\n"), "{whole}");
+        assert!(whole.ends_with(" 03:05:00            03:10:00\n"), "{whole}");
+        let year = printed(log.path(), "stats --since 2025-01-01");
+        assert_eq!(year, text, "a year is not shown for ten seconds");
         let json: serde_json::Value = serde_json::from_str(&printed(log.path(), "stats --json")).unwrap();
         assert_eq!((&json["requests"], &json["damaged_lines"]), (&15.into(), &0.into()));
         assert_eq!(json["reasons"][0]["count"], 15);

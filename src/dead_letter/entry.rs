@@ -292,6 +292,20 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_begins_in_another_way_is_what_its_marks_say() {
+        let parsed = |fields: &str| {
+            let body = format!("{{\"v\":1,\"node\":\"gw\",\"id\":\"x\",\"ts\":\"2026-01-02T03:04:05Z\",{fields}");
+            Entry::parse(format!("{body},\"crc\":\"{:08x}\"}}", crc32c::crc32c(body.as_bytes())).as_bytes())
+        };
+        let stretch = "\"count\":5,\"from\":\"2026-01-02T03:04:05Z\",\"to\":\"2026-01-02T03:04:05Z\"";
+        let dropped = parsed(&format!("{stretch},\"queue_full\":3,\"disk_error\":2,\"dropped\":true"));
+        assert!(matches!(dropped, Some(Entry::Dropped(Dropped { count: 5, .. }))), "{dropped:?}");
+        let aggregate = parsed(&format!("{stretch},\"reason\":\"timeout\",\"limit\":null,\"aggregate\":true"));
+        assert!(matches!(aggregate, Some(Entry::Aggregate(Aggregate { count: 5, .. }))), "{aggregate:?}");
+        assert_eq!(parsed("\"reason\":\"timeout\""), None, "a record without most of its fields");
+    }
+
+    #[test]
     fn a_line_without_its_checksum_is_no_entry() {
         let mut line = Vec::new();
         draft().write("gw", &Redactor::new(&RedactRules::default()), &mut line);

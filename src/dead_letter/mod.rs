@@ -76,6 +76,7 @@ mod sieve;
 mod store;
 mod summary;
 mod tally;
+mod timeline;
 mod writer;
 
 #[cfg(test)]
@@ -103,6 +104,7 @@ pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary, in_words};
 pub use tally::{Drops, KeyName};
+pub use timeline::{Counts, Steps, Timeline};
 
 use crate::config::DeadLetter;
 use crate::limiter::Fingerprint;

@@ -15,7 +15,7 @@ use super::filter::Filter;
 use super::line::MAX_LINE;
 use super::reserve;
 use super::scan::{Lines, Raw, first_instant};
-use super::segment::{Segment, list, modified};
+use super::segment::{Segment, is_deleted, list, modified};
 use super::sieve::Sieve;
 use super::store::StoreError;
 
@@ -212,7 +212,25 @@ impl Follower {
                 }
             }
         }
+        self.follow_purges(&segments);
         Ok(())
+    }
+
+    /// Goes on at the end of what a purge has left of nodes of which it took the segment away, or wrote it anew, without a
+    /// gateway: that has been shown, and the next gateway writes behind it.
+    fn follow_purges(&mut self, segments: &[Segment]) {
+        self.cursors.retain(|node, cursor| {
+            if !cursor.file.as_ref().is_some_and(is_deleted) {
+                return true;
+            }
+            let newest = segments.iter().rfind(|segment| segment.name.node == *node);
+            if let Some(newest) = newest
+                && newest.name.sequence <= cursor.sequence
+            {
+                *cursor = Cursor { sequence: newest.name.sequence, offset: newest.bytes, file: None };
+            }
+            newest.is_some()
+        });
     }
 
     /// How many lines so far were no entries.

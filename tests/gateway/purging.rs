@@ -92,7 +92,9 @@ fn a_purge_that_is_killed_has_lost_nothing_that_it_was_to_keep() {
     let log: Vec<_> = (1..=10).map(|number| letters.join(format!("old-{number:010}.jsonl"))).collect();
     let mut were_killed = 0;
     for run in 1..=10 {
-        log.iter().for_each(|path| fs::write(path, &whole).unwrap());
+        for path in &log {
+            fs::write(path, &whole).unwrap();
+        }
         let mut purge = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
         purge.args(["dead-letters", "-d", "dead-letters", "purge", "--key", "a", "--yes"]);
         purge.current_dir(directory.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -9,7 +9,7 @@ use tempfile::tempdir;
 
 use super::super::segment::Files;
 use super::super::store::Store;
-use super::super::{Drops, Entry, Filter, Purge, PurgePlan, Purged, Reason, SegmentName, StoreError};
+use super::super::{Drops, Entry, Filter, Purge, PurgePlan, Purged, Reason, SegmentName, Snapshot, StoreError};
 use super::{Bench, SECOND, entries, segment_names, settings, start, told};
 use crate::config::DeadLetter;
 use crate::time::Span;
@@ -59,7 +59,7 @@ fn lines(path: &Path) -> Vec<String> {
 
 fn hidden(directory: &Path) -> Vec<String> {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.filter(|name| !name.ends_with(".jsonl")).collect();
+    let mut names: Vec<_> = names.filter(|name| SegmentName::parse(name).is_none()).collect();
     names.sort();
     names
 }
@@ -283,6 +283,56 @@ fn what_a_purge_that_died_left_is_no_segment_and_goes_with_the_next_one() {
     assert_eq!(purged(directory.path(), timeouts()).1.records, 5);
     assert!(!left.exists());
     assert_eq!(reasons(directory.path()), ["rate-limited"; 3]);
+}
+
+#[test]
+fn a_follower_goes_on_behind_what_a_purge_has_left() {
+    let directory = tempdir().unwrap();
+    let own = DeadLetter { rotate_size: 1 << 20, ..settings(directory.path()) };
+    let mut bench = Bench::new(own.clone());
+    segment(&mut bench, &[Reason::Timeout, Reason::RateLimited]);
+    drop(bench);
+    let mut follower = Snapshot::take(directory.path()).unwrap().follow();
+    let mut seen = Vec::new();
+    let mut poll = |seen: &mut Vec<String>| follower.poll(&mut |found| seen.push(found.entry.id().to_owned())).unwrap();
+    poll(&mut seen);
+    for (filter, left) in [(timeouts(), 1), (Filter::default(), 0)] {
+        assert_eq!(purged(directory.path(), filter).1.lines(), 1);
+        poll(&mut seen);
+        let mut bench = Bench::new(own.clone());
+        let before = seen.len();
+        for number in 1..=3 {
+            segment(&mut bench, &[Reason::RateLimited]);
+            poll(&mut seen);
+            assert_eq!(seen.len(), before + number, "after a purge that left {left}");
+        }
+        bench.writer.close(bench.now);
+        drop(bench);
+        // One record is there when the next purge comes.
+        fs::write(path(directory.path(), 1), lines(&path(directory.path(), 1)).remove(0) + "\n").unwrap();
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 6);
+}
+
+#[test]
+fn lines_of_a_reason_are_kept_where_their_file_has_gone() {
+    let directory = tempdir().unwrap();
+    let own = DeadLetter { rotate_size: 20_000, max_total_size: 200_000, ..settings(directory.path()) };
+    let mut bench = Bench::new(own);
+    let kept = directory.path().join("gw+timeout-0000000001.jsonl");
+    for round in 0..2 {
+        bench.record_of(Reason::Timeout);
+        for _ in 0..40 {
+            bench.record(20);
+            bench.pass(SECOND);
+        }
+        assert_eq!(lines(&kept).len(), 1, "round {round}");
+        fs::remove_file(&kept).unwrap();
+        bench.pass(Span::from_secs(60));
+    }
+    assert_eq!(bench.writer.position().last_error, None);
 }
 
 #[test]
