@@ -688,6 +688,9 @@ mod tests {
         assert!(text.contains("          10  client-ip=192.0.2.7"), "{text}");
         assert!(text.contains("\n\nrefused per second  (2026-01-02, UTC)\n"), "{text}");
         assert!(text.ends_with("└┴────────────────────────┴────────────────────────\n                         03:04:05                 03:04:10\n"), "{text}");
+        assert!(text.contains("\n                       6│"), "five of an aggregate, and one: {text}");
+        let before = printed(log.path(), "stats --since 2026-01-02T02:55:00Z --until 2026-01-02T03:04:15Z");
+        assert!(before.contains("\nrefused per 15 seconds  (2026-01-02, UTC)\n"), "{before}");
         let whole = printed(log.path(), "stats --since 2026-01-02T03:04:00Z --until 2026-01-02T03:14:00Z");
         assert!(whole.contains("\nrefused per 15 seconds  (2026-01-02, UTC)\n"), "{whole}");
         assert!(whole.ends_with(" 03:05:00            03:10:00\n"), "{whole}");

@@ -231,13 +231,16 @@ timeout                3                             #
     #[test]
     fn it_fits_the_width_of_the_terminal_for_any_stretch_of_time() {
         for width in [60, 80, 81, 137, 220] {
-            for seconds in [0, 1, 50, 3_600, 86_400, 90_000, 40 * 86_400, 4_000 * 86_400] {
+            for (seconds, offset) in [0, 1, 50, 68, 3_600, 86_400, 90_000, 40 * 86_400, 4_000 * 86_400]
+                .into_iter()
+                .flat_map(|seconds| (0..30).map(move |offset| (seconds, offset)))
+            {
                 let mut timeline = Timeline::default();
-                timeline.add(at(0), "rate-limited", u64::MAX);
-                timeline.add(at(seconds), "upstream-error", 1);
+                timeline.add(at(offset), "rate-limited", u64::MAX);
+                timeline.add(at(offset + seconds), "upstream-error", 1);
                 let text = picture(true, width, &timeline);
                 for line in text.lines() {
-                    assert!(line.chars().count() <= width, "{width} {seconds}: {line}");
+                    assert!(line.chars().count() <= width, "{width} {seconds} {offset}: {line}");
                 }
                 assert!(text.contains(&u64::MAX.to_string()), "{text}");
             }
