@@ -7,7 +7,8 @@
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
 //! line (`record`, `line`; `body` the body of a request; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
-//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
+//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look;
+//! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read. `purge` removes what they ask for.
 //!
 //! Invariants: a line is at most 64 KiB, and with a body at most 1 MiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -60,7 +61,9 @@ mod body;
 mod entry;
 mod filter;
 mod flood;
+mod head;
 mod line;
+mod purge;
 mod queue;
 mod reader;
 mod reason;
@@ -68,12 +71,15 @@ mod record;
 mod recovery;
 mod replay_guard;
 mod reserve;
+mod scan;
 mod seal;
 mod segment;
+mod sieve;
 mod store;
 mod summary;
 mod tally;
 mod text_room;
+mod timeline;
 mod writer;
 
 #[cfg(test)]
@@ -92,6 +98,7 @@ use std::time::Duration;
 pub use body::{KeptBody, RecordedBody};
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter};
+pub use purge::{Purge, PurgePlan, Purged};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
 pub use record::{Draft, Quota};
@@ -103,6 +110,7 @@ pub use store::StoreError;
 pub use summary::{Ranking, Summary, in_words};
 pub use tally::{Drops, KeyName};
 pub use text_room::TextRoom;
+pub use timeline::{Counts, Steps, Timeline};
 
 use crate::config::DeadLetter;
 use crate::limiter::Fingerprint;

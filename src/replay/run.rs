@@ -136,7 +136,7 @@ struct Source<'o> {
 
 impl<'o> Source<'o> {
     fn open(directory: &Path, order: &'o Order) -> Result<Self, StoreError> {
-        Ok(Self { order, reader: Snapshot::take(directory)?.read() })
+        Ok(Self { order, reader: Snapshot::take(directory)?.read_matching(&order.filter) })
     }
 
     /// The next record that the order is about, counted; `None` at the end.

@@ -49,6 +49,7 @@ mod plans;
 mod poison;
 mod proxy_protocol;
 mod proxying;
+mod purging;
 mod recipes;
 mod reclaiming;
 mod refusals;
