@@ -297,8 +297,9 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
     };
     let secret_file = arguments.secret_file.as_ref().unwrap_or(&secret_file);
     if let DeadLettersCommand::Replay(args) = &arguments.command {
-        let redactor =
-            load_redactor(secret_file, "clients are not vouched for, and redacted keys are found by their marks");
+        // Without it a replay says so itself, where that matters.
+        let redactor = Secret::load(secret_file).ok().flatten();
+        let redactor = redactor.map(|secret| Redactor::with_secret(&secret, &RedactRules::default()));
         return replay::run(args, &replay::Place { directory: &directory, config_file, redactor });
     }
     match look(&arguments.command, &directory, redactor(&arguments.command, secret_file).as_ref()) {
@@ -320,15 +321,12 @@ fn redactor(command: &DeadLettersCommand, secret_file: &Path) -> Option<Redactor
         }
         DeadLettersCommand::Show(_) | DeadLettersCommand::Key | DeadLettersCommand::Replay(_) => return None,
     }
-    load_redactor(secret_file, "redacted keys are found by their marks alone")
-}
-
-/// That of the secret in a file; without one, `or_else` is said.
-fn load_redactor(secret_file: &Path, or_else: &str) -> Option<Redactor> {
     match Secret::load(secret_file) {
         Ok(Some(secret)) => return Some(Redactor::with_secret(&secret, &RedactRules::default())),
-        Ok(None) => eprintln!("no redaction secret {}: {or_else}", secret_file.display()),
-        Err(error) => eprintln!("{error}; {or_else}"),
+        Ok(None) => {
+            eprintln!("no redaction secret {}: redacted keys are found by their marks alone", secret_file.display());
+        }
+        Err(error) => eprintln!("{error}; redacted keys are found by their marks alone"),
     }
     None
 }

@@ -277,8 +277,10 @@ impl Exchange {
 
     fn record(&mut self) {
         self.recorded = true;
-        self.offer_posted();
-        self.scratch.inbound.capture = None;
+        if self.scratch.inbound.capture.is_some() {
+            self.offer_posted();
+            self.scratch.inbound.capture = None;
+        }
         let took = self.ended().since(self.arrived);
         let (outcome, status, waited) = (self.outcome, self.story.status, self.story.waits());
         let meters = self.story.route.as_ref().map_or(self.view.meters.unrouted(), |route| &route.meters);

@@ -45,9 +45,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
         exchange.scratch.explains = explanation::is_asked(&exchange.request(), &hash);
     }
     if let Some(guard) = &exchange.view.snapshot.replay_guard {
-        let replayed =
-            replayed::recognise(guard, exchange.scratch.inbound.head(), &exchange.request(), exchange.arrived);
-        exchange.scratch.replayed = replayed;
+        exchange.scratch.replayed = replayed::recognise(guard, &exchange.request(), exchange.arrived);
     }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
     let peer = replayed::peer_of(scratch.replayed.as_deref(), connection.peer.ip());

@@ -158,7 +158,10 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     }
     let guard = place.redactor.as_ref().map(ReplayGuard::new);
     if guard.is_none() && matches!(target, Target::Gateway(_)) {
-        eprintln!("no redaction secret: the gateway will take this machine for the client of every request");
+        eprintln!(
+            "the redaction secret of the log cannot be read (--secret-file): the gateway will take this machine for the \
+             client of every request"
+        );
     }
     let timeout = Duration::from_nanos(settings.timeout);
     let sender = Sender::new(target, model.as_ref(), guard, timeout, clock.clone()).map_err(words)?;
