@@ -57,10 +57,10 @@ impl Id {
             if is_dash(at) {
                 continue;
             }
-            bits = bits << 4 | u128::from(char::from(*byte).to_digit(16)?);
+            bits = (bits << 4) | u128::from(char::from(*byte).to_digit(16)?);
         }
         let millis = (bits >> 80) as u64;
-        let print = bits ^ bits >> 32 ^ bits >> 64 ^ bits >> 96;
+        let print = bits ^ (bits >> 32) ^ (bits >> 64) ^ (bits >> 96);
         Some((Self { minute: u32::try_from(millis / MINUTE_MILLIS).ok()?, print: print as u32 }, millis))
     }
 }

@@ -36,6 +36,7 @@ use self::outbox::{Message, Target};
 use self::shared::Shared;
 use super::flood::Flood;
 use super::queue::Counters;
+use super::writer::give_way;
 use crate::config::Alert;
 use crate::time::Clock;
 
@@ -228,6 +229,8 @@ impl Desk {
 
 /// The thread that looks.
 fn watch(mut watcher: Watcher, desk: &Desk) {
+    // A long log is counted at the start, when requests come already.
+    give_way();
     let mut pause = Duration::ZERO;
     while desk.wait(pause, |order| watcher.renew(order)) {
         pause = watcher.look();

@@ -174,7 +174,7 @@ impl Outbox {
 fn pause(tries: u32, random: u64) -> Span {
     let doubled = FIRST_PAUSE.as_nanos().saturating_mul(1 << tries.saturating_sub(1).min(20));
     let bound = doubled.min(MAX_PAUSE.as_nanos());
-    Span::from_nanos((u128::from(bound) * u128::from(random) >> 64) as u64)
+    Span::from_nanos(((u128::from(bound) * u128::from(random)) >> 64) as u64)
 }
 
 #[cfg(test)]

@@ -59,9 +59,10 @@ impl Log {
 
     fn replayed(&self, journal: &str, ids: &[String], state: &str) {
         fs::create_dir_all(self.path("replays")).unwrap();
-        let lines: String =
-            ids.iter().map(|id| format!("{{\"id\":\"{id}\",\"n\":1,\"state\":\"{state}\"}}\n")).collect();
-        append(&self.path("replays").join(journal), lines.as_bytes());
+        for id in ids {
+            let line = format!("{{\"id\":\"{id}\",\"n\":1,\"state\":\"{state}\"}}\n");
+            append(&self.path("replays").join(journal), line.as_bytes());
+        }
     }
 }
 
