@@ -32,7 +32,8 @@ impl Exchange {
 
     /// Offers the dead-letter log a record, without waiting; if the rest of a body is kept with it, when that has come.
     pub fn write_dead_letter(&mut self, reason: Reason, key: Option<Fingerprint>, refusal: Option<&Refusal>) {
-        if self.view.snapshot.dead_letters.is_none() {
+        // A replay has a record already, and a journal of its own: a second record would be sent again by the next one.
+        if self.view.snapshot.dead_letters.is_none() || self.scratch.replayed.is_some() {
             return;
         }
         let letter = Letter { reason, key, refusal: refusal.copied(), at: self.ended() };
@@ -77,6 +78,9 @@ impl Exchange {
         else {
             return;
         };
+        if self.scratch.replayed.is_some() {
+            return;
+        }
         let now = self.arrived;
         for place in self.scratch.report.shadow_refusals() {
             let event = Event {

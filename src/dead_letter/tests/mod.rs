@@ -2,6 +2,7 @@
 
 mod disk;
 mod log;
+mod purging;
 mod reading;
 mod segments;
 
