@@ -4,7 +4,7 @@
 //! The rule, which `docs/operating.md` tells:
 //! - Of a file that is TOML a report shows the line, but no comment and no secret. Secret is the value of each setting in
 //!   `SECRETS`, misspelt or not, and of each key that is named like a secret ([`names_a_secret`]) and is no setting of the
-//!   file; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
+//!   file; of a webhook's address all behind its host; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
 //!   `redis://USER:VALUE@HOST`. All that is in such a
 //!   value is hidden, over however many lines, but for the networks and short numbers that a list may hold.
 //! - Of a file that is not TOML a report shows of each line the key or header that begins it, and the equals sign, as far as
@@ -33,6 +33,9 @@ const SECRETS: &[&str] = &["exempt", HASH];
 
 /// The setting whose value may be shown if it is a hash. Somebody may have written the token itself.
 const HASH: &str = "explain_sha256";
+
+/// The setting whose value is an address with a secret in it, of which scheme, host and port may be shown.
+const WEBHOOK: &str = "webhook";
 
 /// Settings whose tables and lists have names of header fields in them.
 const FIELDS: [&str; 5] = ["add", "headers", "request_headers", "response_headers", "set"];
@@ -213,6 +216,8 @@ impl<'t> Walk<'t> {
             let is_value = is_other && (keys.may_be_fields() || !LANGUAGE.contains(name) || is_meant(name, "value"));
             if name == HASH && is_hash(value) {
                 self.literal(value.span(), false);
+            } else if is_meant(name, WEBHOOK) {
+                self.webhook(value);
             } else if keys.own_a_secret(name) || is_value {
                 self.secret(value, is_declared(name));
             } else {
@@ -263,6 +268,20 @@ impl<'t> Walk<'t> {
             DeValue::String(text) => self.literal(value.span(), !(is_list && looks_like_network(text))),
             _ if value.span().len() <= SHORT => {}
             _ => self.hidden.push(value.span()),
+        }
+    }
+
+    /// Hides of an address all behind its host.
+    fn webhook(&mut self, value: &Spanned<DeValue<'_>>) {
+        let span = value.span();
+        let shown = value.get_ref().as_str().and(self.text.get(span.clone())).and_then(host_end);
+        match shown {
+            Some(shown) => {
+                self.hidden.push(span.start + shown..span.end - 1);
+                // It begins no comment.
+                self.hashes.push(span);
+            }
+            None => self.secret(value, false),
         }
     }
 
@@ -325,6 +344,16 @@ fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
         touches
     });
     ranges
+}
+
+/// Where the host ends of an address in quotes, if it is written so that nothing of a secret stands before.
+fn host_end(written: &str) -> Option<usize> {
+    let quote = written.chars().next()?;
+    let address = written.strip_prefix(quote)?.strip_suffix(quote)?;
+    let host = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://"))?;
+    let length = host.find(['/', '?', '#']).unwrap_or(host.len());
+    let is_host = |own: char| own.is_ascii_alphanumeric() || "-._:[]".contains(own);
+    host.get(..length)?.chars().all(is_host).then_some(1 + address.len() - host.len() + length)
 }
 
 /// Whether a value is a SHA-256.

@@ -220,7 +220,12 @@ impl<V> Kind for List<V> {
     {
         if old != new {
             let texts = |items: &[V]| items.iter().map(self.show).collect::<Vec<_>>();
-            changes.list(what, &texts(old), &texts(new));
+            let (was, is) = (texts(old), texts(new));
+            if was == is {
+                // Items whose texts are not all of them.
+                changes.note(what, "has other contents".to_owned());
+            }
+            changes.list(what, &was, &is);
         }
     }
 }

@@ -32,6 +32,8 @@ mod golden;
 #[cfg(test)]
 mod golden_admission;
 #[cfg(test)]
+mod golden_alerts;
+#[cfg(test)]
 mod golden_bandwidth;
 #[cfg(test)]
 mod golden_edits;
@@ -90,6 +92,7 @@ pub use self::model::{
 pub use self::plans::{KnownPlans, PlanBook};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::sections::admin::Admin;
+pub use self::sections::alert::{Alert, Webhook};
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
 pub use self::sections::fleet::{Fleet, FleetPassword};
@@ -243,6 +246,8 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
     model.fleet.iter().for_each(|fleet| hash.update(fleet.digest()));
     let seal_key = model.dead_letter.as_ref().and_then(|section| section.seal_key_file.as_ref()?.bytes());
     hash.update(seal_key.map_or(&[][..], |key| key));
+    let alerts = model.dead_letter.iter().flat_map(|section| &section.alerts);
+    alerts.filter_map(|alert| alert.secret_file.as_ref()?.bytes()).for_each(|key| hash.update(key));
     model.routes.iter().filter_map(|route| route.plans.as_ref()).for_each(|book| hash.update(book.digest()));
     hash.finalize().into()
 }

@@ -132,6 +132,7 @@ fn each_section_has_its_defaults() {
             redact: Vec::new(),
             redact_secret_file: None,
             seal_key_file: None,
+            alerts: Vec::new(),
         })
     );
     let cors = model.routes[0].cors.as_ref().unwrap();

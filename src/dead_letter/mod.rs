@@ -9,6 +9,7 @@
 //! line (`record`, `line`; `body` the body of a request; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
 //! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look;
 //! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read. `purge` removes what they ask for.
+//! `alert` tells people when the log grows.
 //!
 //! Invariants: a line is at most 64 KiB, and with a body at most 1 MiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -57,6 +58,7 @@
 //!     if not m or crc32c(m[1]) != int(m[2], 16): print(f"line {n} is damaged")
 //! ```
 
+mod alert;
 mod body;
 mod entry;
 mod filter;
@@ -95,6 +97,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
+pub use alert::{AlertCount, Figure as AlertFigure, State as AlertState};
 pub use body::{KeptBody, RecordedBody};
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter};
@@ -116,6 +119,7 @@ use crate::config::DeadLetter;
 use crate::limiter::Fingerprint;
 use crate::redact::Redactor;
 use crate::time::{Clock, Tick};
+use alert::{Alerts, Meter};
 use flood::{Flood, Share};
 use queue::{Counters, Message, Place};
 use segment::{Disk, Files};
@@ -185,6 +189,7 @@ struct Log {
     counters: Arc<Counters>,
     sender: SyncSender<Message>,
     desk: Arc<Desk>,
+    alerts: Alerts,
     node: String,
     directory: std::sync::Mutex<PathBuf>,
 }
@@ -238,6 +243,7 @@ impl DeadLetters {
             tell_of(recovery.as_ref());
             Some(store)
         };
+        log.alerts.renew(&settings.alerts, &wanted)?;
         log.flood.reconfigure(&settings).map_err(io::Error::other)?;
         *directory = wanted;
         log.desk.reconfigure(settings, redactor, store);
@@ -263,12 +269,23 @@ impl DeadLetters {
         }
     }
 
+    /// Whether there are alerts: whether they count the records.
+    pub fn alerts(&self) -> Option<bool> {
+        self.0.alerts.kind()
+    }
+
+    /// A figure of its alerts.
+    pub fn alert_count(&self, what: AlertCount) -> u64 {
+        self.0.alerts.count(what)
+    }
+
     /// Writes what is queued and counted, syncs, and ends the thread; waits at most 5 s for that. Later offers are
     /// counted drops.
     pub fn close(&self) {
         let log = &*self.0;
         log.counters.closed.store(true, Ordering::Release);
         log.desk.ask_to_close();
+        log.alerts.stop();
         let _ = log.sender.try_send(Message::Wake);
         if !log.desk.wait_for_end(MAX_CLOSE) {
             tracing::warn!(queued = log.counters.queued().0, "the dead-letter disk hangs: left what was queued");
@@ -288,6 +305,9 @@ impl DeadLetters {
         let counters = Arc::new(Counters::default());
         let desk = Arc::new(Desk::default());
         let directory = store.directory().to_owned();
+        let meter = Meter { flood: Arc::clone(&flood), counters: Arc::clone(&counters) };
+        let alerts = Alerts::new(meter, store.node().to_owned(), clock.clone());
+        alerts.renew(&settings.alerts, &directory)?;
         let writer = Writer::new(settings, redactor, store, Arc::clone(&flood), Arc::clone(&counters), clock.now());
         let (sender, receiver) = queue::queue();
         let of_thread = Arc::clone(&desk);
@@ -295,7 +315,7 @@ impl DeadLetters {
             .name("dead-letters".into())
             .spawn(move || writer::run(writer, receiver, &of_thread, &clock))?;
         let directory = std::sync::Mutex::new(directory);
-        Ok(Self(Arc::new(Log { flood, counters, sender, desk, node: node.to_owned(), directory })))
+        Ok(Self(Arc::new(Log { flood, counters, sender, desk, alerts, node: node.to_owned(), directory })))
     }
 }
 

@@ -363,7 +363,7 @@ pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, 
 }
 
 /// Makes this thread nicer, unless the process is already. Elsewhere than in Linux it would be the whole process.
-fn give_way() {
+pub(super) fn give_way() {
     #[cfg(target_os = "linux")]
     if rustix::process::getpriority_process(None).is_ok_and(|own| own < NICENESS) {
         // Nobody needs a privilege for that; where it is forbidden all the same, records are written as they were.

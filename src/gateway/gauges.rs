@@ -8,7 +8,7 @@ use super::build::Lasting;
 use super::family::{column, family};
 use super::fleet_status;
 use super::worker::WorkerThread;
-use crate::dead_letter::{DeadLetters, Stats};
+use crate::dead_letter::{AlertCount, AlertFigure, AlertState, DeadLetters, Stats};
 use crate::limiter::Limit;
 use crate::proxy::Feed;
 use crate::telemetry::{AccessLog, Column, FromStart, Group, Registration, Registry};
@@ -53,6 +53,34 @@ family!(
     ["fate"]
 );
 family!(LETTER_QUEUE, Gauge, "sluicegate_dead_letter_queue", "Records that wait for the writer.", []);
+family!(
+    LETTERS_LENGTH,
+    Gauge,
+    "sluicegate_dead_letters_length",
+    "Records in the dead-letter log that are neither replayed nor gone.",
+    []
+);
+family!(
+    LETTERS_OLDEST,
+    Gauge,
+    "sluicegate_dead_letters_oldest_seconds",
+    "Age of the oldest of these records; 0 if there is none.",
+    []
+);
+family!(
+    ALERTS,
+    Counter,
+    "sluicegate_dead_letter_alerts_total",
+    "Alerts about the dead-letter log, by the figure that set them off: firing, resolved.",
+    ["alert", "state"]
+);
+family!(
+    WEBHOOK_FAILURES,
+    Counter,
+    "sluicegate_dead_letter_webhook_failures_total",
+    "Messages of alerts that no webhook has taken and that were given up.",
+    []
+);
 family!(ACCESS_DROPPED, Counter, "sluicegate_access_log_dropped_total", "Access log lines lost to a full queue.", []);
 
 /// The figures of a limit's row, and where each is read: the number of its keys without looking into its shards.
@@ -141,9 +169,30 @@ pub fn of_logs(
         figure(&LETTERS, &["dropped-queue-full"], |stats| stats.dropped.queue_full);
         figure(&LETTERS, &["dropped-disk-error"], |stats| stats.dropped.disk_error);
         figure(&LETTER_QUEUE, &[], |stats| stats.queue_records);
+        all.extend(of_alerts(registry, log));
     }
     if let Some(log) = access_log.cloned() {
         all.push(registry.observe_with(&ACCESS_DROPPED, &[], move || log.dropped()));
+    }
+    all
+}
+
+/// Figures of the alerts of a dead-letter log; none if it has no alerts.
+fn of_alerts(registry: &Arc<Registry>, log: &DeadLetters) -> Vec<Registration> {
+    let Some(counts_records) = log.alerts() else { return Vec::new() };
+    let figure = |family, labels: &[&str], what| {
+        let log = log.clone();
+        registry.observe_with(family, labels, move || log.alert_count(what))
+    };
+    let mut all = vec![figure(&WEBHOOK_FAILURES, &[], AlertCount::Failures)];
+    for own in AlertFigure::ALL {
+        for state in AlertState::ALL {
+            all.push(figure(&ALERTS, &[own.word(), state.word()], AlertCount::Crossings(own, state)));
+        }
+    }
+    if counts_records {
+        all.push(figure(&LETTERS_LENGTH, &[], AlertCount::Records));
+        all.push(figure(&LETTERS_OLDEST, &[], AlertCount::OldestSeconds));
     }
     all
 }

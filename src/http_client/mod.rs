@@ -3,7 +3,7 @@
 //! It is hyper's client with rustls: HTTP/1 and HTTP/2, over TLS too, with connections that are kept. Every answer is bounded in
 //! time and size; no redirect is followed, since that would send secrets to where nobody named.
 //!
-//! Callers: `replay`.
+//! Callers: `replay`, and `dead_letter` for its alerts.
 
 use std::fmt;
 use std::future::Future;

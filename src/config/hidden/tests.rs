@@ -49,6 +49,14 @@ fn of_toml_all_is_shown_but_secrets_and_comments() {
         ("[limit.exempt]\nrate = \"SECRET\"", "**************\n**** = \"******\""),
         ("exempt_keys = [\"SECRET\"]", "exempt_keys = [\"******\"]"),
         ("\"ex\\u0065mpt\" = [\"SECRET\"]", "\"ex\\u0065mpt\" = [\"******\"]"),
+        // Addresses with a secret in them.
+        ("webhook = \"https://h.example:8/SECRET#x\" # c", "webhook = \"https://h.example:8*********\" #**"),
+        ("webhook = 'http://[::1]'", "webhook = 'http://[::1]'"),
+        ("webhok = 'https://h?SECRET'", "webhok = 'https://h*******'"),
+        ("alerts = [{ webhook = \"https://u:SECRET@h/\" }]", "alerts = [{ webhook = \"*******************\" }]"),
+        ("webhook = \"https://u:SECRET\\u0040h\"", "webhook = \"***********************\""),
+        ("webhook = [\"SECRET\"]\nx.webhook = \"SECRET/\"", "webhook = [\"******\"]\nx.webhook = \"*******\""),
+        ("webhook = '''\nhttps://h/SECRET'''", "webhook = '''\n****************'''"),
         // Credentials.
         ("set = { \"X-Api-Key\" = \"sk\", X-Plain = \"p\" }", "set = { \"X-Api-Key\" = \"**\", X-Plain = \"p\" }"),
         ("set = { authorization = [\"Bearer x\", \"y\"] }", "set = { authorization = [\"********\", \"*\"] }"),

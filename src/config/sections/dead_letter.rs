@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 
+use super::alert::{self, Alert};
 use super::secret_file::{FileSecret, SecretFile};
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, by, count, duration, each, list, size};
@@ -40,6 +41,8 @@ section! {
         redact_secret_file: Option<PathBuf> = by(secret_file, |path| show_path(path)).or_nothing("beside the directory"),
         /// A file with a key of 32 bytes, or 64 hexadecimal digits, under which records keep what is redacted, for a replay.
         seal_key_file: Option<FileSecret> = SecretFile { example: "seal.key", help: SEAL_HELP }.or_nothing("none"),
+        /// Whom it tells when the log grows.
+        alerts: Vec<Alert> = list(alert::read, Alert::to_string).or("[]"),
     }
 }
 

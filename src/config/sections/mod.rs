@@ -6,6 +6,7 @@ use super::lower::{action, cors, messages, refusal, rewrite};
 use super::section::{Row, Section};
 
 pub(super) mod admin;
+pub(super) mod alert;
 pub(super) mod algorithm;
 pub(super) mod client;
 pub(super) mod cost;
@@ -35,6 +36,7 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["log"], log::Log::rows()),
         (&["client"], client::Client::rows()),
         (&["dead_letter"], dead_letter::DeadLetter::rows()),
+        (&["dead_letter", "alerts"], alert::Alert::rows()),
         (&["admin"], admin::Admin::rows()),
         (&["fleet"], fleet::Fleet::rows()),
         (&["listener"], listener::Listener::rows()),
