@@ -7,15 +7,16 @@
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
 //! line (`record`, `line`; `body` the body of a request; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
-//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look.
+//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look, `archive`
+//! and `cursor` for those who look again and again and go on where they were.
 //!
 //! Invariants: a line is at most 64 KiB, and with a body at most 1 MiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
 //! `offered = written + aggregated + dropped`, in the counters and in the log itself, provided that no offer was under
 //! way when it was called: one that runs beside the last drain may leave its count in `aggregating`.
 //!
-//! Callers: the proxy offers, the gateway starts, reconfigures and closes, admin and metrics read [`Stats`], the command
-//! line reads the directory.
+//! Callers: the proxy offers, the gateway starts, reconfigures and closes, metrics read [`Stats`], admin and the command
+//! line read the directory.
 //!
 //! # Format
 //!
@@ -56,7 +57,9 @@
 //!     if not m or crc32c(m[1]) != int(m[2], 16): print(f"line {n} is damaged")
 //! ```
 
+mod archive;
 mod body;
+mod cursor;
 mod entry;
 mod filter;
 mod flood;
@@ -72,6 +75,7 @@ mod segment;
 mod store;
 mod summary;
 mod tally;
+mod when;
 mod writer;
 
 #[cfg(test)]
@@ -87,9 +91,11 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
+pub use archive::{Archive, Bounds, Part};
 pub use body::{KeptBody, RecordedBody};
+pub use cursor::{LogCursor, LogCursorError};
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
-pub use filter::{Filter, KeyFilter, StatusFilter};
+pub use filter::{Filter, KeyFilter, StatusFilter, parse_network};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
 pub use record::{Draft, Quota, TextRoom};
@@ -99,6 +105,7 @@ pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary, in_words};
 pub use tally::{Drops, KeyName};
+pub use when::{When, WhenError};
 
 use crate::config::DeadLetter;
 use crate::limiter::Fingerprint;

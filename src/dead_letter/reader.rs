@@ -216,7 +216,7 @@ impl Cursor {
     }
 }
 
-enum Line {
+pub(super) enum Line {
     Sound(Found),
     Damaged,
     End {
@@ -225,7 +225,7 @@ enum Line {
     },
 }
 
-struct Lines<R> {
+pub(super) struct Lines<R> {
     input: BufReader<R>,
     buffer: Vec<u8>,
     /// Bytes of the last line, line feed included.
@@ -233,12 +233,17 @@ struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    fn new(input: R) -> Self {
+    pub(super) fn new(input: R) -> Self {
         Self { input: BufReader::with_capacity(CHUNK, input), buffer: Vec::new(), taken: 0 }
     }
 
+    /// Bytes of the last line, line feed included.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// The next line. Of one that is longer than any entry no more than [`MAX_LINE`] bytes are held.
-    fn next_line(&mut self) -> io::Result<Line> {
+    pub(super) fn next_line(&mut self) -> io::Result<Line> {
         self.buffer.clear();
         self.taken = 0;
         loop {
@@ -269,7 +274,7 @@ impl<R: Read> Lines<R> {
 }
 
 /// The length of a segment up to its last line feed, if that is near its end.
-fn whole_lines(segment: &Segment) -> Option<u64> {
+pub(super) fn whole_lines(segment: &Segment) -> Option<u64> {
     let start = segment.bytes.saturating_sub(MAX_LINE as u64);
     let mut file = File::open(&segment.path).ok()?;
     file.seek(SeekFrom::Start(start)).ok()?;
