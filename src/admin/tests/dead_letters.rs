@@ -425,15 +425,19 @@ fn a_client_that_reads_nothing_loses_its_place() {
 
 #[test]
 fn streams_end_with_the_server_and_are_closed_for_no_connection() {
-    let log = Log::new();
+    let mut log = Log::new();
     let mut server = Server::start(Limits { connections: 2, ..LIMITS }, log.fake());
     let mut stream = Subscriber::open(&server, STREAM, "");
     assert_eq!(stream.block()[0], BEGIN);
-    let idle: Vec<_> = (0..3).map(|_| server.connect()).collect();
+    // One that has asked, and has been idle for less long.
+    let mut idle = server.connect();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    idle.read_exact(&mut [0; 12]).unwrap();
     for _ in 0..3 {
         assert_eq!(server.ask("GET /healthz", NOTHING).status, 200);
     }
-    drop(idle);
+    log.write("/a");
+    assert_eq!(stream.event()[1], "event: record");
     server.shutdown.take().unwrap().send(true).unwrap();
     assert_eq!(stream.block(), Vec::<String>::new());
 }
