@@ -29,7 +29,7 @@
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 · [`fleet`]: the store that gateways share · [`state`]: the file that counts outlive the process in · [`http_client`]: requests of the gateway's own |
 //! | 3 | [`config`]: text to model · [`upstream`]: connections, echo servers |
 //! | 4 | [`dead_letter`]: the log of refusals |
-//! | 5 | [`proxy`]: the data plane |
+//! | 5 | [`proxy`]: the data plane · [`replay`]: dead letters sent again |
 //! | 6 | [`admin`]: health, metrics, reload over HTTP |
 //! | 7 | [`gateway`]: model to running system, reload, drain |
 //! | 8 | [`simulate`]: recorded traffic through the rules of a file |
@@ -60,6 +60,7 @@ pub mod limiter;
 pub mod proxy;
 pub mod proxy_protocol;
 pub mod redact;
+pub mod replay;
 pub mod simulate;
 pub mod state;
 pub mod telemetry;

@@ -1,13 +1,16 @@
-//! `sluicegate dead-letters ls|show|stats`: looks at the dead-letter log of a directory, while gateways write it or
-//! after. Data goes to stdout, everything else to stderr.
+//! `sluicegate dead-letters ls|show|stats|purge`: looks at the dead-letter log of a directory, or removes some of it, while
+//! gateways write it or after. Data goes to stdout, everything else to stderr.
 //!
 //! The log holds what strangers sent: no control or direction character of it reaches the terminal as it is.
 
+mod picture;
 mod print;
+mod purge;
+mod replay;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -19,10 +22,11 @@ use ipnet::IpNet;
 use super::key;
 use crate::config::{self, DeadLetter};
 use crate::dead_letter::{
-    Filter, Found, KeyFilter, Reader, Reason, Snapshot, StatusFilter, StoreError, Summary, When, parse_network,
+    Filter, Found, KeyFilter, Reason, Snapshot, StatusFilter, StoreError, Summary, When, parse_network,
 };
 use crate::redact::{RedactRules, Redactor, Secret};
-use crate::time::{Clock, Tick};
+use crate::time::{Clock, Span, Tick};
+use picture::write_picture;
 use print::{Style, write_details, write_json, write_line, write_summary, write_summary_json};
 
 /// How often `--follow` looks for more.
@@ -32,11 +36,15 @@ const FOLLOW_LAST: usize = 10;
 /// The most that `--last` holds in memory.
 const MAX_LAST: usize = 100_000;
 
+/// The longest time that a picture shows whatever happened in it.
+const MAX_STRETCH: Span = Span::from_secs(24 * 3600);
+
 /// What the help of `dead-letters` ends with.
 pub const EXAMPLES: &str = "Examples:
   sluicegate dead-letters ls --last 20
   sluicegate dead-letters ls --follow --reason rate-limited
   sluicegate dead-letters stats --since 1h
+  sluicegate dead-letters purge --until 7d
   sluicegate dead-letters -d /var/lib/sluicegate/dead-letters stats --json";
 
 /// Requests that were refused or timed out, as the dead-letter log has them
@@ -67,11 +75,19 @@ pub enum DeadLettersCommand {
     #[command(after_help = "Example:
   sluicegate dead-letters show 019b7e1c-5a1e-7b3a-9d5e-2f6d3c1a0b9e")]
     Show(ShowArgs),
-    /// Sum up: by reason, limit, route, key, client and minute
+    /// Sum up: by reason, limit, route, key and client, with a picture over time
     #[command(after_help = "Examples:
   sluicegate dead-letters stats --since 1h
   sluicegate dead-letters stats --limit per-client --json")]
     Stats(StatsArgs),
+    /// Send records again, at a rate that the servers can take
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(Box<replay::ReplayArgs>),
+    /// Remove what `ls` lists with the same filters: says how much, and asks. Without a filter all goes
+    #[command(after_help = "Examples:
+  sluicegate dead-letters purge --until 7d
+  sluicegate dead-letters purge --client 192.0.2.7 --yes")]
+    Purge(PurgeArgs),
     /// Print a new key for `seal_key_file`, 64 hexadecimal digits
     #[command(after_help = "Example:
   (umask 077; sluicegate dead-letters key > seal.key)")]
@@ -115,6 +131,16 @@ pub struct StatsArgs {
     /// One JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Arguments of `purge`.
+#[derive(Args, Debug)]
+pub struct PurgeArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
 }
 
 #[derive(Args, Debug, Default)]
@@ -171,6 +197,8 @@ pub enum DeadLettersError {
     NotFound(String, PathBuf),
     /// More than one record has an id that begins so.
     Ambiguous(String),
+    /// Nobody can be asked whether to remove what was found.
+    NobodyToAsk,
 }
 
 impl fmt::Display for DeadLettersError {
@@ -180,6 +208,9 @@ impl fmt::Display for DeadLettersError {
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
             Self::NotFound(id, directory) => write!(f, "no record {id:?} in {}", directory.display()),
             Self::Ambiguous(id) => write!(f, "several records have an id that begins with {id:?}: give more of it"),
+            Self::NobodyToAsk => f.write_str(
+                "nothing was removed: purge asks before it removes, and standard input is no terminal; --yes says yes",
+            ),
         }
     }
 }
@@ -189,7 +220,7 @@ impl std::error::Error for DeadLettersError {
         match self {
             Self::Store(error) => Some(error),
             Self::Output(error) => Some(error),
-            Self::NotFound(..) | Self::Ambiguous(_) => None,
+            Self::NotFound(..) | Self::Ambiguous(_) | Self::NobodyToAsk => None,
         }
     }
 }
@@ -222,6 +253,12 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
         },
     };
     let secret_file = arguments.secret_file.as_ref().unwrap_or(&secret_file);
+    if let DeadLettersCommand::Replay(args) = &arguments.command {
+        // Without it a replay says so itself, where that matters.
+        let redactor = Secret::load(secret_file).ok().flatten();
+        let redactor = redactor.map(|secret| Redactor::with_secret(&secret, &RedactRules::default()));
+        return replay::run(args, &replay::Place { directory: &directory, config_file, redactor });
+    }
     match look(&arguments.command, &directory, redactor(&arguments.command, secret_file).as_ref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -234,10 +271,12 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
 /// The redactor that finds redacted keys, if the command asks for a key. Without it, keys are found as the log shows them.
 fn redactor(command: &DeadLettersCommand, secret_file: &Path) -> Option<Redactor> {
     match command {
-        DeadLettersCommand::Ls(LsArgs { filter, .. }) | DeadLettersCommand::Stats(StatsArgs { filter, .. }) => {
+        DeadLettersCommand::Ls(LsArgs { filter, .. })
+        | DeadLettersCommand::Stats(StatsArgs { filter, .. })
+        | DeadLettersCommand::Purge(PurgeArgs { filter, .. }) => {
             filter.key.as_ref()?;
         }
-        DeadLettersCommand::Show(_) | DeadLettersCommand::Key => return None,
+        DeadLettersCommand::Show(_) | DeadLettersCommand::Key | DeadLettersCommand::Replay(_) => return None,
     }
     match Secret::load(secret_file) {
         Ok(Some(secret)) => return Some(Redactor::with_secret(&secret, &RedactRules::default())),
@@ -269,13 +308,15 @@ fn configured(config_file: &Path) -> Result<(PathBuf, PathBuf), String> {
 fn look(command: &DeadLettersCommand, directory: &Path, redactor: Option<&Redactor>) -> Result<(), DeadLettersError> {
     let stdout = io::stdout();
     let is_terminal = stdout.is_terminal();
-    let colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let stdin = io::stdin();
+    let mut answers = stdin.is_terminal().then(|| stdin.lock());
     let mut screen = Screen {
-        style: Style { colour },
+        style: Style::of(&stdout),
         is_terminal,
         redactor,
         out: &mut io::BufWriter::new(stdout.lock()),
         notes: &mut io::stderr(),
+        answers: answers.as_mut().map(|answers| answers as &mut dyn BufRead),
     };
     match screen.run(command, directory, Clock::system().now()) {
         Err(DeadLettersError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -291,6 +332,8 @@ struct Screen<'a> {
     redactor: Option<&'a Redactor>,
     out: &'a mut dyn Write,
     notes: &'a mut dyn Write,
+    /// Whoever can be asked.
+    answers: Option<&'a mut dyn BufRead>,
 }
 
 impl Screen<'_> {
@@ -299,8 +342,9 @@ impl Screen<'_> {
             DeadLettersCommand::Ls(args) => self.ls(args, directory, now)?,
             DeadLettersCommand::Show(args) => self.show(args, directory)?,
             // It looks at no log.
-            DeadLettersCommand::Key => {}
+            DeadLettersCommand::Key | DeadLettersCommand::Replay(_) => {}
             DeadLettersCommand::Stats(args) => self.stats(args, directory, now)?,
+            DeadLettersCommand::Purge(args) => self.purge(args, directory, now)?,
         }
         Ok(self.out.flush()?)
     }
@@ -310,15 +354,15 @@ impl Screen<'_> {
         let snapshot = Snapshot::take(directory)?;
         let last = args.last.map_or(if args.follow { FOLLOW_LAST } else { usize::MAX }, |last| last as usize);
         let damaged = if last > MAX_LAST {
-            let mut reader = snapshot.read();
+            let mut reader = snapshot.read_matching(&filter);
             while let Some(found) = reader.next_entry()? {
-                self.line(&filter, &found, args.json)?;
+                self.line(&found, args.json)?;
             }
             reader.damaged()
         } else {
             let (found, damaged) = last_matching(&snapshot, &filter, last)?;
             for found in found {
-                self.line(&filter, &found, args.json)?;
+                self.line(&found, args.json)?;
             }
             damaged
         };
@@ -333,8 +377,8 @@ impl Screen<'_> {
             let before = follower.damaged();
             let mut shown = Ok(());
             follower.poll(&mut |found| {
-                if shown.is_ok() {
-                    shown = self.line(&filter, &found, args.json);
+                if shown.is_ok() && filter.matches(&found.entry) {
+                    shown = self.line(&found, args.json);
                 }
             })?;
             shown?;
@@ -343,7 +387,7 @@ impl Screen<'_> {
     }
 
     fn show(&mut self, args: &ShowArgs, directory: &Path) -> Result<(), DeadLettersError> {
-        let mut reader = Snapshot::take(directory)?.read();
+        let mut reader = Snapshot::take(directory)?.read_ids(&args.id);
         let mut candidate: Option<Found> = None;
         let mut several = false;
         while let Some(found) = reader.next_entry()? {
@@ -371,26 +415,25 @@ impl Screen<'_> {
 
     fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
         let filter = args.filter.resolve(now, self.redactor);
-        let mut reader = Snapshot::take(directory)?.read();
+        let mut reader = Snapshot::take(directory)?.read_matching(&filter);
         let mut summary = Summary::default();
         while let Some(found) = reader.next_entry()? {
-            if filter.matches(&found.entry) {
-                summary.add(&found.entry);
-            }
+            summary.add(&found.entry);
         }
         let top = args.top as usize;
         if args.json {
             write_summary_json(self.out, &summary, reader.damaged(), top)?;
         } else {
             write_summary(self.out, self.style, &summary, reader.damaged(), top)?;
+            let asked = stretch(&filter, now);
+            if let Some(steps) = summary.timeline.steps(asked, picture::room(self.style)) {
+                write_picture(self.out, self.style, &steps)?;
+            }
         }
         Ok(())
     }
 
-    fn line(&mut self, filter: &Filter, found: &Found, json: bool) -> io::Result<()> {
-        if !filter.matches(&found.entry) {
-            return Ok(());
-        }
+    fn line(&mut self, found: &Found, json: bool) -> io::Result<()> {
         if json {
             write_json(self.out, &found.line, self.is_terminal)
         } else {
@@ -407,6 +450,16 @@ impl Screen<'_> {
     }
 }
 
+/// The time that a picture shows beside that of what was found: what is empty tells when it began, and whether it is over. A day
+/// at most, so that a log of an hour is not a stroke at the edge of a year.
+fn stretch(filter: &Filter, now: Tick) -> (Option<Tick>, Option<Tick>) {
+    let until = filter.until.unwrap_or(now);
+    match filter.since {
+        Some(since) if until > since && until.since(since) <= MAX_STRETCH => (Some(since), Some(until)),
+        _ => (None, None),
+    }
+}
+
 /// The last `most` entries that match, oldest first. Reads no more segments than it needs, newest first.
 fn last_matching(snapshot: &Snapshot, filter: &Filter, most: usize) -> Result<(VecDeque<Found>, u64), StoreError> {
     let mut kept: VecDeque<Found> = VecDeque::new();
@@ -417,14 +470,12 @@ fn last_matching(snapshot: &Snapshot, filter: &Filter, most: usize) -> Result<(V
             break;
         }
         let mut of_segment = VecDeque::new();
-        let mut reader: Reader = snapshot.read_one(segment);
+        let mut reader = snapshot.read_one(segment, filter);
         while let Some(found) = reader.next_entry()? {
-            if filter.matches(&found.entry) {
-                if of_segment.len() == wanted {
-                    of_segment.pop_front();
-                }
-                of_segment.push_back(found);
+            if of_segment.len() == wanted {
+                of_segment.pop_front();
             }
+            of_segment.push_back(found);
         }
         damaged += reader.damaged();
         of_segment.append(&mut kept);
@@ -445,7 +496,7 @@ mod tests {
     use crate::config::{self, Certificates};
     use crate::dead_letter::{DeadLetters, Draft, Event, KeyName};
     use crate::redact::{RedactRules, Redactor};
-    use crate::time::{ManualClock, Span};
+    use crate::time::ManualClock;
 
     #[derive(Parser)]
     struct Line {
@@ -520,15 +571,22 @@ mod tests {
     }
 
     fn output(directory: &Path, line: &str) -> (Result<(), DeadLettersError>, String, String) {
+        answered(directory, line, None)
+    }
+
+    /// What a command prints; `answer` is that of whoever is asked.
+    fn answered(directory: &Path, line: &str, answer: Option<&str>) -> (Result<(), DeadLettersError>, String, String) {
         let words = std::iter::once("dead-letters").chain(line.split(' '));
         let command = Line::parse_from(words).arguments.command;
         let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let mut answers = answer.map(str::as_bytes);
         let mut screen = Screen {
-            style: Style { colour: false },
+            style: Style { colour: false, utf8: true, width: 80 },
             is_terminal: true,
             redactor: None,
             out: &mut out,
             notes: &mut notes,
+            answers: answers.as_mut().map(|answers| answers as &mut dyn BufRead),
         };
         let outcome = screen.run(&command, directory, start() + Span::from_secs(20));
         (outcome, String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap())
@@ -596,11 +654,49 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("          10  client-ip=192.0.2.7"), "{text}");
-        assert!(text.contains("2026-01-02 03:04         15  ████"), "{text}");
+        assert!(text.contains("\n\nrefused per second  (2026-01-02, UTC)\n"), "{text}");
+        assert!(text.ends_with("└┴────────────────────────┴────────────────────────\n                         03:04:05                 03:04:10\n"), "{text}");
+        assert!(text.contains("\n                       6│"), "five of an aggregate, and one: {text}");
+        let before = printed(log.path(), "stats --since 2026-01-02T02:55:00Z --until 2026-01-02T03:04:15Z");
+        assert!(before.contains("\nrefused per 15 seconds  (2026-01-02, UTC)\n"), "{before}");
+        let whole = printed(log.path(), "stats --since 2026-01-02T03:04:00Z --until 2026-01-02T03:14:00Z");
+        assert!(whole.contains("\nrefused per 15 seconds  (2026-01-02, UTC)\n"), "{whole}");
+        assert!(whole.ends_with(" 03:05:00            03:10:00\n"), "{whole}");
+        let year = printed(log.path(), "stats --since 2025-01-01");
+        assert_eq!(year, text, "a year is not shown for ten seconds");
         let json: serde_json::Value = serde_json::from_str(&printed(log.path(), "stats --json")).unwrap();
         assert_eq!((&json["requests"], &json["damaged_lines"]), (&15.into(), &0.into()));
         assert_eq!(json["reasons"][0]["count"], 15);
         assert_eq!(json["minutes"][0]["minute"], "2026-01-02T03:04:00.000000Z");
+    }
+
+    #[test]
+    fn purge_says_what_it_will_remove_and_asks() {
+        let log = log();
+        let found = "to remove: 3 records\nfrom 1 segment, 1.6 KiB: 1 is written anew\n";
+        let line = "purge --until 2026-01-02T03:04:08Z";
+        let (outcome, out, notes) = output(log.path(), line);
+        assert!(matches!(outcome, Err(DeadLettersError::NobodyToAsk)), "{outcome:?}");
+        assert_eq!((out.as_str(), notes.as_str()), (found, ""));
+        for answer in ["n\n", "\n", "", "yesterday\n"] {
+            let (outcome, out, notes) = answered(log.path(), line, Some(answer));
+            outcome.unwrap();
+            assert_eq!(
+                (out.as_str(), notes.as_str()),
+                (found, "Remove them? [y/N] nothing was removed\n"),
+                "{answer:?}"
+            );
+        }
+        assert_eq!(printed(log.path(), "ls").lines().count(), 11);
+        let (outcome, out, notes) = answered(log.path(), line, Some("Y\n"));
+        outcome.unwrap();
+        assert_eq!((out, notes), (format!("{found}removed 3 records\n"), "Remove them? [y/N] ".to_owned()));
+        assert_eq!(printed(log.path(), "ls").lines().count(), 8);
+        assert_eq!(printed(log.path(), line), "nothing to remove in 1 segment\n");
+        let out = printed(log.path(), "purge --yes");
+        assert!(out.starts_with("to remove: 7 records and 1 aggregate of 5 requests\nfrom 1 segment, "), "{out}");
+        assert!(out.ends_with(": 1 goes whole\nremoved 7 records and 1 aggregate of 5 requests\n"), "{out}");
+        assert_eq!(printed(log.path(), "ls"), "");
     }
 
     #[test]

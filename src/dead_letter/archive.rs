@@ -9,9 +9,10 @@ use std::path::PathBuf;
 
 use super::cursor::{LogCursor, Place, is_reserve};
 use super::filter::Filter;
-use super::reader::{Found, Line, Lines, whole_lines};
-use super::segment::{Segment, SegmentName, list};
-use super::store::{StoreError, first_instant, modified};
+use super::reader::{Found, found, whole_lines};
+use super::scan::{Lines, Raw, first_instant};
+use super::segment::{Segment, SegmentName, list, modified};
+use super::store::StoreError;
 use crate::redact::Redactor;
 use crate::time::{Clock, Span, Tick};
 
@@ -197,34 +198,35 @@ impl Walk<'_> {
         };
         file.seek(SeekFrom::Start(place.offset)).map_err(StoreError::io("read", &path))?;
         let length = place.end.filter(|(last, _)| *last == sequence).map(|(_, end)| end.saturating_sub(place.offset));
-        let mut lines = Lines::new(file.take(length.unwrap_or(u64::MAX)));
+        let mut lines = Lines::new(file.take(length.unwrap_or(u64::MAX)), Vec::new());
         // Damaged lines at the end of a segment may yet be cut off from it: the place moves only with what follows.
         let mut passed = 0;
         loop {
-            match lines.next_line().map_err(StoreError::io("read", &path))? {
-                Line::Sound(found) => {
-                    let is_wanted = self.filter.matches(&found.entry);
-                    if is_wanted && !self.has_room(&found) {
-                        self.advance(node, passed, 0);
-                        return Ok(Step::Stop);
-                    }
-                    self.advance(node, passed + lines.taken(), mark(found.line.as_bytes()));
-                    passed = 0;
-                    if is_wanted {
-                        self.has_shown = true;
-                        self.left.entries = self.left.entries.saturating_sub(1);
-                        self.left.line_bytes = self.left.line_bytes.saturating_sub(found.line.len());
-                        show(&found, &self.part.cursor);
-                    }
-                }
-                Line::Damaged => {
-                    self.part.damaged += 1;
-                    passed += lines.taken();
-                }
-                Line::End { unfinished } => {
+            let entry = match lines.next_line().map_err(StoreError::io("read", &path))? {
+                Raw::Line(line) => found(line),
+                Raw::TooLong => None,
+                Raw::End { unfinished } => {
                     self.part.damaged += u64::from(unfinished > 0 && !is_last);
                     return Ok(Step::GoOn);
                 }
+            };
+            if let Some(found) = entry {
+                let is_wanted = self.filter.matches(&found.entry);
+                if is_wanted && !self.has_room(&found) {
+                    self.advance(node, passed, 0);
+                    return Ok(Step::Stop);
+                }
+                self.advance(node, passed + lines.taken(), mark(found.line.as_bytes()));
+                passed = 0;
+                if is_wanted {
+                    self.has_shown = true;
+                    self.left.entries = self.left.entries.saturating_sub(1);
+                    self.left.line_bytes = self.left.line_bytes.saturating_sub(found.line.len());
+                    show(&found, &self.part.cursor);
+                }
+            } else {
+                self.part.damaged += 1;
+                passed += lines.taken();
             }
             self.left.read_bytes = self.left.read_bytes.saturating_sub(lines.taken());
             if self.is_used_up() {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
 use super::body::RecordedBody;
+use super::head::{Head, Kind};
 use super::line::is_sound;
 use super::record::SHADOW;
 use super::seal::Sealed;
@@ -165,23 +166,14 @@ pub struct Dropped {
 impl Entry {
     /// Reads a line (without its line feed); `None` if its checksum fails or it is no entry.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct Marks {
-            #[serde(default)]
-            aggregate: bool,
-            #[serde(default)]
-            dropped: bool,
-        }
         if !is_sound(line) {
             return None;
         }
-        let marks: Marks = serde_json::from_slice(line).ok()?;
-        if marks.aggregate {
-            serde_json::from_slice(line).ok().map(Self::Aggregate)
-        } else if marks.dropped {
-            serde_json::from_slice(line).ok().map(Self::Dropped)
-        } else {
-            serde_json::from_slice(line).ok().map(|record| Self::Record(Box::new(record)))
+        // A line is read once: its beginning says what it is.
+        match Head::of(line).map_or_else(|| kind_by_marks(line), |head| Some(head.kind))? {
+            Kind::Aggregate => serde_json::from_slice(line).ok().map(Self::Aggregate),
+            Kind::Dropped => serde_json::from_slice(line).ok().map(Self::Dropped),
+            Kind::Record => serde_json::from_slice(line).ok().map(|record| Self::Record(Box::new(record))),
         }
     }
 
@@ -221,6 +213,23 @@ impl Entry {
             Self::Dropped(dropped) => dropped.count,
         }
     }
+}
+
+/// Of a line that begins in another way than the writer begins one.
+fn kind_by_marks(line: &[u8]) -> Option<Kind> {
+    #[derive(Deserialize)]
+    struct Marks {
+        #[serde(default)]
+        aggregate: bool,
+        #[serde(default)]
+        dropped: bool,
+    }
+    let marks: Marks = serde_json::from_slice(line).ok()?;
+    Some(match marks {
+        Marks { aggregate: true, .. } => Kind::Aggregate,
+        Marks { dropped: true, .. } => Kind::Dropped,
+        _ => Kind::Record,
+    })
 }
 
 fn tick<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tick, D::Error> {
@@ -280,6 +289,20 @@ mod tests {
         let Entry::Dropped(dropped) = parsed(|line| drops.write("gw", from, to, line)) else { panic!("drops") };
         assert_eq!((dropped.count, dropped.queue_full, dropped.disk_error), (7, 3, 4));
         assert_eq!((dropped.from, dropped.to), (from, to));
+    }
+
+    #[test]
+    fn a_line_that_begins_in_another_way_is_what_its_marks_say() {
+        let parsed = |fields: &str| {
+            let body = format!("{{\"v\":1,\"node\":\"gw\",\"id\":\"x\",\"ts\":\"2026-01-02T03:04:05Z\",{fields}");
+            Entry::parse(format!("{body},\"crc\":\"{:08x}\"}}", crc32c::crc32c(body.as_bytes())).as_bytes())
+        };
+        let stretch = "\"count\":5,\"from\":\"2026-01-02T03:04:05Z\",\"to\":\"2026-01-02T03:04:05Z\"";
+        let dropped = parsed(&format!("{stretch},\"queue_full\":3,\"disk_error\":2,\"dropped\":true"));
+        assert!(matches!(dropped, Some(Entry::Dropped(Dropped { count: 5, .. }))), "{dropped:?}");
+        let aggregate = parsed(&format!("{stretch},\"reason\":\"timeout\",\"limit\":null,\"aggregate\":true"));
+        assert!(matches!(aggregate, Some(Entry::Aggregate(Aggregate { count: 5, .. }))), "{aggregate:?}");
+        assert_eq!(parsed("\"reason\":\"timeout\""), None, "a record without most of its fields");
     }
 
     #[test]

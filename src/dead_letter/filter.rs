@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::entry::{Entry, Record};
 use super::reason::Reason;
-use super::record::TextRoom;
+use super::text_room::TextRoom;
 use crate::redact::{Clip, End, Redactor};
 use crate::time::Tick;
 
@@ -38,8 +38,7 @@ pub struct Filter {
 impl Filter {
     /// Whether `entry` is asked for.
     pub fn matches(&self, entry: &Entry) -> bool {
-        let of_records_only =
-            self.route.is_some() || self.key.is_some() || self.client.is_some() || self.status.is_some();
+        let of_records_only = self.is_of_records_only();
         match entry {
             Entry::Record(record) => {
                 self.covers(record.at, record.at)
@@ -58,6 +57,24 @@ impl Filter {
                     && self.covers(dropped.from, dropped.to)
             }
         }
+    }
+
+    /// Whether it asks for all there is.
+    pub fn is_empty(&self) -> bool {
+        let Self { since, until, limit, route, reason, key, client, status } = self;
+        since.is_none()
+            && until.is_none()
+            && limit.is_none()
+            && route.is_none()
+            && reason.is_none()
+            && key.is_none()
+            && client.is_none()
+            && status.is_none()
+    }
+
+    /// Whether it asks for what records alone have.
+    pub(super) fn is_of_records_only(&self) -> bool {
+        self.route.is_some() || self.key.is_some() || self.client.is_some() || self.status.is_some()
     }
 
     fn covers(&self, from: Tick, to: Tick) -> bool {
@@ -146,6 +163,15 @@ pub enum StatusFilter {
     Exactly(u16),
     /// `5xx`: its first digit.
     Class(u16),
+}
+
+impl fmt::Display for StatusFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(status) => write!(f, "{status}"),
+            Self::Class(class) => write!(f, "{class}xx"),
+        }
+    }
 }
 
 impl StatusFilter {

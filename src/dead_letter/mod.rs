@@ -2,13 +2,14 @@
 //! the three add up exactly.
 //!
 //! It is not on the request's way: [`DeadLetters::offer`] never waits for the disk, and what does not fit is counted and
-//! left. It does not replay.
+//! left. [`crate::replay`] sends records again.
 //!
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
 //! line (`record`, `line`; `body` the body of a request; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
-//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look, `archive`
-//! and `cursor` for those who look again and again and go on where they were.
+//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look,
+//! `archive` and `cursor` for those who look again and go on where they were;
+//! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read. `purge` removes what they ask for.
 //!
 //! Invariants: a line is at most 64 KiB, and with a body at most 1 MiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -16,7 +17,7 @@
 //! way when it was called: one that runs beside the last drain may leave its count in `aggregating`.
 //!
 //! Callers: the proxy offers, the gateway starts, reconfigures and closes, metrics read [`Stats`], admin and the command
-//! line read the directory.
+//! line read the directory. `replay_guard` tells requests that a replay sends from others.
 //!
 //! # Format
 //!
@@ -63,18 +64,25 @@ mod cursor;
 mod entry;
 mod filter;
 mod flood;
+mod head;
 mod line;
+mod purge;
 mod queue;
 mod reader;
 mod reason;
 mod record;
 mod recovery;
+mod replay_guard;
 mod reserve;
+mod scan;
 mod seal;
 mod segment;
+mod sieve;
 mod store;
 mod summary;
 mod tally;
+mod text_room;
+mod timeline;
 mod when;
 mod writer;
 
@@ -96,15 +104,19 @@ pub use body::{KeptBody, RecordedBody};
 pub use cursor::{LogCursor, LogCursorError};
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter, parse_network};
+pub use purge::{Purge, PurgePlan, Purged};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
-pub use record::{Draft, Quota, TextRoom};
+pub use record::{Draft, Quota};
 pub use recovery::Recovery;
+pub use replay_guard::{REPLAY_FIELD, ReplayGuard, Replayed};
 pub use seal::{Hidden, OpenError, Opener, Sealed};
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary, in_words};
 pub use tally::{Drops, KeyName};
+pub use text_room::TextRoom;
+pub use timeline::{Counts, Steps, Timeline};
 pub use when::{When, WhenError};
 
 use crate::config::DeadLetter;

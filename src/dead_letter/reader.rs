@@ -1,22 +1,26 @@
 //! Reads the segments of a directory, of all nodes, while gateways write, rotate and remove them.
 //!
-//! A [`Snapshot`] fixes what there is; a [`Reader`] streams it; a [`Follower`] goes on from there. A line whose checksum
-//! fails is counted as damaged and passed over. The unfinished last line of a node's last segment is no damage: it is
-//! being written.
+//! A [`Snapshot`] fixes what there is; a [`Reader`] streams it, or what of it a filter asks for; a [`Follower`] goes on from
+//! there. A line whose checksum fails is counted as damaged and passed over. With a filter most lines are passed over by their
+//! bytes, unchecked: then the damaged ones are counted among those alone that may be meant. The unfinished last line of a
+//! node's last segment is no damage: it is being written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::entry::Entry;
+use super::filter::Filter;
 use super::line::MAX_LINE;
 use super::reserve;
-use super::segment::{Segment, list};
-use super::store::{StoreError, first_instant, modified};
+use super::scan::{Lines, Raw, first_instant};
+use super::segment::{Segment, is_deleted, list, modified};
+use super::sieve::Sieve;
+use super::store::StoreError;
 
-/// Bytes that are read at once.
-const CHUNK: usize = 64 * 1024;
+/// Bytes that are searched at once for the last line feed of a segment.
+const TAIL: usize = 16 * 1024;
 
 /// An entry and the line that it was read from.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,12 +65,22 @@ impl Snapshot {
 
     /// Reads all of it.
     pub fn read(&self) -> Reader {
-        Reader::over(self.segments.iter().cloned())
+        self.read_matching(&Filter::default())
     }
 
-    /// Reads one segment of it.
-    pub fn read_one(&self, segment: &Segment) -> Reader {
-        Reader::over(std::iter::once(segment.clone()))
+    /// Reads what `filter` asks for.
+    pub fn read_matching(&self, filter: &Filter) -> Reader {
+        Reader::over(self.segments.iter().cloned(), Sieve::of(filter), filter.clone())
+    }
+
+    /// Reads what `filter` asks for of one segment.
+    pub fn read_one(&self, segment: &Segment, filter: &Filter) -> Reader {
+        Reader::over(std::iter::once(segment.clone()), Sieve::of(filter), filter.clone())
+    }
+
+    /// Reads entries whose ids begin so.
+    pub fn read_ids(&self, beginning: &str) -> Reader {
+        Reader::over(self.segments.iter().cloned(), Sieve::of_id(beginning), Filter::default())
     }
 
     /// Reads what is written after it was taken.
@@ -79,7 +93,7 @@ impl Snapshot {
                 *known = cursor;
             }
         }
-        Follower { directory: self.directory.clone(), cursors, damaged: 0 }
+        Follower { directory: self.directory.clone(), cursors, damaged: 0, buffer: Vec::new() }
     }
 }
 
@@ -87,15 +101,19 @@ impl Snapshot {
 pub struct Reader {
     waiting: VecDeque<Segment>,
     current: Option<(PathBuf, Lines<io::Take<File>>)>,
+    /// Of the segment before.
+    buffer: Vec<u8>,
+    sieve: Sieve,
+    filter: Filter,
     damaged: u64,
 }
 
 impl Reader {
-    fn over(segments: impl Iterator<Item = Segment>) -> Self {
-        Self { waiting: segments.collect(), current: None, damaged: 0 }
+    fn over(segments: impl Iterator<Item = Segment>, sieve: Sieve, filter: Filter) -> Self {
+        Self { waiting: segments.collect(), current: None, buffer: Vec::new(), sieve, filter, damaged: 0 }
     }
 
-    /// The next entry; `None` at the end.
+    /// The next entry that is asked for; `None` at the end.
     ///
     /// # Errors
     /// A segment cannot be read. One that retention has removed meanwhile is no error.
@@ -104,27 +122,42 @@ impl Reader {
             let Some((path, lines)) = &mut self.current else {
                 let Some(segment) = self.waiting.pop_front() else { return Ok(None) };
                 self.current = match File::open(&segment.path) {
-                    Ok(file) => Some((segment.path, Lines::new(file.take(segment.bytes)))),
+                    Ok(file) => {
+                        let buffer = std::mem::take(&mut self.buffer);
+                        Some((segment.path, Lines::new(file.take(segment.bytes), buffer)))
+                    }
                     Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                     Err(error) => return Err(StoreError::io("open", &segment.path)(error)),
                 };
                 continue;
             };
             match lines.next_line().map_err(StoreError::io("read", path))? {
-                Line::Sound(found) => return Ok(Some(found)),
-                Line::Damaged => self.damaged += 1,
-                Line::End { unfinished } => {
+                Raw::Line(line) if !self.sieve.passes(line) => {}
+                Raw::Line(line) => match found(line) {
+                    Some(found) if self.filter.matches(&found.entry) => return Ok(Some(found)),
+                    Some(_) => {}
+                    None => self.damaged += 1,
+                },
+                Raw::TooLong => self.damaged += 1,
+                Raw::End { unfinished } => {
                     self.damaged += u64::from(unfinished > 0);
-                    self.current = None;
+                    if let Some((_, lines)) = self.current.take() {
+                        self.buffer = lines.into_buffer();
+                    }
                 }
             }
         }
     }
 
-    /// How many lines so far were no entries.
+    /// How many lines so far were no entries, of those that may be asked for.
     pub fn damaged(&self) -> u64 {
         self.damaged
     }
+}
+
+pub(super) fn found(line: &[u8]) -> Option<Found> {
+    let entry = Entry::parse(line)?;
+    Some(Found { entry, line: std::str::from_utf8(line).ok()?.to_owned() })
 }
 
 /// Goes on where a [`Snapshot`] ended, across rotation.
@@ -132,6 +165,8 @@ pub struct Follower {
     directory: PathBuf,
     cursors: BTreeMap<String, Cursor>,
     damaged: u64,
+    /// Of the segment that was read last.
+    buffer: Vec<u8>,
 }
 
 struct Cursor {
@@ -165,11 +200,11 @@ impl Follower {
                 file: None,
             });
             if name.sequence > cursor.sequence {
-                self.damaged += u64::from(cursor.read(None, &mut self.damaged, show)? > 0);
+                self.damaged += u64::from(cursor.read(None, (&mut self.damaged, &mut self.buffer), show)? > 0);
                 *cursor = Cursor { sequence: name.sequence, offset: 0, file: None };
             }
             if name.sequence == cursor.sequence {
-                let unfinished = cursor.read(Some(&segment.path), &mut self.damaged, show)?;
+                let unfinished = cursor.read(Some(&segment.path), (&mut self.damaged, &mut self.buffer), show)?;
                 let is_last = segments.get(at + 1).is_none_or(|next| next.name.node != name.node);
                 if unfinished > 0 && !is_last {
                     self.damaged += 1;
@@ -177,7 +212,25 @@ impl Follower {
                 }
             }
         }
+        self.follow_purges(&segments);
         Ok(())
+    }
+
+    /// Goes on at the end of what a purge has left of nodes of which it took the segment away, or wrote it anew, without a
+    /// gateway: that has been shown, and the next gateway writes behind it.
+    fn follow_purges(&mut self, segments: &[Segment]) {
+        self.cursors.retain(|node, cursor| {
+            if !cursor.file.as_ref().is_some_and(is_deleted) {
+                return true;
+            }
+            let newest = segments.iter().rfind(|segment| segment.name.node == *node);
+            if let Some(newest) = newest
+                && newest.name.sequence <= cursor.sequence
+            {
+                *cursor = Cursor { sequence: newest.name.sequence, offset: newest.bytes, file: None };
+            }
+            newest.is_some()
+        });
     }
 
     /// How many lines so far were no entries.
@@ -189,7 +242,12 @@ impl Follower {
 impl Cursor {
     /// Reads whole lines to the end; says how many bytes of an unfinished one follow. A file that is not open yet is
     /// opened at `path`.
-    fn read(&mut self, path: Option<&Path>, damaged: &mut u64, show: &mut dyn FnMut(Found)) -> Result<u64, StoreError> {
+    fn read(
+        &mut self,
+        path: Option<&Path>,
+        (damaged, buffer): (&mut u64, &mut Vec<u8>),
+        show: &mut dyn FnMut(Found),
+    ) -> Result<u64, StoreError> {
         let shown = path.unwrap_or(Path::new("a segment"));
         if self.file.is_none()
             && let Some(path) = path
@@ -204,82 +262,37 @@ impl Cursor {
         // Recovery may have cut off what a crash left.
         self.offset = self.offset.min(file.metadata().map_err(failed())?.len());
         file.seek(SeekFrom::Start(self.offset)).map_err(failed())?;
-        let mut lines = Lines::new(&*file);
-        loop {
+        let mut lines = Lines::new(&*file, std::mem::take(buffer));
+        let unfinished = loop {
             match lines.next_line().map_err(failed())? {
-                Line::Sound(found) => show(found),
-                Line::Damaged => *damaged += 1,
-                Line::End { unfinished } => return Ok(unfinished),
+                Raw::Line(line) => match found(line) {
+                    Some(found) => show(found),
+                    None => *damaged += 1,
+                },
+                Raw::TooLong => *damaged += 1,
+                Raw::End { unfinished } => break unfinished,
             }
-            self.offset += lines.taken;
-        }
-    }
-}
-
-pub(super) enum Line {
-    Sound(Found),
-    Damaged,
-    End {
-        /// Bytes after the last line feed.
-        unfinished: u64,
-    },
-}
-
-pub(super) struct Lines<R> {
-    input: BufReader<R>,
-    buffer: Vec<u8>,
-    /// Bytes of the last line, line feed included.
-    taken: u64,
-}
-
-impl<R: Read> Lines<R> {
-    pub(super) fn new(input: R) -> Self {
-        Self { input: BufReader::with_capacity(CHUNK, input), buffer: Vec::new(), taken: 0 }
-    }
-
-    /// Bytes of the last line, line feed included.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// The next line. Of one that is longer than any entry no more than [`MAX_LINE`] bytes are held.
-    pub(super) fn next_line(&mut self) -> io::Result<Line> {
-        self.buffer.clear();
-        self.taken = 0;
-        loop {
-            let chunk = match self.input.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                chunk => chunk?,
-            };
-            if chunk.is_empty() {
-                return Ok(Line::End { unfinished: self.taken });
-            }
-            let feed = chunk.iter().position(|&byte| byte == b'\n');
-            let length = feed.map_or(chunk.len(), |at| at + 1);
-            let text = chunk.get(..feed.unwrap_or(length)).unwrap_or_default();
-            let room = MAX_LINE.saturating_sub(self.buffer.len());
-            self.buffer.extend_from_slice(text.get(..room.min(text.len())).unwrap_or_default());
-            self.taken += length as u64;
-            self.input.consume(length);
-            if feed.is_some() {
-                break;
-            }
-        }
-        let entry = if self.taken > MAX_LINE as u64 { None } else { Entry::parse(&self.buffer) };
-        Ok(match (entry, String::from_utf8(std::mem::take(&mut self.buffer))) {
-            (Some(entry), Ok(line)) => Line::Sound(Found { entry, line }),
-            _ => Line::Damaged,
-        })
+            self.offset += lines.taken();
+        };
+        *buffer = lines.into_buffer();
+        Ok(unfinished)
     }
 }
 
 /// The length of a segment up to its last line feed, if that is near its end.
 pub(super) fn whole_lines(segment: &Segment) -> Option<u64> {
-    let start = segment.bytes.saturating_sub(MAX_LINE as u64);
     let mut file = File::open(&segment.path).ok()?;
-    file.seek(SeekFrom::Start(start)).ok()?;
-    let mut tail = Vec::new();
-    file.take(segment.bytes - start).read_to_end(&mut tail).ok()?;
-    let length = tail.iter().rposition(|&byte| byte == b'\n').map(|at| at as u64 + 1);
-    if start == 0 { Some(length.unwrap_or(0)) } else { length.map(|length| start + length) }
+    let mut end = segment.bytes;
+    let mut tail = Vec::with_capacity(TAIL);
+    while end > segment.bytes.saturating_sub(MAX_LINE as u64) {
+        let start = end.saturating_sub(TAIL as u64);
+        file.seek(SeekFrom::Start(start)).ok()?;
+        tail.clear();
+        (&file).take(end - start).read_to_end(&mut tail).ok()?;
+        if let Some(at) = memchr::memrchr(b'\n', &tail) {
+            return Some(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    (end == 0).then_some(0)
 }

@@ -14,8 +14,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::reason::Reason;
 use super::recovery::recover;
-use super::segment::{Disk, Segment, SegmentFile, SegmentName, torn_path};
-use super::store::{StoreError, modified, remove, write_all};
+use super::segment::{Disk, Segment, SegmentFile, SegmentName, length_of, modified, torn_path, write_all};
+use super::store::{StoreError, remove};
 use crate::time::{Span, Tick};
 
 /// Of the log's bound, the shares have this part together.
@@ -128,6 +128,16 @@ impl Reserve {
 
     pub(super) fn bytes(&self) -> u64 {
         self.series.iter().flatten().map(|kept| kept.bytes).sum()
+    }
+
+    /// Takes over what a purge did to the files.
+    pub(super) fn look_again(&mut self) {
+        for series in &mut self.series {
+            series.retain_mut(|kept| {
+                kept.bytes = length_of(&kept.path);
+                kept.path.exists()
+            });
+        }
     }
 
     /// Whether lines of a segment have to be kept before it goes. `holds` is what it holds, if that is known, `rest` what the

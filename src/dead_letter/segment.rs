@@ -1,9 +1,13 @@
 //! Segments as files: how they are named, found, and opened for writing.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use crate::time::Tick;
 
 /// Characters of a node's name that are used; more are cut off.
 const MAX_NODE: usize = 64;
@@ -31,6 +35,12 @@ impl SegmentName {
 
     pub(super) fn file_name(&self) -> String {
         format!("{}-{:010}{EXTENSION}", self.node, self.sequence)
+    }
+}
+
+impl fmt::Display for SegmentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file_name())
     }
 }
 
@@ -148,6 +158,30 @@ impl SegmentFile for File {
 /// Whether the last name of an open file is gone.
 pub(super) fn is_deleted(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+}
+
+/// The number of bytes written before an error, and the error.
+pub(super) fn write_all(file: &mut dyn SegmentFile, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        match file.write(rest) {
+            Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
+            Ok(length) => written += length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err((written, error)),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn length_of(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+pub(super) fn modified(path: &Path) -> Tick {
+    let since_epoch = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    let since_epoch = since_epoch.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Tick::ZERO + since_epoch.unwrap_or_default().into()
 }
 
 #[cfg(test)]

@@ -12,29 +12,34 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
-use super::entry;
-use super::line::MAX_LINE;
 use super::recovery::{Recovery, recover};
 use super::reserve::{ByClass, Class, Reserve};
+use super::scan::first_instant;
 use super::segment::{
-    Disk, Segment, SegmentFile, SegmentName, is_deleted, list, make_directory, node_name, private, torn_path,
+    Disk, Segment, SegmentFile, SegmentName, is_deleted, length_of, list, make_directory, modified, node_name, private,
+    torn_path, write_all,
 };
 use crate::config::{DeadLetter, Fsync};
-use crate::time::Tick;
+use crate::time::{Span, Tick};
 
 const LOCK: &str = ".lock";
 /// Processes that share a directory at once, at most.
-const MAX_SLOTS: u32 = 8;
+pub(super) const MAX_SLOTS: u32 = 8;
+/// Stands between the node and the slot: no node's name has it.
+const SLOT_MARK: char = '~';
+/// How often sealed segments are looked at again.
+const LOOK_AGAIN: Span = Span::from_secs(60);
 
 /// What went wrong with the files, and where.
 #[derive(Debug)]
 pub enum StoreError {
     /// As many other processes write into the directory as may.
     InUse(PathBuf),
+    /// Another purge works in the directory.
+    Purging(PathBuf),
     /// The file system refused something.
     Io {
         /// What was tried.
@@ -61,6 +66,9 @@ impl fmt::Display for StoreError {
                 "the dead-letter directory {} is in use by {MAX_SLOTS} other gateways: wait until one that drains has ended, or give each its own",
                 directory.display()
             ),
+            Self::Purging(directory) => {
+                write!(f, "another purge works in {}: wait until it has ended", directory.display())
+            }
             Self::Io { doing, path, source } => write!(f, "dead letters: cannot {doing} {}: {source}", path.display()),
         }
     }
@@ -69,7 +77,7 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::InUse(_) => None,
+            Self::InUse(_) | Self::Purging(_) => None,
             Self::Io { source, .. } => Some(source),
         }
     }
@@ -78,7 +86,7 @@ impl std::error::Error for StoreError {
 impl From<StoreError> for io::Error {
     fn from(error: StoreError) -> Self {
         let kind = match &error {
-            StoreError::InUse(_) => io::ErrorKind::ResourceBusy,
+            StoreError::InUse(_) | StoreError::Purging(_) => io::ErrorKind::ResourceBusy,
             StoreError::Io { source, .. } => source.kind(),
         };
         Self::new(kind, error)
@@ -104,6 +112,8 @@ pub(super) struct Store {
     sealed: VecDeque<Sealed>,
     reserve: Reserve,
     next_sequence: u64,
+    /// When it last looked at what it sealed.
+    looked: Option<Tick>,
 }
 
 struct Active {
@@ -156,6 +166,7 @@ impl Store {
             sealed: VecDeque::new(),
             reserve: Reserve::find(&directory, &node_name(node), &[]),
             next_sequence: 1,
+            looked: None,
             directory,
         };
         let recovery = store.take_stock()?;
@@ -308,6 +319,10 @@ impl Store {
         if self.slot > 1 {
             return Ok(());
         }
+        if self.looked.is_none_or(|last| now.since(last) >= LOOK_AGAIN) || self.total() > settings.max_total_size {
+            self.looked = Some(now);
+            self.look_again()?;
+        }
         self.reserve.expire(settings.max_age, now)?;
         while let Some(oldest) = self.sealed.front() {
             if self.total() <= settings.max_total_size && now.since(oldest.last_written) <= settings.max_age {
@@ -320,6 +335,27 @@ impl Store {
         }
         while self.total() > settings.max_total_size && self.reserve.shrink()? {}
         Ok(())
+    }
+
+    /// Takes over what a purge does to sealed segments: it removes some and writes some anew, in another process.
+    fn look_again(&mut self) -> Result<(), StoreError> {
+        self.sealed.retain_mut(|sealed| {
+            let bytes = length_of(&sealed.path) + length_of(&torn_path(&sealed.path));
+            if bytes != sealed.bytes {
+                (sealed.bytes, sealed.holds) = (bytes, None);
+            }
+            bytes > 0 || sealed.path.exists()
+        });
+        self.reserve.look_again();
+        // One that retention removed while a purge wrote it anew is back. Without a directory there is none.
+        let mut segments = list(&self.directory).unwrap_or_default();
+        let active = self.active.as_ref().map(|active| active.name.sequence);
+        let end = active.unwrap_or(self.next_sequence);
+        segments.retain(|segment| {
+            let is_own = segment.name.node == self.node && segment.name.sequence < end;
+            is_own && !self.sealed.iter().any(|sealed| sealed.path == segment.path)
+        });
+        if segments.is_empty() { Ok(()) } else { self.adopt(segments) }
     }
 
     fn total(&self) -> u64 {
@@ -440,22 +476,8 @@ impl Store {
     }
 }
 
-/// The number of bytes written before an error, and the error.
-pub(super) fn write_all(file: &mut dyn SegmentFile, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
-    let mut written = 0;
-    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-        match file.write(rest) {
-            Ok(0) => return Err((written, io::ErrorKind::WriteZero.into())),
-            Ok(length) => written += length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err((written, error)),
-        }
-    }
-    Ok(())
-}
-
 /// Holds the lock of a directory: until it is dropped, or until our death.
-struct Lock(File);
+pub(super) struct Lock(pub(super) File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
@@ -465,9 +487,24 @@ impl Drop for Lock {
     }
 }
 
+/// The slot of a series.
+pub(super) fn slot_of(series: &str) -> u32 {
+    series.rsplit_once(SLOT_MARK).and_then(|(_, slot)| slot.parse().ok()).unwrap_or(1)
+}
+
+/// Whether a process has this slot. It makes no file.
+pub(super) fn is_held(directory: &Path, slot: u32) -> Result<bool, StoreError> {
+    let path = directory.join(series(LOCK, slot));
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened.map_err(StoreError::io("open", &path))?,
+    };
+    Ok(try_lock(file, &path)?.is_none())
+}
+
 /// The series of segments of a slot.
 fn series(node: &str, slot: u32) -> String {
-    if slot == 1 { node.to_owned() } else { format!("{node}~{slot}") }
+    if slot == 1 { node.to_owned() } else { format!("{node}{SLOT_MARK}{slot}") }
 }
 
 /// The first slot that is free.
@@ -482,14 +519,22 @@ fn take_slot(directory: &Path) -> Result<(u32, Lock), StoreError> {
 }
 
 /// Makes the directory if need be, and takes this slot of it.
-fn lock_slot(directory: &Path, slot: u32) -> Result<Lock, StoreError> {
+pub(super) fn lock_slot(directory: &Path, slot: u32) -> Result<Lock, StoreError> {
     make_directory(directory).map_err(StoreError::io("make", directory))?;
-    let path = directory.join(series(LOCK, slot));
-    let file = private().write(true).create(true).truncate(false).open(&path).map_err(StoreError::io("open", &path))?;
+    lock(&directory.join(series(LOCK, slot)))?.ok_or_else(|| StoreError::InUse(directory.to_owned()))
+}
+
+/// The lock of a file, which is made if need be; `None` if another process has it.
+pub(super) fn lock(path: &Path) -> Result<Option<Lock>, StoreError> {
+    let file = private().write(true).create(true).truncate(false).open(path).map_err(StoreError::io("open", path))?;
+    try_lock(file, path)
+}
+
+fn try_lock(file: File, path: &Path) -> Result<Option<Lock>, StoreError> {
     match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
-        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(directory.to_owned())),
-        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),
+        Ok(()) => Ok(Some(Lock(file))),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),
     }
 }
 
@@ -498,24 +543,6 @@ pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
         _ => Ok(()),
     }
-}
-
-fn length_of(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |metadata| metadata.len())
-}
-
-pub(super) fn modified(path: &Path) -> Tick {
-    let since_epoch = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    let since_epoch = since_epoch.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    Tick::ZERO + since_epoch.unwrap_or_default().into()
-}
-
-/// When the first line of a segment was written.
-pub(super) fn first_instant(path: &Path) -> Option<Tick> {
-    let mut head = Vec::new();
-    File::open(path).ok()?.take(MAX_LINE as u64).read_to_end(&mut head).ok()?;
-    let line = head.split(|&byte| byte == b'\n').next()?;
-    entry::Entry::parse(line).map(|entry| entry.at())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::entry::Entry;
 use super::tally::Drops;
+use super::timeline::Timeline;
 use crate::time::{Span, Tick};
 
 /// Names that a [`Ranking`] counts at once.
@@ -46,6 +47,8 @@ pub struct Summary {
     pub minutes: BTreeMap<Tick, u64>,
     /// What happened before the first of `minutes`, because there were too many.
     pub earlier: u64,
+    /// Records and aggregates by reason over all of the time.
+    pub timeline: Timeline,
 }
 
 impl Summary {
@@ -72,6 +75,7 @@ impl Summary {
                 if !record.key.is_empty() {
                     self.keys.add(&in_words(&record.key), 1);
                 }
+                self.timeline.add(record.at, &record.reason, 1);
                 self.happened(record.at, record.at, count);
             }
             Entry::Aggregate(aggregate) => {
@@ -89,6 +93,7 @@ impl Summary {
                         self.clients.add(client, count);
                     }
                 }
+                self.timeline.add(aggregate.from, &aggregate.reason, count);
                 self.happened(aggregate.from, aggregate.to, count);
             }
             Entry::Dropped(dropped) => {

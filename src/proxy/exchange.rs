@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::headers::passed;
 use super::meters::{Finished, Outcome};
+use super::replayed;
 use super::route_view::{LimitView, RouteView};
 use super::scratch::{Lent, Scratch, Times};
-use super::seen::Seen;
+use super::seen::{Origin, Seen};
 use super::upstream_view::UpstreamView;
 use super::view::View;
 use super::worker::Worker;
@@ -144,7 +145,9 @@ impl Exchange {
 
     /// The same as admission sees it.
     pub fn seen(&self) -> Seen<'_> {
-        Seen { request: self.request(), origin: self.connection.origin(), rules: &self.view.snapshot.rules }
+        let peer = replayed::peer_of(self.scratch.replayed.as_deref(), self.connection.peer.ip());
+        let origin = Origin { peer, ..self.connection.origin() };
+        Seen { request: self.request(), origin, rules: &self.view.snapshot.rules }
     }
 
     /// Takes the id of a trusted peer over.
@@ -274,8 +277,10 @@ impl Exchange {
 
     fn record(&mut self) {
         self.recorded = true;
-        self.offer_posted();
-        self.scratch.inbound.capture = None;
+        if self.scratch.inbound.capture.is_some() {
+            self.offer_posted();
+            self.scratch.inbound.capture = None;
+        }
         let took = self.ended().since(self.arrived);
         let (outcome, status, waited) = (self.outcome, self.story.status, self.story.waits());
         let meters = self.story.route.as_ref().map_or(self.view.meters.unrouted(), |route| &route.meters);
@@ -286,6 +291,7 @@ impl Exchange {
         self.scratch.tries.clear();
         self.scratch.times = Times::default();
         self.scratch.explains = false;
+        self.scratch.replayed = None;
         self.scratch.request_id.clear();
         self.scratch.target.clear();
     }

@@ -32,27 +32,27 @@ impl Exchange {
 
     /// Offers the dead-letter log a record, without waiting; if the rest of a body is kept with it, when that has come.
     pub fn write_dead_letter(&mut self, reason: Reason, key: Option<Fingerprint>, refusal: Option<&Refusal>) {
-        if self.view.snapshot.dead_letters.is_none() {
+        // A replay has a record already, and a journal of its own: a second record would be sent again by the next one.
+        if self.view.snapshot.dead_letters.is_none() || self.scratch.replayed.is_some() {
             return;
         }
-        let letter = Letter { reason, key, refusal: refusal.copied(), at: self.ended() };
+        let at = self.ended();
         match &mut self.scratch.inbound.capture {
-            Some(capture) => capture.post(letter),
-            None => self.offer_letter(&letter),
+            Some(capture) => capture.post(Letter { reason, key, refusal: refusal.copied(), at }),
+            None => self.offer_letter(reason, key, refusal, at),
         }
     }
 
     /// Offers the record that has waited for a body, if one has.
     pub fn offer_posted(&mut self) {
         let letter = self.scratch.inbound.capture.as_mut().and_then(|capture| capture.take_letter());
-        if let Some(letter) = letter {
-            self.offer_letter(&letter);
+        if let Some(Letter { reason, key, refusal, at }) = letter {
+            self.offer_letter(reason, key, refusal.as_ref(), at);
         }
     }
 
-    fn offer_letter(&self, letter: &Letter) {
+    fn offer_letter(&self, reason: Reason, key: Option<Fingerprint>, refusal: Option<&Refusal>, now: Tick) {
         let Some(log) = &self.view.snapshot.dead_letters else { return };
-        let Letter { reason, key, refusal, at: now } = *letter;
         let body = self.scratch.inbound.capture.as_ref().map_or(0, |capture| capture.kept());
         let event = Event {
             reason,
@@ -64,7 +64,7 @@ impl Exchange {
             bytes: TextRoom::of_head(self.scratch.inbound.head().len()) + body as u64,
             now,
         };
-        let about = About { place: self.story.limit, refusal: refusal.as_ref(), is_shadow: false, now };
+        let about = About { place: self.story.limit, refusal, is_shadow: false, now };
         log.offer(&event, || self.key_name(about.place), || self.draft(reason, &about));
     }
 
@@ -77,6 +77,9 @@ impl Exchange {
         else {
             return;
         };
+        if self.scratch.replayed.is_some() {
+            return;
+        }
         let now = self.arrived;
         for place in self.scratch.report.shadow_refusals() {
             let event = Event {

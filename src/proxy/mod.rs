@@ -5,7 +5,7 @@
 //! who may pass, `balance` where to, and `forward` takes nothing but what admission let through.
 //!
 //! - `listener`, `proxied`, `h1`, `h2`, `client`, `connection`: sockets that listen, and the connections that they accept;
-//!   `seen`: a request of one, as admission sees it.
+//!   `seen`: a request of one, as admission sees it; `replayed`: one that a replay sends again.
 //! - `policy`, `refuse`: what is done about a request; `respond`, `rate_headers`, `headers`, `date`, `cors`: what messages
 //!   say; `edited`, `variables`: what a route changes in that. `ending`: the table of how an exchange ends that does not
 //!   get its route's answer.
@@ -65,6 +65,7 @@ mod proxied;
 mod rate_headers;
 mod reclaim;
 mod refuse;
+mod replayed;
 mod respond;
 mod route_view;
 mod scratch;

@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::exchange::{Exchange, Story};
 use super::inbound::Inbound;
 use super::outgoing::Outgoing;
+use super::replayed::Vouched;
 use super::respond::Reply;
 use super::scratch::Scratch;
 use super::seen::Seen;
@@ -27,6 +28,8 @@ pub struct RequestFacts<'e> {
     pub story: &'e Story,
     /// How the limits stand.
     pub report: &'e Report,
+    /// The token of the replay that sends it again.
+    pub replayed: Option<&'e Vouched>,
     /// Its id, once it has one.
     pub request_id: &'e [u8],
     head: &'e RequestHead,
@@ -91,9 +94,19 @@ impl Exchange {
             text,
             target,
             request_id,
+            replayed,
             ..
         } = &mut **scratch;
-        let facts = RequestFacts { inbound, connection, view, story, report, request_id, head: request };
+        let facts = RequestFacts {
+            inbound,
+            connection,
+            view,
+            story,
+            report,
+            request_id,
+            replayed: replayed.as_deref(),
+            head: request,
+        };
         (facts, Room { worker, outbound, response, reply, to_client, to_upstream, target, text, bytes_sent })
     }
 }

@@ -13,10 +13,11 @@ use super::meters::{Decision, Outcome};
 use super::parts::Room;
 use super::rate_headers::{self, RefusedBy};
 use super::refuse;
+use super::replayed;
 use super::respond::{self, Problem, Wants};
 use super::route_view::RouteView;
 use super::scratch::Scratch;
-use super::seen::Seen;
+use super::seen::{Origin, Seen};
 use super::snapshot::RouteAction;
 use super::variables::Known;
 use super::view::View;
@@ -43,11 +44,15 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     if let Some(hash) = exchange.view.snapshot.model.admin.as_ref().and_then(|admin| admin.explain_sha256) {
         exchange.scratch.explains = explanation::is_asked(&exchange.request(), &hash);
     }
+    if let Some(guard) = &exchange.view.snapshot.replay_guard {
+        exchange.scratch.replayed = replayed::recognise(guard, &exchange.request(), exchange.arrived);
+    }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
+    let peer = replayed::peer_of(scratch.replayed.as_deref(), connection.peer.ip());
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let seen = Seen { request, origin: connection.origin(), rules: &view.snapshot.rules };
-    match view.snapshot.rules.admit(&seen, connection.peer.ip(), *arrived, report) {
+    let seen = Seen { request, origin: Origin { peer, ..connection.origin() }, rules: &view.snapshot.rules };
+    match view.snapshot.rules.admit(&seen, peer, *arrived, report) {
         Admission::Malformed(fault) => Next::Over(end_by(exchange, Cause::Malformed(fault), false)),
         Admission::NoRoute(arrival) => {
             note(exchange, &arrival);

@@ -9,6 +9,7 @@ use super::inbound::Inbound;
 use super::outgoing::Outgoing;
 use super::pacing::Pacing;
 use super::patience::Timers;
+use super::replayed::Vouched;
 use super::respond::Reply;
 use super::tried::Tried;
 use crate::http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
@@ -69,6 +70,8 @@ pub struct Scratch {
     pub times: Times,
     /// Whether its client may ask for the explanation of its request, and has.
     pub explains: bool,
+    /// The token of the replay that sends it again; `None`: none does.
+    pub replayed: Option<Box<Vouched>>,
 }
 
 /// How long parts of an exchange took, for the access log.
@@ -105,6 +108,7 @@ impl Scratch {
             tries: Vec::new(),
             times: Times::default(),
             explains: false,
+            replayed: None,
         })
     }
 
@@ -123,6 +127,7 @@ impl Scratch {
         self.tries.clear();
         self.times = Times::default();
         self.explains = false;
+        self.replayed = None;
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
         let Reply { body, lines, .. } = &mut self.reply;

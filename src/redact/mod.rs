@@ -114,6 +114,14 @@ impl Redactor {
         self.written(secrets)
     }
 
+    /// A MAC under a key of its own for this purpose.
+    pub fn mac_of(&self, purpose: &[u8]) -> Hmac<Sha256> {
+        let key = self.mac.clone().chain_update(purpose).finalize().into_bytes();
+        let mut block = GenericArray::default();
+        block.as_mut_slice()[..key.len()].copy_from_slice(&key);
+        Mac::new(&block)
+    }
+
     /// Whether bytes that need not be text hold a secret.
     pub fn hides(&self, bytes: &[u8], end: End) -> bool {
         self.is_secret_inside(bytes, end)

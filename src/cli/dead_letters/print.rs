@@ -1,7 +1,8 @@
 //! How dead letters look on a terminal.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Stdout, Write};
 
 use serde_json::{Map, Value, json};
 
@@ -12,15 +13,17 @@ use crate::time::Tick;
 
 /// Characters of a request's URL in a list.
 const MAX_LISTED_URL: usize = 120;
-/// Minutes of the histogram on a terminal; JSON has all.
-const MAX_SHOWN_MINUTES: usize = 60;
-/// Characters of the histogram's longest bar.
-const BAR: u64 = 40;
+/// The width of what is no terminal.
+const USUAL_WIDTH: usize = 80;
 
-/// Whether there is colour.
+/// What can be shown where the output goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub(super) colour: bool,
+    /// Whether there is more than ASCII to draw with.
+    pub(super) utf8: bool,
+    /// Characters of a line.
+    pub(super) width: usize,
 }
 
 impl Style {
@@ -28,22 +31,46 @@ impl Style {
         if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
     }
 
+    /// As the terminal and the environment have it.
+    pub(super) fn of(stdout: &Stdout) -> Self {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let columns = rustix::termios::tcgetwinsize(stdout).map_or(0, |size| size.ws_col.into());
+        Self {
+            colour: stdout.is_terminal() && variable("NO_COLOR").is_none(),
+            // The first that is set decides (POSIX, "Internationalization Variables").
+            utf8: ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable).is_some_and(|locale| is_utf8(&locale)),
+            width: if columns == 0 { USUAL_WIDTH } else { columns },
+        }
+    }
+
     fn reason(self, reason: &str) -> String {
+        self.of_reason(reason, format!("{:<14}", Safe(reason).to_string()))
+    }
+
+    /// In the colour of a reason.
+    pub(super) fn of_reason(self, reason: &str, text: impl Display) -> String {
         let code = match reason {
             "upstream-error" | "breaker" => "31",
             "timeout" | "wait-timeout" => "35",
             _ => "33",
         };
-        self.paint(code, format!("{:<14}", Safe(reason).to_string()))
+        self.paint(code, text)
     }
 
-    fn dim(self, text: impl Display) -> String {
+    pub(super) fn dim(self, text: impl Display) -> String {
         self.paint("2", text)
     }
 
-    fn bold(self, text: impl Display) -> String {
+    pub(super) fn bold(self, text: impl Display) -> String {
         self.paint("1", text)
     }
+}
+
+/// Whether a locale's encoding is UTF-8, as in `en_GB.UTF-8` or `C.utf8`.
+fn is_utf8(locale: &OsStr) -> bool {
+    let locale = locale.to_string_lossy().to_ascii_lowercase();
+    let encoding = locale.split_once('.').map(|(_, rest)| rest.split('@').next().unwrap_or_default());
+    matches!(encoding, Some("utf-8" | "utf8"))
 }
 
 fn safe(text: Option<&str>) -> String {
@@ -239,7 +266,7 @@ pub(super) fn write_summary(
     for (title, ranking) in rankings(summary) {
         write_ranking(out, style, title, ranking, top)?;
     }
-    write_minutes(out, style, summary)
+    Ok(())
 }
 
 /// The same as one JSON object.
@@ -296,24 +323,6 @@ fn write_ranking(out: &mut dyn Write, style: Style, title: &str, ranking: &Ranki
     Ok(())
 }
 
-fn write_minutes(out: &mut dyn Write, style: Style, summary: &Summary) -> io::Result<()> {
-    let hidden = summary.minutes.len().saturating_sub(MAX_SHOWN_MINUTES);
-    let highest = summary.minutes.values().skip(hidden).copied().max().unwrap_or_default();
-    if highest == 0 {
-        return Ok(());
-    }
-    let note =
-        if hidden > 0 { format!("  (the last {MAX_SHOWN_MINUTES} with any; --json has all)") } else { String::new() };
-    writeln!(out, "\n{}{}", style.bold("per minute (UTC)"), style.dim(note))?;
-    for (at, count) in summary.minutes.iter().skip(hidden) {
-        let length = u128::from(*count) * u128::from(BAR) / u128::from(highest);
-        let bar = "█".repeat(usize::try_from(length).unwrap_or_default().max(1));
-        let minute: String = precise(*at).replace('T', " ").chars().take(16).collect();
-        writeln!(out, "{minute} {count:>10}  {bar}")?;
-    }
-    Ok(())
-}
-
 fn url(record: &Record) -> String {
     let query = record.query.as_deref().map(|query| format!("?{query}"));
     format!("{}{}{}", record.host, record.path, query.unwrap_or_default())
@@ -331,4 +340,19 @@ fn time(at: Tick) -> String {
 /// The time of day alone.
 fn clock(at: Tick) -> String {
     time(at).split_off(11)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_encoding_of_a_locale_is_what_follows_the_point() {
+        for locale in ["en_GB.UTF-8", "C.utf8", "de_DE.UTF-8@euro"] {
+            assert!(is_utf8(OsStr::new(locale)), "{locale}");
+        }
+        for locale in ["", "C", "POSIX", "utf8", "de_DE@euro", "ja_JP.eucJP"] {
+            assert!(!is_utf8(OsStr::new(locale)), "{locale}");
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! A key that names a file with a secret of 32 bytes.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 
 use crate::config::change::Changes;
 use crate::config::findings::{Reported, quoted};
@@ -16,6 +19,22 @@ pub(super) const SECRET_BYTES: usize = 32;
 pub struct FileSecret(pub(super) Option<[u8; SECRET_BYTES]>);
 
 impl FileSecret {
+    /// That of a file, for whoever has no configuration.
+    ///
+    /// # Errors
+    /// In words: the file cannot be read, or holds no secret.
+    pub fn load(path: &Path) -> Result<Self, String> {
+        let shown = path.display();
+        let file = File::open(path).map_err(|error| format!("cannot read the key {shown}: {error}"))?;
+        let mut bytes = Vec::new();
+        let most = 2 * SECRET_BYTES as u64 + 3;
+        file.take(most).read_to_end(&mut bytes).map_err(|error| format!("cannot read the key {shown}: {error}"))?;
+        let secret = secret_of(&bytes).ok_or_else(|| {
+            format!("{shown} is no key: it needs 32 bytes or 64 hexadecimal digits, as `sluicegate dead-letters key` prints them")
+        })?;
+        Ok(Self(Some(secret)))
+    }
+
     /// The secret; `None` where files are not read.
     pub fn bytes(&self) -> Option<&[u8; SECRET_BYTES]> {
         self.0.as_ref()

@@ -3,6 +3,7 @@
 mod archive;
 mod disk;
 mod log;
+mod purging;
 mod reading;
 mod segments;
 

@@ -12,7 +12,7 @@ use super::super::record::tests::draft;
 use super::super::segment::Files;
 use super::super::store::Store;
 use super::super::writer::Writer;
-use super::super::{Draft, Entry, Snapshot};
+use super::super::{Draft, Entry, Filter, Reason, Snapshot};
 use super::{Bench, SECOND, entries, redactor, segment_names, settings, start};
 use crate::config::DeadLetter;
 use crate::time::Span;
@@ -98,6 +98,33 @@ fn a_reader_counts_damage_and_loses_nothing_around_it() {
     fs::write(&path, content).unwrap();
     let (entries, damaged) = entries(directory.path());
     assert_eq!((entries.len(), damaged), (3, 3));
+}
+
+#[test]
+fn with_a_filter_damage_is_counted_among_the_lines_that_may_be_meant() {
+    let directory = tempdir().unwrap();
+    let mut bench = Bench::new(settings(directory.path()));
+    for reason in [Reason::Timeout, Reason::RateLimited, Reason::RateLimited, Reason::Timeout, Reason::Timeout] {
+        bench.record_of(reason);
+    }
+    bench.flush();
+    drop(bench);
+    let path = directory.path().join("gw-0000000001.jsonl");
+    let mut lines: Vec<String> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+    for line in &mut lines[1..4] {
+        *line = line.replace("/api/x", "/api/y");
+    }
+    fs::write(&path, lines.join("\n") + "\nno line of ours\n").unwrap();
+    let read = |reason| {
+        let filter = Filter { reason, ..Filter::default() };
+        let mut reader = Snapshot::take(directory.path()).unwrap().read_matching(&filter);
+        let found = std::iter::from_fn(|| reader.next_entry().unwrap()).count();
+        (found, reader.damaged())
+    };
+    assert_eq!(read(None), (2, 4));
+    assert_eq!(read(Some(Reason::Timeout)), (2, 2));
+    assert_eq!(read(Some(Reason::RateLimited)), (0, 3));
+    assert_eq!(read(Some(Reason::Breaker)), (0, 1));
 }
 
 #[test]

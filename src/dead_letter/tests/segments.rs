@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tempfile::tempdir;
 
-use super::super::{Entry, Reason, Snapshot};
+use super::super::{Entry, Filter, Reason, Snapshot};
 use super::{Bench, SECOND, entries, segment_names, settings, start, told};
 use crate::config::{DeadLetter, Fsync};
 use crate::time::Span;
@@ -60,7 +60,7 @@ fn segments_end_at_their_age_and_idle_ones_leave_no_trace() {
     bench.flush();
     assert_eq!(segment_names(directory.path()), ["gw-0000000001.jsonl", "gw-0000000002.jsonl"]);
     let reader = Snapshot::take(directory.path()).unwrap();
-    let mut first = reader.read_one(&reader.segments()[0]);
+    let mut first = reader.read_one(&reader.segments()[0], &Filter::default());
     assert!(first.next_entry().unwrap().is_some() && first.next_entry().unwrap().is_some());
     assert!(first.next_entry().unwrap().is_none());
 }

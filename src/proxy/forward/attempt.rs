@@ -8,6 +8,7 @@ use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::retry;
 use crate::admission::{AddressHeader, Admitted};
+use crate::dead_letter::REPLAY_FIELD;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
 use crate::proxy::broken::{Broken, Late};
@@ -274,7 +275,7 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let Scratch { request, .. } = &*exchange.scratch;
     let (version, framing, expects_continue) = (request.version(), request.framing(), request.expects_continue());
     let (asked, Room { to_upstream, text, target, .. }) = exchange.split();
-    let RequestFacts { connection, view, story, request_id, .. } = asked;
+    let RequestFacts { connection, view, story, request_id, replayed, .. } = asked;
     let edits = edits(story);
     let head = asked.request();
     let authority = head.authority_bytes().unwrap_or_default();
@@ -282,7 +283,7 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let real_ip = (view.snapshot.rules.address_header() == AddressHeader::XRealIp)
         .then(|| admitted.arrival().client.addr().to_string());
     let facts = Forwarding {
-        peer: connection.peer_text.as_bytes(),
+        peer: replayed.map_or(&*connection.peer_text, |vouched| &vouched.text).as_bytes(),
         trusted_peer: admitted.arrival().trusted_peer,
         scheme: connection.scheme().as_bytes(),
         authority,
@@ -312,6 +313,9 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     }
     if to_h2 && head.field(b"te").is_some_and(|te| te.eq_ignore_ascii_case(b"trailers")) {
         writer.field(b"te", b"trailers");
+    }
+    if let Some(vouched) = replayed {
+        writer.field(REPLAY_FIELD.as_bytes(), &vouched.value);
     }
     match framing {
         Framing::None | Framing::UntilClose => {}

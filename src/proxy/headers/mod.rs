@@ -188,6 +188,8 @@ impl Kind {
             15 if is_name(name, b"x-forwarded-for") => Self::ForwardedFor,
             16 if is_name(name, b"x-forwarded-host") => Self::ForwardedHost,
             17 if is_name(name, b"x-forwarded-proto") => Self::ForwardedProto,
+            // It is ours alone: whoever may be a proxy in front is no replay. One that is valid is written anew.
+            19 if is_name(name, b"x-sluicegate-replay") => Self::HopByHop,
             9.. if name.contains(&b'_') && passes_for_another(name) => Self::HopByHop,
             12.. if is_claim(name) => Self::Claim,
             _ => Self::Plain,

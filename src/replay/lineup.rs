@@ -1,0 +1,453 @@
+//! Who goes next, and when: pure, time is an argument.
+//!
+//! - Each try waits for its turn in the limiter's own leaky bucket, so that `10/s` is one each 100 ms, retries too.
+//! - Letters of one key go in their order: the next when the one before has its fate.
+//! - A try that may be repeated is, after a random time of [0, min(30 s, 200 ms x 2^n)), n from 0 ("full jitter": Brooker,
+//!   "Exponential Backoff And Jitter", AWS 2015), and not before the answer's `Retry-After`.
+//! - At most [`MAX_WAITING`] letters and [`MAX_WAITING_BYTES`] are in memory; its caller reads on when there is room.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::letter::Letter;
+use crate::http_client::SendError;
+use crate::limiter::{Algorithm, Fingerprint, KeyHasher, LeakyBucket, Limit, LimitSpec, Mode, OnFull, Rate};
+use crate::time::{Span, Tick};
+
+/// Tries of one letter, unless the operator says otherwise.
+pub const MAX_TRIES: u32 = 8;
+/// Letters in memory.
+const MAX_WAITING: usize = 4096;
+/// Bytes of them.
+const MAX_WAITING_BYTES: usize = 64 * 1024 * 1024;
+/// The first bound of the jitter, which doubles, and the last one.
+const FIRST_JITTER: Span = Span::from_millis(200);
+const MOST_JITTER: Span = Span::from_secs(30);
+/// A server that asks for more patience is not waited for.
+const MOST_PATIENCE: Span = Span::from_secs(60 * 60);
+
+/// A letter that is under way.
+#[derive(Debug)]
+pub struct Sending {
+    /// The letter.
+    pub letter: Letter,
+    /// The number of this try, from 1.
+    pub number: u32,
+}
+
+/// What to do now.
+#[derive(Debug)]
+pub enum Next {
+    /// Send this.
+    Send(Box<Sending>),
+    /// Nothing before then, unless an answer comes.
+    Wait(Tick),
+    /// Nothing until an answer comes.
+    Busy,
+    /// Nothing is left.
+    Idle,
+}
+
+/// What came of a try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// An answer with this status, and when its server wants to be asked again.
+    Answered(u16, Option<Span>),
+    /// None.
+    Failed(SendError),
+}
+
+/// What becomes of a letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was taken, with this status.
+    Sent(u16),
+    /// It is set aside.
+    Parked(String),
+    /// It is tried again, not before then.
+    Again(Tick),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered(status, _) => write!(f, "status {status}"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Whether a try that ended so may be repeated.
+fn is_retriable(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Answered(status, _) => matches!(status, 408 | 425 | 429 | 502 | 503 | 504),
+        Outcome::Failed(SendError::Connect(_)) => true,
+        // It may have been done.
+        Outcome::Failed(SendError::Late | SendError::Broken(_)) => false,
+    }
+}
+
+/// The longest random time after so many tries.
+fn most_jitter(tries: u32) -> Span {
+    let doubled = FIRST_JITTER.as_nanos().checked_shl(tries.saturating_sub(1)).unwrap_or(u64::MAX);
+    let is_exact = tries <= 20;
+    if is_exact { Span::from_nanos(doubled).min(MOST_JITTER) } else { MOST_JITTER }
+}
+
+/// The fate of a letter after so many tries, of which the last ended so. `random` is any number.
+fn judge(outcome: &Outcome, tries: u32, max_tries: u32, random: u64, now: Tick) -> Verdict {
+    match outcome {
+        Outcome::Answered(status @ 200..=299, _) => return Verdict::Sent(*status),
+        outcome if !is_retriable(outcome) => return Verdict::Parked(outcome.to_string()),
+        _ => {}
+    }
+    if tries >= max_tries {
+        return Verdict::Parked(format!("{outcome} after {tries} tries"));
+    }
+    let floor = if let Outcome::Answered(_, after) = outcome { after.unwrap_or(Span::ZERO) } else { Span::ZERO };
+    if floor > MOST_PATIENCE {
+        return Verdict::Parked(format!("{outcome}, which asks for a retry in {floor}"));
+    }
+    let most = most_jitter(tries).as_nanos();
+    let jitter = Span::from_nanos(random % most);
+    Verdict::Again(now + jitter.max(floor))
+}
+
+/// A letter that waits.
+struct Item {
+    letter: Letter,
+    tries: u32,
+}
+
+/// The letters that are waiting, and the pace.
+pub struct Lineup {
+    pace: Arc<Limit>,
+    pace_key: Fingerprint,
+    /// The turn of the next try: when the bucket has let the one before go.
+    turn: Tick,
+    parallel: usize,
+    max_tries: u32,
+    random: u64,
+    /// By key, in order; of those with a letter under way too.
+    queues: HashMap<Rc<str>, VecDeque<Item>>,
+    /// Keys whose first letter may go.
+    ready: VecDeque<Rc<str>>,
+    /// Keys whose first letter has to wait.
+    later: BinaryHeap<Reverse<(Tick, u64, Rc<str>)>>,
+    order: u64,
+    waiting: usize,
+    bytes: usize,
+    in_flight: usize,
+}
+
+impl Lineup {
+    /// Nobody yet. `seed` makes the jitter.
+    pub fn new(rate: Rate, parallel: usize, max_tries: u32, seed: u64) -> Option<Self> {
+        let bucket = LeakyBucket::new(&[rate], None).ok()?;
+        let pace = Limit::new(LimitSpec {
+            name: "replay".into(),
+            algorithm: Algorithm::LeakyBucket(bucket),
+            mode: Mode::Enforce,
+            max_wait: Span::ZERO,
+            max_queue: None,
+            max_keys: 1,
+            on_full: OnFull::EvictOldest,
+            penalty: None,
+            sharing: None,
+        });
+        Some(Self {
+            pace,
+            pace_key: KeyHasher::random().start().finish(),
+            turn: Tick::ZERO,
+            parallel: parallel.max(1),
+            max_tries: max_tries.max(1),
+            random: seed,
+            queues: HashMap::new(),
+            ready: VecDeque::new(),
+            later: BinaryHeap::new(),
+            order: 0,
+            waiting: 0,
+            bytes: 0,
+            in_flight: 0,
+        })
+    }
+
+    /// Whether another letter may come.
+    pub fn has_room(&self) -> bool {
+        self.waiting < MAX_WAITING && self.bytes < MAX_WAITING_BYTES
+    }
+
+    /// Takes a letter, behind those of its key.
+    pub fn offer(&mut self, letter: Letter) {
+        self.waiting += 1;
+        self.bytes += letter.bytes();
+        let key: Rc<str> = letter.order.as_str().into();
+        let queue = self.queues.entry(Rc::clone(&key)).or_insert_with(|| {
+            self.ready.push_back(key);
+            VecDeque::new()
+        });
+        queue.push_back(Item { letter, tries: 0 });
+    }
+
+    /// How many letters are under way.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// What to do now.
+    pub fn next(&mut self, now: Tick) -> Next {
+        while let Some(Reverse((due, _, _))) = self.later.peek()
+            && *due <= now
+            && let Some(Reverse((_, _, key))) = self.later.pop()
+        {
+            self.ready.push_back(key);
+        }
+        let later = self.later.peek().map(|Reverse((due, _, _))| *due);
+        if self.in_flight >= self.parallel || self.ready.is_empty() {
+            return match later {
+                Some(due) if self.in_flight < self.parallel => Next::Wait(due),
+                _ if self.in_flight > 0 => Next::Busy,
+                _ => Next::Idle,
+            };
+        }
+        if now < self.turn {
+            return Next::Wait(self.turn);
+        }
+        let first = self.ready.pop_front().and_then(|key| self.queues.get_mut(&key)?.pop_front());
+        let Some(Item { letter, tries }) = first else { return Next::Wait(now) };
+        self.turn = self.pace.charge(self.pace_key, 1, now);
+        self.in_flight += 1;
+        Next::Send(Box::new(Sending { letter, number: tries + 1 }))
+    }
+
+    /// Takes the outcome of a try.
+    pub fn done(&mut self, sending: Sending, outcome: &Outcome, now: Tick) -> Verdict {
+        let Sending { letter, number } = sending;
+        self.in_flight -= 1;
+        let random = self.draw();
+        let verdict = judge(outcome, number, self.max_tries, random, now);
+        let key: Rc<str> = letter.order.as_str().into();
+        if let Verdict::Again(due) = &verdict {
+            if let Some(queue) = self.queues.get_mut(&key) {
+                queue.push_front(Item { letter, tries: number });
+            }
+            self.order += 1;
+            self.later.push(Reverse((*due, self.order, key)));
+            return verdict;
+        }
+        self.waiting -= 1;
+        self.bytes -= letter.bytes();
+        if self.queues.get(&key).is_some_and(|queue| !queue.is_empty()) {
+            self.ready.push_back(key);
+        } else {
+            self.queues.remove(&key);
+        }
+        verdict
+    }
+
+    /// A try was lost, and its letter with it. Others of its key do not go any more.
+    pub fn lost(&mut self) {
+        self.in_flight -= 1;
+    }
+
+    /// A number by splitmix64 (Steele, Lea, Flood, 2014).
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Span::from_secs(1_000_000) + Span::from_millis(millis)
+    }
+
+    fn letter(id: usize, order: &str) -> Letter {
+        Letter {
+            id: id.to_string(),
+            order: order.to_owned(),
+            client: None,
+            method: Method::GET,
+            host: "a.example".to_owned(),
+            target: "/".to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            was_sealed: false,
+        }
+    }
+
+    fn lineup(rate: &str, parallel: usize, max_tries: u32) -> Lineup {
+        Lineup::new(rate.parse().unwrap(), parallel, max_tries, 7).unwrap()
+    }
+
+    fn sending(lineup: &mut Lineup, now: Tick) -> Option<Sending> {
+        match lineup.next(now) {
+            Next::Send(sending) => Some(*sending),
+            _ => None,
+        }
+    }
+
+    const OK: Outcome = Outcome::Answered(200, None);
+    const BUSY: Outcome = Outcome::Answered(503, None);
+
+    #[test]
+    fn tries_are_paced_by_a_leaky_bucket_retries_too() {
+        let mut lineup = lineup("10/s", 8, 8);
+        (0..5).for_each(|id| lineup.offer(letter(id, &id.to_string())));
+        let mut sent = Vec::new();
+        for millis in 0..1_000 {
+            while let Some(one) = sending(&mut lineup, at(millis)) {
+                sent.push(millis);
+                // The first is tried twice.
+                let outcome = if sent.len() == 1 { Outcome::Answered(429, Some(Span::ZERO)) } else { OK };
+                lineup.done(one, &outcome, at(millis));
+            }
+        }
+        assert_eq!(sent, [0, 100, 200, 300, 400, 500]);
+        assert!(matches!(lineup.next(at(2_000)), Next::Idle));
+    }
+
+    #[test]
+    fn a_key_waits_for_its_first_letter_and_others_do_not() {
+        let mut lineup = lineup("1000/s", 8, 8);
+        for (id, order) in [(1, "a"), (2, "a"), (3, "b")] {
+            lineup.offer(letter(id, order));
+        }
+        let first = sending(&mut lineup, at(0)).unwrap();
+        let other = sending(&mut lineup, at(1)).unwrap();
+        assert_eq!((first.letter.id.as_str(), other.letter.id.as_str()), ("1", "3"));
+        assert!(matches!(lineup.next(at(2)), Next::Busy));
+        let patience = Outcome::Answered(503, Some(Span::from_secs(7)));
+        assert_eq!(lineup.done(first, &patience, at(2)), Verdict::Again(at(7_002)), "Retry-After is a floor");
+        lineup.done(other, &OK, at(3));
+        assert!(matches!(lineup.next(at(3)), Next::Wait(due) if due == at(7_002)));
+        let again = sending(&mut lineup, at(7_002)).unwrap();
+        assert_eq!((again.letter.id.as_str(), again.number), ("1", 2));
+        assert_eq!(
+            lineup.done(again, &Outcome::Answered(404, None), at(7_003)),
+            Verdict::Parked("status 404".to_owned())
+        );
+        assert_eq!(sending(&mut lineup, at(7_004)).unwrap().letter.id, "2", "a letter that is parked holds nobody up");
+    }
+
+    #[test]
+    fn what_may_be_repeated_is_repeated_and_nothing_else() {
+        let now = at(0);
+        let is_again = |outcome: &Outcome| matches!(judge(outcome, 1, 8, 5, now), Verdict::Again(_));
+        let again: Vec<u16> = (100..600).filter(|status| is_again(&Outcome::Answered(*status, None))).collect();
+        assert_eq!(again, [408, 425, 429, 502, 503, 504]);
+        let sent: Vec<u16> = (100..600)
+            .filter(|status| matches!(judge(&Outcome::Answered(*status, None), 1, 8, 5, now), Verdict::Sent(_)))
+            .collect();
+        assert_eq!((sent.first(), sent.last(), sent.len()), (Some(&200), Some(&299), 100));
+        assert!(is_again(&Outcome::Failed(SendError::Connect("refused".to_owned()))));
+        for maybe_done in [SendError::Late, SendError::Broken("reset".to_owned())] {
+            assert!(!is_again(&Outcome::Failed(maybe_done)));
+        }
+        assert_eq!(judge(&BUSY, 8, 8, 5, now), Verdict::Parked("status 503 after 8 tries".to_owned()));
+        let in_a_year = Outcome::Answered(503, Some(Span::from_secs(365 * 86_400)));
+        assert_eq!(
+            judge(&in_a_year, 1, 8, 5, now),
+            Verdict::Parked("status 503, which asks for a retry in 365d".to_owned())
+        );
+    }
+
+    #[test]
+    fn jitter_is_full_and_doubles_up_to_30_seconds() {
+        let most: Vec<u64> = (1..=10).map(|tries| most_jitter(tries).as_nanos() / 1_000_000).collect();
+        assert_eq!(most, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(most_jitter(u32::MAX), MOST_JITTER);
+        // All of the range, evenly: each tenth of it has a tenth of 10,000 draws, within a fifth.
+        let mut lineup = lineup("1/s", 1, 8);
+        let mut tenths = [0; 10];
+        for _ in 0..10_000 {
+            let random = lineup.draw();
+            let Verdict::Again(due) = judge(&BUSY, 3, 8, random, at(0)) else { panic!("again") };
+            tenths[(due.since(at(0)).as_nanos() / (most_jitter(3).as_nanos() / 10)) as usize] += 1;
+        }
+        assert!(tenths.iter().all(|count| (800..1_200).contains(count)), "{tenths:?}");
+    }
+
+    #[test]
+    fn memory_is_bounded_by_letters_and_by_bytes() {
+        let mut lineup = lineup("1/s", 1, 8);
+        let mut count = 0;
+        while lineup.has_room() {
+            lineup.offer(letter(count, &count.to_string()));
+            count += 1;
+        }
+        assert_eq!(count, MAX_WAITING);
+        let mut large = letter(0, "a");
+        large.body = vec![0; 1 << 20].into();
+        let mut lineup = self::lineup("1/s", 1, 8);
+        let mut count = 0;
+        while lineup.has_room() {
+            lineup.offer(large.clone());
+            count += 1;
+        }
+        assert_eq!(count, 64);
+    }
+
+    proptest! {
+        /// Every letter has one fate; letters of a key have theirs in order; no more are under way than asked for; tries are a
+        /// turn apart.
+        #[test]
+        fn every_letter_has_one_fate_and_each_key_its_order(
+            keys in proptest::collection::vec(0_u8..5, 1..60),
+            outcomes in proptest::collection::vec(0_u8..4, 1..50),
+            parallel in 1_usize..5,
+            latency in 1_u64..40,
+        ) {
+            let mut lineup = lineup("100/s", parallel, 3);
+            keys.iter().enumerate().for_each(|(id, key)| lineup.offer(letter(id, &key.to_string())));
+            let mut under_way: Vec<(u64, Sending)> = Vec::new();
+            let (mut fates, mut turns, mut tries) = (Vec::new(), Vec::new(), 0);
+            let mut millis = 0;
+            while fates.len() < keys.len() {
+                prop_assert!(millis < 3_000_000, "it never ends");
+                while let Some(one) = sending(&mut lineup, at(millis)) {
+                    turns.push(millis);
+                    under_way.push((millis + latency, one));
+                    prop_assert!(under_way.len() <= parallel);
+                }
+                let (over, rest): (Vec<_>, Vec<_>) = under_way.into_iter().partition(|(due, _)| *due <= millis);
+                under_way = rest;
+                for (_, one) in over {
+                    tries += 1;
+                    let outcome = match outcomes[tries % outcomes.len()] {
+                        0 | 1 => OK,
+                        2 => BUSY,
+                        _ => Outcome::Failed(SendError::Late),
+                    };
+                    let (id, order) = (one.letter.id.clone(), one.letter.order.clone());
+                    if !matches!(lineup.done(one, &outcome, at(millis)), Verdict::Again(_)) {
+                        fates.push((order, id.parse::<usize>().unwrap()));
+                    }
+                }
+                millis += 1;
+            }
+            prop_assert!(matches!(lineup.next(at(millis)), Next::Idle));
+            prop_assert!(turns.windows(2).all(|two| two[1] - two[0] >= 10), "{turns:?}");
+            let mut ids: Vec<_> = fates.iter().map(|(_, id)| *id).collect();
+            ids.sort_unstable();
+            prop_assert_eq!(ids, (0..keys.len()).collect::<Vec<_>>());
+            for key in 0..5_u8 {
+                let of_key: Vec<_> = fates.iter().filter(|(order, _)| *order == key.to_string()).map(|(_, id)| *id).collect();
+                prop_assert!(of_key.is_sorted(), "{of_key:?}");
+            }
+        }
+    }
+}

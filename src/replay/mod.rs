@@ -1,0 +1,22 @@
+//! Sends dead letters again: at a rate that the servers can take, in order per key, each under one idempotency key.
+//!
+//! The walk of a record: `letter` makes a request of it, or says what it lacks; `lineup` says, without any I/O, when it goes, and
+//! what its answer means; `sender` sends it; `journal` keeps its fate, before the next of its key goes. `run` drives them.
+//!
+//! Invariants: a record whose fate is in a journal as sent is not sent again unless somebody asks for that; whatever ends the
+//! process loses no record, and repeats at most those that were under way, under the same key; memory does not grow with the
+//! number of records, but for 16 bytes for each that was ever sent.
+//!
+//! Caller: the command line.
+
+mod journal;
+mod letter;
+mod lineup;
+mod run;
+mod sender;
+
+pub use journal::{Fate, Journal, JournalError, Overview, Settings, Told, fates, overviews, sent};
+pub use letter::{Letter, Means, Unfit};
+pub use lineup::{Lineup, MAX_TRIES};
+pub use run::{Counts, Order, Progress, Replay, ReplayError};
+pub use sender::{Sender, Target, TargetError};

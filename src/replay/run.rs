@@ -1,0 +1,340 @@
+//! A replay from its plan to its end.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use tokio::task::JoinSet;
+
+use super::journal::{Fate, Journal, JournalError, number_of};
+use super::letter::{Letter, Means, Unfit};
+use super::lineup::{Lineup, Next, Outcome, Sending, Verdict};
+use super::sender::Sender;
+use crate::dead_letter::{Entry, Filter, Found, Reader, Record, Snapshot, StoreError};
+use crate::time::{Clock, Span};
+
+/// Reasons that are counted apart: some have words of servers in them.
+const MOST_REASONS: usize = 64;
+
+/// Which records are sent.
+#[derive(Debug)]
+pub struct Order {
+    /// Those that match.
+    pub filter: Filter,
+    /// Methods beside the idempotent ones.
+    pub methods: Vec<Method>,
+    /// Records that were sent by replays of before; they are left out.
+    pub sent: HashSet<u128>,
+    /// Records that have their fate in the journal that goes on.
+    pub done: HashSet<u128>,
+    /// How requests are made of them.
+    pub means: Means,
+}
+
+/// How many records there are of each kind, before or after a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that match.
+    pub matching: u64,
+    /// Those to be sent; after a replay, those that were.
+    pub sent: u64,
+    /// Those that were sent before.
+    pub sent_before: u64,
+    /// Those that a limit in shadow mode would have refused: they were served.
+    pub shadow: u64,
+    /// Those of methods that were not asked for, by method. They wait.
+    pub waiting: BTreeMap<String, u64>,
+    /// Those that are set aside, by reason.
+    pub parked: BTreeMap<String, u64>,
+    /// Those that were neither sent nor parked when the replay was stopped.
+    pub left: u64,
+    /// Requests that were counted and have no record.
+    pub counted_only: u64,
+    /// Lines that are no entries.
+    pub damaged: u64,
+    /// Whether sealed fields are sent.
+    pub opens_seals: bool,
+}
+
+impl Counts {
+    /// Records that are set aside.
+    pub fn parked(&self) -> u64 {
+        self.parked.values().sum()
+    }
+
+    /// Records of methods that were not asked for.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.values().sum()
+    }
+
+    fn park(&mut self, reason: &str) {
+        let is_new = !self.parked.contains_key(reason);
+        let reason = if is_new && self.parked.len() >= MOST_REASONS { "other reasons" } else { reason };
+        *self.parked.entry(reason.to_owned()).or_default() += 1;
+    }
+}
+
+/// Why a replay ended early.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// The log cannot be read.
+    Store(StoreError),
+    /// The journal cannot be written.
+    Journal(JournalError),
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Journal(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+impl From<StoreError> for ReplayError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<JournalError> for ReplayError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+/// How far a replay is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Records that were sent.
+    pub sent: u64,
+    /// Records that are parked.
+    pub parked: u64,
+    /// Tries that are under way.
+    pub in_flight: usize,
+}
+
+/// What a record is to a replay.
+enum Kind {
+    Send(Box<Letter>),
+    Unfit(String, Unfit),
+    Other,
+}
+
+/// The records of an order, one after the other.
+struct Source<'o> {
+    order: &'o Order,
+    reader: Reader,
+}
+
+impl<'o> Source<'o> {
+    fn open(directory: &Path, order: &'o Order) -> Result<Self, StoreError> {
+        Ok(Self { order, reader: Snapshot::take(directory)?.read_matching(&order.filter) })
+    }
+
+    /// The next record that the order is about, counted; `None` at the end.
+    fn next(&mut self, counts: &mut Counts) -> Result<Option<Kind>, StoreError> {
+        while let Some(found) = self.reader.next_entry()? {
+            if !self.order.filter.matches(&found.entry) {
+                continue;
+            }
+            match &found.entry {
+                Entry::Aggregate(aggregate) => counts.counted_only += aggregate.count,
+                Entry::Dropped(_) => {}
+                Entry::Record(record) => match self.order.kind(record, &found, counts) {
+                    Kind::Other => {}
+                    kind => return Ok(Some(kind)),
+                },
+            }
+        }
+        counts.damaged = self.reader.damaged();
+        Ok(None)
+    }
+}
+
+impl Order {
+    fn kind(&self, record: &Record, found: &Found, counts: &mut Counts) -> Kind {
+        let number = number_of(&record.id);
+        if number.is_some_and(|number| self.done.contains(&number)) {
+            return Kind::Other;
+        }
+        counts.matching += 1;
+        if found.entry.is_shadow() {
+            counts.shadow += 1;
+        } else if number.is_some_and(|number| self.sent.contains(&number)) {
+            counts.sent_before += 1;
+        } else if !self.takes(&record.method) {
+            let is_known = counts.waiting.len() < MOST_REASONS || counts.waiting.contains_key(&record.method);
+            let method = if is_known { &record.method } else { "other methods" };
+            *counts.waiting.entry(method.to_owned()).or_default() += 1;
+        } else {
+            return match Letter::of(record, found, &self.means) {
+                Ok(letter) => {
+                    counts.opens_seals |= letter.was_sealed && self.means.opener.is_some();
+                    Kind::Send(Box::new(letter))
+                }
+                Err(unfit) => Kind::Unfit(record.id.clone(), unfit),
+            };
+        }
+        Kind::Other
+    }
+
+    fn takes(&self, method: &str) -> bool {
+        // Idempotent by RFC 9110, 9.2.2; TRACE would show a server's secrets to nobody.
+        matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
+            || self.methods.iter().any(|asked| asked.as_str() == method)
+    }
+
+    /// What a replay would do: nothing is sent, nothing is written.
+    ///
+    /// # Errors
+    /// A [`StoreError`].
+    pub fn plan(&self, directory: &Path) -> Result<Counts, StoreError> {
+        let mut counts = Counts::default();
+        let mut source = Source::open(directory, self)?;
+        while let Some(kind) = source.next(&mut counts)? {
+            match kind {
+                Kind::Send(_) => counts.sent += 1,
+                Kind::Unfit(_, unfit) => counts.park(&unfit.to_string()),
+                Kind::Other => {}
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// A replay that is under way.
+pub struct Replay<'r> {
+    directory: &'r Path,
+    order: &'r Order,
+    sender: Arc<Sender>,
+    journal: Journal,
+    lineup: Lineup,
+    clock: Clock,
+    /// Records that were given to the lineup and have their fate.
+    settled: u64,
+}
+
+/// A try that is over.
+type Done = (Box<Sending>, Outcome);
+
+impl<'r> Replay<'r> {
+    /// One that has not begun.
+    pub fn new(
+        directory: &'r Path,
+        order: &'r Order,
+        sender: Arc<Sender>,
+        journal: Journal,
+        lineup: Lineup,
+        clock: Clock,
+    ) -> Self {
+        Self { directory, order, sender, journal, lineup, clock, settled: 0 }
+    }
+
+    /// Runs it, until all have their fate or `stop` is ready: then nothing more is sent, and what is under way is waited for.
+    ///
+    /// # Errors
+    /// See [`ReplayError`]. The journal has all that was done before.
+    pub async fn run(
+        mut self,
+        stop: impl Future<Output = ()>,
+        mut show: impl FnMut(Progress),
+    ) -> Result<Counts, ReplayError> {
+        let mut stop = std::pin::pin!(stop);
+        let mut counts = Counts::default();
+        let mut source = Source::open(self.directory, self.order)?;
+        let (mut has_more, mut is_stopped) = (true, false);
+        let mut tries: JoinSet<Done> = JoinSet::new();
+        let mut offered = 0;
+        loop {
+            while has_more && !is_stopped && self.lineup.has_room() {
+                has_more = self.take_one(&mut source, &mut counts, &mut offered)?;
+            }
+            let now = self.clock.now();
+            let wait = match if is_stopped { self.rest() } else { self.lineup.next(now) } {
+                Next::Send(sending) => {
+                    let sender = Arc::clone(&self.sender);
+                    tries.spawn(async move {
+                        let outcome = sender.send(&sending).await;
+                        (sending, outcome)
+                    });
+                    continue;
+                }
+                Next::Idle => break,
+                Next::Wait(due) => due.since(now),
+                Next::Busy => Span::from_secs(3600),
+            };
+            show(Progress { sent: counts.sent, parked: counts.parked(), in_flight: tries.len() });
+            tokio::select! {
+                biased;
+                () = &mut stop, if !is_stopped => is_stopped = true,
+                Some(done) = tries.join_next() => {
+                    match done {
+                        Ok((sending, outcome)) => self.settle(*sending, &outcome, &mut counts)?,
+                        // A try that panicked is a fault of ours. Its record has no fate, and --resume takes it up.
+                        Err(_) => self.lineup.lost(),
+                    }
+                }
+                () = tokio::time::sleep(Duration::from(wait)) => {}
+            }
+        }
+        counts.left = offered - self.settled;
+        if !is_stopped && counts.left == 0 {
+            self.journal.end(self.clock.now())?;
+        }
+        Ok(counts)
+    }
+
+    /// When nothing more is sent.
+    fn rest(&self) -> Next {
+        if self.lineup.in_flight() > 0 { Next::Busy } else { Next::Idle }
+    }
+
+    /// Takes the next record of the log; false at its end.
+    fn take_one(
+        &mut self,
+        source: &mut Source<'_>,
+        counts: &mut Counts,
+        offered: &mut u64,
+    ) -> Result<bool, ReplayError> {
+        match source.next(counts)? {
+            None => return Ok(false),
+            Some(Kind::Send(letter)) => {
+                *offered += 1;
+                self.lineup.offer(*letter);
+            }
+            Some(Kind::Unfit(id, unfit)) => {
+                let reason = unfit.to_string();
+                counts.park(&reason);
+                self.journal.tell(&id, &Fate::Parked(reason), 0, self.clock.now())?;
+            }
+            Some(Kind::Other) => {}
+        }
+        Ok(true)
+    }
+
+    fn settle(&mut self, sending: Sending, outcome: &Outcome, counts: &mut Counts) -> Result<(), ReplayError> {
+        let now = self.clock.now();
+        let (id, tries) = (sending.letter.id.clone(), sending.number);
+        let fate = match self.lineup.done(sending, outcome, now) {
+            Verdict::Again(_) => return Ok(()),
+            Verdict::Sent(status) => {
+                counts.sent += 1;
+                Fate::Sent(status)
+            }
+            Verdict::Parked(reason) => {
+                counts.park(&reason);
+                Fate::Parked(reason)
+            }
+        };
+        self.settled += 1;
+        Ok(self.journal.tell(&id, &fate, tries, now)?)
+    }
+}
