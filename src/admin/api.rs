@@ -1,34 +1,43 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Body, Incoming};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use super::dead_letters::{self, Refused, Subscription};
+use super::events::{Events, Source};
 use super::guard::{self, Refusal};
 use super::paths::{KEY, KEYS, SERVER, name_in, names_in};
 use super::pieces::Pieces;
 use super::seats::Seat;
 use super::{Commands, Limits, metrics};
 use crate::balance::Service;
-use crate::telemetry::Registry;
+use crate::telemetry::{Registration, Registry};
 use crate::words::Word as _;
 
 /// Commands that read and may block, at once; more wait for their turn, each on its own connection.
 const READS: usize = 4;
 
+/// Streams that read the log at once, apart from the others, so that those which are behind hold up no command.
+const TURNS: usize = 2;
+
+/// Seconds after which a stream may be asked for again where all are taken.
+const STREAM_RETRY: &str = "5";
+
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
 const PROBLEM: &str = "application/problem+json";
 
 type Reply = Response<Answer>;
 
 /// Whole, or made while it is sent.
-type Answer = Either<Full<Bytes>, Pieces>;
+type Answer = Either<Full<Bytes>, Either<Pieces, Events>>;
 
 /// Answers requests.
 pub(super) struct Api {
@@ -39,6 +48,11 @@ pub(super) struct Api {
     reads: Arc<Semaphore>,
     /// One reload at a time, apart from the reads, so that one that hangs can still be looked at.
     reloads: Arc<Semaphore>,
+    /// Places for streams.
+    streams: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+    shutdown: watch::Receiver<bool>,
+    _streams: Registration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +68,13 @@ enum Endpoint {
     Keys,
     Key,
     Explain,
+    DeadLetters,
+    DeadLetterStream,
     Reload,
     Upgrade,
 }
 
-const ENDPOINTS: [(&str, Endpoint); 13] = [
+const ENDPOINTS: [(&str, Endpoint); 15] = [
     ("/healthz", Endpoint::Health),
     ("/readyz", Endpoint::Ready),
     ("/metrics", Endpoint::Metrics),
@@ -70,6 +86,8 @@ const ENDPOINTS: [(&str, Endpoint); 13] = [
     (KEYS, Endpoint::Keys),
     (KEY, Endpoint::Key),
     ("/api/v1/explain", Endpoint::Explain),
+    ("/api/v1/dead-letters", Endpoint::DeadLetters),
+    ("/api/v1/dead-letters/stream", Endpoint::DeadLetterStream),
     ("/reload", Endpoint::Reload),
     ("/upgrade", Endpoint::Upgrade),
 ];
@@ -82,9 +100,27 @@ enum Failure {
 }
 
 impl Api {
-    pub(super) fn new(limits: Limits, is_loopback: bool, registry: Arc<Registry>, commands: Arc<dyn Commands>) -> Self {
-        let (reads, reloads) = (Arc::new(Semaphore::new(READS)), Arc::new(Semaphore::new(1)));
-        Self { limits, is_loopback, registry, commands, reads, reloads }
+    pub(super) fn new(
+        limits: Limits,
+        is_loopback: bool,
+        registry: Arc<Registry>,
+        commands: Arc<dyn Commands>,
+        shutdown: watch::Receiver<bool>,
+    ) -> Self {
+        let [reads, reloads, streams, turns] =
+            [READS, 1, limits.streams, TURNS].map(|places| Arc::new(Semaphore::new(places)));
+        Self {
+            _streams: metrics::streams(&registry, &streams, limits.streams),
+            limits,
+            is_loopback,
+            registry,
+            commands,
+            reads,
+            reloads,
+            streams,
+            turns,
+            shutdown,
+        }
     }
 
     /// Answers a request. It counts as one on its `seat` when everything of it that is waited for is here.
@@ -96,6 +132,11 @@ impl Api {
         let Some(endpoint) = Endpoint::at(head.uri.path()) else { return not_found() };
         if !endpoint.methods().contains(&head.method) {
             return not_allowed(endpoint);
+        }
+        if endpoint.tells_of_clients()
+            && let Err(refusal) = guard::check_origin(&head)
+        {
+            return refused(refusal);
         }
         if endpoint == Endpoint::Explain {
             return self.explain(body, seat).await;
@@ -120,6 +161,8 @@ impl Api {
             Endpoint::Server => self.set_server(head.uri.path(), head.uri.query()).await,
             // Answered above, since its body says something.
             Endpoint::Explain => not_found(),
+            Endpoint::DeadLetters => self.dead_letters(head.uri.query()).await,
+            Endpoint::DeadLetterStream => self.stream(&head.headers, head.uri.query(), seat).await,
             Endpoint::Reload => self.reload(&head.headers).await,
             Endpoint::Upgrade => self.upgrade(&head.headers).await,
         }
@@ -164,6 +207,44 @@ impl Api {
         }
     }
 
+    /// Shows a page of the dead-letter log.
+    async fn dead_letters(&self, query: Option<&str>) -> Reply {
+        let (commands, query) = (Arc::clone(&self.commands), query.map(str::to_owned));
+        match self.run(&self.reads, move || dead_letters::page(&*commands, query.as_deref())).await {
+            Err(failure) => failed(failure),
+            Ok(Err(refused)) => no_dead_letters(refused),
+            Ok(Ok(page)) => reply(StatusCode::OK, JSON, page),
+        }
+    }
+
+    /// Sends what is written to the dead-letter log from now on, or from the last event on that the client had.
+    async fn stream(&self, headers: &HeaderMap, query: Option<&str>, seat: &Arc<Seat>) -> Reply {
+        let (commands, query) = (Arc::clone(&self.commands), query.map(str::to_owned));
+        // A field that is no text is no cursor either.
+        let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?").to_owned());
+        let begun = move || Subscription::begin(&*commands, query.as_deref(), last.as_deref());
+        let subscription = match self.run(&self.reads, begun).await {
+            Err(failure) => return failed(failure),
+            Ok(Err(refused)) => return no_dead_letters(refused),
+            Ok(Ok(subscription)) => subscription,
+        };
+        let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else {
+            let most = self.limits.streams;
+            let detail = format!("There are {most} streams, as many as there may be. Close one, or come again.");
+            let mut reply = problem(StatusCode::SERVICE_UNAVAILABLE, &detail, json!({}));
+            reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(STREAM_RETRY));
+            return reply;
+        };
+        let source = Source {
+            subscription,
+            commands: Arc::clone(&self.commands),
+            turns: Arc::clone(&self.turns),
+            heartbeat: self.limits.heartbeat,
+            shutdown: self.shutdown.clone(),
+        };
+        reply_with(StatusCode::OK, EVENTS, Either::Right(Either::Right(Events::new(source, seat, place))))
+    }
+
     /// Says what would become of the request that the body describes.
     async fn explain(&self, body: Incoming, seat: &Arc<Seat>) -> Reply {
         let most = self.limits.body;
@@ -206,7 +287,7 @@ impl Api {
             Ok(([first, None], _)) => reply(StatusCode::OK, metrics::CONTENT_TYPE, first.unwrap_or_default()),
             Ok((first, page)) => {
                 let pieces = Pieces::new(first, page, Arc::clone(&self.reads), Arc::clone(seat));
-                reply_with(StatusCode::OK, metrics::CONTENT_TYPE, Either::Right(pieces))
+                reply_with(StatusCode::OK, metrics::CONTENT_TYPE, Either::Right(Either::Left(pieces)))
             }
         }
     }
@@ -290,6 +371,11 @@ impl Endpoint {
         self.methods().contains(&Method::POST)
     }
 
+    /// Whether it shows what clients have sent.
+    fn tells_of_clients(self) -> bool {
+        matches!(self, Self::DeadLetters | Self::DeadLetterStream)
+    }
+
     fn allow(self) -> &'static str {
         if self.is_command() { "POST" } else { "GET, HEAD" }
     }
@@ -355,6 +441,19 @@ fn not_allowed(endpoint: Endpoint) -> Reply {
     let mut reply = problem(StatusCode::METHOD_NOT_ALLOWED, &detail, json!({}));
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static(endpoint.allow()));
     reply
+}
+
+fn no_dead_letters(refused: Refused) -> Reply {
+    match refused {
+        Refused::NoLog => {
+            let detail = "There is no dead-letter log: write a [dead_letter] section into the file and reload.";
+            problem(StatusCode::NOT_FOUND, detail, json!({}))
+        }
+        Refused::Wrong { parameter, detail, allowed } => {
+            problem(StatusCode::BAD_REQUEST, &detail, json!({ "parameter": parameter, "allowed": allowed }))
+        }
+        Refused::Unreadable(detail) => problem(StatusCode::INTERNAL_SERVER_ERROR, &format!("{detail}."), json!({})),
+    }
 }
 
 fn refused(refusal: Refusal) -> Reply {

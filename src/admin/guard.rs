@@ -17,7 +17,7 @@ pub(super) enum Refusal {
     ManyHosts,
     /// A `Host` by which nobody calls a server on loopback.
     ForeignHost,
-    /// A page of another origin wants to change something.
+    /// A page of another origin wants to change something, or asks for what clients sent.
     ForeignOrigin,
 }
 
@@ -31,15 +31,19 @@ pub(super) fn check(head: &Parts, is_loopback: bool) -> Result<(), Refusal> {
     if is_loopback && !target.into_iter().chain(host).all(is_of_loopback) {
         return Err(Refusal::ForeignHost);
     }
+    if head.method.is_safe() { Ok(()) } else { check_origin(head) }
+}
+
+/// Refuses what a page of another origin sends. Of a request that changes nothing such a page sees no answer; where it would
+/// cost something, or tell of clients, it gets none.
+pub(super) fn check_origin(head: &Parts) -> Result<(), Refusal> {
+    let host = head.headers.get(HOST).map(|host| host.to_str().unwrap_or(""));
     let is_own = |origin: &http::HeaderValue| {
         let origin = origin.to_str().unwrap_or("");
         let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
     };
-    if !head.method.is_safe() && !head.headers.get_all(ORIGIN).iter().all(is_own) {
-        return Err(Refusal::ForeignOrigin);
-    }
-    Ok(())
+    if head.headers.get_all(ORIGIN).iter().all(is_own) { Ok(()) } else { Err(Refusal::ForeignOrigin) }
 }
 
 /// Whether `host[:port]` is `localhost` or an IP address.

@@ -5,9 +5,11 @@
 //! web page in an operator's browser could do to it, the guard refuses (see `guard.rs`). It runs on a thread and runtime
 //! of its own, so that nothing here, however slow, holds up traffic. Its caller is the gateway.
 //!
-//! Everything is bounded: connections, how long a head, a request and a connection may take, commands at once, bodies.
+//! Everything is bounded: connections, how long a head, a request and a connection may take, commands at once, bodies, streams.
 
 mod api;
+mod dead_letters;
+mod events;
 mod guard;
 mod metrics;
 mod paths;
@@ -29,6 +31,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::balance::Service;
+use crate::dead_letter::Archive;
 use crate::telemetry::Registry;
 use api::Api;
 use seats::{Seat, Seats};
@@ -62,6 +65,9 @@ pub trait Commands: Send + Sync + 'static {
     /// Explains a request that `asked` describes: what would become of it, in JSON, or what is wrong with the question. Changes nothing. May block.
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String>;
 
+    /// The dead-letter log, if there is one. May block.
+    fn dead_letters(&self) -> Option<Archive>;
+
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
     fn reload(&self) -> Result<String, String>;
 
@@ -80,12 +86,17 @@ struct Limits {
     /// To answer a request once its head is read. A command that takes longer goes on, but its client gets a 503.
     request: Duration,
     /// After this a connection gets no further request; what is not answered and read by its client within as long as a
-    /// request may take is cut off.
+    /// request may take is cut off. A stream goes on as long as its client reads.
     connection: Duration,
     /// For the last responses when the server is told to end.
     drain: Duration,
     /// Bytes of a request's body, all of which are ignored; with more it gets a 413.
     body: usize,
+    /// Streams at once; the next one gets a 503.
+    streams: usize,
+    /// After so long without an event a stream tells that it lives. Less than a request may take: by this it is known whether
+    /// its client reads.
+    heartbeat: Duration,
 }
 
 const LIMITS: Limits = Limits {
@@ -95,6 +106,8 @@ const LIMITS: Limits = Limits {
     connection: Duration::from_secs(60),
     drain: Duration::from_secs(2),
     body: 64 * 1024,
+    streams: 16,
+    heartbeat: Duration::from_secs(15),
 };
 
 /// How long accepting pauses after it failed: the reason (no file descriptors) does not go away by asking again.
@@ -120,7 +133,7 @@ async fn serve_within(
 ) {
     let refused = metrics::refused_connections(&registry);
     let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
-    let api = Arc::new(Api::new(limits, is_loopback, registry, commands));
+    let api = Arc::new(Api::new(limits, is_loopback, registry, commands, shutdown.clone()));
     let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
     let listener = match listener {
         Ok(listener) => listener,
@@ -189,7 +202,13 @@ async fn attend(limits: Limits, stream: TcpStream, api: Arc<Api>, seat: Arc<Seat
         () = sleep(limits.connection) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = timeout(limits.request, connection).await;
+    let mut taking = None;
+    while timeout(limits.request, connection.as_mut()).await.is_err() {
+        let before = std::mem::replace(&mut taking, seat.taking());
+        if taking.is_none() || taking == before {
+            return;
+        }
+    }
 }
 
 /// Completes when the server is to end.

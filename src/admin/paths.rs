@@ -28,7 +28,7 @@ pub(super) fn names_in(path: &str, form: &str) -> Option<(String, String)> {
 }
 
 /// The text without percent-escapes (RFC 3986, 2.1); `None` if one of them is none, or it is no UTF-8.
-fn unescaped(text: &str) -> Option<String> {
+pub(super) fn unescaped(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
     bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());

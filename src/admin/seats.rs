@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::task::{AbortHandle, Id};
 
@@ -18,7 +18,8 @@ pub(super) struct Seats {
 #[derive(Default)]
 pub(super) struct Seat {
     turns: Arc<AtomicU64>,
-    is_asking: AtomicBool,
+    /// What is being answered: a request, and a stream that is its answer.
+    asking: AtomicUsize,
     has_asked: AtomicBool,
     /// The turn in which it was opened, or in which it took its last answer, or piece of one.
     since: AtomicU64,
@@ -48,7 +49,7 @@ impl Seats {
     /// request, of the peer that has most of them the oldest; then of the others, the longest idle. One whose client has not
     /// read its answer is idle too, and since it took the last piece of it.
     pub(super) fn reclaim(&mut self) -> bool {
-        let is_free = |seat: &Seat| !seat.is_asking.load(Ordering::Relaxed);
+        let is_free = |seat: &Seat| !seat.is_asking();
         let mut counts = HashMap::new();
         for (peer, _, _) in self.held.values().filter(|(_, seat, _)| is_free(seat)) {
             *counts.entry(*peer).or_insert(0_usize) += 1;
@@ -71,9 +72,18 @@ impl Seats {
 impl Seat {
     /// A whole request has come.
     pub(super) fn ask(self: &Arc<Self>) -> Asking {
-        self.is_asking.store(true, Ordering::Relaxed);
+        self.asking.fetch_add(1, Ordering::Relaxed);
         self.has_asked.store(true, Ordering::Relaxed);
         Asking(Arc::clone(self))
+    }
+
+    /// When it took an answer, or a piece of one, for the last time, if it is taking one now that may go on.
+    pub(super) fn taking(&self) -> Option<u64> {
+        self.is_asking().then(|| self.since.load(Ordering::Relaxed))
+    }
+
+    fn is_asking(&self) -> bool {
+        self.asking.load(Ordering::Relaxed) > 0
     }
 
     /// It has taken an answer, or a piece of one.
@@ -85,7 +95,7 @@ impl Seat {
 impl Drop for Asking {
     fn drop(&mut self) {
         self.0.answered();
-        self.0.is_asking.store(false, Ordering::Relaxed);
+        self.0.asking.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

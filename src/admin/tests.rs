@@ -1,3 +1,5 @@
+mod dead_letters;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
@@ -22,6 +24,7 @@ struct Fake {
     gate: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
     /// The same of whoever reads the configuration.
     gate_of_reads: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
+    archive: Option<Archive>,
 }
 
 impl Commands for Fake {
@@ -77,13 +80,17 @@ impl Commands for Fake {
         if asked.is_empty() { Err("nothing is asked".into()) } else { Ok(json!({ "bytes": asked.len() })) }
     }
 
+    fn dead_letters(&self) -> Option<Archive> {
+        self.archive.clone()
+    }
+
     fn upgrade(&self) -> Result<u32, String> {
         self.reload.clone().map(|_| 4_321)
     }
 }
 
 fn fake() -> Fake {
-    Fake { ready: true, reload: Ok("kept 2 limits".into()), gate: None, gate_of_reads: None }
+    Fake { ready: true, reload: Ok("kept 2 limits".into()), gate: None, gate_of_reads: None, archive: None }
 }
 
 struct Server {
@@ -323,6 +330,8 @@ fn another_path_is_told_what_exists() {
             "GET /api/v1/limits/{limit}/keys",
             "GET /api/v1/limits/{limit}/keys/{value}",
             "POST /api/v1/explain",
+            "GET /api/v1/dead-letters",
+            "GET /api/v1/dead-letters/stream",
             "POST /reload",
             "POST /upgrade"
         ]);

@@ -11,22 +11,19 @@ mod replay;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 
 use super::key;
 use crate::config::{self, DeadLetter};
-use crate::dead_letter::{Filter, Found, KeyFilter, Reason, Snapshot, StatusFilter, StoreError, Summary};
+use crate::dead_letter::{
+    Filter, Found, KeyFilter, Reason, Snapshot, StatusFilter, StoreError, Summary, When, parse_network,
+};
 use crate::redact::{RedactRules, Redactor, Secret};
 use crate::time::{Clock, Span, Tick};
 use picture::write_picture;
@@ -187,46 +184,6 @@ impl FilterArgs {
             status: self.status,
         }
     }
-}
-
-/// A point in time as it is written on a command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
-    At(Tick),
-    Ago(Span),
-}
-
-impl When {
-    fn resolve(self, now: Tick) -> Tick {
-        match self {
-            Self::At(at) => at,
-            Self::Ago(span) => now - span,
-        }
-    }
-}
-
-impl FromStr for When {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(span) = text.parse() {
-            return Ok(Self::Ago(span));
-        }
-        let civil = || text.parse::<DateTime>().and_then(|local| local.to_zoned(TimeZone::UTC));
-        let instant = text.parse::<Timestamp>().or_else(|_| civil().map(|zoned| zoned.timestamp()));
-        let nanos = instant.ok().and_then(|instant| u64::try_from(instant.as_nanosecond()).ok());
-        nanos.map(|nanos| Self::At(Tick::from_nanos(nanos))).ok_or_else(|| {
-            "use a time like 2026-01-02T03:04:05Z or 2026-01-02, or how long ago, like 90s, 15m, 2h or 3d".to_owned()
-        })
-    }
-}
-
-fn parse_network(text: &str) -> Result<IpNet, String> {
-    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
-    text.parse()
-        .ok()
-        .or_else(address)
-        .ok_or_else(|| "use an address or a network, like 192.0.2.7 or 192.0.2.0/24".to_owned())
 }
 
 /// Why a command did not do what was asked.
@@ -756,24 +713,5 @@ mod tests {
     fn a_missing_directory_is_named() {
         let error = output(Path::new("/nonexistent/dead-letters"), "stats").0.unwrap_err();
         assert!(error.to_string().contains("/nonexistent/dead-letters"), "{error}");
-    }
-
-    #[test]
-    fn times_parse_in_their_forms() {
-        let at = Ok(When::At(start()));
-        assert_eq!("2026-01-02T03:04:05Z".parse(), at);
-        assert_eq!("2026-01-02T04:04:05+01:00".parse(), at);
-        assert_eq!("2026-01-02T03:04:05".parse(), at);
-        assert_eq!("15m".parse(), Ok(When::Ago(Span::from_secs(900))));
-        assert!("2026-01-02".parse::<When>().is_ok());
-        assert!("yesterday".parse::<When>().is_err());
-        assert!("1900-01-01".parse::<When>().is_err());
-    }
-
-    #[test]
-    fn addresses_and_networks_parse() {
-        assert_eq!(parse_network("192.0.2.7"), "192.0.2.7/32".parse::<IpNet>().map_err(|error| error.to_string()));
-        assert!(parse_network("2001:db8::/32").is_ok());
-        assert!(parse_network("localhost").is_err());
     }
 }

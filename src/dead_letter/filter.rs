@@ -144,6 +144,18 @@ fn forms(sent: &str) -> Vec<Cow<'_, str>> {
     forms
 }
 
+/// A network, or an address as one that holds nothing else.
+///
+/// # Errors
+/// It is neither; the text says how either is written.
+pub fn parse_network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    text.parse()
+        .ok()
+        .or_else(address)
+        .ok_or_else(|| "use an address or a network, like 192.0.2.7 or 192.0.2.0/24".to_owned())
+}
+
 /// A status, or a class of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusFilter {
@@ -295,5 +307,12 @@ mod tests {
         for bad in ["", "xx", "6xx", "0xx", "4x", "1000", "-1", "abc"] {
             assert!(bad.parse::<StatusFilter>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn addresses_and_networks_parse() {
+        assert_eq!(parse_network("192.0.2.7"), "192.0.2.7/32".parse::<IpNet>().map_err(|error| error.to_string()));
+        assert!(parse_network("2001:db8::/32").is_ok());
+        assert!(parse_network("localhost").is_err());
     }
 }

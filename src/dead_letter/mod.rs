@@ -7,7 +7,8 @@
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`crate::redact`]), writes the
 //! line (`record`, `line`; `body` the body of a request; `seal` keeps what was redacted, if there is a key) and hands batches to the directory (`store`), which rotates, syncs, keeps within its bounds
-//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look;
+//! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look,
+//! `archive` and `cursor` for those who look again and go on where they were;
 //! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read. `purge` removes what they ask for.
 //! `alert` tells people when the log grows.
 //!
@@ -16,8 +17,8 @@
 //! `offered = written + aggregated + dropped`, in the counters and in the log itself, provided that no offer was under
 //! way when it was called: one that runs beside the last drain may leave its count in `aggregating`.
 //!
-//! Callers: the proxy offers, the gateway starts, reconfigures and closes, admin and metrics read [`Stats`], the command
-//! line reads the directory. `replay_guard` tells requests that a replay sends from others.
+//! Callers: the proxy offers, the gateway starts, reconfigures and closes, metrics read [`Stats`], admin and the command
+//! line read the directory. `replay_guard` tells requests that a replay sends from others.
 //!
 //! # Format
 //!
@@ -59,7 +60,9 @@
 //! ```
 
 mod alert;
+mod archive;
 mod body;
+mod cursor;
 mod entry;
 mod filter;
 mod flood;
@@ -82,6 +85,7 @@ mod summary;
 mod tally;
 mod text_room;
 mod timeline;
+mod when;
 mod writer;
 
 #[cfg(test)]
@@ -98,9 +102,11 @@ use std::thread;
 use std::time::Duration;
 
 pub use alert::{AlertCount, Figure as AlertFigure, State as AlertState};
+pub use archive::{Archive, Bounds, Part};
 pub use body::{KeptBody, RecordedBody};
+pub use cursor::{LogCursor, LogCursorError};
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
-pub use filter::{Filter, KeyFilter, StatusFilter};
+pub use filter::{Filter, KeyFilter, StatusFilter, parse_network};
 pub use purge::{Purge, PurgePlan, Purged};
 pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
@@ -114,6 +120,7 @@ pub use summary::{Ranking, Summary, in_words};
 pub use tally::{Drops, KeyName};
 pub use text_room::TextRoom;
 pub use timeline::{Counts, Steps, Timeline};
+pub use when::{When, WhenError};
 
 use crate::config::DeadLetter;
 use crate::limiter::Fingerprint;

@@ -155,7 +155,7 @@ impl Reader {
     }
 }
 
-fn found(line: &[u8]) -> Option<Found> {
+pub(super) fn found(line: &[u8]) -> Option<Found> {
     let entry = Entry::parse(line)?;
     Some(Found { entry, line: std::str::from_utf8(line).ok()?.to_owned() })
 }
@@ -280,7 +280,7 @@ impl Cursor {
 }
 
 /// The length of a segment up to its last line feed, if that is near its end.
-fn whole_lines(segment: &Segment) -> Option<u64> {
+pub(super) fn whole_lines(segment: &Segment) -> Option<u64> {
     let mut file = File::open(&segment.path).ok()?;
     let mut end = segment.bytes;
     let mut tail = Vec::with_capacity(TAIL);

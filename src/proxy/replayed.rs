@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::dead_letter::{REPLAY_FIELD, ReplayGuard, Replayed};
+use super::headers::passed;
+use crate::dead_letter::{ReplayGuard, Replayed};
 use crate::http1::Request;
 use crate::time::Tick;
 
@@ -20,19 +21,11 @@ pub struct Vouched {
 /// Looks for the token of a replay. Others than those of this log's own replays are as good as none, and the field is cut.
 #[inline]
 pub fn recognise(guard: &ReplayGuard, request: &Request<'_>, now: Tick) -> Option<Box<Vouched>> {
-    // By their lengths first: mostly that is all there is to compare.
-    let mut named = request.fields().filter(|(name, _)| name.len() == REPLAY_FIELD.len());
-    named.any(|(name, _)| is_token(name)).then(|| vouched(guard, request, now)).flatten()
-}
-
-fn is_token(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(REPLAY_FIELD.as_bytes())
+    passed::replay_token(request).and_then(|value| vouched(guard, request, value, now))
 }
 
 #[cold]
-fn vouched(guard: &ReplayGuard, request: &Request<'_>, now: Tick) -> Option<Box<Vouched>> {
-    let mut fields = request.fields().filter(|(name, _)| is_token(name));
-    let (Some((_, value)), None) = (fields.next(), fields.next()) else { return None };
+fn vouched(guard: &ReplayGuard, request: &Request<'_>, value: &[u8], now: Tick) -> Option<Box<Vouched>> {
     let mut target = request.path_bytes().to_vec();
     if let Some(query) = request.query_bytes() {
         target.push(b'?');

@@ -70,6 +70,7 @@ mod state_file;
 mod sticky;
 mod stopped;
 mod stores;
+mod subscribing;
 #[path = "../support/mod.rs"]
 mod support;
 mod targets;

@@ -1,5 +1,6 @@
 //! The room as a whole, beside a writer without its thread ([`Bench`]) or with it.
 
+mod archive;
 mod disk;
 mod log;
 mod purging;

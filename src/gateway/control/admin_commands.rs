@@ -3,6 +3,7 @@ use std::sync::Weak;
 use super::{Control, Reloaded};
 use crate::admin;
 use crate::balance::Service;
+use crate::dead_letter::Archive;
 use crate::gateway::build::Lasting;
 use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
 
@@ -86,6 +87,13 @@ impl admin::Commands for AdminCommands {
         };
         let explained = explain::explain_live(&snapshot, &redactor, &asked, control.clock.now())?;
         serde_json::to_value(explained).map_err(|error| error.to_string())
+    }
+
+    fn dead_letters(&self) -> Option<Archive> {
+        let control = self.0.upgrade()?;
+        let state = control.state();
+        let directory = state.model.dead_letter.as_ref()?.directory.clone();
+        Some(Archive { directory, redactor: state.lasting.redactor.clone(), clock: control.clock.clone() })
     }
 
     fn upgrade(&self) -> Result<u32, String> {

@@ -1,6 +1,7 @@
 //! The fields of a request that go further than to us: what keys, costs, plans, conditions, texts and logs may read. A
 //! client may write into the others whatever it likes, and no server would ever see it.
 
+use crate::dead_letter::REPLAY_FIELD;
 use crate::http1::{Known, Request};
 
 use super::{Kind, Nominated, is_forwarding};
@@ -34,6 +35,17 @@ pub fn field<'b>(request: &Request<'b>, lower: &[u8]) -> Option<&'b [u8]> {
     let mut passing = Passing::of(request);
     let mut called = request.known_fields().filter(|(_, name, _)| name.eq_ignore_ascii_case(lower));
     called.find(|(known, name, _)| passing.goes_further(*known, name)).map(|(_, _, value)| value)
+}
+
+/// The token of a replay: the value of the one line that has it, which goes no further as it is. Two tokens are none.
+#[inline]
+pub fn replay_token<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
+    // By their lengths first: mostly that is all there is to compare.
+    let mut lines = request
+        .fields()
+        .filter(|(name, _)| name.len() == REPLAY_FIELD.len() && name.eq_ignore_ascii_case(REPLAY_FIELD.as_bytes()));
+    let (_, value) = lines.next()?;
+    lines.next().is_none().then_some(value)
 }
 
 /// The values of all field lines that go further and that some server takes for those of a name, in lower case: it is
