@@ -526,6 +526,8 @@ mod tests {
             path: path.into(),
             query: Some("a=1".into()),
             headers: vec![("x-evil".into(), "\u{1b}[2J\u{202e}".into()), ("cookie".into(), "sid=s3cret".into())],
+            is_https: false,
+            trusted_peer: false,
             headers_left_out: 0,
             body: None,
             quota: None,

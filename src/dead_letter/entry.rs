@@ -56,6 +56,12 @@ pub struct Record {
     pub path: String,
     /// Its query.
     pub query: Option<String>,
+    /// `https`: it came over TLS.
+    #[serde(default)]
+    pub scheme: Option<String>,
+    /// Whether it came from a trusted proxy.
+    #[serde(default)]
+    pub trusted_peer: bool,
     /// Its headers, in order.
     pub headers: Vec<(String, String)>,
     /// Its body, where bodies are kept.

@@ -40,7 +40,8 @@
 //!   flood control counted, and the keys that came most often;
 //! - `"dropped":true,"node":…,"count":N,"queue_full":N,"disk_error":N,"from":…,"to":…`: records that are missing.
 //!
-//! With `seal_key_file` a record from which something was redacted has, behind `request_id`, `"sealed":{"key":…,"data":…}`: what
+//! A record has `"scheme":"https"` and `"trusted_peer":true` before its headers if it came over TLS, and from a trusted proxy.
+//! `body` is as in `body`. With `seal_key_file` a record from which something was redacted has, behind `request_id`, `"sealed":{"key":…,"data":…}`: what
 //! it does not show, for the holder of that key; `seal` tells the form. `null` stands there if it had no room in the line.
 //!
 //! `crc` is CRC-32C (Castagnoli) over the bytes of the line from `{` up to, and not including, `,"crc":`; 8 lower-case
@@ -112,7 +113,7 @@ pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
 pub use record::{Draft, Quota};
 pub use recovery::Recovery;
-pub use replay_guard::{REPLAY_FIELD, ReplayGuard, Replayed};
+pub use replay_guard::{Origin as ReplayOrigin, REPLAY_FIELD, ReplayGuard, Replayed, UsedTokens};
 pub use seal::{Hidden, OpenError, Opener, Sealed};
 pub use segment::{Segment, SegmentName};
 pub use store::StoreError;
@@ -199,6 +200,7 @@ struct Log {
     alerts: Alerts,
     node: String,
     directory: std::sync::Mutex<PathBuf>,
+    used_tokens: Arc<UsedTokens>,
 }
 
 impl DeadLetters {
@@ -257,6 +259,11 @@ impl DeadLetters {
         // If the queue is full the writer is awake anyway.
         let _ = log.sender.try_send(Message::Wake);
         Ok(())
+    }
+
+    /// What recognises requests that replays of this log send, by the secret of a redactor.
+    pub fn replay_guard(&self, redactor: &Redactor) -> ReplayGuard {
+        ReplayGuard::new(redactor, Arc::clone(&self.0.used_tokens))
     }
 
     /// How the log fares.
@@ -322,7 +329,16 @@ impl DeadLetters {
             .name("dead-letters".into())
             .spawn(move || writer::run(writer, receiver, &of_thread, &clock))?;
         let directory = std::sync::Mutex::new(directory);
-        Ok(Self(Arc::new(Log { flood, counters, sender, desk, alerts, node: node.to_owned(), directory })))
+        Ok(Self(Arc::new(Log {
+            flood,
+            counters,
+            sender,
+            desk,
+            alerts,
+            node: node.to_owned(),
+            directory,
+            used_tokens: Arc::default(),
+        })))
     }
 }
 

@@ -64,6 +64,10 @@ pub struct Draft {
     pub path: Clip,
     /// Its query, without the `?`.
     pub query: Option<Clip>,
+    /// Whether it came over TLS.
+    pub is_https: bool,
+    /// Whether it came from a trusted proxy, whose word about its client is in the headers.
+    pub trusted_peer: bool,
     /// Its headers, in order.
     pub headers: Vec<(Clip, Clip)>,
     /// Headers that came after these and are left out.
@@ -196,6 +200,12 @@ impl Draft {
             }
             None => line.null("query"),
         }
+        if self.is_https {
+            line.text("scheme", Some("https"), MAX_NAME);
+        }
+        if self.trusted_peer {
+            line.mark("trusted_peer");
+        }
         let headers = self.headers.iter().enumerate().map(|(place, (name, value))| {
             let shown = redactor.header(&name.text, &value.text, value.end);
             hidden.headers.extend(original(&shown, &value.text).map(|text| (place, text)));
@@ -264,6 +274,8 @@ pub(super) mod tests {
             host: "api.example.com".into(),
             path: "/api/x".into(),
             query: Some("a=1&token=s3cret".into()),
+            is_https: false,
+            trusted_peer: false,
             headers: vec![("Accept".into(), "*/*".into()), ("Cookie".into(), "sid=s3cret".into())],
             headers_left_out: 0,
             body: None,

@@ -15,7 +15,7 @@ use super::tls::Secured;
 use crate::admission::{KeyExpr, Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Member, Strategy};
 use crate::config::{Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream};
-use crate::dead_letter::{DeadLetters, ReplayGuard};
+use crate::dead_letter::DeadLetters;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{
     KeyTally, LimitPlan, ListenerPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
@@ -234,7 +234,7 @@ pub fn build(
             .iter()
             .map(|listener| (listener.address, listener_plan(listener, &tls, &accepting)))
             .collect(),
-        replay_guard: dead_letters.as_ref().map(|_| ReplayGuard::new(&lasting.redactor)),
+        replay_guard: dead_letters.as_ref().map(|log| log.replay_guard(&lasting.redactor)),
         dead_letters,
         access_log,
         hasher: lasting.hasher.clone(),

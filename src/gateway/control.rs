@@ -35,7 +35,7 @@ use super::upstream_status;
 use super::worker::{Command, WorkerThread};
 use crate::admin;
 use crate::config::{self, Certificates, Loaded, Model};
-use crate::dead_letter::{DeadLetters, ReplayGuard};
+use crate::dead_letter::DeadLetters;
 use crate::proxy::Feed;
 use crate::redact::Redactor;
 use crate::telemetry::{AccessLog, Registration, Registry};
@@ -411,7 +411,7 @@ impl Control {
         };
         let generation = state.feed.generation() + 1;
         let mut built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
-        built.snapshot.replay_guard = dead_letters.as_ref().map(|_| ReplayGuard::new(&redactor));
+        built.snapshot.replay_guard = dead_letters.as_ref().map(|log| log.replay_guard(&redactor));
         let admin = admin.map(|(configured, listener)| self.start_admin(configured, listener)).transpose()?;
         // Last, because nothing would take it back.
         if state.dead_letters.is_some() {

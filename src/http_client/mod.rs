@@ -13,8 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::response::Parts;
 use http::{Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -67,7 +68,7 @@ pub struct Answer {
     pub status: StatusCode,
     /// Its fields.
     pub headers: http::HeaderMap,
-    /// Its body; empty if it is larger than the client takes.
+    /// Its body; empty if it is larger than the client takes, or did not all come.
     pub body: Bytes,
 }
 
@@ -106,30 +107,33 @@ impl HttpClient {
         Ok(Self { inner: builder.build(connector), max_body })
     }
 
-    /// Sends a request with an absolute URI.
+    /// Sends a request with an absolute URI. `within` is for the answer and its body; an answer whose head came in time is one,
+    /// whatever becomes of its body.
     ///
     /// # Errors
     /// See [`SendError`].
     pub async fn send(&self, request: Request<Full<Bytes>>, within: Duration) -> Result<Answer, SendError> {
-        match tokio::time::timeout(within, self.ask(request)).await {
-            Ok(answered) => answered,
-            Err(_) => Err(SendError::Late),
+        let mut head = None;
+        let asked = tokio::time::timeout(within, self.ask(request, &mut head)).await;
+        match (head, asked) {
+            (Some(head), body) => {
+                let body = body.ok().and_then(Result::ok).unwrap_or_default();
+                Ok(Answer { status: head.status, headers: head.headers, body })
+            }
+            (None, Ok(Err(error))) => Err(error),
+            (None, _) => Err(SendError::Late),
         }
     }
 
-    async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, SendError> {
+    async fn ask(&self, request: Request<Full<Bytes>>, head: &mut Option<Parts>) -> Result<Bytes, SendError> {
         let sent = self.inner.request(request).await.map_err(|error| {
             let words = causes(&error);
             if error.is_connect() { SendError::Connect(words) } else { SendError::Broken(words) }
         })?;
-        let (head, body) = sent.into_parts();
-        let body = match Limited::new(body, self.max_body).collect().await {
-            Ok(body) => body.to_bytes(),
-            // The answer was given, whatever its length.
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => Bytes::new(),
-            Err(error) => return Err(SendError::Broken(error.to_string())),
-        };
-        Ok(Answer { status: head.status, headers: head.headers, body })
+        let (parts, body) = sent.into_parts();
+        *head = Some(parts);
+        let body = Limited::new(body, self.max_body).collect().await;
+        body.map(Collected::to_bytes).map_err(|error| SendError::Broken(error.to_string()))
     }
 }
 

@@ -48,7 +48,7 @@ impl Question {
         let mut head = RequestHead::default();
         head.parse(bytes.as_bytes(), limits).map_err(|fault| fault.to_string())?;
         let scheme = if self.is_https { "https" } else { "http" };
-        let origin = Origin { peer: self.peer, scheme, certificate: None };
+        let origin = Origin { peer: self.peer, scheme, trusts: None, certificate: None };
         let seen = Seen { request: head.on(bytes.as_bytes()), origin, rules };
         Ok(rules.explain(&seen, self.peer, now))
     }

@@ -1,6 +1,7 @@
 //! The body of a request that is kept for its dead letter: its first bytes, the others counted.
 //!
-//! Bound: all bodies that a worker keeps at once share [`MOST_OF_WORKER`] bytes; without room there, the rest is counted only.
+//! Bound: all bodies that a worker keeps at once share [`MOST_OF_WORKER`] bytes, of which a client has at most as many as it leaves
+//! to others; without room there, the rest is counted only.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,6 +26,9 @@ pub struct Capture {
     /// Takes chunks apart; `None`: the body has none.
     chunks: Option<Body>,
     room: CaptureRoom,
+    /// How many bytes of bodies its client has kept.
+    share: CaptureRoom,
+    was_posted: bool,
     /// The dead letter that waits for the rest.
     letter: Option<Letter>,
 }
@@ -41,9 +45,18 @@ pub struct Letter {
 
 impl Capture {
     /// Nothing of it yet.
-    pub fn new(most: usize, framing: Framing, room: &CaptureRoom) -> Self {
+    pub fn new(most: usize, framing: Framing, room: &CaptureRoom, share: &CaptureRoom) -> Self {
         let chunks = (framing == Framing::Chunked).then(|| Body::new(framing, Form::Content));
-        Self { bytes: Vec::new(), most, length: 0, chunks, room: Rc::clone(room), letter: None }
+        Self {
+            bytes: Vec::new(),
+            most,
+            length: 0,
+            chunks,
+            room: Rc::clone(room),
+            share: Rc::clone(share),
+            was_posted: false,
+            letter: None,
+        }
     }
 
     /// Takes the next bytes, as they are written on.
@@ -59,12 +72,15 @@ impl Capture {
     fn keep(&mut self, bytes: &[u8]) {
         let has_gap = self.length > self.bytes.len() as u64;
         self.length += bytes.len() as u64;
-        let room = (self.most - self.bytes.len()).min(MOST_OF_WORKER.saturating_sub(self.room.get()));
+        // No client has more than is left for others.
+        let free = MOST_OF_WORKER.saturating_sub(self.room.get()).saturating_sub(self.share.get());
+        let room = (self.most - self.bytes.len()).min(free);
         // Bytes behind a gap would be a body that nobody has sent.
         let room = if has_gap { 0 } else { room };
         let bytes = bytes.get(..room).unwrap_or(bytes);
         self.bytes.extend_from_slice(bytes);
         self.room.set(self.room.get() + bytes.len());
+        self.share.set(self.share.get() + bytes.len());
     }
 
     /// Whether more of it would not be kept.
@@ -85,7 +101,13 @@ impl Capture {
 
     /// Keeps a dead letter until the rest has come.
     pub fn post(&mut self, letter: Letter) {
+        self.was_posted = true;
         self.letter = Some(letter);
+    }
+
+    /// Whether a dead letter has waited for it.
+    pub fn was_posted(&self) -> bool {
+        self.was_posted
     }
 
     /// Whether a dead letter waits.
@@ -102,6 +124,7 @@ impl Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         self.room.set(self.room.get().saturating_sub(self.bytes.len()));
+        self.share.set(self.share.get().saturating_sub(self.bytes.len()));
     }
 }
 
@@ -113,7 +136,7 @@ mod tests {
 
     fn capture(most: usize, framing: Framing) -> (Capture, CaptureRoom) {
         let room = CaptureRoom::default();
-        (Capture::new(most, framing, &room), room)
+        (Capture::new(most, framing, &room, &CaptureRoom::default()), room)
     }
 
     #[test]
@@ -145,6 +168,23 @@ mod tests {
         room.set(0);
         capture.take(b"def");
         assert_eq!(capture.body(true), KeptBody { bytes: b"ab".to_vec(), length: 6, is_whole: false });
+    }
+
+    #[test]
+    fn a_client_has_no_more_than_it_leaves_to_others() {
+        let (room, share) = (CaptureRoom::default(), CaptureRoom::default());
+        let mut all = Vec::new();
+        for _ in 0..MOST_OF_WORKER / (256 * 1024) {
+            let mut one = Capture::new(256 * 1024, Framing::Length(256 * 1024), &room, &share);
+            one.take(&vec![0; 256 * 1024]);
+            all.push(one);
+        }
+        assert_eq!(share.get(), MOST_OF_WORKER / 2);
+        let mut other = Capture::new(1_000, Framing::Length(5), &room, &CaptureRoom::default());
+        other.take(b"abcde");
+        assert!(other.body(true).is_whole);
+        drop(all);
+        assert_eq!((room.get(), share.get()), (5, 0));
     }
 
     proptest! {

@@ -20,7 +20,9 @@ pub fn begin(exchange: &mut Exchange) {
     if most == 0 || exchange.view.snapshot.dead_letters.is_none() || matches!(framing, Framing::None) {
         return;
     }
-    let mut capture = Capture::new(usize::try_from(most).unwrap_or(usize::MAX), framing, &exchange.worker.captures);
+    let share = exchange.connection.account.captured.get_or_init(Default::default);
+    let mut capture =
+        Capture::new(usize::try_from(most).unwrap_or(usize::MAX), framing, &exchange.worker.captures, share);
     let inbound = &mut exchange.scratch.inbound;
     capture.take(inbound.filled().get(inbound.body()).unwrap_or_default());
     inbound.capture = Some(Box::new(capture));

@@ -5,12 +5,13 @@
 //! account is in the table while its client has a connection here, and after that until its debts are paid. It costs one
 //! look-up for each connection and nothing for a request.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 
+use super::capture::CaptureRoom;
 use super::given_up::GivenUp;
 use super::h2_share::H2Share;
 use crate::limiter::Fingerprint;
@@ -45,6 +46,8 @@ pub struct ClientAccount {
     pub given_up: GivenUp,
     /// Its share of HTTP/2: how much it holds.
     pub h2: H2Share,
+    /// How many bytes of its bodies are kept for dead letters.
+    pub captured: OnceCell<CaptureRoom>,
 }
 
 /// Numbers of accounts: small, and given again.
@@ -106,6 +109,7 @@ impl ClientLedger {
             is_debtor: Cell::new(false),
             given_up: GivenUp::default(),
             h2: H2Share::default(),
+            captured: OnceCell::new(),
         })
     }
 

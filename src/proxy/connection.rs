@@ -200,7 +200,12 @@ impl Connection {
 
     /// The origin of its requests.
     pub fn origin(&self) -> Origin<'_> {
-        Origin { peer: self.peer.ip(), scheme: self.scheme(), certificate: self.facts.certificate.as_deref() }
+        Origin {
+            peer: self.peer.ip(),
+            scheme: self.scheme(),
+            trusts: None,
+            certificate: self.facts.certificate.as_deref(),
+        }
     }
 
     /// Where the client has connected to: to a proxy in front, or to the gateway, whose end `own_end` is where the stream

@@ -10,7 +10,7 @@ use super::meters::{Finished, Outcome};
 use super::replayed;
 use super::route_view::{LimitView, RouteView};
 use super::scratch::{Lent, Scratch, Times};
-use super::seen::{Origin, Seen};
+use super::seen::Seen;
 use super::upstream_view::UpstreamView;
 use super::view::View;
 use super::worker::Worker;
@@ -145,8 +145,7 @@ impl Exchange {
 
     /// The same as admission sees it.
     pub fn seen(&self) -> Seen<'_> {
-        let peer = replayed::peer_of(self.scratch.replayed.as_deref(), self.connection.peer.ip());
-        let origin = Origin { peer, ..self.connection.origin() };
+        let origin = replayed::origin_of(self.scratch.replayed.as_deref(), self.connection.origin());
         Seen { request: self.request(), origin, rules: &self.view.snapshot.rules }
     }
 

@@ -10,6 +10,7 @@ use super::headers::passed;
 use super::scratch::Scratch;
 use crate::admission::KeyPart;
 use crate::dead_letter::{Draft, Event, KeptBody, KeyName, Quota, Reason, TextRoom};
+use crate::http1::Framing;
 use crate::limiter::{Fingerprint, Refusal, Why};
 use crate::redact::Clip;
 use crate::time::{Span, Tick};
@@ -37,9 +38,10 @@ impl Exchange {
             return;
         }
         let at = self.ended();
+        let is_whole = self.scratch.upload.is_complete();
         match &mut self.scratch.inbound.capture {
-            Some(capture) => capture.post(Letter { reason, key, refusal: refusal.copied(), at }),
-            None => self.offer_letter(reason, key, refusal, at),
+            Some(capture) if !is_whole => capture.post(Letter { reason, key, refusal: refusal.copied(), at }),
+            _ => self.offer_letter(reason, key, refusal, at),
         }
     }
 
@@ -154,8 +156,10 @@ impl Exchange {
             path,
             query,
             headers,
+            is_https: self.seen().origin.scheme == "https",
+            trusted_peer: self.view.snapshot.rules.trusts(self.connection.peer.ip()),
             headers_left_out: fields.count(),
-            body: if is_shadow { None } else { self.kept_body() },
+            body: self.kept_body(),
             // A limit that was replaced while the request waited has no numbers any more.
             quota: match refusal {
                 Some(refusal) => (refusal.quota > 0).then(|| Quota {
@@ -175,9 +179,18 @@ impl Exchange {
         }
     }
 
+    /// The part of its body that is kept; none of it where none is captured. `None`: it has no body.
     fn kept_body(&self) -> Option<KeptBody> {
-        let Scratch { inbound, upload, .. } = &*self.scratch;
-        inbound.capture.as_ref().map(|capture| capture.body(upload.is_complete()))
+        let Scratch { inbound, upload, request, .. } = &*self.scratch;
+        if matches!(request.framing(), Framing::None | Framing::Length(0)) {
+            return None;
+        }
+        let Some(capture) = &inbound.capture else {
+            return Some(KeptBody { bytes: Vec::new(), length: upload.content(), is_whole: false });
+        };
+        // A client of HTTP/2 that has read its refusal may end its body early, as if that was all.
+        let may_be_less = self.connection.facts.is_h2 && request.framing() == Framing::Chunked && capture.was_posted();
+        Some(capture.body(upload.is_complete() && !may_be_less))
     }
 
     /// How the rate of a limit stands that has least left.

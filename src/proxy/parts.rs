@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::exchange::{Exchange, Story};
 use super::inbound::Inbound;
 use super::outgoing::Outgoing;
-use super::replayed::Vouched;
+use super::replayed::{self, Vouched};
 use super::respond::Reply;
 use super::scratch::Scratch;
 use super::seen::Seen;
@@ -44,7 +44,8 @@ impl<'e> RequestFacts<'e> {
 
     /// The same as admission sees it.
     pub fn seen(&self) -> Seen<'e> {
-        Seen { request: self.request(), origin: self.connection.origin(), rules: &self.view.snapshot.rules }
+        let origin = replayed::origin_of(self.replayed, self.connection.origin());
+        Seen { request: self.request(), origin, rules: &self.view.snapshot.rules }
     }
 
     /// The values of variables in an answer with this status; 0 as long as there is none.

@@ -17,7 +17,7 @@ use super::replayed;
 use super::respond::{self, Problem, Wants};
 use super::route_view::RouteView;
 use super::scratch::Scratch;
-use super::seen::{Origin, Seen};
+use super::seen::Seen;
 use super::snapshot::RouteAction;
 use super::variables::Known;
 use super::view::View;
@@ -48,11 +48,11 @@ pub fn decide(exchange: &mut Exchange) -> Next {
         exchange.scratch.replayed = replayed::recognise(guard, &exchange.request(), exchange.arrived);
     }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
-    let peer = replayed::peer_of(scratch.replayed.as_deref(), connection.peer.ip());
+    let origin = replayed::origin_of(scratch.replayed.as_deref(), connection.origin());
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let seen = Seen { request, origin: Origin { peer, ..connection.origin() }, rules: &view.snapshot.rules };
-    match view.snapshot.rules.admit(&seen, peer, *arrived, report) {
+    let seen = Seen { request, origin, rules: &view.snapshot.rules };
+    match view.snapshot.rules.admit(&seen, origin.peer, *arrived, report) {
         Admission::Malformed(fault) => Next::Over(end_by(exchange, Cause::Malformed(fault), false)),
         Admission::NoRoute(arrival) => {
             note(exchange, &arrival);

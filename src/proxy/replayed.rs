@@ -1,17 +1,16 @@
 //! Requests that a replay sends again: whom they are counted for.
 
-use std::net::IpAddr;
-
 use super::headers::passed;
-use crate::dead_letter::{ReplayGuard, Replayed};
+use super::seen::Origin;
+use crate::dead_letter::{ReplayGuard, ReplayOrigin, Replayed};
 use crate::http1::Request;
 use crate::time::Tick;
 
 /// A request that the token of a replay vouches for.
 #[derive(Debug)]
 pub struct Vouched {
-    /// The client of the record, which is taken for the client.
-    pub client: IpAddr,
+    /// The client of the record, which is taken for the client, and how it had come.
+    pub origin: ReplayOrigin,
     /// The same in words.
     pub text: String,
     /// The value of its field, for the server.
@@ -33,12 +32,18 @@ fn vouched(guard: &ReplayGuard, request: &Request<'_>, value: &[u8], now: Tick) 
     }
     let host = request.authority_bytes().unwrap_or_default();
     let replayed = Replayed { method: request.method().as_bytes(), host, target: &target };
-    let client = guard.client(value, &replayed, now)?;
-    Some(Box::new(Vouched { client, text: client.to_string(), value: value.to_vec() }))
+    let origin = guard.origin(value, &replayed, now)?;
+    Some(Box::new(Vouched { origin, text: origin.client.to_string(), value: value.to_vec() }))
 }
 
-/// The peer that admission goes by: the client of a record that is sent again, else the other end of the connection.
+/// The origin that admission goes by: that of a record that is sent again, else the connection's.
 #[inline]
-pub fn peer_of(replayed: Option<&Vouched>, peer: IpAddr) -> IpAddr {
-    replayed.map_or(peer, |vouched| vouched.client)
+pub fn origin_of<'o>(replayed: Option<&Vouched>, connection: Origin<'o>) -> Origin<'o> {
+    let Some(Vouched { origin, .. }) = replayed else { return connection };
+    Origin {
+        peer: origin.client,
+        scheme: if origin.is_https { "https" } else { connection.scheme },
+        trusts: Some(origin.trusted_peer),
+        ..connection
+    }
 }

@@ -26,6 +26,8 @@ pub struct Origin<'a> {
     pub peer: IpAddr,
     /// `http` or `https`.
     pub scheme: &'static str,
+    /// Whether the word of a proxy in front is believed, of a request that a replay vouches for; `None`: the rules say.
+    pub trusts: Option<bool>,
     /// The certificate that the client has shown, and that was verified.
     pub certificate: Option<&'a PeerCertificate>,
 }
@@ -42,7 +44,13 @@ impl<'a> Seen<'a> {
 
     /// The word of a proxy in front is cut where the peer is none.
     fn is_believed(&self, name: &str) -> bool {
-        !passed::is_of_a_proxy(name.as_bytes()) || self.rules.trusts(self.origin.peer)
+        let is_of_a_proxy = || passed::is_of_a_proxy(name.as_bytes());
+        match self.origin.trusts {
+            None => !is_of_a_proxy() || self.rules.trusts(self.origin.peer),
+            // The client is known.
+            Some(_) if matches!(name, "forwarded" | "x-forwarded-for" | "x-real-ip") => false,
+            Some(trusts) => trusts || !is_of_a_proxy(),
+        }
     }
 }
 

@@ -182,6 +182,37 @@ fn failed(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalE
     move |error| JournalError::Io(verb, path, error)
 }
 
+/// The right to send records of a directory: whoever has it knows what was sent before.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl Lock {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] if another replay has it.
+    pub fn take(directory: &Path) -> Result<Self, JournalError> {
+        let folder = directory.join(FOLDER);
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed("make", &folder))?;
+        let path = folder.join(LOCK);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).map_err(failed("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(JournalError::Busy(path)),
+            Err(TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child that has a copy of the file must not keep it locked.
+        let _ = self.0.unlock();
+    }
+}
+
 /// The journal of a replay that runs.
 #[derive(Debug)]
 pub struct Journal {
@@ -190,7 +221,7 @@ pub struct Journal {
     file: File,
     /// Records that had their fate here when it was opened.
     done: HashSet<u128>,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Journal {
@@ -198,9 +229,8 @@ impl Journal {
     ///
     /// # Errors
     /// See [`JournalError`].
-    pub fn begin(directory: &Path, settings: &Settings, now: Tick) -> Result<Self, JournalError> {
+    pub fn begin(lock: Lock, directory: &Path, settings: &Settings, now: Tick) -> Result<Self, JournalError> {
         let folder = directory.join(FOLDER);
-        let lock = lock(&folder)?;
         let (name, path, file) = create(&folder, now)?;
         let mut journal = Self { name, path, file, done: HashSet::new(), _lock: lock };
         let first =
@@ -213,9 +243,8 @@ impl Journal {
     ///
     /// # Errors
     /// See [`JournalError`].
-    pub fn resume(directory: &Path, name: Option<&str>) -> Result<(Self, Settings), JournalError> {
+    pub fn resume(lock: Lock, directory: &Path, name: Option<&str>) -> Result<(Self, Settings), JournalError> {
         let folder = directory.join(FOLDER);
-        let lock = lock(&folder)?;
         let overview = match name {
             Some(name) => overviews(directory)?
                 .into_iter()
@@ -356,7 +385,7 @@ fn path_of(folder: &Path, name: &str) -> PathBuf {
 
 fn create(folder: &Path, now: Tick) -> Result<(String, PathBuf, File), JournalError> {
     let base = now.timestamp().strftime("%Y%m%dT%H%M%SZ").to_string();
-    let names = std::iter::once(base.clone()).chain((2..1_000).map(|number| format!("{base}-{number}")));
+    let names = std::iter::once(base.clone()).chain((2..1_000).map(|number| format!("{base}-{number:03}")));
     let mut last = None;
     for name in names {
         let path = path_of(folder, &name);
@@ -368,23 +397,6 @@ fn create(folder: &Path, now: Tick) -> Result<(String, PathBuf, File), JournalEr
     }
     let (path, error) = last.unwrap_or_else(|| (folder.to_owned(), io::ErrorKind::AlreadyExists.into()));
     Err(failed("make", &path)(error))
-}
-
-fn lock(folder: &Path) -> Result<File, JournalError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("make", folder))?;
-    let path = folder.join(LOCK);
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed("open", &path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(JournalError::Busy(path)),
-        Err(TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
-    }
 }
 
 /// The files of a folder, by name: that is by time.
@@ -400,7 +412,7 @@ fn journals(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
             paths.push(path);
         }
     }
-    paths.sort();
+    paths.sort_by(|one, other| one.file_stem().cmp(&other.file_stem()));
     Ok(paths)
 }
 
@@ -450,7 +462,7 @@ mod tests {
     }
 
     fn begun(directory: &Path) -> Journal {
-        let mut journal = Journal::begin(directory, &settings(), NOW).unwrap();
+        let mut journal = Journal::begin(Lock::take(directory).unwrap(), directory, &settings(), NOW).unwrap();
         journal.tell(&id(1), &Fate::Sent(204), 2, NOW).unwrap();
         journal.tell(&id(2), &Fate::Parked("status 404".to_owned()), 1, NOW).unwrap();
         journal
@@ -460,16 +472,22 @@ mod tests {
     fn a_replay_that_was_stopped_goes_on_and_one_that_has_ended_does_not() {
         let directory = tempfile::tempdir().unwrap();
         let journal = begun(directory.path());
-        assert!(matches!(Journal::resume(directory.path(), None), Err(JournalError::Busy(_))), "it runs");
-        assert!(matches!(Journal::begin(directory.path(), &settings(), NOW), Err(JournalError::Busy(_))));
+        assert!(matches!(Lock::take(directory.path()), Err(JournalError::Busy(_))), "it runs");
         drop(journal);
-        let (mut journal, resumed) = Journal::resume(directory.path(), None).unwrap();
+        let (mut journal, resumed) =
+            Journal::resume(Lock::take(directory.path()).unwrap(), directory.path(), None).unwrap();
         assert_eq!((journal.name(), resumed), ("20260102T030405Z", settings()));
         assert_eq!(journal.done(), &HashSet::from([1, 2]));
         journal.tell(&id(3), &Fate::Sent(200), 1, NOW).unwrap();
         journal.end(NOW).unwrap();
-        assert!(matches!(Journal::resume(directory.path(), None), Err(JournalError::NothingToResume(_))));
-        assert!(matches!(Journal::resume(directory.path(), Some("x")), Err(JournalError::NotFound(..))));
+        assert!(matches!(
+            Journal::resume(Lock::take(directory.path()).unwrap(), directory.path(), None),
+            Err(JournalError::NothingToResume(_))
+        ));
+        assert!(matches!(
+            Journal::resume(Lock::take(directory.path()).unwrap(), directory.path(), Some("x")),
+            Err(JournalError::NotFound(..))
+        ));
         assert_eq!(sent(directory.path()).unwrap(), HashSet::from([1, 3]));
         let all = overviews(directory.path()).unwrap();
         assert_eq!(all.len(), 1);
@@ -483,9 +501,15 @@ mod tests {
     #[test]
     fn replays_of_one_second_have_names_of_their_own() {
         let directory = tempfile::tempdir().unwrap();
-        let names: Vec<_> =
-            (0..3).map(|_| Journal::begin(directory.path(), &settings(), NOW).unwrap().name().to_owned()).collect();
-        assert_eq!(names, ["20260102T030405Z", "20260102T030405Z-2", "20260102T030405Z-3"]);
+        let names: Vec<_> = (0..3)
+            .map(|_| {
+                Journal::begin(Lock::take(directory.path()).unwrap(), directory.path(), &settings(), NOW)
+                    .unwrap()
+                    .name()
+                    .to_owned()
+            })
+            .collect();
+        assert_eq!(names, ["20260102T030405Z", "20260102T030405Z-002", "20260102T030405Z-003"]);
     }
 
     #[test]
@@ -497,7 +521,8 @@ mod tests {
         let second = first + whole[first..].iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for cut in first..=whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
-            let (mut journal, _) = Journal::resume(directory.path(), None).unwrap();
+            let (mut journal, _) =
+                Journal::resume(Lock::take(directory.path()).unwrap(), directory.path(), None).unwrap();
             let known = u64::from(cut >= second) + u64::from(cut == whole.len());
             assert_eq!(journal.done().len() as u64, known, "cut at {cut}");
             journal.tell(&id(9), &Fate::Sent(200), 1, NOW).unwrap();

@@ -1,13 +1,12 @@
 //! The request that a record was, if the record has all of it.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
 
-use crate::dead_letter::{Found, OpenError, Opener, Record};
+use crate::dead_letter::{Found, OpenError, Opener, Record, ReplayOrigin};
 
 /// How a mark of the redactor begins.
 const MARK: &str = "[redacted:";
@@ -16,8 +15,8 @@ const REPLACED: char = '\u{fffd}';
 /// The field that names a request, whatever the number of its tries.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Fields that are about one connection or that the client library writes itself (RFC 9110, 7.6.1), and our own.
-const LEFT_OUT: [&str; 15] = [
+/// Fields that are about one connection or that the client library writes itself (RFC 9110, 7.6.1).
+const LEFT_OUT: [&str; 14] = [
     "connection",
     "content-length",
     "expect",
@@ -32,7 +31,6 @@ const LEFT_OUT: [&str; 15] = [
     "trailers",
     "transfer-encoding",
     "upgrade",
-    "x-sluicegate-replay",
 ];
 
 /// A request that can be sent.
@@ -42,8 +40,10 @@ pub struct Letter {
     pub id: String,
     /// Requests with the same one go one after the other.
     pub order: String,
-    /// Its client.
-    pub client: Option<IpAddr>,
+    /// Its client, and how it had come.
+    pub origin: Option<ReplayOrigin>,
+    /// The id that the gateway knew it by.
+    pub request_id: Option<String>,
     /// Its method.
     pub method: Method,
     /// Its host, as the client named it; may be empty.
@@ -90,16 +90,6 @@ pub enum Unfit {
     Upgrade,
 }
 
-impl Unfit {
-    /// In a word, for journals and counts.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Upgrade => "upgrade",
-            _ => "incomplete",
-        }
-    }
-}
-
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -127,8 +117,11 @@ impl Letter {
         if record.truncated {
             return Err(Unfit::Cut);
         }
-        let is_upgrade = record.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
-        if is_upgrade || record.method == "CONNECT" {
+        // Records have no `Upgrade`, which is about one connection; a handshake of WebSocket has its key.
+        let is_upgrade = |(name, _): &(String, String)| {
+            name.eq_ignore_ascii_case("upgrade") || name.eq_ignore_ascii_case("sec-websocket-key")
+        };
+        if record.headers.iter().any(is_upgrade) || record.method == "CONNECT" {
             return Err(Unfit::Upgrade);
         }
         let mut parts = Parts::of(record);
@@ -143,12 +136,12 @@ impl Letter {
             return Err(Unfit::NotUtf8);
         }
         let body = body.map_or_else(|| kept_body(record, means), Ok)?;
-        let headers = headers_of(&parts.headers, &record.id)?;
+        let headers = headers_of(&parts.headers, record)?;
         let target = match &parts.query {
             Some(query) => format!("{}?{query}", parts.path),
             None => parts.path.clone(),
         };
-        if target.parse::<http::uri::PathAndQuery>().is_err() {
+        if !target.starts_with('/') || target.parse::<http::uri::PathAndQuery>().is_err() {
             return Err(Unfit::Invalid("path"));
         }
         if !parts.host.is_empty() && parts.host.parse::<http::uri::Authority>().is_err() {
@@ -157,7 +150,12 @@ impl Letter {
         Ok(Self {
             id: record.id.clone(),
             order: order_of(record),
-            client: record.client_ip.as_deref().and_then(|ip| ip.parse().ok()),
+            origin: record.client_ip.as_deref().and_then(|ip| ip.parse().ok()).map(|client| ReplayOrigin {
+                client,
+                trusted_peer: record.trusted_peer,
+                is_https: record.scheme.as_deref() == Some("https"),
+            }),
+            request_id: record.request_id.clone(),
             method: Method::from_bytes(record.method.as_bytes()).map_err(|_| Unfit::Invalid("method"))?,
             host: parts.host,
             target,
@@ -245,13 +243,24 @@ fn kept_body(record: &Record, means: &Means) -> Result<Bytes, Unfit> {
         return if has_one { Err(Unfit::NoBody) } else { Ok(Bytes::new()) };
     };
     if body.truncated {
-        return Err(Unfit::BodyCut);
+        return Err(if body.data.is_empty() { Unfit::NoBody } else { Unfit::BodyCut });
     }
     let is_sealed = record.sealed.is_some() && means.opener.is_none();
     body.bytes().map(Bytes::from).ok_or(if is_sealed { Unfit::NoKey } else { Unfit::Redacted })
 }
 
-fn headers_of(fields: &[(String, String)], id: &str) -> Result<HeaderMap, Unfit> {
+/// Whether a name, in lower case, is one of those by which a proxy in front tells who its client is: the gateway and this room
+/// write them themselves. Of a trusted proxy's words those that name no address stay. Some servers read `_` as `-`.
+fn is_claim(name: &str, trusted_peer: bool) -> bool {
+    let name = name.replace('_', "-");
+    match name.as_str() {
+        "forwarded" | "x-forwarded-for" | "x-real-ip" | "x-request-id" => true,
+        name if name.starts_with("x-sluicegate-") => true,
+        name => !trusted_peer && name.starts_with("x-forwarded-"),
+    }
+}
+
+fn headers_of(fields: &[(String, String)], record: &Record) -> Result<HeaderMap, Unfit> {
     let nominated: Vec<String> = fields
         .iter()
         .filter(|(name, _)| name.eq_ignore_ascii_case("connection"))
@@ -260,7 +269,8 @@ fn headers_of(fields: &[(String, String)], id: &str) -> Result<HeaderMap, Unfit>
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
         let name = name.to_ascii_lowercase();
-        if LEFT_OUT.contains(&name.as_str()) || nominated.contains(&name) {
+        let is_cut = LEFT_OUT.contains(&name.as_str()) || is_claim(&name, record.trusted_peer);
+        if is_cut || nominated.contains(&name) {
             continue;
         }
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Unfit::Invalid("headers"))?;
@@ -268,7 +278,7 @@ fn headers_of(fields: &[(String, String)], id: &str) -> Result<HeaderMap, Unfit>
         headers.append(name, value.map_err(|_| Unfit::Invalid("headers"))?);
     }
     if !headers.contains_key(IDEMPOTENCY_KEY) {
-        let value = HeaderValue::from_str(id).map_err(|_| Unfit::Invalid("id"))?;
+        let value = HeaderValue::from_str(&record.id).map_err(|_| Unfit::Invalid("id"))?;
         headers.insert(IDEMPOTENCY_KEY, value);
     }
     Ok(headers)
@@ -334,7 +344,34 @@ mod tests {
             names,
             [("accept", "*/*"), ("accept", "text/html"), (IDEMPOTENCY_KEY, "019b7e1c-5a1e-7b3a-9d5e-2f6d3c1a0b9e")]
         );
-        assert_eq!(letter.client, Some(IpAddr::from([192, 0, 2, 7])));
+        let client = "192.0.2.7".parse().unwrap();
+        assert_eq!(letter.origin, Some(ReplayOrigin { client, trusted_peer: false, is_https: false }));
+    }
+
+    #[test]
+    fn a_client_cannot_say_who_it_is_and_a_trusted_proxy_can() {
+        let names = |trusted: bool| {
+            let letter = letter(|record| {
+                if trusted {
+                    record["trusted_peer"] = json!(true);
+                }
+                record["scheme"] = json!("https");
+                record["headers"] = json!([
+                    ["x-forwarded-for", "6.6.6.6"],
+                    ["x_forwarded_for", "6.6.6.6"],
+                    ["Forwarded", "for=6.6.6.6"],
+                    ["x-real-ip", "6.6.6.6"],
+                    ["x-forwarded-user", "admin"],
+                    ["x-request-id", "mine"],
+                    ["x-sluicegate-foo", "1"]
+                ]);
+            })
+            .unwrap();
+            assert_eq!(letter.origin.map(|origin| (origin.trusted_peer, origin.is_https)), Some((trusted, true)));
+            letter.headers.keys().map(|name| name.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(false), [IDEMPOTENCY_KEY]);
+        assert_eq!(names(true), ["x-forwarded-user", IDEMPOTENCY_KEY]);
     }
 
     #[test]
@@ -367,7 +404,7 @@ mod tests {
         let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(unfit(&|record| record["truncated"] = json!(true)), Unfit::Cut);
         for field in ["host", "path", "query"] {
-            let marked = |record: &mut Value| record[field] = json!("a=[redacted:3fe0a1b2]");
+            let marked = |record: &mut Value| record[field] = json!("/a=[redacted:3fe0a1b2]");
             assert_eq!(unfit(&marked), Unfit::Redacted, "{field}");
             assert_eq!(unfit(&|record| record[field] = json!("/\u{fffd}")), Unfit::NotUtf8, "{field}");
         }
@@ -384,7 +421,12 @@ mod tests {
         assert_eq!(unfit(&|record| record["body"] = body(true, json!(sum))), Unfit::BodyCut);
         assert_eq!(unfit(&|record| record["body"] = body(false, json!(null))), Unfit::Redacted);
         assert_eq!(unfit(&|record| record["body"] = body(false, json!("00"))), Unfit::Redacted, "it was changed");
-        assert_eq!(unfit(&|record| record["headers"] = json!([["upgrade", "websocket"]])), Unfit::Upgrade);
+        for name in ["upgrade", "Sec-WebSocket-Key"] {
+            assert_eq!(unfit(&|record| record["headers"] = json!([[name, "x"]])), Unfit::Upgrade, "{name}");
+        }
+        let lost = json!({ "encoding": "utf-8", "len": 3, "truncated": true, "sha256": "00", "data": "" });
+        assert_eq!(unfit(&|record| record["body"] = lost.clone()), Unfit::NoBody);
+        assert_eq!(unfit(&|record| record["path"] = json!("*")), Unfit::Invalid("path"));
         assert_eq!(unfit(&|record| record["method"] = json!("CONNECT")), Unfit::Upgrade);
         assert_eq!(unfit(&|record| record["method"] = json!("G T")), Unfit::Invalid("method"));
         assert_eq!(unfit(&|record| record["headers"] = json!([["a b", "1"]])), Unfit::Invalid("headers"));

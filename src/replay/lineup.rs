@@ -4,7 +4,8 @@
 //! - Letters of one key go in their order: the next when the one before has its fate.
 //! - A try that may be repeated is, after a random time of [0, min(30 s, 200 ms x 2^n)), n from 0 ("full jitter": Brooker,
 //!   "Exponential Backoff And Jitter", AWS 2015), and not before the answer's `Retry-After`.
-//! - At most [`MAX_WAITING`] letters and [`MAX_WAITING_BYTES`] are in memory; its caller reads on when there is room.
+//! - At most [`MAX_WAITING`] letters and [`MAX_WAITING_BYTES`] are in memory, of which a key has at most half of what others leave:
+//!   its caller reads on when there is room, and comes back for what had none.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -180,6 +181,17 @@ impl Lineup {
         self.waiting < MAX_WAITING && self.bytes < MAX_WAITING_BYTES
     }
 
+    /// Whether it is time to read the log once more for keys that had no room.
+    pub fn has_run_low(&self) -> bool {
+        self.waiting < MAX_WAITING / 4
+    }
+
+    /// Whether a letter of this key may come: one key does not take the room of all others.
+    pub fn has_room_for(&self, order: &str) -> bool {
+        let own = self.queues.get(order).map_or(0, VecDeque::len);
+        own <= (MAX_WAITING - self.waiting.min(MAX_WAITING)) / 2
+    }
+
     /// Takes a letter, behind those of its key.
     pub fn offer(&mut self, letter: Letter) {
         self.waiting += 1;
@@ -279,7 +291,8 @@ mod tests {
         Letter {
             id: id.to_string(),
             order: order.to_owned(),
-            client: None,
+            origin: None,
+            request_id: None,
             method: Method::GET,
             host: "a.example".to_owned(),
             target: "/".to_owned(),
@@ -379,6 +392,18 @@ mod tests {
             tenths[(due.since(at(0)).as_nanos() / (most_jitter(3).as_nanos() / 10)) as usize] += 1;
         }
         assert!(tenths.iter().all(|count| (800..1_200).contains(count)), "{tenths:?}");
+    }
+
+    #[test]
+    fn a_key_has_at_most_half_of_what_it_leaves() {
+        let mut lineup = lineup("1/s", 1, 8);
+        let mut count = 0;
+        while lineup.has_room() && lineup.has_room_for("a") {
+            lineup.offer(letter(count, "a"));
+            count += 1;
+        }
+        assert_eq!(count, MAX_WAITING / 3 + 1);
+        assert!(lineup.has_room() && lineup.has_room_for("b"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod lineup;
 mod run;
 mod sender;
 
-pub use journal::{Fate, Journal, JournalError, Overview, Settings, Told, fates, overviews, sent};
+pub use journal::{Fate, Journal, JournalError, Lock, Overview, Settings, Told, fates, overviews, sent};
 pub use letter::{Letter, Means, Unfit};
 pub use lineup::{Lineup, MAX_TRIES};
 pub use run::{Counts, Order, Progress, Replay, ReplayError};

@@ -54,6 +54,8 @@ pub struct Counts {
     pub left: u64,
     /// Requests that were counted and have no record.
     pub counted_only: u64,
+    /// Lines that tell of a record once more.
+    pub repeated: u64,
     /// Lines that are no entries.
     pub damaged: u64,
     /// Whether sealed fields are sent.
@@ -128,15 +130,16 @@ enum Kind {
     Other,
 }
 
-/// The records of an order, one after the other.
+/// The records of an order, one after the other, each once: a line may be there twice, in a copy of a segment.
 struct Source<'o> {
     order: &'o Order,
     reader: Reader,
+    met: HashSet<u128>,
 }
 
 impl<'o> Source<'o> {
     fn open(directory: &Path, order: &'o Order) -> Result<Self, StoreError> {
-        Ok(Self { order, reader: Snapshot::take(directory)?.read_matching(&order.filter) })
+        Ok(Self { order, reader: Snapshot::take(directory)?.read_matching(&order.filter), met: HashSet::new() })
     }
 
     /// The next record that the order is about, counted; `None` at the end.
@@ -148,6 +151,9 @@ impl<'o> Source<'o> {
             match &found.entry {
                 Entry::Aggregate(aggregate) => counts.counted_only += aggregate.count,
                 Entry::Dropped(_) => {}
+                Entry::Record(record) if number_of(&record.id).is_some_and(|id| !self.met.insert(id)) => {
+                    counts.repeated += 1;
+                }
                 Entry::Record(record) => match self.order.kind(record, &found, counts) {
                     Kind::Other => {}
                     kind => return Ok(Some(kind)),
@@ -156,6 +162,13 @@ impl<'o> Source<'o> {
         }
         counts.damaged = self.reader.damaged();
         Ok(None)
+    }
+
+    /// Reads the log once more, without the records that were met; those are to be met again.
+    fn again(&mut self, directory: &Path, left: &HashSet<u128>) -> Result<(), StoreError> {
+        self.met.retain(|id| !left.contains(id));
+        self.reader = Snapshot::take(directory)?.read_matching(&self.order.filter);
+        Ok(())
     }
 }
 
@@ -222,6 +235,13 @@ pub struct Replay<'r> {
     settled: u64,
 }
 
+/// Records that found no room for their keys; they are met again when there is.
+#[derive(Default)]
+struct LeftOut {
+    ids: HashSet<u128>,
+    orders: HashSet<String>,
+}
+
 /// A try that is over.
 type Done = (Box<Sending>, Outcome);
 
@@ -251,11 +271,18 @@ impl<'r> Replay<'r> {
         let mut counts = Counts::default();
         let mut source = Source::open(self.directory, self.order)?;
         let (mut has_more, mut is_stopped) = (true, false);
+        let mut left_out = LeftOut::default();
         let mut tries: JoinSet<Done> = JoinSet::new();
         let mut offered = 0;
         loop {
             while has_more && !is_stopped && self.lineup.has_room() {
-                has_more = self.take_one(&mut source, &mut counts, &mut offered)?;
+                has_more = self.take_one(&mut source, &mut counts, &mut offered, &mut left_out)?;
+            }
+            if !has_more && !is_stopped && !left_out.ids.is_empty() && self.lineup.has_run_low() {
+                // What had no room is met again; its counts are known.
+                source.again(self.directory, &left_out.ids)?;
+                (left_out, has_more) = (LeftOut::default(), true);
+                continue;
             }
             let now = self.clock.now();
             let wait = match if is_stopped { self.rest() } else { self.lineup.next(now) } {
@@ -285,7 +312,7 @@ impl<'r> Replay<'r> {
                 () = tokio::time::sleep(Duration::from(wait)) => {}
             }
         }
-        counts.left = offered - self.settled;
+        counts.left = offered - self.settled + left_out.ids.len() as u64;
         if !is_stopped && counts.left == 0 {
             self.journal.end(self.clock.now())?;
         }
@@ -303,9 +330,17 @@ impl<'r> Replay<'r> {
         source: &mut Source<'_>,
         counts: &mut Counts,
         offered: &mut u64,
+        left_out: &mut LeftOut,
     ) -> Result<bool, ReplayError> {
         match source.next(counts)? {
             None => return Ok(false),
+            // Behind one that had no room no other of its key goes.
+            Some(Kind::Send(letter))
+                if left_out.orders.contains(&letter.order) || !self.lineup.has_room_for(&letter.order) =>
+            {
+                left_out.ids.extend(number_of(&letter.id));
+                left_out.orders.insert(letter.order);
+            }
             Some(Kind::Send(letter)) => {
                 *offered += 1;
                 self.lineup.offer(*letter);

@@ -17,7 +17,7 @@ use super::letter::Letter;
 use super::lineup::{Outcome, Sending};
 use crate::balance::Service;
 use crate::config::{ListenerProtocol, Model, ProxyProtocol, ServerAddress};
-use crate::dead_letter::{REPLAY_FIELD, ReplayGuard, Replayed};
+use crate::dead_letter::{REPLAY_FIELD, ReplayGuard, ReplayOrigin, Replayed};
 use crate::http_client::{Destination, HttpClient, Speaks};
 use crate::time::{Clock, Span, Tick};
 use crate::tls::{self, TlsError};
@@ -44,6 +44,8 @@ pub enum TargetError {
     NoListener,
     /// It is no URL, and no upstream of the file.
     Unknown(String),
+    /// The URL has a user, a password or a query.
+    MoreThanAddress,
     /// The servers of the upstream cannot be reached from another process.
     NoServer(String),
     /// TLS cannot be set up.
@@ -63,6 +65,10 @@ impl fmt::Display for TargetError {
                     "--to {name:?} is neither a URL (http://… or https://…) nor the name of an upstream of the file"
                 )
             }
+            Self::MoreThanAddress => f.write_str(
+                "--to takes a URL without a user, a password and a query: requests bring their own, and the URL is kept in \
+                 the journal",
+            ),
             Self::NoServer(name) => {
                 write!(
                     f,
@@ -92,11 +98,17 @@ impl Target {
             });
             return usable.next().map(|listener| Self::Gateway(own(listener.address))).ok_or(TargetError::NoListener);
         };
-        let unknown = || TargetError::Unknown(to.to_owned());
+        // A word with `@` may hold a password.
+        let unknown = || TargetError::Unknown(if to.contains('@') { "…".to_owned() } else { to.to_owned() });
         if to.contains("://") {
             let uri: Uri = to.parse().map_err(|_| unknown())?;
             let is_web = matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some();
-            return if is_web { Ok(Self::Url(uri)) } else { Err(unknown()) };
+            let has_more = uri.query().is_some() || uri.authority().is_some_and(|name| name.as_str().contains('@'));
+            return match (is_web, has_more) {
+                (true, false) => Ok(Self::Url(uri)),
+                (true, true) => Err(TargetError::MoreThanAddress),
+                (false, _) => Err(unknown()),
+            };
         }
         let place = model.and_then(|model| model.upstreams.iter().position(|upstream| *upstream.name == *to));
         place.map(Self::Upstream).ok_or_else(unknown)
@@ -110,7 +122,7 @@ impl Target {
                 let name = model.and_then(|model| Some(&model.upstreams.get(*place)?.name));
                 format!("the servers of upstream {}", name.map_or("", |name| name))
             }
-            Self::Url(uri) => without_userinfo(uri),
+            Self::Url(uri) => uri.to_string(),
         }
     }
 
@@ -118,12 +130,6 @@ impl Target {
     pub fn is_plain_url(&self) -> bool {
         matches!(self, Self::Url(uri) if uri.scheme_str() == Some("http"))
     }
-}
-
-fn without_userinfo(uri: &Uri) -> String {
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    format!("{}://{host}{}", uri.scheme_str().unwrap_or("http"), uri.path())
 }
 
 /// The address at which this machine reaches its own listener.
@@ -206,16 +212,16 @@ impl Sender {
         if !headers.contains_key(USER_AGENT) {
             headers.insert(USER_AGENT, HeaderValue::from_static("sluicegate-replay"));
         }
-        if let (Target::Gateway(_), Some(guard), Some(client)) = (&self.target, &self.guard, letter.client) {
+        if let (Target::Gateway(_), Some(guard), Some(origin)) = (&self.target, &self.guard, letter.origin) {
             let replayed = Replayed {
                 method: letter.method.as_str().as_bytes(),
                 host: authority.as_bytes(),
                 target: target.as_bytes(),
             };
-            let token = guard.sign(*number, client, &replayed, self.clock.now());
+            let token = guard.sign(*number, origin, &replayed, self.clock.now());
             headers.insert(HeaderName::from_static(REPLAY_FIELD), HeaderValue::from_str(&token).ok()?);
-        } else if let (Target::Upstream(_) | Target::Url(_), Some(client)) = (&self.target, letter.client) {
-            forward_for(headers, client, &letter.host);
+        } else if let (Target::Upstream(_) | Target::Url(_), Some(origin)) = (&self.target, letter.origin) {
+            forward_for(headers, origin, letter);
         }
         request.body(Full::new(letter.body.clone())).ok()
     }
@@ -225,17 +231,21 @@ fn host_or(letter: &Letter, other: &str) -> String {
     if letter.host.is_empty() { other.to_owned() } else { letter.host.clone() }
 }
 
-/// Says for whom it is, as the gateway would have.
-fn forward_for(headers: &mut HeaderMap, client: IpAddr, host: &str) {
-    let before: Vec<&str> = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok()).collect();
-    let mut hops = before.join(", ");
-    if !hops.is_empty() {
-        hops.push_str(", ");
-    }
-    hops.push_str(&client.to_string());
-    for (name, value) in [("x-forwarded-for", hops.as_str()), ("x-forwarded-host", host)] {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            headers.insert(HeaderName::from_static(name), value);
+/// Says for whom it is, as the gateway does; a trusted proxy in front of it has said some of that itself.
+fn forward_for(headers: &mut HeaderMap, origin: ReplayOrigin, letter: &Letter) {
+    let client = origin.client.to_string();
+    let scheme = if origin.is_https { "https" } else { "http" };
+    for (name, value) in [
+        ("x-forwarded-for", Some(client.as_str())),
+        ("x-forwarded-proto", Some(scheme)),
+        ("x-forwarded-host", Some(letter.host.as_str()).filter(|host| !host.is_empty())),
+        ("x-request-id", letter.request_id.as_deref()),
+    ] {
+        let name = HeaderName::from_static(name);
+        if let Some(Ok(value)) = value.map(HeaderValue::from_str)
+            && !headers.contains_key(&name)
+        {
+            headers.insert(name, value);
         }
     }
 }
@@ -317,8 +327,12 @@ mod tests {
         let model = model("[[listener]]\naddress = \"[::]:1\"");
         assert_eq!(Target::of(None, Some(&model)).unwrap(), Target::Gateway("[::1]:1".parse().unwrap()));
         assert_eq!(Target::of(Some("inner"), Some(&model)).unwrap(), Target::Upstream(1));
-        let url = Target::of(Some("https://u:p@a.example/base/"), None).unwrap();
-        assert_eq!(url.words(None), "https://a.example/base/", "no password is shown");
+        let url = Target::of(Some("https://a.example/base/"), None).unwrap();
+        assert_eq!(url.words(None), "https://a.example/base/");
+        for more in ["https://u:s3cret@a.example", "https://a.example/?t=s3cret", "ftp://u:s3cret@a", "u:s3cret@a"] {
+            let refused = Target::of(Some(more), Some(&model)).unwrap_err().to_string();
+            assert!(!refused.contains("s3cret"), "{refused}");
+        }
         for unknown in ["nobody", "ftp://a", "http://", "https:///x"] {
             assert!(matches!(Target::of(Some(unknown), Some(&model)), Err(TargetError::Unknown(_))), "{unknown}");
         }

@@ -156,7 +156,8 @@ fn methods_that_are_not_safe_to_repeat_wait_until_they_are_asked_for() {
     assert!(eventually(|| front.gateway.dead_letters().len() == 2));
     let (is_ok, summary, _) = front.replay(&["--to", "app"]);
     assert!(is_ok && summary.contains("2  wait: POST"), "{summary}");
-    assert!(front.directory().join("dead-letters/replays").read_dir().is_err(), "nothing was to do");
+    let (_, list, _) = front.replay(&["ls"]);
+    assert_eq!(list.lines().count(), 1, "nothing was to do: {list}");
     let (is_ok, summary, errors) = front.replay(&["--to", "app", "--methods", "POST,PATCH", "--rate", "1000/s"]);
     assert!(is_ok && summary.contains("2 sent"), "{summary}{errors}");
     let seen = replayed(&backend);
@@ -332,4 +333,136 @@ fn ctrl_c_stops_a_replay_and_two_do_not_run_at_once() {
     assert_eq!(replayed(&backend).len(), 30, "none twice");
     let (is_ok, _, errors) = front.replay(&["--resume"]);
     assert!(!is_ok && errors.contains("no replay in"), "{errors}");
+}
+
+#[test]
+fn a_token_that_a_server_has_seen_holds_no_more() {
+    let backend = Backend::fixed("ok");
+    let front = Front::start(backend.address, "1/1h");
+    front.refuse(&["a"], 1);
+    fs::write(front.gateway.file(), configuration(front.address, backend.address, "100/1ms")).unwrap();
+    front.gateway.ask_reload();
+    assert!(front.replay(&[]).0);
+    let seen = replayed(&backend).pop().unwrap();
+    let (host, token) = (seen.header("host").unwrap(), seen.header("x-sluicegate-replay").unwrap());
+    assert_eq!(get_with(front.address, seen.target(), &[("host", host), ("x-sluicegate-replay", token)]).status, 200);
+    let again = backend.seen.lock().unwrap().last().unwrap().clone();
+    assert_eq!((again.target(), again.header("x-sluicegate-replay")), (seen.target(), None), "it was used");
+}
+
+#[test]
+fn a_request_by_a_trusted_proxy_comes_back_as_it_told() {
+    let backend = Backend::fixed("ok");
+    let address = unused_address();
+    let configuration = |rate: &str| {
+        configuration(address, backend.address, rate).replace("header:x-user", "client-ip")
+            + "[client]\ntrusted_proxies = [\"127.0.0.1\"]\n"
+    };
+    let front = Front { gateway: Gateway::start_whole(&configuration("1/1h")), address };
+    let told = [
+        ("x-forwarded-for", "192.0.2.1"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "shop.example"),
+        ("x-forwarded-user", "alice"),
+    ];
+    assert_eq!([0, 1].map(|_| get_with(address, "/x", &told).status), [200, 429]);
+    assert!(eventually(|| front.gateway.dead_letters().len() == 1));
+    fs::write(front.gateway.file(), configuration("100/1ms")).unwrap();
+    front.gateway.ask_reload();
+    for to in [&[][..], &["--to", "app", "--again"]] {
+        let (is_ok, summary, errors) = front.replay(to);
+        assert!(is_ok && summary.contains("1 sent"), "{summary}{errors}");
+        let seen = replayed(&backend).pop().unwrap();
+        let fields = ["x-forwarded-proto", "x-forwarded-host", "x-forwarded-user"]
+            .map(|name| seen.header(name).unwrap().to_owned());
+        assert_eq!(fields, ["https", "shop.example", "alice"], "{to:?}");
+        assert_eq!(seen.all("x-forwarded-for"), ["192.0.2.1"], "{to:?}");
+    }
+}
+
+#[test]
+fn a_client_cannot_name_itself_by_being_refused() {
+    let backend = Backend::fixed("ok");
+    let front = Front::start(backend.address, "1/1h");
+    let forged =
+        [("x-user", "a"), ("x-forwarded-for", "6.6.6.6"), ("x-forwarded-user", "admin"), ("x-real-ip", "6.6.6.6")];
+    assert_eq!([0, 1].map(|_| get_with(front.address, "/x", &forged).status), [200, 429]);
+    assert!(eventually(|| front.gateway.dead_letters().len() == 1));
+    assert!(front.replay(&["--to", "app"]).0);
+    let seen = replayed(&backend).pop().unwrap();
+    assert_eq!(seen.all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!((seen.header("x-forwarded-user"), seen.header("x-real-ip")), (None, None));
+}
+
+#[test]
+fn a_request_whose_body_was_not_kept_or_that_is_a_websocket_is_not_sent() {
+    let backend = Backend::fixed("ok");
+    let address = unused_address();
+    let configuration = configuration(address, backend.address, "1/1h").replace("capture_body = \"64KiB\"\n", "");
+    let front = Front { gateway: Gateway::start_whole(&configuration), address };
+    assert_eq!(get_with(address, "/", &[("x-user", "a")]).status, 200);
+    let mut client = Client::connect(address);
+    client
+        .stream
+        .write_all(
+            b"PUT /p HTTP/1.1\r\nhost: a\r\nx-user: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        )
+        .unwrap();
+    assert_eq!(client.read_answer(false).unwrap().status, 429);
+    let handshake = [
+        ("x-user", "a"),
+        ("upgrade", "websocket"),
+        ("connection", "upgrade"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    assert_eq!(get_with(address, "/ws", &handshake).status, 429);
+    assert!(eventually(|| front.gateway.dead_letters().len() == 2));
+    let (is_ok, summary, _) = front.replay(&["--to", "app"]);
+    assert!(!is_ok && summary.contains("0 sent, 2 parked"), "{summary}");
+    assert!(summary.contains("its body was not kept") && summary.contains("it asks for another protocol"), "{summary}");
+    assert!(replayed(&backend).is_empty());
+}
+
+#[test]
+fn one_key_that_fails_does_not_hold_up_the_others_and_no_record_goes_twice() {
+    let is_ill = Arc::new(AtomicBool::new(true));
+    let ill = Arc::clone(&is_ill);
+    let backend = Backend::start(move |seen, stream| {
+        let is_a = seen.header("idempotency-key").is_some() && seen.target().starts_with("/a/");
+        answer(stream, if is_a && ill.load(Ordering::SeqCst) { 503 } else { 200 }, "")
+    });
+    let front = Front::start(backend.address, "1/1h");
+    front.refuse(&["a"], 2_000);
+    let mut client = Client::connect(front.address);
+    assert_eq!(client.request("GET", "/b/0", &[("x-user", "b")], b"").status, 200);
+    for _ in 0..3 {
+        assert_eq!(client.request("GET", "/b/1", &[("x-user", "b")], b"").status, 429);
+    }
+    assert!(eventually(|| front.gateway.dead_letters().len() == 2_003));
+    // A segment that somebody has copied.
+    let log = front.directory().join("dead-letters");
+    let segment = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+    let segment = segment.into_iter().find(|path| path.extension().is_some_and(|end| end == "jsonl")).unwrap();
+    fs::copy(&segment, log.join("copy-0000000001.jsonl")).unwrap();
+    let child = begin(&front, &["--to", "app", "--rate", "1000/s", "--parallel", "8"]);
+    let others = || replayed(&backend).iter().filter(|seen| seen.target() == "/b/1").count();
+    assert!(eventually(|| others() == 3));
+    let pid = rustix::process::Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    assert!(output.contains("2003  lines told of a record once more"), "{output}");
+    assert_eq!(others(), 3);
+    // One key has more records than have room: the log is read again for them, and their order is kept.
+    is_ill.store(false, Ordering::SeqCst);
+    let before = replayed(&backend).len();
+    let (is_ok, summary, errors) = front.replay(&["--resume", "--rate", "1000000/s"]);
+    assert!(is_ok && summary.contains("2000 sent, 0 parked"), "{summary}{errors}");
+    let seen = replayed(&backend).split_off(before);
+    assert_eq!(
+        seen.iter().map(Message::target).collect::<Vec<_>>(),
+        (1..=2_000).map(|at| format!("/a/{at}")).collect::<Vec<_>>()
+    );
+    let (is_ok, _, errors) = front.replay(&["--to", "http://bob:S3cretPw@127.0.0.1:1"]);
+    assert!(!is_ok && !errors.contains("S3cretPw"), "{errors}");
 }

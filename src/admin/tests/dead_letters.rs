@@ -18,7 +18,7 @@ const BEGIN: &str = ": what follows";
 /// A log, written by hand.
 struct Log {
     directory: TempDir,
-    log: DeadLetters,
+    letters: DeadLetters,
     written: u64,
 }
 
@@ -30,8 +30,8 @@ impl Log {
         let file = directory.path().join("gateway.toml");
         let settings = config::parse(text, &file, Certificates::Unread).unwrap().model.dead_letter.unwrap();
         let redactor = Redactor::new(&RedactRules::default());
-        let log = DeadLetters::start(settings, redactor, "gw", Clock::Manual(ManualClock::new())).unwrap();
-        Self { directory, log, written: 0 }
+        let letters = DeadLetters::start(settings, redactor, "gw", Clock::Manual(ManualClock::new())).unwrap();
+        Self { directory, letters, written: 0 }
     }
 
     /// Waits until it is in the file.
@@ -47,9 +47,9 @@ impl Log {
             bytes: 1_000,
             now,
         };
-        self.log.offer(&event, KeyName::default, || draft(now, path));
+        self.letters.offer(&event, KeyName::default, || draft(now, path));
         self.written += 1;
-        eventually(|| self.log.stats().written == self.written);
+        eventually(|| self.letters.stats().written == self.written);
     }
 
     fn fake(&self) -> Fake {
@@ -94,6 +94,8 @@ fn draft(at: Tick, path: &str) -> Draft {
         host: "api.example.com".into(),
         path: path.into(),
         query: None,
+        is_https: false,
+        trusted_peer: false,
         headers: Vec::new(),
         headers_left_out: 0,
         body: None,
@@ -161,7 +163,9 @@ fn a_page_has_the_lines_of_the_log() {
     let empty = server.ask(&format!("GET {PAGE}"), NOTHING);
     assert_eq!((empty.status, empty.header("content-type")), (200, Some("application/json")));
     assert_eq!(empty.body, "{\"records\":[\n],\"next\":null,\"damaged\":0}\n");
-    ["/a", "/b", "/c"].into_iter().for_each(|path| log.write(path));
+    for path in ["/a", "/b", "/c"] {
+        log.write(path);
+    }
     let lines = log.lines();
     let all = server.ask(&format!("GET {PAGE}?max=3&cursor="), NOTHING);
     let [a, b, c] = [0, 1, 2].map(|at| lines[at].as_str());
@@ -180,7 +184,9 @@ fn a_page_has_the_lines_of_the_log() {
 #[test]
 fn a_page_has_what_the_filters_choose() {
     let mut log = Log::new();
-    ["/a", "/b", "/c"].into_iter().for_each(|path| log.write(path));
+    for path in ["/a", "/b", "/c"] {
+        log.write(path);
+    }
     let server = Server::start(LIMITS, log.fake());
     for (query, count) in [
         ("route=api&limit=per-client&reason=rate-limited&status=4xx&client=192.0.2.0/24&key=192.0.2.7", 3),

@@ -20,7 +20,7 @@ use crate::dead_letter::{Filter, Opener, Reason, ReplayGuard};
 use crate::limiter::Rate;
 use crate::redact::Redactor;
 use crate::replay::{
-    Counts, Fate, Journal, Lineup, MAX_TRIES, Means, Order, Overview, Replay, Sender, Settings, Target, fates,
+    Counts, Fate, Journal, Lineup, Lock, MAX_TRIES, Means, Order, Overview, Replay, Sender, Settings, Target, fates,
     overviews, sent,
 };
 use crate::time::{Clock, Span, Tick};
@@ -57,7 +57,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     parallel: Option<u32>,
     /// These methods too, such as POST,PATCH: their servers should know the Idempotency-Key
-    #[arg(long, value_name = "METHODS", value_delimiter = ',')]
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', value_parser = method)]
     methods: Vec<Method>,
     /// How often one record is tried [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -125,6 +125,12 @@ pub(super) fn run(args: &ReplayArgs, place: &Place<'_>) -> ExitCode {
     })
 }
 
+/// A method as requests have it: small letters are others.
+fn method(text: &str) -> Result<Method, String> {
+    let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+    text.parse().ok().filter(|_| is_token).ok_or_else(|| "methods are in capital letters, like POST,PATCH".to_owned())
+}
+
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -132,11 +138,14 @@ fn words(error: impl std::fmt::Display) -> String {
 fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     let clock = Clock::system();
     let now = clock.now();
+    // Before it is looked what was sent: so nobody sends between that and the first line of the journal.
+    let mut lock = if args.dry_run { None } else { Some(Lock::take(place.directory).map_err(words)?) };
     let (settings, journal) = match &args.resume {
         None => (settings(args, now)?, None),
         Some(name) => {
             let name = Some(name.as_str()).filter(|name| !name.is_empty());
-            let (journal, settings) = Journal::resume(place.directory, name).map_err(words)?;
+            let lock = lock.take().map_or_else(|| Lock::take(place.directory), Ok).map_err(words)?;
+            let (journal, settings) = Journal::resume(lock, place.directory, name).map_err(words)?;
             (resumed(args, settings)?, Some(journal))
         }
     };
@@ -156,7 +165,7 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     if plan.sent + plan.parked() == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    let guard = place.redactor.as_ref().map(ReplayGuard::new);
+    let guard = place.redactor.as_ref().map(|redactor| ReplayGuard::new(redactor, Arc::default()));
     if guard.is_none() && matches!(target, Target::Gateway(_)) {
         eprintln!(
             "the redaction secret of the log cannot be read (--secret-file): the gateway will take this machine for the \
@@ -167,9 +176,10 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     let sender = Sender::new(target, model.as_ref(), guard, timeout, clock.clone()).map_err(words)?;
     let lineup = Lineup::new(rate, settings.parallel as usize, settings.max_tries, now.as_nanos())
         .ok_or_else(|| format!("{rate} is no rate of a leaky bucket"))?;
-    let journal = match journal {
-        Some(journal) => journal,
-        None => Journal::begin(place.directory, &settings, now).map_err(words)?,
+    let journal = match (journal, lock) {
+        (Some(journal), _) => journal,
+        (None, Some(lock)) => Journal::begin(lock, place.directory, &settings, now).map_err(words)?,
+        (None, None) => return Ok(ExitCode::SUCCESS),
     };
     let name = journal.name().to_owned();
     let replay = Replay::new(place.directory, &order, Arc::new(sender), journal, lineup, clock.clone());
@@ -275,7 +285,12 @@ fn model(config_file: &Path, to: Option<&str>, now: Tick) -> Result<Option<Model
     let is_url = to.is_some_and(|to| to.contains("://"));
     match config::load(config_file, Certificates::Lenient(now)) {
         Ok(loaded) => Ok(Some(loaded.model)),
-        Err(_) if is_url => Ok(None),
+        Err(error) if is_url => {
+            eprintln!(
+                "the configuration is left aside, and the key of the seals with it (--seal-key-file names one):\n{error}"
+            );
+            Ok(None)
+        }
         Err(error) => Err(error.to_string()),
     }
 }
@@ -345,6 +360,7 @@ fn plan_words(plan: &Counts, to: &str, rate: Rate, settings: &Settings) -> Strin
         row(*count, format!("to park, {}", Safe(reason)));
     }
     row(plan.counted_only, "requests more were only counted: there is nothing to send".to_owned());
+    row(plan.repeated, "lines told of a record once more: it goes once".to_owned());
     row(plan.damaged, "damaged lines passed over".to_owned());
     text
 }

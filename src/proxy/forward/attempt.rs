@@ -19,6 +19,7 @@ use crate::proxy::exchange::{Exchange, Story};
 use crate::proxy::headers::{self, Also, Forwarding};
 use crate::proxy::pacing;
 use crate::proxy::parts::{RequestFacts, Room};
+use crate::proxy::replayed;
 use crate::proxy::scratch::Scratch;
 use crate::proxy::snapshot::RouteEdits;
 use crate::proxy::tried::{Failure, Tried};
@@ -284,8 +285,8 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
         .then(|| admitted.arrival().client.addr().to_string());
     let facts = Forwarding {
         peer: replayed.map_or(&*connection.peer_text, |vouched| &vouched.text).as_bytes(),
-        trusted_peer: admitted.arrival().trusted_peer,
-        scheme: connection.scheme().as_bytes(),
+        trusted_peer: replayed.map_or(admitted.arrival().trusted_peer, |vouched| vouched.origin.trusted_peer),
+        scheme: replayed::origin_of(replayed, connection.origin()).scheme.as_bytes(),
         authority,
         host: host.map_or(authority, str::as_bytes),
         request_id,
