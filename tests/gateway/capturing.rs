@@ -2,9 +2,7 @@
 
 use std::io::Write;
 
-use bytes::Bytes;
-
-use crate::h2::peer::{connect, post, request, run};
+use crate::h2::frames::{DATA, END_HEADERS, END_STREAM, HEADERS, Raw, block, frame, request};
 use crate::support::{Client, Gateway, eventually, get, unused_address};
 
 /// A route `/all` that refuses everybody, one `/dead` whose server is not there, and one that answers.
@@ -90,11 +88,13 @@ fn a_client_that_sends_no_more_of_its_body_leaves_a_record_all_the_same() {
 #[test]
 fn a_body_of_http_2_is_kept() {
     let gateway = capturing();
-    run(async {
-        let sender = connect(gateway.address()).await;
-        let answer = post(&sender, request("POST", "/all", &[]), Bytes::from_static(b"over h2"), None).await.unwrap();
-        assert_eq!(answer.status, 429);
-    });
+    // In one write: so it is here with its head.
+    let mut client = Raw::open(gateway.address());
+    let id = client.stream_id();
+    let head = frame(HEADERS, END_HEADERS, id, &block(&request("POST", "/all")));
+    assert!(client.send_bytes(&[head, frame(DATA, END_STREAM, id, b"over h2")].concat()));
+    client.ending(id);
+    assert_eq!(client.status(id), 429);
     let body = bodies(&gateway, 1).remove(0);
     assert_eq!((&body["data"], &body["truncated"]), (&"over h2".into(), &false.into()));
 }

@@ -62,6 +62,10 @@ impl Successor {
         let mut successor = Self { child, lines: BufReader::new(own.take(MAX_LINE)), counts: Some(counts) };
         match successor.greet(legacy, &their_counts) {
             Ok(()) => Ok(successor),
+            // It may have gone before it was greeted, or right after.
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                Err(successor.ended("it ended before it was ready"))
+            }
             Err(error) => Err(successor.ended(&format!("it takes no sockets: {error}"))),
         }
     }
