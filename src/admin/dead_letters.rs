@@ -25,11 +25,11 @@ const LAST_EVENT_ID: &str = "last-event-id";
 const DEFAULT_MAX: usize = 100;
 const MAX_MAX: usize = 1_000;
 
-/// What one page costs at most; it may be short then, or empty, and its cursor goes on. The lines may take 4 MiB.
+/// The most that one page costs; it may be short then, or empty, and its cursor goes on. The lines may take 4 MiB.
 const PAGE: Bounds =
     Bounds { entries: DEFAULT_MAX, line_bytes: 4 << 20, read_bytes: 64 << 20, time: Span::from_secs(1) };
 
-/// What a stream reads in one turn, so that many of them have turns, and what it holds of it.
+/// The most that a stream reads in one turn, so that many of them have turns, and the most that it holds of it.
 const TURN: Bounds = Bounds { entries: 1_000, line_bytes: 64 << 10, read_bytes: 8 << 20, time: Span::from_millis(100) };
 
 const GAP: &str = "a segment of the log is gone, or written anew: lines before the next ones may be missing";
@@ -66,7 +66,7 @@ pub(super) fn page(commands: &dyn Commands, query: Option<&str>) -> Result<Strin
     Ok(answer)
 }
 
-/// What a subscriber is sent, from where they are on.
+/// The events that a subscriber is sent, from where they are on.
 pub(super) struct Subscription {
     filter: Filter,
     cursor: LogCursor,
@@ -97,7 +97,7 @@ impl Subscription {
         format!(": {text}\nid: {}\n\n", self.cursor)
     }
 
-    /// What is there now of the events that follow; `None` if the log cannot be read any more.
+    /// The events that are there now, of those that follow; `None` if the log cannot be read any more.
     pub(super) fn turn(&mut self, commands: &dyn Commands) -> Option<String> {
         let archive = commands.dead_letters()?;
         let mut events = String::new();
@@ -126,7 +126,7 @@ fn push_event(events: &mut String, found: &Found, cursor: &LogCursor) {
     let _ = write!(events, "id: {cursor}\nevent: {name}\ndata: {line}\n\n");
 }
 
-/// What a query asks for.
+/// The parts of a query.
 #[derive(Debug)]
 struct Asked {
     filter: Filter,

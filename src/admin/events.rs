@@ -76,7 +76,7 @@ impl Body for Events {
 }
 
 impl Source {
-    /// What there is to send next, when there is something; `None` when the server ends, or the log does.
+    /// The next thing to send, when there is something; `None` when the server ends, or the log does.
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, JoinError> {
         let mut told = pin!(told(self.shutdown.clone()));
         let mut quiet = pin!(sleep(self.heartbeat));

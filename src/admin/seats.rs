@@ -18,7 +18,7 @@ pub(super) struct Seats {
 #[derive(Default)]
 pub(super) struct Seat {
     turns: Arc<AtomicU64>,
-    /// What is being answered: a request, and a stream that is its answer.
+    /// The thing that is being answered: a request, and a stream that is its answer.
     asking: AtomicUsize,
     has_asked: AtomicBool,
     /// The turn in which it was opened, or in which it took its last answer, or piece of one.

@@ -576,7 +576,7 @@ mod tests {
         answered(directory, line, None)
     }
 
-    /// What a command prints; `answer` is that of whoever is asked.
+    /// The text that a command prints; `answer` is that of whoever is asked.
     fn answered(directory: &Path, line: &str, answer: Option<&str>) -> (Result<(), DeadLettersError>, String, String) {
         let words = std::iter::once("dead-letters").chain(line.split(' '));
         let command = Line::parse_from(words).arguments.command;

@@ -47,7 +47,7 @@ pub struct Bounds {
     pub time: Span,
 }
 
-/// What came of a reading.
+/// The outcome of a reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     /// Where the next one goes on.

@@ -1,10 +1,10 @@
 //! The beginning of a line as the writer writes it, read without JSON: its places are part of the format.
 
-/// What stands before the id.
+/// The bytes before the id.
 const BEFORE_ID: &[u8] = b"{\"v\":1,\"id\":\"";
 /// Bytes of an id.
 const ID: usize = 36;
-/// What stands between the id and the instant.
+/// The bytes between the id and the instant.
 const BEFORE_STAMP: &[u8] = b"\",\"ts\":\"";
 /// Bytes of an instant, microseconds and `Z` included.
 const STAMP: usize = 27;
@@ -16,13 +16,13 @@ pub(super) struct Head<'a> {
     pub(super) id: &'a [u8],
     /// Its instant: all are equally long and in UTC, so that the order of their bytes is that of time.
     pub(super) stamp: &'a [u8],
-    /// What the line is.
+    /// The kind of the line.
     pub(super) kind: Kind,
-    /// What follows the instant's quote.
+    /// The bytes behind the instant's quote.
     pub(super) rest: &'a [u8],
 }
 
-/// What a line is about.
+/// The kinds of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// One request.

@@ -261,7 +261,7 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// What recognises requests that replays of this log send, by the secret of a redactor.
+    /// The guard that recognises requests that replays of this log send, by the secret of a redactor.
     pub fn replay_guard(&self, redactor: &Redactor) -> ReplayGuard {
         ReplayGuard::new(redactor, Arc::clone(&self.0.used_tokens))
     }

@@ -24,12 +24,12 @@ use super::store::{Lock, MAX_SLOTS, StoreError, is_held, lock, lock_slot, remove
 
 /// Held while a purge works.
 const LOCK: &str = ".purge";
-/// What is added to a segment's name for the one that is to take its place.
+/// The end that is added to a segment's name for the one that is to take its place.
 const NEW: &str = ".purge";
 /// Bytes that are written at once.
 const CHUNK: usize = 256 * 1024;
 
-/// What is removed, or what is found and may be.
+/// How much is removed, or is found and may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Purged {
     /// Requests with a record of their own.
@@ -82,10 +82,10 @@ impl Purged {
     }
 }
 
-/// What a purge is about to do.
+/// The work that a purge is about to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgePlan {
-    /// What goes.
+    /// The lines that go.
     pub goes: Purged,
     /// How many segments there are.
     pub segments: u64,
@@ -273,7 +273,7 @@ impl Purge {
     }
 }
 
-/// What is written anew of a segment.
+/// The part of a segment that is written anew.
 enum Kept<'a> {
     /// A line, without its line feed.
     Line(&'a [u8]),

@@ -32,7 +32,7 @@ pub(super) enum Raw<'a> {
 pub(super) struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
-    /// What of the buffer is read and not shown.
+    /// The part of the buffer that is read and not shown.
     start: usize,
     end: usize,
     taken: u64,

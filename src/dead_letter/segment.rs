@@ -12,7 +12,7 @@ use crate::time::Tick;
 /// Characters of a node's name that are used; more are cut off.
 const MAX_NODE: usize = 64;
 const EXTENSION: &str = ".jsonl";
-/// What is added to a segment's name for the tail that recovery took off it.
+/// The end that is added to a segment's name for the tail that recovery took off it.
 const TORN: &str = ".torn";
 
 /// `NODE-SEQ.jsonl`: names of one node sort by sequence number.

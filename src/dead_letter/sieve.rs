@@ -9,7 +9,7 @@ use super::filter::{Filter, StatusFilter};
 use super::head::{Head, Kind};
 use super::record::stamp;
 
-/// What a line has to have.
+/// The bytes that a line has to have.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sieve {
     /// How the id begins.
@@ -17,12 +17,12 @@ pub(super) struct Sieve {
     /// Of a record's instant; other lines are about a stretch of time, which their own instant does not tell.
     since: Option<Vec<u8>>,
     until: Option<Vec<u8>>,
-    /// What follows the instant of a record.
+    /// The bytes behind the instant of a record.
     reason: Option<Vec<u8>>,
     of_records_only: bool,
     /// Whether it asks for what the summary of drops does not have.
     not_of_drops: bool,
-    /// What stands somewhere in the line.
+    /// Bytes that stand somewhere in the line.
     needles: Vec<Finder<'static>>,
 }
 

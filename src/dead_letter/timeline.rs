@@ -40,7 +40,7 @@ pub struct Steps {
     pub start: Tick,
     /// How long each is.
     pub length: Span,
-    /// What each has.
+    /// The share of each.
     pub counts: Vec<Counts>,
 }
 

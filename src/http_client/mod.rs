@@ -48,7 +48,7 @@ pub struct Destination {
     /// Every connection goes to the host and port of this, by its scheme, whatever the requests name; `None`: to those that the
     /// request names.
     pub address: Option<Uri>,
-    /// What is spoken.
+    /// The protocol that is spoken.
     pub speaks: Speaks,
     /// How TLS is spoken; `None`: by the authorities of this machine.
     pub tls: Option<Arc<UpstreamTls>>,

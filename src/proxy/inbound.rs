@@ -18,7 +18,7 @@ pub struct Inbound {
     rest_at: usize,
     /// Whether all of the body that has come is here.
     is_kept: bool,
-    /// What keeps its body for a dead letter; `None`: nothing.
+    /// Its body, kept for a dead letter; `None`: it is not kept.
     pub capture: Option<Box<Capture>>,
 }
 

@@ -1,4 +1,4 @@
-//! What became of the records of a replay: `DIRECTORY/replays/NAME.jsonl`, a line of JSON each.
+//! The fates of the records of a replay: `DIRECTORY/replays/NAME.jsonl`, a line of JSON each.
 //!
 //! The first line says what was asked for: `{"v":1,"replay":NAME,"at":…,"settings":{…}}`. Then one line for each record that has
 //! its fate: `{"id":…,"at":…,"state":"sent","status":200,"tries":2}` or `{"id":…,"at":…,"state":"parked","reason":"…","tries":8}`.
@@ -15,6 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::time::Tick;
@@ -25,7 +26,7 @@ const EXTENSION: &str = "jsonl";
 /// Bytes of a line; a longer one is no line of a journal.
 const MAX_LINE: u64 = 64 * 1024;
 
-/// What a replay was asked to do, so that it can go on.
+/// The orders of a replay, so that it can go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Records since then, in nanoseconds since 1970.
@@ -78,7 +79,7 @@ pub struct Told {
     pub id: String,
     /// When.
     pub at: String,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
     /// Tries that it took.
     pub tries: u32,
@@ -91,7 +92,7 @@ pub struct Overview {
     pub name: String,
     /// When it began.
     pub at: String,
-    /// What it was asked to do.
+    /// Its orders.
     pub settings: Settings,
     /// Records that were sent.
     pub sent: u64,
@@ -259,7 +260,7 @@ impl Journal {
         let mut done = HashSet::new();
         each_line(&path, |line| {
             if let Line::Fate { id, .. } = line {
-                done.extend(number_of(&id));
+                done.insert(number_of(&id));
             }
         })?;
         let mut file = OpenOptions::new().read(true).append(true).open(&path).map_err(failed("open", &path))?;
@@ -314,7 +315,7 @@ pub fn sent(directory: &Path) -> Result<HashSet<u128>, JournalError> {
     for path in journals(&directory.join(FOLDER))? {
         each_line(&path, |line| {
             if let Line::Fate { id, state: State::Sent, .. } = line {
-                sent.extend(number_of(&id));
+                sent.insert(number_of(&id));
             }
         })?;
     }
@@ -335,7 +336,7 @@ pub fn overviews(directory: &Path) -> Result<Vec<Overview>, JournalError> {
                 *none = Some(Overview { name, at, settings: *settings, sent: 0, parked: 0, has_ended: false });
             }
             (Line::Fate { id, state, .. }, Some(_)) => {
-                last.extend(number_of(&id).map(|id| (id, state == State::Sent)));
+                last.insert(number_of(&id), state == State::Sent);
             }
             (Line::Last { state: State::Ended, .. }, Some(found)) => found.has_ended = true,
             _ => {}
@@ -370,9 +371,10 @@ pub fn fates(directory: &Path, name: &str, mut show: impl FnMut(Told)) -> Result
     })
 }
 
-/// The number of a record's id.
-pub fn number_of(id: &str) -> Option<u128> {
-    id.parse::<Uuid>().ok().map(|id| id.as_u128())
+/// A number that stands for a record's id: that of the UUID; of any other text, the head of its SHA-256.
+pub fn number_of(id: &str) -> u128 {
+    let of_text = || u128::from_be_bytes(Sha256::digest(id)[..16].try_into().unwrap_or_default());
+    id.parse::<Uuid>().map_or_else(|_| of_text(), |id| id.as_u128())
 }
 
 fn stamp(at: Tick) -> String {
@@ -529,6 +531,13 @@ mod tests {
             drop(journal);
             assert!(sent(directory.path()).unwrap().contains(&9), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn an_id_that_is_no_uuid_has_a_number_of_its_own() {
+        assert_eq!(number_of(&id(7)), 7);
+        assert_eq!(number_of("next-1"), number_of("next-1"));
+        assert_ne!(number_of("next-1"), number_of("next-2"));
     }
 
     #[test]

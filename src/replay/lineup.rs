@@ -1,4 +1,4 @@
-//! Who goes next, and when: pure, time is an argument.
+//! The order and the times in which letters go: pure, time is an argument.
 //!
 //! - Each try waits for its turn in the limiter's own leaky bucket, so that `10/s` is one each 100 ms, retries too.
 //! - Letters of one key go in their order: the next when the one before has its fate.
@@ -39,7 +39,7 @@ pub struct Sending {
     pub number: u32,
 }
 
-/// What to do now.
+/// The next thing to do.
 #[derive(Debug)]
 pub enum Next {
     /// Send this.
@@ -52,7 +52,7 @@ pub enum Next {
     Idle,
 }
 
-/// What came of a try.
+/// The outcome of a try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// An answer with this status, and when its server wants to be asked again.
@@ -61,7 +61,7 @@ pub enum Outcome {
     Failed(SendError),
 }
 
-/// What becomes of a letter.
+/// The fate of a letter after a try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It was taken, with this status.
@@ -209,7 +209,7 @@ impl Lineup {
         self.in_flight
     }
 
-    /// What to do now.
+    /// The next thing to do.
     pub fn next(&mut self, now: Tick) -> Next {
         while let Some(Reverse((due, _, _))) = self.later.peek()
             && *due <= now

@@ -5,7 +5,7 @@
 //!
 //! Invariants: a record whose fate is in a journal as sent is not sent again unless somebody asks for that; whatever ends the
 //! process loses no record, and repeats at most those that were under way, under the same key; memory does not grow with the
-//! number of records, but for 16 bytes for each that was ever sent.
+//! number of records, but for some 40 bytes for each of a replay and each that was ever sent.
 //!
 //! Caller: the command line.
 

@@ -20,7 +20,7 @@ use crate::time::{Clock, Span};
 /// Reasons that are counted apart: some have words of servers in them.
 const MOST_REASONS: usize = 64;
 
-/// Which records are sent.
+/// The records that are sent.
 #[derive(Debug)]
 pub struct Order {
     /// Those that match.
@@ -123,7 +123,7 @@ pub struct Progress {
     pub in_flight: usize,
 }
 
-/// What a record is to a replay.
+/// The kinds of records, to a replay.
 enum Kind {
     Send(Box<Letter>),
     Unfit(String, Unfit),
@@ -151,7 +151,7 @@ impl<'o> Source<'o> {
             match &found.entry {
                 Entry::Aggregate(aggregate) => counts.counted_only += aggregate.count,
                 Entry::Dropped(_) => {}
-                Entry::Record(record) if number_of(&record.id).is_some_and(|id| !self.met.insert(id)) => {
+                Entry::Record(record) if !self.met.insert(number_of(&record.id)) => {
                     counts.repeated += 1;
                 }
                 Entry::Record(record) => match self.order.kind(record, &found, counts) {
@@ -175,13 +175,13 @@ impl<'o> Source<'o> {
 impl Order {
     fn kind(&self, record: &Record, found: &Found, counts: &mut Counts) -> Kind {
         let number = number_of(&record.id);
-        if number.is_some_and(|number| self.done.contains(&number)) {
+        if self.done.contains(&number) {
             return Kind::Other;
         }
         counts.matching += 1;
         if found.entry.is_shadow() {
             counts.shadow += 1;
-        } else if number.is_some_and(|number| self.sent.contains(&number)) {
+        } else if self.sent.contains(&number) {
             counts.sent_before += 1;
         } else if !self.takes(&record.method) {
             let is_known = counts.waiting.len() < MOST_REASONS || counts.waiting.contains_key(&record.method);
@@ -205,7 +205,7 @@ impl Order {
             || self.methods.iter().any(|asked| asked.as_str() == method)
     }
 
-    /// What a replay would do: nothing is sent, nothing is written.
+    /// The counts of what a replay would do: nothing is sent, nothing is written.
     ///
     /// # Errors
     /// A [`StoreError`].
@@ -279,7 +279,7 @@ impl<'r> Replay<'r> {
                 has_more = self.take_one(&mut source, &mut counts, &mut offered, &mut left_out)?;
             }
             if !has_more && !is_stopped && !left_out.ids.is_empty() && self.lineup.has_run_low() {
-                // What had no room is met again; its counts are known.
+                // Records that had no room are met again.
                 source.again(self.directory, &left_out.ids)?;
                 (left_out, has_more) = (LeftOut::default(), true);
                 continue;
@@ -338,7 +338,7 @@ impl<'r> Replay<'r> {
             Some(Kind::Send(letter))
                 if left_out.orders.contains(&letter.order) || !self.lineup.has_room_for(&letter.order) =>
             {
-                left_out.ids.extend(number_of(&letter.id));
+                left_out.ids.insert(number_of(&letter.id));
                 left_out.orders.insert(letter.order);
             }
             Some(Kind::Send(letter)) => {

@@ -16,7 +16,7 @@ const MAX_LISTED_URL: usize = 120;
 /// The width of what is no terminal.
 const USUAL_WIDTH: usize = 80;
 
-/// What can be shown where the output goes.
+/// The characters that can be shown where the output goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub(super) colour: bool,

@@ -25,7 +25,7 @@ use crate::replay::{
 };
 use crate::time::{Clock, Span, Tick};
 
-/// What its help ends with.
+/// The end of its help.
 pub(super) const EXAMPLES: &str = "Examples:
   sluicegate dead-letters replay --since 1h --limit per-client --dry-run
   sluicegate dead-letters replay --since 1h --limit per-client --rate 20/s
@@ -229,7 +229,7 @@ fn settings(args: &ReplayArgs, now: Tick) -> Result<Settings, String> {
     let at = |when: Option<When>| when.map(|when| when.resolve(now));
     Ok(Settings {
         since: at(filter.since).map(Tick::as_nanos),
-        // What is refused from now on is for the next replay.
+        // Requests that are refused from now on are for the next replay.
         until: at(filter.until).unwrap_or(now).as_nanos(),
         limit: filter.limit.clone(),
         route: filter.route.clone(),

@@ -4,7 +4,7 @@
 //! Each look reads what was appended to segments since the last one, and to the journals of replays. A segment that somebody
 //! has rewritten is counted again, one that is gone counts no more.
 //!
-//! What is kept in memory: of each segment the number of its records by the minute of their ids; of records that were sent
+//! In memory are: of each segment the number of its records by the minute of their ids; of records that were sent
 //! four bytes each. Where an id is sent twice, or its record is gone, that changes nothing.
 
 use std::cell::Cell;
@@ -24,7 +24,7 @@ use crate::time::{Span, Tick};
 
 /// Where replays tell what became of each record, below the log's directory.
 const JOURNALS: &str = "replays";
-/// What the names of journals end in.
+/// The end of a journal's name.
 const JOURNAL: &str = "jsonl";
 /// The state of a record that needs no replay any more.
 const SENT: &str = "sent";
@@ -217,7 +217,7 @@ impl Backlog {
                 }
                 fresh.len() < MAX_FRESH
             };
-            // What was sent once stays so, whatever the file says now.
+            // A record that was sent once stays so, whatever the file says now.
             match tail.read(&path, budget, || {}, show) {
                 Ok(Progress::All) => {}
                 Ok(Progress::Part) => return Ok(Progress::Part),

@@ -13,7 +13,7 @@ pub(super) const DROPS_WINDOW: Span = Span::from_secs(60);
 /// A window is looked at in so many steps.
 const STEPS: u64 = 60;
 
-/// What of the log an alert is about.
+/// The figure of the log that an alert is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Figure {
     /// Records that are neither replayed nor gone.
@@ -117,7 +117,7 @@ impl Marks {
         Self { high, low: 1 }
     }
 
-    /// What a value changes.
+    /// The change that a value makes.
     pub(super) fn step(self, is_firing: &mut bool, value: u64) -> Option<State> {
         let crossed = match *is_firing {
             false if value >= self.high => State::Firing,
@@ -244,7 +244,7 @@ impl Board {
         self.triggers.iter().any(|own| matches!(own.figure, Figure::Length | Figure::Age))
     }
 
-    /// What the log, as it is now, changes.
+    /// The changes that the log makes, as it is now.
     pub(super) fn step(&mut self, reading: &Reading) -> Vec<Crossing> {
         self.triggers.iter_mut().filter_map(|own| own.step(reading)).collect()
     }

@@ -1,4 +1,4 @@
-//! What a webhook is told, and how it knows that it was the gateway.
+//! The message to a webhook, and how that knows that it was the gateway.
 
 use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
@@ -62,7 +62,7 @@ pub(super) fn body(crossing: &Crossing, origin: Origin<'_>, oldest: Option<Tick>
     serde_json::to_vec(&body).unwrap_or_default().into()
 }
 
-/// What its value counts.
+/// The unit of its value.
 pub(super) fn unit(crossing: &Crossing) -> String {
     let within = crossing.within.map(|span| format!(" in {span}")).unwrap_or_default();
     match crossing.figure {

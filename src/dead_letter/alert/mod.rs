@@ -63,7 +63,7 @@ impl Meter {
     }
 }
 
-/// What metrics show of alerts.
+/// The figures of alerts that metrics show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlertCount {
     /// Records that are neither replayed nor gone.
@@ -131,7 +131,7 @@ impl Alerts {
         Ok(())
     }
 
-    /// Ends the threads. What is not delivered yet is lost.
+    /// Ends the threads. Messages that are not delivered yet are lost.
     pub(super) fn stop(&self) {
         end(self.running().take());
     }
@@ -179,11 +179,11 @@ fn end(running: Option<Running>) {
     }
 }
 
-/// What the watching thread is told.
+/// The orders of the watching thread.
 struct Order {
     alerts: Vec<Alert>,
     directory: PathBuf,
-    /// What is new counts from here on.
+    /// Records that are new count from here on.
     start: Reading,
 }
 

@@ -48,7 +48,7 @@ pub(super) struct Flight {
     pub(super) target: Arc<Target>,
 }
 
-/// What became of a try.
+/// The outcome of a try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It has it.
@@ -86,7 +86,7 @@ struct Place {
     in_flight: bool,
 }
 
-/// What waits.
+/// The messages that wait.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     places: BTreeMap<u64, Place>,

@@ -1,4 +1,4 @@
-//! What the two threads of alerts and their handle share.
+//! The state that the two threads of alerts and their handle share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl Shared {
     }
 }
 
-/// What metrics show.
+/// The figures that metrics show.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) records: AtomicU64,

@@ -1,4 +1,4 @@
-//! What was appended to a file since it was read last.
+//! The lines that were appended to a file since it was read last.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};

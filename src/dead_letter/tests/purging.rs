@@ -1,4 +1,4 @@
-//! What a purge removes, keeps and leaves alone.
+//! The lines that a purge removes, keeps and leaves alone.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -18,7 +18,7 @@ fn timeouts() -> Filter {
     Filter { reason: Some(Reason::Timeout), ..Filter::default() }
 }
 
-/// What was about to go, and what went: without a gateway that is the same.
+/// The count of what was about to go, and of what went: without a gateway that is the same.
 fn purged(directory: &Path, filter: Filter) -> (PurgePlan, Purged) {
     let mut purge = Purge::open(directory, filter).unwrap();
     let plan = purge.plan().unwrap();
