@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::message;
 use super::outbox::{Flight, GivenUp, Outcome};
 use super::shared::Shared;
-use crate::http_client::{Answer, Destination, HttpClient, SendError, Speaks};
+use crate::http_client::{Answer, Destination, HttpClient, SendError, Speaks, Way};
 use crate::time::{Clock, Span, Tick};
 
 /// How long a webhook may take to answer, connecting included.
@@ -24,7 +24,7 @@ const IDLE: Span = Span::from_secs(3_600);
 
 /// Brings what is in the outbox until it is closed.
 pub(super) fn run(shared: &Shared, clock: &Clock) -> io::Result<()> {
-    let to_anywhere = Destination { address: None, speaks: Speaks::Either, tls: None };
+    let to_anywhere = Destination { way: Way::AsNamed, speaks: Speaks::Either, tls: None };
     let client = HttpClient::new(&to_anywhere, MAX_ANSWER).map_err(io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(deliver(shared, &client, clock));
@@ -114,7 +114,7 @@ mod tests {
         if let Some(text) = retry_after {
             headers.insert(http::header::RETRY_AFTER, text.parse().unwrap());
         }
-        Answer { status: status.try_into().unwrap(), headers, body: bytes::Bytes::new() }
+        Answer { status: status.try_into().unwrap(), headers, body: bytes::Bytes::new(), is_whole: true }
     }
 
     #[test]
