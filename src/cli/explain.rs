@@ -122,6 +122,9 @@ fn show(explained: &Explained) -> String {
     let by = explained.limit.as_ref().map(|limit| format!(" by limit {limit}")).unwrap_or_default();
     let status = match (explained.status, explained.action.as_deref()) {
         (Some(444), _) => ", dropped without an answer".to_owned(),
+        (Some(202), _) if explained.decision == "refused" => {
+            ", status 202: kept to be sent later, if there is room".to_owned()
+        }
         (Some(status), _) => format!(", status {status}"),
         (None, _) => String::new(),
     };

@@ -28,6 +28,9 @@ use crate::time::Clock;
 
 /// How long an answer may take. Routes have timeouts of their own, which are shorter.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// How often, and each how long after the last time, whoever sends is looked at in the end.
+const END_LOOKS: u32 = 400;
+const END_LOOK: Duration = Duration::from_millis(5);
 /// Connections that somebody else makes to the port of a pair, before it is given up.
 const MAX_STRANGERS: usize = 64;
 
@@ -155,7 +158,7 @@ impl Deferring {
         let (store, clock) = (self.store.clone(), clock.clone());
         let run = move || {
             run(&store, sender, clock, stopped);
-            store.close();
+            let _ = store.close();
         };
         match thread::Builder::new().name("deferred-send".into()).spawn(run) {
             Ok(thread) => *sending = Some((stop, thread)),
@@ -167,11 +170,25 @@ impl Deferring {
     pub(super) fn stop(&self) -> Option<JoinHandle<()>> {
         let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((stop, thread)) = sending else {
-            self.store.close();
+            let _ = self.store.close();
             return None;
         };
         let _ = stop.send(());
         Some(thread)
+    }
+}
+
+/// Waits for the end of what was [stopped](Deferring::stop), once the workers have ended: their connections are broken then. A
+/// disk that fails, or hangs, does not keep the process.
+pub(super) fn wait_for_end(deferring: &Deferring, sending: JoinHandle<()>) {
+    for _ in 0..END_LOOKS {
+        if sending.is_finished() {
+            break;
+        }
+        thread::sleep(END_LOOK);
+    }
+    if deferring.store.close() {
+        let _ = sending.join();
     }
 }
 

@@ -17,6 +17,8 @@ use crate::time::{Span, Tick};
 const MAX_PASSED: usize = 100;
 /// The status where `on_limit = "drop"`: nothing is sent.
 const DROPPED: u16 = 444;
+/// The status of a request that is kept to be sent later, if there is room for it.
+const DEFERRED: u16 = 202;
 
 /// A request that somebody asks about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -334,10 +336,8 @@ impl Book<'_> {
             "refused".clone_into(&mut explained.decision);
             explained.reason = Some(reason.to_owned());
             explained.detail = Some(detail.to_owned());
-            explained.status = Some(match route {
-                Some(route) if route.on_limit == OnLimit::Drop => DROPPED,
-                _ => status,
-            });
+            let is_dropped = route.is_some_and(|route| route.on_limit == OnLimit::Drop);
+            explained.status = Some(if is_dropped { DROPPED } else { status });
         };
         let status_of = |rule: Option<&LimitRule>, why| {
             let own = rule.and_then(|rule| rule.refusal.as_ref()).or(route.and_then(|route| route.refusal.as_ref()));
@@ -372,6 +372,10 @@ impl Book<'_> {
                         explained.limit = rule.map(|rule| rule.spec.name.to_string());
                         let (reason, detail) = reason_of(*why);
                         refuse(explained, reason, detail, status_of(rule, Some(*why)));
+                        let defers = route.is_some_and(|route| route.on_limit == OnLimit::Defer);
+                        if defers && matches!(why, Why::Rate | Why::QueueFull | Why::WaitTimeout) {
+                            explained.status = Some(DEFERRED);
+                        }
                     }
                 }
             }

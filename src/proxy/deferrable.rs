@@ -2,6 +2,7 @@
 //! keep and tell have to know.
 
 use super::exchange::Exchange;
+use super::respond::Wants;
 use crate::admission::Arrival;
 use crate::config::OnLimit;
 use crate::http1::Request;
@@ -28,7 +29,9 @@ pub fn may_be_kept(exchange: &Exchange, why: Why) -> bool {
         && exchange.view.snapshot.deferrals.is_some()
         && exchange.scratch.replayed.is_none()
         && !exchange.scratch.request.wants_upgrade()
-        && exchange.request().method() != "CONNECT"
+        && !matches!(exchange.request().method(), "CONNECT" | "OPTIONS" | "TRACE")
+        // Its client would not understand a 202.
+        && !Wants::of(&exchange.request(), exchange.connection.facts.is_h2).is_grpc
         // Nobody could show it again in the client's place.
         && exchange.connection.facts.certificate.is_none()
 }

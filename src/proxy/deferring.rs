@@ -3,7 +3,7 @@
 //!
 //! Where there is no room for it, in the store or for its body in the memory of the worker, it is refused as anywhere else.
 //! Requests that the gateway sends itself again are never kept a second time, and neither are those that ask for another
-//! protocol, or come with a client certificate.
+//! protocol, come with a client certificate, or are calls of gRPC.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};

@@ -138,7 +138,8 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
     exchange.story.client = Some(arrival.client.clone());
     exchange.story.path.clone_from(&arrival.path);
     capturing::begin(exchange);
-    if arrival.trusted_peer {
+    // What was kept has the id that its client was told.
+    if arrival.trusted_peer || exchange.connection.facts.is_own {
         exchange.adopt_request_id();
     }
     if !arrival.invalid_costs.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! Each is tried until it has its fate: a limit without room says when it has some, and that is when it is tried again; what
 //! else may be repeated is, by the jitter of a replay, until the store says that it is too old. Its fate, with the answer, is
-//! durable before the next of its key goes: so a crash repeats at most one of each key.
+//! written before the next of its key goes: so a crash repeats at most one of each key.
 
 use std::future::Future;
 use std::sync::Arc;

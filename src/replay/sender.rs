@@ -246,6 +246,9 @@ impl Sender {
             };
             let token = guard.sign(*number, origin, &replayed, self.clock.now());
             headers.insert(HeaderName::from_static(REPLAY_FIELD), HeaderValue::from_str(&token).ok()?);
+            if let Some(Ok(id)) = letter.request_id.as_deref().map(HeaderValue::from_str) {
+                headers.insert(HeaderName::from_static("x-request-id"), id);
+            }
         } else if let (Target::Upstream(_) | Target::Url(_), Some(origin)) = (&self.target, letter.origin) {
             forward_for(headers, origin, letter);
         }

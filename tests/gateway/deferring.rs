@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::h2::frames::{DATA, END_HEADERS, END_STREAM, Raw, request_with};
 use crate::support::{Answer, Backend, Client, FRAME, Gateway, eventually, eventually_in, get, get_with, run};
 use crate::wire::{Message, Wire};
 
@@ -75,6 +76,7 @@ fn what_is_over_the_limit_is_sent_when_there_is_room_and_its_answer_is_kept() {
     let seen = deferred(&backend);
     assert_eq!((seen.len(), seen[0].target(), seen[0].body.as_slice()), (1, "/jobs?token=s3cret", &b"second"[..]));
     assert_eq!(seen[0].all("x-forwarded-for"), ["127.0.0.1"]);
+    assert_eq!(seen[0].header("x-request-id"), answer.header("x-request-id"));
     let key = seen[0].header("idempotency-key").unwrap();
     assert!(key.len() == 32 && !place.ends_with(key), "{key}: whoever sees it cannot ask for the answer");
     // It has a record, which no replay sends again.
@@ -137,6 +139,17 @@ fn a_status_is_known_to_whoever_has_the_id_and_no_limit_counts_it() {
     client.send("HEAD", &place, &[], b"");
     assert_eq!(client.read_answer(true).unwrap().status, 200);
     assert_eq!(counted() as u64, 1, "nobody asks a limit before it has room");
+    // A call of gRPC is refused in its own words, and nobody keeps the question of a browser.
+    let call = [("x-user", "a"), ("content-type", "application/grpc"), ("te", "trailers")];
+    let mut raw = Raw::open(address);
+    let id = raw.headers(END_HEADERS | END_STREAM, &request_with("POST", "/", &call));
+    raw.ending(id);
+    assert_eq!(raw.status(id), 200, "its own status is in grpc-status");
+    assert_eq!(Client::connect(address).request("OPTIONS", "/", &[("x-user", "a")], b"").status, 429);
+    let admin = format!("http://{}", gateway.admin);
+    let asked = ["explain", "POST", "http://x/", "-H", "x-user: a", "--live", "--admin", &admin];
+    let (_, explained, errors) = run(&asked, gateway.directory.path());
+    assert!(explained.contains("status 202: kept to be sent later, if there is room"), "{explained}{errors}");
     // Elsewhere the paths are whoever's they are.
     let plain = configuration(backend.address, "1/1h", "").replace("on_limit = \"defer\"\n", "");
     let other = Gateway::start(&plain);
@@ -350,7 +363,7 @@ fn a_store_without_its_directory_refuses_and_never_says_202() {
 }
 
 #[test]
-fn others_are_served_while_bodies_come_slowly_and_streams_of_http_2_are_kept_too() {
+fn others_are_served_while_bodies_come_slowly() {
     let backend = Backend::fixed("ok");
     let gateway = Gateway::start(&configuration(backend.address, "1/1h", ""));
     let address = gateway.address();
@@ -374,4 +387,22 @@ fn others_are_served_while_bodies_come_slowly_and_streams_of_http_2_are_kept_too
         client.stream.write_all(b"defghi").unwrap();
         assert_eq!(client.read_answer(false).unwrap().status, 202);
     }
+}
+
+#[test]
+fn a_body_of_http_2_is_kept_as_it_comes() {
+    let backend = repeating();
+    let gateway = Gateway::start(&configuration(backend.address, "1/300ms", ""));
+    assert_eq!(post(gateway.address(), "a", b"1").status, 201);
+    let mut client = Raw::open(gateway.address());
+    let id = client.headers(END_HEADERS, &request_with("POST", "/h2", &[("x-user", "a")]));
+    for (flags, piece) in [(0, b"ab"), (END_STREAM, b"cd")] {
+        assert!(client.send(DATA, flags, id, piece));
+    }
+    client.ending(id);
+    assert_eq!(client.status(id), 202);
+    let told: Value = serde_json::from_slice(&client.body(id)).unwrap();
+    assert!(eventually(|| deferred(&backend).len() == 1));
+    assert_eq!((deferred(&backend)[0].target(), deferred(&backend)[0].text()), ("/h2", "abcd".to_owned()));
+    assert!(eventually(|| state(gateway.address(), told["location"].as_str().unwrap())["state"] == "sent"));
 }

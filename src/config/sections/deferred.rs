@@ -85,7 +85,9 @@ mod tests {
     fn a_room_in_which_a_body_never_fits_is_a_mistake() {
         let report = read("deferred = { max_bytes = \"1MiB\" }").unwrap_err();
         assert!(report.contains("`deferred` has room for 1MiB, where a body of 1MiB never fits"), "{report}");
-        for bad in ["max_requests = 0", "max_bytes = \"1KiB\"", "max_age = \"31d\"", "max_body_size = \"9MiB\"", "size = 1"] {
+        for bad in
+            ["max_requests = 0", "max_bytes = \"1KiB\"", "max_age = \"31d\"", "max_body_size = \"9MiB\"", "size = 1"]
+        {
             assert!(read(&format!("deferred = {{ {bad} }}")).is_err(), "{bad}");
         }
     }

@@ -40,6 +40,8 @@ struct Active {
     file: Box<dyn SegmentFile>,
     length: u64,
     opened: Tick,
+    /// Whether the disk may not have all of it yet.
+    is_unsynced: bool,
 }
 
 /// Lines that were appended.
@@ -95,12 +97,14 @@ impl Files {
         self.active.as_ref().map_or(self.next, |active| active.number)
     }
 
-    /// Appends whole lines and makes them durable. `totals` are those of before.
+    /// Appends whole lines. With `sync` they are durable then, else after [`sync`](Self::sync); the death of this process takes
+    /// them in neither case. `totals` are those of before.
     pub(super) fn append(
         &mut self,
         lines: &[u8],
         totals: &Totals,
         rotation: &Rotation,
+        sync: bool,
         now: Tick,
     ) -> Result<Appended, StoreError> {
         self.rotate(rotation, now);
@@ -117,7 +121,8 @@ impl Files {
         let offset = active.length + bytes.len() as u64;
         bytes.extend_from_slice(lines);
         let written = write_all(active.file.as_mut(), &bytes).map_err(|(_, error)| error);
-        if let Err(error) = written.and_then(|()| active.file.sync()) {
+        let durable = written.and_then(|()| if sync { active.file.sync() } else { Ok(()) });
+        if let Err(error) = durable {
             // Nobody was told of it: what is there of it must not be found by the next process.
             if active.file.truncate(active.length).is_err() || active.file.sync().is_err() {
                 self.active = None;
@@ -126,7 +131,20 @@ impl Files {
         }
         let bytes = bytes.len() as u64;
         active.length += bytes;
+        active.is_unsynced = !sync;
         Ok(Appended { segment: active.number, offset, bytes })
+    }
+
+    /// Whether there are lines that are not durable.
+    pub(super) fn is_unsynced(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.is_unsynced)
+    }
+
+    /// Makes all lines durable.
+    pub(super) fn sync(&mut self) -> Result<(), StoreError> {
+        let Some(active) = self.active.as_mut().filter(|active| active.is_unsynced) else { return Ok(()) };
+        active.is_unsynced = false;
+        active.file.sync().map_err(StoreError::io("write", &path(&self.directory, active.number)))
     }
 
     /// Removes a segment.
@@ -143,7 +161,12 @@ impl Files {
             let is_full = active.length >= rotation.bytes || now.since(active.opened) >= rotation.age;
             is_full || active.file.is_deleted()
         };
-        self.active.take_if(is_over);
+        if let Some(mut last) = self.active.take_if(is_over)
+            && last.is_unsynced
+            && let Err(error) = last.file.sync()
+        {
+            tracing::warn!(%error, "what was sent of deferred requests may be sent again if the machine stops now");
+        }
     }
 
     fn begin(&mut self, now: Tick) -> Result<Active, StoreError> {
@@ -152,7 +175,7 @@ impl Files {
         let path = path(&self.directory, number);
         let file = self.disk.open(&path, true).map_err(StoreError::io("make", &path))?;
         self.next += 1;
-        Ok(Active { number, file, length: 0, opened: now })
+        Ok(Active { number, file, length: 0, opened: now, is_unsynced: false })
     }
 }
 

@@ -218,10 +218,10 @@ impl Index {
 
     /// Requests that are too old, and that nobody is sending.
     pub(super) fn expired(&self, room: &Room, now: Tick) -> Vec<u128> {
+        // Those that came first are the oldest ones, but where the clock went back between two runs: these wait for others.
         let entries = self.pending.values().filter_map(|id| Some((*id, self.entries.get(id)?)));
-        // The clock may go back: those that came first are not always those that are oldest.
-        let is_over = |entry: &Entry| !entry.is_under_way && now.since(entry.accepted) >= room.max_age;
-        entries.filter(|(_, entry)| is_over(entry)).map(|(id, _)| id).collect()
+        let old = entries.take_while(|(_, entry)| now.since(entry.accepted) >= room.max_age);
+        old.filter(|(_, entry)| !entry.is_under_way).map(|(id, _)| id).collect()
     }
 
     /// Begins to send a request; `None`: it is not pending.

@@ -3,14 +3,14 @@
 //! The walk of a request: the proxy reads all of it and [offers](Deferrals::offer) it; room is taken for it at once, or it is
 //! refused; the store's thread (`writer`) seals it, writes it with those that came meanwhile, makes them durable by one sync,
 //! and only then its client is told. [`crate::replay`] takes its [`Ticket`], sends it through the gateway's own front door when
-//! the limit has room, and tells its [end](Deferrals::end), with the answer, which is durable before the next of its key goes.
+//! the limit has room, and tells its [end](Deferrals::end), with the answer, which is written before the next of its key goes, and synced within 100 ms.
 //!
 //! `request` makes bytes of requests and answers, `line` lines of those, `files` has the segments, `index` knows in memory where
 //! each request is and how it fares; `status` says so to whoever has its id; `listing` is for those who look from outside.
 //!
 //! Invariants: nobody is told of a request that a crash could lose; `deferred = sent + failed + expired + pending`, in memory and
-//! on the disk at any moment; a crash repeats the requests that were under way, one of each key at most, under the same
-//! idempotency key, and no others; what is pending stays within the bounds, the disk within twice as much and the answers.
+//! on the disk at any moment; a crash of the process repeats the requests that were under way, one of each key at most, under the
+//! same idempotency key, and no others; one of the machine those too that ended in the last 100 ms; what is pending stays within the bounds, the disk within twice as much and the answers.
 //!
 //! # Format
 //!
@@ -123,7 +123,7 @@ struct Shared {
     sender: SyncSender<Message>,
     queue_bytes: AtomicU64,
     reads: AtomicU64,
-    /// Ends that are not durable yet.
+    /// Ends that are not written yet.
     owed: Mutex<Vec<Owed>>,
     is_open: AtomicBool,
     is_closing: AtomicBool,
@@ -289,7 +289,7 @@ impl Deferrals {
         self.0.index().set_under_way(id, false);
     }
 
-    /// Tells the end of a request. What comes back is ready when that is durable.
+    /// Tells the end of a request. What comes back is ready when that is written.
     pub fn end(&self, id: u128, ended: Ended, answer: Option<&KeptAnswer>) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
         let answer = answer.map(KeptAnswer::sealed_part);
@@ -305,15 +305,17 @@ impl Deferrals {
         Figures { totals: index.totals(), bytes: index.held().1, oldest: index.oldest() }
     }
 
-    /// Writes what was offered and ended, and ends the thread; waits at most 5 s for that.
-    pub fn close(&self) {
+    /// Writes what was offered and ended, and ends the thread; waits at most 5 s for that. Whether it has ended.
+    pub fn close(&self) -> bool {
         self.0.is_closing.store(true, Ordering::Release);
         let _ = self.0.sender.try_send(Message::Wake);
         let (ended, told) = &self.0.has_ended;
         let waited = told.wait_timeout_while(lock(ended), MAX_CLOSE, |ended| !*ended);
-        if waited.is_ok_and(|(ended, _)| !*ended) {
+        let has_ended = waited.is_ok_and(|(ended, _)| *ended);
+        if !has_ended {
             tracing::warn!("the disk of deferred requests hangs");
         }
+        has_ended
     }
 }
 

@@ -301,6 +301,23 @@ fn a_request_whose_client_has_gone_before_it_was_written_is_not_kept() {
 }
 
 #[test]
+fn ends_share_a_sync_within_100_ms_and_none_waits_for_it() {
+    let rig = Rig::new(ROOM);
+    let ids: Vec<_> = (0..5).map(|number| rig.keep(number, 1).unwrap()).collect();
+    let syncs = || rig.faults.get(|state| state.syncs);
+    let before = syncs();
+    for id in &ids[..4] {
+        rig.end(*id, Fate::Sent);
+    }
+    assert_eq!((syncs(), rig.crashed(ROOM).state(ids[3])), (before, "sent"));
+    rig.clock.advance(Span::from_millis(100));
+    rig.wait_until(|_| syncs() == before + 1);
+    rig.end(ids[4], Fate::Sent);
+    rig.store.close();
+    assert_eq!(syncs(), before + 2, "the end of the process is one of them");
+}
+
+#[test]
 fn many_that_come_at_once_share_a_sync() {
     let rig = Rig::new(ROOM);
     rig.faults.set(|state| state.blocked = true);

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::files::{self, Files, Rotation};
-use super::index::{Place, Reserved, Room, Ticket};
+use super::index::{Index, Place, Reserved, Room, Ticket};
 use super::line::{self, Ended, Fate};
 use super::{Keys, Message, Owed, Shared, Unkept, lock};
 use crate::dead_letter::seal::Sealer;
@@ -19,6 +19,9 @@ use crate::time::{Span, Tick};
 
 /// From one look at what has expired, and at old segments, to the next.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long the end of a request is safe from the death of this process alone. A sync for each would make them wait for the
+/// disk one after the other, since the next of a key goes when the one before has its end.
+const SYNC_AFTER: Duration = Duration::from_millis(100);
 /// Between tries to open a directory that another process has open.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 /// Messages of one batch.
@@ -38,24 +41,11 @@ pub(super) fn run(shared: &Arc<Shared>, receiver: &Receiver<Message>, disk: Box<
     shared.fresh.notify_one();
     loop {
         let is_closing = shared.is_closing.load(Ordering::Acquire);
-        let first = if is_closing { receiver.try_recv().ok() } else { wait(receiver) };
+        let first = if is_closing { receiver.try_recv().ok() } else { writer.wait(receiver) };
         let is_last = is_closing && first.is_none();
         writer.turn(first, receiver);
         if is_last {
-            return;
-        }
-    }
-}
-
-/// The next message, if one comes before it is time to look at other things.
-fn wait(receiver: &Receiver<Message>) -> Option<Message> {
-    match receiver.recv_timeout(LOOK) {
-        Ok(message) => Some(message),
-        Err(RecvTimeoutError::Timeout) => None,
-        // Nobody has a handle any more, and nobody can ask for the end.
-        Err(RecvTimeoutError::Disconnected) => {
-            std::thread::sleep(LOOK);
-            None
+            return writer.sync();
         }
     }
 }
@@ -77,9 +67,11 @@ fn open(shared: &Shared, disk: Box<dyn Disk>) -> Option<Files> {
     let mut was_told = false;
     loop {
         let taken = disk.take()?;
-        let opened = Files::open(&shared.directory, taken, &mut shared.index());
-        match opened {
+        // Read beside what others look at: it may take seconds.
+        let mut index = Index::default();
+        match Files::open(&shared.directory, taken, &mut index) {
             Ok((files, found)) => {
+                *shared.index() = index;
                 if found.damaged > 0 {
                     let directory = shared.directory.display();
                     tracing::warn!(%directory, lines = found.damaged, "lines of deferred requests are damaged");
@@ -95,7 +87,6 @@ fn open(shared: &Shared, disk: Box<dyn Disk>) -> Option<Files> {
                 }
             }
         }
-        *shared.index() = super::Index::default();
         if shared.is_closing.load(Ordering::Acquire) {
             return None;
         }
@@ -120,6 +111,8 @@ struct Writer<'s> {
     /// Ends that are to be written, those of before first.
     owed: VecDeque<Owed>,
     lines: Vec<u8>,
+    /// When ends that were written have to be durable.
+    sync_at: Option<Tick>,
     /// Whether the disk failed the last time.
     fails: bool,
 }
@@ -128,7 +121,30 @@ impl<'s> Writer<'s> {
     fn new(shared: &'s Shared, files: Files) -> Option<Self> {
         let keys = shared.keys();
         let sealer = Sealer::new(&keys.seal)?;
-        Some(Self { shared, files, keys, sealer, owed: VecDeque::new(), lines: Vec::new(), fails: false })
+        Some(Self {
+            shared,
+            files,
+            keys,
+            sealer,
+            owed: VecDeque::new(),
+            lines: Vec::new(),
+            sync_at: None,
+            fails: false,
+        })
+    }
+
+    /// The next message, if one comes before it is time to look at other things. The store itself has a sender: there is always one.
+    fn wait(&mut self, receiver: &Receiver<Message>) -> Option<Message> {
+        let now = self.shared.clock.now();
+        let left = self.sync_at.map_or(LOOK, |due| due.since(now).into());
+        receiver.recv_timeout(left.min(LOOK)).ok()
+    }
+
+    fn sync(&mut self) {
+        self.sync_at = None;
+        if let Err(error) = self.files.sync() {
+            tracing::warn!(%error, "what was sent of deferred requests may be sent again if the machine stops now");
+        }
     }
 
     /// One batch, and what else is due.
@@ -159,6 +175,11 @@ impl<'s> Writer<'s> {
         self.owe_expired(&room, now);
         self.owed.extend(std::mem::take(&mut *lock(&self.shared.owed)));
         self.write(kept, &room, now);
+        if !self.files.is_unsynced() {
+            self.sync_at = None;
+        } else if *self.sync_at.get_or_insert(now + SYNC_AFTER.into()) <= now {
+            self.sync();
+        }
         self.make_room(&room, now);
     }
 
@@ -224,7 +245,7 @@ impl<'s> Writer<'s> {
         }
         // Without the lock: whoever looks meanwhile shall not wait for the disk.
         let totals = self.shared.index().totals();
-        match self.files.append(&self.lines, &totals, &rotation(room), now) {
+        match self.files.append(&self.lines, &totals, &rotation(room), !kept.is_empty(), now) {
             Ok(appended) => self.note(kept, ends, &appended, now),
             Err(error) => self.fail(kept, ends, &error),
         }
@@ -312,7 +333,7 @@ impl<'s> Writer<'s> {
             return true;
         }
         let totals = self.shared.index().totals();
-        match self.files.append(&self.lines, &totals, &rotation(room), now) {
+        match self.files.append(&self.lines, &totals, &rotation(room), true, now) {
             Ok(appended) => {
                 let mut index = self.shared.index();
                 index.begin(appended.segment);

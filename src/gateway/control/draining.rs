@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::Control;
-use crate::gateway::deferring::Deferring;
+use crate::gateway::deferring::{self, Deferring};
 use crate::gateway::service;
 use crate::gateway::state_file::Keeper;
 use crate::gateway::worker::Command;
@@ -66,9 +66,8 @@ impl Control {
         for worker in &mut workers {
             worker.join();
         }
-        // Its connections have ended with the workers.
-        if let Some(sending) = sending {
-            let _ = sending.join();
+        if let (Some(deferring), Some(sending)) = (&deferring, sending) {
+            deferring::wait_for_end(deferring, sending);
         }
         let (dead_letters, access_log, fleet, follower) = {
             let mut state = self.state();
