@@ -10,7 +10,7 @@
 //! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look,
 //! `archive` and `cursor` for those who look again and go on where they were;
 //! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read. `purge` removes what they ask for.
-//! `alert` tells people when the log grows.
+//! `alert` tells people when the log grows; `webhook` is how it asks.
 //!
 //! Invariants: a line is at most 64 KiB, and with a body at most 1 MiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -86,6 +86,7 @@ mod summary;
 mod tally;
 mod text_room;
 mod timeline;
+mod webhook;
 mod when;
 mod writer;
 
