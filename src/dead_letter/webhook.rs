@@ -29,7 +29,7 @@ pub(super) fn client() -> Result<HttpClient, TlsError> {
     HttpClient::new(&Destination { address: None, speaks: Speaks::Either, tls: None }, MAX_ANSWER)
 }
 
-/// What a webhook gets.
+/// A message for a webhook.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery<'d> {
     pub(super) content_type: &'static str,

@@ -13,7 +13,7 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
 use crate::support::wire::Message;
-use crate::support::{Backend, Client, FRAME, Gateway, eventually, eventually_in, write_ok};
+use crate::support::{Backend, Client, FRAME, Gateway, eventually, eventually_in, unused_address, write_ok};
 
 const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const MARK: &str = "x-sluicegate-batch";
@@ -132,11 +132,24 @@ fn batches_bring_every_line_once_and_in_order() {
     gateway.wait_metric(BEHIND, &[&label], 0.0);
     let metrics = gateway.ask_admin("/metrics").text();
     assert!(!metrics.contains("T0PSECRET") && !gateway.log().contains("T0PSECRET"), "{}", gateway.log());
-    // The last lines are sent at the end.
-    refuse(&gateway, 5);
     gateway.signal("TERM");
     assert!(gateway.wait_exit().success());
-    assert_eq!(received(&server).len(), 305);
+    assert_eq!(server.requests(), seen.len());
+}
+
+#[test]
+fn the_last_lines_are_sent_at_the_end_and_a_receiver_that_is_away_keeps_nobody() {
+    let (up, down) = (Backend::fixed(""), unused_address());
+    let sinks = format!(
+        "sinks = [{{ http = \"http://{}\", batch = \"1m\" }}, {{ http = \"http://{down}\", batch = \"100ms\" }}]",
+        up.address
+    );
+    let mut gateway = start(&logging(&sinks));
+    refuse(&gateway, 5);
+    gateway.wait_metric(BEHIND, &[&format!("sink=\"{down}\"")], 5.0);
+    gateway.signal("TERM");
+    assert!(gateway.wait_exit().success());
+    assert_eq!(received(&up), logged(gateway.directory.path()));
 }
 
 #[test]

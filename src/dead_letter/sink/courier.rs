@@ -1,4 +1,4 @@
-//! What a sink does next, and what it makes of an answer. Time is an argument, and the network is not here.
+//! The next step of a sink, and its conclusion from an answer. Time is an argument, and the network is not here.
 //!
 //! The place on the disk is written before a batch is sent, with where that ends: so a batch whose fate nobody knows, after a
 //! crash, is sent again with the same bytes and the same mark. It is written again when the batch was taken.
@@ -26,7 +26,7 @@ const MAX_ASKED: Span = Span::from_secs(300);
 /// After so many batches that were taken one may have twice as many lines as the one that was refused left room for.
 const STREAK: u32 = 8;
 
-/// What is to be done.
+/// The next thing to do.
 #[derive(Debug)]
 pub(super) enum Step {
     Send(Flight),
@@ -78,7 +78,7 @@ pub(super) struct Courier {
     due: Tick,
     /// When the batch was read.
     read_at: Tick,
-    /// What a line of the log has told of already.
+    /// Troubles that a line of the log has told of already.
     told: Told,
     figures: Arc<Figures>,
 }

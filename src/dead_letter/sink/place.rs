@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 /// A longer file is damaged: it has two cursors and a name.
 const MAX_BYTES: u64 = 256 * 1024;
 
-/// What a sink has.
+/// How far a sink is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     /// Everything before this was taken, or refused, or is gone.

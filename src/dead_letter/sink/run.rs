@@ -145,7 +145,7 @@ async fn fly(courier: &mut Courier, flight: &Flight, desk: &Desk, client: &HttpC
                 courier.settle(outcome(answered, now), now, RandomState::new().build_hasher().finish());
                 return;
             }
-            // What goes meanwhile is counted before.
+            // Segments that go meanwhile are counted before.
             () = tokio::time::sleep(LOOK.into()) => courier.look(),
         }
     }

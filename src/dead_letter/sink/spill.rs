@@ -16,7 +16,7 @@ use super::place::Stretch;
 const BUDGET: u64 = 64 << 20;
 const CHUNK: usize = 64 * 1024;
 
-/// What went before it was sent.
+/// The part that went before it was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     /// Files of which something was not sent, or may not have been.

@@ -300,6 +300,21 @@ fn a_batch_that_is_too_large_is_halved_until_it_is_taken() {
 }
 
 #[test]
+fn batches_grow_again_after_one_that_was_too_large() {
+    let mut bench = Bench::new();
+    bench.record(1, 6_000);
+    assert_eq!(bench.sent().unwrap().1.len(), 1_000);
+    bench.refuse(413);
+    assert_eq!(bench.count(SinkCount::BehindLines), 6_000, "nothing of it was taken");
+    let mut sizes = Vec::new();
+    while let Some((_, lines)) = bench.sent() {
+        sizes.push(lines.len());
+        bench.settle(Outcome::Taken);
+    }
+    assert_eq!(sizes, [&[500; 8][..], &[1_000; 2]].concat());
+}
+
+#[test]
 fn a_line_that_is_refused_alone_is_left_out_and_the_others_are_not() {
     for status in [400, 413, 422] {
         let mut bench = Bench::new();
@@ -446,6 +461,9 @@ fn a_directory_that_was_removed_is_made_again_and_costs_no_place() {
     bench.record(1, 5);
     bench.clock.advance(SECOND);
     assert_eq!(bench.take_all(Span::ZERO), bench.written[5..]);
+    assert!(bench.cursor().exists());
+    let (mut second, _) = start(bench.directory.path(), &bench.clock);
+    assert!(!second.hold(), "it is held as before");
     bench.kill();
     bench.record(1, 5);
     assert_eq!(bench.take_all(SECOND), bench.written[10..]);
