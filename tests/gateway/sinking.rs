@@ -327,3 +327,30 @@ fn an_upgrade_in_place_hands_the_place_over() {
     let sent: usize = server.seen.lock().unwrap().iter().map(|message| lines(&message.body).len()).sum();
     assert_eq!(sent, total, "nothing twice");
 }
+
+#[test]
+fn a_sink_that_is_far_behind_costs_little_memory() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let up = Arc::clone(&is_up);
+    let server = Backend::start(move |_, stream| {
+        if up.load(Ordering::SeqCst) { write_ok(stream, b"") } else { answer(stream, "503 Service Unavailable") }
+    });
+    let gateway = start(&sinking(&server, ""));
+    refuse(&gateway, 1);
+    gateway.wait_metric(BEHIND, &[], 1.0);
+    let before = gateway.resident();
+    // Of another gateway.
+    let line = logged(gateway.directory.path()).remove(0) + "\n";
+    let count = (64 << 20) / line.len();
+    fs::write(gateway.directory.path().join("dead-letters/old-0000000001.jsonl"), line.repeat(count)).unwrap();
+    let has = |what: &str, labels: &[&str], lines: usize| (gateway.metric(what, labels) - lines as f64).abs() < 0.5;
+    assert!(eventually(|| has(BEHIND, &[], count + 1)), "{}", gateway.metric(BEHIND, &[]));
+    is_up.store(true, Ordering::SeqCst);
+    let mut most = 0;
+    let is_there = || {
+        most = most.max(gateway.resident());
+        has(LINES, &["fate=\"delivered\""], count + 1)
+    };
+    assert!(eventually_in(Duration::from_secs(120), is_there), "{}", gateway.log());
+    assert!(most < before + (16 << 20), "{before} became {most}");
+}
