@@ -3,6 +3,7 @@
 //!
 //! The log holds what strangers sent: no control or direction character of it reaches the terminal as it is.
 
+mod deferred;
 mod picture;
 mod print;
 mod purge;
@@ -88,6 +89,9 @@ pub enum DeadLettersCommand {
   sluicegate dead-letters purge --until 7d
   sluicegate dead-letters purge --client 192.0.2.7 --yes")]
     Purge(PurgeArgs),
+    /// List the requests that are kept to be sent later (`on_limit = "defer"`), or show one
+    #[command(after_help = deferred::EXAMPLES)]
+    Deferred(deferred::DeferredArgs),
     /// Print a new key for `seal_key_file`, 64 hexadecimal digits
     #[command(after_help = "Example:
   (umask 077; sluicegate dead-letters key > seal.key)")]
@@ -199,6 +203,8 @@ pub enum DeadLettersError {
     Ambiguous(String),
     /// Nobody can be asked whether to remove what was found.
     NobodyToAsk,
+    /// A deferred request cannot be shown, in words.
+    Deferred(String),
 }
 
 impl fmt::Display for DeadLettersError {
@@ -208,6 +214,7 @@ impl fmt::Display for DeadLettersError {
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
             Self::NotFound(id, directory) => write!(f, "no record {id:?} in {}", directory.display()),
             Self::Ambiguous(id) => write!(f, "several records have an id that begins with {id:?}: give more of it"),
+            Self::Deferred(words) => f.write_str(words),
             Self::NobodyToAsk => f.write_str(
                 "nothing was removed: purge asks before it removes, and standard input is no terminal; --yes says yes",
             ),
@@ -220,7 +227,7 @@ impl std::error::Error for DeadLettersError {
         match self {
             Self::Store(error) => Some(error),
             Self::Output(error) => Some(error),
-            Self::NotFound(..) | Self::Ambiguous(_) | Self::NobodyToAsk => None,
+            Self::NotFound(..) | Self::Ambiguous(_) | Self::NobodyToAsk | Self::Deferred(_) => None,
         }
     }
 }
@@ -256,10 +263,10 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
     if let DeadLettersCommand::Replay(args) = &arguments.command {
         // Without it a replay says so itself, where that matters.
         let redactor = Secret::load(secret_file).ok().flatten();
-        let redactor = redactor.map(|secret| Redactor::with_secret(&secret, &RedactRules::default()));
+        let redactor = redactor.as_ref().map(open_redactor);
         return replay::run(args, &replay::Place { directory: &directory, config_file, redactor });
     }
-    match look(&arguments.command, &directory, redactor(&arguments.command, secret_file).as_ref()) {
+    match look(&arguments.command, &directory, config_file, redactor(&arguments.command, secret_file).as_ref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -276,16 +283,21 @@ fn redactor(command: &DeadLettersCommand, secret_file: &Path) -> Option<Redactor
         | DeadLettersCommand::Purge(PurgeArgs { filter, .. }) => {
             filter.key.as_ref()?;
         }
+        DeadLettersCommand::Deferred(_) => return Secret::load(secret_file).ok().flatten().as_ref().map(open_redactor),
         DeadLettersCommand::Show(_) | DeadLettersCommand::Key | DeadLettersCommand::Replay(_) => return None,
     }
     match Secret::load(secret_file) {
-        Ok(Some(secret)) => return Some(Redactor::with_secret(&secret, &RedactRules::default())),
+        Ok(Some(secret)) => return Some(open_redactor(&secret)),
         Ok(None) => {
             eprintln!("no redaction secret {}: redacted keys are found by their marks alone", secret_file.display());
         }
         Err(error) => eprintln!("{error}; redacted keys are found by their marks alone"),
     }
     None
+}
+
+fn open_redactor(secret: &Secret) -> Redactor {
+    Redactor::with_secret(secret, &RedactRules::default())
 }
 
 /// The directory of the log and the file with the key of its marks.
@@ -305,7 +317,12 @@ fn configured(config_file: &Path) -> Result<(PathBuf, PathBuf), String> {
 ///
 /// # Errors
 /// See [`DeadLettersError`]. A reader of the output that has gone away (`| head`) is none.
-fn look(command: &DeadLettersCommand, directory: &Path, redactor: Option<&Redactor>) -> Result<(), DeadLettersError> {
+fn look(
+    command: &DeadLettersCommand,
+    directory: &Path,
+    config_file: &Path,
+    redactor: Option<&Redactor>,
+) -> Result<(), DeadLettersError> {
     let stdout = io::stdout();
     let is_terminal = stdout.is_terminal();
     let stdin = io::stdin();
@@ -318,7 +335,7 @@ fn look(command: &DeadLettersCommand, directory: &Path, redactor: Option<&Redact
         notes: &mut io::stderr(),
         answers: answers.as_mut().map(|answers| answers as &mut dyn BufRead),
     };
-    match screen.run(command, directory, Clock::system().now()) {
+    match screen.run(command, directory, config_file, Clock::system().now()) {
         Err(DeadLettersError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome,
     }
@@ -337,9 +354,16 @@ struct Screen<'a> {
 }
 
 impl Screen<'_> {
-    fn run(&mut self, command: &DeadLettersCommand, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
+    fn run(
+        &mut self,
+        command: &DeadLettersCommand,
+        directory: &Path,
+        config_file: &Path,
+        now: Tick,
+    ) -> Result<(), DeadLettersError> {
         match command {
             DeadLettersCommand::Ls(args) => self.ls(args, directory, now)?,
+            DeadLettersCommand::Deferred(args) => self.deferred(args, directory, config_file, now)?,
             DeadLettersCommand::Show(args) => self.show(args, directory)?,
             // It looks at no log.
             DeadLettersCommand::Key | DeadLettersCommand::Replay(_) => {}
@@ -590,7 +614,7 @@ mod tests {
             notes: &mut notes,
             answers: answers.as_mut().map(|answers| answers as &mut dyn BufRead),
         };
-        let outcome = screen.run(&command, directory, start() + Span::from_secs(20));
+        let outcome = screen.run(&command, directory, Path::new("none.toml"), start() + Span::from_secs(20));
         (outcome, String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap())
     }
 

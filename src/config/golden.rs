@@ -495,13 +495,13 @@ limits = ["a"]
 on_limit = "defer"
 "#;
     let report = r#"
-error: `on_limit` = "defer" is not in this version
+error: `on_limit` = "defer" needs a place for what is deferred
   --> gateway.toml:12:12
    |
 12 | on_limit = "defer"
    |            ^^^^^^^
    |
-   = help: this version has "refuse", "drop"
+   = help: add the section [dead_letter]: deferred requests are kept in its directory
 
 gateway.toml: 1 error"#;
     assert_eq!(format!("\n{}", errors(text)), report);

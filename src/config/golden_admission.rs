@@ -471,7 +471,7 @@ error: `on_limit` cannot be "close"
 7 | on_limit = "close"
   |            ^^^^^^^
   |
-  = help: use one of "refuse", "drop"
+  = help: use one of "refuse", "drop", "defer"
 
 gateway.toml: 1 error"#
     );

@@ -282,6 +282,8 @@ words! {
         Refuse = "refuse",
         /// Its connection is closed without an answer.
         Drop = "drop",
+        /// It is kept, and sent when the limit has room.
+        Defer = "defer",
     }
 }
 

@@ -276,6 +276,7 @@ macro_rules! section {
         }
     ) => {
         $(#[$attribute])*
+#[allow(clippy::struct_field_names, reason = "keys of the file have the names that they have")]
         pub(in crate::config) struct $Keys<'t> {
             $( pub(in crate::config) $key: $crate::config::section::Key<'t, $Value>, )+
         }
@@ -359,7 +360,8 @@ mod tests {
         let table = DeTable::parse(text).unwrap();
         let findings = Findings::default();
         let reader = Reader::new("[toy]", table.get_ref(), 0..0, &findings);
-        let read = read(reader, &Context { files: &files, asks_for_clients: false, fleet: None });
+        let read =
+            read(reader, &Context { files: &files, asks_for_clients: false, has_dead_letter: true, fleet: None });
         let report = report::judge(Path::new("toy.toml"), text, findings);
         (read, report.map_or_else(|errors| errors.to_string(), |_| String::new()))
     }

@@ -134,6 +134,7 @@ fn each_section_has_its_defaults() {
             seal_key_file: None,
             alerts: Vec::new(),
             sinks: Vec::new(),
+            deferred: DeferredRoom::default(),
         })
     );
     let cors = model.routes[0].cors.as_ref().unwrap();
@@ -409,11 +410,10 @@ fn none_is_no_bound_at_all() {
 #[test]
 fn what_comes_later_is_called_by_its_name() {
     let limit = ["key = [\"jwt:sub\"]"];
-    let route = ["on_limit = \"defer\""];
-    let mut texts: Vec<String> = route.iter().map(|line| format!("{LEAST}{line}\n")).collect();
-    texts.extend(
-        limit.iter().map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n")),
-    );
+    let texts = limit.iter();
+    let mut texts: Vec<_> = texts
+        .map(|line| format!("{LEAST}limits = [\"l\"]\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{line}\n"))
+        .collect();
     texts.push(format!("{LEAST}[fleet]\nstore = \"redis-cluster://h\"\nsecret_file = \"k\"\n"));
     for text in texts {
         let messages = messages(&text);

@@ -193,6 +193,12 @@ impl<'a> LineWriter<'a> {
         self.out.push(b'}');
     }
 
+    /// Closes the object behind fields that are written already, each with its comma.
+    pub(super) fn finish_with(self, fields: &str) {
+        self.out.extend_from_slice(fields.as_bytes());
+        self.finish();
+    }
+
     /// Closes the object: `truncated` if anything was cut, then the checksum, then the line feed.
     pub(super) fn finish(mut self) {
         if self.cut {

@@ -10,7 +10,8 @@
 //! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look,
 //! `archive` and `cursor` for those who look again and go on where they were;
 //! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read. `purge` removes what they ask for.
-//! `alert` tells people when the log grows; `sink` sends all of it elsewhere; `webhook` is how both ask.
+//! `alert` tells people when the log grows; `sink` sends all of it elsewhere; `webhook` is how both ask. `deferred`
+//! keeps requests that are sent later.
 //!
 //! Invariants: a line is at most 64 KiB, and with a body at most 1 MiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -64,6 +65,7 @@ mod alert;
 mod archive;
 mod body;
 mod cursor;
+mod deferred;
 mod entry;
 mod filter;
 mod flood;
@@ -108,6 +110,12 @@ pub use alert::{AlertCount, Figure as AlertFigure, State as AlertState};
 pub use archive::{Archive, Bounds, Part};
 pub use body::{KeptBody, RecordedBody};
 pub use cursor::{LogCursor, LogCursorError};
+pub use deferred::{
+    Deferral, Deferrals, Ended as DeferredEnd, Fate as DeferredFate, Figures as DeferredFigures, KeptAnswer,
+    Keys as DeferredKeys, Listed as DeferredListed, Listing as DeferredListing, MAX_KEPT_ANSWER, Room as DeferredRoom,
+    Status as DeferredStatus, Ticket as DeferredTicket, Totals as DeferredTotals, Unkept, Unreadable,
+    id_text as deferred_id, parse_id as parse_deferred_id, read_one as read_deferred,
+};
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter, parse_network};
 pub use purge::{Purge, PurgePlan, Purged};

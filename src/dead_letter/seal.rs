@@ -117,16 +117,21 @@ impl Sealer {
 
     /// Seals them for a record whose line begins so.
     pub(super) fn seal(&mut self, before: &[u8], hidden: &Hidden) -> Option<String> {
-        self.number += 1;
-        let number = self.number.to_be_bytes();
         let mut text = serde_json::to_vec(hidden).ok()?;
         text.resize(text.len().next_multiple_of(BLOCK), b' ');
-        self.key.seal_in_place_append_tag(nonce(number), Aad::from(before), &mut text).ok()?;
-        let mut all = Vec::with_capacity(SALT_BYTES + NUMBER_BYTES + text.len());
+        Some(Base64::encode_string(&self.seal_bytes(before, text)?))
+    }
+
+    /// Seals bytes for one place, which `place` names.
+    pub(super) fn seal_bytes(&mut self, place: &[u8], mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+        self.number += 1;
+        let number = self.number.to_be_bytes();
+        self.key.seal_in_place_append_tag(nonce(number), Aad::from(place), &mut bytes).ok()?;
+        let mut all = Vec::with_capacity(SALT_BYTES + NUMBER_BYTES + bytes.len());
         all.extend_from_slice(&self.salt);
         all.extend_from_slice(&number);
-        all.extend_from_slice(&text);
-        Some(Base64::encode_string(&all))
+        all.extend_from_slice(&bytes);
+        Some(all)
     }
 }
 
@@ -149,13 +154,28 @@ impl Opener {
 
     fn opened(&self, line: &[u8], data: &str) -> Option<Hidden> {
         let before = line.windows(SEALED.len()).position(|bytes| bytes == SEALED).and_then(|at| line.get(..at))?;
-        let all = Base64::decode_vec(data).ok()?;
+        serde_json::from_slice(&self.opened_bytes(before, &Base64::decode_vec(data).ok()?)?).ok()
+    }
+
+    /// The bytes that were sealed for this place under the key of this id.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub(super) fn open_bytes(&self, place: &[u8], key: &str, sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
+        if key != self.id {
+            return Err(OpenError::OtherKey(key.to_owned()));
+        }
+        self.opened_bytes(place, sealed).ok_or(OpenError::Damaged)
+    }
+
+    fn opened_bytes(&self, place: &[u8], all: &[u8]) -> Option<Vec<u8>> {
         let (salt, rest) = all.split_first_chunk::<SALT_BYTES>()?;
         let (number, text) = rest.split_first_chunk::<NUMBER_BYTES>()?;
-        let mut text = text.to_vec();
+        let mut bytes = text.to_vec();
         let key = key_under(&self.key, salt)?;
-        let text = key.open_in_place(nonce(*number), Aad::from(before), &mut text).ok()?;
-        serde_json::from_slice(text).ok()
+        let length = key.open_in_place(nonce(*number), Aad::from(place), &mut bytes).ok()?.len();
+        bytes.truncate(length);
+        Some(bytes)
     }
 }
 

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use jiff::fmt::rfc2822::DateTimeParser;
 use sha2::Sha256;
 
-use crate::http_client::{Answer, Destination, HttpClient, Speaks};
+use crate::http_client::{Answer, Destination, HttpClient, Speaks, Way};
 use crate::time::{Span, Tick};
 use crate::tls::TlsError;
 
@@ -26,7 +26,7 @@ const MAX_PAUSE: Span = Span::from_secs(30);
 
 /// A client that reaches every webhook.
 pub(super) fn client() -> Result<HttpClient, TlsError> {
-    HttpClient::new(&Destination { address: None, speaks: Speaks::Either, tls: None }, MAX_ANSWER)
+    HttpClient::new(&Destination { way: Way::AsNamed, speaks: Speaks::Either, tls: None }, MAX_ANSWER)
 }
 
 /// A message for a webhook.
@@ -130,7 +130,8 @@ mod tests {
             ("99999999999999999999", u64::from(u32::MAX)),
         ] {
             let headers = [(http::header::RETRY_AFTER, text.parse().unwrap())].into_iter().collect();
-            let answer = Answer { status: http::StatusCode::SERVICE_UNAVAILABLE, headers, body: Bytes::new() };
+            let answer =
+                Answer { status: http::StatusCode::SERVICE_UNAVAILABLE, headers, body: Bytes::new(), is_whole: true };
             assert_eq!(retry_after(&answer, now), Span::from_secs(seconds), "{text}");
         }
     }

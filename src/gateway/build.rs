@@ -236,6 +236,8 @@ pub fn build(
             .collect(),
         replay_guard: dead_letters.as_ref().map(|log| log.replay_guard(&lasting.redactor)),
         dead_letters,
+        // Opened last, and put in then.
+        deferrals: None,
         access_log,
         hasher: lasting.hasher.clone(),
     };

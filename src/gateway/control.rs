@@ -4,6 +4,7 @@ mod admin_commands;
 mod capacity;
 mod draining;
 mod phase;
+mod seen;
 mod sockets;
 mod upgrading;
 mod written;
@@ -23,6 +24,7 @@ use self::upgrading::Handover;
 use self::written::Written;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
+use super::deferring::{self, Deferring};
 use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::handover::{Follower, Given, Inheritance};
@@ -80,6 +82,7 @@ struct State {
     workers: Vec<WorkerThread>,
     listening: HashMap<SocketAddr, SocketAddr>,
     dead_letters: Option<DeadLetters>,
+    deferring: Option<Deferring>,
     access_log: Option<AccessLog>,
     admin: Option<AdminServer>,
     fleet: Option<Membership>,
@@ -109,6 +112,7 @@ struct Prepared {
     sockets: Vec<Bound>,
     admin: Option<AdminServer>,
     dead_letters: Option<DeadLetters>,
+    deferring: Option<deferring::Settings>,
     access_log: Option<AccessLog>,
     built: Built,
 }
@@ -152,7 +156,8 @@ impl Control {
         };
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor)?;
-        let built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
+        let deferring = deferring::settings(&model)?;
+        let mut built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         if inherited.is_upgrade() {
             inherited.take_over(&lasting.limits, prints.mark, clock.now());
@@ -166,6 +171,8 @@ impl Control {
         lasting.tallies = outlive::tallies(&built.snapshot);
         lasting.tls = built.tls;
         lasting.accepting = built.accepting;
+        let deferring = deferring.map(|settings| Deferring::open(settings, &clock)).transpose()?;
+        built.snapshot.deferrals = deferring.as_ref().map(Deferring::store);
         let snapshot = Arc::new(built.snapshot);
         let feed = Feed::new(Arc::clone(&snapshot));
         let health = HealthChecks::start(clock.clone()).map_err(BuildError::Thread)?;
@@ -179,7 +186,8 @@ impl Control {
         let fleet = fleet::renew(None, &model, &lasting.limits, &clock, &registry).map_err(BuildError::Thread)?;
         let counts = Arc::new(ControlCounts::default());
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
-        let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), access_log.as_ref());
+        let store = deferring.as_ref().map(|own| (own.store(), &clock));
+        let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), store, access_log.as_ref());
         let limit_gauges = LimitGauges::of(&registry, &lasting, built.schedules, &clock);
         let mut state = State {
             model,
@@ -195,6 +203,7 @@ impl Control {
             workers,
             listening: HashMap::new(),
             dead_letters,
+            deferring,
             access_log,
             admin: None,
             fleet,
@@ -213,6 +222,7 @@ impl Control {
             tracing::warn!(%address, "a listening socket was passed, and the file has no such listener");
         }
         state.listen(bound);
+        state.send_deferred(&clock);
         let control = Arc::new(Self {
             path: path.to_owned(),
             registry,
@@ -409,6 +419,7 @@ impl Control {
             Some(log) if model.log.has_same_access(&state.model.log) => Some(log.clone()),
             _ => logs::open_access_log(model, &redactor)?,
         };
+        let deferring = deferring::settings(model)?;
         let generation = state.feed.generation() + 1;
         let mut built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         built.snapshot.replay_guard = dead_letters.as_ref().map(|log| log.replay_guard(&redactor));
@@ -417,23 +428,28 @@ impl Control {
         if state.dead_letters.is_some() {
             logs::reconfigure_dead_letters(model, &redactor, dead_letters.as_ref())?;
         }
-        Ok(Prepared { redactor, sockets, admin, dead_letters, access_log, built })
+        Ok(Prepared { redactor, sockets, admin, dead_letters, deferring, access_log, built })
     }
 
     /// The rest, which cannot.
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
-        let Prepared { redactor, sockets, admin, dead_letters, access_log, built } = prepared;
-        let Built { snapshot, limits, loads, tls, accepting, schedules } = built;
+        let Prepared { redactor, sockets, admin, dead_letters, deferring, access_log, built } = prepared;
+        let Built { mut snapshot, limits, loads, tls, accepting, schedules } = built;
         accepting.reconfigure();
         for (id, spec, _) in model.counted() {
             if let Some((limit, _)) = limits.get(&id) {
                 limit.reconfigure(spec.clone());
             }
         }
+        state.deferring = Deferring::renew(state.deferring.take(), deferring, &self.clock);
+        snapshot.deferrals = state.deferring.as_ref().map(Deferring::store);
         let snapshot = Arc::new(snapshot);
         state.feed.publish(Arc::clone(&snapshot));
         for worker in &state.workers {
             worker.tell(Command::Refresh);
+        }
+        if let Some(deferring) = &state.deferring {
+            deferring.store().hurry();
         }
         let old_limits = std::mem::replace(&mut state.lasting.limits, limits);
         for (id, (limit, _)) in old_limits {
@@ -456,10 +472,12 @@ impl Control {
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting, schedules, &self.clock);
         state.stop_listening(model);
         state.listen(sockets);
+        state.send_deferred(&self.clock);
         if admin.is_some() || model.admin.is_none() {
             state.admin = admin;
         }
-        state.log_gauges = gauges::of_logs(&self.registry, dead_letters.as_ref(), access_log.as_ref());
+        let store = state.deferring.as_ref().map(|own| (own.store(), &self.clock));
+        state.log_gauges = gauges::of_logs(&self.registry, dead_letters.as_ref(), store, access_log.as_ref());
         if let (Some(old), None) = (std::mem::replace(&mut state.dead_letters, dead_letters), &state.dead_letters) {
             old.close();
         }
@@ -491,28 +509,5 @@ impl Control {
             .spawn(move || runtime.block_on(admin::serve(listener, registry, commands, told)))
             .map_err(BuildError::Thread)?;
         Ok(AdminServer { configured, bound, socket, _alive: alive })
-    }
-}
-
-impl State {
-    /// Whether a watcher's hint brought nothing new.
-    fn has_seen(&self, loaded: &Result<Loaded, config::LoadError>) -> bool {
-        match loaded {
-            Ok(Loaded { digest, .. }) => {
-                (*digest == self.digest && self.last_error.is_none()) || self.refused.as_ref() == Some(digest)
-            }
-            Err(error) => self.last_error.as_deref() == Some(&*error.to_string()),
-        }
-    }
-
-    /// Remembers which files were looked at. Where the configuration itself could not be read, those of the last time
-    /// still count.
-    fn note_files(&mut self, loaded: &Result<Loaded, config::LoadError>) {
-        match loaded {
-            Ok(Loaded { files, .. }) | Err(config::LoadError::Invalid { files, .. }) => {
-                files.clone_into(&mut self.files_tried);
-            }
-            Err(config::LoadError::Read { .. }) => {}
-        }
     }
 }

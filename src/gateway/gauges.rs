@@ -9,10 +9,11 @@ use super::family::{column, family};
 use super::fleet_status;
 use super::worker::WorkerThread;
 use crate::dead_letter::{AlertCount, AlertFigure, AlertState, DeadLetters, SinkCount, Stats};
+use crate::dead_letter::{Deferrals, DeferredFigures as Figures};
 use crate::limiter::Limit;
 use crate::proxy::Feed;
 use crate::telemetry::{AccessLog, Column, FromStart, Group, Registration, Registry};
-use crate::time::{Clock, Schedule};
+use crate::time::{Clock, Schedule, Tick};
 
 family!(GENERATION, Gauge, "sluicegate_config_generation", "Which configuration runs; grows with each change.", []);
 family!(
@@ -51,6 +52,23 @@ family!(
     "sluicegate_dead_letters_total",
     "Refused and timed-out requests by what became of their record: written, aggregated, or dropped and why.",
     ["fate"]
+);
+family!(
+    DEFERRED,
+    Counter,
+    "sluicegate_deferred_requests_total",
+    "Requests that were kept to be sent later (`kept`), and those of them that were sent, failed or expired, since the store \
+     was first used.",
+    ["fate"]
+);
+family!(DEFERRED_PENDING, Gauge, "sluicegate_deferred_pending", "Deferred requests that wait to be sent.", []);
+family!(DEFERRED_BYTES, Gauge, "sluicegate_deferred_bytes", "Bytes of the deferred requests that wait.", []);
+family!(
+    DEFERRED_OLDEST,
+    Gauge,
+    "sluicegate_deferred_oldest_seconds",
+    "How long the oldest deferred request waits; 0 if there is none.",
+    []
 );
 family!(LETTER_QUEUE, Gauge, "sluicegate_dead_letter_queue", "Records that wait for the writer.", []);
 family!(
@@ -192,9 +210,13 @@ pub fn of_process(
 pub fn of_logs(
     registry: &Arc<Registry>,
     dead_letters: Option<&DeadLetters>,
+    deferrals: Option<(Deferrals, &Clock)>,
     access_log: Option<&AccessLog>,
 ) -> Vec<Registration> {
     let mut all = Vec::new();
+    if let Some((store, clock)) = deferrals {
+        all.extend(of_deferred(registry, &store, clock));
+    }
     if let Some(log) = dead_letters {
         let mut figure = |family, labels: &[&str], read: fn(&Stats) -> u64| {
             let log = log.clone();
@@ -212,6 +234,25 @@ pub fn of_logs(
         all.push(registry.observe_with(&ACCESS_DROPPED, &[], move || log.dropped()));
     }
     all
+}
+
+/// Figures of deferred requests.
+fn of_deferred(registry: &Arc<Registry>, store: &Deferrals, clock: &Clock) -> Vec<Registration> {
+    let figure = |family, labels: &[&str], read: fn(&Figures, Tick) -> u64| {
+        let (store, clock) = (store.clone(), clock.clone());
+        registry.observe_with(family, labels, move || read(&store.figures(), clock.now()))
+    };
+    vec![
+        figure(&DEFERRED, &["kept"], |figures, _| figures.totals.deferred),
+        figure(&DEFERRED, &["sent"], |figures, _| figures.totals.sent),
+        figure(&DEFERRED, &["failed"], |figures, _| figures.totals.failed),
+        figure(&DEFERRED, &["expired"], |figures, _| figures.totals.expired),
+        figure(&DEFERRED_PENDING, &[], |figures, _| figures.totals.pending()),
+        figure(&DEFERRED_BYTES, &[], |figures, _| figures.bytes),
+        figure(&DEFERRED_OLDEST, &[], |figures, now| {
+            figures.oldest.map_or(0, |oldest| now.since(oldest).as_nanos() / 1_000_000_000)
+        }),
+    ]
 }
 
 /// Figures of the alerts of a dead-letter log; none if it has no alerts.

@@ -7,6 +7,7 @@ mod accepting;
 mod bandwidths;
 mod build;
 mod control;
+mod deferring;
 mod drain;
 mod explain;
 mod family;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::proxy::{self, Feed, Worker, WorkerGauges};
+use crate::proxy::{self, Feed, OwnDoor, Worker, WorkerGauges};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span};
 
@@ -33,6 +33,8 @@ pub enum Command {
     Listen(SocketAddr, Vec<TcpListener>),
     /// Copy the sockets, for another process.
     Copy(SyncSender<io::Result<Vec<(SocketAddr, TcpListener)>>>),
+    /// Serve this connection, of the gateway's own.
+    Serve(TcpStream),
     /// Stop accepting there; its connections finish.
     Unlisten(SocketAddr),
     /// A new snapshot was published.
@@ -84,6 +86,11 @@ impl WorkerThread {
         if self.inbox.blocking_send(command).is_err() {
             tracing::error!("a worker thread has ended; the process should be restarted");
         }
+    }
+
+    /// Where it is told something, for whoever must not wait.
+    pub fn inbox(&self) -> mpsc::Sender<Command> {
+        self.inbox.clone()
     }
 
     /// Waits for the thread to end.
@@ -143,6 +150,7 @@ async fn obey(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, socke
 async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
     let mut listening: HashMap<SocketAddr, Vec<oneshot::Sender<()>>> = HashMap::new();
     let mut accepting = JoinSet::new();
+    let own_door = OwnDoor::new();
     let listen = |address: SocketAddr, sockets: &[TcpListener], accepting: &mut JoinSet<()>| {
         let listen = |socket: &TcpListener| {
             let (stop, stopped) = oneshot::channel();
@@ -181,10 +189,12 @@ async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Comman
                 sockets.remove(&address);
                 listening.remove(&address);
             }
+            Some(Command::Serve(stream)) => own_door.serve(worker, stream),
             Some(Command::Refresh) => worker.refresh(),
             Some(Command::Drain(grace)) => {
                 sockets.clear();
                 listening.clear();
+                own_door.close(worker);
                 drain(worker, grace).await;
                 return;
             }

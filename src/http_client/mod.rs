@@ -7,21 +7,23 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::response::Parts;
 use http::{Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Collected, Full, Limited};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use http_body_util::{BodyExt as _, Full};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
 use tower_service::Service;
 
 use crate::tls::{self, Roots, TlsError, UpstreamTls};
@@ -42,12 +44,25 @@ pub enum Speaks {
     Http2,
 }
 
-/// Where requests go.
-#[derive(Clone, Debug)]
+/// Makes a connection.
+pub type Connect = Arc<dyn Fn() -> io::Result<TcpStream> + Send + Sync>;
+
+/// Where connections go.
+#[derive(Clone)]
+pub enum Way {
+    /// To the host and port that each request names.
+    AsNamed,
+    /// To the host and port of this, by its scheme, whatever requests name.
+    To(Uri),
+    /// Each is made so.
+    Made(Connect),
+}
+
+/// Where requests go, and how.
+#[derive(Clone)]
 pub struct Destination {
-    /// Every connection goes to the host and port of this, by its scheme, whatever the requests name; `None`: to those that the
-    /// request names.
-    pub address: Option<Uri>,
+    /// Where connections go.
+    pub way: Way,
     /// The protocol that is spoken.
     pub speaks: Speaks,
     /// How TLS is spoken; `None`: by the authorities of this machine.
@@ -68,8 +83,10 @@ pub struct Answer {
     pub status: StatusCode,
     /// Its fields.
     pub headers: http::HeaderMap,
-    /// Its body; empty if it is larger than the client takes, or did not all come.
+    /// Its body, as much of it as the client takes and has come.
     pub body: Bytes,
+    /// Whether that is all of it.
+    pub is_whole: bool,
 }
 
 /// Why there is no answer.
@@ -101,7 +118,7 @@ impl HttpClient {
     /// # Errors
     /// A [`TlsError`] if TLS cannot be set up.
     pub fn new(destination: &Destination, max_body: usize) -> Result<Self, TlsError> {
-        let connector = Directed { to: destination.address.clone(), inner: connector(destination)? };
+        let connector = Directed { way: destination.way.clone(), inner: connector(destination)? };
         let mut builder = Client::builder(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).http2_only(destination.speaks == Speaks::Http2);
         Ok(Self { inner: builder.build(connector), max_body })
@@ -113,27 +130,41 @@ impl HttpClient {
     /// # Errors
     /// See [`SendError`].
     pub async fn send(&self, request: Request<Full<Bytes>>, within: Duration) -> Result<Answer, SendError> {
-        let mut head = None;
-        let asked = tokio::time::timeout(within, self.ask(request, &mut head)).await;
+        let (mut head, mut body) = (None, BytesMut::new());
+        let asked = tokio::time::timeout(within, self.ask(request, &mut head, &mut body)).await;
         match (head, asked) {
-            (Some(head), body) => {
-                let body = body.ok().and_then(Result::ok).unwrap_or_default();
-                Ok(Answer { status: head.status, headers: head.headers, body })
+            (Some(head), asked) => {
+                let is_whole = matches!(asked, Ok(Ok(true)));
+                Ok(Answer { status: head.status, headers: head.headers, body: body.freeze(), is_whole })
             }
             (None, Ok(Err(error))) => Err(error),
             (None, _) => Err(SendError::Late),
         }
     }
 
-    async fn ask(&self, request: Request<Full<Bytes>>, head: &mut Option<Parts>) -> Result<Bytes, SendError> {
+    /// Whether all of the body came.
+    async fn ask(
+        &self,
+        request: Request<Full<Bytes>>,
+        head: &mut Option<Parts>,
+        taken: &mut BytesMut,
+    ) -> Result<bool, SendError> {
         let sent = self.inner.request(request).await.map_err(|error| {
             let words = causes(&error);
             if error.is_connect() { SendError::Connect(words) } else { SendError::Broken(words) }
         })?;
-        let (parts, body) = sent.into_parts();
+        let (parts, mut body) = sent.into_parts();
         *head = Some(parts);
-        let body = Limited::new(body, self.max_body).collect().await;
-        body.map(Collected::to_bytes).map_err(|error| SendError::Broken(error.to_string()))
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| SendError::Broken(error.to_string()))?;
+            let Some(data) = frame.data_ref() else { continue };
+            let room = self.max_body - taken.len();
+            taken.extend_from_slice(data.get(..room).unwrap_or(data));
+            if data.len() > room {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -175,7 +206,7 @@ fn connector(destination: &Destination) -> Result<HttpsConnector<HttpConnector>,
 /// Connects to where it is told, whatever the request says.
 #[derive(Clone)]
 struct Directed {
-    to: Option<Uri>,
+    way: Way,
     inner: HttpsConnector<HttpConnector>,
 }
 
@@ -192,6 +223,13 @@ impl Service<Uri> for Directed {
     }
 
     fn call(&mut self, named: Uri) -> Self::Future {
-        Box::pin(self.inner.call(self.to.clone().unwrap_or(named)))
+        match &self.way {
+            Way::AsNamed => Box::pin(self.inner.call(named)),
+            Way::To(address) => Box::pin(self.inner.call(address.clone())),
+            Way::Made(connect) => {
+                let stream = connect();
+                Box::pin(async move { Ok(MaybeHttpsStream::Http(TokioIo::new(stream?))) })
+            }
+        }
     }
 }

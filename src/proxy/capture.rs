@@ -94,6 +94,21 @@ impl Capture {
         KeptBody { bytes: self.bytes.clone(), length: self.length, is_whole }
     }
 
+    /// Keeps no more than `most` bytes.
+    pub fn limit(&mut self, most: usize) {
+        let before = self.bytes.len();
+        self.bytes.truncate(most);
+        let less = before - self.bytes.len();
+        self.most = self.most.min(most);
+        self.room.set(self.room.get().saturating_sub(less));
+        self.share.set(self.share.get().saturating_sub(less));
+    }
+
+    /// The bytes that are kept, which are the body if all of it has come and was kept.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Bytes that are kept.
     pub fn kept(&self) -> usize {
         self.bytes.len()

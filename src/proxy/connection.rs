@@ -54,6 +54,8 @@ pub struct Facts {
     pub is_h2: bool,
     /// The certificate that it has shown, and that was verified.
     pub certificate: Option<Rc<PeerCertificate>>,
+    /// It is the gateway's own, for requests that it has kept: each has to be vouched for.
+    pub is_own: bool,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
     /// What a proxy in front has said of it in a PROXY header.

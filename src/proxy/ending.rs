@@ -38,6 +38,8 @@ pub enum Cause<'c> {
     HostlessRoute,
     /// The route has rewritten the target into one that no server may get.
     Rewritten(Malformed),
+    /// It came over the gateway's own way for requests that it has kept, and is none of those.
+    Unvouched,
     /// The route has no plan. The two are built side by side; a hole would be our fault, not the client's.
     Unplanned,
     /// A limit refused the request.
@@ -232,6 +234,11 @@ impl Ending {
             Cause::HostlessRoute => (Outcome::Malformed, 400, HOSTLESS, None, Counted::Alone, Fate::Keep),
             Cause::Rewritten(fault) => {
                 (Outcome::Malformed, 400, Words::Rewritten(fault), None, Counted::Alone, Fate::Keep)
+            }
+            // Whoever sends it tries it again, with a token that holds.
+            Cause::Unvouched => {
+                let words = Words::Fixed("The gateway does not know this request as its own.");
+                (Outcome::Malformed, 503, words, None, Counted::Alone, Fate::Close)
             }
             Cause::Unplanned => {
                 let words = Words::Fixed("The route has no plan.");

@@ -97,7 +97,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             connection.begin_request();
             let now = worker.clock.now();
             worker.alarms.note(now);
-            if worker.denies(connection.peer.ip()) {
+            if !connection.facts.is_own && worker.denies(connection.peer.ip()) {
                 // Answers of before may be on their way: an end does not spoil them, as a reset might.
                 worker.connections.denied.inc();
                 return;

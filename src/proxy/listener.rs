@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -141,6 +141,42 @@ fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc
             tokio::task::spawn_local(arrival.wait_for_room(Rc::clone(worker)));
         }
         Err(by) => arrival.turn_away(worker, by),
+    }
+}
+
+/// The way by which the gateway sends itself requests that it has kept: connections that nobody else can make.
+pub struct OwnDoor(Rc<Listening>);
+
+impl OwnDoor {
+    /// One that is open.
+    pub fn new() -> Self {
+        Self(Listening::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)))
+    }
+
+    /// Serves a connection.
+    pub fn serve(&self, worker: &Rc<Worker>, stream: std::net::TcpStream) {
+        let usable = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+        let Ok((peer, stream)) = usable.and_then(|stream| Ok((stream.peer_addr()?, stream))) else { return };
+        drop(stream.set_nodelay(true));
+        let now = worker.clock.now();
+        worker.alarms.note(now);
+        let (place, account) = worker.own_connection_opened().into_parts();
+        let facts = Facts { is_own: true, ..Facts::default() };
+        let id = worker.next_connection();
+        let connection = Connection::new(id, peer, facts, account, Rc::clone(&self.0), u32::MAX, now);
+        tokio::task::spawn_local(h1::serve(Open::new(connection, place), Client::new(Stream::Plain(stream))));
+    }
+
+    /// Lets its connections finish what they do and close.
+    pub fn close(&self, worker: &Worker) {
+        self.0.close();
+        worker.alarms.ring_all();
+    }
+}
+
+impl Default for OwnDoor {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

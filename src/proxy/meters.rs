@@ -149,6 +149,8 @@ words! {
         Breaker = "breaker",
         /// There was no place at the upstream.
         QueueFull = "queue-full",
+        /// A limit refused, and the request is kept to be sent later.
+        Deferred = "deferred",
     }
 }
 

@@ -12,6 +12,7 @@
 //! - `forward`, `tunnel`: an admitted request on its way, and its answer;
 //!   `broken`, `tried`: what may go wrong with it; `held`: what it holds of its upstream; `patience`: how long it may take; `panics`: what is told of one. `waiting`,
 //!   `watch`: before it goes.
+//! - `deferrable`, `deferring`: what a limit refuses and is kept for later; `deferral_status`: how that fares.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `letter`, `capture`, `capturing`: what dead letters tell of an exchange, and the bodies that they keep; `explanation`: what its own answer tells whoever may ask.
 //! - `exchange`, `scratch`, `inbound`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
@@ -36,6 +37,9 @@ mod connection;
 mod connection_meters;
 mod cors;
 mod date;
+mod deferrable;
+mod deferral_status;
+mod deferring;
 mod edited;
 mod ending;
 mod exchange;
@@ -100,7 +104,7 @@ use waiting::Waited;
 
 pub use asked::{Question, status_of_no_route, status_of_refusal};
 pub use key_tally::{CountedKey, KeyTally, KeyTop};
-pub use listener::{accept, bind};
+pub use listener::{OwnDoor, accept, bind};
 pub use snapshot::{
     AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, PlacesPlan, RouteAction,
     RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
@@ -119,9 +123,14 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
         // Boxed, since it is rare and large.
         next = match Box::pin(waiting::wait(exchange, client, waiting)).await {
             Waited::Admitted(admitted) => policy::admit(exchange, admitted),
-            Waited::InVain(arrival, refusal) => refuse::refuse(exchange, &arrival, &refusal),
+            Waited::InVain(arrival, refusal) => policy::defer_or_refuse(exchange, arrival, refusal),
             Waited::ClientGone => return Afterwards::Cut,
         };
+    }
+    match next {
+        Next::Defer(refused) => next = Box::pin(deferring::defer(exchange, client, *refused)).await,
+        Next::Status => next = Next::Over(Box::pin(deferral_status::answer(exchange)).await),
+        _ => {}
     }
     match next {
         Next::Over(fate) => reply(exchange, client, fate).await,
@@ -144,8 +153,8 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
                 Err(broken) => give_up(exchange, client, &broken).await,
             }
         }
-        // It has waited already.
-        Next::Wait(_) => Afterwards::Cut,
+        // It has waited already, and been deferred or answered.
+        Next::Wait(_) | Next::Defer(_) | Next::Status => Afterwards::Cut,
     }
 }
 

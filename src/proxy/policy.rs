@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::broken::{Broken, Late};
 use super::capturing;
 use super::cors::{self, Asked};
+use super::deferrable::{self, Deferred};
 use super::ending::{Cause, Ending, Fate};
 use super::exchange::{Exchange, Story};
 use super::explanation;
@@ -27,7 +28,7 @@ use crate::admission::{
 use crate::config::Cors;
 use crate::edit::{Rewrite, Rewritten, Spellings, Variable};
 use crate::http1::Framing;
-use crate::limiter::Report;
+use crate::limiter::{Refusal, Report};
 
 /// What comes next for a request.
 pub enum Next {
@@ -37,6 +38,10 @@ pub enum Next {
     Forward(Admitted),
     /// It waits for its place.
     Wait(Waiting),
+    /// A limit refuses it, and it is kept for later if there is room.
+    Defer(Box<Deferred>),
+    /// It asks how a request fares that was kept.
+    Status,
 }
 
 /// Asks admission.
@@ -46,6 +51,12 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     }
     if let Some(guard) = &exchange.view.snapshot.replay_guard {
         exchange.scratch.replayed = replayed::recognise(guard, &exchange.request(), exchange.arrived);
+    }
+    if exchange.view.snapshot.deferrals.is_some() && deferrable::asks_for_one(&exchange.request()) {
+        return Next::Status;
+    }
+    if exchange.connection.facts.is_own && exchange.scratch.replayed.is_none() {
+        return Next::Over(end_by(exchange, Cause::Unvouched, false));
     }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
     let origin = replayed::origin_of(scratch.replayed.as_deref(), connection.origin());
@@ -61,7 +72,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
         Admission::Refused(arrival, refused) => {
             note(exchange, &arrival);
             match refused {
-                Refused::Limit(refusal) => refuse::refuse(exchange, &arrival, &refusal),
+                Refused::Limit(refusal) => defer_or_refuse(exchange, arrival, refusal),
                 Refused::MissingKey { limit } => refuse::refuse_keyless(exchange, &arrival, limit),
             }
         }
@@ -75,6 +86,14 @@ pub fn decide(exchange: &mut Exchange) -> Next {
             admit(exchange, admitted)
         }
     }
+}
+
+/// Has a request kept for later that a limit refuses, or refuses it.
+pub fn defer_or_refuse(exchange: &mut Exchange, arrival: Arrival, refusal: Refusal) -> Next {
+    if deferrable::may_be_kept(exchange, refusal.why) {
+        return Next::Defer(Box::new(Deferred { arrival, refusal }));
+    }
+    refuse::refuse(exchange, &arrival, &refusal)
 }
 
 /// Sends the client to the same place by `https`. No limit is asked: to say so costs less than to ask.

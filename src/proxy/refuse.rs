@@ -1,8 +1,10 @@
 //! What a limit's refusal says, and what is recorded of it.
 
+use super::deferrable;
 use super::edited::{Whose, write_edits};
 use super::ending::{Cause, Counted, Ending, Fate, Status};
 use super::exchange::Exchange;
+use super::meters::Outcome;
 use super::policy::{Next, name_request, write_problem, write_rate_fields};
 use super::rate_headers::RefusedBy;
 use super::respond::{self, Problem, Reply, Wants};
@@ -12,12 +14,17 @@ use super::snapshot::{LimitPlan, RoutePlan};
 use super::variables::Known;
 use crate::admission::Arrival;
 use crate::config::{OnLimit, Refusal as Own};
+use crate::dead_letter::Reason;
 use crate::edit::Escape;
 use crate::limiter::{Refusal, Why};
 use crate::time::Span;
 
 /// How much longer a page may become by what is filled in, in bytes; else the gateway's own words are sent.
 const MAX_GROWTH: usize = 64 * 1024;
+/// When a request is tried again whose limit does not say when it has room.
+const FIRST_GUESS: Span = Span::from_secs(1);
+/// Seconds after which a client may ask again where the disk has refused its request.
+const UNKEPT_RETRY_SECS: u64 = 5;
 
 /// What the client is told when a limit says no.
 pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
@@ -59,7 +66,35 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     write_rate_fields(view, story, report, Some(by), text, reply);
     write_headers(exchange, &problem, own);
     exchange.scratch.detail = detail;
+    if exchange.connection.facts.is_own {
+        let after = retry_at.map_or(FIRST_GUESS, |at| at.since(now));
+        exchange.scratch.reply.put_number(deferrable::ROOM_IN, after.as_millis_ceil());
+    }
     Next::Over(fate)
+}
+
+/// A request that was to be kept, and that the disk has refused: the limit has said no, and yet it is not the client's fault.
+pub fn refuse_unkept(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
+    let ending = Ending { status: Status::Fixed(503), ..Ending::of(Cause::Refused(refusal.why)) };
+    let route = exchange.story.route.clone();
+    count_refused(exchange, route.as_deref(), arrival, refusal.limit, ending);
+    exchange.finish(ending.outcome);
+    exchange.story.status = Some(503);
+    if let Some(reason) = ending.reason {
+        exchange.write_dead_letter(reason, arrival.key, Some(refusal));
+    }
+    let detail = "The request could not be kept for later.";
+    write_problem(exchange, &Problem { status: 503, detail, violated: &[], retry_after_secs: Some(UNKEPT_RETRY_SECS) });
+    Next::Over(Fate::Keep)
+}
+
+/// A request that was kept.
+pub fn note_deferred(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) {
+    let route = exchange.story.route.clone();
+    count_refused(exchange, route.as_deref(), arrival, refusal.limit, Ending::of(Cause::Refused(refusal.why)));
+    exchange.finish(Outcome::Deferred);
+    exchange.story.status = Some(202);
+    exchange.write_dead_letter(Reason::Deferred, arrival.key, Some(refusal));
 }
 
 /// What the client is told when it lacks the key of a limit that refuses such requests.

@@ -62,7 +62,7 @@ impl Reply {
         self.put(b"cache-control", b"no-store");
     }
 
-    fn put_number(&mut self, name: &[u8], number: u64) {
+    pub fn put_number(&mut self, name: &[u8], number: u64) {
         self.writer().number(name, number);
     }
 

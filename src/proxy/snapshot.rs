@@ -9,6 +9,7 @@ use super::turned::{Turned, headroom};
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
 use crate::config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet};
+use crate::dead_letter::Deferrals;
 use crate::dead_letter::{DeadLetters, ReplayGuard};
 use crate::edit::{FieldEdits, Rewrite, Target};
 use crate::http1::HeadLimits;
@@ -44,6 +45,8 @@ pub struct Snapshot {
     pub listeners: HashMap<SocketAddr, ListenerPlan>,
     /// The dead-letter log, if there is one.
     pub dead_letters: Option<DeadLetters>,
+    /// Requests that are kept for later, if there can be any.
+    pub deferrals: Option<Deferrals>,
     /// Recognises requests that a replay of that log sends.
     pub replay_guard: Option<ReplayGuard>,
     /// The access log, if it is on.

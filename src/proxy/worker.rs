@@ -191,6 +191,14 @@ impl Worker {
         Ok(ConnectionGuard { place, entered })
     }
 
+    /// Counts a connection of the gateway's own, which no bound is asked about: whoever makes it bounds how many there are.
+    pub fn own_connection_opened(self: &Rc<Self>) -> ConnectionGuard {
+        self.connections.accepted.inc();
+        self.gauges.connections.fetch_add(1, Ordering::Relaxed);
+        let place = OpenPlace { worker: Rc::clone(self), held: None };
+        ConnectionGuard { place, entered: self.ledger.enter_unknown() }
+    }
+
     fn take_places(
         &self,
         snapshot: &Snapshot,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
 
+use crate::dead_letter::Deferral;
 use crate::dead_letter::{Found, OpenError, Opener, Record, ReplayOrigin};
 
 /// How a mark of the redactor begins.
@@ -136,17 +137,13 @@ impl Letter {
             return Err(Unfit::NotUtf8);
         }
         let body = body.map_or_else(|| kept_body(record, means), Ok)?;
-        let headers = headers_of(&parts.headers, record)?;
+        let fields = parts.headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let headers = headers_of(fields, record.trusted_peer, &record.id)?;
         let target = match &parts.query {
             Some(query) => format!("{}?{query}", parts.path),
             None => parts.path.clone(),
         };
-        if !target.starts_with('/') || target.parse::<http::uri::PathAndQuery>().is_err() {
-            return Err(Unfit::Invalid("path"));
-        }
-        if !parts.host.is_empty() && parts.host.parse::<http::uri::Authority>().is_err() {
-            return Err(Unfit::Invalid("host"));
-        }
+        check_target(&target, &parts.host)?;
         Ok(Self {
             id: record.id.clone(),
             order: order_of(record),
@@ -165,11 +162,50 @@ impl Letter {
         })
     }
 
+    /// The request that was deferred under this id.
+    ///
+    /// # Errors
+    /// [`Unfit`] says what about it cannot be sent: the library is stricter than the gateway in some.
+    pub fn of_deferred(request: &Deferral, id: String) -> Result<Self, Unfit> {
+        if let Some(part) = request.unfit() {
+            return Err(Unfit::Invalid(part));
+        }
+        let text = |bytes: &[u8], part| String::from_utf8(bytes.to_vec()).map_err(|_| Unfit::Invalid(part));
+        let (host, target) = (text(&request.host, "host")?, text(&request.target, "path")?);
+        let fields = request.headers.iter().map(|(name, value)| (&**name, &**value));
+        Ok(Self {
+            id,
+            order: String::new(),
+            origin: Some(ReplayOrigin {
+                client: request.client,
+                trusted_peer: request.trusted_peer,
+                is_https: request.is_https,
+            }),
+            request_id: Some(request.request_id.clone()),
+            method: Method::from_bytes(request.method.as_bytes()).map_err(|_| Unfit::Invalid("method"))?,
+            headers: headers_of(fields, request.trusted_peer, &request.idempotency_key)?,
+            host,
+            target,
+            body: request.body.clone().into(),
+            was_sealed: true,
+        })
+    }
+
     /// About how many bytes it holds.
     pub fn bytes(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum();
         512 + self.order.len() + self.host.len() + self.target.len() + headers + self.body.len()
     }
+}
+
+fn check_target(target: &str, host: &str) -> Result<(), Unfit> {
+    if !target.starts_with('/') || target.parse::<http::uri::PathAndQuery>().is_err() {
+        return Err(Unfit::Invalid("path"));
+    }
+    if !host.is_empty() && host.parse::<http::uri::Authority>().is_err() {
+        return Err(Unfit::Invalid("host"));
+    }
+    Ok(())
 }
 
 /// The parts of a request that a record may not show.
@@ -260,25 +296,31 @@ fn is_claim(name: &str, trusted_peer: bool) -> bool {
     }
 }
 
-fn headers_of(fields: &[(String, String)], record: &Record) -> Result<HeaderMap, Unfit> {
+fn headers_of<'f>(
+    fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    trusted_peer: bool,
+    idempotency_key: &str,
+) -> Result<HeaderMap, Unfit> {
     let nominated: Vec<String> = fields
-        .iter()
-        .filter(|(name, _)| name.eq_ignore_ascii_case("connection"))
-        .flat_map(|(_, value)| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
+        .clone()
+        .filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"))
+        .flat_map(|(_, value)| {
+            let value = String::from_utf8_lossy(value).to_ascii_lowercase();
+            value.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>()
+        })
         .collect();
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
-        let name = name.to_ascii_lowercase();
-        let is_cut = LEFT_OUT.contains(&name.as_str()) || is_claim(&name, record.trusted_peer);
+        let name = String::from_utf8(name.to_ascii_lowercase()).map_err(|_| Unfit::Invalid("headers"))?;
+        let is_cut = LEFT_OUT.contains(&name.as_str()) || is_claim(&name, trusted_peer);
         if is_cut || nominated.contains(&name) {
             continue;
         }
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Unfit::Invalid("headers"))?;
-        let value = HeaderValue::from_str(value).or_else(|_| HeaderValue::from_bytes(value.as_bytes()));
-        headers.append(name, value.map_err(|_| Unfit::Invalid("headers"))?);
+        headers.append(name, HeaderValue::from_bytes(value).map_err(|_| Unfit::Invalid("headers"))?);
     }
     if !headers.contains_key(IDEMPOTENCY_KEY) {
-        let value = HeaderValue::from_str(&record.id).map_err(|_| Unfit::Invalid("id"))?;
+        let value = HeaderValue::from_str(idempotency_key).map_err(|_| Unfit::Invalid("id"))?;
         headers.insert(IDEMPOTENCY_KEY, value);
     }
     Ok(headers)

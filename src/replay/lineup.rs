@@ -10,6 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
+use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,23 +28,47 @@ const MAX_WAITING_BYTES: usize = 64 * 1024 * 1024;
 /// The first bound of the jitter, which doubles, and the last one.
 const FIRST_JITTER: Span = Span::from_millis(200);
 const MOST_JITTER: Span = Span::from_secs(30);
-/// A server that asks for more patience is not waited for.
+/// How long a replay waits for a server that asks for patience.
 const MOST_PATIENCE: Span = Span::from_secs(60 * 60);
+
+/// Something that waits in a lineup: a letter, or what one is made of when its turn has come.
+pub trait Queued {
+    /// Those with the same one go one after the other.
+    type Order: Clone + Eq + Hash + Ord;
+
+    /// Its own.
+    fn order(&self) -> Self::Order;
+
+    /// About how many bytes it holds.
+    fn bytes(&self) -> usize;
+}
+
+impl Queued for Letter {
+    type Order = Rc<str>;
+
+    fn order(&self) -> Rc<str> {
+        self.order.as_str().into()
+    }
+
+    fn bytes(&self) -> usize {
+        Self::bytes(self)
+    }
+}
 
 /// A letter that is under way.
 #[derive(Debug)]
-pub struct Sending {
+pub struct Sending<T = Letter> {
     /// The letter.
-    pub letter: Letter,
+    pub letter: T,
     /// The number of this try, from 1.
     pub number: u32,
 }
 
 /// The next thing to do.
 #[derive(Debug)]
-pub enum Next {
+pub enum Next<T = Letter> {
     /// Send this.
-    Send(Box<Sending>),
+    Send(Box<Sending<T>>),
     /// Nothing before then, unless an answer comes.
     Wait(Tick),
     /// Nothing until an answer comes.
@@ -57,6 +82,8 @@ pub enum Next {
 pub enum Outcome {
     /// An answer with this status, and when its server wants to be asked again.
     Answered(u16, Option<Span>),
+    /// A limit of the gateway has no room before then. That is no try.
+    NoRoom(Span),
     /// None.
     Failed(SendError),
 }
@@ -76,6 +103,7 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered(status, _) => write!(f, "status {status}"),
+            Self::NoRoom(span) => write!(f, "no room for {span}"),
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -85,9 +113,18 @@ impl fmt::Display for Outcome {
 fn is_retriable(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Answered(status, _) => matches!(status, 408 | 425 | 429 | 502 | 503 | 504),
-        Outcome::Failed(SendError::Connect(_)) => true,
+        Outcome::NoRoom(_) | Outcome::Failed(SendError::Connect(_)) => true,
         // It may have been done.
         Outcome::Failed(SendError::Late | SendError::Broken(_)) => false,
+    }
+}
+
+/// Whether a try that ended so is the last one, and if so, whether it was taken.
+pub(super) fn is_final(outcome: &Outcome) -> Option<bool> {
+    match outcome {
+        Outcome::Answered(200..=299, _) => Some(true),
+        outcome if is_retriable(outcome) => None,
+        _ => Some(false),
     }
 }
 
@@ -99,17 +136,19 @@ fn most_jitter(tries: u32) -> Span {
 }
 
 /// The fate of a letter after so many tries, of which the last ended so. `random` is any number.
-fn judge(outcome: &Outcome, tries: u32, max_tries: u32, random: u64, now: Tick) -> Verdict {
+fn judge(outcome: &Outcome, tries: u32, patience: Patience, random: u64, now: Tick) -> Verdict {
     match outcome {
         Outcome::Answered(status @ 200..=299, _) => return Verdict::Sent(*status),
+        Outcome::NoRoom(span) => return Verdict::Again(now + *span),
         outcome if !is_retriable(outcome) => return Verdict::Parked(outcome.to_string()),
         _ => {}
     }
+    let Patience { max_tries, most } = patience;
     if tries >= max_tries {
         return Verdict::Parked(format!("{outcome} after {tries} tries"));
     }
     let floor = if let Outcome::Answered(_, after) = outcome { after.unwrap_or(Span::ZERO) } else { Span::ZERO };
-    if floor > MOST_PATIENCE {
+    if floor > most {
         return Verdict::Parked(format!("{outcome}, which asks for a retry in {floor}"));
     }
     let most = most_jitter(tries).as_nanos();
@@ -117,36 +156,54 @@ fn judge(outcome: &Outcome, tries: u32, max_tries: u32, random: u64, now: Tick) 
     Verdict::Again(now + jitter.max(floor))
 }
 
+/// How long a letter is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    max_tries: u32,
+    /// A server that asks for more patience is not waited for.
+    most: Span,
+}
+
+impl Patience {
+    /// That of a replay.
+    pub fn tries(max_tries: u32) -> Self {
+        Self { max_tries: max_tries.max(1), most: MOST_PATIENCE }
+    }
+
+    /// Until somebody else gives it up.
+    pub const ENDLESS: Self = Self { max_tries: u32::MAX, most: Span::MAX };
+}
+
 /// A letter that waits.
-struct Item {
-    letter: Letter,
+struct Item<T> {
+    letter: T,
     tries: u32,
 }
 
 /// The letters that are waiting, and the pace.
-pub struct Lineup {
+pub struct Lineup<T: Queued = Letter> {
     pace: Arc<Limit>,
     pace_key: Fingerprint,
     /// The turn of the next try: when the bucket has let the one before go.
     turn: Tick,
     parallel: usize,
-    max_tries: u32,
+    patience: Patience,
     random: u64,
     /// By key, in order; of those with a letter under way too.
-    queues: HashMap<Rc<str>, VecDeque<Item>>,
+    queues: HashMap<T::Order, VecDeque<Item<T>>>,
     /// Keys whose first letter may go.
-    ready: VecDeque<Rc<str>>,
+    ready: VecDeque<T::Order>,
     /// Keys whose first letter has to wait.
-    later: BinaryHeap<Reverse<(Tick, u64, Rc<str>)>>,
+    later: BinaryHeap<Reverse<(Tick, u64, T::Order)>>,
     order: u64,
     waiting: usize,
     bytes: usize,
     in_flight: usize,
 }
 
-impl Lineup {
+impl<T: Queued> Lineup<T> {
     /// Nobody yet. `seed` makes the jitter.
-    pub fn new(rate: Rate, parallel: usize, max_tries: u32, seed: u64) -> Option<Self> {
+    pub fn new(rate: Rate, parallel: usize, patience: Patience, seed: u64) -> Option<Self> {
         let bucket = LeakyBucket::new(&[rate], None).ok()?;
         let pace = Limit::new(LimitSpec {
             name: "replay".into(),
@@ -164,7 +221,7 @@ impl Lineup {
             pace_key: KeyHasher::random().start().finish(),
             turn: Tick::ZERO,
             parallel: parallel.max(1),
-            max_tries: max_tries.max(1),
+            patience,
             random: seed,
             queues: HashMap::new(),
             ready: VecDeque::new(),
@@ -187,21 +244,40 @@ impl Lineup {
     }
 
     /// Whether a letter of this key may come: one key does not take the room of all others.
-    pub fn has_room_for(&self, order: &str) -> bool {
+    pub fn has_room_for(&self, order: &T::Order) -> bool {
         let own = self.queues.get(order).map_or(0, VecDeque::len);
         own <= (MAX_WAITING - self.waiting.min(MAX_WAITING)) / 2
     }
 
     /// Takes a letter, behind those of its key.
-    pub fn offer(&mut self, letter: Letter) {
+    pub fn offer(&mut self, letter: T) {
         self.waiting += 1;
         self.bytes += letter.bytes();
-        let key: Rc<str> = letter.order.as_str().into();
-        let queue = self.queues.entry(Rc::clone(&key)).or_insert_with(|| {
+        let key = letter.order();
+        let queue = self.queues.entry(key.clone()).or_insert_with(|| {
             self.ready.push_back(key);
             VecDeque::new()
         });
         queue.push_back(Item { letter, tries: 0 });
+    }
+
+    /// Takes a letter as [`offer`](Self::offer) does; if it is the first of its key, it goes not before then.
+    pub fn offer_for(&mut self, letter: T, due: Tick) {
+        let key = letter.order();
+        let is_first = !self.queues.contains_key(&key);
+        self.offer(letter);
+        if is_first {
+            self.ready.pop_back();
+            self.order += 1;
+            self.later.push(Reverse((due, self.order, key)));
+        }
+    }
+
+    /// Nobody waits for a time of before any more.
+    pub fn hurry(&mut self) {
+        let later = std::mem::take(&mut self.later).into_sorted_vec();
+        // The one that is due first is the last one there.
+        self.ready.extend(later.into_iter().rev().map(|Reverse((_, _, key))| key));
     }
 
     /// How many letters are under way.
@@ -210,7 +286,7 @@ impl Lineup {
     }
 
     /// The next thing to do.
-    pub fn next(&mut self, now: Tick) -> Next {
+    pub fn next(&mut self, now: Tick) -> Next<T> {
         while let Some(Reverse((due, _, _))) = self.later.peek()
             && *due <= now
             && let Some(Reverse((_, _, key))) = self.later.pop()
@@ -236,28 +312,37 @@ impl Lineup {
     }
 
     /// Takes the outcome of a try.
-    pub fn done(&mut self, sending: Sending, outcome: &Outcome, now: Tick) -> Verdict {
-        let Sending { letter, number } = sending;
-        self.in_flight -= 1;
+    pub fn done(&mut self, sending: Sending<T>, outcome: &Outcome, now: Tick) -> Verdict {
         let random = self.draw();
-        let verdict = judge(outcome, number, self.max_tries, random, now);
-        let key: Rc<str> = letter.order.as_str().into();
+        let verdict = judge(outcome, sending.number, self.patience, random, now);
         if let Verdict::Again(due) = &verdict {
+            let Sending { letter, number } = sending;
+            self.in_flight -= 1;
+            let key = letter.order();
             if let Some(queue) = self.queues.get_mut(&key) {
-                queue.push_front(Item { letter, tries: number });
+                let tries = if matches!(outcome, Outcome::NoRoom(_)) { number - 1 } else { number };
+                queue.push_front(Item { letter, tries });
             }
             self.order += 1;
             self.later.push(Reverse((*due, self.order, key)));
             return verdict;
         }
+        self.forget(sending);
+        verdict
+    }
+
+    /// A letter has its fate: the next of its key may go.
+    pub fn forget(&mut self, sending: Sending<T>) {
+        let letter = sending.letter;
+        self.in_flight -= 1;
         self.waiting -= 1;
         self.bytes -= letter.bytes();
+        let key = letter.order();
         if self.queues.get(&key).is_some_and(|queue| !queue.is_empty()) {
             self.ready.push_back(key);
         } else {
             self.queues.remove(&key);
         }
-        verdict
     }
 
     /// A try was lost, and its letter with it. Others of its key do not go any more.
@@ -303,7 +388,7 @@ mod tests {
     }
 
     fn lineup(rate: &str, parallel: usize, max_tries: u32) -> Lineup {
-        Lineup::new(rate.parse().unwrap(), parallel, max_tries, 7).unwrap()
+        Lineup::new(rate.parse().unwrap(), parallel, Patience::tries(max_tries), 7).unwrap()
     }
 
     fn sending(lineup: &mut Lineup, now: Tick) -> Option<Sending> {
@@ -313,6 +398,7 @@ mod tests {
         }
     }
 
+    const EIGHT: Patience = Patience { max_tries: 8, most: MOST_PATIENCE };
     const OK: Outcome = Outcome::Answered(200, None);
     const BUSY: Outcome = Outcome::Answered(503, None);
 
@@ -359,23 +445,63 @@ mod tests {
     #[test]
     fn what_may_be_repeated_is_repeated_and_nothing_else() {
         let now = at(0);
-        let is_again = |outcome: &Outcome| matches!(judge(outcome, 1, 8, 5, now), Verdict::Again(_));
+        let is_again = |outcome: &Outcome| matches!(judge(outcome, 1, EIGHT, 5, now), Verdict::Again(_));
         let again: Vec<u16> = (100..600).filter(|status| is_again(&Outcome::Answered(*status, None))).collect();
         assert_eq!(again, [408, 425, 429, 502, 503, 504]);
         let sent: Vec<u16> = (100..600)
-            .filter(|status| matches!(judge(&Outcome::Answered(*status, None), 1, 8, 5, now), Verdict::Sent(_)))
+            .filter(|status| matches!(judge(&Outcome::Answered(*status, None), 1, EIGHT, 5, now), Verdict::Sent(_)))
             .collect();
         assert_eq!((sent.first(), sent.last(), sent.len()), (Some(&200), Some(&299), 100));
         assert!(is_again(&Outcome::Failed(SendError::Connect("refused".to_owned()))));
         for maybe_done in [SendError::Late, SendError::Broken("reset".to_owned())] {
             assert!(!is_again(&Outcome::Failed(maybe_done)));
         }
-        assert_eq!(judge(&BUSY, 8, 8, 5, now), Verdict::Parked("status 503 after 8 tries".to_owned()));
+        assert_eq!(judge(&BUSY, 8, EIGHT, 5, now), Verdict::Parked("status 503 after 8 tries".to_owned()));
         let in_a_year = Outcome::Answered(503, Some(Span::from_secs(365 * 86_400)));
         assert_eq!(
-            judge(&in_a_year, 1, 8, 5, now),
+            judge(&in_a_year, 1, EIGHT, 5, now),
             Verdict::Parked("status 503, which asks for a retry in 365d".to_owned())
         );
+    }
+
+    #[test]
+    fn a_limit_without_room_costs_no_try_and_is_asked_again_when_it_has_some() {
+        let mut lineup = lineup("1000/s", 8, 2);
+        lineup.offer(letter(1, "a"));
+        let mut now = at(0);
+        for _ in 0..20 {
+            let one = sending(&mut lineup, now).unwrap();
+            assert_eq!(one.number, 1);
+            let due = now + Span::from_millis(250);
+            assert_eq!(lineup.done(one, &Outcome::NoRoom(Span::from_millis(250)), now), Verdict::Again(due));
+            assert!(matches!(lineup.next(now), Next::Wait(next) if next == due));
+            now = due;
+        }
+        let one = sending(&mut lineup, now).unwrap();
+        assert_eq!(lineup.done(one, &OK, now), Verdict::Sent(200));
+    }
+
+    #[test]
+    fn whoever_waits_goes_at_once_when_all_hurry() {
+        let mut lineup = lineup("1000/s", 8, 8);
+        ["a", "b"].into_iter().enumerate().for_each(|(id, order)| lineup.offer_for(letter(id, order), at(5)));
+        assert!(matches!(lineup.next(at(0)), Next::Wait(due) if due == at(5)));
+        for millis in [5, 6] {
+            let one = sending(&mut lineup, at(millis)).unwrap();
+            lineup.done(one, &Outcome::NoRoom(Span::from_secs(3_600 - millis)), at(millis));
+        }
+        assert!(sending(&mut lineup, at(10)).is_none());
+        lineup.hurry();
+        let orders = [20, 21].map(|millis| sending(&mut lineup, at(millis)).unwrap().letter.order);
+        assert_eq!(orders, ["b", "a"], "those that are due first go first");
+    }
+
+    #[test]
+    fn endless_patience_gives_nothing_up_that_may_be_repeated() {
+        let busy = Outcome::Answered(503, Some(Span::from_secs(365 * 86_400)));
+        let verdict = judge(&busy, u32::MAX - 1, Patience::ENDLESS, 5, at(0));
+        assert_eq!(verdict, Verdict::Again(at(0) + Span::from_secs(365 * 86_400)));
+        assert!(matches!(judge(&Outcome::Answered(404, None), 1, Patience::ENDLESS, 5, at(0)), Verdict::Parked(_)));
     }
 
     #[test]
@@ -388,7 +514,7 @@ mod tests {
         let mut tenths = [0; 10];
         for _ in 0..10_000 {
             let random = lineup.draw();
-            let Verdict::Again(due) = judge(&BUSY, 3, 8, random, at(0)) else { panic!("again") };
+            let Verdict::Again(due) = judge(&BUSY, 3, EIGHT, random, at(0)) else { panic!("again") };
             tenths[(due.since(at(0)).as_nanos() / (most_jitter(3).as_nanos() / 10)) as usize] += 1;
         }
         assert!(tenths.iter().all(|count| (800..1_200).contains(count)), "{tenths:?}");
@@ -398,12 +524,12 @@ mod tests {
     fn a_key_has_at_most_half_of_what_it_leaves() {
         let mut lineup = lineup("1/s", 1, 8);
         let mut count = 0;
-        while lineup.has_room() && lineup.has_room_for("a") {
+        while lineup.has_room() && lineup.has_room_for(&"a".into()) {
             lineup.offer(letter(count, "a"));
             count += 1;
         }
         assert_eq!(count, MAX_WAITING / 3 + 1);
-        assert!(lineup.has_room() && lineup.has_room_for("b"));
+        assert!(lineup.has_room() && lineup.has_room_for(&"b".into()));
     }
 
     #[test]

@@ -7,16 +7,20 @@
 //! process loses no record, and repeats at most those that were under way, under the same key; memory does not grow with the
 //! number of records, but for some 40 bytes for each of a replay and each that was ever sent.
 //!
-//! Caller: the command line.
+//! `deferred` sends requests that were kept for later in the same way, as long as the gateway runs.
+//!
+//! Callers: the command line, and the gateway for what is deferred.
 
+mod deferred;
 mod journal;
 mod letter;
 mod lineup;
 mod run;
 mod sender;
 
+pub use deferred::Deferred;
 pub use journal::{Fate, Journal, JournalError, Lock, Overview, Settings, Told, fates, overviews, sent};
 pub use letter::{Letter, Means, Unfit};
-pub use lineup::{Lineup, MAX_TRIES};
+pub use lineup::{Lineup, MAX_TRIES, Patience};
 pub use run::{Counts, Order, Progress, Replay, ReplayError};
-pub use sender::{Sender, Target, TargetError};
+pub use sender::{Guard, Sender, Target, TargetError};

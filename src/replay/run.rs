@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 use super::journal::{Fate, Journal, JournalError, number_of};
 use super::letter::{Letter, Means, Unfit};
-use super::lineup::{Lineup, Next, Outcome, Sending, Verdict};
+use super::lineup::{Lineup, Next, Outcome, Queued as _, Sending, Verdict};
 use super::sender::Sender;
-use crate::dead_letter::{Entry, Filter, Found, Reader, Record, Snapshot, StoreError};
+use crate::dead_letter::{Entry, Filter, Found, Reader, Reason, Record, Snapshot, StoreError};
 use crate::time::{Clock, Span};
 
 /// Reasons that are counted apart: some have words of servers in them.
@@ -46,6 +46,8 @@ pub struct Counts {
     pub sent_before: u64,
     /// Those that a limit in shadow mode would have refused: they were served.
     pub shadow: u64,
+    /// Those that were deferred: the gateway sends them itself.
+    pub deferred: u64,
     /// Those of methods that were not asked for, by method. They wait.
     pub waiting: BTreeMap<String, u64>,
     /// Those that are set aside, by reason.
@@ -181,6 +183,8 @@ impl Order {
         counts.matching += 1;
         if found.entry.is_shadow() {
             counts.shadow += 1;
+        } else if record.reason == Reason::Deferred.word() {
+            counts.deferred += 1;
         } else if self.sent.contains(&number) {
             counts.sent_before += 1;
         } else if !self.takes(&record.method) {
@@ -336,7 +340,7 @@ impl<'r> Replay<'r> {
             None => return Ok(false),
             // Behind one that had no room no other of its key goes.
             Some(Kind::Send(letter))
-                if left_out.orders.contains(&letter.order) || !self.lineup.has_room_for(&letter.order) =>
+                if left_out.orders.contains(&letter.order) || !self.lineup.has_room_for(&letter.order()) =>
             {
                 left_out.ids.insert(number_of(&letter.id));
                 left_out.orders.insert(letter.order);

@@ -18,7 +18,7 @@ use super::lineup::{Outcome, Sending};
 use crate::balance::Service;
 use crate::config::{ListenerProtocol, Model, ProxyProtocol, ServerAddress};
 use crate::dead_letter::{REPLAY_FIELD, ReplayGuard, ReplayOrigin, Replayed};
-use crate::http_client::{Destination, HttpClient, Speaks};
+use crate::http_client::{Answer, Connect, Destination, HttpClient, SendError, Speaks, Way};
 use crate::time::{Clock, Span, Tick};
 use crate::tls::{self, TlsError};
 use crate::transport::Protocol;
@@ -148,10 +148,13 @@ pub struct Sender {
     scheme: Scheme,
     clients: Vec<HttpClient>,
     turn: AtomicUsize,
-    guard: Option<ReplayGuard>,
+    guard: Guard,
     timeout: Duration,
     clock: Clock,
 }
+
+/// Whoever vouches for clients at the front door now, if anybody does.
+pub type Guard = Box<dyn Fn() -> Option<ReplayGuard> + Send + Sync>;
 
 impl Sender {
     /// One for this target. `guard` vouches for clients at the front door.
@@ -168,21 +171,44 @@ impl Sender {
         let (scheme, destinations) = destinations(&target, model)?;
         let clients = destinations.iter().map(|to| HttpClient::new(to, MAX_ANSWER)).collect::<Result<_, _>>();
         let clients = clients.map_err(TargetError::Tls)?;
+        let guard: Guard = Box::new(move || guard.clone());
         Ok(Self { target, scheme, clients, turn: AtomicUsize::new(0), guard, timeout, clock })
+    }
+
+    /// One to the gateway that this process is, over connections that are made so. Of an answer's body it keeps `max_answer` bytes.
+    ///
+    /// # Errors
+    /// See [`TargetError`].
+    pub fn to_self(
+        connect: Connect,
+        guard: Guard,
+        max_answer: usize,
+        timeout: Duration,
+        clock: Clock,
+    ) -> Result<Self, TargetError> {
+        let destination = Destination { way: Way::Made(connect), speaks: Speaks::Http1, tls: None };
+        let clients = vec![HttpClient::new(&destination, max_answer).map_err(TargetError::Tls)?];
+        let target = Target::Gateway(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 80));
+        Ok(Self { target, scheme: Scheme::HTTP, clients, turn: AtomicUsize::new(0), guard, timeout, clock })
     }
 
     /// One try.
     pub async fn send(&self, sending: &Sending) -> Outcome {
+        match self.ask(sending).await {
+            Ok(answer) => Outcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, self.clock.now())),
+            Err(error) => Outcome::Failed(error),
+        }
+    }
+
+    /// The answer to one try.
+    pub(super) async fn ask(&self, sending: &Sending) -> Result<Answer, SendError> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let (Some(client), Some(request)) = (self.clients.get(turn % self.clients.len().max(1)), self.request(sending))
         else {
             // The letter was looked at before: its parts are valid.
-            return Outcome::Failed(crate::http_client::SendError::Broken("the request cannot be made".to_owned()));
+            return Err(SendError::Broken("the request cannot be made".to_owned()));
         };
-        match client.send(request, self.timeout).await {
-            Ok(answer) => Outcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, self.clock.now())),
-            Err(error) => Outcome::Failed(error),
-        }
+        client.send(request, self.timeout).await
     }
 
     fn request(&self, sending: &Sending) -> Option<Request<Full<bytes::Bytes>>> {
@@ -212,7 +238,7 @@ impl Sender {
         if !headers.contains_key(USER_AGENT) {
             headers.insert(USER_AGENT, HeaderValue::from_static("sluicegate-replay"));
         }
-        if let (Target::Gateway(_), Some(guard), Some(origin)) = (&self.target, &self.guard, letter.origin) {
+        if let (Target::Gateway(_), Some(guard), Some(origin)) = (&self.target, (self.guard)(), letter.origin) {
             let replayed = Replayed {
                 method: letter.method.as_str().as_bytes(),
                 host: authority.as_bytes(),
@@ -256,12 +282,12 @@ fn destinations(target: &Target, model: Option<&Model>) -> Result<(Scheme, Vec<D
     };
     match target {
         Target::Gateway(address) => {
-            let address = to(address.to_string(), Scheme::HTTP);
-            Ok((Scheme::HTTP, vec![Destination { address, speaks: Speaks::Http1, tls: None }]))
+            let way = to(address.to_string(), Scheme::HTTP).map_or(Way::AsNamed, Way::To);
+            Ok((Scheme::HTTP, vec![Destination { way, speaks: Speaks::Http1, tls: None }]))
         }
         Target::Url(uri) => {
             let scheme = uri.scheme().cloned().unwrap_or(Scheme::HTTP);
-            Ok((scheme, vec![Destination { address: None, speaks: Speaks::Either, tls: None }]))
+            Ok((scheme, vec![Destination { way: Way::AsNamed, speaks: Speaks::Either, tls: None }]))
         }
         Target::Upstream(place) => {
             let upstream = model.and_then(|model| model.upstreams.get(*place)).ok_or(TargetError::NoListener)?;
@@ -275,14 +301,14 @@ fn destinations(target: &Target, model: Option<&Model>) -> Result<(Scheme, Vec<D
                 ServerAddress::Echo(_) => None,
             });
             let all: Vec<_> =
-                addresses.map(|address| Destination { address: Some(address), speaks, tls: tls.clone() }).collect();
+                addresses.map(|address| Destination { way: Way::To(address), speaks, tls: tls.clone() }).collect();
             if all.is_empty() { Err(TargetError::NoServer(upstream.name.to_string())) } else { Ok((scheme, all)) }
         }
     }
 }
 
 /// When an answer wants to be asked again (RFC 9110, 10.2.3): seconds, or a date, which is taken by the clock of the answer.
-fn retry_after(headers: &HeaderMap, now: Tick) -> Option<Span> {
+pub(super) fn retry_after(headers: &HeaderMap, now: Tick) -> Option<Span> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         let secs = text.parse().unwrap_or(u64::MAX).min(Span::MAX.as_nanos() / 1_000_000_000);
@@ -337,7 +363,13 @@ mod tests {
             assert!(matches!(Target::of(Some(unknown), Some(&model)), Err(TargetError::Unknown(_))), "{unknown}");
         }
         let (_, to) = destinations(&Target::Upstream(0), Some(&model)).unwrap();
-        let addresses: Vec<_> = to.iter().map(|one| one.address.as_ref().unwrap().to_string()).collect();
+        let addresses: Vec<_> = to
+            .iter()
+            .map(|one| match &one.way {
+                Way::To(address) => address.to_string(),
+                Way::AsNamed | Way::Made(_) => panic!("it has an address"),
+            })
+            .collect();
         assert_eq!(addresses, ["http://127.0.0.1:1/"], "the server that is off gets nothing");
         assert!(matches!(destinations(&Target::Upstream(1), Some(&model)), Err(TargetError::NoServer(_))));
     }

@@ -15,6 +15,7 @@ mod connections;
 mod costs;
 mod count_when;
 mod dead_letters;
+mod deferring;
 mod denying;
 mod desync;
 mod differential;

@@ -20,8 +20,8 @@ use crate::dead_letter::{Filter, Opener, Reason, ReplayGuard};
 use crate::limiter::Rate;
 use crate::redact::Redactor;
 use crate::replay::{
-    Counts, Fate, Journal, Lineup, Lock, MAX_TRIES, Means, Order, Overview, Replay, Sender, Settings, Target, fates,
-    overviews, sent,
+    Counts, Fate, Journal, Lineup, Lock, MAX_TRIES, Means, Order, Overview, Patience, Replay, Sender, Settings, Target,
+    fates, overviews, sent,
 };
 use crate::time::{Clock, Span, Tick};
 
@@ -174,7 +174,7 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     }
     let timeout = Duration::from_nanos(settings.timeout);
     let sender = Sender::new(target, model.as_ref(), guard, timeout, clock.clone()).map_err(words)?;
-    let lineup = Lineup::new(rate, settings.parallel as usize, settings.max_tries, now.as_nanos())
+    let lineup = Lineup::new(rate, settings.parallel as usize, Patience::tries(settings.max_tries), now.as_nanos())
         .ok_or_else(|| format!("{rate} is no rate of a leaky bucket"))?;
     let journal = match (journal, lock) {
         (Some(journal), _) => journal,
@@ -350,6 +350,7 @@ fn plan_words(plan: &Counts, to: &str, rate: Rate, settings: &Settings) -> Strin
     row(plan.sent, format!("to send to {to}, at {rate}: {takes} at least, {} tries each at most", settings.max_tries));
     row(plan.sent_before, "were sent by a replay before; --again sends them once more".to_owned());
     row(plan.shadow, "were served: only a limit in shadow mode would have refused them".to_owned());
+    row(plan.deferred, "were deferred: the gateway sends them itself (`dead-letters deferred`)".to_owned());
     for (method, count) in &plan.waiting {
         row(
             *count,

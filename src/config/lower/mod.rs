@@ -47,7 +47,7 @@ pub(super) fn lower(
     let nothing = DeTable::default();
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
-    let context = Context { files, asks_for_clients: false, fleet: None };
+    let context = Context { files, asks_for_clients: false, has_dead_letter: false, fleet: None };
     let server = server::read(settings("server"), &context);
     let log = log::read(settings("log"), &context);
     let client = client::read(settings("client"), &context);
@@ -61,7 +61,7 @@ pub(super) fn lower(
     let asks_for_clients = is_unread || listener::asks_for_clients(listeners.as_deref());
     // A section that is wrong has been reported; its limits are read as if it were right.
     let terms = fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms));
-    let context = Context { asks_for_clients, fleet: terms, ..context };
+    let context = Context { asks_for_clients, has_dead_letter: dead_letter.is_some(), fleet: terms, ..context };
 
     let mut upstreams = Declared::new("upstream", findings);
     for reader in tables(&mut root, "upstream", "") {

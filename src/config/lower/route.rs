@@ -102,7 +102,9 @@ fn check_timeouts(keys: &RouteKeys<'_>, server: &ServerKeys<'_>) {
 }
 
 fn warn_of_on_limit(keys: &RouteKeys<'_>, used: Option<&[usize]>) {
-    if let (Some(node), Some(OnLimit::Drop), Some([])) = (&keys.on_limit.node, keys.on_limit.get(), used) {
+    if let (Some(node), Some(OnLimit::Drop | OnLimit::Defer), Some([])) =
+        (&keys.on_limit.node, keys.on_limit.get(), used)
+    {
         node.warning("`on_limit` has no effect: the route has no limits", "name them in `limits`, or remove on_limit");
     }
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 
 use super::alert::{self, Alert};
+use super::deferred::{self, DeferredRoom};
 use super::secret_file::{FileSecret, SecretFile};
 use super::sink::{self, Sink};
 use crate::config::findings::{Reported, quoted};
@@ -46,10 +47,19 @@ section! {
         alerts: Vec<Alert> = list(alert::read, Alert::to_string).or("[]"),
         /// Where each of its lines is sent.
         sinks: Vec<Sink> = list(sink::read, Sink::to_string).or("[]"),
+        /// The room for requests of routes with `on_limit = "defer"`.
+        deferred: DeferredRoom = by(deferred::read, DeferredRoom::to_string).or_else(DeferredRoom::default),
     }
 }
 
 impl DeadLetter {
+    /// Where the key of deferred requests is unless `seal_key_file` names one: beside the directory too.
+    pub fn default_seal_file(directory: &Path) -> PathBuf {
+        let mut name = directory.file_name().unwrap_or_default().to_owned();
+        name.push(".seal");
+        directory.with_file_name(name)
+    }
+
     /// Where the key of the marks is unless the file says otherwise: beside the directory, so that whoever gets a copy of that
     /// does not get it too.
     pub fn default_secret_file(directory: &Path) -> PathBuf {

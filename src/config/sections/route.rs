@@ -88,8 +88,14 @@ pub(in crate::config) const MAX_CONDITIONS: usize = 256;
 /// Hosts of one route. A request's is found by its hash.
 const MAX_HOSTS: usize = 10_000;
 
-fn on_limit(node: &Node<'_>, _: &Context<'_>) -> Result<OnLimit, Reported> {
-    node.one_of(&[("refuse", OnLimit::Refuse), ("drop", OnLimit::Drop)], &["defer"])
+fn on_limit(node: &Node<'_>, context: &Context<'_>) -> Result<OnLimit, Reported> {
+    let choice =
+        node.one_of(&[("refuse", OnLimit::Refuse), ("drop", OnLimit::Drop), ("defer", OnLimit::Defer)], &[])?;
+    if choice == OnLimit::Defer && !context.has_dead_letter {
+        let help = "add the section [dead_letter]: deferred requests are kept in its directory";
+        return Err(node.error("`on_limit` = \"defer\" needs a place for what is deferred", help));
+    }
+    Ok(choice)
 }
 
 fn hosts(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<HostPattern>, Reported> {

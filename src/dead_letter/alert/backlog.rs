@@ -313,7 +313,9 @@ fn record_id(line: &[u8]) -> Option<(Id, u64)> {
     let rest = rest.strip_prefix(TIME)?;
     // In place of a reason the others have a mark.
     let end = memchr::memchr(b'"', rest)?;
-    let is_record = rest.get(end..)?.starts_with(REASON);
+    let reason = rest.get(end..)?.strip_prefix(REASON);
+    // A request that is deferred is sent without anybody's doing.
+    let is_record = reason.is_some_and(|reason| !reason.starts_with(b"deferred\""));
     Id::parse(id).filter(|_| is_record && is_sound(line))
 }
 

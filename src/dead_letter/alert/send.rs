@@ -96,7 +96,12 @@ mod tests {
     use super::*;
 
     fn answer(status: u16) -> Answer {
-        Answer { status: status.try_into().unwrap(), headers: http::HeaderMap::new(), body: bytes::Bytes::new() }
+        Answer {
+            status: status.try_into().unwrap(),
+            headers: http::HeaderMap::new(),
+            body: bytes::Bytes::new(),
+            is_whole: true,
+        }
     }
 
     #[test]

@@ -174,7 +174,8 @@ mod tests {
     fn an_answer_takes_a_batch_or_refuses_it_or_puts_it_off() {
         let answer = |status: u16| {
             let headers = [(http::header::RETRY_AFTER, "7".parse().unwrap())].into_iter().collect();
-            let answer = Answer { status: status.try_into().unwrap(), headers, body: bytes::Bytes::new() };
+            let answer =
+                Answer { status: status.try_into().unwrap(), headers, body: bytes::Bytes::new(), is_whole: true };
             outcome(Ok(answer), Tick::ZERO)
         };
         for status in [200, 202, 204, 299] {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::Control;
+use crate::gateway::deferring::Deferring;
 use crate::gateway::service;
 use crate::gateway::state_file::Keeper;
 use crate::gateway::worker::Command;
@@ -55,6 +56,8 @@ impl Control {
             thread::sleep(delay.into());
         }
         tracing::info!(%grace, "draining; a second signal ends at once");
+        let deferring = self.state().deferring.take();
+        let sending = deferring.as_ref().and_then(Deferring::stop);
         // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
         let mut workers = std::mem::take(&mut self.state().workers);
         for worker in &workers {
@@ -62,6 +65,10 @@ impl Control {
         }
         for worker in &mut workers {
             worker.join();
+        }
+        // Its connections have ended with the workers.
+        if let Some(sending) = sending {
+            let _ = sending.join();
         }
         let (dead_letters, access_log, fleet, follower) = {
             let mut state = self.state();

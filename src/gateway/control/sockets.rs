@@ -5,11 +5,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use super::super::build::BuildError;
-use super::super::worker::Command;
+use super::super::worker::{Command, WorkerThread};
 use super::State;
 use crate::config::Model;
 use crate::gateway::handover::Given;
 use crate::proxy;
+use crate::time::Clock;
 
 /// The sockets of a listener, worker by worker.
 pub(super) type Bound = (SocketAddr, Vec<Vec<TcpListener>>);
@@ -34,6 +35,13 @@ pub(super) fn bind_all(
 }
 
 impl State {
+    /// Has what was deferred sent by the workers.
+    pub(super) fn send_deferred(&self, clock: &Clock) {
+        if let Some(deferring) = &self.deferring {
+            deferring.send(self.workers.iter().map(WorkerThread::inbox).collect(), &self.feed, clock);
+        }
+    }
+
     /// Accepts nothing, until it [resumes](Self::resume). Connections that there are finish what they do and close.
     pub(super) fn pause(&self) {
         for worker in &self.workers {

@@ -494,6 +494,6 @@ pub(super) fn begin_download(relay: &mut Relay<'_>) {
 }
 
 /// What is wrong with a request, where its stream of HTTP/2 has found that out.
-fn fault_in(error: &io::Error) -> Option<Fault> {
+pub fn fault_in(error: &io::Error) -> Option<Fault> {
     error.get_ref()?.downcast_ref().copied()
 }

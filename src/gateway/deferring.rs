@@ -1,0 +1,247 @@
+//! The store of deferred requests, and the thread that sends them through this process's own front door.
+//!
+//! Its connections are made in pairs, one end for the sender and one for a worker: no listener, no TLS and no other process is
+//! between them, so that whatever the file says of listeners, what was deferred can be sent. A worker serves nothing there but
+//! requests that the token of a replay vouches for.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::build::BuildError;
+use super::worker::Command;
+use crate::config::{DeadLetter, FileSecret, Model, OnLimit};
+use crate::dead_letter::{Deferrals, DeferredKeys as Keys, DeferredRoom as Room, MAX_KEPT_ANSWER};
+use crate::http_client::Connect;
+use crate::proxy::Feed;
+use crate::replay::{Deferred, Guard, Sender};
+use crate::time::Clock;
+
+/// How long an answer may take. Routes have timeouts of their own, which are shorter.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// Connections that somebody else makes to the port of a pair, before it is given up.
+const MAX_STRANGERS: usize = 64;
+
+/// What the file says of deferred requests.
+pub(super) struct Settings {
+    log: PathBuf,
+    room: Room,
+    keys: Keys,
+}
+
+/// That of a model; `None`: no route defers, and nothing is there of before.
+///
+/// # Errors
+/// There is no key, and none can be made.
+pub(super) fn settings(model: &Model) -> Result<Option<Settings>, BuildError> {
+    let Some(section) = &model.dead_letter else { return Ok(None) };
+    let defers = model.routes.iter().any(|route| route.on_limit == OnLimit::Defer);
+    if !defers && !Deferrals::exist_in(&section.directory) {
+        return Ok(None);
+    }
+    let keys = keys(section)
+        .map_err(|source| BuildError::DeadLetters { directory: section.directory.display().to_string(), source })?;
+    let room = &section.deferred;
+    let room = Room { max_requests: room.max_requests, max_bytes: room.max_bytes, max_age: room.max_age };
+    Ok(Some(Settings { log: section.directory.clone(), room, keys }))
+}
+
+/// The key that the file names, or the one beside the log, which is made if there is none. One that is there opens what was sealed
+/// before the file named another.
+fn keys(section: &DeadLetter) -> io::Result<Keys> {
+    let path = DeadLetter::default_seal_file(&section.directory);
+    if let Some(named) = section.seal_key_file.as_ref().and_then(FileSecret::bytes) {
+        return Ok(Keys { seal: *named, others: load(&path).ok().flatten().into_iter().collect() });
+    }
+    make(&path)?;
+    let seal = load(&path)?.ok_or_else(|| io::Error::other(format!("{} is gone", path.display())))?;
+    Ok(Keys { seal, others: Vec::new() })
+}
+
+fn load(path: &Path) -> io::Result<Option<[u8; 32]>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let secret = FileSecret::load(path).map_err(io::Error::other)?;
+    Ok(secret.bytes().copied())
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    let named = |error: io::Error| {
+        let shown = path.display();
+        io::Error::new(error.kind(), format!("cannot make the key of deferred requests, {shown}: {error}"))
+    };
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(named)?;
+    }
+    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        opened => opened.map_err(named)?,
+    };
+    let mut key = [0_u8; 32];
+    aws_lc_rs::rand::fill(&mut key).map_err(|_| named(io::Error::other("the machine has no random bytes")))?;
+    let mut digits = String::with_capacity(2 * key.len());
+    for byte in key {
+        // Writing into a String cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    file.write_all(digits.as_bytes()).and_then(|()| file.sync_all()).map_err(named)
+}
+
+/// A store, and whoever sends what is in it.
+pub(super) struct Deferring {
+    log: PathBuf,
+    store: Deferrals,
+    sending: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+impl Deferring {
+    /// Opens the store; nothing is sent yet.
+    pub(super) fn open(settings: Settings, clock: &Clock) -> Result<Self, BuildError> {
+        let Settings { log, room, keys } = settings;
+        let store = Deferrals::start(&log, room, keys, clock.clone()).map_err(BuildError::Thread)?;
+        Ok(Self { log, store, sending: Mutex::default() })
+    }
+
+    /// A handle on the store.
+    pub(super) fn store(&self) -> Deferrals {
+        self.store.clone()
+    }
+
+    /// Goes on as the file says now; in another directory, or not at all, if it says so.
+    pub(super) fn renew(running: Option<Self>, settings: Option<Settings>, clock: &Clock) -> Option<Self> {
+        match (running, settings) {
+            (Some(running), Some(settings)) if running.log == settings.log => {
+                running.store.reconfigure(settings.room, settings.keys);
+                Some(running)
+            }
+            (running, settings) => {
+                if let Some(running) = running {
+                    let pending = running.store.figures().totals.pending();
+                    if pending > 0 {
+                        let directory = running.store.directory().display();
+                        tracing::warn!(%directory, pending, "deferred requests stay behind in a directory that is used no longer");
+                    }
+                    running.stop();
+                }
+                let opened = Self::open(settings?, clock);
+                opened.inspect_err(|error| tracing::error!(%error, "deferred requests are not kept")).ok()
+            }
+        }
+    }
+
+    /// Begins to send, by way of these workers, unless it does already.
+    pub(super) fn send(&self, workers: Vec<mpsc::Sender<Command>>, feed: &Arc<Feed>, clock: &Clock) {
+        let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        if sending.is_some() {
+            return;
+        }
+        let feed = Arc::clone(feed);
+        let guard: Guard = Box::new(move || feed.latest().replay_guard.clone());
+        let sender = match Sender::to_self(connect(workers), guard, MAX_KEPT_ANSWER, TIMEOUT, clock.clone()) {
+            Ok(sender) => Arc::new(sender),
+            Err(error) => return tracing::error!(%error, "deferred requests cannot be sent"),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let (store, clock) = (self.store.clone(), clock.clone());
+        let run = move || {
+            run(&store, sender, clock, stopped);
+            store.close();
+        };
+        match thread::Builder::new().name("deferred-send".into()).spawn(run) {
+            Ok(thread) => *sending = Some((stop, thread)),
+            Err(error) => tracing::error!(%error, "deferred requests cannot be sent"),
+        }
+    }
+
+    /// Sends no more. When what is under way is over, the store closes, and another process may open it.
+    pub(super) fn stop(&self) -> Option<JoinHandle<()>> {
+        let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((stop, thread)) = sending else {
+            self.store.close();
+            return None;
+        };
+        let _ = stop.send(());
+        Some(thread)
+    }
+}
+
+fn run(store: &Deferrals, sender: Arc<Sender>, clock: Clock, stopped: oneshot::Receiver<()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match (runtime, Deferred::new(store.clone(), sender, clock)) {
+        (Ok(runtime), Some(deferred)) => runtime.block_on(deferred.run(async {
+            let _ = stopped.await;
+        })),
+        (Err(error), _) => tracing::error!(%error, "deferred requests cannot be sent"),
+        (Ok(_), None) => {}
+    }
+}
+
+/// Makes connections to one worker after the other.
+fn connect(workers: Vec<mpsc::Sender<Command>>) -> Connect {
+    let turn = AtomicUsize::new(0);
+    Arc::new(move || {
+        let turn = turn.fetch_add(1, Ordering::Relaxed);
+        let worker = workers.get(turn % workers.len().max(1)).ok_or(io::ErrorKind::NotConnected)?;
+        let (near, far) = pair()?;
+        worker.try_send(Command::Serve(far)).map_err(|error| io::Error::other(error.to_string()))?;
+        near.set_nonblocking(true)?;
+        near.set_nodelay(true)?;
+        tokio::net::TcpStream::from_std(near)
+    })
+}
+
+/// Two ends of one connection. Whoever else connects in that moment is not taken for one of them.
+fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let own = near.local_addr()?;
+    for _ in 0..MAX_STRANGERS {
+        let (far, peer) = listener.accept()?;
+        if peer == own {
+            return Ok((near, far));
+        }
+    }
+    Err(io::Error::other("strangers connect to a port that is nobody's"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_pair_is_two_ends_of_one_connection() {
+        let (mut near, mut far) = pair().unwrap();
+        near.write_all(b"x").unwrap();
+        drop(near);
+        let mut text = String::new();
+        far.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "x");
+    }
+
+    #[test]
+    fn a_key_is_made_once_for_its_owner_alone() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("new").join("dead-letters.seal");
+        assert_eq!(load(&path).unwrap(), None);
+        make(&path).unwrap();
+        let first = load(&path).unwrap().unwrap();
+        make(&path).unwrap();
+        assert_eq!(load(&path).unwrap(), Some(first));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&path, "short").unwrap();
+        assert!(load(&path).unwrap_err().to_string().contains("is no key"));
+    }
+}
