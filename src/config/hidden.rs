@@ -4,7 +4,7 @@
 //! The rule, which `docs/operating.md` tells:
 //! - Of a file that is TOML a report shows the line, but no comment and no secret. Secret is the value of each setting in
 //!   `SECRETS`, misspelt or not, and of each key that is named like a secret ([`names_a_secret`]) and is no setting of the
-//!   file; of a webhook's address all behind its host; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
+//!   file; of a webhook's or a sink's address all behind its host; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
 //!   `redis://USER:VALUE@HOST`. All that is in such a
 //!   value is hidden, over however many lines, but for the networks and short numbers that a list may hold.
 //! - Of a file that is not TOML a report shows of each line the key or header that begins it, and the equals sign, as far as
@@ -34,8 +34,9 @@ const SECRETS: &[&str] = &["exempt", HASH];
 /// The setting whose value may be shown if it is a hash. Somebody may have written the token itself.
 const HASH: &str = "explain_sha256";
 
-/// The setting whose value is an address with a secret in it, of which scheme, host and port may be shown.
+/// The settings whose values are addresses with a secret in them, of which scheme, host and port may be shown.
 const WEBHOOK: &str = "webhook";
+const HTTP: &str = "http";
 
 /// Settings whose tables and lists have names of header fields in them.
 const FIELDS: [&str; 5] = ["add", "headers", "request_headers", "response_headers", "set"];
@@ -216,7 +217,7 @@ impl<'t> Walk<'t> {
             let is_value = is_other && (keys.may_be_fields() || !LANGUAGE.contains(name) || is_meant(name, "value"));
             if name == HASH && is_hash(value) {
                 self.literal(value.span(), false);
-            } else if is_meant(name, WEBHOOK) {
+            } else if is_meant(name, WEBHOOK) || is_sink(name, value) {
                 self.webhook(value);
             } else if keys.own_a_secret(name) || is_value {
                 self.secret(value, is_declared(name));
@@ -354,6 +355,11 @@ fn host_end(written: &str) -> Option<usize> {
     let length = host.find(['/', '?', '#']).unwrap_or(host.len());
     let is_host = |own: char| own.is_ascii_alphanumeric() || "-._:[]".contains(own);
     host.get(..length)?.chars().all(is_host).then_some(1 + address.len() - host.len() + length)
+}
+
+/// Whether a value is the address of a sink. Many words are like the name of that key, so where it is misspelt the value tells.
+fn is_sink(name: &str, value: &Spanned<DeValue<'_>>) -> bool {
+    name == HTTP || is_meant(name, HTTP) && value.get_ref().as_str().is_some_and(|text| text.contains("://"))
 }
 
 /// Whether a value is a SHA-256.

@@ -46,6 +46,8 @@ mod golden_proxy_protocol;
 #[cfg(test)]
 mod golden_schedule;
 #[cfg(test)]
+mod golden_sinks;
+#[cfg(test)]
 mod golden_tls;
 mod hidden;
 mod key;
@@ -103,6 +105,7 @@ pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol, Re
 pub use self::sections::route::MAX_CAPTURED_BODY;
 pub use self::sections::secret_file::FileSecret;
 pub use self::sections::server::{RateHeaders, Server, Traceparent};
+pub use self::sections::sink::Sink;
 pub use self::sections::upstream::{ServerSpec, Upstream};
 pub use self::statuses::StatusSet;
 
@@ -249,6 +252,8 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
     hash.update(seal_key.map_or(&[][..], |key| key));
     let alerts = model.dead_letter.iter().flat_map(|section| &section.alerts);
     alerts.filter_map(|alert| alert.secret_file.as_ref()?.bytes()).for_each(|key| hash.update(key));
+    let sinks = model.dead_letter.iter().flat_map(|section| &section.sinks);
+    sinks.filter_map(|sink| sink.secret_file.as_ref()?.bytes()).for_each(|key| hash.update(key));
     model.routes.iter().filter_map(|route| route.plans.as_ref()).for_each(|book| hash.update(book.digest()));
     hash.finalize().into()
 }

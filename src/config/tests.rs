@@ -133,6 +133,7 @@ fn each_section_has_its_defaults() {
             redact_secret_file: None,
             seal_key_file: None,
             alerts: Vec::new(),
+            sinks: Vec::new(),
             deferred: DeferredRoom::default(),
         })
     );

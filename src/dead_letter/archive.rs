@@ -288,7 +288,7 @@ fn is_one_between(read: &Segment, next: u64) -> bool {
 }
 
 /// The checksum of the end of a line.
-fn mark(line: &[u8]) -> u32 {
+pub(super) fn mark(line: &[u8]) -> u32 {
     crc32c::crc32c(line.get(line.len().saturating_sub(MARKED)..).unwrap_or_default())
 }
 

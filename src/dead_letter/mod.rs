@@ -10,7 +10,8 @@
 //! and keeps a share of them for each reason (`reserve`), and mends the tail after a crash (`recovery`). `reader`, `filter` and `summary` are for those who look,
 //! `archive` and `cursor` for those who look again and go on where they were;
 //! `scan` and `sieve`, by the `head` of a line, find what they ask for before any JSON is read. `purge` removes what they ask for.
-//! `alert` tells people when the log grows. `deferred` keeps requests that are sent later.
+//! `alert` tells people when the log grows; `sink` sends all of it elsewhere; `webhook` is how both ask. `deferred`
+//! keeps requests that are sent later.
 //!
 //! Invariants: a line is at most 64 KiB, and with a body at most 1 MiB; a segment that the process closed holds whole lines only; no secret
 //! reaches the disk in clear ([`crate::redact`] says what one is); a failing disk touches no traffic; after [`DeadLetters::close`]
@@ -82,11 +83,13 @@ mod scan;
 mod seal;
 mod segment;
 mod sieve;
+mod sink;
 mod store;
 mod summary;
 mod tally;
 mod text_room;
 mod timeline;
+mod webhook;
 mod when;
 mod writer;
 
@@ -123,6 +126,7 @@ pub use recovery::Recovery;
 pub use replay_guard::{Origin as ReplayOrigin, REPLAY_FIELD, ReplayGuard, Replayed, UsedTokens};
 pub use seal::{Hidden, OpenError, Opener, Sealed};
 pub use segment::{Segment, SegmentName};
+pub use sink::{SinkCount, SinkFigures};
 pub use store::StoreError;
 pub use summary::{Ranking, Summary, in_words};
 pub use tally::{Drops, KeyName};
@@ -138,6 +142,7 @@ use alert::{Alerts, Meter};
 use flood::{Flood, Share};
 use queue::{Counters, Message, Place};
 use segment::{Disk, Files};
+use sink::Sinks;
 use store::Store;
 use writer::{Desk, Writer};
 
@@ -205,6 +210,7 @@ struct Log {
     sender: SyncSender<Message>,
     desk: Arc<Desk>,
     alerts: Alerts,
+    sinks: Sinks,
     node: String,
     directory: std::sync::Mutex<PathBuf>,
     used_tokens: Arc<UsedTokens>,
@@ -260,6 +266,7 @@ impl DeadLetters {
             Some(store)
         };
         log.alerts.renew(&settings.alerts, &wanted)?;
+        log.sinks.renew(&settings.sinks, &wanted)?;
         log.flood.reconfigure(&settings).map_err(io::Error::other)?;
         *directory = wanted;
         log.desk.reconfigure(settings, redactor, store);
@@ -300,8 +307,13 @@ impl DeadLetters {
         self.0.alerts.count(what)
     }
 
-    /// Writes what is queued and counted, syncs, and ends the thread; waits at most 5 s for that. Later offers are
-    /// counted drops.
+    /// The figures of its sinks, by their names.
+    pub fn sinks(&self) -> Vec<(String, SinkFigures)> {
+        self.0.sinks.figures()
+    }
+
+    /// Writes what is queued and counted, syncs, and ends the thread; waits at most 5 s for that, and then at most 2 s for
+    /// sinks. Later offers are counted drops.
     pub fn close(&self) {
         let log = &*self.0;
         log.counters.closed.store(true, Ordering::Release);
@@ -311,6 +323,7 @@ impl DeadLetters {
         if !log.desk.wait_for_end(MAX_CLOSE) {
             tracing::warn!(queued = log.counters.queued().0, "the dead-letter disk hangs: left what was queued");
         }
+        log.sinks.finish();
     }
 
     fn start_on(
@@ -329,6 +342,8 @@ impl DeadLetters {
         let meter = Meter { flood: Arc::clone(&flood), counters: Arc::clone(&counters) };
         let alerts = Alerts::new(meter, store.node().to_owned(), clock.clone());
         alerts.renew(&settings.alerts, &directory)?;
+        let sinks = Sinks::new(clock.clone());
+        sinks.renew(&settings.sinks, &directory)?;
         let writer = Writer::new(settings, redactor, store, Arc::clone(&flood), Arc::clone(&counters), clock.now());
         let (sender, receiver) = queue::queue();
         let of_thread = Arc::clone(&desk);
@@ -342,6 +357,7 @@ impl DeadLetters {
             sender,
             desk,
             alerts,
+            sinks,
             node: node.to_owned(),
             directory,
             used_tokens: Arc::default(),

@@ -8,7 +8,7 @@ use super::build::Lasting;
 use super::family::{column, family};
 use super::fleet_status;
 use super::worker::WorkerThread;
-use crate::dead_letter::{AlertCount, AlertFigure, AlertState, DeadLetters, Stats};
+use crate::dead_letter::{AlertCount, AlertFigure, AlertState, DeadLetters, SinkCount, Stats};
 use crate::dead_letter::{Deferrals, DeferredFigures as Figures};
 use crate::limiter::Limit;
 use crate::proxy::Feed;
@@ -98,6 +98,42 @@ family!(
     "sluicegate_dead_letter_webhook_failures_total",
     "Messages of alerts that no webhook has taken and that were given up.",
     []
+);
+family!(
+    SINK_LAG,
+    Gauge,
+    "sluicegate_dead_letters_sink_lag_seconds",
+    "Seconds since the oldest dead letter was written that a sink is to get and has not taken; 0 if it has all.",
+    ["sink"]
+);
+family!(
+    SINK_BEHIND_LINES,
+    Gauge,
+    "sluicegate_dead_letters_sink_behind_lines",
+    "Lines of the dead-letter log that a sink is to get and has not taken.",
+    ["sink"]
+);
+family!(SINK_BEHIND_BYTES, Gauge, "sluicegate_dead_letters_sink_behind_bytes", "Bytes of these lines.", ["sink"]);
+family!(
+    SINK_LINES,
+    Counter,
+    "sluicegate_dead_letters_sink_lines_total",
+    "Lines of the dead-letter log by what became of them for a sink: delivered, refused, or lost before they were sent.",
+    ["sink", "fate"]
+);
+family!(
+    SINK_LOST_SEGMENTS,
+    Counter,
+    "sluicegate_dead_letters_sink_lost_segments_total",
+    "Files of the dead-letter log that were removed before a sink had all of them.",
+    ["sink"]
+);
+family!(
+    SINK_BATCHES,
+    Counter,
+    "sluicegate_dead_letters_sink_batches_total",
+    "Tries to send a batch to a sink by result: taken, failed.",
+    ["sink", "result"]
 );
 family!(ACCESS_DROPPED, Counter, "sluicegate_access_log_dropped_total", "Access log lines lost to a full queue.", []);
 
@@ -192,6 +228,7 @@ pub fn of_logs(
         figure(&LETTERS, &["dropped-disk-error"], |stats| stats.dropped.disk_error);
         figure(&LETTER_QUEUE, &[], |stats| stats.queue_records);
         all.extend(of_alerts(registry, log));
+        all.extend(of_sinks(registry, log));
     }
     if let Some(log) = access_log.cloned() {
         all.push(registry.observe_with(&ACCESS_DROPPED, &[], move || log.dropped()));
@@ -234,6 +271,28 @@ fn of_alerts(registry: &Arc<Registry>, log: &DeadLetters) -> Vec<Registration> {
     if counts_records {
         all.push(figure(&LETTERS_LENGTH, &[], AlertCount::Records));
         all.push(figure(&LETTERS_OLDEST, &[], AlertCount::OldestSeconds));
+    }
+    all
+}
+
+/// Figures of the sinks of a dead-letter log.
+fn of_sinks(registry: &Arc<Registry>, log: &DeadLetters) -> Vec<Registration> {
+    let mut all = Vec::new();
+    for (name, figures) in log.sinks() {
+        let mut figure = |family, label: Option<&str>, what| {
+            let (figures, labels) = (figures.clone(), [name.as_str(), label.unwrap_or_default()]);
+            let labels = labels.get(..1 + usize::from(label.is_some())).unwrap_or_default();
+            all.push(registry.observe_with(family, labels, move || figures.count(what)));
+        };
+        figure(&SINK_LAG, None, SinkCount::LagSeconds);
+        figure(&SINK_BEHIND_LINES, None, SinkCount::BehindLines);
+        figure(&SINK_BEHIND_BYTES, None, SinkCount::BehindBytes);
+        figure(&SINK_LINES, Some("delivered"), SinkCount::Delivered);
+        figure(&SINK_LINES, Some("refused"), SinkCount::Refused);
+        figure(&SINK_LINES, Some("lost"), SinkCount::LostLines);
+        figure(&SINK_LOST_SEGMENTS, None, SinkCount::LostSegments);
+        figure(&SINK_BATCHES, Some("taken"), SinkCount::Taken);
+        figure(&SINK_BATCHES, Some("failed"), SinkCount::Failed);
     }
     all
 }

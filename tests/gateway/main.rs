@@ -65,6 +65,7 @@ mod retries;
 mod schedules;
 mod service;
 mod simulating;
+mod sinking;
 mod size_limits;
 mod slow;
 mod state_file;

@@ -53,6 +53,8 @@ fn of_toml_all_is_shown_but_secrets_and_comments() {
         ("webhook = \"https://h.example:8/SECRET#x\" # c", "webhook = \"https://h.example:8*********\" #**"),
         ("webhook = 'http://[::1]'", "webhook = 'http://[::1]'"),
         ("webhok = 'https://h?SECRET'", "webhok = 'https://h*******'"),
+        ("sinks = [{ http = \"https://h/SECRET\" }]", "sinks = [{ http = \"https://h*******\" }]"),
+        ("http = \"SECRET\"\nhtpp = 'http://h?SECRET'", "http = \"******\"\nhtpp = 'http://h*******'"),
         ("alerts = [{ webhook = \"https://u:SECRET@h/\" }]", "alerts = [{ webhook = \"*******************\" }]"),
         ("webhook = \"https://u:SECRET\\u0040h\"", "webhook = \"***********************\""),
         ("webhook = [\"SECRET\"]\nx.webhook = \"SECRET/\"", "webhook = [\"******\"]\nx.webhook = \"*******\""),

@@ -32,7 +32,7 @@ section! {
     }
 }
 
-/// The address of a webhook. Its path is often a secret: it is shown without.
+/// The address of a webhook or a sink. Its path is often a secret: it is shown without.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Webhook(Uri);
 
@@ -41,13 +41,17 @@ impl Webhook {
     pub fn uri(&self) -> &Uri {
         &self.0
     }
+
+    /// Its host, and its port if it is written.
+    pub fn host(&self) -> &str {
+        self.0.authority().map_or("", |authority| authority.as_str())
+    }
 }
 
 /// Its scheme, host and port.
 impl fmt::Display for Webhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host = self.0.authority().map_or("", |authority| authority.as_str());
-        write!(f, "{}://{host}", self.0.scheme_str().unwrap_or("http"))
+        write!(f, "{}://{}", self.0.scheme_str().unwrap_or("http"), self.host())
     }
 }
 
@@ -105,12 +109,12 @@ fn alert(item: &Node<'_>, context: &Context<'_>) -> Result<Alert, Reported> {
 }
 
 /// No message repeats what is written: it may be a secret.
-fn webhook(node: &Node<'_>, _: &Context<'_>) -> Result<Webhook, Reported> {
+pub(super) fn webhook(node: &Node<'_>, _: &Context<'_>) -> Result<Webhook, Reported> {
     let text = node.string("an address in quotes", "\"https://hooks.example.com\"")?;
     let refuse = |message: &str| {
         let help =
             "write \"https://HOST/PATH\", or \"http://…\" on a network of your own; a fragment (#) has no place there";
-        Err(node.error(format!("`webhook` {message}"), help))
+        Err(node.error(format!("{} {message}", node.label()), help))
     };
     if text.len() > MAX_WEBHOOK_BYTES {
         return refuse(&format!("has {} bytes, and may have {MAX_WEBHOOK_BYTES}", text.len()));
@@ -122,7 +126,7 @@ fn webhook(node: &Node<'_>, _: &Context<'_>) -> Result<Webhook, Reported> {
     };
     if authority.as_str().contains('@') {
         let help = "leave them out, and let the receiver verify the signature: secret_file = \"hook.key\"";
-        return Err(node.error("`webhook` holds a user or a password", help));
+        return Err(node.error(format!("{} holds a user or a password", node.label()), help));
     }
     let has_bad_port = authority.as_str() != authority.host() && authority.port_u16().is_none_or(|port| port == 0);
     if authority.host().is_empty() || has_bad_port {

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use super::alert::{self, Alert};
 use super::deferred::{self, DeferredRoom};
 use super::secret_file::{FileSecret, SecretFile};
+use super::sink::{self, Sink};
 use crate::config::findings::{Reported, quoted};
 use crate::config::kind::{Context, by, count, duration, each, list, size};
 use crate::config::reader::{Node, Reader};
@@ -44,6 +45,8 @@ section! {
         seal_key_file: Option<FileSecret> = SecretFile { example: "seal.key", help: SEAL_HELP }.or_nothing("none"),
         /// Whom it tells when the log grows.
         alerts: Vec<Alert> = list(alert::read, Alert::to_string).or("[]"),
+        /// Where each of its lines is sent.
+        sinks: Vec<Sink> = list(sink::read, Sink::to_string).or("[]"),
         /// The room for requests of routes with `on_limit = "defer"`.
         deferred: DeferredRoom = by(deferred::read, DeferredRoom::to_string).or_else(DeferredRoom::default),
     }

@@ -26,6 +26,7 @@ pub(super) mod route;
 pub(super) mod schedule;
 pub(super) mod secret_file;
 pub(super) mod server;
+pub(super) mod sink;
 pub(super) mod tls;
 pub(super) mod upstream;
 
@@ -38,6 +39,7 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["client"], client::Client::rows()),
         (&["dead_letter"], dead_letter::DeadLetter::rows()),
         (&["dead_letter", "alerts"], alert::Alert::rows()),
+        (&["dead_letter", "sinks"], sink::Sink::rows()),
         (&["admin"], admin::Admin::rows()),
         (&["fleet"], fleet::Fleet::rows()),
         (&["listener"], listener::Listener::rows()),

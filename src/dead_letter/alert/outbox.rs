@@ -9,15 +9,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::super::webhook::pause;
 use crate::config::{FileSecret, Webhook};
 use crate::time::{Span, Tick};
 
 /// Tries of one message in all.
 pub(super) const MAX_TRIES: u32 = 8;
-/// The bound of the pause before the second try; doubled with each further one.
-const FIRST_PAUSE: Span = Span::from_millis(200);
-/// The bound of every pause that we choose.
-const MAX_PAUSE: Span = Span::from_secs(30);
 /// The longest pause that a webhook may ask for.
 const MAX_ASKED: Span = Span::from_secs(3_600);
 
@@ -170,13 +167,6 @@ impl Outbox {
     }
 }
 
-/// Full jitter: from nothing to a bound that doubles with each try.
-fn pause(tries: u32, random: u64) -> Span {
-    let doubled = FIRST_PAUSE.as_nanos().saturating_mul(1 << tries.saturating_sub(1).min(20));
-    let bound = doubled.min(MAX_PAUSE.as_nanos());
-    Span::from_nanos(((u128::from(bound) * u128::from(random)) >> 64) as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::alert;
@@ -222,13 +212,6 @@ mod tests {
         }
         assert_eq!(pauses, [200, 400, 800, 1_600, 3_200, 6_400, 12_800]);
         assert_eq!((outbox.waiting(), outbox.next_due()), (0, None));
-    }
-
-    #[test]
-    fn pauses_are_spread_from_nothing_to_their_bound() {
-        assert_eq!(pause(1, 0), Span::ZERO);
-        assert_eq!(pause(3, 1 << 63), Span::from_millis(400));
-        assert_eq!(pause(60, u64::MAX).as_millis_ceil(), 30_000);
     }
 
     #[test]

@@ -6,26 +6,23 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::fmt::rfc2822::DateTimeParser;
 use tokio::task::JoinSet;
 
+use super::super::webhook::{self, retry_after};
 use super::message;
 use super::outbox::{Flight, GivenUp, Outcome};
 use super::shared::Shared;
-use crate::http_client::{Answer, Destination, HttpClient, SendError, Speaks, Way};
+use crate::http_client::{Answer, HttpClient, SendError};
 use crate::time::{Clock, Span, Tick};
 
 /// How long a webhook may take to answer, connecting included.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are read; nothing in it matters.
-const MAX_ANSWER: usize = 64 * 1024;
 /// How long the thread sleeps at most.
 const IDLE: Span = Span::from_secs(3_600);
 
 /// Brings what is in the outbox until it is closed.
 pub(super) fn run(shared: &Shared, clock: &Clock) -> io::Result<()> {
-    let to_anywhere = Destination { way: Way::AsNamed, speaks: Speaks::Either, tls: None };
-    let client = HttpClient::new(&to_anywhere, MAX_ANSWER).map_err(io::Error::other)?;
+    let client = webhook::client().map_err(io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(deliver(shared, &client, clock));
     Ok(())
@@ -58,7 +55,8 @@ async fn deliver(shared: &Shared, client: &HttpClient, clock: &Clock) {
 async fn fly(client: HttpClient, flight: Flight, clock: Clock) -> (Flight, Outcome) {
     let Flight { message, target, .. } = &flight;
     let key = target.secret.as_ref().and_then(|secret| secret.bytes()).map(|key| &key[..]);
-    let request = message::request(target.webhook.uri(), key, (&message.delivery, &message.body), clock.now());
+    let delivery = message::delivery(&message.delivery, &message.body);
+    let request = webhook::request(target.webhook.uri(), key, &delivery, clock.now());
     let outcome = match request {
         Ok(request) => outcome(client.send(request, TIMEOUT).await, clock.now()),
         Err(error) => Outcome::Refused(error.to_string()),
@@ -93,33 +91,22 @@ fn outcome(answered: Result<Answer, SendError>, now: Tick) -> Outcome {
     }
 }
 
-/// `Retry-After`: seconds, or a date.
-fn retry_after(answer: &Answer, now: Tick) -> Span {
-    let text = answer.headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let Some(text) = text.map(str::trim) else { return Span::ZERO };
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Span::from_secs(text.parse().unwrap_or(u64::from(u32::MAX)).min(u64::from(u32::MAX)));
-    }
-    let date = DateTimeParser::new().parse_timestamp(text).ok();
-    let nanos = date.and_then(|date| u64::try_from(date.as_nanosecond()).ok());
-    nanos.map_or(Span::ZERO, |nanos| Tick::from_nanos(nanos).since(now))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn answer(status: u16, retry_after: Option<&str>) -> Answer {
-        let mut headers = http::HeaderMap::new();
-        if let Some(text) = retry_after {
-            headers.insert(http::header::RETRY_AFTER, text.parse().unwrap());
+    fn answer(status: u16) -> Answer {
+        Answer {
+            status: status.try_into().unwrap(),
+            headers: http::HeaderMap::new(),
+            body: bytes::Bytes::new(),
+            is_whole: true,
         }
-        Answer { status: status.try_into().unwrap(), headers, body: bytes::Bytes::new(), is_whole: true }
     }
 
     #[test]
     fn what_may_be_over_later_is_tried_again() {
-        let outcome = |status| outcome(Ok(answer(status, None)), Tick::ZERO);
+        let outcome = |status| outcome(Ok(answer(status)), Tick::ZERO);
         for status in [200, 202, 204] {
             assert_eq!(outcome(status), Outcome::Delivered);
         }
@@ -131,22 +118,6 @@ mod tests {
         }
         for error in [SendError::Connect(String::new()), SendError::Late, SendError::Broken(String::new())] {
             assert!(matches!(super::outcome(Err(error), Tick::ZERO), Outcome::Failed { .. }));
-        }
-    }
-
-    #[test]
-    fn a_time_to_wait_is_seconds_or_a_date() {
-        // 784111777 is 1994-11-06T08:49:37Z.
-        let now = Tick::ZERO + Span::from_secs(784_111_770);
-        for (text, seconds) in [
-            ("120", 120),
-            ("Sun, 06 Nov 1994 08:49:37 GMT", 7),
-            ("Sun, 06 Nov 1994 08:49:30 GMT", 0),
-            ("soon", 0),
-            ("", 0),
-            ("99999999999999999999", u64::from(u32::MAX)),
-        ] {
-            assert_eq!(retry_after(&answer(503, Some(text)), now), Span::from_secs(seconds), "{text}");
         }
     }
 }
