@@ -6,8 +6,9 @@
 //! whether a trusted proxy had sent the request, whose fields are believed then, and whether it came over TLS. N is the number
 //! of the try.
 //!
-//! Form: base64url without padding of 8 bytes of time (milliseconds since 1970), a byte of flags, 16 bytes of the client's
-//! address (IPv6, or IPv4 mapped into it) and an HMAC-SHA-256 over N, time, flags, client, method, host and target, under a key
+//! Form: base64url without padding of 8 bytes of time (milliseconds since 1970), 8 random bytes, by which two requests that are
+//! alike have tokens of their own, a byte of flags, 16 bytes of the client's address (IPv6, or IPv4 mapped into it) and an
+//! HMAC-SHA-256 over N, time, random bytes, flags, client, method, host and target, under a key
 //! that is made of the redaction secret of the log. It holds once, for [`VALID`] before and after its time: a server that it is
 //! passed on to can do nothing with it. Gateways that share the secret do not share the memory of used tokens.
 
@@ -33,9 +34,10 @@ const MAX_USED: usize = 1 << 20;
 const IS_PROXIED: u8 = 1;
 const IS_HTTPS: u8 = 2;
 const TIME_BYTES: usize = 8;
+const RANDOM_BYTES: usize = 8;
 const CLIENT_BYTES: usize = 16;
 const TAG_BYTES: usize = 32;
-const TOKEN_BYTES: usize = TIME_BYTES + 1 + CLIENT_BYTES + TAG_BYTES;
+const TOKEN_BYTES: usize = TIME_BYTES + RANDOM_BYTES + 1 + CLIENT_BYTES + TAG_BYTES;
 /// Bytes of a field's value: the number, `;`, the token.
 const MAX_VALUE: usize = 10 + 1 + TOKEN_BYTES.div_ceil(3) * 4;
 
@@ -121,10 +123,14 @@ impl ReplayGuard {
 
     /// The field's value for a try of a record of this client.
     pub fn sign(&self, number: u32, origin: Origin, request: &Replayed<'_>, now: Tick) -> String {
-        let time = (now.as_nanos() / 1_000_000).to_be_bytes();
+        let mut stamp = [0; TIME_BYTES + RANDOM_BYTES];
+        let (time, random) = stamp.split_at_mut(TIME_BYTES);
+        time.copy_from_slice(&(now.as_nanos() / 1_000_000).to_be_bytes());
+        // The library has always had them. Without, the second of two requests alike in a millisecond would have to come again.
+        let _ = aws_lc_rs::rand::fill(random);
         let (flags, client) = (origin.flags(), wide(origin.client));
-        let tag = self.tag(number, time, flags, &client, request).finalize().into_bytes();
-        let token = [&time[..], &[flags], &client, &tag].concat();
+        let tag = self.tag(number, &stamp, flags, &client, request).finalize().into_bytes();
+        let token = [&stamp[..], &[flags], &client, &tag].concat();
         format!("{number};{}", Base64UrlUnpadded::encode_string(&token))
     }
 
@@ -135,10 +141,11 @@ impl ReplayGuard {
         let number: u32 = number.parse().ok()?;
         let mut bytes = [0; TOKEN_BYTES];
         let token = Base64UrlUnpadded::decode(token, &mut bytes).ok()?;
-        let (time, rest) = token.split_first_chunk::<TIME_BYTES>()?;
+        let (stamp, rest) = token.split_first_chunk::<{ TIME_BYTES + RANDOM_BYTES }>()?;
+        let (time, _) = stamp.split_first_chunk::<TIME_BYTES>()?;
         let ([flags], rest) = rest.split_first_chunk::<1>()?;
         let (client, tag) = rest.split_first_chunk::<CLIENT_BYTES>()?;
-        self.tag(number, *time, *flags, client, request).verify_slice(tag).ok()?;
+        self.tag(number, stamp, *flags, client, request).verify_slice(tag).ok()?;
         let at = Tick::from_nanos(u64::from_be_bytes(*time).saturating_mul(1_000_000));
         let is_timely = now.since(at) <= VALID && at.since(now) <= VALID;
         if !is_timely || !self.used.is_first(tag.first_chunk()?, now) {
@@ -151,14 +158,14 @@ impl ReplayGuard {
     fn tag(
         &self,
         number: u32,
-        time: [u8; TIME_BYTES],
+        stamp: &[u8; TIME_BYTES + RANDOM_BYTES],
         flags: u8,
         client: &[u8; CLIENT_BYTES],
         request: &Replayed<'_>,
     ) -> Hmac<Sha256> {
         let mut mac = self.mac.clone();
         mac.update(&number.to_be_bytes());
-        mac.update(&time);
+        mac.update(stamp);
         mac.update(&[flags]);
         mac.update(client);
         for part in [request.method, request.host, request.target] {
@@ -225,6 +232,9 @@ mod tests {
             let now = NOW + Span::from_secs(later);
             assert_eq!(again.origin(value.as_bytes(), &REQUEST, now), None, "{later} s later");
         }
+        // Another try, or another request that is the same but for its body.
+        let alike = guard.sign(1, origin("192.0.2.7"), &REQUEST, NOW);
+        assert!(guard.origin(alike.as_bytes(), &REQUEST, NOW).is_some());
         let next = guard.sign(2, origin("192.0.2.7"), &REQUEST, NOW);
         assert!(guard.origin(next.as_bytes(), &REQUEST, NOW).is_some());
     }

@@ -136,8 +136,10 @@ fn a_replay_is_counted_for_its_client_and_leaves_no_second_record() {
     assert_eq!(front.gateway.dead_letters().len(), 1, "it has its record already");
     front.gateway.wait_metric("sluicegate_limit_decisions_total", &["limit=\"per-key\"", "decision=\"refused\""], 2.0);
     // The token of somebody else is cut, and its request is as any other.
-    let forged =
-        [("x-sluicegate-replay", "1;AAABohIm6GwAAAAAAAAAAAAA__9_AAABGiRvzU2BN0fB0mjAKMiePD1eKQn7Q9i7Ddg8YilWt6Y")];
+    let forged = [(
+        "x-sluicegate-replay",
+        "1;AAABohIm6GzhB8J9QdU9UWYI6VTRXOtevySR0-EgmrDNi7gFDg8mVTWbiXLVmqjY7MzJAjgEA7-rF0wH7CUNZt0",
+    )];
     assert_eq!(get_with(address, "/forged", &[forged[0], ("x-forwarded-for", "192.0.2.2")]).status, 200);
     let seen = backend.seen.lock().unwrap().clone();
     assert!(seen.last().unwrap().header("x-sluicegate-replay").is_none(), "{seen:?}");
