@@ -156,7 +156,7 @@ impl Control {
         };
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor)?;
-        let deferring = deferring::settings(&model)?;
+        let deferring = deferring::settings(&model, &lasting.redactor)?;
         let mut built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         if inherited.is_upgrade() {
@@ -419,7 +419,7 @@ impl Control {
             Some(log) if model.log.has_same_access(&state.model.log) => Some(log.clone()),
             _ => logs::open_access_log(model, &redactor)?,
         };
-        let deferring = deferring::settings(model)?;
+        let deferring = deferring::settings(model, &redactor)?;
         let generation = state.feed.generation() + 1;
         let mut built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         built.snapshot.replay_guard = dead_letters.as_ref().map(|log| log.replay_guard(&redactor));

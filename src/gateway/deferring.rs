@@ -5,7 +5,7 @@
 //! requests that the token of a replay vouches for.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use hmac::Mac as _;
 use tokio::sync::{mpsc, oneshot};
 
 use super::build::BuildError;
@@ -23,6 +24,7 @@ use crate::config::{DeadLetter, FileSecret, Model, OnLimit};
 use crate::dead_letter::{Deferrals, DeferredKeys as Keys, DeferredRoom as Room, MAX_KEPT_ANSWER};
 use crate::http_client::Connect;
 use crate::proxy::Feed;
+use crate::redact::Redactor;
 use crate::replay::{Deferred, Guard, Sender};
 use crate::time::Clock;
 
@@ -45,13 +47,13 @@ pub(super) struct Settings {
 ///
 /// # Errors
 /// There is no key, and none can be made.
-pub(super) fn settings(model: &Model) -> Result<Option<Settings>, BuildError> {
+pub(super) fn settings(model: &Model, redactor: &Redactor) -> Result<Option<Settings>, BuildError> {
     let Some(section) = &model.dead_letter else { return Ok(None) };
     let defers = model.routes.iter().any(|route| route.on_limit == OnLimit::Defer);
     if !defers && !Deferrals::exist_in(&section.directory) {
         return Ok(None);
     }
-    let keys = keys(section)
+    let keys = keys(section, redactor)
         .map_err(|source| BuildError::DeadLetters { directory: section.directory.display().to_string(), source })?;
     let room = &section.deferred;
     let room = Room { max_requests: room.max_requests, max_bytes: room.max_bytes, max_age: room.max_age };
@@ -60,14 +62,17 @@ pub(super) fn settings(model: &Model) -> Result<Option<Settings>, BuildError> {
 
 /// The key that the file names, or the one beside the log, which is made if there is none. One that is there opens what was sealed
 /// before the file named another.
-fn keys(section: &DeadLetter) -> io::Result<Keys> {
+fn keys(section: &DeadLetter, redactor: &Redactor) -> io::Result<Keys> {
+    // That of the marks lasts, whatever becomes of the key of the seals.
+    let order = redactor.mac_of(b"sluicegate deferred order\0").finalize().into_bytes().into();
     let path = DeadLetter::default_seal_file(&section.directory);
     if let Some(named) = section.seal_key_file.as_ref().and_then(FileSecret::bytes) {
-        return Ok(Keys { seal: *named, others: load(&path).ok().flatten().into_iter().collect() });
+        let others = load(&path).ok().flatten().into_iter().collect();
+        return Ok(Keys { seal: *named, others, order });
     }
     make(&path)?;
     let seal = load(&path)?.ok_or_else(|| io::Error::other(format!("{} is gone", path.display())))?;
-    Ok(Keys { seal, others: Vec::new() })
+    Ok(Keys { seal, others: Vec::new(), order })
 }
 
 fn load(path: &Path) -> io::Result<Option<[u8; 32]>> {
@@ -83,13 +88,11 @@ fn make(path: &Path) -> io::Result<()> {
         let shown = path.display();
         io::Error::new(error.kind(), format!("cannot make the key of deferred requests, {shown}: {error}"))
     };
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(named)?;
+    if path.exists() {
+        return Ok(());
     }
-    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-        opened => opened.map_err(named)?,
-    };
+    let parent = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(named)?;
     let mut key = [0_u8; 32];
     aws_lc_rs::rand::fill(&mut key).map_err(|_| named(io::Error::other("the machine has no random bytes")))?;
     let mut digits = String::with_capacity(2 * key.len());
@@ -97,7 +100,17 @@ fn make(path: &Path) -> io::Result<()> {
         // Writing into a String cannot fail.
         let _ = write!(digits, "{byte:02x}");
     }
-    file.write_all(digits.as_bytes()).and_then(|()| file.sync_all()).map_err(named)
+    // Whole under its name, or not there: whatever ends the process meanwhile. What it seals lasts as long as it does.
+    let fresh = path.with_extension(format!("seal.{}", std::process::id()));
+    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+    let written = made.and_then(|mut file| file.write_all(digits.as_bytes()).and_then(|()| file.sync_all()));
+    let linked = written.and_then(|()| match std::fs::hard_link(&fresh, path) {
+        // Somebody else was quicker.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    });
+    let _ = std::fs::remove_file(&fresh);
+    linked.and_then(|()| File::open(parent)?.sync_all()).map_err(named)
 }
 
 /// A store, and whoever sends what is in it.

@@ -1,17 +1,10 @@
-//! Which requests may be kept for later, and the paths by which their clients ask for them: what both `policy` and those who
-//! keep and tell have to know.
+//! Which requests may be kept for later: what both `policy` and those who keep them have to know.
 
 use super::exchange::Exchange;
 use super::respond::Wants;
 use crate::admission::Arrival;
 use crate::config::OnLimit;
-use crate::http1::Request;
 use crate::limiter::{Refusal, Why};
-
-/// What the paths begin with by which deferred requests are asked for.
-pub const PREFIX: &str = "/.sluicegate/deferred/";
-/// The field that tells the gateway itself when a limit has room: in milliseconds. Clients never see it.
-pub const ROOM_IN: &[u8] = b"x-sluicegate-room-in-ms";
 
 /// A request that a limit has refused, and that may be kept.
 pub struct Deferred {
@@ -34,10 +27,4 @@ pub fn may_be_kept(exchange: &Exchange, why: Why) -> bool {
         && !Wants::of(&exchange.request(), exchange.connection.facts.is_h2).is_grpc
         // Nobody could show it again in the client's place.
         && exchange.connection.facts.certificate.is_none()
-}
-
-/// Whether a request asks how a deferred one fares.
-#[inline]
-pub fn asks_for_one(request: &Request<'_>) -> bool {
-    request.path_bytes().starts_with(PREFIX.as_bytes())
 }

@@ -1,7 +1,9 @@
 //! How a request fares that was kept for later: the gateway's own answer under `/.sluicegate/deferred/`, wherever a route
 //! defers. No route is looked for and no limit is asked: whoever has an id, which nobody can guess, may ask.
 
-use super::deferrable::PREFIX;
+use std::net::IpAddr;
+
+use super::deferral_path::PREFIX;
 use super::ending::Fate;
 use super::exchange::Exchange;
 use super::headers::Sink as _;
@@ -35,7 +37,7 @@ pub async fn answer(exchange: &mut Exchange) -> Fate {
     let id = id.and_then(|id| parse_id(std::str::from_utf8(id).ok()?));
     let store = exchange.view.snapshot.deferrals.clone();
     let known = match (&store, id) {
-        (Some(store), Some(id)) => look(store, id).await,
+        (Some(store), Some(id)) => look(store, id, exchange.connection.peer.ip()).await,
         _ => Known::Nothing,
     };
     match known {
@@ -59,14 +61,14 @@ pub async fn answer(exchange: &mut Exchange) -> Fate {
     Fate::Keep
 }
 
-async fn look(store: &Deferrals, id: u128) -> Known {
+async fn look(store: &Deferrals, id: u128, client: IpAddr) -> Known {
     let Some(status) = store.status(id) else {
         return if store.is_open() { Known::Nothing } else { Known::Busy };
     };
     if !status.has_answer {
         return Known::Status(status, None);
     }
-    let Some(told) = store.answer(id) else { return Known::Busy };
+    let Some(told) = store.answer(id, client) else { return Known::Busy };
     match told.await {
         Ok(answer) => Known::Status(status, answer),
         Err(_) => Known::Busy,

@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::broken::{Broken, Late};
 use super::capture::Capture;
 use super::client::{Client, PROBE};
-use super::deferrable::{Deferred, PREFIX};
+use super::deferrable::Deferred;
+use super::deferral_path::PREFIX;
 use super::ending::{Cause, Fate};
 use super::exchange::Exchange;
 use super::forward::fault_in;
@@ -130,6 +131,15 @@ fn deferral(exchange: &Exchange, arrival: &Arrival, refusal: &Refusal) -> Option
 async fn read_body(exchange: &mut Exchange, client: &mut Client) -> Result<(), NotRead> {
     let Some(section) = exchange.view.snapshot.model.dead_letter.as_ref() else { return Err(NotRead::NoRoom) };
     let most = section.deferred.max_body_size;
+    let told = match exchange.scratch.request.framing() {
+        Framing::Length(length) => length.min(most),
+        _ => 0,
+    };
+    // Where there is no room for it none of it is read.
+    let store = exchange.view.snapshot.deferrals.as_ref();
+    if !store.is_some_and(|store| store.has_room(exchange.client_address(), told)) {
+        return Err(NotRead::NoRoom);
+    }
     let Scratch { inbound, request, upload, to_client, .. } = &mut *exchange.scratch;
     let framing = request.framing();
     inbound.capture = None;

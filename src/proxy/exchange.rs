@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::connection::Connection;
+use super::deferral_path;
 use super::headers::passed;
 use super::meters::{Finished, Outcome};
 use super::replayed;
@@ -280,11 +281,14 @@ impl Exchange {
             self.offer_posted();
             self.scratch.inbound.capture = None;
         }
-        let took = self.ended().since(self.arrived);
-        let (outcome, status, waited) = (self.outcome, self.story.status, self.story.waits());
-        let meters = self.story.route.as_ref().map_or(self.view.meters.unrouted(), |route| &route.meters);
-        meters.finished(&Finished { outcome, status, took, waited });
-        self.log();
+        // That the gateway itself asks a limit for room is no request of anybody.
+        if !self.asks_for_room() {
+            let took = self.ended().since(self.arrived);
+            let (outcome, status, waited) = (self.outcome, self.story.status, self.story.waits());
+            let meters = self.story.route.as_ref().map_or(self.view.meters.unrouted(), |route| &route.meters);
+            meters.finished(&Finished { outcome, status, took, waited });
+            self.log();
+        }
         self.scratch.pacing = None;
         self.scratch.held.clear();
         self.scratch.tries.clear();
@@ -293,6 +297,11 @@ impl Exchange {
         self.scratch.replayed = None;
         self.scratch.request_id.clear();
         self.scratch.target.clear();
+    }
+
+    /// Whether it is a deferred request for which its limit has no room.
+    pub(super) fn asks_for_room(&self) -> bool {
+        self.connection.facts.is_own && matches!(self.outcome, Outcome::Refused | Outcome::WaitTimeout)
     }
 
     pub(super) fn route_name(&self) -> Option<&Arc<str>> {
@@ -374,6 +383,10 @@ impl Exchange {
             method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
             host: Clip::of(request.authority_bytes().unwrap_or_default(), MAX_LOGGED_FIELD),
             target: match request.query_bytes() {
+                // Whoever knows the id gets the answer.
+                _ if self.view.snapshot.deferrals.is_some() && deferral_path::asks_for_one(&request) => {
+                    Clip::joined(&[deferral_path::PREFIX.as_bytes(), b"[redacted]"], MAX_LOGGED_TARGET)
+                }
                 Some(query) => Clip::joined(&[request.path_bytes(), b"?", query], MAX_LOGGED_TARGET),
                 None => Clip::of(request.path_bytes(), MAX_LOGGED_TARGET),
             },

@@ -12,7 +12,7 @@
 //! - `forward`, `tunnel`: an admitted request on its way, and its answer;
 //!   `broken`, `tried`: what may go wrong with it; `held`: what it holds of its upstream; `patience`: how long it may take; `panics`: what is told of one. `waiting`,
 //!   `watch`: before it goes.
-//! - `deferrable`, `deferring`: what a limit refuses and is kept for later; `deferral_status`: how that fares.
+//! - `deferrable`, `deferring`: what a limit refuses and is kept for later; `deferral_status`, `deferral_path`: how that fares.
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `letter`, `capture`, `capturing`: what dead letters tell of an exchange, and the bodies that they keep; `explanation`: what its own answer tells whoever may ask.
 //! - `exchange`, `scratch`, `inbound`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
@@ -38,6 +38,7 @@ mod connection_meters;
 mod cors;
 mod date;
 mod deferrable;
+mod deferral_path;
 mod deferral_status;
 mod deferring;
 mod edited;

@@ -6,6 +6,7 @@ use super::broken::{Broken, Late};
 use super::capturing;
 use super::cors::{self, Asked};
 use super::deferrable::{self, Deferred};
+use super::deferral_path;
 use super::ending::{Cause, Ending, Fate};
 use super::exchange::{Exchange, Story};
 use super::explanation;
@@ -52,7 +53,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     if let Some(guard) = &exchange.view.snapshot.replay_guard {
         exchange.scratch.replayed = replayed::recognise(guard, &exchange.request(), exchange.arrived);
     }
-    if exchange.view.snapshot.deferrals.is_some() && deferrable::asks_for_one(&exchange.request()) {
+    if exchange.view.snapshot.deferrals.is_some() && deferral_path::asks_for_one(&exchange.request()) {
         return Next::Status;
     }
     if exchange.connection.facts.is_own && exchange.scratch.replayed.is_none() {

@@ -1,6 +1,6 @@
 //! What a limit's refusal says, and what is recorded of it.
 
-use super::deferrable;
+use super::deferral_path;
 use super::edited::{Whose, write_edits};
 use super::ending::{Cause, Counted, Ending, Fate, Status};
 use super::exchange::Exchange;
@@ -68,7 +68,7 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     exchange.scratch.detail = detail;
     if exchange.connection.facts.is_own {
         let after = retry_at.map_or(FIRST_GUESS, |at| at.since(now));
-        exchange.scratch.reply.put_number(deferrable::ROOM_IN, after.as_millis_ceil());
+        exchange.scratch.reply.put_number(deferral_path::ROOM_IN, after.as_millis_ceil());
     }
     Next::Over(fate)
 }
@@ -204,8 +204,11 @@ fn count_refused<'r>(
     ending: Ending,
 ) -> Option<(&'r RoutePlan, &'r LimitPlan)> {
     exchange.story.limit = Some(place);
-    exchange.count_key(place, arrival.key, false);
     let limit = route?.limit(place)?;
+    if exchange.connection.facts.is_own {
+        return Some((&route?.plan, &limit.plan));
+    }
+    exchange.count_key(place, arrival.key, false);
     // The limit in whose queue it waited counts its end, whichever it was refused by then.
     if let Counted::Decision(decision) = ending.counted {
         exchange.story.limit_at(exchange.story.queued_in).unwrap_or(limit).meters.decided(decision);

@@ -4,7 +4,9 @@
 //! else may be repeated is, by the jitter of a replay, until the store says that it is too old. Its fate, with the answer, is
 //! written before the next of its key goes: so a crash repeats at most one of each key.
 
+use std::collections::HashSet;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use http::HeaderMap;
 use tokio::task::JoinSet;
 
 use super::letter::Letter;
-use super::lineup::{Lineup, Next, Outcome, Patience, Queued, Sending, is_final};
+use super::lineup::{Group, Lineup, Next, Outcome, Patience, Queued, Sending, is_final};
 use super::sender::{Sender, retry_after};
 use crate::dead_letter::{
     Deferrals, DeferredEnd as Ended, DeferredFate as Fate, DeferredTicket as Ticket, KeptAnswer, Unreadable,
@@ -22,14 +24,17 @@ use crate::http_client::{Answer, SendError};
 use crate::limiter::Rate;
 use crate::time::{Clock, Span};
 
-/// Requests under way at once.
-const PARALLEL: usize = 64;
+/// Requests under way at once; those of one client, and of one route, so that no server that hangs holds all others up.
+const PARALLEL: usize = 128;
+const PARALLEL_OF_CLIENT: usize = 8;
+const PARALLEL_OF_ROUTE: usize = 32;
 /// Tries a second, far above what comes: the limits say how many go.
 const RATE: &str = "100000/s";
 /// When a request is tried again that cannot be read now.
 const UNREADABLE_AGAIN: Span = Span::from_secs(30);
-/// A limit is asked again after so long at the latest, in milliseconds.
+/// A limit is asked again after so long at the latest, and at the earliest, in milliseconds.
 const MOST_MILLIS: u64 = 60_000;
+const LEAST_MILLIS: u64 = 10;
 /// The field by which the front door says when a limit has room.
 const ROOM_IN: &str = "x-sluicegate-room-in-ms";
 /// From one look at what is due to the next, at most.
@@ -48,6 +53,14 @@ impl Queued for Ticket {
 
     fn bytes(&self) -> usize {
         size_of::<Self>()
+    }
+
+    fn groups(&self) -> Vec<(Group, usize)> {
+        let client = match self.client {
+            IpAddr::V4(client) => client.to_ipv6_mapped(),
+            IpAddr::V6(client) => client,
+        };
+        vec![((0, client.to_bits()), PARALLEL_OF_CLIENT), ((1, self.route.into()), PARALLEL_OF_ROUTE)]
     }
 }
 
@@ -75,6 +88,10 @@ impl Deferred {
         while !(is_stopped && self.lineup.in_flight() == 0) {
             if self.store.take_hurry() {
                 self.lineup.hurry();
+            }
+            let woken: HashSet<u64> = self.store.take_woken().into_iter().collect();
+            if !woken.is_empty() {
+                self.lineup.wake(&woken);
             }
             for ticket in self.store.take_fresh() {
                 self.lineup.offer_for(ticket, ticket.not_before);
@@ -112,7 +129,7 @@ impl Deferred {
             Some(Err(Unreadable { words, is_final: true })) => Err(words),
             Some(Err(Unreadable { words, is_final: false })) => {
                 tracing::warn!(id = id_text(id), error = words, "a deferred request cannot be read now");
-                self.store.put_back(id);
+                self.store.put_back(id, sending.number - 1, None);
                 let _ = self.lineup.done(sending, &Outcome::NoRoom(UNREADABLE_AGAIN), self.clock.now());
                 return;
             }
@@ -132,7 +149,11 @@ impl Deferred {
                 // The next of its key waits for this.
                 let _ = store.end(id, ended, answer.as_ref()).await;
             } else {
-                store.put_back(id);
+                let (tries, status) = match (&outcome, &answer) {
+                    (Outcome::NoRoom(_), _) => (number - 1, None),
+                    (_, answer) => (number, answer.as_ref().map(|answer| answer.status)),
+                };
+                store.put_back(id, tries, status);
             }
             (sending, outcome)
         });
@@ -157,7 +178,7 @@ async fn one_try(sender: &Sender, letter: Letter, number: u32, clock: &Clock) ->
 fn room_in(headers: &HeaderMap) -> Option<Span> {
     let millis: u64 = headers.get(ROOM_IN)?.to_str().ok()?.parse().ok()?;
     // Its time is given in whole milliseconds, rounded up. There may be room before: an operator may have made some.
-    Some(Span::from_millis(millis.clamp(1, MOST_MILLIS)))
+    Some(Span::from_millis(millis.clamp(LEAST_MILLIS, MOST_MILLIS)))
 }
 
 fn kept(answer: &Answer) -> KeptAnswer {

@@ -8,7 +8,7 @@
 //!   its caller reads on when there is room, and comes back for what had none.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 use std::rc::Rc;
@@ -41,7 +41,15 @@ pub trait Queued {
 
     /// About how many bytes it holds.
     fn bytes(&self) -> usize;
+
+    /// The groups that it is of, and how many of each may be under way at once.
+    fn groups(&self) -> Vec<(Group, usize)> {
+        Vec::new()
+    }
 }
+
+/// Letters that share places, such as those of a client.
+pub type Group = (u8, u128);
 
 impl Queued for Letter {
     type Order = Rc<str>;
@@ -196,6 +204,8 @@ pub struct Lineup<T: Queued = Letter> {
     /// Keys whose first letter has to wait.
     later: BinaryHeap<Reverse<(Tick, u64, T::Order)>>,
     order: u64,
+    /// How many letters of each group are under way, and keys whose first letter waits for one of them.
+    groups: HashMap<Group, (usize, VecDeque<T::Order>)>,
     waiting: usize,
     bytes: usize,
     in_flight: usize,
@@ -227,6 +237,7 @@ impl<T: Queued> Lineup<T> {
             ready: VecDeque::new(),
             later: BinaryHeap::new(),
             order: 0,
+            groups: HashMap::new(),
             waiting: 0,
             bytes: 0,
             in_flight: 0,
@@ -273,6 +284,15 @@ impl<T: Queued> Lineup<T> {
         }
     }
 
+    /// These keys do not wait for a time of before any more.
+    pub fn wake(&mut self, keys: &HashSet<T::Order>) {
+        let later = std::mem::take(&mut self.later);
+        let (woken, rest) = later.into_iter().partition(|Reverse((_, _, key))| keys.contains(key));
+        self.later = rest;
+        let woken: BinaryHeap<_> = woken;
+        self.ready.extend(woken.into_iter().map(|Reverse((_, _, key))| key));
+    }
+
     /// Nobody waits for a time of before any more.
     pub fn hurry(&mut self) {
         let later = std::mem::take(&mut self.later).into_sorted_vec();
@@ -295,20 +315,59 @@ impl<T: Queued> Lineup<T> {
         }
         let later = self.later.peek().map(|Reverse((due, _, _))| *due);
         if self.in_flight >= self.parallel || self.ready.is_empty() {
-            return match later {
-                Some(due) if self.in_flight < self.parallel => Next::Wait(due),
-                _ if self.in_flight > 0 => Next::Busy,
-                _ => Next::Idle,
-            };
+            return self.wait_for(later);
         }
         if now < self.turn {
             return Next::Wait(self.turn);
         }
-        let first = self.ready.pop_front().and_then(|key| self.queues.get_mut(&key)?.pop_front());
-        let Some(Item { letter, tries }) = first else { return Next::Wait(now) };
+        let Some(Item { letter, tries }) = self.pop_ready() else { return self.wait_for(later) };
         self.turn = self.pace.charge(self.pace_key, 1, now);
         self.in_flight += 1;
         Next::Send(Box::new(Sending { letter, number: tries + 1 }))
+    }
+
+    /// What to do where nothing can go now, and something later.
+    fn wait_for(&self, later: Option<Tick>) -> Next<T> {
+        match later {
+            Some(due) if self.in_flight < self.parallel => Next::Wait(due),
+            _ if self.in_flight > 0 => Next::Busy,
+            _ => Next::Idle,
+        }
+    }
+
+    /// The first letter that may go whose groups have places. Keys whose first letter has none wait for them.
+    fn pop_ready(&mut self) -> Option<Item<T>> {
+        while let Some(key) = self.ready.pop_front() {
+            let Some(queue) = self.queues.get_mut(&key) else { continue };
+            let Some(first) = queue.front() else { continue };
+            let groups = first.letter.groups();
+            let is_full =
+                |(group, most): &&(Group, usize)| self.groups.get(group).is_some_and(|(count, _)| count >= most);
+            if let Some((group, _)) = groups.iter().find(is_full) {
+                if let Some((_, waiting)) = self.groups.get_mut(group) {
+                    waiting.push_back(key);
+                }
+                continue;
+            }
+            for (group, _) in groups {
+                self.groups.entry(group).or_default().0 += 1;
+            }
+            return queue.pop_front();
+        }
+        None
+    }
+
+    /// A letter is not under way any more.
+    fn land(&mut self, letter: &T) {
+        self.in_flight -= 1;
+        for (group, _) in letter.groups() {
+            let Some((count, waiting)) = self.groups.get_mut(&group) else { continue };
+            *count = count.saturating_sub(1);
+            self.ready.extend(waiting.pop_front());
+            if *count == 0 && waiting.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
     }
 
     /// Takes the outcome of a try.
@@ -317,7 +376,7 @@ impl<T: Queued> Lineup<T> {
         let verdict = judge(outcome, sending.number, self.patience, random, now);
         if let Verdict::Again(due) = &verdict {
             let Sending { letter, number } = sending;
-            self.in_flight -= 1;
+            self.land(&letter);
             let key = letter.order();
             if let Some(queue) = self.queues.get_mut(&key) {
                 let tries = if matches!(outcome, Outcome::NoRoom(_)) { number - 1 } else { number };
@@ -334,7 +393,7 @@ impl<T: Queued> Lineup<T> {
     /// A letter has its fate: the next of its key may go.
     pub fn forget(&mut self, sending: Sending<T>) {
         let letter = sending.letter;
-        self.in_flight -= 1;
+        self.land(&letter);
         self.waiting -= 1;
         self.bytes -= letter.bytes();
         let key = letter.order();
@@ -494,6 +553,62 @@ mod tests {
         lineup.hurry();
         let orders = [20, 21].map(|millis| sending(&mut lineup, at(millis)).unwrap().letter.order);
         assert_eq!(orders, ["b", "a"], "those that are due first go first");
+    }
+
+    /// A letter of a client, of which two may be under way.
+    struct OfClient(u32, u128);
+
+    impl Queued for OfClient {
+        type Order = u32;
+
+        fn order(&self) -> u32 {
+            self.0
+        }
+
+        fn bytes(&self) -> usize {
+            1
+        }
+
+        fn groups(&self) -> Vec<(Group, usize)> {
+            vec![((0, self.1), 2)]
+        }
+    }
+
+    #[test]
+    fn a_group_has_its_places_and_no_more() {
+        let mut lineup = Lineup::new("1000000/s".parse().unwrap(), 4, Patience::ENDLESS, 7).unwrap();
+        for (order, client) in [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2)] {
+            lineup.offer(OfClient(order, client));
+        }
+        let mut now = at(0);
+        let mut next = |lineup: &mut Lineup<OfClient>| {
+            now = now + Span::from_millis(1);
+            match lineup.next(now) {
+                Next::Send(sending) => Some(*sending),
+                _ => None,
+            }
+        };
+        let (first, second) = (next(&mut lineup).unwrap(), next(&mut lineup).unwrap());
+        let other = next(&mut lineup).unwrap();
+        assert_eq!((first.letter.0, second.letter.0, other.letter.0), (1, 2, 5), "nobody waits for places of others");
+        assert!(next(&mut lineup).is_none() && matches!(lineup.next(at(9)), Next::Busy));
+        lineup.done(first, &BUSY, at(10));
+        assert_eq!(next(&mut lineup).unwrap().letter.0, 3, "a try that is over gives its place back");
+        lineup.forget(second);
+        assert_eq!(next(&mut lineup).unwrap().letter.0, 4);
+        lineup.forget(other);
+        assert_eq!(lineup.groups.len(), 1);
+    }
+
+    #[test]
+    fn a_key_that_is_woken_does_not_wait_and_others_do() {
+        let mut lineup = lineup("1000/s", 8, 8);
+        for (id, order) in [(1, "a"), (2, "b")] {
+            lineup.offer_for(letter(id, order), at(60_000));
+        }
+        lineup.wake(&HashSet::from(["b".into()]));
+        assert_eq!(sending(&mut lineup, at(0)).unwrap().letter.order, "b");
+        assert!(matches!(lineup.next(at(1)), Next::Wait(due) if due == at(60_000)));
     }
 
     #[test]

@@ -148,7 +148,8 @@ fn keys(args: &DeferredArgs, directory: &Path, config_file: &Path) -> Result<Key
     let own = if path.exists() { FileSecret::load(&path).ok().and_then(bytes) } else { None };
     let mut all = named.into_iter().chain(own);
     let seal = all.next().ok_or_else(|| format!("there is no key {}: name one by --seal-key-file", path.display()))?;
-    Ok(Keys { seal, others: all.collect() })
+    // Nothing is put in order here.
+    Ok(Keys { seal, others: all.collect(), order: [0; 32] })
 }
 
 fn to_json(listed: &Listed) -> Value {

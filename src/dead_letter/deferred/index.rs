@@ -38,20 +38,45 @@ pub struct Ticket {
     pub order: u64,
     /// Before then there is no room for it.
     pub not_before: Tick,
+    /// Who sent it: an IPv6 network of 64 bits is one.
+    pub client: IpAddr,
+    /// A number for its route.
+    pub route: u32,
+}
+
+impl Ticket {
+    pub(super) fn new(id: u128, shown: &Shown, not_before: Tick) -> Self {
+        let Shown { route, client, order, .. } = shown;
+        Self { id, order: *order, not_before, client: sharer(*client), route: crc32c::crc32c(route.as_bytes()) }
+    }
+}
+
+/// Who has a pending request in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hand {
+    /// Nobody.
+    Free,
+    /// Whoever sends it.
+    UnderWay,
+    /// The writer, which ends it.
+    Ending,
 }
 
 /// One deferred request.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
+    pub(super) order: u64,
     pub(super) accepted: Tick,
     pub(super) place: Place,
     /// How it ended, and where its answer is; `None`: it is pending.
     pub(super) ended: Option<(Ended, Option<Place>)>,
+    /// How often it was sent, and the status of the last answer; of this process alone.
+    pub(super) tried: (u32, Option<u16>),
     number: u64,
     client: IpAddr,
     /// As the bounds count it.
     bytes: u64,
-    is_under_way: bool,
+    hand: Hand,
 }
 
 /// What a client holds.
@@ -81,10 +106,14 @@ pub(super) struct Index {
     shares: HashMap<IpAddr, Share>,
     /// Of all that are pending, or about to be.
     held: Share,
+    /// Bytes of the lines of those that are pending.
+    written: u64,
     totals: Totals,
     next_number: u64,
     /// Pending ones that whoever sends has not been told of.
     fresh: Vec<Ticket>,
+    /// Orders of which a request was ended otherwise than by being sent.
+    woken: Vec<u64>,
 }
 
 /// Room that is taken for a request which is not kept yet.
@@ -98,17 +127,21 @@ impl Index {
     /// Takes room for a request of this client; `None`: there is none.
     pub(super) fn reserve(&mut self, client: IpAddr, bytes: u64, room: &Room) -> Option<Reserved> {
         let client = sharer(client);
-        let own = self.shares.get(&client).copied().unwrap_or_default();
+        self.has_room(client, bytes, room).then(|| {
+            self.hold(client, bytes);
+            Reserved { client, bytes }
+        })
+    }
+
+    /// Whether there is room for a request of this client.
+    pub(super) fn has_room(&self, client: IpAddr, bytes: u64, room: &Room) -> bool {
+        let own = self.shares.get(&sharer(client)).copied().unwrap_or_default();
         let free = Share {
             requests: room.max_requests.saturating_sub(self.held.requests),
             bytes: room.max_bytes.saturating_sub(self.held.bytes),
         };
         // No client has more than it leaves to others.
-        if own.requests >= free.requests || own.bytes + bytes > free.bytes.saturating_sub(bytes) {
-            return None;
-        }
-        self.hold(client, bytes);
-        Some(Reserved { client, bytes })
+        own.requests < free.requests && own.bytes + bytes <= free.bytes.saturating_sub(bytes)
     }
 
     /// Gives room back.
@@ -119,7 +152,7 @@ impl Index {
     /// A request is kept, in the room that was taken for it.
     pub(super) fn accept(&mut self, ticket: Ticket, place: Place, reserved: &Reserved, now: Tick) {
         self.totals.deferred += 1;
-        self.insert(ticket, reserved.client, reserved.bytes, place, now);
+        self.insert(ticket, reserved.bytes, place, now);
     }
 
     /// A segment that was found, or begun, before its lines.
@@ -145,8 +178,7 @@ impl Index {
         }
         let client = sharer(shown.client);
         self.hold(client, u64::from(place.length));
-        let ticket = Ticket { id, order: shown.order, not_before: Tick::ZERO };
-        self.insert(ticket, client, u64::from(place.length), place, at);
+        self.insert(Ticket::new(id, shown, Tick::ZERO), u64::from(place.length), place, at);
     }
 
     /// The end of a request was found, or written.
@@ -162,7 +194,7 @@ impl Index {
             (entry.place.segment, entry.number, entry.client, entry.bytes, ended.at);
         self.totals.count(ended.fate);
         entry.ended = Some((ended, answer));
-        entry.is_under_way = false;
+        self.written -= u64::from(entry.place.length);
         self.pending.remove(&number);
         self.let_go(client, bytes);
         if let Some(segment) = self.segments.get_mut(&segment) {
@@ -174,8 +206,11 @@ impl Index {
     /// The line of a request is at another place from now on.
     pub(super) fn moved(&mut self, id: u128, place: Place) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let old = std::mem::replace(&mut entry.place, place).segment;
+        let Place { segment: old, length, .. } = std::mem::replace(&mut entry.place, place);
         let is_pending = usize::from(entry.ended.is_none());
+        if entry.ended.is_none() {
+            self.written = self.written - u64::from(length) + u64::from(place.length);
+        }
         if let Some(segment) = self.segments.get_mut(&old) {
             segment.pending -= is_pending;
         }
@@ -187,6 +222,11 @@ impl Index {
     /// So many bytes were added to a segment.
     pub(super) fn grew(&mut self, segment: u64, bytes: u64) {
         self.segments.entry(segment).or_default().bytes += bytes;
+    }
+
+    /// Whether nothing in a segment is pending.
+    pub(super) fn may_go(&self, segment: u64) -> bool {
+        self.segments.get(&segment).is_none_or(|segment| segment.pending == 0)
     }
 
     /// Forgets a segment, and what is in it. Nothing in it is pending.
@@ -206,9 +246,10 @@ impl Index {
         let (number, segment) = self.segments.iter().next().filter(|(number, _)| **number != active)?;
         let is_old = segment.pending == 0 && now.since(segment.last) >= room.max_age;
         let bytes: u64 = self.segments.values().map(|segment| segment.bytes).sum();
-        // Twice the room of what is pending, so that moving it is seldom.
-        let is_too_much =
-            bytes > room.max_bytes.saturating_mul(2) || self.entries.len() as u64 > room.max_requests.saturating_mul(2);
+        // Twice the room of what is pending, and more where a reload has made the room smaller: so at least half of it is of no
+        // use any more, and moving the rest is seldom.
+        let is_too_much = bytes > room.max_bytes.max(self.written).saturating_mul(2)
+            || self.entries.len() as u64 > room.max_requests.max(self.pending.len() as u64).saturating_mul(2);
         (is_old || is_too_much).then(|| {
             let is_left = |entry: &Entry| entry.ended.is_none() && entry.place.segment == *number;
             let left = segment.ids.iter().filter(|id| self.entries.get(id).is_some_and(is_left));
@@ -216,19 +257,42 @@ impl Index {
         })
     }
 
-    /// Requests that are too old, and that nobody is sending.
-    pub(super) fn expired(&self, room: &Room, now: Tick) -> Vec<u128> {
+    /// Requests that are too old, and that nobody is sending; from now on nobody does.
+    pub(super) fn expire(&mut self, room: &Room, now: Tick) -> Vec<u128> {
         // Those that came first are the oldest ones, but where the clock went back between two runs: these wait for others.
         let entries = self.pending.values().filter_map(|id| Some((*id, self.entries.get(id)?)));
         let old = entries.take_while(|(_, entry)| now.since(entry.accepted) >= room.max_age);
-        old.filter(|(_, entry)| !entry.is_under_way).map(|(id, _)| id).collect()
+        let old: Vec<_> = old.filter(|(_, entry)| entry.hand == Hand::Free).map(|(id, _)| id).collect();
+        for id in &old {
+            self.begin_end(*id);
+        }
+        old
     }
 
-    /// Begins to send a request; `None`: it is not pending.
-    pub(super) fn set_under_way(&mut self, id: u128, is_under_way: bool) -> Option<Tick> {
-        let entry = self.entries.get_mut(&id).filter(|entry| entry.ended.is_none())?;
-        entry.is_under_way = is_under_way;
-        Some(entry.accepted)
+    /// The writer ends a request: nobody takes it up any more.
+    pub(super) fn begin_end(&mut self, id: u128) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.hand = Hand::Ending;
+            self.woken.push(entry.order);
+        }
+    }
+
+    /// Begins to send a request; false: it is not pending, or in somebody's hand.
+    pub(super) fn take_up(&mut self, id: u128) -> bool {
+        let free = self.entries.get_mut(&id).filter(|entry| entry.ended.is_none() && entry.hand == Hand::Free);
+        free.map(|entry| entry.hand = Hand::UnderWay).is_some()
+    }
+
+    /// A request is not under way any more, and was tried so often, with this status in the end.
+    pub(super) fn put_back(&mut self, id: u128, tried: (u32, Option<u16>)) {
+        if let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.hand == Hand::UnderWay) {
+            (entry.hand, entry.tried) = (Hand::Free, tried);
+        }
+    }
+
+    /// Orders whose first request is not to be waited for any more.
+    pub(super) fn take_woken(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.woken)
     }
 
     /// The pending ones that were not taken yet, in their order.
@@ -259,11 +323,13 @@ impl Index {
         self.entries.get(first).map(|entry| entry.accepted)
     }
 
-    fn insert(&mut self, ticket: Ticket, client: IpAddr, bytes: u64, place: Place, accepted: Tick) {
-        let id = ticket.id;
+    fn insert(&mut self, ticket: Ticket, bytes: u64, place: Place, accepted: Tick) {
+        let Ticket { id, order, client, .. } = ticket;
+        self.written += u64::from(place.length);
         let number = self.next_number;
         self.next_number += 1;
-        let entry = Entry { accepted, place, ended: None, number, client, bytes, is_under_way: false };
+        let entry =
+            Entry { order, accepted, place, ended: None, tried: (0, None), number, client, bytes, hand: Hand::Free };
         self.entries.insert(id, entry);
         self.pending.insert(number, id);
         self.fresh.push(ticket);
@@ -316,6 +382,11 @@ mod tests {
         Place { segment, offset: 0, length: 100 }
     }
 
+    fn ticket(id: u128, from: u8, not_before: Tick) -> Ticket {
+        let shown = Shown { route: "r".into(), limit: "l".into(), client: client(from), order: 1 };
+        Ticket::new(id, &shown, not_before)
+    }
+
     fn ended(fate: Fate, at: Tick) -> Ended {
         Ended { fate, at, tries: 1, status: None, reason: None }
     }
@@ -323,7 +394,7 @@ mod tests {
     fn accept(index: &mut Index, id: u128, from: u8, segment: u64, now: Tick) -> bool {
         let reserved = index.reserve(client(from), 100, &ROOM);
         reserved.is_some_and(|reserved| {
-            index.accept(Ticket { id, order: 1, not_before: now }, place(segment), &reserved, now);
+            index.accept(ticket(id, from, now), place(segment), &reserved, now);
             true
         })
     }
@@ -361,7 +432,7 @@ mod tests {
         let totals = index.totals();
         assert_eq!(totals, Totals { deferred: 4, sent: 1, failed: 1, expired: 1 });
         assert_eq!((totals.pending(), index.held().0, index.oldest()), (1, 1, Some(at(0))));
-        assert_eq!(index.take_fresh(), [Ticket { id: 3, order: 1, not_before: at(0) }]);
+        assert_eq!(index.take_fresh(), [ticket(3, 1, at(0))]);
         assert!(index.take_fresh().is_empty());
     }
 
@@ -371,13 +442,34 @@ mod tests {
         for id in 0..3 {
             assert!(accept(&mut index, id, 1, 1, at(id as u64)));
         }
-        assert_eq!(index.expired(&ROOM, at(99)), []);
-        assert_eq!(index.set_under_way(0, true), Some(at(0)));
-        assert_eq!(index.expired(&ROOM, at(101)), [1]);
-        index.set_under_way(0, false);
-        assert_eq!(index.expired(&ROOM, at(101)), [0, 1]);
-        index.end(0, ended(Fate::Sent, at(101)), None);
-        assert_eq!(index.set_under_way(0, true), None);
+        assert_eq!(index.expire(&ROOM, at(99)), []);
+        assert!(index.take_up(0) && !index.take_up(0));
+        assert_eq!((index.expire(&ROOM, at(101)), index.take_woken()), (vec![1], vec![1]));
+        assert!(!index.take_up(1), "it is being ended");
+        index.put_back(1, (0, None));
+        assert!(!index.take_up(1), "whoever did not take it does not put it back");
+        index.put_back(0, (3, Some(503)));
+        assert_eq!(index.get(0).unwrap().tried, (3, Some(503)));
+        assert_eq!(index.expire(&ROOM, at(101)), [0]);
+        index.end(0, ended(Fate::Expired, at(101)), None);
+        assert!(!index.take_up(0) && index.expire(&ROOM, at(101)).is_empty());
+    }
+
+    #[test]
+    fn a_smaller_room_moves_nothing_that_is_pending_again_and_again() {
+        let mut index = Index::default();
+        let large = Place { segment: 1, offset: 0, length: 2_000 };
+        for (id, from) in [(0, 1), (1, 2)] {
+            index.begin(1);
+            let reserved = index.reserve(client(from), 2_000, &ROOM).unwrap();
+            index.accept(ticket(id, from, at(0)), large, &reserved, at(0));
+            index.grew(1, 2_000);
+        }
+        let less = Room { max_bytes: 100, max_requests: 1, ..ROOM };
+        assert_eq!(index.due(2, &less, at(0)), None);
+        index.grew(1, 4_001);
+        assert_eq!(index.due(2, &less, at(0)), Some((1, vec![0, 1])));
+        assert!(!index.may_go(1));
     }
 
     #[test]

@@ -154,7 +154,8 @@ pub(super) fn write_request(
     sealer: &mut Sealer,
     now: Tick,
 ) -> Option<()> {
-    let sealed = sealer.seal_bytes(&place_of(id, false), request.sealed_part())?;
+    let shown = request.shown(order);
+    let sealed = sealer.seal_bytes(&place_of(id, Some(&shown)), request.sealed_part())?;
     let mut line = LineWriter::begin(out);
     line.text("ts", Some(&time(now)), MAX_NAME);
     line.text("deferred", Some(&id_text(id)), MAX_NAME);
@@ -171,7 +172,7 @@ pub(super) fn write_request(
 
 /// Writes the end of a request, with the answer that it got.
 pub(super) fn write_end(out: &mut Vec<u8>, id: u128, ended: &Ended, answer: Option<Vec<u8>>, sealer: &mut Sealer) {
-    let sealed = answer.and_then(|answer| sealer.seal_bytes(&place_of(id, true), answer));
+    let sealed = answer.and_then(|answer| sealer.seal_bytes(&place_of(id, None), answer));
     let mut line = LineWriter::begin(out);
     line.text("ts", Some(&time(ended.at)), MAX_NAME);
     line.text("ended", Some(&id_text(id)), MAX_NAME);
@@ -190,10 +191,10 @@ pub(super) fn write_end(out: &mut Vec<u8>, id: u128, ended: &Ended, answer: Opti
     line.finish();
 }
 
-/// The line of a request once more, for a later segment.
+/// The line of a request once more, for a later segment; `None`: it is damaged.
 pub(super) fn write_copy(out: &mut Vec<u8>, line: &[u8]) -> Option<()> {
     const MARK: &str = ",\"copy\":true";
-    let text = std::str::from_utf8(line).ok()?;
+    let text = std::str::from_utf8(line).ok().filter(|_| is_sound(line))?;
     let (fields, _) = text.rsplit_once(",\"crc\":")?;
     let rest = fields.strip_prefix("{\"v\":1")?;
     let mark = if rest.starts_with(MARK) { "" } else { MARK };
@@ -232,11 +233,12 @@ pub(super) fn sealed_part(line: &[u8]) -> Option<SealedPart> {
     Some(SealedPart { key, bytes: Base64::decode_vec(&data).ok()? })
 }
 
-/// The place that a sealed part belongs to: it opens nowhere else.
-pub(super) fn place_of(id: u128, is_answer: bool) -> Vec<u8> {
+/// The place that a sealed part belongs to, of a request with what its line shows, or of an answer: it opens nowhere else.
+pub(super) fn place_of(id: u128, request: Option<&Shown>) -> Vec<u8> {
     let mut place = b"sluicegate deferred 1\0".to_vec();
-    place.push(u8::from(is_answer));
+    place.push(u8::from(request.is_none()));
     place.extend_from_slice(&id.to_be_bytes());
+    place.extend(request.map(Shown::bound).unwrap_or_default());
     place
 }
 
@@ -304,9 +306,10 @@ mod tests {
         assert_eq!(read(line(&out)), Some(read_back));
         let sealed = sealed_part(line(&out)).unwrap();
         let opener = Opener::new(&key);
-        let opened = opener.open_bytes(&place_of(5, false), &sealed.key, &sealed.bytes).unwrap();
+        let opened = opener.open_bytes(&place_of(5, Some(&shown)), &sealed.key, &sealed.bytes).unwrap();
         assert_eq!(Deferral::of(&shown, &opened).unwrap().body, b"planted");
-        for other in [place_of(6, false), place_of(5, true)] {
+        let elsewhere = Shown { client: "192.0.2.8".parse().unwrap(), ..shown.clone() };
+        for other in [place_of(6, Some(&shown)), place_of(5, None), place_of(5, Some(&elsewhere))] {
             assert!(opener.open_bytes(&other, &sealed.key, &sealed.bytes).is_err());
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::files::{self, Visit};
 use super::index::Place;
-use super::line::{Ended, Line, Totals};
+use super::line::{Ended, Line, Totals, place_of};
 use super::request::{Deferral, KeptAnswer, Shown};
 use super::{Keys, directory_of, index, open};
 use crate::dead_letter::store::StoreError;
@@ -106,11 +106,12 @@ impl Listing {
 /// # Errors
 /// Its line cannot be read, or not be opened under these keys.
 pub fn read_one(log: &Path, listed: &Listed, keys: &Keys) -> Result<(Deferral, Option<KeptAnswer>), String> {
-    let read = |place: Place, is_answer: bool| {
+    let read = |place: Place, of: Option<&Shown>| {
         let bytes = files::read_at(&directory_of(log), place).map_err(|error| error.to_string())?;
-        open(&bytes, listed.id, is_answer, keys).map_err(|error| error.to_string())
+        open(&bytes, &place_of(listed.id, of), keys).map_err(|error| error.to_string())
     };
-    let request = Deferral::of(&listed.shown, &read(listed.place, false)?).ok_or("its line is damaged")?;
-    let answer = listed.answer.map(|place| read(place, true)).transpose()?;
+    let request =
+        Deferral::of(&listed.shown, &read(listed.place, Some(&listed.shown))?).ok_or("its line is damaged")?;
+    let answer = listed.answer.map(|place| read(place, None)).transpose()?;
     Ok((request, answer.and_then(|bytes| KeptAnswer::of(&bytes))))
 }

@@ -38,11 +38,13 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -57,6 +59,7 @@ pub use request::{Deferral, KeptAnswer};
 pub use status::Status;
 
 use self::index::{Index, Reserved};
+use self::request::sharer;
 use super::seal::{OpenError, Opener};
 use super::segment::{Disk, Files as RealDisk};
 use crate::time::{Clock, Tick};
@@ -68,8 +71,9 @@ pub const MAX_KEPT_ANSWER: usize = 64 * 1024;
 const MAX_QUEUE: usize = 1024;
 /// Bytes of requests that wait for the thread.
 const MAX_QUEUE_BYTES: u64 = 32 * 1024 * 1024;
-/// Answers that are being read at once: nothing limits who asks for them.
-const MAX_READS: u64 = 32;
+/// Answers that are asked for at once, and by one client: nothing else limits who asks for them.
+const MAX_READS: usize = 64;
+const MAX_READS_OF_CLIENT: usize = 8;
 /// How long [`Deferrals::close`] waits for a disk that hangs.
 const MAX_CLOSE: Duration = Duration::from_secs(5);
 
@@ -79,6 +83,8 @@ pub struct Keys {
     pub seal: [u8; 32],
     /// What is read may be sealed under one of these too.
     pub others: Vec<[u8; 32]>,
+    /// Orders are numbered under this one, which lasts: requests of one order are in it whatever they are sealed under.
+    pub order: [u8; 32],
 }
 
 /// Why a request is not kept.
@@ -122,7 +128,8 @@ struct Shared {
     keys: Mutex<Arc<Keys>>,
     sender: SyncSender<Message>,
     queue_bytes: AtomicU64,
-    reads: AtomicU64,
+    reader: SyncSender<Read>,
+    reads: Mutex<HashMap<IpAddr, usize>>,
     /// Ends that are not written yet.
     owed: Mutex<Vec<Owed>>,
     is_open: AtomicBool,
@@ -135,10 +142,11 @@ struct Shared {
 enum Message {
     /// A request, its order, and whom to tell.
     Keep(Box<Deferral>, u64, Reserved, oneshot::Sender<Result<u128, Unkept>>),
-    /// The answer of a request is asked for.
-    Read(u128, oneshot::Sender<Option<KeptAnswer>>),
     Wake,
 }
+
+/// The answer of a request is asked for, by this client.
+type Read = (u128, IpAddr, oneshot::Sender<Option<KeptAnswer>>);
 
 struct Owed {
     id: u128,
@@ -163,6 +171,7 @@ impl Deferrals {
 
     fn start_on(log: &Path, room: Room, keys: Keys, clock: Clock, disk: Box<dyn Disk>) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(MAX_QUEUE);
+        let (reader, reads) = sync_channel(MAX_READS);
         let shared = Arc::new(Shared {
             directory: directory_of(log),
             clock,
@@ -171,7 +180,8 @@ impl Deferrals {
             keys: Mutex::new(Arc::new(keys)),
             sender,
             queue_bytes: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
+            reader,
+            reads: Mutex::default(),
             owed: Mutex::default(),
             is_open: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -179,6 +189,9 @@ impl Deferrals {
             hurry: AtomicBool::new(false),
             has_ended: (Mutex::new(false), Condvar::new()),
         });
+        // By a thread of its own: who asks for answers does not keep those waiting whose requests are to be written.
+        let of_reader = Arc::downgrade(&shared);
+        thread::Builder::new().name("deferred-read".into()).spawn(move || read_answers(&of_reader, &reads))?;
         let of_thread = Arc::clone(&shared);
         thread::Builder::new().name("deferred".into()).spawn(move || writer::run(&of_thread, &receiver, disk))?;
         Ok(Self(shared))
@@ -225,6 +238,14 @@ impl Deferrals {
         Ok(told)
     }
 
+    /// Whether there is room for a request of this client with so many bytes of body.
+    pub fn has_room(&self, client: IpAddr, body: u64) -> bool {
+        let shared = &*self.0;
+        let room = *lock(&shared.room);
+        let is_open = shared.is_open.load(Ordering::Acquire) && !shared.is_closing.load(Ordering::Acquire);
+        is_open && shared.index().has_room(client, body + body / 3, &room)
+    }
+
     /// How a request fares; `None`: it is not known, or not any more.
     pub fn status(&self, id: u128) -> Option<Status> {
         let max_age = lock(&self.0.room).max_age;
@@ -242,19 +263,20 @@ impl Deferrals {
         self.0.is_open.load(Ordering::Acquire)
     }
 
-    /// The answer that a request got; `None`: too many are being asked for.
-    pub fn answer(&self, id: u128) -> Option<oneshot::Receiver<Option<KeptAnswer>>> {
-        let shared = &*self.0;
-        if shared.reads.fetch_add(1, Ordering::Relaxed) >= MAX_READS {
-            shared.reads.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
+    /// The answer that a request got, for this client; `None`: it, or all of them, ask for too many at once.
+    pub fn answer(&self, id: u128, client: IpAddr) -> Option<oneshot::Receiver<Option<KeptAnswer>>> {
+        let (shared, client) = (&*self.0, sharer(client));
         let (tell, told) = oneshot::channel();
-        if shared.sender.try_send(Message::Read(id, tell)).is_err() {
-            shared.reads.fetch_sub(1, Ordering::Relaxed);
-            return None;
+        let mut reads = lock(&shared.reads);
+        let own = reads.entry(client).or_default();
+        if *own < MAX_READS_OF_CLIENT && shared.reader.try_send((id, client, tell)).is_ok() {
+            *own += 1;
+            return Some(told);
         }
-        Some(told)
+        if *own == 0 {
+            reads.remove(&client);
+        }
+        None
     }
 
     /// Waits until there are requests to be sent that were not [taken](Self::take_fresh).
@@ -280,13 +302,18 @@ impl Deferrals {
 
     /// The request of a ticket, which is under way from then on; `None`: it is not pending any more.
     pub fn take_up(&self, id: u128) -> Option<Result<Deferral, Unreadable>> {
-        self.0.index().set_under_way(id, true)?;
-        Some(self.0.load(id))
+        let is_taken = self.0.index().take_up(id);
+        is_taken.then(|| self.0.load(id))
     }
 
-    /// A request is not under way any more, and still pending.
-    pub fn put_back(&self, id: u128) {
-        self.0.index().set_under_way(id, false);
+    /// A request is not under way any more, and still pending; it was sent so often, with this status in the end.
+    pub fn put_back(&self, id: u128, tries: u32, status: Option<u16>) {
+        self.0.index().put_back(id, (tries, status));
+    }
+
+    /// Orders whose first request was ended otherwise than by being sent: the next one need not wait for it.
+    pub fn take_woken(&self) -> Vec<u64> {
+        self.0.index().take_woken()
     }
 
     /// Tells the end of a request. What comes back is ready when that is written.
@@ -330,7 +357,7 @@ impl Shared {
 
     /// A number for an order, which says nothing about it to whoever has no key.
     fn order_of(&self, order: &[u8]) -> u64 {
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.keys().seal) else { return 0 };
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.keys().order) else { return 0 };
         mac.update(b"sluicegate deferred order 1\0");
         mac.update(order);
         mac.finalize().into_bytes().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
@@ -343,7 +370,7 @@ impl Shared {
         let bytes = self.line(id, |entry| Some(entry.place)).map_err(not_now)?;
         let Some(line::Line::Request { shown, .. }) = line::read(&bytes) else { return Err(damaged()) };
         // The key may come back.
-        let opened = open(&bytes, id, false, &self.keys());
+        let opened = open(&bytes, &line::place_of(id, Some(&shown)), &self.keys());
         let opened =
             opened.map_err(|error| Unreadable { is_final: error == OpenError::Damaged, words: error.to_string() })?;
         Deferral::of(&shown, &opened).ok_or_else(damaged)
@@ -353,7 +380,7 @@ impl Shared {
     fn load_answer(&self, id: u128) -> Option<KeptAnswer> {
         let place = |entry: &index::Entry| entry.ended.as_ref().and_then(|(_, answer)| *answer);
         let bytes = self.line(id, place).ok()?;
-        KeptAnswer::of(&open(&bytes, id, true, &self.keys()).ok()?)
+        KeptAnswer::of(&open(&bytes, &line::place_of(id, None), &self.keys()).ok()?)
     }
 
     /// The line at the place that `place` names. A segment may go while it is being read: its requests are elsewhere then.
@@ -373,12 +400,26 @@ impl Shared {
     }
 }
 
+/// Reads answers, as long as there is the store.
+fn read_answers(shared: &Weak<Shared>, reads: &Receiver<Read>) {
+    while let Ok((id, client, tell)) = reads.recv() {
+        let Some(shared) = shared.upgrade() else { return };
+        let _ = tell.send(shared.load_answer(id));
+        let mut reads = lock(&shared.reads);
+        let own = reads.entry(client).or_default();
+        *own = own.saturating_sub(1);
+        if *own == 0 {
+            reads.remove(&client);
+        }
+    }
+}
+
 /// The sealed part of a line.
-fn open(bytes: &[u8], id: u128, is_answer: bool, keys: &Keys) -> Result<Vec<u8>, OpenError> {
+fn open(bytes: &[u8], place: &[u8], keys: &Keys) -> Result<Vec<u8>, OpenError> {
     let sealed = line::sealed_part(bytes).ok_or(OpenError::Damaged)?;
     let mut result = Err(OpenError::OtherKey(sealed.key.clone()));
     for key in std::iter::once(&keys.seal).chain(&keys.others) {
-        let opened = Opener::new(key).open_bytes(&line::place_of(id, is_answer), &sealed.key, &sealed.bytes);
+        let opened = Opener::new(key).open_bytes(place, &sealed.key, &sealed.bytes);
         if !matches!(opened, Err(OpenError::OtherKey(_))) {
             result = opened;
         }

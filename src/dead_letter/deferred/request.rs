@@ -81,6 +81,14 @@ struct AnswerHead {
     truncated: bool,
 }
 
+impl Shown {
+    /// As bytes, for what is sealed with them: nobody can put another client in the place of one.
+    pub(super) fn bound(&self) -> Vec<u8> {
+        let Self { route, limit, client, order } = self;
+        format!("{route}\0{limit}\0{client}\0{order:016x}").into_bytes()
+    }
+}
+
 /// The part of a request that its line shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
@@ -93,8 +101,8 @@ pub(super) struct Shown {
 impl Deferral {
     /// About how many bytes it takes on the disk: the bounds count by it.
     pub fn bytes(&self) -> u64 {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
-        let own = self.host.len() + self.target.len() + headers + self.body.len();
+        let headers: usize = self.headers.iter().map(|(name, value)| written(name) + written(value) + 8).sum();
+        let own = written(&self.host) + written(&self.target) + headers + self.body.len();
         // Base64.
         (OVERHEAD + own + own / 3) as u64
     }
@@ -115,6 +123,11 @@ impl Deferral {
         } else {
             None
         }
+    }
+
+    /// The part that its line shows.
+    pub(super) fn shown(&self, order: u64) -> Shown {
+        Shown { route: Arc::clone(&self.route), limit: Arc::clone(&self.limit), client: self.client, order }
     }
 
     /// The part that is sealed.
@@ -196,6 +209,16 @@ fn parted<'b, H: Deserialize<'b>>(bytes: &'b [u8]) -> Option<(H, &'b [u8])> {
     Some((serde_json::from_slice(head).ok()?, body))
 }
 
+/// Bytes that a text takes in the head.
+fn written(bytes: &[u8]) -> usize {
+    let of_byte = |byte: &u8| match byte {
+        b'"' | b'\\' | 0x80.. => 2,
+        0x20.. => 1,
+        _ => 6,
+    };
+    bytes.iter().map(of_byte).sum()
+}
+
 fn wide(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
@@ -240,6 +263,7 @@ mod tests {
             };
             let shown = Shown { route: "r".into(), limit: "l".into(), client: request.client, order: 7 };
             let bytes = request.sealed_part();
+            prop_assert!(request.bytes() as usize * 3 / 4 > bytes.len(), "{} for {}", request.bytes(), bytes.len());
             prop_assert_eq!(Deferral::of(&shown, &bytes), Some(request));
             let answer = KeptAnswer { status: 201, headers: vec![(host, value)], body, truncated: flags.0 };
             let kept = answer.sealed_part();

@@ -11,10 +11,11 @@ use crate::dead_letter::faults::Faults;
 use crate::time::{ManualClock, Span};
 
 const ROOM: Room = Room { max_requests: 1_000, max_bytes: 4 << 20, max_age: Span::from_secs(3_600) };
+const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const START: Tick = Tick::from_nanos(1_767_323_045_678_901_000);
 
 fn keys(byte: u8) -> Keys {
-    Keys { seal: [byte; 32], others: Vec::new() }
+    Keys { seal: [byte; 32], others: Vec::new(), order: [1; 32] }
 }
 
 fn request(number: u32, client: u8) -> Deferral {
@@ -126,8 +127,8 @@ fn whoever_is_told_of_a_request_finds_it_after_a_crash() {
     assert_eq!(balance(next.store.figures().totals), (20, 1, 1, 0, 18));
     assert_eq!((next.state(ids[0]), next.state(ids[1]), next.state(ids[2])), ("sent", "failed", "pending"));
     assert_eq!(next.store.status(ids[0]).unwrap().ended, Some(ended));
-    assert_eq!(next.store.answer(ids[0]).unwrap().blocking_recv().unwrap(), Some(answer));
-    assert_eq!(next.store.answer(ids[1]).unwrap().blocking_recv().unwrap(), None);
+    assert_eq!(next.store.answer(ids[0], CLIENT).unwrap().blocking_recv().unwrap(), Some(answer));
+    assert_eq!(next.store.answer(ids[1], CLIENT).unwrap().blocking_recv().unwrap(), None);
     let taken: Vec<_> = next.store.take_fresh().iter().map(|ticket| ticket.id).collect();
     assert_eq!(taken, ids[2..], "in the order in which they came");
     let again = next.store.take_up(ids[5]).unwrap().unwrap();
@@ -228,7 +229,7 @@ fn whoever_is_too_old_expires_but_for_the_one_that_is_under_way() {
     rig.clock.advance(Span::from_secs(3_601));
     rig.wait_until(|store| store.figures().totals.expired == 1);
     assert_eq!((rig.state(ids[0]), rig.state(ids[1])), ("pending", "expired"));
-    rig.store.put_back(ids[0]);
+    rig.store.put_back(ids[0], 3, Some(503));
     rig.wait_until(|store| store.figures().totals.expired == 2);
     assert!(rig.store.take_up(ids[0]).is_none());
     assert_eq!(balance(rig.crashed(ROOM).store.figures().totals), (2, 0, 0, 2, 0));
@@ -251,7 +252,7 @@ fn old_segments_go_with_what_has_its_fate_and_without_what_is_pending() {
     let next = rig.crashed(room);
     assert_eq!(balance(next.store.figures().totals), (1_000, 999, 0, 0, 1));
     assert_eq!(next.store.take_up(first).unwrap().unwrap().body, b"job 0");
-    next.store.put_back(first);
+    next.store.put_back(first, 1, None);
     // By age too.
     next.clock.advance(Span::from_secs(2 * 3_600 + 1));
     next.wait_until(|store| store.figures().totals.expired == 1);
@@ -281,7 +282,7 @@ fn what_is_sealed_under_a_key_of_before_is_opened_by_it() {
     let id = rig.keep(0, 1).unwrap();
     rig.store.reconfigure(ROOM, keys(9));
     assert!(rig.store.take_up(id).unwrap().unwrap_err().words.contains("another key"));
-    rig.store.reconfigure(ROOM, Keys { seal: [9; 32], others: vec![[7; 32]] });
+    rig.store.reconfigure(ROOM, Keys { seal: [9; 32], others: vec![[7; 32]], order: [1; 32] });
     let second = rig.keep(1, 1).unwrap();
     assert_eq!(rig.store.take_up(id).unwrap().unwrap().body, b"job 0");
     assert_eq!(rig.store.take_up(second).unwrap().unwrap().body, b"job 1");
@@ -372,4 +373,97 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_request_that_expires_while_the_disk_fails_is_sent_by_nobody() {
+    let rig = Rig::new(ROOM);
+    let id = rig.keep(0, 1).unwrap();
+    rig.faults.set(|state| state.room = Some(0));
+    rig.clock.advance(Span::from_secs(3_601));
+    let writes = rig.faults.get(|state| state.writes);
+    rig.wait_until(|_| rig.faults.get(|state| state.writes) > writes);
+    assert!(rig.store.take_up(id).is_none());
+    assert_eq!((rig.state(id), rig.store.take_woken().len()), ("pending", 1));
+    rig.faults.set(|state| state.room = None);
+    rig.wait_until(|store| store.figures().totals.expired == 1);
+    assert_eq!(balance(rig.crashed(ROOM).store.figures().totals), (1, 0, 0, 1, 0));
+}
+
+#[test]
+fn a_request_whose_client_goes_while_it_is_written_is_not_sent() {
+    let rig = Rig::new(ROOM);
+    rig.faults.set(|state| state.blocked = true);
+    let told = rig.store.offer(request(0, 1)).unwrap();
+    rig.faults.wait_until(|state| state.writes > 0);
+    drop(told);
+    rig.faults.set(|state| state.blocked = false);
+    rig.wait_until(|store| store.figures().totals.failed == 1);
+    assert_eq!(balance(rig.store.figures().totals), (1, 0, 1, 0, 0));
+    assert!(rig.store.take_fresh().is_empty());
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_stays_with_what_is_pending() {
+    let room = Room { max_requests: 1_000, max_bytes: 200_000, ..ROOM };
+    let rig = Rig::new(room);
+    let pending = rig.keep(0, 1).unwrap();
+    let first = rig.store.directory().join("deferred-0000000001.jsonl");
+    let aside = rig.directory.path().join("aside");
+    let fill = |count: u32| {
+        for number in 1..=count {
+            let mut large = request(number, 2);
+            large.body = vec![0; 3_000];
+            let id = rig.store.offer(large).unwrap().blocking_recv().unwrap().unwrap();
+            rig.end(id, Fate::Sent);
+        }
+    };
+    fs::rename(&first, &aside).unwrap();
+    fill(150);
+    assert_eq!(rig.state(pending), "pending", "it is not given up");
+    assert!(rig.store.take_up(pending).unwrap().is_err_and(|error| !error.is_final));
+    rig.store.put_back(pending, 0, None);
+    fs::rename(&aside, &first).unwrap();
+    fill(1);
+    rig.wait_until(|_| !first.exists());
+    assert_eq!(rig.store.take_up(pending).unwrap().unwrap().body, b"job 0");
+    assert_eq!(balance(rig.store.figures().totals), (152, 151, 0, 0, 1));
+}
+
+#[test]
+fn a_pending_request_whose_line_is_damaged_fails_and_is_counted() {
+    let room = Room { max_requests: 1_000, max_bytes: 200_000, ..ROOM };
+    let rig = Rig::new(room);
+    let pending = rig.keep(0, 1).unwrap();
+    let first = rig.store.directory().join("deferred-0000000001.jsonl");
+    let mut bytes = fs::read(&first).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"\"data\"").unwrap() + 20;
+    bytes[at] ^= 1;
+    fs::write(&first, bytes).unwrap();
+    for number in 1..150 {
+        let mut large = request(number, 2);
+        large.body = vec![0; 3_000];
+        let id = rig.store.offer(large).unwrap().blocking_recv().unwrap().unwrap();
+        rig.end(id, Fate::Sent);
+    }
+    rig.wait_until(|_| !first.exists());
+    assert_eq!(balance(rig.store.figures().totals), (150, 149, 1, 0, 0));
+    assert_eq!(rig.state(pending), "unknown", "it went with its segment");
+}
+
+#[test]
+fn answers_are_read_for_each_client_by_its_share() {
+    let rig = Rig::new(ROOM);
+    let id = rig.keep(0, 1).unwrap();
+    let answer = KeptAnswer { status: 200, headers: vec![], body: vec![b'x'; 60_000], truncated: false };
+    let ended = Ended { fate: Fate::Sent, at: START, tries: 1, status: Some(200), reason: None };
+    rig.store.end(id, ended, Some(&answer)).blocking_recv().unwrap();
+    // The thread that reads waits for the lock.
+    let index = rig.store.0.index();
+    let asked: Vec<_> = (0..20).filter_map(|_| rig.store.answer(id, CLIENT)).collect();
+    assert_eq!(asked.len(), MAX_READS_OF_CLIENT);
+    let other = rig.store.answer(id, [192, 0, 2, 9].into()).unwrap();
+    drop(index);
+    assert!(asked.into_iter().chain([other]).all(|told| told.blocking_recv().unwrap().is_some()));
+    rig.wait_until(|store| lock(&store.0.reads).is_empty());
 }

@@ -1,6 +1,7 @@
 //! The thread of the store: writes requests and ends in batches, each made durable by one sync, and keeps the room.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -24,6 +25,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const SYNC_AFTER: Duration = Duration::from_millis(100);
 /// Between tries to open a directory that another process has open.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
+/// So often one has it open until that is worth a word: for ten seconds.
+const IN_USE_TRIES: u32 = 100;
 /// Messages of one batch.
 const MAX_BATCH: usize = 256;
 /// Bytes of its lines, about.
@@ -64,7 +67,7 @@ impl Drop for End {
 /// Opens the directory, as soon as it can be; `None`: the store is closed before.
 fn open(shared: &Shared, disk: Box<dyn Disk>) -> Option<Files> {
     let mut disk = Some(disk);
-    let mut was_told = false;
+    let (mut was_told, mut tries) = (false, 0_u32);
     loop {
         let taken = disk.take()?;
         // Read beside what others look at: it may take seconds.
@@ -80,10 +83,12 @@ fn open(shared: &Shared, disk: Box<dyn Disk>) -> Option<Files> {
             }
             Err((error, taken)) => {
                 disk = Some(taken);
+                tries += 1;
                 // One that is about to end, after an upgrade, is nothing to tell of.
-                if !was_told && !matches!(error, StoreError::InUse(_)) {
+                let is_short = matches!(error, StoreError::InUse(_)) && tries < IN_USE_TRIES;
+                if !was_told && !is_short {
                     was_told = true;
-                    tracing::error!(%error, "deferred requests cannot be read; those that a limit refuses are refused");
+                    tell_of(&error, &shared.directory);
                 }
             }
         }
@@ -91,6 +96,16 @@ fn open(shared: &Shared, disk: Box<dyn Disk>) -> Option<Files> {
             return None;
         }
         std::thread::sleep(OPEN_PAUSE);
+    }
+}
+
+fn tell_of(error: &StoreError, directory: &Path) {
+    let directory = directory.display();
+    if matches!(error, StoreError::InUse(_)) {
+        let help = "give each gateway a directory of its own, or wait until the other one has ended";
+        tracing::error!(%directory, help, "another gateway keeps deferred requests here; this one keeps none");
+    } else {
+        tracing::error!(%error, "deferred requests cannot be read; those that a limit refuses are refused");
     }
 }
 
@@ -115,6 +130,8 @@ struct Writer<'s> {
     sync_at: Option<Tick>,
     /// Whether the disk failed the last time.
     fails: bool,
+    /// Whether an old segment could not be read the last time.
+    cannot_move: bool,
 }
 
 impl<'s> Writer<'s> {
@@ -130,6 +147,7 @@ impl<'s> Writer<'s> {
             lines: Vec::new(),
             sync_at: None,
             fails: false,
+            cannot_move: false,
         })
     }
 
@@ -161,10 +179,6 @@ impl<'s> Writer<'s> {
                 Message::Keep(request, order, reserved, told) => {
                     self.shared.queue_bytes.fetch_sub(request.bytes(), Ordering::Relaxed);
                     self.add(&request, order, reserved, told, &mut kept, now);
-                }
-                Message::Read(id, told) => {
-                    self.shared.reads.fetch_sub(1, Ordering::Relaxed);
-                    let _ = told.send(self.shared.load_answer(id));
                 }
                 Message::Wake => {}
             }
@@ -210,7 +224,7 @@ impl<'s> Writer<'s> {
         });
         let is_too_long = self.lines.len() - start > files::MAX_LINE;
         if let Some(id) = written.filter(|_| !is_too_long) {
-            let ticket = Ticket { id, order, not_before: request.not_before };
+            let ticket = Ticket::new(id, &request.shown(order), request.not_before);
             kept.push(Kept { ticket, at: (start, self.lines.len()), reserved, told });
         } else {
             self.lines.truncate(start);
@@ -222,12 +236,22 @@ impl<'s> Writer<'s> {
     /// Ends those that are too old.
     fn owe_expired(&mut self, room: &Room, now: Tick) {
         let mut index = self.shared.index();
-        for id in index.expired(room, now) {
-            // Nobody sends it from now on.
-            let _ = index.set_under_way(id, true);
-            let ended = Ended { fate: Fate::Expired, at: now, tries: 0, status: None, reason: None };
-            self.owed.push_back(Owed { id, ended, answer: None, told: None });
+        let expired = index.expire(room, now);
+        for id in &expired {
+            let (tries, status) = index.get(*id).map(|entry| entry.tried).unwrap_or_default();
+            let ended = Ended { fate: Fate::Expired, at: now, tries, status, reason: None };
+            self.owed.push_back(Owed { id: *id, ended, answer: None, told: None });
         }
+        drop(index);
+        if !expired.is_empty() {
+            self.shared.fresh.notify_one();
+        }
+    }
+
+    /// Ends a request that is in the writer's hand.
+    fn owe_failed(&mut self, id: u128, reason: &str, now: Tick) {
+        let ended = Ended { fate: Fate::Failed, at: now, tries: 0, status: None, reason: Some(reason.into()) };
+        self.owed.push_back(Owed { id, ended, answer: None, told: None });
     }
 
     /// Writes the batch and what is owed, and tells whoever waits.
@@ -260,13 +284,18 @@ impl<'s> Writer<'s> {
             offset: appended.offset + start as u64,
             length: u32::try_from(end - start).unwrap_or(u32::MAX),
         };
-        let mut told = Vec::with_capacity(kept.len());
+        let mut unheard = Vec::new();
+        let has_kept = !kept.is_empty();
         let mut index = self.shared.index();
         index.begin(appended.segment);
         index.grew(appended.segment, appended.bytes);
         for Kept { ticket, at, reserved, told: tell } in kept {
             index.accept(ticket, place(at), &reserved, now);
-            told.push((ticket.id, tell));
+            // Whoever was not told sends it again, and it would be done twice.
+            if tell.send(Ok(ticket.id)).is_err() {
+                index.begin_end(ticket.id);
+                unheard.push(ticket.id);
+            }
         }
         let mut ended = Vec::with_capacity(ends.len());
         for (owed, at) in ends {
@@ -275,11 +304,11 @@ impl<'s> Writer<'s> {
             ended.extend(owed.told);
         }
         drop(index);
-        if !told.is_empty() {
+        if has_kept {
             self.shared.fresh.notify_one();
         }
-        for (id, tell) in told {
-            let _ = tell.send(Ok(id));
+        for id in unheard {
+            self.owe_failed(id, "its client had gone before it was told", now);
         }
         for tell in ended {
             let _ = tell.send(());
@@ -305,51 +334,56 @@ impl<'s> Writer<'s> {
         let due = self.shared.index().due(self.files.active(), room, now);
         let Some((segment, pending)) = due.filter(|_| !self.fails) else { return };
         for some in pending.chunks(MAX_BATCH) {
-            if !self.copy(some, room, now) {
+            if let Err(words) = self.copy(some, room, now) {
+                if !std::mem::replace(&mut self.cannot_move, true) {
+                    tracing::warn!(error = words, "an old segment of deferred requests stays");
+                }
                 return;
             }
         }
+        // Those whose lines are damaged are ended first.
+        if !self.shared.index().may_go(segment) {
+            return;
+        }
+        self.cannot_move = false;
         match self.files.remove(segment) {
             Ok(()) => self.shared.index().forget(segment),
             Err(error) => tracing::warn!(%error, "an old segment of deferred requests stays"),
         }
     }
 
-    /// Writes lines of requests once more; false if not all of them are at their new places.
-    fn copy(&mut self, ids: &[u128], room: &Room, now: Tick) -> bool {
+    /// Writes lines of requests once more. The error is in words: nothing that cannot be read now is given up.
+    fn copy(&mut self, ids: &[u128], room: &Room, now: Tick) -> Result<(), String> {
         self.lines.clear();
         let mut copies = Vec::new();
         for id in ids {
             let start = self.lines.len();
-            let line = self.shared.line(*id, |entry| Some(entry.place));
-            let copied = line.map(|line| line::write_copy(&mut self.lines, &line).is_some());
-            match copied {
-                Ok(true) => copies.push((*id, (start, self.lines.len()))),
-                // A line that cannot be read any more cannot be sent either: whoever tries ends it.
-                Ok(false) | Err(_) => self.lines.truncate(start),
+            let line = self.shared.line(*id, |entry| Some(entry.place))?;
+            if line::write_copy(&mut self.lines, &line).is_some() {
+                copies.push((*id, (start, self.lines.len())));
+                continue;
+            }
+            self.lines.truncate(start);
+            if self.shared.index().take_up(*id) {
+                self.shared.index().begin_end(*id);
+                self.owe_failed(*id, "its line is damaged", now);
             }
         }
         if copies.is_empty() {
-            return true;
+            return Ok(());
         }
         let totals = self.shared.index().totals();
-        match self.files.append(&self.lines, &totals, &rotation(room), true, now) {
-            Ok(appended) => {
-                let mut index = self.shared.index();
-                index.begin(appended.segment);
-                index.grew(appended.segment, appended.bytes);
-                for (id, (start, end)) in copies {
-                    let length = u32::try_from(end - start).unwrap_or(u32::MAX);
-                    let offset = appended.offset + start as u64;
-                    index.moved(id, Place { segment: appended.segment, offset, length });
-                }
-                true
-            }
-            Err(error) => {
-                tracing::warn!(%error, "an old segment of deferred requests stays");
-                false
-            }
+        let appended = self.files.append(&self.lines, &totals, &rotation(room), true, now);
+        let appended = appended.map_err(|error| error.to_string())?;
+        let mut index = self.shared.index();
+        index.begin(appended.segment);
+        index.grew(appended.segment, appended.bytes);
+        for (id, (start, end)) in copies {
+            let length = u32::try_from(end - start).unwrap_or(u32::MAX);
+            let offset = appended.offset + start as u64;
+            index.moved(id, Place { segment: appended.segment, offset, length });
         }
+        Ok(())
     }
 }
 
