@@ -120,7 +120,7 @@ fn each_key_has_its_order_and_the_limit_its_rate() {
 #[test]
 fn a_status_is_known_to_whoever_has_the_id_and_no_limit_counts_it() {
     let backend = Backend::fixed("ok");
-    let gateway = Gateway::start(&configuration(backend.address, "1/1h", ""));
+    let gateway = Gateway::start(&configuration(backend.address, "1/1h", "[log]\naccess = \"json\"\n"));
     let address = gateway.address();
     assert_eq!(post(address, "a", b"1").status, 200);
     let place = post(address, "a", b"2").header("location").unwrap().to_owned();
@@ -139,6 +139,15 @@ fn a_status_is_known_to_whoever_has_the_id_and_no_limit_counts_it() {
     client.send("HEAD", &place, &[], b"");
     assert_eq!(client.read_answer(true).unwrap().status, 200);
     assert_eq!(counted() as u64, 1, "nobody asks a limit before it has room");
+    let log = gateway.access_log();
+    assert!(eventually(|| gateway
+        .access_log()
+        .iter()
+        .any(|line| line["target"] == "/.sluicegate/deferred/[redacted]")));
+    assert!(
+        log.iter().all(|line| !line.to_string().contains(&place)),
+        "whoever reads the log is not to get the answer"
+    );
     // A call of gRPC is refused in its own words, and nobody keeps the question of a browser.
     let call = [("x-user", "a"), ("content-type", "application/grpc"), ("te", "trailers")];
     let mut raw = Raw::open(address);
@@ -408,4 +417,29 @@ fn a_body_of_http_2_is_kept_as_it_comes() {
     assert!(eventually(|| deferred(&backend).len() == 1));
     assert_eq!((deferred(&backend)[0].target(), deferred(&backend)[0].text()), ("/h2", "abcd".to_owned()));
     assert!(eventually(|| state(gateway.address(), told["location"].as_str().unwrap())["state"] == "sent"));
+}
+
+#[test]
+fn a_server_that_asks_for_a_year_does_not_hold_up_what_comes_behind() {
+    let backend = Backend::start(|seen, stream| {
+        let answer: &[u8] = match seen.text().as_str() {
+            "year" => b"HTTP/1.1 503 Busy\r\nretry-after: 31536000\r\ncontent-length: 0\r\n\r\n",
+            _ => b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        };
+        stream.write_all(answer).is_ok()
+    });
+    let gateway = Gateway::start(&configuration(backend.address, "1/500ms", "deferred = { max_age = \"6s\" }\n"));
+    let address = gateway.address();
+    let kept = |body: &str| {
+        let mut answers = (0..1_000).map(|_| post(address, "a", body.as_bytes()));
+        answers.find(|answer| answer.status == 202).unwrap().header("location").unwrap().to_owned()
+    };
+    let year = kept("year");
+    assert!(eventually(|| deferred(&backend).iter().any(|seen| seen.text() == "year")));
+    assert!(eventually_in(Duration::from_secs(20), || gateway.metric("sluicegate_deferred_oldest_seconds", &[]) >= 2.0));
+    let next = kept("next");
+    assert!(eventually_in(Duration::from_secs(20), || state(address, &year)["state"] == "expired"));
+    let told = state(address, &year);
+    assert_eq!((told["tries"].as_u64(), told["status"].as_u64()), (Some(1), Some(503)), "{told}");
+    assert!(eventually(|| state(address, &next)["state"] == "sent"), "{}", state(address, &next));
 }

@@ -282,8 +282,11 @@ fn what_is_sealed_under_a_key_of_before_is_opened_by_it() {
     let id = rig.keep(0, 1).unwrap();
     rig.store.reconfigure(ROOM, keys(9));
     assert!(rig.store.take_up(id).unwrap().unwrap_err().words.contains("another key"));
+    rig.store.put_back(id, 0, None);
+    let order = rig.store.0.order_of(b"x");
     rig.store.reconfigure(ROOM, Keys { seal: [9; 32], others: vec![[7; 32]], order: [1; 32] });
     let second = rig.keep(1, 1).unwrap();
+    assert_eq!(rig.store.0.order_of(b"x"), order, "an order outlasts the keys");
     assert_eq!(rig.store.take_up(id).unwrap().unwrap().body, b"job 0");
     assert_eq!(rig.store.take_up(second).unwrap().unwrap().body, b"job 1");
 }
