@@ -70,8 +70,13 @@ fn signature(key: &[u8], timestamp: &str, body: &[u8]) -> Option<String> {
 
 /// Full jitter: from nothing to a bound that doubles with each try.
 pub(super) fn pause(tries: u32, random: u64) -> Span {
+    pause_within(MAX_PAUSE, tries, random)
+}
+
+/// The same, with another bound of all of them.
+pub(super) fn pause_within(most: Span, tries: u32, random: u64) -> Span {
     let doubled = FIRST_PAUSE.as_nanos().saturating_mul(1 << tries.saturating_sub(1).min(20));
-    let bound = doubled.min(MAX_PAUSE.as_nanos());
+    let bound = doubled.min(most.as_nanos());
     Span::from_nanos(((u128::from(bound) * u128::from(random)) >> 64) as u64)
 }
 
@@ -115,6 +120,8 @@ mod tests {
         assert_eq!(pause(1, 0), Span::ZERO);
         assert_eq!(pause(3, 1 << 63), Span::from_millis(400));
         assert_eq!(pause(60, u64::MAX).as_millis_ceil(), 30_000);
+        assert_eq!(pause_within(SECOND, 3, 1 << 63), Span::from_millis(400));
+        assert_eq!(pause_within(SECOND, 60, u64::MAX).as_millis_ceil(), 1_000);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::super::archive::{self, Archive, Bounds};
 use super::super::cursor::{LogCursor, Place};
 use super::super::filter::Filter;
+use super::super::line::MAX_LINE;
 use super::super::reader::{Found, found};
 use super::super::scan::{Lines, Raw};
 use super::super::segment::SegmentName;
@@ -34,10 +35,65 @@ pub(super) struct Batch {
     pub(super) stretch: Stretch,
     /// Its lines, each with its line feed.
     pub(super) body: Bytes,
+    lines: Vec<Line>,
+    /// Whether the log went on behind it.
+    pub(super) has_more: bool,
+}
+
+/// A line of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    /// Where it ends in its segment. The lengths of lines do not tell, as damaged ones between them are left out.
+    end: u64,
+    /// When it was written.
+    at: Tick,
+}
+
+impl Batch {
     /// The same of the same bytes, and of no others.
-    pub(super) mark: Arc<str>,
+    pub(super) fn mark(&self) -> Arc<str> {
+        let digest = Sha256::digest(&self.body);
+        let digits: Vec<String> = digest.iter().take(MARK).map(|byte| format!("{byte:02x}")).collect();
+        digits.concat().into()
+    }
+
     /// When the first of its lines was written.
-    pub(super) oldest: Tick,
+    pub(super) fn oldest(&self) -> Tick {
+        self.lines.first().map_or(Tick::ZERO, |line| line.at)
+    }
+
+    /// Its first lines, and the others. Nothing is read for it: their segment may be gone.
+    pub(super) fn split(&self, lines: usize) -> (Self, Option<Self>) {
+        let cut = lines.checked_sub(1).filter(|_| lines < self.lines.len()).and_then(|last| {
+            let feed = memchr::memchr_iter(b'\n', &self.body).nth(last)?;
+            Some((self.lines.split_at_checked(lines)?, self.lines.get(last)?.end, feed))
+        });
+        let Some(((first, others), end, feed)) = cut else { return (self.clone(), None) };
+        let head = Self {
+            stretch: self.stretch.up_to(end, lines, self.body.get(..feed).unwrap_or_default()),
+            body: self.body.slice(..=feed),
+            lines: first.to_vec(),
+            has_more: true,
+        };
+        let tail = Self {
+            stretch: Stretch { from: end, lines: others.len() as u64, ..self.stretch.clone() },
+            body: self.body.slice(feed + 1..),
+            lines: others.to_vec(),
+            has_more: self.has_more,
+        };
+        (head, Some(tail))
+    }
+}
+
+impl Stretch {
+    /// As it is if it ends with that line, which ends there.
+    fn up_to(&self, to: u64, lines: usize, line: &[u8]) -> Self {
+        let mut then = self.then.clone();
+        if let Some(own) = then.places.get_mut(&self.node) {
+            (own.offset, own.mark) = (to, archive::mark(line));
+        }
+        Self { to, lines: lines as u64, then, ..self.clone() }
+    }
 }
 
 /// The outcome of a reading.
@@ -63,9 +119,22 @@ pub(super) fn next(archive: &Archive, from: &LogCursor, lines: usize) -> Result<
         };
     })?;
     Ok(match gathering {
-        Some(gathering) => Next::Batch(gathering.end()),
+        Some(gathering) => Next::Batch(gathering.end(!(part.is_end && is_open))),
         None => Next::Nothing(part.cursor, part.is_end),
     })
+}
+
+/// The segments in which the next reading goes on before its place, because they were written anew.
+pub(super) fn written_anew<'n>(from: &LogCursor, next: &'n Next) -> Vec<(&'n str, u64)> {
+    let (cursor, own) = match next {
+        Next::Batch(Batch { stretch, .. }) => (&stretch.then, Some((&stretch.node, stretch.from))),
+        Next::Nothing(cursor, _) => (cursor, None),
+    };
+    let is_anew = |(node, place): &(&String, &Place)| {
+        let begin = own.filter(|(own, _)| own == node).map_or(place.offset, |(_, from)| from);
+        from.places.get(*node).is_some_and(|before| before.sequence == place.sequence && begin < before.offset)
+    };
+    cursor.places.iter().filter(is_anew).map(|(node, place)| (&**node, place.sequence)).collect()
 }
 
 /// Reads the batch of that stretch; `None` if it is gone.
@@ -77,31 +146,31 @@ pub(super) fn again(directory: &Path, stretch: &Stretch) -> Result<Option<Batch>
         opened => opened.map_err(StoreError::io("open", &path))?,
     };
     file.seek(SeekFrom::Start(stretch.from)).map_err(StoreError::io("read", &path))?;
-    // The file says how long it is, and may say anything.
-    let length = stretch.to.saturating_sub(stretch.from).min(MAX_READ);
-    let mut lines = Lines::new(file.take(length), Vec::new());
-    let (mut body, mut oldest, mut count) = (Vec::new(), None, 0);
+    // The file of the place says how long it is, and may say anything.
+    let (said, length) = (stretch.to.saturating_sub(stretch.from), MAX_READ + MAX_LINE as u64);
+    let mut input = Lines::new(file.take(said.min(length)), Vec::new());
+    let (mut body, mut lines, mut end, mut last) = (Vec::new(), Vec::new(), stretch.from, String::new());
     loop {
-        match lines.next_line().map_err(StoreError::io("read", &path))? {
-            Raw::Line(line) => {
-                if let Some(found) = found(line) {
-                    oldest.get_or_insert(found.entry.at());
-                    put(&mut body, &found);
-                    count += 1;
-                }
-            }
-            Raw::TooLong => {}
+        let raw = input.next_line().map_err(StoreError::io("read", &path))?;
+        let found = match raw {
+            Raw::Line(line) => found(line),
+            Raw::TooLong => None,
             Raw::End { .. } => break,
+        };
+        end += input.taken();
+        if let Some(found) = found {
+            lines.push(Line { end, at: found.entry.at() });
+            put(&mut body, &found);
+            last = found.line;
         }
     }
-    let Some(oldest) = oldest else { return Ok(None) };
-    Ok(Some(batch(Stretch { lines: count, ..stretch.clone() }, body, oldest)))
-}
-
-fn batch(stretch: Stretch, body: Vec<u8>, oldest: Tick) -> Batch {
-    let digest = Sha256::digest(&body);
-    let digits: Vec<String> = digest.iter().take(MARK).map(|byte| format!("{byte:02x}")).collect();
-    Batch { stretch, body: body.into(), mark: digits.concat().into(), oldest }
+    let Some(Line { end, .. }) = lines.last().copied() else { return Ok(None) };
+    let stretch = if said > length {
+        stretch.up_to(end, lines.len(), last.as_bytes())
+    } else {
+        Stretch { lines: lines.len() as u64, ..stretch.clone() }
+    };
+    Ok(Some(Batch { stretch, body: body.into(), lines, has_more: true }))
 }
 
 fn put(body: &mut Vec<u8>, found: &Found) {
@@ -113,7 +182,7 @@ fn put(body: &mut Vec<u8>, found: &Found) {
 struct Gathering {
     stretch: Stretch,
     body: Vec<u8>,
-    oldest: Tick,
+    lines: Vec<Line>,
 }
 
 impl Gathering {
@@ -135,7 +204,8 @@ impl Gathering {
         };
         let mut body = Vec::new();
         put(&mut body, found);
-        Some(Self { stretch, body, oldest: found.entry.at() })
+        let line = Line { end: place.offset, at: found.entry.at() };
+        Some(Self { stretch, body, lines: vec![line] })
     }
 
     /// Takes a line in if it follows in the same segment.
@@ -145,6 +215,7 @@ impl Gathering {
         let follows = |place: &&Place| place.sequence == *sequence && place.offset > *to && place.mark == mark;
         let Some(place) = cursor.places.get(node).filter(follows) else { return false };
         (*to, *lines) = (place.offset, *lines + 1);
+        self.lines.push(Line { end: place.offset, at: found.entry.at() });
         if let Some(own) = then.places.get_mut(node) {
             *own = *place;
         }
@@ -152,7 +223,7 @@ impl Gathering {
         true
     }
 
-    fn end(self) -> Batch {
-        batch(self.stretch, self.body, self.oldest)
+    fn end(self, has_more: bool) -> Batch {
+        Batch { stretch: self.stretch, body: self.body.into(), lines: self.lines, has_more }
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! Invariants: a line is passed over only when it was taken, refused alone, or gone; batches of one segment keep its order; a
 //! batch that is sent again after a crash has the bytes and the mark of before, and at most one is; one process at a time
-//! sends for a sink of a directory; at most two batches are in memory.
+//! sends for a sink of a directory; at most two batches are in memory, and what was read is sent whatever becomes of its
+//! segment.
 
 mod batch;
 mod courier;

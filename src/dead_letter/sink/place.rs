@@ -78,7 +78,12 @@ impl Place {
         let directory = directory.join(DIRECTORY);
         make_directory(&directory).map_err(StoreError::io("make", &directory))?;
         let held = lock(&directory.join(format!("{name}.lock")))?;
-        Ok(held.map(|lock| Self { path: directory.join(format!("{name}.cursor")), lock }))
+        Ok(held.map(|lock| Self { path: directory.join(file_name(name)), lock }))
+    }
+
+    /// The content of the file, whoever has it.
+    pub(super) fn peek(directory: &Path, name: &str) -> Result<Kept, StoreError> {
+        load(&directory.join(DIRECTORY).join(file_name(name)))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -91,13 +96,7 @@ impl Place {
     }
 
     pub(super) fn load(&self) -> Result<Kept, StoreError> {
-        let file = match File::open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::Nothing),
-            opened => opened.map_err(StoreError::io("open", &self.path))?,
-        };
-        let mut bytes = Vec::new();
-        file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(StoreError::io("read", &self.path))?;
-        Ok(parse(&bytes).map_or(Kept::Damaged, Kept::Progress))
+        load(&self.path)
     }
 
     /// Replaces the file; when it is done, the new one outlasts a crash of the machine.
@@ -116,6 +115,20 @@ impl Place {
         }
         Ok(())
     }
+}
+
+fn file_name(name: &str) -> String {
+    format!("{name}.cursor")
+}
+
+fn load(path: &Path) -> Result<Kept, StoreError> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::Nothing),
+        opened => opened.map_err(StoreError::io("open", path))?,
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(StoreError::io("read", path))?;
+    Ok(parse(&bytes).map_or(Kept::Damaged, Kept::Progress))
 }
 
 /// JSON, a line feed and its checksum.

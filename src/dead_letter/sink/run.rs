@@ -146,7 +146,7 @@ async fn fly(courier: &mut Courier, flight: &Flight, desk: &Desk, client: &HttpC
                 return;
             }
             // Segments that go meanwhile are counted before.
-            () = tokio::time::sleep(LOOK.into()) => courier.look(),
+            () = tokio::time::sleep(LOOK.into()) => courier.look(clock.now()),
         }
     }
 }

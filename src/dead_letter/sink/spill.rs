@@ -89,12 +89,9 @@ impl Spill {
         }
     }
 
-    /// A batch is not sent as it was read.
-    pub(super) fn give_back(&mut self, stretch: &Stretch) {
-        if let Some(rest) = self.rest(stretch) {
-            rest.from = stretch.from;
-            rest.lines += stretch.lines;
-        }
+    /// Whether a look has seen the segment of it.
+    pub(super) fn knows(&self, stretch: &Stretch) -> bool {
+        self.nodes.get(&stretch.node).is_some_and(|node| node.rests.contains_key(&stretch.sequence))
     }
 
     pub(super) fn lines(&self) -> u64 {
@@ -145,14 +142,10 @@ impl Node {
             };
             let fresh = || Rest { from, counted: from, lines: 0, bytes: 0 };
             let rest = self.rests.entry(sequence).or_insert_with(fresh);
-            if segment.bytes < rest.counted || rest.from > from {
-                // It was written anew, or the place went back: it is counted anew.
+            if segment.bytes < rest.counted || rest.from != from {
+                // It was written anew, or the place went back, or on over damaged lines or by another process: it is counted
+                // anew.
                 *rest = fresh();
-            }
-            if rest.from < from {
-                // Damaged lines were passed over.
-                rest.from = from;
-                rest.counted = rest.counted.max(from);
             }
             rest.bytes = segment.bytes;
             let end = segment.bytes.min(rest.counted.saturating_add(*budget));
