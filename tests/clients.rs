@@ -86,7 +86,8 @@ fn java() {
         probe: (&["java", "--list-modules"], "jdk.compiler@"),
         build: &[],
         // It compiles the program at each start: the quick compiler alone is sooner done with that.
-        run: &["java", "-XX:TieredStopAtLevel=1", "Client.java"],
+        // Without a file that another process may hold under the same number, of which it would warn on standard output.
+        run: &["java", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "Client.java"],
     });
     program.inspect(Program::keeps_its_word);
 }

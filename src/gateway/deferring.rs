@@ -36,7 +36,7 @@ const END_LOOK: Duration = Duration::from_millis(5);
 /// Connections that somebody else makes to the port of a pair, before it is given up.
 const MAX_STRANGERS: usize = 64;
 
-/// What the file says of deferred requests.
+/// The words of the file about deferred requests.
 pub(super) struct Settings {
     log: PathBuf,
     room: Room,
@@ -100,7 +100,7 @@ fn make(path: &Path) -> io::Result<()> {
         // Writing into a String cannot fail.
         let _ = write!(digits, "{byte:02x}");
     }
-    // Whole under its name, or not there: whatever ends the process meanwhile. What it seals lasts as long as it does.
+    // Whole under its name, or not there: whatever ends the process meanwhile. Requests last as long as it does.
     let fresh = path.with_extension(format!("seal.{}", std::process::id()));
     let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
     let written = made.and_then(|mut file| file.write_all(digits.as_bytes()).and_then(|()| file.sync_all()));

@@ -1,4 +1,4 @@
-//! Which requests may be kept for later: what both `policy` and those who keep them have to know.
+//! The requests that may be kept for later: both `policy` and those who keep them have to know.
 
 use super::exchange::Exchange;
 use super::respond::Wants;
@@ -8,7 +8,7 @@ use crate::limiter::{Refusal, Why};
 
 /// A request that a limit has refused, and that may be kept.
 pub struct Deferred {
-    /// What admission found out about it.
+    /// The findings of admission.
     pub arrival: Arrival,
     /// Why it is refused.
     pub refusal: Refusal,

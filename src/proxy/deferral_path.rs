@@ -2,7 +2,7 @@
 
 use crate::http1::Request;
 
-/// What the paths begin with by which deferred requests are asked for.
+/// The beginning of the paths by which deferred requests are asked for.
 pub const PREFIX: &str = "/.sluicegate/deferred/";
 /// The field that tells the gateway itself when a limit has room: in milliseconds. Clients never see it.
 pub const ROOM_IN: &[u8] = b"x-sluicegate-room-in-ms";

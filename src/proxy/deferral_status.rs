@@ -15,7 +15,7 @@ use crate::dead_letter::{Deferrals, DeferredStatus as Status, KeptAnswer, parse_
 /// When a client may ask again, in seconds.
 const RETRY_SECS: u64 = 1;
 
-/// What is known of a request.
+/// The knowledge of a request.
 enum Known {
     /// This, and its answer.
     Status(Status, Option<KeptAnswer>),

@@ -149,7 +149,7 @@ async fn read_body(exchange: &mut Exchange, client: &mut Client) -> Result<(), N
     if framing == Framing::None {
         return Ok(());
     }
-    // What came while it waited is here, or it was written over.
+    // All that came while it waited is here, or it was written over.
     if !inbound.is_kept() {
         return Err(NotRead::NoRoom);
     }

@@ -139,7 +139,7 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
     exchange.story.client = Some(arrival.client.clone());
     exchange.story.path.clone_from(&arrival.path);
     capturing::begin(exchange);
-    // What was kept has the id that its client was told.
+    // A request that was kept has the id that its client was told.
     if arrival.trusted_peer || exchange.connection.facts.is_own {
         exchange.adopt_request_id();
     }

@@ -326,7 +326,7 @@ impl<T: Queued> Lineup<T> {
         Next::Send(Box::new(Sending { letter, number: tries + 1 }))
     }
 
-    /// What to do where nothing can go now, and something later.
+    /// The next thing to do where nothing can go now, and something may later.
     fn wait_for(&self, later: Option<Tick>) -> Next<T> {
         match later {
             Some(due) if self.in_flight < self.parallel => Next::Wait(due),

@@ -76,7 +76,7 @@ fn field(message: &Message, name: &str) -> String {
     found.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-/// What a server has, if it passes over batches whose mark it has seen. Those have the same bytes.
+/// The lines that a server has, if it passes over batches whose mark it has seen. Those have the same bytes.
 fn received(server: &Backend) -> Vec<String> {
     let mut by_mark: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut all = Vec::new();

@@ -16,7 +16,7 @@ use crate::dead_letter::{
 use crate::redact::Redactor;
 use crate::time::Tick;
 
-/// What the help ends with.
+/// The end of the help.
 pub(super) const EXAMPLES: &str = "Examples:
   sluicegate dead-letters deferred
   sluicegate dead-letters deferred --state failed --json

@@ -50,11 +50,11 @@ pub(super) struct Appended {
     pub(super) segment: u64,
     /// Where the first of them is.
     pub(super) offset: u64,
-    /// What the segment grew by.
+    /// The bytes by which the segment grew.
     pub(super) bytes: u64,
 }
 
-/// What was found when a directory was opened, but for requests.
+/// The findings when a directory was opened, but for requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// Lines that cannot be read.

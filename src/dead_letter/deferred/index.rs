@@ -1,7 +1,7 @@
 //! The deferred requests of a directory, in memory: where each is, how it fares, and whether there is room for another. Pure.
 //!
 //! Bounds: at most `max_requests` requests and `max_bytes` bytes are pending, and a client has at most as many of both as it
-//! leaves to others. What has its fate stays until it is `max_age` old; segments that go before that take it along.
+//! leaves to others. A request that has its fate stays until it is `max_age` old; segments that go before that take it along.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ pub struct Ticket {
     pub order: u64,
     /// Before then there is no room for it.
     pub not_before: Tick,
-    /// Who sent it: an IPv6 network of 64 bits is one.
+    /// Its client: an IPv6 network of 64 bits is one.
     pub client: IpAddr,
     /// A number for its route.
     pub route: u32,
@@ -51,7 +51,7 @@ impl Ticket {
     }
 }
 
-/// Who has a pending request in hand.
+/// The hand that a pending request is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hand {
     /// Nobody.
@@ -79,7 +79,7 @@ pub(super) struct Entry {
     hand: Hand,
 }
 
-/// What a client holds.
+/// The share of a client.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     requests: u64,
@@ -307,7 +307,7 @@ impl Index {
         self.entries.get(&id)
     }
 
-    /// What there was, ever.
+    /// The numbers since the store was first used.
     pub(super) fn totals(&self) -> Totals {
         self.totals
     }

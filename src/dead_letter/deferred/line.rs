@@ -202,7 +202,7 @@ pub(super) fn write_copy(out: &mut Vec<u8>, line: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// What a line says, without its line feed; `None`: it is damaged, or of a later version.
+/// Reads a line, without its line feed; `None`: it is damaged, or of a later version.
 pub(super) fn read(line: &[u8]) -> Option<Line> {
     if !is_sound(line) {
         return None;

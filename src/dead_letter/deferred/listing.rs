@@ -54,7 +54,7 @@ impl Listed {
 pub struct Listing {
     /// Those that are known still, by when they came.
     pub requests: Vec<Listed>,
-    /// What there was, ever.
+    /// The numbers since the store was first used.
     pub totals: Totals,
     /// Lines that cannot be read.
     pub damaged: u64,

@@ -23,8 +23,8 @@
 //! {"v":1,"ts":"…","ended":"ID","fate":"sent","tries":1,"status":201,"key":"…","data":"the answer, sealed","crc":"…"}
 //! ```
 //!
-//! A request that was moved to a later segment has `"copy":true`. `reason` stands behind `status` where it was not sent. What is
-//! sealed is as in `request`, by AES-256-GCM as in `seal`, for `sluicegate deferred 1`, a byte, 0 for requests and 1 for
+//! A request that was moved to a later segment has `"copy":true`. `reason` stands behind `status` where it was not sent. The
+//! sealed part is as in `request`, by AES-256-GCM as in `seal`, for `sluicegate deferred 1`, a byte, 0 for requests and 1 for
 //! answers, and the id.
 
 mod files;
@@ -79,9 +79,9 @@ const MAX_CLOSE: Duration = Duration::from_secs(5);
 
 /// The keys of a store.
 pub struct Keys {
-    /// What is written is sealed under this one.
+    /// Lines that are written are sealed under this one.
     pub seal: [u8; 32],
-    /// What is read may be sealed under one of these too.
+    /// Lines that are read may be sealed under one of these too.
     pub others: Vec<[u8; 32]>,
     /// Orders are numbered under this one, which lasts: requests of one order are in it whatever they are sealed under.
     pub order: [u8; 32],
@@ -108,7 +108,7 @@ pub struct Unreadable {
 /// How the store fares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// What there was, ever, as far as its segments tell.
+    /// The numbers since it was first used, as far as its segments tell.
     pub totals: Totals,
     /// Bytes that are pending.
     pub bytes: u64,
@@ -208,7 +208,7 @@ impl Deferrals {
         *lock(&self.0.keys) = Arc::new(keys);
     }
 
-    /// Offers a request. What comes back is ready when it is durable, with its id, or when it cannot be.
+    /// Offers a request. The receiver is ready when it is durable, with its id, or when it cannot be.
     ///
     /// # Errors
     /// It was not taken, and nothing comes back.
@@ -316,7 +316,7 @@ impl Deferrals {
         self.0.index().take_woken()
     }
 
-    /// Tells the end of a request. What comes back is ready when that is written.
+    /// Tells the end of a request. The receiver is ready when that is written.
     pub fn end(&self, id: u128, ended: Ended, answer: Option<&KeptAnswer>) -> oneshot::Receiver<()> {
         let (tell, told) = oneshot::channel();
         let answer = answer.map(KeptAnswer::sealed_part);

@@ -1,4 +1,4 @@
-//! What was read of the configuration before, so that a hint that brings nothing new changes nothing.
+//! The memory of what was read of the configuration, so that a hint that brings nothing new changes nothing.
 
 use super::State;
 use crate::config::{self, Loaded};
