@@ -112,9 +112,10 @@ pub use body::{KeptBody, RecordedBody};
 pub use cursor::{LogCursor, LogCursorError};
 pub use deferred::{
     Deferral, Deferrals, Ended as DeferredEnd, Fate as DeferredFate, Figures as DeferredFigures, KeptAnswer,
-    Keys as DeferredKeys, Listed as DeferredListed, Listing as DeferredListing, MAX_KEPT_ANSWER, Room as DeferredRoom,
-    Status as DeferredStatus, Ticket as DeferredTicket, Totals as DeferredTotals, Unkept, Unreadable,
-    id_text as deferred_id, parse_id as parse_deferred_id, read_one as read_deferred,
+    Keys as DeferredKeys, Listed as DeferredListed, Listing as DeferredListing, MAX_KEPT_ANSWER, ROOM_IN,
+    Room as DeferredRoom, Status as DeferredStatus, Ticket as DeferredTicket, Totals as DeferredTotals, Unkept,
+    Unreadable, id_text as deferred_id, parse_id as parse_deferred_id, read_one as read_deferred, room_in,
+    room_in_millis,
 };
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter, parse_network};

@@ -451,6 +451,7 @@ mod tests {
                 ("hostless listener", Cause::HostlessListener),
                 ("hostless route", Cause::HostlessRoute),
                 ("rewritten", Cause::Rewritten(encoding)),
+                ("unvouched", Cause::Unvouched),
                 ("unplanned", Cause::Unplanned),
             ],
             &[
@@ -469,6 +470,8 @@ mod tests {
                  counted Alone, Keep",
                 "rewritten: malformed 400 \"Rewritten for the server, The path holds a percent sign without two hex \
                  digits.\", dead letter none, counted Alone, Keep",
+                "unvouched: malformed 503 \"The gateway does not know this request as its own.\", dead letter none, \
+                 counted Alone, Close",
                 "unplanned: upstream-error 500 \"The route has no plan.\", dead letter none, counted Alone, Keep",
             ],
         );

@@ -1,9 +1,9 @@
 //! What a limit's refusal says, and what is recorded of it.
 
-use super::deferral_path;
 use super::edited::{Whose, write_edits};
 use super::ending::{Cause, Counted, Ending, Fate, Status};
 use super::exchange::Exchange;
+use super::headers::Sink as _;
 use super::meters::Outcome;
 use super::policy::{Next, name_request, write_problem, write_rate_fields};
 use super::rate_headers::RefusedBy;
@@ -14,7 +14,7 @@ use super::snapshot::{LimitPlan, RoutePlan};
 use super::variables::Known;
 use crate::admission::Arrival;
 use crate::config::{OnLimit, Refusal as Own};
-use crate::dead_letter::Reason;
+use crate::dead_letter::{ROOM_IN, Reason, room_in};
 use crate::edit::Escape;
 use crate::limiter::{Refusal, Why};
 use crate::time::Span;
@@ -68,7 +68,7 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     exchange.scratch.detail = detail;
     if exchange.connection.facts.is_own {
         let after = retry_at.map_or(FIRST_GUESS, |at| at.since(now));
-        exchange.scratch.reply.put_number(deferral_path::ROOM_IN, after.as_millis_ceil());
+        exchange.scratch.reply.put(ROOM_IN.as_bytes(), room_in(after).as_bytes());
     }
     Next::Over(fate)
 }

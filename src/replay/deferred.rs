@@ -17,8 +17,8 @@ use super::letter::Letter;
 use super::lineup::{Group, Lineup, Next, Outcome, Patience, Queued, Sending, is_final};
 use super::sender::{Sender, retry_after};
 use crate::dead_letter::{
-    Deferrals, DeferredEnd as Ended, DeferredFate as Fate, DeferredTicket as Ticket, KeptAnswer, Unreadable,
-    deferred_id as id_text,
+    Deferrals, DeferredEnd as Ended, DeferredFate as Fate, DeferredTicket as Ticket, KeptAnswer, ROOM_IN, Unreadable,
+    deferred_id as id_text, room_in_millis,
 };
 use crate::http_client::{Answer, SendError};
 use crate::limiter::Rate;
@@ -35,8 +35,6 @@ const UNREADABLE_AGAIN: Span = Span::from_secs(30);
 /// A limit is asked again after so long at the latest, and at the earliest, in milliseconds.
 const MOST_MILLIS: u64 = 60_000;
 const LEAST_MILLIS: u64 = 10;
-/// The field by which the front door says when a limit has room.
-const ROOM_IN: &str = "x-sluicegate-room-in-ms";
 /// From one look at what is due to the next, at most.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
@@ -176,7 +174,7 @@ async fn one_try(sender: &Sender, letter: Letter, number: u32, clock: &Clock) ->
 }
 
 fn room_in(headers: &HeaderMap) -> Option<Span> {
-    let millis: u64 = headers.get(ROOM_IN)?.to_str().ok()?.parse().ok()?;
+    let millis = room_in_millis(headers.get(ROOM_IN)?.as_bytes())?;
     // Its time is given in whole milliseconds, rounded up. There may be room before: an operator may have made some.
     Some(Span::from_millis(millis.clamp(LEAST_MILLIS, MOST_MILLIS)))
 }

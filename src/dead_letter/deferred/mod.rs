@@ -6,7 +6,7 @@
 //! the limit has room, and tells its [end](Deferrals::end), with the answer, which is written before the next of its key goes, and synced within 100 ms.
 //!
 //! `request` makes bytes of requests and answers, `line` lines of those, `files` has the segments, `index` knows in memory where
-//! each request is and how it fares; `status` says so to whoever has its id; `listing` is for those who look from outside.
+//! each request is and how it fares; `status` says so to whoever has its id, `room_in` when a limit has room; `listing` is for those who look from outside.
 //!
 //! Invariants: nobody is told of a request that a crash could lose; `deferred = sent + failed + expired + pending`, in memory and
 //! on the disk at any moment; a crash of the process repeats the requests that were under way, one of each key at most, under the
@@ -32,6 +32,7 @@ mod index;
 mod line;
 mod listing;
 mod request;
+mod room_in;
 mod status;
 mod writer;
 
@@ -56,6 +57,7 @@ pub use index::{Room, Ticket};
 pub use line::{Ended, Fate, Totals, id_text, parse_id};
 pub use listing::{Listed, Listing, read_one};
 pub use request::{Deferral, KeptAnswer};
+pub use room_in::{ROOM_IN, room_in, room_in_millis};
 pub use status::Status;
 
 use self::index::{Index, Reserved};

@@ -47,7 +47,8 @@ pub(super) fn run(shared: &Arc<Shared>, receiver: &Receiver<Message>, disk: Box<
         let first = if is_closing { receiver.try_recv().ok() } else { writer.wait(receiver) };
         let is_last = is_closing && first.is_none();
         writer.turn(first, receiver);
-        if is_last {
+        // All that has ended is written before, unless the disk refuses it.
+        if is_last && (writer.owed.is_empty() || writer.fails) {
             return writer.sync();
         }
     }
@@ -394,7 +395,7 @@ fn rotation(room: &Room) -> Rotation {
 }
 
 /// 128 bits that nobody can guess.
-fn random_id() -> Option<u128> {
+pub(super) fn random_id() -> Option<u128> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;
     Some(u128::from_be_bytes(bytes))
