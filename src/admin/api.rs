@@ -17,7 +17,7 @@ use super::events::{Events, Source};
 use super::pieces::Pieces;
 use super::problem::Problem;
 use super::seats::Seat;
-use super::{Commands, Limits, endpoints, guard, metrics};
+use super::{Commands, Limits, endpoints, guard, metrics, openapi};
 use crate::telemetry::{Registration, Registry};
 
 /// Commands that read and may block, at once; more wait for their turn, each on its own connection.
@@ -97,7 +97,7 @@ impl Api {
 
     async fn try_answer(&self, head: Parts, body: Incoming, seat: &Arc<Seat>) -> Result<Reply, Problem> {
         guard::check(&head, self.is_loopback)?;
-        let found = Endpoint::at(head.uri.path());
+        let found = endpoints::at(head.uri.path());
         let (endpoints, names) = found.ok_or_else(no_endpoint)?;
         let chosen = endpoints.iter().find(|endpoint| endpoint.method.is(&head.method));
         let endpoint = *chosen.ok_or_else(|| no_method(&endpoints))?;
@@ -113,6 +113,7 @@ impl Api {
             Handler::AtOnce(answer) => Ok(reply_to(answer(&*self.commands))),
             Handler::Read(read) => self.run(&self.reads, move || read(&call)).await?.map(reply_to),
             Handler::Change(change) => self.run(&self.changes, move || change(&call)).await?.map(reply_to),
+            Handler::Document => Ok(reply_to(Done::json(openapi::document()))),
             Handler::Metrics => self.metrics(seat).await,
             Handler::DeadLetterStream => self.stream(call, seat).await,
         }

@@ -121,6 +121,8 @@ pub(super) enum Handler {
     Change(fn(&Call) -> Result<Done, Problem>),
     /// The page of metrics.
     Metrics,
+    /// The `OpenAPI` document.
+    Document,
     /// Dead letters as they are written.
     DeadLetterStream,
 }
@@ -149,17 +151,6 @@ pub(super) enum Content {
     JsonText(String),
 }
 
-impl Endpoint {
-    /// All endpoints at a path, with the names as it has them; `None`: there is none.
-    pub(super) fn at(path: &str) -> Option<(Vec<&'static Self>, Vec<&str>)> {
-        let mut found = super::endpoints::all().filter_map(|own| Some((own, segments(own.path, path)?)));
-        let (first, names) = found.next()?;
-        // Others at the same path differ in their methods alone.
-        let others = found.map(|(own, _)| own).filter(|own| own.path == first.path);
-        Some((std::iter::once(first).chain(others).collect(), names))
-    }
-}
-
 /// The names of a path without their escapes.
 pub(super) fn without_escapes(names: &[&str]) -> Result<Vec<String>, Problem> {
     let wrong = "A name in the path is not percent-encoded UTF-8: write % as %25.";
@@ -168,7 +159,7 @@ pub(super) fn without_escapes(names: &[&str]) -> Result<Vec<String>, Problem> {
 }
 
 /// The parts of a path where `form` has names in braces; `None`: it is not of this form. The value of a key may be empty.
-fn segments<'p>(form: &str, path: &'p str) -> Option<Vec<&'p str>> {
+pub(super) fn segments<'p>(form: &str, path: &'p str) -> Option<Vec<&'p str>> {
     let (mut form, mut path, mut names) = (form.split('/'), path.split('/'), Vec::new());
     loop {
         match (form.next(), path.next()) {
@@ -239,10 +230,10 @@ mod tests {
 
     #[test]
     fn names_have_no_escapes_any_more_and_wrong_escapes_are_told() {
-        let names = |path| without_escapes(&Endpoint::at(path).unwrap().1).map_err(|problem| problem.status);
-        assert_eq!(names("/api/v1/limits/per-key/keys/a%2Fb%20c"), Ok(vec!["per-key".into(), "a/b c".into()]));
-        for path in ["/api/v1/limits/a/keys/%zz", "/api/v1/limits/a/keys/%ff", "/api/v1/limits/a/keys/%4"] {
-            assert_eq!(names(path), Err(StatusCode::NOT_FOUND), "{path}");
+        let names = |name| without_escapes(&["per-key", name]).map_err(|problem| problem.status);
+        assert_eq!(names("a%2Fb%20c"), Ok(vec!["per-key".into(), "a/b c".into()]));
+        for wrong in ["%zz", "%ff", "%4"] {
+            assert_eq!(names(wrong), Err(StatusCode::NOT_FOUND), "{wrong}");
         }
     }
 }

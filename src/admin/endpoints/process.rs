@@ -5,7 +5,6 @@ use http::header::ACCEPT;
 use serde_json::json;
 
 use crate::admin::endpoint::{Call, Content, Done, Endpoint, Gives, Handler, Role, Schema, Takes, Verb};
-use crate::admin::openapi;
 
 const RELOADED: Schema = Schema {
     name: "Reloaded",
@@ -92,7 +91,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&DOCUMENT))],
         tells_of_clients: false,
-        handler: Handler::Read(|_| Ok(Done::json(openapi::document()))),
+        handler: Handler::Document,
     },
     Endpoint {
         method: Verb::Post,

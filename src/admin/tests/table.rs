@@ -19,7 +19,7 @@ fn each_endpoint_has_its_own_name_and_place() {
     for own in all {
         assert!(own.summary.ends_with('.'), "{}: a sentence ends with a period", own.id);
         // A path leads to its own endpoints, not to those of another one whose names take any text.
-        let (found, _) = Endpoint::at(own.path).unwrap();
+        let (found, _) = endpoints::at(own.path).unwrap();
         assert!(found.iter().any(|found| found.id == own.id), "{} is hidden by {}", own.id, found[0].path);
     }
 }
