@@ -196,7 +196,6 @@ impl Call {
     }
 
     /// The body, as the endpoint's schema describes it.
-    #[expect(dead_code, reason = "for the endpoints of keys and rules")]
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         serde_json::from_slice(&self.body).map_err(|error| {
             let status = if error.is_data() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };

@@ -91,8 +91,21 @@ pub trait Commands: Send + Sync + 'static {
     /// How the servers of upstreams stand. May block.
     fn upstreams(&self) -> serde_json::Value;
 
-    /// Takes a server out of service, or back; how its upstream stands then, or that there is none of these names. May block.
-    fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<serde_json::Value, String>;
+    /// Takes a server out of service, or back, and gives it a weight; how its upstream stands then, or that there is none of
+    /// these names. May block.
+    fn set_server(
+        &self,
+        upstream: &str,
+        server: &str,
+        service: Option<Service>,
+        weight: Option<u32>,
+    ) -> Result<serde_json::Value, String>;
+
+    /// The level of the log. May block.
+    fn log_level(&self) -> serde_json::Value;
+
+    /// Sets it; or what is wrong with it. May block.
+    fn set_log_level(&self, level: &str) -> Result<serde_json::Value, String>;
 
     /// How the limits stand. May block.
     fn limits(&self) -> serde_json::Value;

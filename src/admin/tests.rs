@@ -63,9 +63,16 @@ impl Commands for Fake {
         json!({ "upstreams": [] })
     }
 
-    fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<Value, String> {
+    fn set_server(
+        &self,
+        upstream: &str,
+        server: &str,
+        service: Option<Service>,
+        weight: Option<u32>,
+    ) -> Result<Value, String> {
+        let service = service.map(crate::words::Word::word);
         match (upstream, server) {
-            ("app", "[::1]:80") => Ok(json!({ "service": service.word() })),
+            ("app", "[::1]:80") => Ok(json!({ "service": service, "weight": weight })),
             _ => Err("no such server".to_owned()),
         }
     }
@@ -76,6 +83,14 @@ impl Commands for Fake {
             let _ = go.lock().unwrap().recv_timeout(PATIENCE);
         }
         self.reload.clone()
+    }
+
+    fn log_level(&self) -> Value {
+        json!({ "level": "info" })
+    }
+
+    fn set_log_level(&self, level: &str) -> Result<Value, String> {
+        if level == "loud" { Err("no level".into()) } else { Ok(json!({ "level": level })) }
     }
 
     fn limits(&self) -> Value {
@@ -233,11 +248,16 @@ fn a_server_is_set_by_its_name_and_a_word() {
         let reply = server.ask(&format!("POST /api/v1/upstreams/{path}"), NOTHING);
         (reply.status, reply.json())
     };
-    assert_eq!(set("app/servers/[::1]:80?state=drain"), (200, json!({ "service": "drain" })));
-    assert_eq!(set("app/servers/%5B%3A%3A1%5D:80?x=y&state=up"), (200, json!({ "service": "up" })));
+    assert_eq!(set("app/servers/[::1]:80?state=drain"), (200, json!({ "service": "drain", "weight": null })));
+    assert_eq!(set("app/servers/%5B%3A%3A1%5D:80?x=y&state=up"), (200, json!({ "service": "up", "weight": null })));
+    assert_eq!(set("app/servers/[::1]:80?weight=7"), (200, json!({ "service": null, "weight": 7 })));
+    assert_eq!(set("app/servers/[::1]:80?weight=1000&state=up"), (200, json!({ "service": "up", "weight": 1000 })));
     for (path, status) in [
         ("app/servers/[::1]:80", 400),
         ("app/servers/[::1]:80?state=gone", 400),
+        ("app/servers/[::1]:80?state=up&weight=0", 400),
+        ("app/servers/[::1]:80?weight=1001", 400),
+        ("app/servers/[::1]:80?weight=x", 400),
         ("app/servers/[::1]:81?state=off", 404),
         ("app/servers/?state=off", 404),
         ("app/servers/a/b?state=off", 404),

@@ -102,7 +102,7 @@ pub use self::sections::dead_letter::{DeadLetter, Fsync};
 pub use self::sections::deferred::DeferredRoom;
 pub use self::sections::fleet::{Fleet, FleetPassword};
 pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Redirect};
-pub use self::sections::log::{AccessFormat, Log, LogFormat};
+pub use self::sections::log::{AccessFormat, Log, LogFormat, check_level};
 pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol, Retry};
 pub use self::sections::route::MAX_CAPTURED_BODY;
 pub use self::sections::secret_file::FileSecret;

@@ -12,6 +12,7 @@ use super::live::LiveLimits;
 use super::outlive::{self, Memory};
 use super::terms::{self, Limits};
 use super::tls::Secured;
+use super::weights::Weights;
 use crate::admission::{KeyExpr, Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Member, Strategy};
 use crate::config::{
@@ -177,6 +178,8 @@ pub struct Lasting {
     pub limits: LiveLimits,
     /// In-flight cells of each upstream's servers.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+    /// The weights that an operator has given to servers.
+    pub weights: Weights,
     /// The memory of each upstream.
     pub upstreams: HashMap<Arc<str>, Memory>,
     /// Tells when servers came to their states.
@@ -272,6 +275,7 @@ fn upstream_plan(
     let mut servers = Vec::with_capacity(upstream.servers.len());
     let mut shares = Vec::with_capacity(upstream.servers.len());
     let mut members = Vec::with_capacity(upstream.servers.len());
+    let mut weights = Vec::with_capacity(upstream.servers.len());
     for ServerSpec { address, weight, state, backup } in &upstream.servers {
         let name: Arc<str> = address.to_string().into();
         let (host, port) = match address {
@@ -285,7 +289,9 @@ fn upstream_plan(
         let key = (Arc::clone(&upstream.name), Arc::clone(&name));
         let load = lasting.loads.get(&key).cloned().unwrap_or_else(|| Load::new(lasting.workers));
         loads.insert(key, Arc::clone(&load));
-        shares.push(balance::Server { name: name.to_string(), weight: *weight });
+        let weight = lasting.weights.of(&upstream.name, &name, *weight);
+        weights.push(weight);
+        shares.push(balance::Server { name: name.to_string(), weight });
         members.push(Member { name: Arc::clone(&name), service: *state, is_backup: *backup });
         servers.push((Endpoint { name, host, port }, load));
     }
@@ -299,6 +305,7 @@ fn upstream_plan(
         },
         places: outlive::places(upstream, servers.iter().map(|(endpoint, _)| &endpoint.name), old),
         circuit: outlive::circuit(upstream, old),
+        weights,
         states: outlive::states(upstream, members, old, lasting.clock.now()),
         servers,
     })

@@ -4,8 +4,10 @@ mod admin_commands;
 mod admin_server;
 mod capacity;
 mod draining;
+mod log_level;
 mod phase;
 mod seen;
+mod servers;
 mod sockets;
 mod upgrading;
 mod written;
@@ -35,6 +37,7 @@ use super::outlive;
 use super::state_file::{Keeper, StateFile};
 use super::tls::Secured;
 use super::upstream_status;
+use super::weights::Weights;
 use super::worker::{Command, WorkerThread};
 use crate::admin::Door;
 use crate::config::{self, AdminAddress, Certificates, Loaded, Model};
@@ -58,6 +61,8 @@ pub struct Control {
     state_file: Option<StateFile>,
     handover: Handover,
     logging: Box<dyn Logging>,
+    /// The level of the log, where an operator has set it.
+    level: Mutex<Option<String>>,
     /// Who may come to admin.
     door: Mutex<Arc<Door>>,
     reloading: Mutex<()>,
@@ -137,6 +142,7 @@ impl Control {
         let mut lasting = Lasting {
             limits: HashMap::new(),
             loads: HashMap::new(),
+            weights: Weights::default(),
             upstreams: HashMap::new(),
             clock: clock.clone(),
             tls: Secured::default(),
@@ -229,6 +235,7 @@ impl Control {
             state_file,
             handover,
             logging: Box::new(logging),
+            level: Mutex::default(),
             door: Mutex::new(door),
             reloading: Mutex::new(()),
             state: Mutex::new(state),
@@ -459,6 +466,7 @@ impl Control {
         let running = state.fleet.take();
         state.fleet = fleet::renewed(running, model, &state.lasting.limits, &self.clock, &self.registry);
         state.lasting.loads = loads;
+        state.lasting.weights.retain(model);
         outlive::renumber(&snapshot);
         state.lasting.upstreams = outlive::memories(&snapshot);
         state.lasting.tallies = outlive::tallies(&snapshot);
@@ -487,6 +495,7 @@ impl Control {
         state.lasting.redactor = redactor;
         if model.log != state.model.log {
             self.logging.renew(&model.log);
+            self.forget_log_level();
         }
     }
 

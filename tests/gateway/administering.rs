@@ -227,6 +227,17 @@ fn answers_are_as_the_document_says() {
     document.check("POST", server, &post("/api/v1/upstreams/app/servers/echo:a?state=drain", b""));
     document.check("POST", server, &post("/api/v1/upstreams/app/servers/echo:c?state=drain", b""));
     document.check("POST", server, &post("/api/v1/upstreams/app/servers/echo:a?state=gone", b""));
+    document.check("POST", server, &post("/api/v1/upstreams/app/servers/echo:a?weight=3&state=up", b""));
+    let put = |target: &str, body: &[u8]| {
+        let fields = [("Host", "localhost"), ("Content-Type", "application/json")];
+        Client::connect(gateway.admin).request("PUT", target, &fields, body)
+    };
+    document.check("GET", "/api/v1/log", &gateway.ask_admin("/api/v1/log"));
+    for body in
+        [&br#"{"level":"debug"}"#[..], br#"{"level":"loud"}"#, br#"{"level":1}"#, br#"{"levels":"debug"}"#, b"x"]
+    {
+        document.check("PUT", "/api/v1/log", &put("/api/v1/log", body));
+    }
     for body in [&br#"{"url":"/","headers":[["x-key","s"]]}"#[..], br#"{"url":"http://h/up"}"#, b"{}", b"[", b""] {
         document.check("POST", "/api/v1/explain", &post("/api/v1/explain", body));
     }
@@ -234,4 +245,55 @@ fn answers_are_as_the_document_says() {
     document.check("POST", "/reload", &gateway.post_admin("/reload"));
     fs::write(gateway.file(), "nonsense").unwrap();
     document.check("POST", "/reload", &post("/reload", b""));
+}
+
+#[test]
+fn a_weight_holds_over_reloads_until_the_file_gives_another_one() {
+    let rules = |more: &str| {
+        format!(
+            "[server]\nworkers = 1\n[[route]]\nname = \"all\"\nupstream = \"app\"\n[[upstream]]\nname = \"app\"\n\
+             balance = \"round-robin\"\nservers = [\"echo:a\", {{ address = \"echo:b\"{more} }}]\n"
+        )
+    };
+    let gateway = Gateway::start(&rules(""));
+    let served = |count: usize| {
+        let mut client = Client::connect(gateway.address());
+        (0..count).filter(|_| client.get("/").json()["server"] == "b").count()
+    };
+    assert_eq!(served(8), 4);
+    let set = gateway.post_admin("/api/v1/upstreams/app/servers/echo:b?weight=3").json();
+    assert_eq!(set["upstreams"][0]["servers"][1]["weight"], 3);
+    assert_eq!(served(8), 6);
+    gateway.reload(&format!("{}[client]\n", rules("")));
+    assert_eq!(served(8), 6);
+    gateway.reload(&rules(", weight = 1 , backup = false"));
+    assert_eq!(served(8), 6, "the same weight, written out");
+    gateway.reload(&rules(", weight = 2"));
+    let shown = gateway.ask_admin("/api/v1/upstreams").json();
+    assert_eq!(shown["upstreams"][0]["servers"][1]["weight"], 2);
+    assert_eq!(gateway.post_admin("/api/v1/upstreams/app/servers/echo:z?weight=3").status, 404);
+}
+
+#[test]
+fn the_level_of_the_log_changes_at_once_until_a_reload_of_its_section() {
+    let gateway = Gateway::start(ROUTE);
+    let put = |level: &str| {
+        let fields = [("Host", "localhost"), ("Content-Type", "application/json")];
+        Client::connect(gateway.admin).request(
+            "PUT",
+            "/api/v1/log",
+            &fields,
+            format!("{{\"level\":{level:?}}}").as_bytes(),
+        )
+    };
+    let level = || gateway.ask_admin("/api/v1/log").json();
+    assert_eq!(level(), json!({ "level": "info", "of_file": "info" }));
+    assert_eq!(put("error").json(), json!({ "level": "error", "of_file": "info" }));
+    gateway.reload(&format!("{ROUTE}[client]\n"));
+    assert_eq!(level()["level"], "error");
+    let wrong = put("eror");
+    assert_eq!(wrong.status, 422);
+    assert!(wrong.json()["detail"].as_str().unwrap().contains("did you mean"), "{}", wrong.text());
+    gateway.reload(&format!("{ROUTE}[log]\nlevel = \"warn\"\n"));
+    assert_eq!(level(), json!({ "level": "warn", "of_file": "warn" }));
 }
