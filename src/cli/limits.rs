@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin::{AdminArguments, Gateway, Request};
+use super::admin::{AdminArguments, Gateway, Request, escaped};
 use super::explain::{quota, time};
 use super::safe::Safe;
 use super::table::Table;
@@ -132,19 +132,6 @@ impl Asked {
         let shown = serde_json::from_str(&answer).and_then(show);
         shown.map_err(|error| format!("{}: an answer that cannot be read: {error}", gateway.shown()))
     }
-}
-
-/// As one segment of a path (RFC 3986, 2.3).
-fn escaped(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing into a String cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-        out
-    })
 }
 
 fn show_limits(limits: &[Limit]) -> String {

@@ -268,6 +268,17 @@ fn a_weight_holds_over_reloads_until_the_file_gives_another_one() {
     assert_eq!(served(8), 6);
     gateway.reload(&rules(", weight = 1 , backup = false"));
     assert_eq!(served(8), 6, "the same weight, written out");
+    let (admin, directory) = (format!("http://{}", gateway.admin), gateway.directory.path());
+    let set = |more: &[&str]| {
+        run(&[&["upstreams", "app", "--admin", &admin, "--server", "echo:b"], more].concat(), directory)
+    };
+    let (status, text, errors) = set(&["--weight", "7", "--state", "drain"]);
+    assert!(status.success() && text.contains("drain"), "{text}{errors}");
+    assert_eq!(served(8), 0);
+    let (status, _, errors) = set(&[]);
+    assert!(!status.success() && errors.contains("--state or --weight"), "{errors}");
+    assert!(set(&["--state", "up"]).0.success());
+    assert_eq!(served(8), 7);
     gateway.reload(&rules(", weight = 2"));
     let shown = gateway.ask_admin("/api/v1/upstreams").json();
     assert_eq!(shown["upstreams"][0]["servers"][1]["weight"], 2);
