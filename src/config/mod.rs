@@ -91,7 +91,7 @@ pub use self::model::{
     Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit, PlanLimit,
     Preflight, Refusal, RefusalBody, Route,
 };
-pub use self::plans::{KnownPlans, PlanBook};
+pub use self::plans::{Entry as PlansEntry, KnownPlans, PlanBook, entry as plans_entry, is_header as is_keys_header};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::sections::admin::Admin;
 pub use self::sections::alert::{Alert, Webhook};

@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use toml::de::DeTable;
 
-use self::line::{Entry, Line};
+use self::line::Line;
+pub use self::line::{Entry, entry, is_header};
 use self::source::{Limits, Source};
 use super::findings::{Finding, Findings};
 use super::nearest::nearest;
