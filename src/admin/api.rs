@@ -1,24 +1,24 @@
+//! Answers requests: from the table of endpoints to a reply.
+
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Body, Incoming};
-use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::dead_letters::{self, Refused, Subscription};
+use super::dead_letters::Subscription;
+use super::endpoint::{Call, Content, Done, Endpoint, Handler, Takes, Verb, without_escapes};
 use super::events::{Events, Source};
-use super::guard::{self, Refusal};
-use super::paths::{KEY, KEYS, SERVER, name_in, names_in};
 use super::pieces::Pieces;
+use super::problem::Problem;
 use super::seats::Seat;
-use super::{Commands, Limits, metrics};
-use crate::balance::Service;
+use super::{Commands, Limits, endpoints, guard, metrics, openapi};
 use crate::telemetry::{Registration, Registry};
-use crate::words::Word as _;
 
 /// Commands that read and may block, at once; more wait for their turn, each on its own connection.
 const READS: usize = 4;
@@ -27,7 +27,7 @@ const READS: usize = 4;
 const TURNS: usize = 2;
 
 /// Seconds after which a stream may be asked for again where all are taken.
-const STREAM_RETRY: &str = "5";
+const STREAM_RETRY: u64 = 5;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -46,51 +46,14 @@ pub(super) struct Api {
     registry: Arc<Registry>,
     commands: Arc<dyn Commands>,
     reads: Arc<Semaphore>,
-    /// One reload at a time, apart from the reads, so that one that hangs can still be looked at.
-    reloads: Arc<Semaphore>,
+    /// One change at a time, apart from the reads, so that one that hangs can still be looked at.
+    changes: Arc<Semaphore>,
     /// Places for streams.
     streams: Arc<Semaphore>,
     turns: Arc<Semaphore>,
     shutdown: watch::Receiver<bool>,
     _streams: Registration,
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Endpoint {
-    Health,
-    Ready,
-    Metrics,
-    Config,
-    Fleet,
-    Upstreams,
-    Server,
-    Limits,
-    Keys,
-    Key,
-    Explain,
-    DeadLetters,
-    DeadLetterStream,
-    Reload,
-    Upgrade,
-}
-
-const ENDPOINTS: [(&str, Endpoint); 15] = [
-    ("/healthz", Endpoint::Health),
-    ("/readyz", Endpoint::Ready),
-    ("/metrics", Endpoint::Metrics),
-    ("/api/config", Endpoint::Config),
-    ("/api/v1/fleet", Endpoint::Fleet),
-    ("/api/v1/upstreams", Endpoint::Upstreams),
-    (SERVER, Endpoint::Server),
-    ("/api/v1/limits", Endpoint::Limits),
-    (KEYS, Endpoint::Keys),
-    (KEY, Endpoint::Key),
-    ("/api/v1/explain", Endpoint::Explain),
-    ("/api/v1/dead-letters", Endpoint::DeadLetters),
-    ("/api/v1/dead-letters/stream", Endpoint::DeadLetterStream),
-    ("/reload", Endpoint::Reload),
-    ("/upgrade", Endpoint::Upgrade),
-];
 
 /// Why a command gave no result.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +70,7 @@ impl Api {
         commands: Arc<dyn Commands>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
-        let [reads, reloads, streams, turns] =
+        let [reads, changes, streams, turns] =
             [READS, 1, limits.streams, TURNS].map(|places| Arc::new(Semaphore::new(places)));
         Self {
             _streams: metrics::streams(&registry, &streams, limits.streams),
@@ -116,7 +79,7 @@ impl Api {
             registry,
             commands,
             reads,
-            reloads,
+            changes,
             streams,
             turns,
             shutdown,
@@ -126,114 +89,69 @@ impl Api {
     /// Answers a request. It counts as one on its `seat` when everything of it that is waited for is here.
     pub(super) async fn answer(&self, request: Request<Incoming>, seat: &Arc<Seat>) -> Reply {
         let (head, body) = request.into_parts();
-        if let Err(refusal) = guard::check(&head, self.is_loopback) {
-            return refused(refusal);
+        match self.try_answer(head, body, seat).await {
+            Ok(reply) => reply,
+            Err(problem) => refusal(&problem),
         }
-        let Some(endpoint) = Endpoint::at(head.uri.path()) else { return not_found() };
-        if !endpoint.methods().contains(&head.method) {
-            return not_allowed(endpoint);
+    }
+
+    async fn try_answer(&self, head: Parts, body: Incoming, seat: &Arc<Seat>) -> Result<Reply, Problem> {
+        guard::check(&head, self.is_loopback)?;
+        let found = endpoints::at(head.uri.path());
+        let (endpoints, names) = found.ok_or_else(no_endpoint)?;
+        let chosen = endpoints.iter().find(|endpoint| endpoint.method.is(&head.method));
+        let endpoint = *chosen.ok_or_else(|| no_method(&endpoints))?;
+        if endpoint.tells_of_clients {
+            guard::check_origin(&head)?;
         }
-        if endpoint.tells_of_clients()
-            && let Err(refusal) = guard::check_origin(&head)
-        {
-            return refused(refusal);
-        }
-        if endpoint == Endpoint::Explain {
-            return self.explain(body, seat).await;
-        }
-        if endpoint.is_command()
-            && let Err(reply) = self.read_past(body).await
-        {
-            return reply;
-        }
+        let names = without_escapes(&names)?;
+        let body = self.body(endpoint, &head.headers, body).await?;
         let _asking = seat.ask();
-        match endpoint {
-            Endpoint::Health => reply(StatusCode::OK, TEXT, "ok"),
-            Endpoint::Ready if self.commands.ready() => reply(StatusCode::OK, TEXT, "ready"),
-            Endpoint::Ready => reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, "not ready"),
-            Endpoint::Metrics => self.metrics(seat).await,
-            Endpoint::Config => self.show(Commands::config).await,
-            Endpoint::Fleet => self.show(Commands::fleet).await,
-            Endpoint::Upstreams => self.show(Commands::upstreams).await,
-            Endpoint::Limits => self.show(Commands::limits).await,
-            Endpoint::Keys => self.keys(head.uri.path()).await,
-            Endpoint::Key => self.key(head.uri.path()).await,
-            Endpoint::Server => self.set_server(head.uri.path(), head.uri.query()).await,
-            // Answered above, since its body says something.
-            Endpoint::Explain => not_found(),
-            Endpoint::DeadLetters => self.dead_letters(head.uri.query()).await,
-            Endpoint::DeadLetterStream => self.stream(&head.headers, head.uri.query(), seat).await,
-            Endpoint::Reload => self.reload(&head.headers).await,
-            Endpoint::Upgrade => self.upgrade(&head.headers).await,
+        let query = head.uri.query().map(str::to_owned);
+        let call = Call { commands: Arc::clone(&self.commands), names, query, headers: head.headers, body };
+        match endpoint.handler {
+            Handler::AtOnce(answer) => Ok(reply_to(answer(&*self.commands))),
+            Handler::Read(read) => self.run(&self.reads, move || read(&call)).await?.map(reply_to),
+            Handler::Change(change) => self.run(&self.changes, move || change(&call)).await?.map(reply_to),
+            Handler::Document => Ok(reply_to(Done::json(openapi::document()))),
+            Handler::Metrics => self.metrics(seat).await,
+            Handler::DeadLetterStream => self.stream(call, seat).await,
         }
     }
 
-    /// Takes a server out of service, or back.
-    async fn set_server(&self, path: &str, query: Option<&str>) -> Reply {
-        let stated = query.and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("state=")));
-        let Some(service) = stated.and_then(Service::from_word) else {
-            let words = Service::ALL.map(Service::word);
-            let detail = "Say what is to become of the server: ?state=up, ?state=drain or ?state=off.";
-            return problem(StatusCode::BAD_REQUEST, detail, json!({ "states": words }));
-        };
-        let Some((upstream, server)) = names_in(path, SERVER) else { return not_found() };
-        let commands = Arc::clone(&self.commands);
-        match self.run(&self.reads, move || commands.set_server(&upstream, &server, service)).await {
-            Err(failure) => failed(failure),
-            Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
-            Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
-        }
-    }
-
-    /// Shows the keys that a limit meets most often.
-    async fn keys(&self, path: &str) -> Reply {
-        let Some(limit) = name_in(path, KEYS) else { return not_found() };
-        let commands = Arc::clone(&self.commands);
-        match self.run(&self.reads, move || commands.top_keys(&limit)).await {
-            Err(failure) => failed(failure),
-            Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
-            Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
-        }
-    }
-
-    /// Shows how a key of a limit stands.
-    async fn key(&self, path: &str) -> Reply {
-        let Some((limit, value)) = names_in(path, KEY) else { return not_found() };
-        let commands = Arc::clone(&self.commands);
-        match self.run(&self.reads, move || commands.key(&limit, &value)).await {
-            Err(failure) => failed(failure),
-            Ok(Err(unknown)) => problem(StatusCode::NOT_FOUND, &unknown, json!({})),
-            Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
-        }
-    }
-
-    /// Shows a page of the dead-letter log.
-    async fn dead_letters(&self, query: Option<&str>) -> Reply {
-        let (commands, query) = (Arc::clone(&self.commands), query.map(str::to_owned));
-        match self.run(&self.reads, move || dead_letters::page(&*commands, query.as_deref())).await {
-            Err(failure) => failed(failure),
-            Ok(Err(refused)) => no_dead_letters(refused),
-            Ok(Ok(page)) => reply(StatusCode::OK, JSON, page),
+    /// Reads a body if a method that may have one was used, whatever it says, or as the endpoint takes it.
+    async fn body(&self, endpoint: &Endpoint, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Problem> {
+        let late = || Problem::new(StatusCode::REQUEST_TIMEOUT, "The body did not come.").closing();
+        let too_long = |detail: String| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).closing();
+        match endpoint.takes {
+            Takes::Nothing if endpoint.method == Verb::Get => Ok(Bytes::new()),
+            Takes::Nothing => match timeout(self.limits.head, ends_within(body, self.limits.ignored)).await {
+                Ok(true) => Ok(Bytes::new()),
+                Ok(false) => Err(too_long("This request has no body.".to_owned())),
+                Err(_) => Err(late()),
+            },
+            Takes::Json(_) => {
+                check_type(headers, JSON)?;
+                let most = self.limits.body;
+                match timeout(self.limits.head, Limited::new(body, most).collect()).await {
+                    Ok(Ok(body)) => Ok(body.to_bytes()),
+                    Ok(Err(_)) => Err(too_long(format!("The body is broken off, or longer than {most} bytes."))),
+                    Err(_) => Err(late()),
+                }
+            }
         }
     }
 
     /// Sends what is written to the dead-letter log from now on, or from the last event on that the client had.
-    async fn stream(&self, headers: &HeaderMap, query: Option<&str>, seat: &Arc<Seat>) -> Reply {
-        let (commands, query) = (Arc::clone(&self.commands), query.map(str::to_owned));
+    async fn stream(&self, call: Call, seat: &Arc<Seat>) -> Result<Reply, Problem> {
         // A field that is no text is no cursor either.
-        let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?").to_owned());
-        let begun = move || Subscription::begin(&*commands, query.as_deref(), last.as_deref());
-        let subscription = match self.run(&self.reads, begun).await {
-            Err(failure) => return failed(failure),
-            Ok(Err(refused)) => return no_dead_letters(refused),
-            Ok(Ok(subscription)) => subscription,
-        };
+        let last = call.headers.get("last-event-id").map(|id| id.to_str().unwrap_or("?").to_owned());
+        let begun = move || Subscription::begin(&*call.commands, call.query.as_deref(), last.as_deref());
+        let subscription = self.run(&self.reads, begun).await??;
         let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else {
             let most = self.limits.streams;
             let detail = format!("There are {most} streams, as many as there may be. Close one, or come again.");
-            let mut reply = problem(StatusCode::SERVICE_UNAVAILABLE, &detail, json!({}));
-            reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(STREAM_RETRY));
-            return reply;
+            return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(STREAM_RETRY));
         };
         let source = Source {
             subscription,
@@ -242,89 +160,24 @@ impl Api {
             heartbeat: self.limits.heartbeat,
             shutdown: self.shutdown.clone(),
         };
-        reply_with(StatusCode::OK, EVENTS, Either::Right(Either::Right(Events::new(source, seat, place))))
-    }
-
-    /// Says what would become of the request that the body describes.
-    async fn explain(&self, body: Incoming, seat: &Arc<Seat>) -> Reply {
-        let most = self.limits.body;
-        let asked = match timeout(self.limits.head, Limited::new(body, most).collect()).await {
-            Ok(Ok(asked)) => asked.to_bytes(),
-            Ok(Err(_)) => {
-                let detail = format!("The question is broken off, or longer than {most} bytes.");
-                return closing(problem(StatusCode::PAYLOAD_TOO_LARGE, &detail, json!({})));
-            }
-            Err(_) => return closing(problem(StatusCode::REQUEST_TIMEOUT, "The body did not come.", json!({}))),
-        };
-        let _asking = seat.ask();
-        let commands = Arc::clone(&self.commands);
-        match self.run(&self.reads, move || commands.explain(&asked)).await {
-            Err(failure) => failed(failure),
-            Ok(Err(wrong)) => problem(StatusCode::BAD_REQUEST, &wrong, json!({})),
-            Ok(Ok(shown)) => reply(StatusCode::OK, JSON, format!("{shown:#}\n")),
-        }
-    }
-
-    /// Reads a body, whatever it says; the answer if it is too long or does not come.
-    async fn read_past(&self, body: Incoming) -> Result<(), Reply> {
-        match timeout(self.limits.head, ends_within(body, self.limits.body)).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(closing(problem(StatusCode::PAYLOAD_TOO_LARGE, "This request has no body.", json!({})))),
-            Err(_) => Err(closing(problem(StatusCode::REQUEST_TIMEOUT, "The body did not come.", json!({})))),
-        }
+        Ok(reply_with(StatusCode::OK, EVENTS, Either::Right(Either::Right(Events::new(source, seat, place)))))
     }
 
     /// A page of one piece is sent as a whole, with its length.
-    async fn metrics(&self, seat: &Arc<Seat>) -> Reply {
+    async fn metrics(&self, seat: &Arc<Seat>) -> Result<Reply, Problem> {
         let mut page = self.registry.page();
         // Reading blocks: figures are kept behind locks of other rooms.
         let begun = self.run(&self.reads, move || {
             let pieces = [page.next(), page.next()].map(|piece| piece.map(Bytes::from));
             (pieces, page)
         });
-        match begun.await {
-            Err(failure) => failed(failure),
-            Ok(([first, None], _)) => reply(StatusCode::OK, metrics::CONTENT_TYPE, first.unwrap_or_default()),
-            Ok((first, page)) => {
+        Ok(match begun.await? {
+            ([first, None], _) => reply(StatusCode::OK, metrics::CONTENT_TYPE, first.unwrap_or_default()),
+            (first, page) => {
                 let pieces = Pieces::new(first, page, Arc::clone(&self.reads), Arc::clone(seat));
                 reply_with(StatusCode::OK, metrics::CONTENT_TYPE, Either::Right(Either::Left(pieces)))
             }
-        }
-    }
-
-    /// Shows what a command answers.
-    async fn show(&self, read: fn(&(dyn Commands + 'static)) -> Value) -> Reply {
-        let commands = Arc::clone(&self.commands);
-        let shown = self.run(&self.reads, move || read(&*commands)).await;
-        shown.map_or_else(failed, |shown| reply(StatusCode::OK, JSON, format!("{shown:#}\n")))
-    }
-
-    async fn reload(&self, headers: &HeaderMap) -> Reply {
-        let commands = Arc::clone(&self.commands);
-        match self.run(&self.reloads, move || commands.reload()).await {
-            Err(failure) => failed(failure),
-            Ok(Ok(plan)) if accepts_json(headers) => reply_json(StatusCode::OK, &json!({ "ok": true, "plan": plan })),
-            Ok(Ok(plan)) => reply(StatusCode::OK, TEXT, plan + "\n"),
-            Ok(Err(error)) if accepts_json(headers) => {
-                reply_json(StatusCode::UNPROCESSABLE_ENTITY, &json!({ "ok": false, "error": error }))
-            }
-            Ok(Err(error)) => reply(StatusCode::UNPROCESSABLE_ENTITY, TEXT, error + "\n"),
-        }
-    }
-
-    async fn upgrade(&self, headers: &HeaderMap) -> Reply {
-        let commands = Arc::clone(&self.commands);
-        match self.run(&self.reloads, move || commands.upgrade()).await {
-            Err(failure) => failed(failure),
-            Ok(Ok(pid)) if accepts_json(headers) => reply_json(StatusCode::OK, &json!({ "ok": true, "pid": pid })),
-            Ok(Ok(pid)) => {
-                reply(StatusCode::OK, TEXT, format!("process {pid} has taken over; the one before drains\n"))
-            }
-            Ok(Err(error)) if accepts_json(headers) => {
-                reply_json(StatusCode::UNPROCESSABLE_ENTITY, &json!({ "ok": false, "error": error }))
-            }
-            Ok(Err(error)) => reply(StatusCode::UNPROCESSABLE_ENTITY, TEXT, format!("no upgrade: {error}\n")),
-        }
+        })
     }
 
     /// Runs what may block on a thread for that. The place among `places` is kept until the command ends, even if
@@ -349,38 +202,6 @@ impl Api {
     }
 }
 
-impl Endpoint {
-    fn at(path: &str) -> Option<Self> {
-        let exact = ENDPOINTS.iter().find(|(at, _)| *at == path).map(|(_, endpoint)| *endpoint);
-        let forms = [(SERVER, Self::Server), (KEY, Self::Key)];
-        exact.or_else(|| {
-            let named = forms.into_iter().find(|(form, _)| names_in(path, form).is_some());
-            named.map(|(_, endpoint)| endpoint).or_else(|| name_in(path, KEYS).map(|_| Self::Keys))
-        })
-    }
-
-    fn methods(self) -> &'static [Method] {
-        match self {
-            Self::Reload | Self::Upgrade | Self::Server | Self::Explain => &[Method::POST],
-            _ => &[Method::GET, Method::HEAD],
-        }
-    }
-
-    /// Whether it is a POST: it changes something, or is asked something at length.
-    fn is_command(self) -> bool {
-        self.methods().contains(&Method::POST)
-    }
-
-    /// Whether it shows what clients have sent.
-    fn tells_of_clients(self) -> bool {
-        matches!(self, Self::DeadLetters | Self::DeadLetterStream)
-    }
-
-    fn allow(self) -> &'static str {
-        if self.is_command() { "POST" } else { "GET, HEAD" }
-    }
-}
-
 /// Whether the body ends within `most` bytes. What it says is ignored.
 async fn ends_within(mut body: impl Body<Data = Bytes> + Unpin, most: usize) -> bool {
     let mut left = most;
@@ -390,12 +211,6 @@ async fn ends_within(mut body: impl Body<Data = Bytes> + Unpin, most: usize) -> 
         left = rest;
     }
     true
-}
-
-fn accepts_json(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
-    let ranges = lines.flat_map(|line| line.split(',')).map(|range| range.split(';').next().unwrap_or("").trim());
-    ranges.into_iter().any(|range| range.eq_ignore_ascii_case(JSON))
 }
 
 fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
@@ -412,73 +227,56 @@ fn reply_with(status: StatusCode, content_type: &'static str, body: Answer) -> R
     reply
 }
 
-fn reply_json(status: StatusCode, body: &Value) -> Reply {
-    reply(status, JSON, format!("{body}\n"))
-}
-
-/// A problem as in RFC 9457, with the members of `more`.
-fn problem(status: StatusCode, detail: &str, more: Value) -> Reply {
-    let mut members = json!({
-        "type": "about:blank",
-        "title": status.canonical_reason(),
-        "status": status.as_u16(),
-        "detail": detail,
-    });
-    if let (Value::Object(members), Value::Object(more)) = (&mut members, more) {
-        members.extend(more);
+fn reply_to(done: Done) -> Reply {
+    match done.content {
+        Content::Text(text) => reply(done.status, TEXT, text),
+        Content::Json(value) => reply(done.status, JSON, format!("{value:#}\n")),
+        Content::JsonText(text) => reply(done.status, JSON, text),
     }
-    reply(status, PROBLEM, format!("{members}\n"))
 }
 
-fn not_found() -> Reply {
-    let endpoints: Vec<_> =
-        ENDPOINTS.iter().map(|(path, endpoint)| format!("{} {path}", endpoint.methods()[0])).collect();
-    problem(StatusCode::NOT_FOUND, "There is no such endpoint.", json!({ "endpoints": endpoints }))
-}
-
-fn not_allowed(endpoint: Endpoint) -> Reply {
-    let detail = format!("This endpoint answers {}.", endpoint.allow());
-    let mut reply = problem(StatusCode::METHOD_NOT_ALLOWED, &detail, json!({}));
-    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(endpoint.allow()));
+fn refusal(problem: &Problem) -> Reply {
+    let mut reply = reply(problem.status, PROBLEM, format!("{}\n", problem.to_json()));
+    reply.headers_mut().extend(problem.fields.iter().cloned().map(|(name, value)| (Some(name), value)));
+    if problem.closes {
+        reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     reply
 }
 
-fn no_dead_letters(refused: Refused) -> Reply {
-    match refused {
-        Refused::NoLog => {
-            let detail = "There is no dead-letter log: write a [dead_letter] section into the file and reload.";
-            problem(StatusCode::NOT_FOUND, detail, json!({}))
-        }
-        Refused::Wrong { parameter, detail, allowed } => {
-            problem(StatusCode::BAD_REQUEST, &detail, json!({ "parameter": parameter, "allowed": allowed }))
-        }
-        Refused::Unreadable(detail) => problem(StatusCode::INTERNAL_SERVER_ERROR, &format!("{detail}."), json!({})),
+/// Refuses a body that says to be of another type.
+fn check_type(headers: &HeaderMap, wanted: &str) -> Result<(), Problem> {
+    let given = headers.get(CONTENT_TYPE).map(|given| given.to_str().unwrap_or("?"));
+    let media = given.map(|given| given.split(';').next().unwrap_or_default().trim());
+    if media.is_none_or(|media| media.eq_ignore_ascii_case(wanted)) {
+        return Ok(());
     }
+    let detail = format!("This endpoint takes {wanted}: send Content-Type: {wanted}.");
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).closing())
 }
 
-fn refused(refusal: Refusal) -> Reply {
-    let (status, detail) = match refusal {
-        Refusal::ManyHosts => (StatusCode::BAD_REQUEST, "A request has one Host."),
-        Refusal::ForeignHost => {
-            (StatusCode::FORBIDDEN, "On a loopback address the Host must be localhost or an IP address.")
-        }
-        Refusal::ForeignOrigin => (StatusCode::FORBIDDEN, "A page of another origin cannot do this."),
+fn no_endpoint() -> Problem {
+    let all: Vec<_> = endpoints::all().map(|own| format!("{} {}", own.method.word(), own.path)).collect();
+    Problem::new(StatusCode::NOT_FOUND, "There is no such endpoint.").with("endpoints", all)
+}
+
+fn no_method(endpoints: &[&Endpoint]) -> Problem {
+    let words = |endpoint: &&Endpoint| match endpoint.method {
+        Verb::Get => "GET, HEAD",
+        other => other.word(),
     };
-    closing(problem(status, detail, json!({})))
+    let allow = endpoints.iter().map(words).collect::<Vec<_>>().join(", ");
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("This endpoint answers {allow}.")).allow(&allow)
 }
 
-fn failed(failure: Failure) -> Reply {
-    match failure {
-        Failure::Panicked => problem(StatusCode::INTERNAL_SERVER_ERROR, "The command failed; see the log.", json!({})),
-        Failure::TooSlow => {
-            let detail = "The command takes longer than a request may. If it had begun, it goes on.";
-            problem(StatusCode::SERVICE_UNAVAILABLE, detail, json!({}))
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Panicked => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "The command failed; see the log."),
+            Failure::TooSlow => {
+                let detail = "The command takes longer than a request may. If it had begun, it goes on.";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+            }
         }
     }
-}
-
-/// With the connection closed after it, where the request's body may not have been read.
-fn closing(mut reply: Reply) -> Reply {
-    reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    reply
 }

@@ -3,10 +3,12 @@
 use std::fmt::{Display, Write as _};
 use std::str::FromStr;
 
+use http::StatusCode;
 use serde_json::json;
 
 use super::Commands;
 use super::paths::unescaped;
+use super::problem::Problem;
 use crate::dead_letter::{
     Archive, Bounds, Entry, Filter, Found, KeyFilter, LogCursor, Part, StoreError, When, parse_network,
 };
@@ -45,6 +47,21 @@ pub(super) enum Refused {
 impl From<StoreError> for Refused {
     fn from(error: StoreError) -> Self {
         Self::Unreadable(error.to_string())
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoLog => {
+                let detail = "There is no dead-letter log: write a [dead_letter] section into the file and reload.";
+                Self::new(StatusCode::NOT_FOUND, detail)
+            }
+            Refused::Wrong { parameter, detail, allowed } => {
+                Self::new(StatusCode::BAD_REQUEST, detail).with("parameter", parameter).with("allowed", allowed)
+            }
+            Refused::Unreadable(detail) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{detail}.")),
+        }
     }
 }
 

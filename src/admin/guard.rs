@@ -7,8 +7,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use http::StatusCode;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
+
+use super::problem::Problem;
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,19 @@ pub(super) enum Refusal {
     ForeignHost,
     /// A page of another origin wants to change something, or asks for what clients sent.
     ForeignOrigin,
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let (status, detail) = match refusal {
+            Refusal::ManyHosts => (StatusCode::BAD_REQUEST, "A request has one Host."),
+            Refusal::ForeignHost => {
+                (StatusCode::FORBIDDEN, "On a loopback address the Host must be localhost or an IP address.")
+            }
+            Refusal::ForeignOrigin => (StatusCode::FORBIDDEN, "A page of another origin cannot do this."),
+        };
+        Self::new(status, detail).closing()
+    }
 }
 
 pub(super) fn check(head: &Parts, is_loopback: bool) -> Result<(), Refusal> {

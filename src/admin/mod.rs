@@ -9,11 +9,15 @@
 
 mod api;
 mod dead_letters;
+mod endpoint;
+mod endpoints;
 mod events;
 mod guard;
 mod metrics;
+mod openapi;
 mod paths;
 mod pieces;
+mod problem;
 mod seats;
 
 use std::convert::Infallible;
@@ -90,8 +94,10 @@ struct Limits {
     connection: Duration,
     /// For the last responses when the server is told to end.
     drain: Duration,
-    /// Bytes of a request's body, all of which are ignored; with more it gets a 413.
+    /// Bytes of a body that an endpoint takes; with more the request gets a 413.
     body: usize,
+    /// The same of a body that is ignored.
+    ignored: usize,
     /// Streams at once; the next one gets a 503.
     streams: usize,
     /// After so long without an event a stream tells that it lives. Less than a request may take: by this it is known whether
@@ -105,7 +111,8 @@ const LIMITS: Limits = Limits {
     request: Duration::from_secs(30),
     connection: Duration::from_secs(60),
     drain: Duration::from_secs(2),
-    body: 64 * 1024,
+    body: 1024 * 1024,
+    ignored: 64 * 1024,
     streams: 16,
     heartbeat: Duration::from_secs(15),
 };

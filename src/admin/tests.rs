@@ -1,4 +1,5 @@
 mod dead_letters;
+mod table;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -318,24 +319,8 @@ fn another_path_is_told_what_exists() {
     for path in ["/", "/healthz/", "/api", "//metrics"] {
         let reply = server.ask(&format!("GET {path}"), NOTHING);
         assert_eq!((reply.status, reply.header("content-type")), (404, Some("application/problem+json")));
-        let endpoints = json!([
-            "GET /healthz",
-            "GET /readyz",
-            "GET /metrics",
-            "GET /api/config",
-            "GET /api/v1/fleet",
-            "GET /api/v1/upstreams",
-            "POST /api/v1/upstreams/{upstream}/servers/{server}",
-            "GET /api/v1/limits",
-            "GET /api/v1/limits/{limit}/keys",
-            "GET /api/v1/limits/{limit}/keys/{value}",
-            "POST /api/v1/explain",
-            "GET /api/v1/dead-letters",
-            "GET /api/v1/dead-letters/stream",
-            "POST /reload",
-            "POST /upgrade"
-        ]);
-        assert_eq!((&reply.json()["endpoints"], &reply.json()["status"]), (&endpoints, &json!(404)));
+        let endpoints: Vec<_> = endpoints::all().map(|own| format!("{} {}", own.method.word(), own.path)).collect();
+        assert_eq!((&reply.json()["endpoints"], &reply.json()["status"]), (&json!(endpoints), &json!(404)));
     }
 }
 
@@ -351,7 +336,7 @@ fn pages_of_others_are_refused() {
 }
 
 #[test]
-fn a_body_is_ignored_up_to_64_kib() {
+fn a_body_that_nobody_takes_is_ignored_up_to_64_kib() {
     let server = Server::start(LIMITS, fake());
     let ask = |length: usize| {
         let mut stream = server.connect();

@@ -1,0 +1,73 @@
+//! The configuration, and the fleet.
+
+use serde_json::json;
+
+use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Role, Schema, Takes, Verb};
+
+const CONFIG: Schema = Schema {
+    name: "Config",
+    make: || {
+        json!({
+            "type": "object",
+            "required": ["file", "generation", "last_reload_error", "listeners", "routes", "limits", "upstreams"],
+            "properties": {
+                "file": { "type": "string" },
+                "generation": { "type": "integer", "minimum": 1 },
+                "last_reload_error": { "type": ["string", "null"] },
+                "listeners": { "type": "array", "items": { "type": "string" } },
+                "routes": { "type": "array", "items": { "type": "string" } },
+                "limits": { "type": "array", "items": { "type": "string" } },
+                "upstreams": { "type": "array", "items": { "type": "string" } },
+            },
+        })
+    },
+};
+
+const FLEET: Schema = Schema {
+    name: "Fleet",
+    make: || {
+        json!({
+            "type": "object",
+            "required": ["mode"],
+            "properties": {
+                "mode": { "type": "string", "description": "`off` without [fleet]." },
+                "since": { "type": "string" },
+                "member": { "type": "string" },
+                "is_newcomer": { "type": "boolean" },
+                "gateways": { "type": "integer" },
+                "members": { "type": "array", "items": { "type": "string" } },
+                "on_failure": { "type": "string" },
+                "deadline_ms": { "type": "number" },
+                "store": { "type": "object" },
+                "limits": { "type": "array", "items": { "type": "object", "required": ["limit", "shared"] } },
+            },
+        })
+    },
+};
+
+pub(super) const ENDPOINTS: &[Endpoint] = &[
+    Endpoint {
+        method: Verb::Get,
+        path: "/api/config",
+        role: Role::Read,
+        id: "getConfig",
+        summary: "The file, the generation, the last reload error, and the names of listeners, routes, limits and upstreams.",
+        parameters: &[],
+        takes: Takes::Nothing,
+        gives: &[(200, Gives::Json(&CONFIG))],
+        tells_of_clients: false,
+        handler: Handler::Read(|call| Ok(Done::json(call.commands.config()))),
+    },
+    Endpoint {
+        method: Verb::Get,
+        path: "/api/v1/fleet",
+        role: Role::Read,
+        id: "getFleet",
+        summary: "The fleet: mode, gateways, store, latency, and of each shared limit its leases, debt and bounds.",
+        parameters: &[],
+        takes: Takes::Nothing,
+        gives: &[(200, Gives::Json(&FLEET))],
+        tells_of_clients: false,
+        handler: Handler::Read(|call| Ok(Done::json(call.commands.fleet()))),
+    },
+];
