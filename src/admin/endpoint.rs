@@ -97,6 +97,8 @@ pub(super) enum Takes {
     Nothing,
     /// JSON of this schema.
     Json(&'static Schema),
+    /// The text of a configuration file.
+    Toml,
 }
 
 /// The content of an answer.
@@ -141,6 +143,8 @@ pub(super) struct Call {
 pub(super) struct Done {
     pub(super) status: StatusCode,
     pub(super) content: Content,
+    /// The tag of what is shown, for a change of it.
+    pub(super) etag: Option<String>,
 }
 
 /// A body and its media type.
@@ -192,7 +196,6 @@ impl Call {
     }
 
     /// The body, as the endpoint's schema describes it.
-    #[expect(dead_code, reason = "for the endpoints of keys and rules")]
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         serde_json::from_slice(&self.body).map_err(|error| {
             let status = if error.is_data() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
@@ -204,12 +207,17 @@ impl Call {
 impl Done {
     /// A JSON answer with status 200.
     pub(super) fn json(value: Value) -> Self {
-        Self { status: StatusCode::OK, content: Content::Json(value) }
+        Self { status: StatusCode::OK, content: Content::Json(value), etag: None }
     }
 
     /// A text with status 200.
     pub(super) fn text(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::OK, content: Content::Text(text.into()) }
+        Self { status: StatusCode::OK, content: Content::Text(text.into()), etag: None }
+    }
+
+    /// With a tag.
+    pub(super) fn with_etag(self, etag: String) -> Self {
+        Self { etag: Some(etag), ..self }
     }
 }
 

@@ -18,6 +18,7 @@ mod openapi;
 mod paths;
 mod pieces;
 mod problem;
+mod rules;
 mod seats;
 
 use std::convert::Infallible;
@@ -39,6 +40,8 @@ use crate::dead_letter::Archive;
 use crate::telemetry::Registry;
 use api::Api;
 use seats::{Seat, Seats};
+
+pub use self::rules::Rules;
 
 /// What admin can ask of the gateway.
 pub trait Commands: Send + Sync + 'static {
@@ -71,6 +74,9 @@ pub trait Commands: Send + Sync + 'static {
 
     /// The dead-letter log, if there is one. May block.
     fn dead_letters(&self) -> Option<Archive>;
+
+    /// The rules, to be read and changed; `None`: the gateway has ended.
+    fn rules(&self) -> Option<Box<dyn Rules>>;
 
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
     fn reload(&self) -> Result<String, String>;

@@ -85,6 +85,10 @@ impl Commands for Fake {
         self.archive.clone()
     }
 
+    fn rules(&self) -> Option<Box<dyn Rules>> {
+        None
+    }
+
     fn upgrade(&self) -> Result<u32, String> {
         self.reload.clone().map(|_| 4_321)
     }

@@ -341,7 +341,14 @@ address = "127.0.0.1:9900"
     assert_eq!(dead_letter.redact_secret_file.as_deref(), Some(Path::new("/etc/redact.secret")));
     assert_eq!(model.limits[0].key_is_secret, Some(true));
     assert_eq!((dead_letter.fsync, dead_letter.redact), (Fsync::Rotate, vec!["x-session".to_owned()]));
-    assert_eq!(model.admin, Some(Admin { address: "127.0.0.1:9900".parse().unwrap(), explain_sha256: None }));
+    assert_eq!(
+        model.admin,
+        Some(Admin {
+            address: "127.0.0.1:9900".parse().unwrap(),
+            explain_sha256: None,
+            rules: crate::config::RulesAccess::Edit
+        })
+    );
 }
 
 /// Each bound is the last value that is taken: the neighbour beyond it is not.

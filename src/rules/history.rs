@@ -172,10 +172,12 @@ impl History {
             let _ = fs::remove_file(self.file(gone.generation));
         }
         let oldest = self.entries().map(|entry| entry.generation).min().unwrap_or(0);
-        let (gone, kept) = std::mem::take(&mut self.damaged).into_iter().partition(|number| *number < oldest);
+        let (gone, kept): (Vec<u64>, Vec<u64>) =
+            std::mem::take(&mut self.damaged).into_iter().partition(|number| *number < oldest);
         self.damaged = kept;
-        let gone: Vec<u64> = gone;
-        gone.into_iter().for_each(|number| drop(fs::remove_file(self.file(number))));
+        for number in gone {
+            let _ = fs::remove_file(self.file(number));
+        }
     }
 
     fn file(&self, generation: u64) -> PathBuf {

@@ -1,5 +1,7 @@
 //! Values as TOML writes them on one line.
 
+use std::fmt::Write as _;
+
 use super::value::{Table, Value};
 use crate::redact::steers;
 
@@ -49,7 +51,7 @@ fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             // Nothing that is written here shall steer the terminal of who reads the file.
-            c if hidden(c) => quoted.push_str(&format!("\\U{:08X}", u32::from(c))),
+            c if hidden(c) => drop(write!(quoted, "\\U{:08X}", u32::from(c))),
             c => quoted.push(c),
         }
     }

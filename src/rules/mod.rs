@@ -12,6 +12,7 @@
 //!
 //! Caller: gateway, for admin.
 
+mod asked;
 mod document;
 mod error;
 mod history;
@@ -28,6 +29,7 @@ mod tests;
 mod value;
 mod write;
 
+pub use self::asked::{Asked, Holds, IfMatch, Refusal, Wanted, etag, findings, line_of, plan, summary};
 pub use self::document::{Change, Document, Done, Edit, Edited, Place};
 pub use self::error::EditError;
 pub use self::history::{Entry, History, MAX_GENERATIONS, history_of, sha256};

@@ -24,7 +24,10 @@ pub enum KeyChange {
         plan: String,
     },
     /// It has the default plan: it has no line.
-    Delete,
+    Delete {
+        /// The key.
+        key: String,
+    },
 }
 
 /// The state of the key's line before the change.
@@ -89,7 +92,7 @@ pub fn set_plan(
             continue;
         }
         let text = std::str::from_utf8(without_end(line)).map_err(|_| PlansError::Line(lines.number))?;
-        let entry = config::plans_entry(text).map_err(|()| PlansError::Line(lines.number))?;
+        let entry = config::plans_entry(text).map_err(|_| PlansError::Line(lines.number))?;
         match entry.filter(|entry| is_key(&entry.key)) {
             None => to.write_all(line)?,
             Some(entry) => {
@@ -155,7 +158,7 @@ mod tests {
     fn changed(file: &str, key: &str, plan: Option<&str>) -> (String, KeyFound) {
         let change = match plan {
             Some(plan) => KeyChange::Set { key: key.to_owned(), plan: plan.to_owned() },
-            None => KeyChange::Delete,
+            None => KeyChange::Delete { key: key.to_owned() },
         };
         let mut to = Vec::new();
         let (found, digest) = set_plan(file.as_bytes(), &mut to, |own| own == key, &change).unwrap();

@@ -99,6 +99,10 @@ impl Writer {
         self.dice.pop().unwrap_or(0) % sides
     }
 
+    fn add(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
     fn comment(&mut self, is_outside: bool) {
         self.comments += 1;
         let comment = format!("# comment {} [x]", self.comments);
@@ -116,14 +120,14 @@ impl Writer {
         }
         let kinds = ["route", "limit", "upstream", "bandwidth"];
         let Some(kind) = kinds.get(usize::from(kind)) else {
-            self.text.push_str(&format!("[other-{number}]\nx = 1 # of it\n\n"));
+            self.add(&format!("[other-{number}]\nx = 1 # of it\n\n"));
             return;
         };
         if self.roll(3) == 0 {
             self.comment(false);
         }
         let indentation = if self.roll(4) == 0 { "  " } else { "" };
-        self.text.push_str(&format!("{indentation}[[{kind}]]\n{indentation}name = \"n{number}\"\n"));
+        self.add(&format!("{indentation}[[{kind}]]\n{indentation}name = \"n{number}\"\n"));
         let mut later = Vec::new();
         for (key, value) in entry.iter().filter(|(key, _)| *key != "name") {
             self.key(indentation, (kind, key), value, &mut later);
@@ -132,7 +136,7 @@ impl Writer {
             if self.roll(3) == 0 {
                 self.comment(false);
             }
-            self.text.push_str(&format!("{header}\n"));
+            self.add(&format!("{header}\n"));
             table.iter().for_each(|(key, value)| self.line(&[key], value, ""));
         }
         if self.roll(4) == 0 {
@@ -169,13 +173,13 @@ impl Writer {
                 }
             }
             Value::List(list) if is_dotted => {
-                self.text.push_str(&format!("{indentation}{quoted} = [\n"));
+                self.add(&format!("{indentation}{quoted} = [\n"));
                 let has_comma = self.roll(2) == 0;
                 for (at, item) in list.iter().enumerate() {
                     let comma = if at + 1 < list.len() || has_comma { "," } else { "" };
-                    self.text.push_str(&format!("    {}{comma}  # item\n", inline::value(item)));
+                    self.add(&format!("    {}{comma}  # item\n", inline::value(item)));
                 }
-                self.text.push_str(&format!("{indentation}]\n"));
+                self.add(&format!("{indentation}]\n"));
             }
             _ => self.line(&[key], value, indentation),
         }
@@ -186,6 +190,6 @@ impl Writer {
             self.comment(false);
         }
         let comment = ["", " # behind", "\t#x"][usize::from(self.roll(3))];
-        self.text.push_str(&format!("{indentation}{}{comment}\n", inline::line(path, value)));
+        self.add(&format!("{indentation}{}{comment}\n", inline::line(path, value)));
     }
 }

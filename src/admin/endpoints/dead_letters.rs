@@ -82,7 +82,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         tells_of_clients: true,
         handler: Handler::Read(|call| {
             let page = dead_letters::page(&*call.commands, call.query.as_deref())?;
-            Ok(Done { status: StatusCode::OK, content: Content::JsonText(page) })
+            Ok(Done { status: StatusCode::OK, content: Content::JsonText(page), etag: None })
         }),
     },
     Endpoint {

@@ -1,17 +1,26 @@
 //! The endpoints, a file for each kind of thing that they are about.
 
 mod config;
+mod config_file;
 mod dead_letters;
 mod limits;
 mod page;
 mod process;
+mod rules;
 mod upstreams;
 
 use super::endpoint::{Endpoint, segments};
 
 /// All of them, in the order in which they are shown.
-const TABLES: [&[Endpoint]; 5] =
-    [process::ENDPOINTS, config::ENDPOINTS, limits::ENDPOINTS, upstreams::ENDPOINTS, dead_letters::ENDPOINTS];
+const TABLES: [&[Endpoint]; 7] = [
+    process::ENDPOINTS,
+    config::ENDPOINTS,
+    config_file::ENDPOINTS,
+    rules::ENDPOINTS,
+    limits::ENDPOINTS,
+    upstreams::ENDPOINTS,
+    dead_letters::ENDPOINTS,
+];
 
 /// All endpoints.
 pub(super) fn all() -> impl Iterator<Item = &'static Endpoint> {

@@ -127,7 +127,7 @@ fn reload(call: &Call) -> Done {
         Ok(text) | Err(text) => Content::Text(format!("{text}\n")),
     };
     let result = call.commands.reload();
-    Done { status: status_of(&result), content: content(&result) }
+    Done { status: status_of(&result), content: content(&result), etag: None }
 }
 
 fn upgrade(call: &Call) -> Done {
@@ -139,7 +139,7 @@ fn upgrade(call: &Call) -> Done {
         Err(error) => Content::Text(format!("no upgrade: {error}\n")),
     };
     let result = call.commands.upgrade();
-    Done { status: status_of(&result), content: content(&result) }
+    Done { status: status_of(&result), content: content(&result), etag: None }
 }
 
 fn status_of<T, E>(result: &Result<T, E>) -> StatusCode {

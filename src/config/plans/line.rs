@@ -8,15 +8,19 @@ use toml::de::DeTable;
 
 use crate::config::findings::Finding;
 
+/// A line that is none of `[keys]`. It is not repeated, since its key may be a secret.
+#[derive(Clone, Copy, Debug)]
+pub struct NoLine;
+
 /// The key and the plan of a line, for who edits such a file; `None` of a line that is blank or a comment.
 ///
 /// # Errors
 /// It is no line of `[keys]`.
-pub fn entry(line: &str) -> Result<Option<Entry<'_>>, ()> {
+pub fn entry(line: &str) -> Result<Option<Entry<'_>>, NoLine> {
     match read(line) {
         Ok(Line::Entry(entry)) => Ok(Some(entry)),
         Ok(Line::Nothing) => Ok(None),
-        Err(_) => Err(()),
+        Err(_) => Err(NoLine),
     }
 }
 

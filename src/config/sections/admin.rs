@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::config::address;
 use crate::config::findings::Reported;
-use crate::config::kind::by;
+use crate::config::kind::{by, word};
 use crate::config::reader::Node;
 use crate::config::section::{Declare, section};
 
@@ -27,6 +27,16 @@ fn begin_of(hash: &[u8; 32]) -> String {
     hash.iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}")) + "..."
 }
 
+words! {
+    /// `rules` of `[admin]`
+    pub enum RulesAccess {
+        /// The API may change the file.
+        Edit = "edit",
+        /// It may not: the file comes from elsewhere.
+        ReadOnly = "read-only",
+    }
+}
+
 section! {
     /// `[admin]`
     pub struct Admin, read as AdminKeys {
@@ -35,5 +45,7 @@ section! {
             .required("\"127.0.0.1:9900\""),
         /// SHA-256 of the token by which a request may ask for its explanation; `None`: none may.
         explain_sha256: Option<[u8; 32]> = by(|node, _| sha256(node), begin_of).or_nothing("none"),
+        /// Whether rules may be changed over the API.
+        rules: RulesAccess = word().or("edit"),
     }
 }
