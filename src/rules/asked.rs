@@ -89,7 +89,7 @@ pub struct Holds {
     pub generation: u64,
     /// The fate of the entry; `None` where nothing had to be done.
     pub done: Option<Done>,
-    /// The plan that was carried out.
+    /// The plan that was carried out; null where nothing had to be done.
     pub plan: Json,
     /// Warnings about the new text.
     pub warnings: Json,

@@ -281,7 +281,7 @@ fn is_untouched_outside(old: &str, new: &str, edit: &Edit) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
     fn an_edit_changes_its_entry_and_nothing_else(file in testing::file(), wish in wish()) {
         let File { text, outside } = file;

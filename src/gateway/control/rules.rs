@@ -98,7 +98,7 @@ impl Control {
             etag: rules::etag(&rules::sha256(&new.text)),
             generation: 0,
             done: new.done.filter(|_| new.text != former),
-            plan: rules::plan(&plan),
+            plan: if new.text == former { Value::Null } else { rules::plan(&plan) },
             warnings,
         };
         if new.text != former {
