@@ -11,21 +11,7 @@ use serde_json::Value;
 use super::Commands;
 use super::paths::unescaped;
 use super::problem::Problem;
-
-words! {
-    /// Who may call an endpoint. Each role includes those before it.
-    #[derive(PartialOrd, Ord)]
-    pub enum Role {
-        /// Everybody, without a token.
-        Open = "open",
-        /// May look.
-        Read = "read",
-        /// May reset keys, take servers out of service, reload.
-        Operate = "operate",
-        /// May change the configuration file.
-        Rules = "rules",
-    }
-}
+use super::role::Role;
 
 words! {
     /// The method of an endpoint.
@@ -66,6 +52,13 @@ pub(super) struct Endpoint {
     /// Whether it shows what clients have sent: a page of another origin gets nothing of it.
     pub(super) tells_of_clients: bool,
     pub(super) handler: Handler,
+}
+
+impl Endpoint {
+    /// Whether a call changes something: it has a line in the log then.
+    pub(super) fn changes(&self) -> bool {
+        self.role >= Role::Operate && self.method != Verb::Get
+    }
 }
 
 /// A parameter of an endpoint.
@@ -132,6 +125,8 @@ pub(super) enum Handler {
 /// A request for an endpoint, whose caller may do that.
 pub(super) struct Call {
     pub(super) commands: Arc<dyn Commands>,
+    /// The name of whoever asks.
+    pub(super) by: Arc<str>,
     /// The names of the path, in its order, without escapes.
     pub(super) names: Vec<String>,
     pub(super) query: Option<String>,
@@ -145,6 +140,17 @@ pub(super) struct Done {
     pub(super) content: Content,
     /// The tag of what is shown, for a change of it.
     pub(super) etag: Option<String>,
+    /// The change, for the log; empty where there was none.
+    pub(super) change: Change,
+}
+
+/// A change, as its handler knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    /// In words; secrets are redacted.
+    pub(super) before: String,
+    /// The same afterwards.
+    pub(super) after: String,
 }
 
 /// A body and its media type.
@@ -207,17 +213,27 @@ impl Call {
 impl Done {
     /// A JSON answer with status 200.
     pub(super) fn json(value: Value) -> Self {
-        Self { status: StatusCode::OK, content: Content::Json(value), etag: None }
+        Self::of(Content::Json(value))
     }
 
     /// A text with status 200.
     pub(super) fn text(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::OK, content: Content::Text(text.into()), etag: None }
+        Self::of(Content::Text(text.into()))
+    }
+
+    /// An answer with status 200.
+    pub(super) fn of(content: Content) -> Self {
+        Self { status: StatusCode::OK, content, etag: None, change: Change::default() }
     }
 
     /// With a tag.
     pub(super) fn with_etag(self, etag: String) -> Self {
         Self { etag: Some(etag), ..self }
+    }
+
+    /// With a change, for the log.
+    pub(super) fn changed(self, before: impl Into<String>, after: impl Into<String>) -> Self {
+        Self { change: Change { before: before.into(), after: after.into() }, ..self }
     }
 }
 

@@ -1,8 +1,9 @@
+mod access;
 mod dead_letters;
 mod table;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -10,6 +11,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::AdminAddress;
 use crate::telemetry::{Family, Kind};
 
 /// A client that waits longer than this has found a fault.
@@ -26,9 +28,27 @@ struct Fake {
     /// The same of whoever reads the configuration.
     gate_of_reads: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
     archive: Option<Archive>,
+    door: Arc<Door>,
+}
+
+/// `[admin]` of a fake.
+fn section(address: &str) -> Admin {
+    let address = AdminAddress::Tcp(address.parse().unwrap());
+    Admin {
+        address,
+        tokens: Vec::new(),
+        tls: None,
+        clients: Vec::new(),
+        explain_sha256: None,
+        rules: crate::config::RulesAccess::Edit,
+    }
 }
 
 impl Commands for Fake {
+    fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door)
+    }
+
     fn ready(&self) -> bool {
         self.ready
     }
@@ -95,7 +115,14 @@ impl Commands for Fake {
 }
 
 fn fake() -> Fake {
-    Fake { ready: true, reload: Ok("kept 2 limits".into()), gate: None, gate_of_reads: None, archive: None }
+    Fake {
+        ready: true,
+        reload: Ok("kept 2 limits".into()),
+        gate: None,
+        gate_of_reads: None,
+        archive: None,
+        door: Door::new(&section("127.0.0.1:0"), None),
+    }
 }
 
 struct Server {
@@ -116,7 +143,14 @@ impl Server {
         let thread = thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default()).unwrap();
-            runtime.block_on(serve_within(limits, listener, registry, Arc::new(commands), told));
+            runtime.block_on(serve_within(
+                limits,
+                Socket::Tcp(listener),
+                registry,
+                Arc::new(commands),
+                Clock::system(),
+                told,
+            ));
         });
         Self { address, shutdown: Some(shutdown), thread: Some(thread) }
     }

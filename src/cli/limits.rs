@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin;
+use super::admin::{AdminArguments, Gateway, Request};
 use super::explain::{quota, time};
 use super::safe::Safe;
 use super::table::Table;
@@ -52,9 +52,8 @@ enum KeysCommand {
 
 #[derive(Debug, clap::Args)]
 struct Asked {
-    /// The admin interface of the gateway that runs, in place of that of the file.
-    #[arg(long, value_name = "URL")]
-    admin: Option<String>,
+    #[command(flatten)]
+    admin: AdminArguments,
     /// As the admin interface answers it.
     #[arg(long)]
     json: bool,
@@ -125,13 +124,13 @@ impl Asked {
     ) -> Result<String, String> {
         let load =
             || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
-        let address = admin::address(self.admin.as_deref(), load, path)?;
-        let answer = admin::ask_json(address, ("GET", target), "")?;
+        let gateway = Gateway::of(&self.admin, load, path)?;
+        let answer = gateway.ask(&Request::get(target))?;
         if self.json {
             return Ok(answer);
         }
         let shown = serde_json::from_str(&answer).and_then(show);
-        shown.map_err(|error| format!("{address}: an answer that cannot be read: {error}"))
+        shown.map_err(|error| format!("{}: an answer that cannot be read: {error}", gateway.shown()))
     }
 }
 

@@ -30,6 +30,8 @@ mod findings;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod golden_admin;
+#[cfg(test)]
 mod golden_admission;
 #[cfg(test)]
 mod golden_alerts;
@@ -83,7 +85,7 @@ use toml::de::DeTable;
 use self::certificates::CertificateFiles;
 use self::findings::{Finding, Findings};
 
-pub use self::address::ServerAddress;
+pub use self::address::{AdminAddress, ServerAddress};
 pub use self::certificates::Certificates;
 pub use self::change::{Change, Fate};
 pub use self::diff::{Item, Part, Plan, diff, removed};
@@ -95,7 +97,7 @@ pub use self::plans::{
     Entry as PlansEntry, KnownPlans, NoLine as NoPlansLine, PlanBook, entry as plans_entry, is_header as is_keys_header,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
-pub use self::sections::admin::{Admin, RulesAccess};
+pub use self::sections::admin::{Admin, AdminCertificate, AdminClient, AdminRole, AdminToken, RulesAccess};
 pub use self::sections::alert::{Alert, Webhook};
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
@@ -252,7 +254,8 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text);
-    for tls in model.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+    let of_admin = model.admin.iter().filter_map(|admin| admin.tls.as_ref());
+    for tls in model.listeners.iter().filter_map(|listener| listener.tls.as_ref()).chain(of_admin) {
         tls.identities.iter().for_each(|identity| hash.update(identity.digest()));
         if let ClientCertificates::Optional(roots) | ClientCertificates::Required(roots) = &tls.clients {
             hash.update(roots.digest());

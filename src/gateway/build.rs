@@ -14,7 +14,9 @@ use super::terms::{self, Limits};
 use super::tls::Secured;
 use crate::admission::{KeyExpr, Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Member, Strategy};
-use crate::config::{Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream};
+use crate::config::{
+    Action, AdminAddress, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream,
+};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{
@@ -44,6 +46,13 @@ pub enum BuildError {
         address: SocketAddr,
         /// Who holds it.
         own: SocketAddr,
+    },
+    /// The Unix socket of admin.
+    AdminSocket {
+        /// Which.
+        address: AdminAddress,
+        /// Why.
+        source: io::Error,
     },
     /// An echo server.
     Echo {
@@ -84,6 +93,8 @@ pub enum BuildError {
         /// Why.
         source: TlsError,
     },
+    /// Admin's TLS.
+    AdminTls(TlsError),
     /// TLS to an upstream.
     UpstreamTls {
         /// The upstream.
@@ -116,6 +127,10 @@ impl fmt::Display for BuildError {
                 "[[listener]] {address}: this gateway itself listens on {own}, and two sockets cannot share the port; \
                  remove {own} in one reload and add {address} in the next, or restart"
             ),
+            Self::AdminSocket { address, source } => write!(
+                f,
+                "[admin] {address}: cannot listen: {source}; let the gateway's user write its directory, or choose another"
+            ),
             Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
             Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
             Self::NotWanted(source) => {
@@ -129,6 +144,7 @@ impl fmt::Display for BuildError {
             Self::RedactSecret(error) => write!(f, "[dead_letter] {error}"),
             Self::Limits { route, source } => write!(f, "route {route:?}: {source}"),
             Self::ListenerTls { address, source } => write!(f, "[[listener]] {address}: {source}"),
+            Self::AdminTls(source) => write!(f, "[admin]: {source}"),
             Self::UpstreamTls { name, source } => write!(f, "upstream {name:?}: {source}"),
             Self::Thread(source) => write!(f, "a thread cannot be started: {source}"),
         }
@@ -139,6 +155,7 @@ impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Listen { source, .. }
+            | Self::AdminSocket { source, .. }
             | Self::Echo { source, .. }
             | Self::DeadLetters { source, .. }
             | Self::LogFile { source, .. }
@@ -146,7 +163,9 @@ impl std::error::Error for BuildError {
             | Self::Thread(source) => Some(source),
             Self::RedactSecret(error) => Some(error),
             Self::Limits { source, .. } => Some(source),
-            Self::ListenerTls { source, .. } | Self::UpstreamTls { source, .. } => Some(source),
+            Self::AdminTls(source) | Self::ListenerTls { source, .. } | Self::UpstreamTls { source, .. } => {
+                Some(source)
+            }
             Self::OwnPort { .. } => None,
         }
     }

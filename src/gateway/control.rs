@@ -1,6 +1,7 @@
 //! The running gateway as its operator holds it: start, reload, look, end.
 
 mod admin_commands;
+mod admin_server;
 mod capacity;
 mod draining;
 mod phase;
@@ -14,17 +15,17 @@ mod upgrading;
 mod written;
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use self::admin_commands::AdminCommands;
+use self::admin_server::{AdminServer, bind_admin, door};
 use self::capacity::{available_cores, max_connections};
 use self::phase::Phase;
 use self::records::Records;
-use self::sockets::{Bound, bind_admin, bind_all};
+use self::sockets::{Bound, bind_all};
 use self::upgrading::Handover;
 use self::written::Written;
 use super::accepting;
@@ -40,8 +41,8 @@ use super::state_file::{Keeper, StateFile};
 use super::tls::Secured;
 use super::upstream_status;
 use super::worker::{Command, WorkerThread};
-use crate::admin;
-use crate::config::{self, Loaded, Model};
+use crate::admin::Door;
+use crate::config::{self, AdminAddress, Loaded, Model};
 use crate::dead_letter::DeadLetters;
 use crate::proxy::Feed;
 use crate::redact::Redactor;
@@ -63,6 +64,8 @@ pub struct Control {
     handover: Handover,
     logging: Box<dyn Logging>,
     records: Records,
+    /// Who may come to admin.
+    door: Mutex<Arc<Door>>,
     reloading: Mutex<()>,
     state: Mutex<State>,
 }
@@ -103,15 +106,6 @@ struct State {
     upstream_gauges: Vec<Registration>,
     log_gauges: Vec<Registration>,
     _gauges: Vec<Registration>,
-}
-
-struct AdminServer {
-    configured: SocketAddr,
-    bound: SocketAddr,
-    /// A copy, for a process that takes over.
-    socket: TcpListener,
-    /// Dropping it ends the server.
-    _alive: tokio::sync::watch::Sender<bool>,
 }
 
 /// A change that has been built and only has to be swapped in.
@@ -174,8 +168,9 @@ impl Control {
         } else if let Some(file) = &state_file {
             file.take_over(&lasting.limits, clock.now());
         }
+        let takes_over = inherited.is_upgrade();
         let bound = bind_all(&model, &HashMap::new(), workers, &mut inherited.sockets)?;
-        let admin = bind_admin(&model, None, &mut inherited.sockets)?;
+        let admin = bind_admin(&model, None, &mut inherited.sockets, takes_over)?;
         lasting.loads = built.loads;
         lasting.upstreams = outlive::memories(&built.snapshot);
         lasting.tallies = outlive::tallies(&built.snapshot);
@@ -194,6 +189,7 @@ impl Control {
             .collect::<Result<Vec<_>, _>>()
             .map_err(BuildError::Thread)?;
         let fleet = fleet::renew(None, &model, &lasting.limits, &clock, &registry).map_err(BuildError::Thread)?;
+        let door = door(&model, &lasting.tls);
         let counts = Arc::new(ControlCounts::default());
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
         let store = deferring.as_ref().map(|own| (own.store(), &clock));
@@ -245,14 +241,15 @@ impl Control {
             handover,
             logging: Box::new(logging),
             records,
+            door: Mutex::new(door),
             reloading: Mutex::new(()),
             state: Mutex::new(state),
         });
         control.keep_state().map_err(BuildError::Thread)?;
         let entry = control.entry(generation, "start", "started with another text");
         control.records.note(&control.state().model, entry, &text);
-        if let Some((configured, listener)) = admin {
-            let server = control.start_admin(configured, listener)?;
+        if let Some(bound) = admin {
+            let server = control.start_admin(bound)?;
             control.state().admin = Some(server);
         }
         Ok(control)
@@ -271,8 +268,8 @@ impl Control {
     }
 
     /// Where the admin interface listens.
-    pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.state().admin.as_ref().map(|admin| admin.bound)
+    pub fn admin_address(&self) -> Option<AdminAddress> {
+        self.state().admin.as_ref().map(|admin| admin.bound.clone())
     }
 
     /// The files whose changes matter: the configuration first, then the certificates, keys and plans that it names.
@@ -322,7 +319,7 @@ impl Control {
     fn prepare(self: &Arc<Self>, state: &mut State, model: &Arc<Model>) -> Result<Prepared, BuildError> {
         let given = &mut Given::default();
         let sockets = bind_all(model, &state.listening, state.workers.len(), given)?;
-        let admin = bind_admin(model, state.admin.as_ref().map(|admin| admin.configured), given)?;
+        let admin = bind_admin(model, state.admin.as_ref().map(|admin| &admin.configured), given, false)?;
         let redactor = logs::redactor(model, Some(&state.lasting.redactor))?;
         let dead_letters = match &state.dead_letters {
             Some(log) if model.dead_letter.is_some() => Some(log.clone()),
@@ -336,7 +333,7 @@ impl Control {
         let generation = self.records.next_generation(state.feed.generation());
         let mut built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         built.snapshot.replay_guard = dead_letters.as_ref().map(|log| log.replay_guard(&redactor));
-        let admin = admin.map(|(configured, listener)| self.start_admin(configured, listener)).transpose()?;
+        let admin = admin.map(|bound| self.start_admin(bound)).transpose()?;
         // Last, because nothing would take it back.
         if state.dead_letters.is_some() {
             logs::reconfigure_dead_letters(model, &redactor, dead_letters.as_ref())?;
@@ -380,6 +377,7 @@ impl Control {
         state.lasting.tallies = outlive::tallies(&snapshot);
         state.health.watch(&snapshot);
         state.upstream_gauges = upstream_status::register(&self.registry, &snapshot, &self.clock);
+        *self.door.lock().unwrap_or_else(PoisonError::into_inner) = door(model, &tls);
         state.lasting.tls = tls;
         state.lasting.accepting = accepting;
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting, schedules, &self.clock);
@@ -407,20 +405,5 @@ impl Control {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Starts an admin server; dropping what is returned ends it.
-    fn start_admin(self: &Arc<Self>, configured: SocketAddr, listener: TcpListener) -> Result<AdminServer, BuildError> {
-        let bound = listener.local_addr().map_err(BuildError::Thread)?;
-        let socket = listener.try_clone().map_err(BuildError::Thread)?;
-        let (alive, told) = tokio::sync::watch::channel(false);
-        let registry = Arc::clone(&self.registry);
-        let commands: Arc<dyn admin::Commands> = Arc::new(AdminCommands(Arc::downgrade(self)));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BuildError::Thread)?;
-        thread::Builder::new()
-            .name("admin".into())
-            .spawn(move || runtime.block_on(admin::serve(listener, registry, commands, told)))
-            .map_err(BuildError::Thread)?;
-        Ok(AdminServer { configured, bound, socket, _alive: alive })
     }
 }

@@ -85,6 +85,8 @@ pub fn etag(sha256: &str) -> String {
 pub struct Holds {
     /// The tag of the text that holds now.
     pub etag: String,
+    /// The generation that ran before.
+    pub before: u64,
     /// The generation that runs.
     pub generation: u64,
     /// The fate of the entry; `None` where nothing had to be done.

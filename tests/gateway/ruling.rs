@@ -9,7 +9,9 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Client, FRAME, Gateway, eventually, get, get_with, unused_address};
+use sha2::{Digest as _, Sha256};
+
+use crate::support::{Answer, Client, Gateway, eventually, get, get_with, unused_address};
 
 const RULES: &str = "\
 [[upstream]]
@@ -28,12 +30,41 @@ upstream = \"app\"
 limits = [\"l\"]
 ";
 
+/// A token, and how it is sent.
+const TOKEN: &str = "let-me-write-the-rules";
+const BEARER: &str = "Bearer let-me-write-the-rules";
+
+/// The sections before the rules.
+fn frame() -> String {
+    let hash = Sha256::digest(TOKEN).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+         tokens = [{{ name = \"ci\", sha256 = \"{hash}\", role = \"rules\" }}]\n"
+    )
+}
+
+fn whole(rules: &str) -> String {
+    frame() + rules
+}
+
 fn start() -> Gateway {
-    Gateway::start(RULES)
+    Gateway::start_whole(&whole(RULES))
+}
+
+/// As an editor saves a file: under another name first.
+fn save(gateway: &Gateway, text: &str) {
+    let next = gateway.directory.path().join("saved");
+    fs::write(&next, text).unwrap();
+    fs::rename(next, gateway.file()).unwrap();
+}
+
+fn read(gateway: &Gateway, path: &str) -> Answer {
+    ask(gateway, "GET", path, &[], "")
 }
 
 fn ask(gateway: &Gateway, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
-    let fields: Vec<_> = [("Host", "localhost")].into_iter().chain(fields.iter().copied()).collect();
+    let fields: Vec<_> =
+        [("Host", "localhost"), ("Authorization", BEARER)].into_iter().chain(fields.iter().copied()).collect();
     Client::connect(gateway.admin).request(method, path, &fields, body.as_bytes())
 }
 
@@ -44,7 +75,7 @@ fn change(gateway: &Gateway, method: &str, path: &str, body: &Value) -> Answer {
 }
 
 fn etag(gateway: &Gateway) -> String {
-    gateway.ask_admin("/api/v1/config").header("etag").unwrap().to_owned()
+    read(gateway, "/api/v1/config").header("etag").unwrap().to_owned()
 }
 
 fn text(gateway: &Gateway) -> String {
@@ -52,7 +83,7 @@ fn text(gateway: &Gateway) -> String {
 }
 
 fn history(gateway: &Gateway) -> Vec<(u64, String, String)> {
-    let shown = gateway.ask_admin("/api/v1/config/history").json();
+    let shown = read(gateway, "/api/v1/config/history").json();
     let entry = |entry: &Value| {
         let word = |key: &str| entry[key].as_str().unwrap().to_owned();
         (entry["generation"].as_u64().unwrap(), word("by"), word("change"))
@@ -91,14 +122,14 @@ fn entries_change_under_load_and_no_request_fails() {
         let shown = replaced.json();
         assert_eq!((&shown["etag"], shown["generation"].as_u64()), (&json!(etag(&gateway)), Some(rate + 1)));
     }
-    let expected = format!("{FRAME}{RULES}").replace("1000000/s", "10000000/s").replace(
+    let expected = whole(RULES).replace("1000000/s", "10000000/s").replace(
         "[[route]]\n",
         "[[route]]\nname = \"new\"\npath = \"/new\"\nrespond = { status = 200, body = \"1\" }\n\n[[route]]\n",
     );
     assert_eq!(text(&gateway), expected, "all comments stay");
     let deleted = change(&gateway, "DELETE", "/api/v1/rules/routes/new", &Value::Null);
     assert_eq!((deleted.status, &deleted.json()["done"]), (200, &json!("deleted")), "{}", deleted.text());
-    assert_eq!(text(&gateway), format!("{FRAME}{RULES}").replace("1000000/s", "10000000/s"));
+    assert_eq!(text(&gateway), whole(RULES).replace("1000000/s", "10000000/s"));
     assert_ne!(get(gateway.address(), "/new").text(), "1");
     ends.store(true, Ordering::Relaxed);
     clients.into_iter().for_each(|client| client.join().unwrap());
@@ -127,7 +158,7 @@ fn of_two_writers_at_once_one_is_told_and_nothing_is_lost() {
         let winner = if statuses[0] == 201 { "a" } else { "b" };
         assert!(text(&gateway).contains(&format!("name = \"{winner}{round}\"")));
     }
-    let listed = gateway.ask_admin("/api/v1/rules/limits").json();
+    let listed = read(&gateway, "/api/v1/rules/limits").json();
     assert_eq!(listed["rules"].as_array().unwrap().len(), 11);
     assert_eq!((&listed["rules"][0]["name"], &listed["next"]), (&json!("l"), &Value::Null));
 }
@@ -136,12 +167,12 @@ fn of_two_writers_at_once_one_is_told_and_nothing_is_lost() {
 fn a_file_that_an_editor_changed_meanwhile_is_left_alone() {
     let gateway = start();
     let stale = etag(&gateway);
-    gateway.replace(&format!("{RULES}# by an editor\n"));
+    save(&gateway, &(whole(RULES) + "# by an editor\n"));
     let refused = ask(&gateway, "PUT", "/api/v1/rules/limits/new", &[("If-Match", &stale)], r#"{"rate":"1/s"}"#);
     assert_eq!(refused.status, 412, "{}", refused.text());
     assert_eq!(refused.header("etag"), Some(etag(&gateway).as_str()));
     assert!(refused.json()["detail"].as_str().unwrap().contains("Read it again"), "{}", refused.text());
-    assert_eq!(text(&gateway), format!("{FRAME}{RULES}# by an editor\n"));
+    assert_eq!(text(&gateway), whole(RULES) + "# by an editor\n");
     assert!(eventually(|| history(&gateway).len() == 2));
     assert_eq!(change(&gateway, "PUT", "/api/v1/rules/limits/new", &json!({ "rate": "1/s" })).status, 201);
     assert!(text(&gateway).contains("# by an editor\n"));
@@ -150,7 +181,7 @@ fn a_file_that_an_editor_changed_meanwhile_is_left_alone() {
 #[test]
 fn what_is_wrong_changes_nothing_and_says_how_to_mend_it() {
     let gateway = start();
-    let all = format!("{FRAME}{RULES}");
+    let all = whole(RULES);
     let any = [("If-Match", "*")];
     let put = "/api/v1/rules/limits/l";
     for (method, path, fields, body, status, said) in [
@@ -186,7 +217,7 @@ fn what_is_wrong_changes_nothing_and_says_how_to_mend_it() {
     let long = format!("{{\"rate\":\"{}\"}}", "x".repeat(1 << 20));
     assert_eq!(ask(&gateway, "PUT", put, &any, &long).status, 413);
     assert_eq!(history(&gateway), [entry(1, "start", "started with another text")]);
-    assert_eq!(gateway.ask_admin("/api/v1/config").json()["last_reload_error"], Value::Null);
+    assert_eq!(read(&gateway, "/api/v1/config").json()["last_reload_error"], Value::Null);
 }
 
 #[test]
@@ -198,22 +229,22 @@ fn a_file_that_cannot_be_written_stays_and_so_do_the_rules() {
     let refused = change(&gateway, "PUT", "/api/v1/rules/limits/l", &json!({ "rate": "2/s" }));
     assert_eq!(refused.status, 507, "{}", refused.text());
     assert!(refused.json()["detail"].as_str().unwrap().contains("cannot be written"), "{}", refused.text());
-    assert_eq!(text(&gateway), format!("{FRAME}{RULES}"));
-    assert_eq!(gateway.ask_admin("/api/v1/config").json()["generation"], 1);
+    assert_eq!(text(&gateway), whole(RULES));
+    assert_eq!(read(&gateway, "/api/v1/config").json()["generation"], 1);
     fs::remove_dir(&taken).unwrap();
     assert_eq!(change(&gateway, "PUT", "/api/v1/rules/limits/l", &json!({ "rate": "2/s" })).status, 200);
 }
 
 #[test]
 fn read_only_rules_are_shown_and_not_changed() {
-    let frame = FRAME.replace("[admin]\n", "[admin]\nrules = \"read-only\"\n");
-    let gateway = Gateway::start_whole(&format!("{frame}{RULES}"));
+    let all = whole(RULES).replace("[admin]\n", "[admin]\nrules = \"read-only\"\n");
+    let gateway = Gateway::start_whole(&all);
     let refused = change(&gateway, "PUT", "/api/v1/rules/limits/l", &json!({ "rate": "2/s" }));
     assert_eq!(refused.status, 403, "{}", refused.text());
     assert!(refused.json()["detail"].as_str().unwrap().contains("rules = \"read-only\""), "{}", refused.text());
-    assert_eq!(text(&gateway), format!("{frame}{RULES}"));
-    assert_eq!(gateway.ask_admin("/api/v1/rules/limits/l").json()["rate"], "1000000/s");
-    assert_eq!(gateway.ask_admin("/api/v1/config").json()["rules"], "read-only");
+    assert_eq!(text(&gateway), all);
+    assert_eq!(read(&gateway, "/api/v1/rules/limits/l").json()["rate"], "1000000/s");
+    assert_eq!(read(&gateway, "/api/v1/config").json()["rules"], "read-only");
     assert!(!gateway.directory.path().join("gateway.toml.history").exists());
 }
 
@@ -226,7 +257,7 @@ fn texts_of_before_outlive_the_process_and_come_back() {
         change(gateway, "PUT", "/api/v1/rules/limits/l", &limit).status
     };
     assert_eq!((put(&gateway, "2/1h"), put(&gateway, "3/1h")), (200, 200));
-    gateway.replace(&format!("{}# mine\n", RULES.replace("1000000/s", "4/1h")));
+    save(&gateway, &(first.replace("1000000/s", "4/1h") + "# mine\n"));
     assert!(eventually(|| history(&gateway).len() == 4));
     let directory = gateway.directory.path().join("gateway.toml.history");
     assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
@@ -234,18 +265,18 @@ fn texts_of_before_outlive_the_process_and_come_back() {
     let gateway = Gateway::start_in(gateway.kill(), &running);
     let expected = [
         entry(4, "file", "limit l changed"),
-        entry(3, "admin", "limit l replaced"),
-        entry(2, "admin", "limit l replaced"),
+        entry(3, "ci", "limit l replaced"),
+        entry(2, "ci", "limit l replaced"),
         entry(1, "start", "started with another text"),
     ];
     assert_eq!(history(&gateway), expected);
-    assert_eq!(gateway.ask_admin("/api/v1/config").json()["generation"], 4, "the same text is the same generation");
-    let shown = gateway.ask_admin("/api/v1/config/history/1").json();
+    assert_eq!(read(&gateway, "/api/v1/config").json()["generation"], 4, "the same text is the same generation");
+    let shown = read(&gateway, "/api/v1/config/history/1").json();
     assert_eq!(shown["text"], first);
     let rolled = change(&gateway, "POST", "/api/v1/config/rollback", &json!({ "generation": 1 }));
     assert_eq!(rolled.status, 200, "{}", rolled.text());
     assert_eq!((text(&gateway), &rolled.json()["etag"]), (first.clone(), &shown["etag"]));
-    assert_eq!(history(&gateway)[0], entry(5, "admin", "rolled back to generation 1"));
+    assert_eq!(history(&gateway)[0], entry(5, "ci", "rolled back to generation 1"));
     let plan = &rolled.json()["plan"]["text"];
     assert!(plan.as_str().unwrap().contains("rate 4/h -> 1000000/s"), "{plan}");
     let again = change(&gateway, "POST", "/api/v1/config/rollback", &json!({ "generation": 1 }));
@@ -255,10 +286,10 @@ fn texts_of_before_outlive_the_process_and_come_back() {
 #[test]
 fn rules_that_are_right_and_cannot_run_are_taken_back() {
     let address = unused_address();
-    let on = |address: &str| format!("{FRAME}[[listener]]\naddress = \"{address}\"\n{RULES}");
+    let on = |address: &str| whole(&format!("[[listener]]\naddress = \"{address}\"\n{RULES}"));
     let gateway = Gateway::start_whole(&on(&address.to_string()));
     let other = on(&unused_address().to_string());
-    gateway.replace(other.strip_prefix(FRAME).unwrap());
+    save(&gateway, &other);
     assert!(eventually(|| history(&gateway).len() == 2));
     let mut taken = None;
     assert!(eventually(|| {
@@ -269,7 +300,7 @@ fn rules_that_are_right_and_cannot_run_are_taken_back() {
     assert_eq!(refused.status, 409, "{}", refused.text());
     assert!(refused.json()["detail"].as_str().unwrap().contains("so the file is as it was"), "{}", refused.text());
     assert_eq!(text(&gateway), other);
-    let shown = gateway.ask_admin("/api/v1/config").json();
+    let shown = read(&gateway, "/api/v1/config").json();
     assert_eq!((&shown["generation"], &shown["last_reload_error"]), (&json!(2), &Value::Null));
     assert_eq!(get(gateway.address(), "/").status, 200);
     assert_eq!(history(&gateway).len(), 2);
@@ -277,23 +308,23 @@ fn rules_that_are_right_and_cannot_run_are_taken_back() {
 
 #[test]
 fn a_text_is_judged_and_compared_without_being_taken_over() {
-    let gateway = Gateway::start(&format!("[server]\nwatch = false\n{RULES}"));
-    let unwatched = format!("{FRAME}[server]\nwatch = false\n{RULES}");
+    let unwatched = whole(&format!("[server]\nwatch = false\n{RULES}"));
+    let gateway = Gateway::start_whole(&unwatched);
     let other = unwatched.replace("1000000/s", "5/s");
     let post = |path: &str, body: &str| ask(&gateway, "POST", path, &[("Content-Type", "application/toml")], body);
     assert_eq!(post("/api/v1/config/validate", &other).json(), json!({ "ok": true, "findings": [] }));
     let wrong = post("/api/v1/config/validate", &other.replace("rate", "raet")).json();
-    assert_eq!((&wrong["ok"], &wrong["findings"][0]["line"]), (&json!(false), &json!(14)), "{wrong}");
+    assert_eq!((&wrong["ok"], &wrong["findings"][0]["line"]), (&json!(false), &json!(15)), "{wrong}");
     let diff = post("/api/v1/config/diff", &other).json();
     assert_eq!(diff["changes"][0]["changes"], json!([{ "what": "rate", "how": "1000000/s -> 5/s" }]), "{diff}");
     assert_eq!(post("/api/v1/config/diff", "x").status, 422);
     assert_eq!(post("/api/v1/config/diff", "").json()["text"], "nothing changed");
-    gateway.replace(other.strip_prefix(FRAME).unwrap());
-    for diff in [post("/api/v1/config/diff", ""), gateway.ask_admin("/api/v1/config/diff")] {
+    save(&gateway, &other);
+    for diff in [post("/api/v1/config/diff", ""), read(&gateway, "/api/v1/config/diff")] {
         assert_eq!(diff.json()["changes"][0]["name"], "l");
     }
-    assert_eq!(gateway.ask_admin("/api/v1/config").json()["generation"], 1);
-    assert_eq!(gateway.ask_admin("/api/v1/config/text").text(), other);
+    assert_eq!(read(&gateway, "/api/v1/config").json()["generation"], 1);
+    assert_eq!(read(&gateway, "/api/v1/config/text").text(), other);
 }
 
 #[test]
@@ -301,7 +332,7 @@ fn the_watcher_does_nothing_a_second_time() {
     let gateway = start();
     assert_eq!(change(&gateway, "PUT", "/api/v1/rules/limits/n", &json!({ "rate": "2/s" })).status, 201);
     // What the watcher makes of the write before comes before what it makes of this one.
-    gateway.replace(&format!("{RULES}# by an editor\n"));
+    save(&gateway, &(whole(RULES) + "# by an editor\n"));
     assert!(eventually(|| history(&gateway).len() == 3));
     let log = gateway.log();
     assert_eq!(log.matches("configuration reloaded").count(), 2, "{log}");
@@ -319,11 +350,11 @@ fn a_key_gets_another_plan_at_once_and_the_file_keeps_its_comments() {
             "limits = [\"l\"]\n",
             "limits = [\"l\"]\nplans = { file = \"plans.toml\", key = \"header:x-api-key\" }\n",
         );
-    let gateway = Gateway::start_in(directory, &format!("{FRAME}{rules}"));
+    let gateway = Gateway::start_in(directory, &whole(&rules));
     let admitted =
         |key: &str| (0..10).filter(|_| get_with(gateway.address(), "/", &[("x-api-key", key)]).status == 200).count();
     let path = |key: &str| format!("/api/v1/rules/routes/all/plans/{key}");
-    let tag = || gateway.ask_admin(&path("al")).header("etag").unwrap().to_owned();
+    let tag = || read(&gateway, &path("al")).header("etag").unwrap().to_owned();
     let first = tag();
     let put = |key: &str, tag: &str, plan: &str| {
         ask(&gateway, "PUT", &path(key), &[("If-Match", tag)], &json!({ "plan": plan }).to_string())
@@ -335,7 +366,7 @@ fn a_key_gets_another_plan_at_once_and_the_file_keeps_its_comments() {
     assert_eq!(replaced.json()["etag"], tag());
     assert_eq!(put("bo", &first, "pro").status, 412);
     assert_eq!(put("c%20d", &tag(), "pro").status, 201);
-    assert_eq!(gateway.ask_admin(&path("c%20d")).json()["plan"], "pro");
+    assert_eq!(read(&gateway, &path("c%20d")).json()["plan"], "pro");
     let wrong = put("secret", &tag(), "gold");
     assert_eq!(wrong.status, 422);
     assert_eq!(wrong.json()["detail"], "The plans file has no such plan; it has \"free\", \"pro\".");

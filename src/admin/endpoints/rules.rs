@@ -244,8 +244,8 @@ fn put_plan_of_key(call: &Call) -> Result<Done, Problem> {
 /// Makes a change: 201 where something is new, else 200.
 pub(super) fn change(call: &Call, wanted: Wanted) -> Result<Done, Problem> {
     let lines = call.headers.get_all(IF_MATCH).iter().map(|line| line.to_str().unwrap_or("?"));
-    let asked = Asked { wanted, if_match: IfMatch::of(lines), by: "admin".to_owned() };
-    let Holds { etag, generation, done, plan, warnings } = rules_of(call)?.change(&asked)?;
+    let asked = Asked { wanted, if_match: IfMatch::of(lines), by: call.by.to_string() };
+    let Holds { etag, before, generation, done, plan, warnings } = rules_of(call)?.change(&asked)?;
     let shown = json!({
         "etag": etag,
         "generation": generation,
@@ -254,7 +254,12 @@ pub(super) fn change(call: &Call, wanted: Wanted) -> Result<Done, Problem> {
         "warnings": warnings,
     });
     let status = if done == Some(rules::Done::Created) { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(Done { status, ..Done::json(shown) }.with_etag(etag))
+    let answer = Done { status, ..Done::json(shown) }.with_etag(etag);
+    Ok(if done.is_some() {
+        answer.changed(format!("generation {before}"), format!("generation {generation}"))
+    } else {
+        answer
+    })
 }
 
 /// The rules; they are there for as long as the gateway is.

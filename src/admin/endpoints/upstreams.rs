@@ -1,11 +1,12 @@
 //! Upstreams and their servers.
 
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::page::{self, page};
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Role, Schema, Takes, Verb};
+use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
+use crate::admin::role::Role;
 use crate::balance::Service;
 use crate::words::Word as _;
 
@@ -20,16 +21,16 @@ const UPSTREAMS: Schema = Schema {
                 "state": { "type": "string" },
                 "reason": { "type": ["string", "null"] },
                 "since": { "type": "string", "format": "date-time" },
-                "since_ms": { "type": "integer" },
+                "since_ms": { "type": "number" },
                 "service": { "enum": ["up", "drain", "off"] },
                 "weight": { "type": "integer" },
                 "backup": { "type": "boolean" },
-                "share_percent": { "type": ["integer", "null"] },
-                "out_for_ms": { "type": ["integer", "null"] },
+                "share_percent": { "type": ["number", "null"] },
+                "out_for_ms": { "type": ["number", "null"] },
                 "in_flight": { "type": "integer" },
                 "answered": { "type": "integer" },
                 "failed": { "type": "integer" },
-                "latency_ms": { "type": "integer" },
+                "latency_ms": { "type": "number" },
             },
         });
         let upstream = json!({
@@ -92,6 +93,16 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
+/// Whether a server is in service, by a report.
+fn service_of(shown: &Value, upstream: &str, server: &str) -> String {
+    let of = |list: &str, name: &str, value: &str, within: &Value| {
+        let all = within[list].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|one| one[name] == value).unwrap_or_default()
+    };
+    let found = of("servers", "server", server, &of("upstreams", "upstream", upstream, shown));
+    found["service"].as_str().unwrap_or_default().to_owned()
+}
+
 fn set_server(call: &Call) -> Result<Done, Problem> {
     let state = call.parameter("state")?;
     let Some(service) = state.as_deref().and_then(Service::from_word) else {
@@ -99,6 +110,8 @@ fn set_server(call: &Call) -> Result<Done, Problem> {
         let detail = "Say what is to become of the server: ?state=up, ?state=drain or ?state=off.";
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail).with("states", words));
     };
+    let before = service_of(&call.commands.upstreams(), call.name(0), call.name(1));
     let set = call.commands.set_server(call.name(0), call.name(1), service);
-    set.map(Done::json).map_err(|unknown| Problem::new(StatusCode::NOT_FOUND, unknown))
+    let shown = set.map_err(|unknown| Problem::new(StatusCode::NOT_FOUND, unknown))?;
+    Ok(Done::json(shown).changed(before, service.word()))
 }

@@ -7,7 +7,8 @@ use std::{env, fs};
 
 use serde_json::Value;
 
-use crate::admin::endpoint::{Endpoint, Gives, Place, Role, Takes, Verb};
+use crate::admin::endpoint::{Endpoint, Gives, Place, Takes, Verb};
+use crate::admin::role::Role;
 use crate::admin::{endpoints, openapi};
 
 #[test]

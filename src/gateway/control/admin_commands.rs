@@ -1,8 +1,8 @@
-use std::sync::Weak;
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::rules::RulesCommands;
 use super::{Control, Reloaded};
-use crate::admin;
+use crate::admin::{self, Door};
 use crate::balance::Service;
 use crate::dead_letter::Archive;
 use crate::gateway::build::Lasting;
@@ -15,6 +15,12 @@ impl admin::Commands for AdminCommands {
     fn ready(&self) -> bool {
         // Where another process has taken over, that one is ready behind the same address.
         self.0.upgrade().is_some_and(|control| control.phase.is_serving() || control.phase.has_handed_over())
+    }
+
+    fn door(&self) -> Arc<Door> {
+        let door =
+            self.0.upgrade().map(|control| Arc::clone(&control.door.lock().unwrap_or_else(PoisonError::into_inner)));
+        door.unwrap_or_else(Door::closed)
     }
 
     fn config(&self) -> serde_json::Value {

@@ -30,7 +30,7 @@ impl Control {
         let path = fs::canonicalize(book.path()).map_err(|error| not_read(book.path(), &error))?;
         // Whatever happens next, the former file has a name until this change holds.
         let kept = Kept::of(&path)?;
-        let before = stamp(&path).map_err(|error| not_read(&path, &error))?;
+        let as_read = stamp(&path).map_err(|error| not_read(&path, &error))?;
         let mut new =
             BufWriter::new(Hashed { to: Replacement::begin(&path).map_err(not_written)?, hash: Sha256::new() });
         let from = BufReader::new(File::open(&path).map_err(|error| not_read(&path, &error))?);
@@ -40,27 +40,27 @@ impl Control {
         let new = new.into_inner().map_err(|error| not_read(&path, error.error()))?;
         let etag = rules::etag(&hex(&digest));
         if_match.check(&etag)?;
-        let Some(done) = done(change, &found)? else { return Ok(self.holds(etag, None)) };
+        let before = self.state().feed.generation();
+        let Some(done) = done(change, &found)? else { return Ok(self.holds(before, etag, None)) };
         let new_etag = rules::etag(&hex(&new.hash.finalize().into()));
-        new.to.commit(|| stamp(&path).is_ok_and(|now| now == before)).map_err(|error| match error {
+        new.to.commit(|| stamp(&path).is_ok_and(|now| now == as_read)).map_err(|error| match error {
             WriteError::Changed => Refusal::Stale { etag: tag_of(&path).unwrap_or_default() },
             failed @ WriteError::Failed { .. } => not_written(failed),
         })?;
         let line = format!("a key of route {route} {}", done.word());
         let cause = Cause { asked: true, by, change: Some(&line) };
         self.take_over_or(cause, || kept.bring_back().map_err(|error| not_read(&path, &error)))?;
-        tracing::info!(by, "rules changed over the API: {line}");
-        Ok(self.holds(new_etag, Some(done)))
+        Ok(self.holds(before, new_etag, Some(done)))
     }
 
-    fn holds(&self, etag: String, done: Option<Done>) -> Holds {
+    fn holds(&self, before: u64, etag: String, done: Option<Done>) -> Holds {
         let state = self.state();
         let plan = state
             .last_plan
             .as_ref()
             .filter(|_| done.is_some())
             .map_or_else(|| json!(null), |last| last["plan"].clone());
-        Holds { etag, generation: state.feed.generation(), done, plan, warnings: json!([]) }
+        Holds { etag, before, generation: state.feed.generation(), done, plan, warnings: json!([]) }
     }
 }
 

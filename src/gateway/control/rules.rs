@@ -94,9 +94,11 @@ impl Control {
         let warnings = rules::findings(loaded.warnings.diagnostics());
         let plan = config::diff(&self.state().model, &loaded.model);
         drop(loaded);
+        let before = self.state().feed.generation();
         let mut holds = Holds {
             etag: rules::etag(&rules::sha256(&new.text)),
-            generation: 0,
+            before,
+            generation: before,
             done: new.done.filter(|_| new.text != former),
             plan: if new.text == former { Value::Null } else { rules::plan(&plan) },
             warnings,
@@ -105,7 +107,6 @@ impl Control {
             self.write(&former, &new.text)?;
             let cause = Cause { asked: true, by: &asked.by, change: Some(&new.line) };
             self.take_over_or(cause, || self.write(&new.text, &former))?;
-            tracing::info!(by = asked.by, "rules changed over the API: {}", new.line);
         }
         holds.generation = self.state().feed.generation();
         Ok(holds)
