@@ -19,7 +19,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use self::admin_server::{AdminServer, bind_admin, door};
 use self::capacity::{available_cores, max_connections};

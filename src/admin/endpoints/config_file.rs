@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::page::{self, page};
 use super::rules::{CHANGED, CONDITION, change, rules_of};
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Role, Schema, Takes, Verb};
+use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
+use crate::admin::role::Role;
 use crate::rules::{Refusal, Wanted, etag};
 
 fn findings() -> Value {

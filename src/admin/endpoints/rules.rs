@@ -5,8 +5,9 @@ use http::header::{HeaderName, IF_MATCH};
 use serde_json::{Value, json};
 
 use crate::admin::Rules;
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Role, Schema, Takes, Verb};
+use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
+use crate::admin::role::Role;
 use crate::rules::{self, Asked, Change, Edit, Holds, IfMatch, KeyChange, Kind, Refusal, Table, Wanted};
 
 const ENTRY: Schema = Schema {
