@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use sha2::{Digest as _, Sha256};
 
+use crate::administering::Document;
 use crate::support::{Answer, Client, Gateway, eventually, get, get_with, unused_address};
 
 const RULES: &str = "\
@@ -379,4 +380,45 @@ fn a_key_gets_another_plan_at_once_and_the_file_keeps_its_comments() {
     let names: Vec<_> =
         fs::read_dir(gateway.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().starts_with('.')), "{names:?}");
+}
+
+#[test]
+fn answers_are_as_the_document_says() {
+    let gateway = start();
+    let document = Document(read(&gateway, "/api/openapi.json").json());
+    for (path, target) in [
+        ("/api/v1/config", "/api/v1/config"),
+        ("/api/v1/config/text", "/api/v1/config/text"),
+        ("/api/v1/config/diff", "/api/v1/config/diff"),
+        ("/api/v1/config/history", "/api/v1/config/history?max=1"),
+        ("/api/v1/config/history/{generation}", "/api/v1/config/history/1"),
+        ("/api/v1/config/history/{generation}", "/api/v1/config/history/x"),
+        ("/api/v1/rules/{kind}", "/api/v1/rules/limits?max=1"),
+        ("/api/v1/rules/{kind}", "/api/v1/rules/none"),
+        ("/api/v1/rules/{kind}/{name}", "/api/v1/rules/routes/all"),
+        ("/api/v1/rules/{kind}/{name}", "/api/v1/rules/routes/none"),
+        ("/api/v1/rules/routes/{route}/plans/{value}", "/api/v1/rules/routes/all/plans/k"),
+    ] {
+        document.check("GET", path, &read(&gateway, target));
+    }
+    for body in ["", "x = ", RULES, &whole(RULES)] {
+        for path in ["/api/v1/config/validate", "/api/v1/config/diff"] {
+            document.check("POST", path, &ask(&gateway, "POST", path, &[], body));
+        }
+    }
+    let (kind, name) = ("/api/v1/rules/{kind}", "/api/v1/rules/{kind}/{name}");
+    for (method, path, target, body) in [
+        ("POST", kind, "/api/v1/rules/limits", r#"{"name":"new","rate":"1/s"}"#),
+        ("POST", kind, "/api/v1/rules/limits", r#"{"name":"new","rate":"1/s"}"#),
+        ("PUT", name, "/api/v1/rules/limits/new", r#"{"rate":"2/s"}"#),
+        ("PUT", name, "/api/v1/rules/limits/new", r#"{"rate":"2/s"}"#),
+        ("PUT", name, "/api/v1/rules/limits/new", r#"{"rate":2}"#),
+        ("DELETE", name, "/api/v1/rules/limits/new", ""),
+        ("DELETE", name, "/api/v1/rules/limits/l", ""),
+        ("POST", "/api/v1/config/rollback", "/api/v1/config/rollback", r#"{"generation":2}"#),
+        ("POST", "/api/v1/config/rollback", "/api/v1/config/rollback", "{}"),
+    ] {
+        document.check(method, path, &ask(&gateway, method, target, &[("If-Match", "*")], body));
+        document.check(method, path, &ask(&gateway, method, target, &[], body));
+    }
 }
