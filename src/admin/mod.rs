@@ -21,6 +21,7 @@ mod paths;
 mod pieces;
 mod problem;
 mod role;
+mod rules;
 mod seats;
 mod socket;
 
@@ -74,6 +75,8 @@ impl Door {
     }
 }
 
+pub use self::rules::Rules;
+
 /// What admin can ask of the gateway.
 pub trait Commands: Send + Sync + 'static {
     /// Whether it takes traffic. Must not block: it is called on admin's own thread.
@@ -121,6 +124,9 @@ pub trait Commands: Send + Sync + 'static {
 
     /// The dead-letter log, if there is one. May block.
     fn dead_letters(&self) -> Option<Archive>;
+
+    /// The rules, to be read and changed; `None`: the gateway has ended.
+    fn rules(&self) -> Option<Box<dyn Rules>>;
 
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
     fn reload(&self) -> Result<String, String>;

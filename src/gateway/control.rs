@@ -6,6 +6,10 @@ mod capacity;
 mod draining;
 mod log_level;
 mod phase;
+mod plan_entries;
+mod records;
+mod reloading;
+mod rules;
 mod seen;
 mod servers;
 mod sockets;
@@ -17,11 +21,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use self::admin_server::{AdminServer, bind_admin, door};
 use self::capacity::{available_cores, max_connections};
 use self::phase::Phase;
+use self::records::Records;
 use self::sockets::{Bound, bind_all};
 use self::upgrading::Handover;
 use self::written::Written;
@@ -40,7 +44,7 @@ use super::upstream_status;
 use super::weights::Weights;
 use super::worker::{Command, WorkerThread};
 use crate::admin::Door;
-use crate::config::{self, AdminAddress, Certificates, Loaded, Model};
+use crate::config::{self, AdminAddress, Loaded, Model};
 use crate::dead_letter::DeadLetters;
 use crate::proxy::Feed;
 use crate::redact::Redactor;
@@ -63,6 +67,7 @@ pub struct Control {
     logging: Box<dyn Logging>,
     /// The level of the log, where an operator has set it.
     level: Mutex<Option<String>>,
+    records: Records,
     /// Who may come to admin.
     door: Mutex<Arc<Door>>,
     reloading: Mutex<()>,
@@ -85,6 +90,8 @@ struct State {
     /// Those that the text names that was read last: where it was refused, one of them may be mended.
     files_tried: Vec<PathBuf>,
     last_error: Option<String>,
+    /// The last reload that changed something, as the API shows it.
+    last_plan: Option<serde_json::Value>,
     lasting: Lasting,
     feed: Arc<Feed>,
     workers: Vec<WorkerThread>,
@@ -134,7 +141,7 @@ impl Control {
         inherited: &mut Inheritance,
         logging: impl Logging,
     ) -> Result<Arc<Self>, BuildError> {
-        let Loaded { model, digest, text_digest, files, warnings: _ } = loaded;
+        let Loaded { model, digest, text_digest, text, files, warnings: _ } = loaded;
         let (model, clock) = (Arc::new(model), Clock::system());
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
@@ -157,7 +164,9 @@ impl Control {
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor)?;
         let deferring = deferring::settings(&model, &lasting.redactor)?;
-        let mut built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
+        let records = Records::of(path);
+        let generation = records.first_generation(&text);
+        let mut built = build::build(&model, generation, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         if inherited.is_upgrade() {
             inherited.take_over(&lasting.limits, prints.mark, clock.now());
@@ -200,6 +209,7 @@ impl Control {
             files,
             files_tried: Vec::new(),
             last_error: None,
+            last_plan: None,
             lasting,
             feed,
             workers,
@@ -236,11 +246,14 @@ impl Control {
             handover,
             logging: Box::new(logging),
             level: Mutex::default(),
+            records,
             door: Mutex::new(door),
             reloading: Mutex::new(()),
             state: Mutex::new(state),
         });
         control.keep_state().map_err(BuildError::Thread)?;
+        let entry = control.entry(generation, "start", "started with another text");
+        control.records.note(&control.state().model, entry, &text);
         if let Some(bound) = admin {
             let server = control.start_admin(bound)?;
             control.state().admin = Some(server);
@@ -291,107 +304,6 @@ impl Control {
         if self.phase.is_serving() { self.state().written.stands_in(self.clock.now()) } else { None }
     }
 
-    /// Reads the file again, and those that it names, and changes over to what it says. A file that is wrong changes nothing.
-    ///
-    /// `asked` is false for the watcher, whose events are hints: the same content is not reported twice.
-    pub fn reload(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
-        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        self.reload_alone(asked)
-    }
-
-    /// The same for who holds the lock.
-    fn reload_alone(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
-        if self.phase.has_handed_over() {
-            return Err("another process has taken over, which reads the configuration".into());
-        }
-        if !self.phase.is_serving() {
-            return Err("the gateway is draining; it reads no new configuration".into());
-        }
-        let mut written = Written::at(&self.path);
-        if !asked && self.is_as_it_was() {
-            self.state().written = written;
-            return Ok(Reloaded::Unchanged);
-        }
-        let loaded = self.load();
-        if !asked {
-            self.note_creation(&written);
-        }
-        let mut state = self.state();
-        state.note_files(&loaded);
-        let is_known = !asked && state.has_seen(&loaded);
-        let is_half_done = match &loaded {
-            Ok(read) if !asked && !is_known => {
-                written.may_be_half_done(&state.written, &state.model, read, self.clock.now())
-            }
-            _ => false,
-        };
-        state.written = written;
-        if is_known || is_half_done {
-            return Ok(Reloaded::Unchanged);
-        }
-        let changed = loaded.map_err(|error| (None, error.to_string())).and_then(|loaded| {
-            let Loaded { model, warnings, digest, text_digest, files } = loaded;
-            if digest == state.digest {
-                return Ok(Reloaded::Unchanged);
-            }
-            match self.change_over(&mut state, Arc::new(model), digest, files) {
-                Ok(plan) => {
-                    state.text_digest = text_digest;
-                    let and = if warnings.is_empty() { String::new() } else { format!("\n{warnings}") };
-                    Ok(Reloaded::Changed(plan + &and))
-                }
-                Err(error) => Err((Some(digest), error.to_string())),
-            }
-        });
-        match changed {
-            Ok(reloaded) => {
-                state.refused = None;
-                state.last_error = None;
-                match &reloaded {
-                    Reloaded::Unchanged => tracing::info!("configuration unchanged"),
-                    Reloaded::Changed(plan) => {
-                        self.counts.reloaded(true);
-                        let generation = state.feed.generation();
-                        tracing::info!(generation, "configuration reloaded");
-                        // A line of its own for each change, so that it can be searched for.
-                        for change in plan.lines() {
-                            tracing::info!(generation, "{change}");
-                        }
-                    }
-                }
-                Ok(reloaded)
-            }
-            Err((refused, report)) => {
-                tracing::error!("reload refused, the old rules go on:\n{report}");
-                state.refused = refused;
-                state.last_error = Some(report.clone());
-                self.counts.reloaded(false);
-                Err(report)
-            }
-        }
-    }
-
-    /// Whether the file has the text that runs, and names no others: then there is nothing to read.
-    fn is_as_it_was(&self) -> bool {
-        let state = self.state();
-        let names_others = !state.files.is_empty() || !state.files_tried.is_empty();
-        let text = (!names_others && state.last_error.is_none()).then_some(state.text_digest);
-        drop(state);
-        text.is_some() && config::text_digest(&self.path) == text
-    }
-
-    /// Reads the file, in a thread that ends with that. An allocator such as glibc's keeps room for each thread that has freed
-    /// much; that of a thread which has ended is the next one's, so that all reloads together keep it once.
-    fn load(&self) -> Result<Loaded, config::LoadError> {
-        // Reading may take as long as a file system likes: not under the lock that others look through.
-        let known = self.state().model.known_plans();
-        let load = || config::load_again(&self.path, Certificates::Lenient(self.clock.now()), &known);
-        thread::scope(|scope| match thread::Builder::new().name("reader".into()).spawn_scoped(scope, load) {
-            Ok(reader) => reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(source) => Err(config::LoadError::Read { path: self.path.clone(), source }),
-        })
-    }
-
     /// Builds what the model says, then swaps.
     fn change_over(
         self: &Arc<Self>,
@@ -399,14 +311,14 @@ impl Control {
         model: Arc<Model>,
         digest: [u8; 32],
         files: Vec<PathBuf>,
-    ) -> Result<String, BuildError> {
+    ) -> Result<config::Plan, BuildError> {
         let plan = config::diff(&state.model, &model);
         let prepared = self.prepare(state, &model)?;
         self.swap(state, &model, prepared);
         state.model = model;
         state.digest = digest;
         state.files = files;
-        Ok(plan.to_string())
+        Ok(plan)
     }
 
     /// All of a change that can fail.
@@ -424,7 +336,7 @@ impl Control {
             _ => logs::open_access_log(model, &redactor)?,
         };
         let deferring = deferring::settings(model, &redactor)?;
-        let generation = state.feed.generation() + 1;
+        let generation = self.records.next_generation(state.feed.generation());
         let mut built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         built.snapshot.replay_guard = dead_letters.as_ref().map(|log| log.replay_guard(&redactor));
         let admin = admin.map(|bound| self.start_admin(bound)).transpose()?;

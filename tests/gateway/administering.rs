@@ -146,7 +146,7 @@ fn a_client_certificate_says_who_asks() {
 }
 
 /// The document of the gateway that runs, as a validator for the answer with a status.
-struct Document(Value);
+pub struct Document(pub Value);
 
 impl Document {
     fn of(gateway: &Gateway) -> Self {
@@ -154,7 +154,7 @@ impl Document {
     }
 
     /// Whether an answer is as the document says of the path, as it has it.
-    fn check(&self, method: &str, path: &str, answer: &Answer) {
+    pub fn check(&self, method: &str, path: &str, answer: &Answer) {
         let operation = &self.0["paths"][path][method.to_ascii_lowercase()];
         assert!(operation.is_object(), "{method} {path} is not in the document");
         let status = answer.status.to_string();
