@@ -64,24 +64,24 @@ pub fn history_of(file: &Path) -> PathBuf {
 }
 
 impl History {
-    /// Opens the history of a file, whose directory is made where there is none. Also what was wrong with it, in words.
+    /// Opens the history of a file, empty where there is no directory. Also the faults of it, in words.
     ///
     /// # Errors
-    /// The directory cannot be made or read, or is a link, or others may read it and that cannot be changed.
+    /// The directory cannot be read, or is a link, or others may read it and that cannot be changed.
     pub fn open(file: &Path) -> io::Result<(Self, Vec<String>)> {
         let directory = history_of(file);
-        match DirBuilder::new().mode(0o700).create(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let metadata = fs::symlink_metadata(&directory)?;
+        let mut history = Self { directory, entries: Vec::new(), damaged: Vec::new() };
+        let directory = &history.directory;
+        let metadata = match fs::symlink_metadata(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((history, Vec::new())),
+            metadata => metadata?,
+        };
         if !metadata.is_dir() {
             return Err(io::Error::other(format!("{} is no directory; move it away", directory.display())));
         }
         if metadata.mode() & 0o077 != 0 {
-            fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))?;
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
         }
-        let mut history = Self { directory, entries: Vec::new(), damaged: Vec::new() };
         let warnings = history.read()?;
         Ok((history, warnings))
     }
@@ -135,7 +135,8 @@ impl History {
         Ok(self.load(generation)?.1)
     }
 
-    /// Adds a text, and forgets those that are too many. Where it is the newest one already, nothing is done.
+    /// Adds a text, and forgets those that are too many; the directory is made for the first one. Where it is the newest one
+    /// already, nothing is done.
     ///
     /// # Errors
     /// It cannot be written; then the history is as it was.
@@ -147,6 +148,10 @@ impl History {
         entry.by = one_line(&entry.by, MAX_NAME);
         entry.change = one_line(&entry.change, MAX_CHANGE);
         let head = format!("{BEGIN}{}\n", serde_json::to_string(&entry).map_err(io::Error::other)?);
+        match DirBuilder::new().mode(0o700).create(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
         let (path, new) = (self.file(entry.generation), self.directory.join(".new"));
         let _ = fs::remove_file(&new);
         let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).and_then(|mut file| {

@@ -125,7 +125,7 @@ fn entries_change_under_load_and_no_request_fails() {
     }
     let expected = whole(RULES).replace("1000000/s", "10000000/s").replace(
         "[[route]]\n",
-        "[[route]]\nname = \"new\"\npath = \"/new\"\nrespond = { status = 200, body = \"1\" }\n\n[[route]]\n",
+        "[[route]]\nname = \"new\"\npath = \"/new\"\nrespond = { body = \"1\", status = 200 }\n\n[[route]]\n",
     );
     assert_eq!(text(&gateway), expected, "all comments stay");
     let deleted = change(&gateway, "DELETE", "/api/v1/routes/new", &Value::Null);
@@ -214,7 +214,7 @@ fn what_is_wrong_changes_nothing_and_says_how_to_mend_it() {
     let findings = ask(&gateway, "PUT", put, &any, r#"{"rate":"2/s","raet":1}"#).json()["findings"].clone();
     assert_eq!(
         (&findings[0]["message"], &findings[0]["line"]),
-        (&json!("unknown key `raet` in [[limit]]"), &json!(12))
+        (&json!("unknown key `raet` in [[limit]]"), &json!(14))
     );
     let long = format!("{{\"rate\":\"{}\"}}", "x".repeat(1 << 20));
     assert_eq!(ask(&gateway, "PUT", put, &any, &long).status, 413);
@@ -316,7 +316,7 @@ fn a_text_is_judged_and_compared_without_being_taken_over() {
     let post = |path: &str, body: &str| ask(&gateway, "POST", path, &[("Content-Type", "application/toml")], body);
     assert_eq!(post("/api/v1/config/validate", &other).json(), json!({ "ok": true, "findings": [] }));
     let wrong = post("/api/v1/config/validate", &other.replace("rate", "raet")).json();
-    assert_eq!((&wrong["ok"], &wrong["findings"][0]["line"]), (&json!(false), &json!(15)), "{wrong}");
+    assert_eq!((&wrong["ok"], &wrong["findings"][0]["line"]), (&json!(false), &json!(16)), "{wrong}");
     let diff = post("/api/v1/config/diff", &other).json();
     assert_eq!(diff["changes"][0]["changes"], json!([{ "what": "rate", "how": "1000000/s -> 5/s" }]), "{diff}");
     assert_eq!(post("/api/v1/config/diff", "x").status, 422);

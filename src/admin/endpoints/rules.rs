@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use http::header::{HeaderName, IF_MATCH};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::admin::Rules;
 use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};

@@ -61,7 +61,8 @@ impl Records {
         if let Err(error) = history.add(entry, text)
             && !std::mem::replace(has_warned, true)
         {
-            tracing::warn!(
+            // As of a file that its package owns: nobody changes it by the API, and nothing is wrong.
+            tracing::info!(
                 %error,
                 "the history of the rules cannot be written: let the gateway's user write to the directory of the \
                  configuration, or say [admin] rules = \"read-only\""
