@@ -13,6 +13,7 @@ mod endpoint;
 mod endpoints;
 mod events;
 mod guard;
+mod key_change;
 mod metrics;
 mod openapi;
 mod paths;
@@ -40,6 +41,8 @@ use crate::telemetry::Registry;
 use api::Api;
 use seats::{Seat, Seats};
 
+pub use key_change::{KeyChange, Unchanged};
+
 /// What admin can ask of the gateway.
 pub trait Commands: Send + Sync + 'static {
     /// Whether it takes traffic. Must not block: it is called on admin's own thread.
@@ -65,6 +68,18 @@ pub trait Commands: Send + Sync + 'static {
 
     /// How a key of a limit stands, by its value; or that there is no such limit or value. Changes nothing. May block.
     fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String>;
+
+    /// Changes a key of a limit, by its value, for whoever is called `by`: what was found and what holds from now on. May block.
+    fn change_key(
+        &self,
+        limit: &str,
+        value: &str,
+        change: KeyChange<'_>,
+        by: &str,
+    ) -> Result<serde_json::Value, Unchanged>;
+
+    /// The keys that have exceptions. May block.
+    fn exceptions(&self) -> serde_json::Value;
 
     /// Explains a request that `asked` describes: what would become of it, in JSON, or what is wrong with the question. Changes nothing. May block.
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String>;

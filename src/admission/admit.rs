@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use super::client::{AddressHeader, ClientIp, ClientRules, Clients, Identity};
 use super::cost::NoNumber;
+use super::exceptions;
 use super::host::{self, HostRoom};
 use super::identity::{KeyFacts, fingerprint_in_place};
 use super::key::{KeyExpr, KeyPart, OnMissingKey};
@@ -207,6 +208,12 @@ impl Rules {
     ) -> Admission {
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let terms = Terms::of(route, &sources);
+        let has_exceptions = exceptions::are_any(&terms);
+        if has_exceptions && let Some(blocked) = exceptions::blocked(&terms, &sources, now) {
+            (arrival.plan, arrival.key) = (terms.plan, Some(blocked.key));
+            arrival.path = path.into_changed();
+            return Admission::Refused(arrival, Refused::Limit(blocked.refusal()));
+        }
         let mut asks = [Ask::default(); MAX_LIMITS];
         let mut invalid_costs = Places::default();
         let asked = Self::ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
@@ -219,7 +226,13 @@ impl Rules {
             Ok([]) => Verdict::Admitted(Permit::default()),
             Ok(asks) => {
                 report.note_keys(asks.iter().map(|ask| ask.key));
-                terms.policy.check(asks, patience, now, report)
+                let own = if has_exceptions {
+                    exceptions::act(&terms, &sources, asks, now);
+                    exceptions::own_policy(&terms, &sources, asks, now)
+                } else {
+                    None
+                };
+                own.as_ref().unwrap_or(terms.policy).check(asks, patience, now, report)
             }
             Err(LacksKey { limit }) => {
                 let hasher = terms.limits.get(limit).map_or(&self.hasher, |rule| &rule.hasher);
@@ -512,6 +525,7 @@ mod tests {
                 cost: Cost::ONE,
                 counting: Counting::AtOnce,
                 exempt: None,
+                exceptions: Arc::default(),
                 enforced: true,
                 active: None,
                 timeout_while_active: None,

@@ -2,6 +2,7 @@
 
 mod config;
 mod dead_letters;
+mod keys;
 mod limits;
 mod page;
 mod process;
@@ -10,8 +11,14 @@ mod upstreams;
 use super::endpoint::Endpoint;
 
 /// All of them, in the order in which they are shown.
-const TABLES: [&[Endpoint]; 5] =
-    [process::ENDPOINTS, config::ENDPOINTS, limits::ENDPOINTS, upstreams::ENDPOINTS, dead_letters::ENDPOINTS];
+const TABLES: [&[Endpoint]; 6] = [
+    process::ENDPOINTS,
+    config::ENDPOINTS,
+    limits::ENDPOINTS,
+    keys::ENDPOINTS,
+    upstreams::ENDPOINTS,
+    dead_letters::ENDPOINTS,
+];
 
 /// All endpoints.
 pub(super) fn all() -> impl Iterator<Item = &'static Endpoint> {

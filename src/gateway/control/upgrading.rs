@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Notify;
 
 use super::Control;
+use crate::gateway::exceptions::to_json;
 use crate::gateway::handover::{Follower, Legacy, Program, Successor};
 use crate::gateway::service;
 use crate::gateway::state_file::Prints;
@@ -153,7 +154,8 @@ impl Control {
         }
         let admin = state.admin.as_ref().map(|admin| Ok::<_, io::Error>((admin.configured, admin.socket.try_clone()?)));
         let secret = self.handover.prints.secret.bytes().to_vec();
-        Ok(Legacy { listeners, admin: admin.transpose()?, secret })
+        let exceptions = String::from_utf8_lossy(&to_json(&state.lasting.exceptions)).into_owned();
+        Ok(Legacy { listeners, admin: admin.transpose()?, secret, exceptions })
     }
 }
 
