@@ -11,14 +11,19 @@ use hyper::body::{Body, Incoming};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use super::access::{Actor, Attempts, Peer, Unknown, has_token};
+use super::audit;
 use super::dead_letters::Subscription;
-use super::endpoint::{Call, Content, Done, Endpoint, Handler, Takes, Verb, without_escapes};
+use super::endpoint::{Call, Change, Content, Done, Endpoint, Handler, Takes, Verb, without_escapes};
 use super::events::{Events, Source};
+use super::metrics::{Denied, Reason};
 use super::pieces::Pieces;
 use super::problem::Problem;
+use super::role::Role;
 use super::seats::Seat;
-use super::{Commands, Limits, endpoints, guard, metrics};
+use super::{Commands, Limits, endpoints, guard, metrics, openapi};
 use crate::telemetry::{Registration, Registry};
+use crate::time::Clock;
 
 /// Commands that read and may block, at once; more wait for their turn, each on its own connection.
 const READS: usize = 4;
@@ -45,6 +50,9 @@ pub(super) struct Api {
     is_loopback: bool,
     registry: Arc<Registry>,
     commands: Arc<dyn Commands>,
+    clock: Clock,
+    attempts: Attempts,
+    denied: Denied,
     reads: Arc<Semaphore>,
     /// One change at a time, apart from the reads, so that one that hangs can still be looked at.
     changes: Arc<Semaphore>,
@@ -68,16 +76,20 @@ impl Api {
         is_loopback: bool,
         registry: Arc<Registry>,
         commands: Arc<dyn Commands>,
+        clock: Clock,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let [reads, changes, streams, turns] =
             [READS, 1, limits.streams, TURNS].map(|places| Arc::new(Semaphore::new(places)));
         Self {
             _streams: metrics::streams(&registry, &streams, limits.streams),
+            denied: Denied::new(&registry),
             limits,
             is_loopback,
             registry,
             commands,
+            clock,
+            attempts: Attempts::default(),
             reads,
             changes,
             streams,
@@ -87,20 +99,27 @@ impl Api {
     }
 
     /// Answers a request. It counts as one on its `seat` when everything of it that is waited for is here.
-    pub(super) async fn answer(&self, request: Request<Incoming>, seat: &Arc<Seat>) -> Reply {
+    pub(super) async fn answer(&self, request: Request<Incoming>, peer: &Peer, seat: &Arc<Seat>) -> Reply {
         let (head, body) = request.into_parts();
-        match self.try_answer(head, body, seat).await {
+        match self.try_answer(head, body, peer, seat).await {
             Ok(reply) => reply,
             Err(problem) => refusal(&problem),
         }
     }
 
-    async fn try_answer(&self, head: Parts, body: Incoming, seat: &Arc<Seat>) -> Result<Reply, Problem> {
+    async fn try_answer(&self, head: Parts, body: Incoming, peer: &Peer, seat: &Arc<Seat>) -> Result<Reply, Problem> {
         guard::check(&head, self.is_loopback)?;
-        let found = Endpoint::at(head.uri.path());
+        let found = endpoints::at(head.uri.path());
+        let chosen =
+            |endpoints: &[&'static Endpoint]| endpoints.iter().find(|own| own.method.is(&head.method)).copied();
+        let is_open = found.as_ref().and_then(|(all, _)| chosen(all)).is_some_and(|own| own.role == Role::Open);
+        // Whoever may do nothing learns nothing: neither of paths nor of methods.
+        let actor = if is_open { None } else { Some(self.identify(&head, peer)?) };
         let (endpoints, names) = found.ok_or_else(no_endpoint)?;
-        let chosen = endpoints.iter().find(|endpoint| endpoint.method.is(&head.method));
-        let endpoint = *chosen.ok_or_else(|| no_method(&endpoints))?;
+        let endpoint = chosen(&endpoints).ok_or_else(|| no_method(&endpoints))?;
+        if let Some(actor) = &actor {
+            self.check_role(actor, endpoint)?;
+        }
         if endpoint.tells_of_clients {
             guard::check_origin(&head)?;
         }
@@ -108,14 +127,79 @@ impl Api {
         let body = self.body(endpoint, &head.headers, body).await?;
         let _asking = seat.ask();
         let query = head.uri.query().map(str::to_owned);
-        let call = Call { commands: Arc::clone(&self.commands), names, query, headers: head.headers, body };
+        let who = actor.as_ref().map_or_else(|| "anybody".into(), |actor| Arc::clone(&actor.name));
+        let call = Call { commands: Arc::clone(&self.commands), who, names, query, headers: head.headers, body };
         match endpoint.handler {
             Handler::AtOnce(answer) => Ok(reply_to(answer(&*self.commands))),
-            Handler::Read(read) => self.run(&self.reads, move || read(&call)).await?.map(reply_to),
-            Handler::Change(change) => self.run(&self.changes, move || change(&call)).await?.map(reply_to),
+            Handler::Read(_) | Handler::Change(_) => self.call(endpoint, call, actor.as_ref(), peer).await,
+            Handler::Document => Ok(reply_to(Done::json(openapi::document()))),
             Handler::Metrics => self.metrics(seat).await,
             Handler::DeadLetterStream => self.stream(call, seat).await,
         }
+    }
+
+    /// Has a handler make the answer, and writes a line of the log where it changes something.
+    async fn call(
+        &self,
+        endpoint: &'static Endpoint,
+        call: Call,
+        actor: Option<&Actor>,
+        peer: &Peer,
+    ) -> Result<Reply, Problem> {
+        let what = actor.filter(|_| endpoint.changes()).map(|actor| (actor, audit::what(endpoint, &call.names)));
+        let done = match endpoint.handler {
+            Handler::Read(read) => self.run(&self.reads, move || read(&call)).await,
+            Handler::Change(change) => self.run(&self.changes, move || change(&call)).await,
+            _ => return Err(no_endpoint()),
+        };
+        let done = done.map_err(Problem::from).and_then(|done| done);
+        if let Some((actor, what)) = what {
+            let (change, status) = match &done {
+                Ok(done) => (done.change.clone(), done.status),
+                Err(problem) => (Change::default(), problem.status),
+            };
+            audit::write(actor, peer, &what, &change, status);
+        }
+        done.map(reply_to)
+    }
+
+    /// Whoever sends a request.
+    fn identify(&self, head: &Parts, peer: &Peer) -> Result<Actor, Problem> {
+        let door = self.commands.door();
+        let now = self.clock.now();
+        if has_token(head)
+            && let Some(wait) = self.attempts.wait(peer, now)
+        {
+            self.denied.by(Reason::TooMany);
+            let detail = "This address has sent too many wrong tokens. Wait, or come by another way.";
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait.as_secs_ceil()));
+        }
+        door.access().who(head, peer).map_err(|unknown| {
+            self.denied.by(match unknown {
+                Unknown::Silent => Reason::NoToken,
+                Unknown::WrongToken | Unknown::WrongCertificate => Reason::WrongToken,
+            });
+            if unknown == Unknown::WrongToken {
+                self.attempts.count(peer, now);
+                let peer = peer.address.map_or_else(|| "socket".to_owned(), |address| address.to_string());
+                tracing::warn!(peer, "admin: a wrong token");
+            }
+            Problem::from(unknown).closing()
+        })
+    }
+
+    fn check_role(&self, actor: &Actor, endpoint: &Endpoint) -> Result<(), Problem> {
+        if actor.role >= endpoint.role {
+            return Ok(());
+        }
+        self.denied.by(Reason::Role);
+        let (has, needs) = (actor.role.word(), endpoint.role.word());
+        let how = match &*actor.name {
+            "loopback" => ": ask over a Unix socket, or write tokens into [admin]",
+            _ => "",
+        };
+        let detail = format!("{} has the role {has:?}, and this needs {needs:?}{how}.", actor.name);
+        Err(Problem::new(StatusCode::FORBIDDEN, detail).with("role", needs).closing())
     }
 
     /// Reads a body if a method that may have one was used, whatever it says, or as the endpoint takes it.

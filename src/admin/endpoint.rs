@@ -11,21 +11,7 @@ use serde_json::Value;
 use super::Commands;
 use super::paths::unescaped;
 use super::problem::Problem;
-
-words! {
-    /// Who may call an endpoint. Each role includes those before it.
-    #[derive(PartialOrd, Ord)]
-    pub enum Role {
-        /// Everybody, without a token.
-        Open = "open",
-        /// May look.
-        Read = "read",
-        /// May reset keys, take servers out of service, reload.
-        Operate = "operate",
-        /// May change the configuration file.
-        Rules = "rules",
-    }
-}
+use super::role::Role;
 
 words! {
     /// The method of an endpoint.
@@ -66,6 +52,13 @@ pub(super) struct Endpoint {
     /// Whether it shows what clients have sent: a page of another origin gets nothing of it.
     pub(super) tells_of_clients: bool,
     pub(super) handler: Handler,
+}
+
+impl Endpoint {
+    /// Whether a call changes something: it has a line in the log then.
+    pub(super) fn changes(&self) -> bool {
+        self.role >= Role::Operate && self.method != Verb::Get
+    }
 }
 
 /// A parameter of an endpoint.
@@ -121,6 +114,8 @@ pub(super) enum Handler {
     Change(fn(&Call) -> Result<Done, Problem>),
     /// The page of metrics.
     Metrics,
+    /// The `OpenAPI` document.
+    Document,
     /// Dead letters as they are written.
     DeadLetterStream,
 }
@@ -128,6 +123,8 @@ pub(super) enum Handler {
 /// A request for an endpoint, whose caller may do that.
 pub(super) struct Call {
     pub(super) commands: Arc<dyn Commands>,
+    /// The name of whoever calls.
+    pub(super) who: Arc<str>,
     /// The names of the path, in its order, without escapes.
     pub(super) names: Vec<String>,
     pub(super) query: Option<String>,
@@ -139,6 +136,17 @@ pub(super) struct Call {
 pub(super) struct Done {
     pub(super) status: StatusCode,
     pub(super) content: Content,
+    /// The change, for the log; empty where there was none.
+    pub(super) change: Change,
+}
+
+/// A change, as its handler knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    /// In words; secrets are redacted.
+    pub(super) before: String,
+    /// The same afterwards.
+    pub(super) after: String,
 }
 
 /// A body and its media type.
@@ -149,17 +157,6 @@ pub(super) enum Content {
     JsonText(String),
 }
 
-impl Endpoint {
-    /// All endpoints at a path, with the names as it has them; `None`: there is none.
-    pub(super) fn at(path: &str) -> Option<(Vec<&'static Self>, Vec<&str>)> {
-        let mut found = super::endpoints::all().filter_map(|own| Some((own, segments(own.path, path)?)));
-        let (first, names) = found.next()?;
-        // Others at the same path differ in their methods alone.
-        let others = found.map(|(own, _)| own).filter(|own| own.path == first.path);
-        Some((std::iter::once(first).chain(others).collect(), names))
-    }
-}
-
 /// The names of a path without their escapes.
 pub(super) fn without_escapes(names: &[&str]) -> Result<Vec<String>, Problem> {
     let wrong = "A name in the path is not percent-encoded UTF-8: write % as %25.";
@@ -168,7 +165,7 @@ pub(super) fn without_escapes(names: &[&str]) -> Result<Vec<String>, Problem> {
 }
 
 /// The parts of a path where `form` has names in braces; `None`: it is not of this form. The value of a key may be empty.
-fn segments<'p>(form: &str, path: &'p str) -> Option<Vec<&'p str>> {
+pub(super) fn segments<'p>(form: &str, path: &'p str) -> Option<Vec<&'p str>> {
     let (mut form, mut path, mut names) = (form.split('/'), path.split('/'), Vec::new());
     loop {
         match (form.next(), path.next()) {
@@ -201,7 +198,6 @@ impl Call {
     }
 
     /// The body, as the endpoint's schema describes it.
-    #[expect(dead_code, reason = "for the endpoints of keys and rules")]
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         serde_json::from_slice(&self.body).map_err(|error| {
             let status = if error.is_data() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::BAD_REQUEST };
@@ -213,12 +209,22 @@ impl Call {
 impl Done {
     /// A JSON answer with status 200.
     pub(super) fn json(value: Value) -> Self {
-        Self { status: StatusCode::OK, content: Content::Json(value) }
+        Self::of(Content::Json(value))
     }
 
     /// A text with status 200.
     pub(super) fn text(text: impl Into<String>) -> Self {
-        Self { status: StatusCode::OK, content: Content::Text(text.into()) }
+        Self::of(Content::Text(text.into()))
+    }
+
+    /// An answer with status 200.
+    pub(super) fn of(content: Content) -> Self {
+        Self { status: StatusCode::OK, content, change: Change::default() }
+    }
+
+    /// With a change, for the log.
+    pub(super) fn changed(self, before: impl Into<String>, after: impl Into<String>) -> Self {
+        Self { change: Change { before: before.into(), after: after.into() }, ..self }
     }
 }
 
@@ -239,10 +245,10 @@ mod tests {
 
     #[test]
     fn names_have_no_escapes_any_more_and_wrong_escapes_are_told() {
-        let names = |path| without_escapes(&Endpoint::at(path).unwrap().1).map_err(|problem| problem.status);
-        assert_eq!(names("/api/v1/limits/per-key/keys/a%2Fb%20c"), Ok(vec!["per-key".into(), "a/b c".into()]));
-        for path in ["/api/v1/limits/a/keys/%zz", "/api/v1/limits/a/keys/%ff", "/api/v1/limits/a/keys/%4"] {
-            assert_eq!(names(path), Err(StatusCode::NOT_FOUND), "{path}");
+        let names = |name| without_escapes(&["per-key", name]).map_err(|problem| problem.status);
+        assert_eq!(names("a%2Fb%20c"), Ok(vec!["per-key".into(), "a/b c".into()]));
+        for wrong in ["%zz", "%ff", "%4"] {
+            assert_eq!(names(wrong), Err(StatusCode::NOT_FOUND), "{wrong}");
         }
     }
 }

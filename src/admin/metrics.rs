@@ -1,4 +1,6 @@
-use std::sync::Arc;
+//! Admin's own figures.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
@@ -29,4 +31,39 @@ static STREAMS: Family = Family {
 pub(super) fn streams(registry: &Arc<Registry>, places: &Arc<Semaphore>, all: usize) -> Registration {
     let places = Arc::clone(places);
     registry.observe_with(&STREAMS, &[], move || all.saturating_sub(places.available_permits()) as u64)
+}
+
+words! {
+    /// Why a request was denied.
+    pub(super) enum Reason {
+        /// It does not say who asks.
+        NoToken = "no-token",
+        /// Nobody has its token, or its certificate.
+        WrongToken = "wrong-token",
+        /// Its address has sent too many wrong tokens.
+        TooMany = "too-many",
+        /// Whoever asks has a lower role.
+        Role = "role",
+    }
+}
+
+static DENIED: Family = Family {
+    name: "sluicegate_admin_denied_total",
+    help: "Requests to admin that were denied, by the reason: no-token, wrong-token, too-many wrong ones from the address, role.",
+    kind: Kind::Counter,
+    labels: &["reason"],
+};
+
+/// Counts what is denied.
+pub(super) struct Denied(Mutex<[Counter; Reason::ALL.len()]>);
+
+impl Denied {
+    pub(super) fn new(registry: &Arc<Registry>) -> Self {
+        Self(Mutex::new(Reason::ALL.map(|reason| registry.counter(&DENIED, &[reason.word()]))))
+    }
+
+    pub(super) fn by(&self, reason: Reason) {
+        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counters[reason as usize].inc();
+    }
 }

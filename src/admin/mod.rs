@@ -1,13 +1,15 @@
 //! The operator's door: health, metrics, the configuration in force and reload, over HTTP/1 on an address of its own.
 //!
 //! It decides nothing and holds no state of the gateway: it acts through [`Commands`], which the gateway gives to it,
-//! and reads the metrics' registry. It has no authentication; its address is to be reachable by operators alone. What a
-//! web page in an operator's browser could do to it, the guard refuses (see `guard.rs`). It runs on a thread and runtime
-//! of its own, so that nothing here, however slow, holds up traffic. Its caller is the gateway.
+//! and reads the metrics' registry. A caller says who it is by a token or a certificate, or is alone on its socket (see `access.rs`);
+//! a web page in an operator's browser can do nothing to it (see `guard.rs`). It runs on a thread and runtime of its own, so that
+//! nothing here, however slow, holds up traffic. Its caller is the gateway.
 //!
 //! Everything is bounded: connections, how long a head, a request and a connection may take, commands at once, bodies, streams.
 
+mod access;
 mod api;
+mod audit;
 mod dead_letters;
 mod endpoint;
 mod endpoints;
@@ -19,10 +21,12 @@ mod openapi;
 mod paths;
 mod pieces;
 mod problem;
+mod role;
 mod seats;
+mod socket;
 
 use std::convert::Infallible;
-use std::net::TcpListener;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,16 +34,46 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::balance::Service;
+use crate::config::Admin;
 use crate::dead_letter::Archive;
 use crate::telemetry::Registry;
+use crate::time::Clock;
+use crate::tls::{PeerCertificate, ServerTls};
+use crate::transport::{self, Accepted, HandshakeError, TlsStream};
+use access::{Access, Peer};
 use api::Api;
 use seats::{Seat, Seats};
+use socket::Stream;
+pub use socket::{Socket, SocketFile};
+
+/// Who may come in, and whether over TLS.
+#[derive(Debug)]
+pub struct Door {
+    access: Access,
+    tls: Option<Arc<ServerTls>>,
+}
+
+impl Door {
+    /// That of a section.
+    pub fn new(section: &Admin, tls: Option<Arc<ServerTls>>) -> Arc<Self> {
+        Arc::new(Self { access: Access::new(section), tls })
+    }
+
+    /// One that lets nobody in.
+    pub fn closed() -> Arc<Self> {
+        Arc::new(Self { access: Access::nobody(), tls: None })
+    }
+
+    fn access(&self) -> &Access {
+        &self.access
+    }
+}
 
 pub use key_change::{KeyChange, Unchanged};
 
@@ -47,6 +81,9 @@ pub use key_change::{KeyChange, Unchanged};
 pub trait Commands: Send + Sync + 'static {
     /// Whether it takes traffic. Must not block: it is called on admin's own thread.
     fn ready(&self) -> bool;
+
+    /// Who may come in now. Must not block: it is called on admin's own thread.
+    fn door(&self) -> Arc<Door>;
 
     /// The configuration in force and how its last reload went. May block.
     fn config(&self) -> serde_json::Value;
@@ -57,8 +94,21 @@ pub trait Commands: Send + Sync + 'static {
     /// How the servers of upstreams stand. May block.
     fn upstreams(&self) -> serde_json::Value;
 
-    /// Takes a server out of service, or back; how its upstream stands then, or that there is none of these names. May block.
-    fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<serde_json::Value, String>;
+    /// Takes a server out of service, or back, and gives it a weight; how its upstream stands then, or that there is none of
+    /// these names. May block.
+    fn set_server(
+        &self,
+        upstream: &str,
+        server: &str,
+        service: Option<Service>,
+        weight: Option<u32>,
+    ) -> Result<serde_json::Value, String>;
+
+    /// The level of the log. May block.
+    fn log_level(&self) -> serde_json::Value;
+
+    /// Sets it; or what is wrong with it. May block.
+    fn set_log_level(&self, level: &str) -> Result<serde_json::Value, String>;
 
     /// How the limits stand. May block.
     fn limits(&self) -> serde_json::Value;
@@ -135,29 +185,30 @@ const LIMITS: Limits = Limits {
 /// How long accepting pauses after it failed: the reason (no file descriptors) does not go away by asking again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves admin on a bound listener until `shutdown` is true or its sender gone; then finishes the requests that are
+/// Serves admin on a bound socket until `shutdown` is true or its sender gone; then finishes the requests that are
 /// under way, for at most two seconds. To be run on a runtime with its I/O and time enabled.
 pub async fn serve(
-    listener: TcpListener,
+    socket: Socket,
     registry: Arc<Registry>,
     commands: Arc<dyn Commands>,
+    clock: Clock,
     shutdown: watch::Receiver<bool>,
 ) {
-    serve_within(LIMITS, listener, registry, commands, shutdown).await;
+    serve_within(LIMITS, socket, registry, commands, clock, shutdown).await;
 }
 
 async fn serve_within(
     limits: Limits,
-    listener: TcpListener,
+    socket: Socket,
     registry: Arc<Registry>,
     commands: Arc<dyn Commands>,
+    clock: Clock,
     shutdown: watch::Receiver<bool>,
 ) {
     let refused = metrics::refused_connections(&registry);
-    let is_loopback = listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
-    let api = Arc::new(Api::new(limits, is_loopback, registry, commands, shutdown.clone()));
-    let listener = listener.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(listener));
-    let listener = match listener {
+    let is_loopback = socket.is_loopback();
+    let api = Arc::new(Api::new(limits, is_loopback, registry, Arc::clone(&commands), clock, shutdown.clone()));
+    let listener = match socket.listen() {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "admin cannot listen"),
     };
@@ -187,8 +238,10 @@ async fn serve_within(
                     }
                 }
                 let seat = seats.open();
-                let served = attend(limits, stream, Arc::clone(&api), Arc::clone(&seat), shutdown.clone());
-                seats.take(peer.ip(), seat, connections.spawn(served));
+                let visit =
+                    Visit { limits, api: Arc::clone(&api), seat: Arc::clone(&seat), shutdown: shutdown.clone() };
+                let served = visit.welcome(stream, peer, commands.door());
+                seats.take(peer, seat, connections.spawn(served));
             }
             Err(error) => {
                 tracing::warn!(%error, "admin cannot accept a connection");
@@ -208,28 +261,63 @@ fn leave(seats: &mut Seats, ended: Result<(Id, ()), JoinError>) {
     });
 }
 
-/// Serves one connection.
-async fn attend(limits: Limits, stream: TcpStream, api: Arc<Api>, seat: Arc<Seat>, shutdown: watch::Receiver<bool>) {
-    let service = service_fn(|request| {
-        let (api, seat) = (Arc::clone(&api), Arc::clone(&seat));
-        async move { Ok::<_, Infallible>(api.answer(request, &seat).await) }
-    });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limits.head);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    // How a connection fails is its client's affair.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = told(shutdown) => {}
-        () = sleep(limits.connection) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let mut taking = None;
-    while timeout(limits.request, connection.as_mut()).await.is_err() {
-        let before = std::mem::replace(&mut taking, seat.taking());
-        if taking.is_none() || taking == before {
-            return;
+/// One connection.
+struct Visit {
+    limits: Limits,
+    api: Arc<Api>,
+    seat: Arc<Seat>,
+    shutdown: watch::Receiver<bool>,
+}
+
+impl Visit {
+    /// Shakes hands, where the door has TLS, and serves.
+    async fn welcome(self, stream: Stream, address: Option<IpAddr>, door: Arc<Door>) {
+        match (stream, &door.tls) {
+            (Stream::Unix(stream), _) => self.attend(stream, Peer { address, certificate: None }).await,
+            (Stream::Tcp(stream), None) => self.attend(stream, Peer { address, certificate: None }).await,
+            (Stream::Tcp(stream), Some(tls)) => {
+                // How a handshake fails is its client's affair.
+                let shaken = timeout(self.limits.head, transport::accept(stream, tls)).await;
+                let Some((stream, certificate)) = shaken.ok().and_then(over_tls) else { return };
+                self.attend(stream, Peer { address, certificate }).await;
+            }
         }
+    }
+
+    /// Serves.
+    async fn attend(self, stream: impl AsyncRead + AsyncWrite + Unpin, peer: Peer) {
+        let Self { limits, api, seat, shutdown } = self;
+        let peer = Arc::new(peer);
+        let service = service_fn(|request| {
+            let (api, seat, peer) = (Arc::clone(&api), Arc::clone(&seat), Arc::clone(&peer));
+            async move { Ok::<_, Infallible>(api.answer(request, &peer, &seat).await) }
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(limits.head);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        // How a connection fails is its client's affair.
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = told(shutdown) => {}
+            () = sleep(limits.connection) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let mut taking = None;
+        while timeout(limits.request, connection.as_mut()).await.is_err() {
+            let before = std::mem::replace(&mut taking, seat.taking());
+            if taking.is_none() || taking == before {
+                return;
+            }
+        }
+    }
+}
+
+/// A connection whose handshake has gone well, and the certificate of its client.
+fn over_tls(shaken: Result<Accepted, HandshakeError>) -> Option<(Box<TlsStream>, Option<PeerCertificate>)> {
+    let Accepted { stream, certificate, .. } = shaken.ok()?;
+    match stream {
+        transport::Stream::Tls(stream) => Some((stream, certificate)),
+        _ => None,
     }
 }
 

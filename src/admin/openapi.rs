@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::endpoint::{Endpoint, Gives, Parameter, Place, Role, Schema, Takes};
+use super::endpoint::{Endpoint, Gives, Parameter, Place, Schema, Takes};
 use super::endpoints;
+use super::role::Role;
 
 /// The document. Its paths are in full, so that no server has to be known.
 pub(super) fn document() -> Value {

@@ -1,6 +1,6 @@
 //! Problems: answers that say what is wrong, and how to mend it.
 
-use http::header::{ALLOW, HeaderName, RETRY_AFTER};
+use http::header::{ALLOW, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
@@ -39,6 +39,11 @@ impl Problem {
     /// After so many seconds it is worth another try.
     pub(super) fn retry_after(self, seconds: u64) -> Self {
         self.field(RETRY_AFTER, &seconds.to_string())
+    }
+
+    /// How to say who asks.
+    pub(super) fn challenge(self, scheme: &str) -> Self {
+        self.field(WWW_AUTHENTICATE, scheme)
     }
 
     fn field(mut self, name: HeaderName, value: &str) -> Self {

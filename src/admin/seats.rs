@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, Id};
 /// The connections that are open.
 #[derive(Default)]
 pub(super) struct Seats {
-    held: HashMap<Id, (IpAddr, Arc<Seat>, AbortHandle)>,
+    held: HashMap<Id, (Option<IpAddr>, Arc<Seat>, AbortHandle)>,
     turns: Arc<AtomicU64>,
 }
 
@@ -35,9 +35,9 @@ impl Seats {
         Arc::new(Seat { turns: Arc::clone(&self.turns), since, ..Seat::default() })
     }
 
-    /// The task that serves it.
-    pub(super) fn take(&mut self, peer: IpAddr, seat: Arc<Seat>, task: AbortHandle) {
-        self.held.insert(task.id(), (peer.to_canonical(), seat, task));
+    /// The task that serves it. Peers of a Unix socket are one.
+    pub(super) fn take(&mut self, peer: Option<IpAddr>, seat: Arc<Seat>, task: AbortHandle) {
+        self.held.insert(task.id(), (peer.map(|peer| peer.to_canonical()), seat, task));
     }
 
     /// Its task has ended.
@@ -54,7 +54,7 @@ impl Seats {
         for (peer, _, _) in self.held.values().filter(|(_, seat, _)| is_free(seat)) {
             *counts.entry(*peer).or_insert(0_usize) += 1;
         }
-        let rank = |(peer, seat): (&IpAddr, &Seat)| {
+        let rank = |(peer, seat): (&Option<IpAddr>, &Seat)| {
             let count = counts.get(peer).copied().unwrap_or(0);
             (seat.has_asked.load(Ordering::Relaxed), usize::MAX - count, seat.since.load(Ordering::Relaxed))
         };
@@ -117,7 +117,7 @@ mod tests {
         let (mut seats, mut tasks) = (Seats::default(), JoinSet::new());
         let held = [(); 4].map(|()| {
             let (seat, task) = (seats.open(), tasks.spawn(std::future::pending::<()>()));
-            seats.take(Ipv4Addr::LOCALHOST.into(), Arc::clone(&seat), task.clone());
+            seats.take(Some(Ipv4Addr::LOCALHOST.into()), Arc::clone(&seat), task.clone());
             drop(seat.ask());
             (seat, task.id())
         });

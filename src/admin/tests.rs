@@ -1,8 +1,9 @@
+mod access;
 mod dead_letters;
 mod table;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -10,6 +11,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::AdminAddress;
 use crate::telemetry::{Family, Kind};
 
 /// A client that waits longer than this has found a fault.
@@ -26,9 +28,20 @@ struct Fake {
     /// The same of whoever reads the configuration.
     gate_of_reads: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
     archive: Option<Archive>,
+    door: Arc<Door>,
+}
+
+/// `[admin]` of a fake.
+fn section(address: &str) -> Admin {
+    let address = AdminAddress::Tcp(address.parse().unwrap());
+    Admin { address, tokens: Vec::new(), tls: None, clients: Vec::new(), explain_sha256: None }
 }
 
 impl Commands for Fake {
+    fn door(&self) -> Arc<Door> {
+        Arc::clone(&self.door)
+    }
+
     fn ready(&self) -> bool {
         self.ready
     }
@@ -50,9 +63,16 @@ impl Commands for Fake {
         json!({ "upstreams": [] })
     }
 
-    fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<Value, String> {
+    fn set_server(
+        &self,
+        upstream: &str,
+        server: &str,
+        service: Option<Service>,
+        weight: Option<u32>,
+    ) -> Result<Value, String> {
+        let service = service.map(crate::words::Word::word);
         match (upstream, server) {
-            ("app", "[::1]:80") => Ok(json!({ "service": service.word() })),
+            ("app", "[::1]:80") => Ok(json!({ "service": service, "weight": weight })),
             _ => Err("no such server".to_owned()),
         }
     }
@@ -63,6 +83,14 @@ impl Commands for Fake {
             let _ = go.lock().unwrap().recv_timeout(PATIENCE);
         }
         self.reload.clone()
+    }
+
+    fn log_level(&self) -> Value {
+        json!({ "level": "info" })
+    }
+
+    fn set_log_level(&self, level: &str) -> Result<Value, String> {
+        if level == "loud" { Err("no level".into()) } else { Ok(json!({ "level": level })) }
     }
 
     fn limits(&self) -> Value {
@@ -104,7 +132,14 @@ impl Commands for Fake {
 }
 
 fn fake() -> Fake {
-    Fake { ready: true, reload: Ok("kept 2 limits".into()), gate: None, gate_of_reads: None, archive: None }
+    Fake {
+        ready: true,
+        reload: Ok("kept 2 limits".into()),
+        gate: None,
+        gate_of_reads: None,
+        archive: None,
+        door: Door::new(&section("127.0.0.1:0"), None),
+    }
 }
 
 struct Server {
@@ -125,7 +160,14 @@ impl Server {
         let thread = thread::spawn(move || {
             let mut builder = tokio::runtime::Builder::new_current_thread();
             let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default()).unwrap();
-            runtime.block_on(serve_within(limits, listener, registry, Arc::new(commands), told));
+            runtime.block_on(serve_within(
+                limits,
+                Socket::Tcp(listener),
+                registry,
+                Arc::new(commands),
+                Clock::system(),
+                told,
+            ));
         });
         Self { address, shutdown: Some(shutdown), thread: Some(thread) }
     }
@@ -219,11 +261,16 @@ fn a_server_is_set_by_its_name_and_a_word() {
         let reply = server.ask(&format!("POST /api/v1/upstreams/{path}"), NOTHING);
         (reply.status, reply.json())
     };
-    assert_eq!(set("app/servers/[::1]:80?state=drain"), (200, json!({ "service": "drain" })));
-    assert_eq!(set("app/servers/%5B%3A%3A1%5D:80?x=y&state=up"), (200, json!({ "service": "up" })));
+    assert_eq!(set("app/servers/[::1]:80?state=drain"), (200, json!({ "service": "drain", "weight": null })));
+    assert_eq!(set("app/servers/%5B%3A%3A1%5D:80?x=y&state=up"), (200, json!({ "service": "up", "weight": null })));
+    assert_eq!(set("app/servers/[::1]:80?weight=7"), (200, json!({ "service": null, "weight": 7 })));
+    assert_eq!(set("app/servers/[::1]:80?weight=1000&state=up"), (200, json!({ "service": "up", "weight": 1000 })));
     for (path, status) in [
         ("app/servers/[::1]:80", 400),
         ("app/servers/[::1]:80?state=gone", 400),
+        ("app/servers/[::1]:80?state=up&weight=0", 400),
+        ("app/servers/[::1]:80?weight=1001", 400),
+        ("app/servers/[::1]:80?weight=x", 400),
         ("app/servers/[::1]:81?state=off", 404),
         ("app/servers/?state=off", 404),
         ("app/servers/a/b?state=off", 404),

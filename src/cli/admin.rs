@@ -1,17 +1,64 @@
 //! Asks the admin interface of the gateway that runs.
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::Path;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use std::{env, fs};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::banner::reachable;
-use crate::config::Model;
+use crate::config::{AdminAddress, Model};
+use crate::tls::{self, Chain, Identity, PrivateKey, Roots};
 
 /// How long the gateway may take for each step.
 pub const PATIENCE: Duration = Duration::from_secs(3);
 /// The most that is read of an answer.
 const MAX_ANSWER: u64 = 16 << 20;
+/// The longest file of a token.
+const MAX_TOKEN_BYTES: u64 = 4 << 10;
+/// The token, where no file is named.
+const TOKEN: &str = "SLUICEGATE_TOKEN";
+
+/// How the gateway that runs is found, and who asks it.
+#[derive(Debug, Default, clap::Args)]
+pub struct AdminArguments {
+    /// The admin interface of the gateway that runs, in place of that of the file: http://HOST:PORT, https://NAME:PORT, or the
+    /// path of its Unix socket.
+    #[arg(long, value_name = "URL|SOCKET")]
+    admin: Option<String>,
+    /// A file with the token, in one line; without it, the variable `SLUICEGATE_TOKEN`.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// https: the authorities of the gateway's certificate, in place of the machine's.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// https: the certificate of a client of [admin].
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// https: its key.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+/// The gateway that runs, as it is asked.
+pub struct Gateway {
+    place: Place,
+    token: Option<String>,
+    /// As messages name it.
+    shown: String,
+}
+
+enum Place {
+    Tcp(String),
+    Tls(String, ServerName<'static>, Arc<ClientConfig>),
+    Unix(PathBuf),
+}
 
 /// Why there is no answer that could be used.
 pub enum Failure {
@@ -19,102 +66,225 @@ pub enum Failure {
     Unheard(String),
     /// Whoever is there has been asked, and nothing is known of the answer.
     Lost(String),
-    /// An answer of another status than 200: what it says.
+    /// An answer of another status than 2xx: what it says.
     Answered(String),
 }
 
-/// Where the gateway that runs is asked: at `given`, `http://HOST:PORT` or `HOST:PORT`, else where the file says.
-pub fn address(
-    given: Option<&str>,
-    load: impl FnOnce() -> Result<Model, String>,
-    file: &Path,
-) -> Result<SocketAddr, String> {
-    if let Some(given) = given {
-        let host = given.strip_prefix("http://").unwrap_or(given).trim_end_matches('/');
-        let wrong = || format!("--admin {given}: write http://HOST:PORT");
-        return host.to_socket_addrs().map_err(|_| wrong())?.next().ok_or_else(wrong);
-    }
-    let missing = || {
-        format!(
-            "{}: the gateway that runs is asked over its admin interface: add [admin] with an address",
-            file.display()
-        )
-    };
-    load()?.admin.map(|admin| reachable(admin.address)).ok_or_else(missing)
+/// A request.
+pub struct Request<'r> {
+    /// Its method.
+    pub method: &'r str,
+    /// Its target. It may have a secret in it, and is not repeated.
+    pub target: &'r str,
+    /// Its body, if it has one: the media type, and the text.
+    pub body: Option<(&'r str, &'r str)>,
+    /// Further header fields.
+    pub fields: &'r [(&'r str, &'r str)],
 }
 
-/// The body of the answer with status 200, of a request that may have a body in JSON; otherwise why there is none. The path
-/// may have a secret in it, and is not repeated.
-pub fn ask_json(address: SocketAddr, request: (&str, &str), json: &str) -> Result<String, String> {
-    let asked = connect(address).and_then(|stream| ask_with(stream, request, address, json, PATIENCE));
-    let answer = asked.map_err(|error| format!("{address}: {error}"))?;
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if is_ok(head) => Ok(body.to_owned()),
-        Some((_, body)) => match serde_json::from_str::<serde_json::Value>(body) {
-            Ok(problem) if problem["detail"].is_string() => {
-                Err(problem["detail"].as_str().unwrap_or_default().to_owned())
+impl<'r> Request<'r> {
+    /// One that reads.
+    pub const fn get(target: &'r str) -> Self {
+        Self { method: "GET", target, body: None, fields: &[] }
+    }
+}
+
+trait Connection: Read + Write {}
+impl<T: Read + Write> Connection for T {}
+
+impl Gateway {
+    /// Where it is asked: as the arguments say, else where the file says.
+    pub fn of(
+        arguments: &AdminArguments,
+        load: impl FnOnce() -> Result<Model, String>,
+        file: &Path,
+    ) -> Result<Self, String> {
+        let token = token(arguments.token_file.as_deref())?;
+        if let Some(given) = &arguments.admin {
+            return Ok(Self { place: arguments.place(given)?, token, shown: given.clone() });
+        }
+        let missing = || {
+            format!(
+                "{}: the gateway that runs is asked over its admin interface: add [admin] with an address",
+                file.display()
+            )
+        };
+        let admin = load()?.admin.ok_or_else(missing)?;
+        let shown = admin.address.to_string();
+        let place = match admin.address {
+            AdminAddress::Unix(path) => Place::Unix(path),
+            AdminAddress::Tcp(address) if admin.tls.is_some() => {
+                return Err(format!(
+                    "admin {address} speaks TLS: say by which name, --admin https://NAME:{}",
+                    address.port()
+                ));
             }
-            _ => Err(format!("{address}: it answered {}", answer.lines().next().unwrap_or("nothing"))),
-        },
-        None => Err(format!("{address}: it answers nothing")),
+            AdminAddress::Tcp(address) => Place::Tcp(reachable(address).to_string()),
+        };
+        Ok(Self { place, token, shown })
+    }
+
+    /// As messages name it.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// The body of the answer of status 2xx, in words why there is none.
+    pub fn ask(&self, request: &Request<'_>) -> Result<String, String> {
+        self.answer(request, PATIENCE).map_err(|failure| match failure {
+            Failure::Unheard(error) | Failure::Lost(error) => format!("{}: {error}", self.shown),
+            Failure::Answered(text) => text,
+        })
+    }
+
+    /// The same of one that may take as long as that.
+    pub fn answer(&self, request: &Request<'_>, patience: Duration) -> Result<String, Failure> {
+        let mut connection = self.connect(patience).map_err(|error| Failure::Unheard(error.to_string()))?;
+        let text = self.head(request);
+        let mut asked = || -> std::io::Result<String> {
+            connection.write_all(text.as_bytes())?;
+            let mut answer = String::new();
+            (&mut connection).take(MAX_ANSWER).read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = asked().map_err(|error| Failure::Lost(error.to_string()))?;
+        match answer.split_once("\r\n\r\n") {
+            Some((head, body)) if head.starts_with("HTTP/1.1 2") => Ok(body.to_owned()),
+            Some((head, body)) => Err(Failure::Answered(told(head, body))),
+            None => Err(Failure::Lost("it answers nothing".to_owned())),
+        }
+    }
+
+    fn connect(&self, patience: Duration) -> std::io::Result<Box<dyn Connection>> {
+        match &self.place {
+            Place::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                Ok(Box::new(stream))
+            }
+            Place::Tcp(address) => Ok(Box::new(connect(address, patience)?)),
+            Place::Tls(address, name, config) => {
+                let session = ClientConnection::new(Arc::clone(config), name.clone()).map_err(std::io::Error::other)?;
+                Ok(Box::new(StreamOwned::new(session, connect(address, patience)?)))
+            }
+        }
+    }
+
+    /// The whole request. Writing into a String cannot fail.
+    fn head(&self, request: &Request<'_>) -> String {
+        let host = match &self.place {
+            Place::Unix(_) => "localhost",
+            Place::Tcp(address) | Place::Tls(address, _, _) => address,
+        };
+        let mut text =
+            format!("{} {} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n", request.method, request.target);
+        if let Some(token) = &self.token {
+            let _ = write!(text, "Authorization: Bearer {token}\r\n");
+        }
+        for (name, value) in request.fields {
+            let _ = write!(text, "{name}: {value}\r\n");
+        }
+        let body = request.body.map_or("", |(media, body)| {
+            let _ = write!(text, "Content-Type: {media}\r\nContent-Length: {}\r\n", body.len());
+            body
+        });
+        text + "\r\n" + body
     }
 }
 
-/// The body of the answer with status 200; otherwise why there is none.
-pub fn get(address: SocketAddr, path: &str) -> Result<String, String> {
-    let asked = connect(address).and_then(|stream| ask(stream, "GET", address, path, PATIENCE));
-    let answer = asked.map_err(|error| error.to_string())?;
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if is_ok(head) => Ok(body.to_owned()),
-        _ => Err(format!("{path} answered {}", answer.lines().next().unwrap_or("nothing"))),
+impl AdminArguments {
+    /// Whether one of them is there.
+    pub fn are_given(&self) -> bool {
+        self.admin.is_some()
+    }
+
+    fn place(&self, given: &str) -> Result<Place, String> {
+        if let Some(path) = given.strip_prefix("unix:") {
+            return Ok(Place::Unix(path.trim_start_matches("//").into()));
+        }
+        if given.starts_with('/') || given.starts_with("./") {
+            return Ok(Place::Unix(given.into()));
+        }
+        let host = |host: &str| host.trim_end_matches('/').to_owned();
+        let Some(rest) = given.strip_prefix("https://") else {
+            let address = host(given.strip_prefix("http://").unwrap_or(given));
+            if address.to_socket_addrs().is_err() {
+                return Err(format!(
+                    "--admin {given}: write http://HOST:PORT, https://NAME:PORT, or the path of a socket"
+                ));
+            }
+            return Ok(Place::Tcp(address));
+        };
+        let address = host(rest);
+        let name = address.rsplit_once(':').map(|(name, _)| name.trim_matches(['[', ']']).to_owned());
+        let name = name.and_then(|name| ServerName::try_from(name).ok());
+        let name = name.ok_or_else(|| format!("--admin {given}: write https://NAME:PORT"))?;
+        Ok(Place::Tls(address, name, Arc::new(self.tls()?)))
+    }
+
+    fn tls(&self) -> Result<ClientConfig, String> {
+        let roots = match &self.ca {
+            Some(file) => Roots::read(file),
+            None => Roots::system(),
+        };
+        let roots = roots.map_err(|error| error.to_string())?;
+        let identity = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => {
+                let (chain, key) = (Chain::read(cert), PrivateKey::read(key));
+                let identity = chain.and_then(|chain| Identity::new(chain, &key?));
+                Some(identity.map_err(|error| error.to_string())?)
+            }
+            _ => None,
+        };
+        tls::by_roots(&roots, identity.as_ref()).map_err(|error| error.to_string())
     }
 }
 
-/// The same of a command, whose answer may take as long as that.
-pub fn post(address: SocketAddr, path: &str, patience: Duration) -> Result<String, Failure> {
-    let stream = connect(address).map_err(|error| Failure::Unheard(error.to_string()))?;
-    let answer = ask(stream, "POST", address, path, patience).map_err(|error| Failure::Lost(error.to_string()))?;
-    match answer.split_once("\r\n\r\n") {
-        Some((head, body)) if is_ok(head) => Ok(body.to_owned()),
-        Some((head, "")) => Err(Failure::Answered(head.lines().next().unwrap_or_default().to_owned())),
-        Some((_, body)) => Err(Failure::Answered(body.to_owned())),
-        None => Err(Failure::Lost("it answers nothing".to_owned())),
+fn connect(address: &str, patience: Duration) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::other("no such host");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(PATIENCE))?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
     }
+    Err(last)
 }
 
-fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
-    TcpStream::connect_timeout(&address, PATIENCE)
-}
-
-fn ask(
-    stream: TcpStream,
-    method: &str,
-    address: SocketAddr,
-    path: &str,
-    patience: Duration,
-) -> std::io::Result<String> {
-    ask_with(stream, (method, path), address, "", patience)
-}
-
-fn ask_with(
-    mut stream: TcpStream,
-    (method, path): (&str, &str),
-    address: SocketAddr,
-    body: &str,
-    patience: Duration,
-) -> std::io::Result<String> {
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n")?;
-    if !body.is_empty() {
-        write!(stream, "Content-Type: application/json\r\nContent-Length: {}\r\n", body.len())?;
+/// The token of a file, or of the environment.
+fn token(file: Option<&Path>) -> Result<Option<String>, String> {
+    let text = match file {
+        Some(file) => {
+            let mut text = String::new();
+            let opened = fs::File::open(file);
+            let read = opened.and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text));
+            read.map_err(|error| format!("--token-file {}: {error}", file.display()))?;
+            text
+        }
+        None => env::var(TOKEN).unwrap_or_default(),
+    };
+    let token = text.trim();
+    if token.bytes().any(|byte| !byte.is_ascii_graphic()) {
+        return Err("the token is none: it is one word, as `sluicegate token` prints it".to_owned());
     }
-    write!(stream, "\r\n{body}")?;
-    let mut answer = String::new();
-    stream.take(MAX_ANSWER).read_to_string(&mut answer)?;
-    Ok(answer)
+    Ok((!token.is_empty()).then(|| token.to_owned()))
 }
 
-fn is_ok(head: &str) -> bool {
-    head.starts_with("HTTP/1.1 200 ")
+/// The words of an answer that is no success: those of a problem, or the text.
+fn told(head: &str, body: &str) -> String {
+    let problem = serde_json::from_str::<serde_json::Value>(body).ok();
+    let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
+    match detail {
+        Some(detail) if head.starts_with("HTTP/1.1 401") => {
+            format!("{detail} The commands take it of --token-file or {TOKEN}.")
+        }
+        Some(detail) => detail.to_owned(),
+        None if body.is_empty() => format!("it answered {}", head.lines().next().unwrap_or("nothing")),
+        None => body.to_owned(),
+    }
 }

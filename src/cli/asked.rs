@@ -5,14 +5,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::admin;
+use super::admin::{AdminArguments, Gateway, Request};
 use crate::config::{self, Certificates};
 
 #[derive(Debug, clap::Args)]
 pub struct Asked {
-    /// The admin interface of the gateway that runs, in place of that of the file.
-    #[arg(long, value_name = "URL")]
-    admin: Option<String>,
+    #[command(flatten)]
+    admin: AdminArguments,
     /// As the admin interface answers it.
     #[arg(long)]
     json: bool,
@@ -29,29 +28,28 @@ impl Asked {
         target: &str,
         show: impl FnOnce(Value) -> serde_json::Result<String>,
     ) -> Result<String, String> {
-        self.ask(path, ("GET", target), "", show)
+        self.ask(path, &Request::get(target), show)
     }
 
-    /// The same of a request with a method and a body of JSON, or none.
+    /// The same of any request.
     ///
     /// # Errors
     /// The gateway cannot be asked, or does not do it: in words.
     pub fn ask(
         &self,
         path: &Path,
-        request: (&str, &str),
-        body: &str,
+        request: &Request<'_>,
         show: impl FnOnce(Value) -> serde_json::Result<String>,
     ) -> Result<String, String> {
         let load =
             || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
-        let address = admin::address(self.admin.as_deref(), load, path)?;
-        let answer = admin::ask_json(address, request, body)?;
+        let gateway = Gateway::of(&self.admin, load, path)?;
+        let answer = gateway.ask(request)?;
         if self.json {
             return Ok(answer);
         }
         let shown = serde_json::from_str(&answer).and_then(show);
-        shown.map_err(|error| format!("{address}: an answer that cannot be read: {error}"))
+        shown.map_err(|error| format!("{}: an answer that cannot be read: {error}", gateway.shown()))
     }
 }
 

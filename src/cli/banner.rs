@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::admission::{PathPattern, RoutePattern};
-use crate::config::{Action, Listener, Model, Route};
+use crate::config::{Action, AdminAddress, Listener, Model, Route};
 use crate::gateway::Control;
 use crate::limiter::Algorithm;
 
@@ -16,6 +16,7 @@ const MAX_ROUTES: usize = 20;
 pub struct Summary {
     /// Of each listener, in the file's order.
     schemes: Vec<&'static str>,
+    admin_scheme: &'static str,
     /// Whether connections to the first begin with a PROXY header.
     takes_header: bool,
     routes: Vec<String>,
@@ -30,6 +31,7 @@ impl Summary {
         let scheme = |listener: &Listener| if listener.tls.is_some() { "https" } else { "http" };
         Self {
             schemes: model.listeners.iter().map(scheme).collect(),
+            admin_scheme: if model.admin.as_ref().is_some_and(|admin| admin.tls.is_some()) { "https" } else { "http" },
             takes_header: model.listeners.first().is_some_and(|listener| listener.proxied_by().is_some()),
             routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route, model)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
@@ -47,7 +49,11 @@ impl Summary {
             let _ = writeln!(text, "  listening  {scheme}://{address}");
         }
         if let Some(admin) = control.admin_address() {
-            let _ = writeln!(text, "  admin      http://{admin}/metrics");
+            let shown = match admin {
+                AdminAddress::Tcp(address) => format!("{}://{address}/metrics", self.admin_scheme),
+                AdminAddress::Unix(path) => path.display().to_string(),
+            };
+            let _ = writeln!(text, "  admin      {shown}");
         }
         for route in &self.routes {
             let _ = writeln!(text, "  route      {route}");

@@ -1,10 +1,10 @@
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::admin::{self, PATIENCE};
+use super::admin::{AdminArguments, Gateway, PATIENCE, Request};
 use super::banner::reachable;
-use crate::config::{self, Certificates, LimitId, Loaded, Model};
+use crate::config::{self, Admin, AdminAddress, Certificates, LimitId, Loaded, Model};
 use crate::fleet::Bound;
 use crate::time::Clock;
 
@@ -32,7 +32,7 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
         }
     };
     if arguments.health {
-        return health(&model);
+        return health(&model, path);
     }
     if !warnings.is_empty() {
         eprintln!("{warnings}");
@@ -71,14 +71,17 @@ fn count(number: usize, what: &str) -> String {
 
 /// The admin interface's `/healthz`; without one, whether the first listener accepts: of those that want no PROXY header,
 /// if there are such, since the others would log who brings none.
-fn health(model: &Model) -> ExitCode {
+fn health(model: &Model, path: &Path) -> ExitCode {
     let plain = model.listeners.iter().find(|listener| listener.proxied_by().is_none());
     let asked = match (&model.admin, plain.or(model.listeners.first())) {
-        (Some(admin), _) => (reachable(admin.address), admin::get(reachable(admin.address), "/healthz").map(drop)),
-        (None, Some(listener)) => {
-            let address = reachable(listener.address);
-            (address, TcpStream::connect_timeout(&address, PATIENCE).map(drop).map_err(|error| error.to_string()))
+        // By which name its certificate is known, the file does not say.
+        (Some(Admin { address: AdminAddress::Tcp(address), tls: Some(_), .. }), _) => accepts(reachable(*address)),
+        (Some(admin), _) => {
+            let shown = admin.address.to_string();
+            let gateway = Gateway::of(&AdminArguments::default(), || Ok(model.clone()), path);
+            (shown, gateway.and_then(|gateway| gateway.ask(&Request::get("/healthz"))).map(drop))
         }
+        (None, Some(listener)) => accepts(reachable(listener.address)),
         (None, None) => return ExitCode::FAILURE,
     };
     match asked {
@@ -91,4 +94,9 @@ fn health(model: &Model) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn accepts(address: SocketAddr) -> (String, Result<(), String>) {
+    let connected = TcpStream::connect_timeout(&address, PATIENCE).map(drop);
+    (address.to_string(), connected.map_err(|error| error.to_string()))
 }

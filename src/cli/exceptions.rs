@@ -7,6 +7,7 @@ use clap::Subcommand;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::admin::Request;
 use super::asked::{Asked, escaped};
 use super::safe::Safe;
 use crate::gateway::{BlockSeen, ExceptionSeen, NumbersSeen};
@@ -126,20 +127,22 @@ impl ChangeKey {
     /// It cannot be asked, or does not do it: in words.
     pub fn run(&self, path: &Path) -> Result<String, String> {
         let show = |answer| serde_json::from_value::<Changed>(answer).map(|changed| changed.words());
+        let tell = |asked: &Asked, method, target: String, body: Option<Map<String, Value>>| {
+            let body = body.map(|fields| Value::Object(fields).to_string());
+            let body = body.as_deref().map(|body| ("application/json", body));
+            asked.ask(path, &Request { method, target: &target, body, fields: &[] }, show)
+        };
         match self {
-            Self::Reset { key, asked } => asked.ask(path, ("POST", &key.target("reset")), "", show),
-            Self::Block { key, ends, asked } => {
-                let body = Value::Object(ends.fields()).to_string();
-                asked.ask(path, ("PUT", &key.target("block")), &body, show)
-            }
-            Self::Unblock { key, asked } => asked.ask(path, ("DELETE", &key.target("block")), "", show),
+            Self::Reset { key, asked } => tell(asked, "POST", key.target("reset"), None),
+            Self::Block { key, ends, asked } => tell(asked, "PUT", key.target("block"), Some(ends.fields())),
+            Self::Unblock { key, asked } => tell(asked, "DELETE", key.target("block"), None),
             Self::Override { key, numbers, asked, .. } if numbers.remove => {
-                asked.ask(path, ("DELETE", &key.target("override")), "", show)
+                tell(asked, "DELETE", key.target("override"), None)
             }
             Self::Override { key, numbers, ends, asked } => {
                 let mut fields = ends.fields();
                 fields.append(&mut numbers.fields());
-                asked.ask(path, ("PUT", &key.target("override")), &Value::Object(fields).to_string(), show)
+                tell(asked, "PUT", key.target("override"), Some(fields))
             }
             Self::Exceptions { asked } => exceptions(path, asked),
         }

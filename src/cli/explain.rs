@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use super::admin;
+use super::admin::{AdminArguments, Gateway, Request};
 use super::exceptions::{block_words, numbers_words};
 use super::safe::Safe;
 use super::tell::tell;
@@ -30,9 +30,8 @@ pub struct ExplainArguments {
     /// Ask the gateway that runs, which knows what its limits have counted. Without it, the file alone: nothing is counted.
     #[arg(long)]
     live: bool,
-    /// The admin interface of the gateway that runs, in place of that of the file.
-    #[arg(long, value_name = "URL", requires = "live")]
-    admin: Option<String>,
+    #[command(flatten)]
+    admin: AdminArguments,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -52,7 +51,8 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 /// Explains. Exit 1: it is no request, or the gateway cannot be asked.
 pub fn run(path: &Path, arguments: &ExplainArguments) -> ExitCode {
-    let explained = if arguments.live { live(path, arguments) } else { offline(path, arguments) };
+    let explained =
+        if arguments.live || arguments.admin.are_given() { live(path, arguments) } else { offline(path, arguments) };
     tell(explained.and_then(|explained| {
         if arguments.json {
             let json = serde_json::to_string_pretty(&explained).map_err(|error| error.to_string())?;
@@ -81,10 +81,12 @@ fn offline(path: &Path, arguments: &ExplainArguments) -> Result<Explained, Strin
 }
 
 fn live(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {
-    let address = admin::address(arguments.admin.as_deref(), || load(path), path)?;
+    let gateway = Gateway::of(&arguments.admin, || load(path), path)?;
     let question = serde_json::to_string(&asked(arguments)).map_err(|error| error.to_string())?;
-    let answer = admin::ask_json(address, ("POST", "/api/v1/explain"), &question)?;
-    serde_json::from_str(&answer).map_err(|error| format!("{address}: an answer that explains nothing: {error}"))
+    let body = Some(("application/json", &*question));
+    let answer = gateway.ask(&Request { method: "POST", target: "/api/v1/explain", body, fields: &[] })?;
+    serde_json::from_str(&answer)
+        .map_err(|error| format!("{}: an answer that explains nothing: {error}", gateway.shown()))
 }
 
 /// For people. Writing into a String cannot fail.

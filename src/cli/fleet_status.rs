@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -10,9 +9,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::admin;
-use super::banner::reachable;
-use crate::config::{self, Certificates};
+use super::admin::{AdminArguments, Gateway, Request};
+use crate::config::{self, Certificates, Model};
 
 /// From one look to the next with `--watch`.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -25,6 +23,8 @@ pub struct StatusArguments {
     /// Look again each second, until interrupted.
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    admin: AdminArguments,
 }
 
 /// The answer of `/api/v1/fleet`.
@@ -85,20 +85,20 @@ struct Bound {
 
 /// Shows it once, or again and again. Exit 1: the gateway cannot be asked, or is in no fleet.
 pub fn status(path: &Path, arguments: &StatusArguments) -> ExitCode {
-    let address = match address(path) {
-        Ok(address) => address,
+    let gateway = match Gateway::of(&arguments.admin, || model(path), path) {
+        Ok(gateway) => gateway,
         Err(error) => {
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
     };
     loop {
-        let looked = look(address);
+        let looked = look(&gateway);
         let shown = match &looked {
             Ok(text) if arguments.watch && io::stdout().is_terminal() => write!(io::stdout(), "\x1b[H\x1b[2J{text}"),
             Ok(text) if arguments.watch => writeln!(io::stdout(), "{text}"),
             Ok(text) => write!(io::stdout(), "{text}"),
-            Err(error) => writeln!(io::stderr(), "{address}: {error}"),
+            Err(error) => writeln!(io::stderr(), "{error}"),
         };
         // Nobody reads any more.
         if shown.and_then(|()| io::stdout().flush()).is_err() || !arguments.watch {
@@ -108,21 +108,16 @@ pub fn status(path: &Path, arguments: &StatusArguments) -> ExitCode {
     }
 }
 
-fn address(path: &Path) -> Result<SocketAddr, String> {
+fn model(path: &Path) -> Result<Model, String> {
     let model = config::load(path, Certificates::Unread).map_err(|error| error.to_string())?.model;
     if model.fleet.is_none() {
         return Err(format!("{}: there is no [fleet], so nothing is shared", path.display()));
     }
-    match model.admin {
-        Some(admin) => Ok(reachable(admin.address)),
-        None => {
-            Err(format!("{}: the status is asked of the admin interface: add [admin] with an address", path.display()))
-        }
-    }
+    Ok(model)
 }
 
-fn look(address: SocketAddr) -> Result<String, String> {
-    let body = admin::get(address, "/api/v1/fleet")?;
+fn look(gateway: &Gateway) -> Result<String, String> {
+    let body = gateway.ask(&Request::get("/api/v1/fleet"))?;
     let answer: Answer =
         serde_json::from_str(&body).map_err(|error| format!("an answer that is no status: {error}"))?;
     match answer.report {

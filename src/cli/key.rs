@@ -20,15 +20,24 @@ pub fn print() -> ExitCode {
     }
 }
 
-fn write() -> io::Result<()> {
+/// A new one, in hexadecimal digits.
+pub fn random() -> io::Result<String> {
     let mut secret = [0; SECRET_BYTES];
     let generator = aws_lc_rs::default_provider().secure_random;
     generator.fill(&mut secret).map_err(|_| io::Error::other("the operating system gives no random bytes"))?;
-    let mut digits = String::with_capacity(2 * SECRET_BYTES);
-    for byte in secret {
-        // Writing into a String cannot fail.
+    Ok(hex(&secret))
+}
+
+/// Bytes in hexadecimal digits. Writing into a String cannot fail.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
         let _ = write!(digits, "{byte:02x}");
-    }
+        digits
+    })
+}
+
+fn write() -> io::Result<()> {
+    let digits = random()?;
     let mut out = io::stdout().lock();
     writeln!(out, "{digits}")?;
     out.flush()

@@ -81,6 +81,12 @@ impl Logging for Log {
         let _ = self.handle.reload(filter(log));
     }
 
+    fn set_level(&self, level: &str) {
+        if let Ok(filter) = EnvFilter::try_new(level) {
+            let _ = self.handle.reload(filter);
+        }
+    }
+
     fn reopen(&self) -> bool {
         self.reopen.as_ref().is_some_and(|reopen| {
             reopen.ask();

@@ -21,6 +21,7 @@ mod safe;
 mod simulate;
 mod table;
 mod tell;
+mod token;
 mod upgrade;
 mod upstreams;
 
@@ -89,7 +90,10 @@ enum Command {
     Upstreams(upstreams::UpstreamsArguments),
     /// Let another process take over from the gateway that runs, such as a new version, without a gap.
     #[command(after_help = upgrade::EXAMPLES)]
-    Upgrade,
+    Upgrade(upgrade::UpgradeArguments),
+    /// Make a token for the admin interface, and its line of [admin].
+    #[command(after_help = token::EXAMPLES)]
+    Token(token::TokenArguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:
   sluicegate completions bash > /etc/bash_completion.d/sluicegate")]
@@ -115,7 +119,8 @@ pub fn main() -> ExitCode {
         Command::Limits(command) => limits::run(&arguments.config, &command),
         Command::Keys(command) => limits::keys(&arguments.config, &command),
         Command::Upstreams(command) => upstreams::run(&arguments.config, &command),
-        Command::Upgrade => upgrade::run(&arguments.config),
+        Command::Upgrade(command) => upgrade::run(&arguments.config, &command),
+        Command::Token(command) => token::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());
             ExitCode::SUCCESS

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::admin;
-use super::banner::reachable;
+use super::admin::{AdminArguments, Failure, Gateway, Request};
 use crate::config::{self, Certificates, Model};
 use crate::gateway::{PidFile, UPGRADE_WITHIN};
 use crate::time::{Clock, Span};
@@ -20,16 +19,23 @@ pub const EXAMPLES: &str = "Examples:
 The binary is started that lies where the running one was started from. It gets the
 listening sockets and the counts; once it listens the old one finishes what is in flight.";
 
+/// Arguments of `upgrade`.
+#[derive(Debug, clap::Args)]
+pub struct UpgradeArguments {
+    #[command(flatten)]
+    admin: AdminArguments,
+}
+
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The answer comes a little after the process is ready, or is given up.
 const MORE: Span = Span::from_secs(4);
 
 /// Upgrades the gateway that runs on this file. Exit 1: the file is wrong, no gateway is found, or it goes on as it was.
-pub fn run(path: &Path) -> ExitCode {
+pub fn run(path: &Path, arguments: &UpgradeArguments) -> ExitCode {
     let done = config::load(path, Certificates::Unread)
         .map_err(|error| error.to_string())
-        .and_then(|loaded| upgrade(&loaded.model));
+        .and_then(|loaded| upgrade(loaded.model, path, &arguments.admin));
     match done {
         Ok(text) => {
             println!("{text}");
@@ -42,24 +48,27 @@ pub fn run(path: &Path) -> ExitCode {
     }
 }
 
-fn upgrade(model: &Model) -> Result<String, String> {
-    let pid_file = model.server.pid_file.as_deref();
-    let Some(admin) = &model.admin else {
+fn upgrade(model: Model, path: &Path, arguments: &AdminArguments) -> Result<String, String> {
+    let pid_file = model.server.pid_file.clone();
+    if model.admin.is_none() && !arguments.are_given() {
         let none = "no way to the gateway that runs: the file has neither [admin] nor pid_file of [server]";
-        return by_signal(pid_file.ok_or(none)?);
-    };
+        return by_signal(pid_file.as_deref().ok_or(none)?);
+    }
+    let gateway = Gateway::of(arguments, || Ok(model), path)?;
     let patience = Duration::from(UPGRADE_WITHIN) + Duration::from(MORE);
-    match (admin::post(reachable(admin.address), "/upgrade", patience), pid_file) {
+    let request = Request { method: "POST", target: "/upgrade", body: None, fields: &[] };
+    match (gateway.answer(&request, patience), pid_file) {
         (Ok(text), _) => Ok(text.trim_end().to_owned()),
-        (Err(admin::Failure::Unheard(_)), Some(file)) => by_signal(file),
-        (Err(admin::Failure::Unheard(error)), None) => Err(format!(
+        (Err(Failure::Unheard(_)), Some(file)) => by_signal(&file),
+        (Err(Failure::Unheard(error)), None) => Err(format!(
             "no gateway answers at admin {}: {error}; one that runs with another address is told by kill -USR2",
-            admin.address
+            gateway.shown()
         )),
-        (Err(admin::Failure::Lost(error)), _) => {
-            Err(format!("admin {} was asked, and its answer is lost: {error}; the log says how it went", admin.address))
-        }
-        (Err(admin::Failure::Answered(text)), _) => Err(text),
+        (Err(Failure::Lost(error)), _) => Err(format!(
+            "admin {} was asked, and its answer is lost: {error}; the log says how it went",
+            gateway.shown()
+        )),
+        (Err(Failure::Answered(text)), _) => Err(text),
     }
 }
 

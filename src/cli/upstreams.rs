@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin;
-use super::banner::reachable;
+use super::admin::{AdminArguments, Gateway, Request};
 use crate::config::{self, Certificates};
 use crate::time::Span;
 
@@ -18,6 +17,8 @@ use crate::time::Span;
 pub struct UpstreamsArguments {
     /// This upstream alone.
     name: Option<String>,
+    #[command(flatten)]
+    admin: AdminArguments,
     /// As the admin interface answers it.
     #[arg(long)]
     json: bool,
@@ -79,12 +80,11 @@ pub fn run(path: &Path, arguments: &UpstreamsArguments) -> ExitCode {
 }
 
 fn look(path: &Path, arguments: &UpstreamsArguments) -> Result<String, String> {
-    let model = config::load(path, Certificates::Unread).map_err(|error| error.to_string())?.model;
-    let Some(address) = model.admin.map(|admin| reachable(admin.address)) else {
-        let file = path.display();
-        return Err(format!("{file}: servers are asked of the admin interface: add [admin] with an address"));
-    };
-    let body = admin::get(address, "/api/v1/upstreams").map_err(|error| format!("{address}: {error}"))?;
+    let load =
+        || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
+    let gateway = Gateway::of(&arguments.admin, load, path)?;
+    let address = gateway.shown();
+    let body = gateway.ask(&Request::get("/api/v1/upstreams"))?;
     let unreadable = |error| format!("{address}: an answer that tells of no upstreams: {error}");
     let mut shown: Value = serde_json::from_str(&body).map_err(unreadable)?;
     if let (Some(name), Some(Value::Array(all))) = (&arguments.name, shown.get_mut("upstreams")) {

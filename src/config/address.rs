@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use super::findings::{Reported, quoted};
+use super::kind::Context;
 use super::reader::Node;
 use super::token::is_name;
 
@@ -30,6 +32,37 @@ impl fmt::Display for ServerAddress {
         }
     }
 }
+
+/// Where admin listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AdminAddress {
+    /// An IP address and a port.
+    Tcp(SocketAddr),
+    /// A Unix socket, which its owner alone may open.
+    Unix(PathBuf),
+}
+
+impl AdminAddress {
+    /// The address, if it is no Unix socket.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Longest path of a Unix socket that every system takes, with room for the name that it has until it listens.
+const MAX_SOCKET_BYTES: usize = 90;
 
 /// Longest host name, RFC 1035 section 2.3.4.
 const MAX_HOST_BYTES: usize = 253;
@@ -60,6 +93,24 @@ pub(super) fn listening(node: &Node<'_>, example: &str) -> Result<SocketAddr, Re
         _ => format!("an address is an IP and a port from 0 to 65535, like \"{example}\" or \"[::1]:8080\""),
     };
     Err(node.error(format!("{} is no address to listen on", quoted(text)), help))
+}
+
+/// Where admin listens: an IP address and a port, or `unix:PATH`.
+pub(super) fn of_admin(node: &Node<'_>, context: &Context<'_>) -> Result<AdminAddress, Reported> {
+    let text = node.string("an address in quotes", "\"127.0.0.1:9900\"")?;
+    let Some(path) = text.strip_prefix("unix:") else {
+        return listening(node, "127.0.0.1:9900").map(AdminAddress::Tcp);
+    };
+    let located = context.files.locate(path);
+    if path.is_empty() || path.ends_with('/') || path.contains('\0') {
+        let help = "name a file: \"unix:/run/sluicegate/admin.sock\"";
+        return Err(node.error(format!("{} is no Unix socket", quoted(text)), help));
+    }
+    if located.as_os_str().len() > MAX_SOCKET_BYTES {
+        let message = format!("{} is too long for a Unix socket", quoted(&located.display().to_string()));
+        return Err(node.error(message, format!("its path has at most {MAX_SOCKET_BYTES} bytes")));
+    }
+    Ok(AdminAddress::Unix(located))
 }
 
 /// Where a server is: `host:port` or `echo:NAME`.

@@ -29,10 +29,13 @@ use super::nearest::nearest;
 use crate::redact::names_a_secret;
 
 /// Settings whose values are secrets.
-const SECRETS: &[&str] = &["exempt", HASH];
+const SECRETS: &[&str] = &["exempt", "explain_sha256", "sha256"];
 
-/// The setting whose value may be shown if it is a hash. Somebody may have written the token itself.
-const HASH: &str = "explain_sha256";
+/// The settings whose values may be shown if they are hashes. Somebody may have written the token itself.
+const HASHES: [&str; 2] = ["explain_sha256", "sha256"];
+
+/// The list of tables with those. As anything else it may hold tokens themselves.
+const TOKENS: &str = "tokens";
 
 /// The settings whose values are addresses with a secret in them, of which scheme, host and port may be shown.
 const WEBHOOK: &str = "webhook";
@@ -57,7 +60,7 @@ static LANGUAGE: LazyLock<HashSet<&str>> = LazyLock::new(|| {
     let headers = tour.lines().filter_map(|line| line.trim_start_matches(['#', ' ']).strip_prefix('['));
     let sections = headers.filter_map(|header| header.trim_start_matches('[').split(']').next());
     let all = keys.chain(sections).chain(["default", "plan"]);
-    all.filter(|name| name.starts_with(|own: char| own.is_ascii_lowercase())).collect()
+    all.filter(|name| *name != TOKENS && name.starts_with(|own: char| own.is_ascii_lowercase())).collect()
 });
 
 /// Whether a text is written like a network, or tries to be one.
@@ -215,8 +218,10 @@ impl<'t> Walk<'t> {
             self.literal(key.span(), secret_in(name).is_some());
             let is_other = is_pair && !NAMES.contains(&name);
             let is_value = is_other && (keys.may_be_fields() || !LANGUAGE.contains(name) || is_meant(name, "value"));
-            if name == HASH && is_hash(value) {
+            if HASHES.contains(&name) && is_hash(value) {
                 self.literal(value.span(), false);
+            } else if name == TOKENS && is_list_of_tables(value) {
+                self.value(value, Keys::Settings);
             } else if is_meant(name, WEBHOOK) || is_sink(name, value) {
                 self.webhook(value);
             } else if keys.own_a_secret(name) || is_value {
@@ -360,6 +365,11 @@ fn host_end(written: &str) -> Option<usize> {
 /// Whether a value is the address of a sink. Many words are like the name of that key, so where it is misspelt the value tells.
 fn is_sink(name: &str, value: &Spanned<DeValue<'_>>) -> bool {
     name == HTTP || is_meant(name, HTTP) && value.get_ref().as_str().is_some_and(|text| text.contains("://"))
+}
+
+fn is_list_of_tables(value: &Spanned<DeValue<'_>>) -> bool {
+    let is_table = |item: &Spanned<DeValue<'_>>| matches!(item.get_ref(), DeValue::Table(_));
+    value.get_ref().as_array().is_some_and(|items| items.iter().all(is_table))
 }
 
 /// Whether a value is a SHA-256.

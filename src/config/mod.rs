@@ -30,6 +30,8 @@ mod findings;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod golden_admin;
+#[cfg(test)]
 mod golden_admission;
 #[cfg(test)]
 mod golden_alerts;
@@ -83,7 +85,7 @@ use toml::de::DeTable;
 use self::certificates::CertificateFiles;
 use self::findings::{Finding, Findings};
 
-pub use self::address::ServerAddress;
+pub use self::address::{AdminAddress, ServerAddress};
 pub use self::certificates::Certificates;
 pub use self::change::{Change, Fate};
 pub use self::diff::{Item, Part, Plan, diff, removed};
@@ -94,14 +96,14 @@ pub use self::model::{
 };
 pub use self::plans::{KnownPlans, PlanBook};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
-pub use self::sections::admin::Admin;
+pub use self::sections::admin::{Admin, AdminCertificate, AdminClient, AdminRole, AdminToken};
 pub use self::sections::alert::{Alert, Webhook};
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
 pub use self::sections::deferred::DeferredRoom;
 pub use self::sections::fleet::{Fleet, FleetPassword};
 pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Redirect};
-pub use self::sections::log::{AccessFormat, Log, LogFormat};
+pub use self::sections::log::{AccessFormat, Log, LogFormat, check_level};
 pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol, Retry};
 pub use self::sections::route::MAX_CAPTURED_BODY;
 pub use self::sections::secret_file::FileSecret;
@@ -236,7 +238,8 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((text.len() as u64).to_le_bytes());
     hash.update(text);
-    for tls in model.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
+    let of_admin = model.admin.iter().filter_map(|admin| admin.tls.as_ref());
+    for tls in model.listeners.iter().filter_map(|listener| listener.tls.as_ref()).chain(of_admin) {
         tls.identities.iter().for_each(|identity| hash.update(identity.digest()));
         if let ClientCertificates::Optional(roots) | ClientCertificates::Required(roots) = &tls.clients {
             hash.update(roots.digest());

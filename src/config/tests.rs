@@ -341,7 +341,9 @@ address = "127.0.0.1:9900"
     assert_eq!(dead_letter.redact_secret_file.as_deref(), Some(Path::new("/etc/redact.secret")));
     assert_eq!(model.limits[0].key_is_secret, Some(true));
     assert_eq!((dead_letter.fsync, dead_letter.redact), (Fsync::Rotate, vec!["x-session".to_owned()]));
-    assert_eq!(model.admin, Some(Admin { address: "127.0.0.1:9900".parse().unwrap(), explain_sha256: None }));
+    let address = AdminAddress::Tcp("127.0.0.1:9900".parse().unwrap());
+    let admin = Admin { address, tokens: Vec::new(), tls: None, clients: Vec::new(), explain_sha256: None };
+    assert_eq!(model.admin, Some(admin));
 }
 
 /// Each bound is the last value that is taken: the neighbour beyond it is not.
@@ -428,7 +430,7 @@ fn the_tour_has_no_error_and_no_warning() {
     assert_eq!(parsed.warnings.to_string(), "");
     let model = parsed.model;
     assert_eq!(model.listeners[0].address, "127.0.0.1:8080".parse().unwrap());
-    assert_eq!(model.admin.unwrap().address, "127.0.0.1:9900".parse().unwrap());
+    assert_eq!(model.admin.unwrap().address.to_string(), "127.0.0.1:9900");
     let servers: Vec<_> = model.upstreams[0].servers.iter().map(|server| server.address.to_string()).collect();
     assert_eq!(servers, ["echo:a", "echo:b", "echo:c"]);
 }

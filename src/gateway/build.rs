@@ -14,9 +14,12 @@ use super::live::{LiveLimits, OfKey};
 use super::outlive::{self, Memory};
 use super::terms::{self, Limits};
 use super::tls::Secured;
+use super::weights::Weights;
 use crate::admission::{KeyExpr, Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::{self, Balancer, Member, Strategy};
-use crate::config::{Action, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream};
+use crate::config::{
+    Action, AdminAddress, LimitRule, Listener, Model, Preflight, Route, ServerAddress, ServerSpec, Upstream,
+};
 use crate::dead_letter::DeadLetters;
 use crate::limiter::{KeyHasher, PolicyError};
 use crate::proxy::{
@@ -46,6 +49,13 @@ pub enum BuildError {
         address: SocketAddr,
         /// Who holds it.
         own: SocketAddr,
+    },
+    /// The Unix socket of admin.
+    AdminSocket {
+        /// Which.
+        address: AdminAddress,
+        /// Why.
+        source: io::Error,
     },
     /// An echo server.
     Echo {
@@ -86,6 +96,8 @@ pub enum BuildError {
         /// Why.
         source: TlsError,
     },
+    /// Admin's TLS.
+    AdminTls(TlsError),
     /// TLS to an upstream.
     UpstreamTls {
         /// The upstream.
@@ -118,6 +130,10 @@ impl fmt::Display for BuildError {
                 "[[listener]] {address}: this gateway itself listens on {own}, and two sockets cannot share the port; \
                  remove {own} in one reload and add {address} in the next, or restart"
             ),
+            Self::AdminSocket { address, source } => write!(
+                f,
+                "[admin] {address}: cannot listen: {source}; let the gateway's user write its directory, or choose another"
+            ),
             Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
             Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
             Self::NotWanted(source) => {
@@ -131,6 +147,7 @@ impl fmt::Display for BuildError {
             Self::RedactSecret(error) => write!(f, "[dead_letter] {error}"),
             Self::Limits { route, source } => write!(f, "route {route:?}: {source}"),
             Self::ListenerTls { address, source } => write!(f, "[[listener]] {address}: {source}"),
+            Self::AdminTls(source) => write!(f, "[admin]: {source}"),
             Self::UpstreamTls { name, source } => write!(f, "upstream {name:?}: {source}"),
             Self::Thread(source) => write!(f, "a thread cannot be started: {source}"),
         }
@@ -141,6 +158,7 @@ impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Listen { source, .. }
+            | Self::AdminSocket { source, .. }
             | Self::Echo { source, .. }
             | Self::DeadLetters { source, .. }
             | Self::LogFile { source, .. }
@@ -148,7 +166,9 @@ impl std::error::Error for BuildError {
             | Self::Thread(source) => Some(source),
             Self::RedactSecret(error) => Some(error),
             Self::Limits { source, .. } => Some(source),
-            Self::ListenerTls { source, .. } | Self::UpstreamTls { source, .. } => Some(source),
+            Self::AdminTls(source) | Self::ListenerTls { source, .. } | Self::UpstreamTls { source, .. } => {
+                Some(source)
+            }
             Self::OwnPort { .. } => None,
         }
     }
@@ -160,6 +180,8 @@ pub struct Lasting {
     pub limits: LiveLimits,
     /// In-flight cells of each upstream's servers.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
+    /// The weights that an operator has given to servers.
+    pub weights: Weights,
     /// The memory of each upstream.
     pub upstreams: HashMap<Arc<str>, Memory>,
     /// Tells when servers came to their states.
@@ -273,6 +295,7 @@ fn upstream_plan(
     let mut servers = Vec::with_capacity(upstream.servers.len());
     let mut shares = Vec::with_capacity(upstream.servers.len());
     let mut members = Vec::with_capacity(upstream.servers.len());
+    let mut weights = Vec::with_capacity(upstream.servers.len());
     for ServerSpec { address, weight, state, backup } in &upstream.servers {
         let name: Arc<str> = address.to_string().into();
         let (host, port) = match address {
@@ -286,7 +309,9 @@ fn upstream_plan(
         let key = (Arc::clone(&upstream.name), Arc::clone(&name));
         let load = lasting.loads.get(&key).cloned().unwrap_or_else(|| Load::new(lasting.workers));
         loads.insert(key, Arc::clone(&load));
-        shares.push(balance::Server { name: name.to_string(), weight: *weight });
+        let weight = lasting.weights.of(&upstream.name, &name, *weight);
+        weights.push(weight);
+        shares.push(balance::Server { name: name.to_string(), weight });
         members.push(Member { name: Arc::clone(&name), service: *state, is_backup: *backup });
         servers.push((Endpoint { name, host, port }, load));
     }
@@ -300,6 +325,7 @@ fn upstream_plan(
         },
         places: outlive::places(upstream, servers.iter().map(|(endpoint, _)| &endpoint.name), old),
         circuit: outlive::circuit(upstream, old),
+        weights,
         states: outlive::states(upstream, members, old, lasting.clock.now()),
         servers,
     })

@@ -1,28 +1,31 @@
 //! The running gateway as its operator holds it: start, reload, look, end.
 
 mod admin_commands;
+mod admin_server;
 mod capacity;
 mod draining;
 mod hearing;
 mod keys;
+mod log_level;
 mod phase;
+mod reading;
 mod seen;
+mod servers;
 mod sockets;
 mod upgrading;
 mod written;
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
-use self::admin_commands::AdminCommands;
+use self::admin_server::{AdminServer, bind_admin, door};
 use self::capacity::{available_cores, max_connections};
 use self::hearing::Acts;
 use self::phase::Phase;
-use self::sockets::{Bound, bind_admin, bind_all};
+use self::sockets::{Bound, bind_all};
 use self::upgrading::Handover;
 use self::written::Written;
 use super::accepting;
@@ -40,9 +43,10 @@ use super::outlive;
 use super::state_file::{Keeper, StateFile};
 use super::tls::Secured;
 use super::upstream_status;
+use super::weights::Weights;
 use super::worker::{Command, WorkerThread};
-use crate::admin;
-use crate::config::{self, Certificates, Loaded, Model};
+use crate::admin::Door;
+use crate::config::{self, AdminAddress, Loaded, Model};
 use crate::dead_letter::DeadLetters;
 use crate::proxy::Feed;
 use crate::redact::Redactor;
@@ -65,6 +69,10 @@ pub struct Control {
     exceptions_file: Option<ExceptionsFile>,
     handover: Handover,
     logging: Box<dyn Logging>,
+    /// The level of the log, where an operator has set it.
+    level: Mutex<Option<String>>,
+    /// Who may come to admin.
+    door: Mutex<Arc<Door>>,
     reloading: Mutex<()>,
     /// One writes exceptions of keys at a time.
     keeping: Mutex<()>,
@@ -109,15 +117,6 @@ struct State {
     _gauges: Vec<Registration>,
 }
 
-struct AdminServer {
-    configured: SocketAddr,
-    bound: SocketAddr,
-    /// A copy, for a process that takes over.
-    socket: TcpListener,
-    /// Dropping it ends the server.
-    _alive: tokio::sync::watch::Sender<bool>,
-}
-
 /// A change that has been built and only has to be swapped in.
 struct Prepared {
     redactor: Redactor,
@@ -158,6 +157,7 @@ impl Control {
         let mut lasting = Lasting {
             limits: HashMap::new(),
             loads: HashMap::new(),
+            weights: Weights::default(),
             upstreams: HashMap::new(),
             clock: clock.clone(),
             tls: Secured::default(),
@@ -184,8 +184,9 @@ impl Control {
         } else if let Some(file) = &state_file {
             file.take_over(&lasting.limits, clock.now());
         }
+        let takes_over = inherited.is_upgrade();
         let bound = bind_all(&model, &HashMap::new(), workers, &mut inherited.sockets)?;
-        let admin = bind_admin(&model, None, &mut inherited.sockets)?;
+        let admin = bind_admin(&model, None, &mut inherited.sockets, takes_over)?;
         lasting.loads = built.loads;
         lasting.upstreams = outlive::memories(&built.snapshot);
         lasting.tallies = outlive::tallies(&built.snapshot);
@@ -205,6 +206,7 @@ impl Control {
             .map_err(BuildError::Thread)?;
         let fleet = fleet::renew(None, (&model, &lasting.of_keys), &lasting.limits, (&clock, &lasting.ear), &registry)
             .map_err(BuildError::Thread)?;
+        let door = door(&model, &lasting.tls);
         let counts = Arc::new(ControlCounts::default());
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
         let store = deferring.as_ref().map(|own| (own.store(), &clock));
@@ -256,14 +258,16 @@ impl Control {
             exceptions_file,
             handover,
             logging: Box::new(logging),
+            level: Mutex::default(),
+            door: Mutex::new(door),
             reloading: Mutex::new(()),
             keeping: Mutex::new(()),
             state: Mutex::new(state),
         });
         control.listen_to_others(inner_ear).map_err(BuildError::Thread)?;
         control.keep_state().map_err(BuildError::Thread)?;
-        if let Some((configured, listener)) = admin {
-            let server = control.start_admin(configured, listener)?;
+        if let Some(bound) = admin {
+            let server = control.start_admin(bound)?;
             control.state().admin = Some(server);
         }
         Ok(control)
@@ -282,8 +286,8 @@ impl Control {
     }
 
     /// Where the admin interface listens.
-    pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.state().admin.as_ref().map(|admin| admin.bound)
+    pub fn admin_address(&self) -> Option<AdminAddress> {
+        self.state().admin.as_ref().map(|admin| admin.bound.clone())
     }
 
     /// The files whose changes matter: the configuration first, then the certificates, keys and plans that it names.
@@ -392,27 +396,6 @@ impl Control {
         }
     }
 
-    /// Whether the file has the text that runs, and names no others: then there is nothing to read.
-    fn is_as_it_was(&self) -> bool {
-        let state = self.state();
-        let names_others = !state.files.is_empty() || !state.files_tried.is_empty();
-        let text = (!names_others && state.last_error.is_none()).then_some(state.text_digest);
-        drop(state);
-        text.is_some() && config::text_digest(&self.path) == text
-    }
-
-    /// Reads the file, in a thread that ends with that. An allocator such as glibc's keeps room for each thread that has freed
-    /// much; that of a thread which has ended is the next one's, so that all reloads together keep it once.
-    fn load(&self) -> Result<Loaded, config::LoadError> {
-        // Reading may take as long as a file system likes: not under the lock that others look through.
-        let known = self.state().model.known_plans();
-        let load = || config::load_again(&self.path, Certificates::Lenient(self.clock.now()), &known);
-        thread::scope(|scope| match thread::Builder::new().name("reader".into()).spawn_scoped(scope, load) {
-            Ok(reader) => reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(source) => Err(config::LoadError::Read { path: self.path.clone(), source }),
-        })
-    }
-
     /// Builds what the model says, then swaps.
     fn change_over(
         self: &Arc<Self>,
@@ -434,7 +417,7 @@ impl Control {
     fn prepare(self: &Arc<Self>, state: &mut State, model: &Arc<Model>) -> Result<Prepared, BuildError> {
         let given = &mut Given::default();
         let sockets = bind_all(model, &state.listening, state.workers.len(), given)?;
-        let admin = bind_admin(model, state.admin.as_ref().map(|admin| admin.configured), given)?;
+        let admin = bind_admin(model, state.admin.as_ref().map(|admin| &admin.configured), given, false)?;
         let redactor = logs::redactor(model, Some(&state.lasting.redactor))?;
         let dead_letters = match &state.dead_letters {
             Some(log) if model.dead_letter.is_some() => Some(log.clone()),
@@ -448,7 +431,7 @@ impl Control {
         let generation = state.feed.generation() + 1;
         let mut built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         built.snapshot.replay_guard = dead_letters.as_ref().map(|log| log.replay_guard(&redactor));
-        let admin = admin.map(|(configured, listener)| self.start_admin(configured, listener)).transpose()?;
+        let admin = admin.map(|bound| self.start_admin(bound)).transpose()?;
         // Last, because nothing would take it back.
         if state.dead_letters.is_some() {
             logs::reconfigure_dead_letters(model, &redactor, dead_letters.as_ref())?;
@@ -489,11 +472,13 @@ impl Control {
         let running = state.fleet.take();
         state.fleet = state.renewed_fleet(model, running, &self.clock, &self.registry);
         state.lasting.loads = loads;
+        state.lasting.weights.retain(model);
         outlive::renumber(&snapshot);
         state.lasting.upstreams = outlive::memories(&snapshot);
         state.lasting.tallies = outlive::tallies(&snapshot);
         state.health.watch(&snapshot);
         state.upstream_gauges = upstream_status::register(&self.registry, &snapshot, &self.clock);
+        *self.door.lock().unwrap_or_else(PoisonError::into_inner) = door(model, &tls);
         state.lasting.tls = tls;
         state.lasting.accepting = accepting;
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting, schedules, &self.clock);
@@ -516,25 +501,11 @@ impl Control {
         state.lasting.redactor = redactor;
         if model.log != state.model.log {
             self.logging.renew(&model.log);
+            self.forget_log_level();
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Starts an admin server; dropping what is returned ends it.
-    fn start_admin(self: &Arc<Self>, configured: SocketAddr, listener: TcpListener) -> Result<AdminServer, BuildError> {
-        let bound = listener.local_addr().map_err(BuildError::Thread)?;
-        let socket = listener.try_clone().map_err(BuildError::Thread)?;
-        let (alive, told) = tokio::sync::watch::channel(false);
-        let registry = Arc::clone(&self.registry);
-        let commands: Arc<dyn admin::Commands> = Arc::new(AdminCommands(Arc::downgrade(self)));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BuildError::Thread)?;
-        thread::Builder::new()
-            .name("admin".into())
-            .spawn(move || runtime.block_on(admin::serve(listener, registry, commands, told)))
-            .map_err(BuildError::Thread)?;
-        Ok(AdminServer { configured, bound, socket, _alive: alive })
     }
 }

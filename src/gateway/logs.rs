@@ -17,6 +17,9 @@ pub trait Logging: Send + Sync + 'static {
     /// Takes a new `[log]` over.
     fn renew(&self, log: &config::Log);
 
+    /// Sets its level, a filter that was checked.
+    fn set_level(&self, level: &str);
+
     /// Opens its file anew; false if it has none.
     fn reopen(&self) -> bool;
 }

@@ -30,6 +30,7 @@ mod terms;
 mod tls;
 mod upstream_status;
 mod watch;
+mod weights;
 mod worker;
 
 pub use build::BuildError;

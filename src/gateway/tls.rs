@@ -15,6 +15,7 @@ use crate::tls::{self, ServerSettings, ServerTls, Tickets, UpstreamSettings, Ups
 #[derive(Default)]
 pub struct Secured {
     listeners: HashMap<SocketAddr, (ServerSettings, Arc<ServerTls>)>,
+    admin: Option<(ServerSettings, Arc<ServerTls>)>,
     upstreams: HashMap<Arc<str>, (UpstreamSettings, Arc<UpstreamTls>)>,
 }
 
@@ -30,6 +31,13 @@ impl Secured {
                 _ => tls::server(settings, tickets).map_err(|source| BuildError::ListenerTls { address, source })?,
             };
             next.listeners.insert(address, (settings.clone(), config));
+        }
+        if let Some(settings) = model.admin.as_ref().and_then(|admin| admin.tls.as_ref()) {
+            let config = match &self.admin {
+                Some((same, config)) if same == settings => Arc::clone(config),
+                _ => tls::server(settings, tickets).map_err(BuildError::AdminTls)?.for_http1(),
+            };
+            next.admin = Some((settings.clone(), config));
         }
         for upstream in &model.upstreams {
             let Some(settings) = &upstream.tls else { continue };
@@ -49,6 +57,11 @@ impl Secured {
     /// Of the listener with this address in the file.
     pub fn listener(&self, address: &SocketAddr) -> Option<Arc<ServerTls>> {
         self.listeners.get(address).map(|(_, config)| Arc::clone(config))
+    }
+
+    /// Of admin.
+    pub fn admin(&self) -> Option<Arc<ServerTls>> {
+        self.admin.as_ref().map(|(_, config)| Arc::clone(config))
     }
 
     /// Of the upstream with this name.

@@ -125,9 +125,9 @@ pub(super) fn report(snapshot: &Snapshot, only: Option<&str>, now: Tick) -> Valu
     let asked = all.filter(|(upstream, _)| only.is_none_or(|only| only == &*upstream.name));
     let upstreams = asked.map(|(upstream, plan)| {
         let (servers, is_panic) = plan.states.with_roster(|roster| {
-            let servers = roster.servers(now).zip(&upstream.servers).zip(&plan.servers);
+            let servers = roster.servers(now).zip(&plan.weights).zip(&plan.servers);
             let servers: Vec<_> =
-                servers.map(|((view, spec), (_, load))| server(&view, spec.weight, load, now)).collect();
+                servers.map(|((view, weight), (_, load))| server(&view, *weight, load, now)).collect();
             (servers, roster.is_panic())
         });
         let (in_flight, pending) = plan.places.as_ref().map(|places| places.bulkhead.counts()).unzip();

@@ -185,7 +185,7 @@ fn connector(destination: &Destination) -> Result<HttpsConnector<HttpConnector>,
             config.alpn_protocols.clear();
             (config, tls.name.clone())
         }
-        None => (tls::by_roots(&Roots::system().unwrap_or_else(|_| Roots::none()))?, None),
+        None => (tls::by_roots(&Roots::system().unwrap_or_else(|_| Roots::none()), None)?, None),
     };
     let mut http = HttpConnector::new();
     http.enforce_http(false);

@@ -244,6 +244,8 @@ pub struct UpstreamPlan {
     pub link: Link,
     /// Its servers, in the balancer's order.
     pub servers: Vec<(Endpoint, Arc<Load>)>,
+    /// Their weights, in the same order: the file's, or those that an operator gave them.
+    pub weights: Vec<u32>,
     /// How they stand.
     pub states: Arc<ServerStates>,
     /// The places at them; `None`: there are any number.

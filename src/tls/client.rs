@@ -6,7 +6,9 @@ use rustls::SignatureScheme;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::SingleCertAndKey;
 
+use super::identity::Identity;
 use super::roots::Roots;
 use super::vouched::Vouched;
 use super::{TlsError, provider};
@@ -64,10 +66,18 @@ pub fn upstream(settings: &UpstreamSettings) -> Result<UpstreamTls, TlsError> {
 }
 
 /// What is needed to shake hands with any server of the web. ALPN asks for nothing yet.
-pub fn by_roots(roots: &Roots) -> Result<ClientConfig, TlsError> {
+/// `identity` is shown to who asks for it.
+pub fn by_roots(roots: &Roots, identity: Option<&Identity>) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Library)?;
-    Ok(builder.with_root_certificates(Arc::clone(roots.store())).with_no_client_auth())
+    let builder = builder.with_root_certificates(Arc::clone(roots.store()));
+    Ok(match identity {
+        Some(identity) => {
+            let own = SingleCertAndKey::from(Arc::clone(identity.certified()));
+            builder.with_client_cert_resolver(Arc::new(own))
+        }
+        None => builder.with_no_client_auth(),
+    })
 }
 
 /// Whether a certificate can have this name, and SNI say it: a DNS name, or an IP address (which SNI leaves out).

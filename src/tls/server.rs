@@ -58,6 +58,16 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
+    /// The same for those that speak HTTP/1 alone.
+    pub fn for_http1(&self) -> Arc<Self> {
+        let of = |config: &Arc<ServerConfig>| {
+            let mut config = ServerConfig::clone(config);
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Arc::new(config)
+        };
+        Arc::new(Self { ours: of(&self.ours), theirs: of(&self.theirs) })
+    }
+
     /// What to shake hands with, once the client has told what it can. We choose the cipher suite, unless the client
     /// would have `ChaCha20` before AES: then it has no instructions for AES, and would pay for our choice (the rule is
     /// that of Go's `crypto/tls`).

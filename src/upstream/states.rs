@@ -69,6 +69,11 @@ impl ServerStates {
         self.change(|roster| roster.checked(server, result, now));
     }
 
+    /// Whether there is a server of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.roster().place_of(name).is_some()
+    }
+
     /// The operator's will. `false`: there is no such server.
     pub fn set_service(&self, name: &str, service: Service, now: Tick) -> bool {
         let server = self.roster().place_of(name);

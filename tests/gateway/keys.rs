@@ -288,10 +288,10 @@ fn the_command_line_changes_keys_and_lists_exceptions() {
     };
     assert_eq!(keys(&["exceptions"]), "No key has an exception.\n");
     let out = keys(&["block", "per-key", "k 1/é", "--until", "+2h", "--reason", "scraping"]);
-    assert!(out.contains("blocked by hand (admin), until 20") && out.contains(": scraping\n"), "{out}");
+    assert!(out.contains("blocked by hand (loopback), until 20") && out.contains(": scraping\n"), "{out}");
     assert!(out.contains("kept: over restarts"), "{out}");
     let out = keys(&["override", "per-key", "b", "--rate", "5/h"]);
-    assert!(out.contains("own numbers: rate = [\"5/h\"] (admin), without an end"), "{out}");
+    assert!(out.contains("own numbers: rate = [\"5/h\"] (loopback), without an end"), "{out}");
     let out = keys(&["exceptions"]);
     assert!(out.contains("blocked by hand") && out.contains("own numbers: rate = [\"5/h\"]"), "{out}");
     assert_eq!(left(&gateway, "b"), 5);

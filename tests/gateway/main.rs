@@ -3,6 +3,7 @@
 #![allow(clippy::format_push_string, clippy::needless_pass_by_value, reason = "plain test code")]
 
 mod aborts;
+mod administering;
 mod alerts;
 mod bandwidth;
 mod bulkheads;

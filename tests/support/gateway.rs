@@ -386,7 +386,9 @@ fn read_banner(child: &mut Child, directory: &Path) -> (Vec<SocketAddr>, SocketA
         match (words.next(), words.next()) {
             (Some("listening"), Some(url)) => addresses.push(url.split_once("://").unwrap().1.parse().unwrap()),
             (Some("admin"), Some(url)) => {
-                admin = Some(url["http://".len()..].trim_end_matches("/metrics").parse().unwrap());
+                let address = url.split_once("://").map(|(_, rest)| rest.trim_end_matches("/metrics"));
+                // One on a Unix socket has none.
+                admin = address.map(|address| address.parse().unwrap());
             }
             (Some("Try:"), _) => break,
             _ => {}

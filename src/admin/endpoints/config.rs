@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Role, Schema, Takes, Verb};
+use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::role::Role;
 
 const CONFIG: Schema = Schema {
     name: "Config",

@@ -1,10 +1,10 @@
 //! The dead-letter log.
 
-use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::admin::dead_letters;
-use crate::admin::endpoint::{Content, Done, Endpoint, Gives, Handler, Parameter, Place, Role, Schema, Takes, Verb};
+use crate::admin::endpoint::{Content, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
+use crate::admin::role::Role;
 
 fn text() -> Value {
     json!({ "type": "string" })
@@ -82,7 +82,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         tells_of_clients: true,
         handler: Handler::Read(|call| {
             let page = dead_letters::page(&*call.commands, call.query.as_deref())?;
-            Ok(Done { status: StatusCode::OK, content: Content::JsonText(page) })
+            Ok(Done::of(Content::JsonText(page)))
         }),
     },
     Endpoint {

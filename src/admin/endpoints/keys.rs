@@ -4,12 +4,10 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::page::{self, page};
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Role, Schema, Takes, Verb};
+use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
+use crate::admin::role::Role;
 use crate::admin::{KeyChange, Unchanged};
-
-/// Whom changes are ascribed to while admin knows its callers by nothing else.
-const ADMIN: &str = "admin";
 
 fn text(about: &str) -> Value {
     json!({ "type": "string", "description": about })
@@ -211,12 +209,25 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
 ];
 
 fn changed(call: &Call, change: KeyChange<'_>) -> Result<Done, Problem> {
-    let changed = call.commands.change_key(call.name(0), call.name(1), change, ADMIN);
-    changed.map(Done::json).map_err(|unchanged| match unchanged {
+    let changed = call.commands.change_key(call.name(0), call.name(1), change, &call.who);
+    let done = |answer: Value| {
+        let (before, after) = logged(&answer);
+        Done::json(answer).changed(before, after)
+    };
+    changed.map(done).map_err(|unchanged| match unchanged {
         Unchanged::Unknown(detail) => Problem::new(StatusCode::NOT_FOUND, detail),
         Unchanged::Unreadable(detail) => Problem::new(StatusCode::BAD_REQUEST, detail),
         Unchanged::Wrong(detail) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
         Unchanged::Full(detail) => Problem::new(StatusCode::CONFLICT, detail),
         Unchanged::Ended(detail) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1),
     })
+}
+
+/// What the log says of a change: the key as it may be shown, what there was before, and what there is now.
+fn logged(answer: &Value) -> (String, String) {
+    let key = answer["key"].as_str().unwrap_or_default();
+    let before = [&answer["before"], &answer["found"]].into_iter().find(|value| !value.is_null());
+    let after = [&answer["block"], &answer["own_numbers"]].into_iter().find(|value| !value.is_null());
+    let words = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    (format!("{key}: {}", words(before)), format!("{key}: {}", words(after)))
 }

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::keys;
 use super::page::{self, page};
-use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Role, Schema, Takes, Verb};
+use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
+use crate::admin::role::Role;
 
 fn rate() -> Value {
     json!({

@@ -4,23 +4,34 @@ mod config;
 mod dead_letters;
 mod keys;
 mod limits;
+mod log;
 mod page;
 mod process;
 mod upstreams;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, segments};
 
 /// All of them, in the order in which they are shown.
-const TABLES: [&[Endpoint]; 6] = [
+const TABLES: [&[Endpoint]; 7] = [
     process::ENDPOINTS,
     config::ENDPOINTS,
     limits::ENDPOINTS,
     keys::ENDPOINTS,
     upstreams::ENDPOINTS,
     dead_letters::ENDPOINTS,
+    log::ENDPOINTS,
 ];
 
 /// All endpoints.
 pub(super) fn all() -> impl Iterator<Item = &'static Endpoint> {
     TABLES.into_iter().flatten()
+}
+
+/// All endpoints at a path, with the names as it has them; `None`: there is none.
+pub(super) fn at(path: &str) -> Option<(Vec<&'static Endpoint>, Vec<&str>)> {
+    let mut found = all().filter_map(|own| Some((own, segments(own.path, path)?)));
+    let (first, names) = found.next()?;
+    // Others at the same path differ in their methods alone.
+    let others = found.map(|(own, _)| own).filter(|own| own.path == first.path);
+    Some((std::iter::once(first).chain(others).collect(), names))
 }

@@ -4,8 +4,8 @@ use http::StatusCode;
 use http::header::ACCEPT;
 use serde_json::json;
 
-use crate::admin::endpoint::{Call, Content, Done, Endpoint, Gives, Handler, Role, Schema, Takes, Verb};
-use crate::admin::openapi;
+use crate::admin::endpoint::{Call, Content, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::role::Role;
 
 const RELOADED: Schema = Schema {
     name: "Reloaded",
@@ -92,7 +92,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&DOCUMENT))],
         tells_of_clients: false,
-        handler: Handler::Read(|_| Ok(Done::json(openapi::document()))),
+        handler: Handler::Document,
     },
     Endpoint {
         method: Verb::Post,
@@ -127,8 +127,11 @@ fn reload(call: &Call) -> Done {
         Err(error) if is_json => Content::Json(json!({ "ok": false, "error": error })),
         Ok(text) | Err(text) => Content::Text(format!("{text}\n")),
     };
+    let generation = || call.commands.config()["generation"].to_string();
+    let before = generation();
     let result = call.commands.reload();
-    Done { status: status_of(&result), content: content(&result) }
+    let done = Done { status: status_of(&result), ..Done::of(content(&result)) };
+    done.changed(format!("generation {before}"), format!("generation {}", generation()))
 }
 
 fn upgrade(call: &Call) -> Done {
@@ -140,7 +143,7 @@ fn upgrade(call: &Call) -> Done {
         Err(error) => Content::Text(format!("no upgrade: {error}\n")),
     };
     let result = call.commands.upgrade();
-    Done { status: status_of(&result), content: content(&result) }
+    Done { status: status_of(&result), ..Done::of(content(&result)) }
 }
 
 fn status_of<T, E>(result: &Result<T, E>) -> StatusCode {

@@ -1,11 +1,12 @@
 //! Upstreams and their servers.
 
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::page::{self, page};
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Role, Schema, Takes, Verb};
+use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
+use crate::admin::role::Role;
 use crate::balance::Service;
 use crate::words::Word as _;
 
@@ -20,16 +21,16 @@ const UPSTREAMS: Schema = Schema {
                 "state": { "type": "string" },
                 "reason": { "type": ["string", "null"] },
                 "since": { "type": "string", "format": "date-time" },
-                "since_ms": { "type": "integer" },
+                "since_ms": { "type": "number" },
                 "service": { "enum": ["up", "drain", "off"] },
                 "weight": { "type": "integer" },
                 "backup": { "type": "boolean" },
-                "share_percent": { "type": ["integer", "null"] },
-                "out_for_ms": { "type": ["integer", "null"] },
+                "share_percent": { "type": ["number", "null"] },
+                "out_for_ms": { "type": ["number", "null"] },
                 "in_flight": { "type": "integer" },
                 "answered": { "type": "integer" },
                 "failed": { "type": "integer" },
-                "latency_ms": { "type": "integer" },
+                "latency_ms": { "type": "number" },
             },
         });
         let upstream = json!({
@@ -62,8 +63,19 @@ const STATE: Parameter = Parameter {
     place: Place::Query,
     about: "`up`: it takes requests. `drain`: it gets no new ones. `off`: none, and its health is not checked.",
     schema: || json!({ "enum": ["up", "drain", "off"] }),
-    required: true,
+    required: false,
 };
+
+const WEIGHT: Parameter = Parameter {
+    name: "weight",
+    place: Place::Query,
+    about: "Its share of the requests, beside the other servers' weights.",
+    schema: || json!({ "type": "integer", "minimum": 1, "maximum": MAX_WEIGHT }),
+    required: false,
+};
+
+/// As in the file.
+const MAX_WEIGHT: u32 = 1_000;
 
 pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
@@ -83,22 +95,46 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/upstreams/{upstream}/servers/{server}",
         role: Role::Operate,
         id: "setServer",
-        summary: "Takes a server out of service, or back, until the file says otherwise of it or the process ends.",
-        parameters: &[STATE],
+        summary: "Takes a server out of service, or back, or gives it a weight, until the file says otherwise of it or the process ends.",
+        parameters: &[STATE, WEIGHT],
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&UPSTREAMS))],
         tells_of_clients: false,
-        handler: Handler::Read(set_server),
+        handler: Handler::Change(set_server),
     },
 ];
 
-fn set_server(call: &Call) -> Result<Done, Problem> {
-    let state = call.parameter("state")?;
-    let Some(service) = state.as_deref().and_then(Service::from_word) else {
-        let words = Service::ALL.iter().map(|service| service.word()).collect::<Vec<_>>();
-        let detail = "Say what is to become of the server: ?state=up, ?state=drain or ?state=off.";
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail).with("states", words));
+/// How an operator has set a server, by a report.
+fn setting(shown: &Value, upstream: &str, server: &str) -> String {
+    let of = |list: &str, name: &str, value: &str, within: &Value| {
+        let all = within[list].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|one| one[name] == value).unwrap_or_default()
     };
-    let set = call.commands.set_server(call.name(0), call.name(1), service);
-    set.map(Done::json).map_err(|unknown| Problem::new(StatusCode::NOT_FOUND, unknown))
+    let found = of("servers", "server", server, &of("upstreams", "upstream", upstream, shown));
+    format!("{} weight {}", found["service"].as_str().unwrap_or_default(), found["weight"])
+}
+
+fn set_server(call: &Call) -> Result<Done, Problem> {
+    let detail = "Say what is to become of the server: ?state=up, ?state=drain or ?state=off, or ?weight=1 to 1000.";
+    let wrong = || {
+        let words = Service::ALL.iter().map(|service| service.word()).collect::<Vec<_>>();
+        Problem::new(StatusCode::BAD_REQUEST, detail).with("states", words)
+    };
+    let service = match call.parameter("state")? {
+        Some(state) => Some(Service::from_word(&state).ok_or_else(wrong)?),
+        None => None,
+    };
+    let weight = match call.parameter("weight")? {
+        Some(text) => Some(text.parse().ok().filter(|weight| (1..=MAX_WEIGHT).contains(weight)).ok_or_else(wrong)?),
+        None => None,
+    };
+    if service.is_none() && weight.is_none() {
+        return Err(wrong());
+    }
+    let (upstream, server) = (call.name(0), call.name(1));
+    let before = setting(&call.commands.upstreams(), upstream, server);
+    let set = call.commands.set_server(upstream, server, service, weight);
+    let shown = set.map_err(|unknown| Problem::new(StatusCode::NOT_FOUND, unknown))?;
+    let after = setting(&shown, upstream, server);
+    Ok(Done::json(shown).changed(before, after))
 }

@@ -7,7 +7,8 @@ use std::{env, fs};
 
 use serde_json::Value;
 
-use crate::admin::endpoint::{Endpoint, Gives, Place, Role, Takes, Verb};
+use crate::admin::endpoint::{Endpoint, Gives, Place, Takes, Verb};
+use crate::admin::role::Role;
 use crate::admin::{endpoints, openapi};
 
 #[test]
@@ -19,7 +20,7 @@ fn each_endpoint_has_its_own_name_and_place() {
     for own in all {
         assert!(own.summary.ends_with('.'), "{}: a sentence ends with a period", own.id);
         // A path leads to its own endpoints, not to those of another one whose names take any text.
-        let (found, _) = Endpoint::at(own.path).unwrap();
+        let (found, _) = endpoints::at(own.path).unwrap();
         assert!(found.iter().any(|found| found.id == own.id), "{} is hidden by {}", own.id, found[0].path);
     }
 }

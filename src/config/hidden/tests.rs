@@ -333,10 +333,14 @@ const OF_ROUTES: [&str; 27] = [
     "request_headers.set = { ③ = \"x\" }",
 ];
 
-const OF_FILES: [&str; 6] = [
+const OF_FILES: [&str; 10] = [
     "",
     "[client]\ndeny = [\"192.0.2.1/24\", ②, ②]",
     "[tokens]\na = ①",
+    "[admin]\ntokens = [{ name = \"ci\", sha256 = ① }]",
+    "[admin]\ntokens = [①]",
+    "[admin]\ntokens = ①",
+    "[admin]\ntokens = [{ name = \"ci\", token = ① }]",
     "[admin]\nauth = { user = ① }",
     "[keys]\n① = \"free\"",
     "keys.① = \"free\"",

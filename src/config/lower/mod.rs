@@ -33,7 +33,7 @@ use super::names::Declared;
 use super::plans::KnownPlans;
 use super::reader::Reader;
 use super::section::Section;
-use super::sections::admin::Admin;
+use super::sections::admin;
 use super::sections::client::{self, Client};
 use super::sections::fleet::{self, Fleet};
 use super::sections::log;
@@ -56,7 +56,7 @@ pub(super) fn lower(
     let log = log::read(settings("log"), &context);
     let client = client::read(settings("client"), &context);
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::read(reader, &context));
-    let admin = section(&mut root, "admin").map(|reader| Admin::read(reader, &context));
+    let admin = section(&mut root, "admin").map(|reader| admin::read(reader, &context));
     let fleet = section(&mut root, "fleet").map(|reader| fleet::read(reader, &context));
     let readers = tables(&mut root, "listener", "address = \"127.0.0.1:8080\"");
     let listeners = listener::read(readers, admin.as_ref(), &client, &context, findings);

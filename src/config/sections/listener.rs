@@ -325,7 +325,7 @@ fn check_address(keys: &ListenerKeys<'_>, seen: &mut Seen, admin: Option<&Result
         node.push(finding.help("give each its own port, or remove one"));
     }
     seen.note(address, node.span());
-    let of_admin = admin.and_then(|admin| admin.as_ref().ok()).map(|admin| admin.address);
+    let of_admin = admin.and_then(|admin| admin.as_ref().ok()).and_then(|admin| admin.address.tcp());
     if of_admin.is_some_and(|admin| admin.port() != 0 && collide(address, admin)) {
         let message = format!("the address {address} is the one of [admin] too");
         let finding = Finding::error(node.span(), message);

@@ -81,9 +81,20 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 /// target by the filter's own parser, and silence everything else: so it is checked here.
 fn level(node: &Node<'_>, _: &Context<'_>) -> Result<String, Reported> {
     let text = node.string("a level in quotes", "\"info\"")?;
+    check(text).map(|()| text.to_owned()).map_err(|(message, help)| node.error(message, help))
+}
+
+/// Whether a text is a level, or a filter; otherwise what is wrong, and how to mend it.
+///
+/// # Errors
+/// It is none: in words.
+pub fn check_level(text: &str) -> Result<(), String> {
+    check(text).map_err(|(message, help)| format!("{message}: {help}."))
+}
+
+fn check(text: &str) -> Result<(), (String, String)> {
     if text.len() > MAX_LEVEL_BYTES {
-        let message = format!("`level` has {} bytes", text.len());
-        return Err(node.error(message, format!("it takes at most {MAX_LEVEL_BYTES}")));
+        return Err((format!("`level` has {} bytes", text.len()), format!("it takes at most {MAX_LEVEL_BYTES}")));
     }
     for part in text.split(',').map(str::trim).filter(|part| !part.contains(['=', '['])) {
         if !LEVELS.contains(&part) {
@@ -91,14 +102,10 @@ fn level(node: &Node<'_>, _: &Context<'_>) -> Result<String, Reported> {
                 || format!("use one of {}, or a filter like \"info,sluicegate::proxy=debug\"", LEVELS.join(", ")),
                 |near| format!("did you mean \"{near}\"?"),
             );
-            return Err(node.error(format!("`level` cannot be {}", quoted(part)), help));
+            return Err((format!("`level` cannot be {}", quoted(part)), help));
         }
     }
-    match text.parse::<tracing_subscriber::EnvFilter>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => {
-            let help = "write a level, or \"info,sluicegate::proxy=debug\"";
-            Err(node.error(format!("{} is no filter: {error}", quoted(text)), help))
-        }
-    }
+    let help = "write a level, or \"info,sluicegate::proxy=debug\"".to_owned();
+    let filter = text.parse::<tracing_subscriber::EnvFilter>();
+    filter.map(drop).map_err(|error| (format!("{} is no filter: {error}", quoted(text)), help))
 }

@@ -1,7 +1,7 @@
-use std::sync::Weak;
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::{Control, Reloaded};
-use crate::admin;
+use crate::admin::{self, Door};
 use crate::balance::Service;
 use crate::dead_letter::Archive;
 use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
@@ -13,6 +13,12 @@ impl admin::Commands for AdminCommands {
     fn ready(&self) -> bool {
         // Where another process has taken over, that one is ready behind the same address.
         self.0.upgrade().is_some_and(|control| control.phase.is_serving() || control.phase.has_handed_over())
+    }
+
+    fn door(&self) -> Arc<Door> {
+        let door =
+            self.0.upgrade().map(|control| Arc::clone(&control.door.lock().unwrap_or_else(PoisonError::into_inner)));
+        door.unwrap_or_else(Door::closed)
     }
 
     fn config(&self) -> serde_json::Value {
@@ -42,14 +48,24 @@ impl admin::Commands for AdminCommands {
         upstream_status::report(&snapshot, None, control.clock.now())
     }
 
-    fn set_server(&self, upstream: &str, server: &str, service: Service) -> Result<serde_json::Value, String> {
+    fn set_server(
+        &self,
+        upstream: &str,
+        server: &str,
+        service: Option<Service>,
+        weight: Option<u32>,
+    ) -> Result<serde_json::Value, String> {
         let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
-        let (snapshot, now) = (control.state().feed.latest(), control.clock.now());
-        let states = snapshot.states_of(upstream).ok_or_else(|| format!("There is no upstream {upstream:?}."))?;
-        if !states.set_service(server, service, now) {
-            return Err(format!("The upstream {upstream:?} has no server {server:?}; write it as the file does."));
-        }
-        Ok(upstream_status::report(&snapshot, Some(upstream), now))
+        control.set_server(upstream, server, service, weight)
+    }
+
+    fn log_level(&self) -> serde_json::Value {
+        self.0.upgrade().map_or(serde_json::Value::Null, |control| control.log_level())
+    }
+
+    fn set_log_level(&self, level: &str) -> Result<serde_json::Value, String> {
+        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
+        control.set_log_level(level)
     }
 
     fn limits(&self) -> serde_json::Value {

@@ -58,7 +58,6 @@ impl Control {
             answer["kept"] = self.keep_exceptions().into();
         }
         let shown = &*target.subject.shown;
-        tracing::info!(limit, key = shown, by, change = word(change), answer = %answer, "exception of a key changed");
         answer["limit"] = limit.into();
         answer["key"] = shown.into();
         Ok(answer)
@@ -199,16 +198,6 @@ impl State {
             by_penalty |= limit.end_block(target.counted, now);
         }
         json!({ "block": null, "found": { "by_hand": by_hand.is_some(), "penalty": by_penalty } })
-    }
-}
-
-fn word(change: KeyChange<'_>) -> &'static str {
-    match change {
-        KeyChange::Reset => "reset",
-        KeyChange::Block(_) => "block",
-        KeyChange::Unblock => "unblock",
-        KeyChange::Override(_) => "override",
-        KeyChange::NoOverride => "remove override",
     }
 }
 

@@ -103,20 +103,3 @@ fn listen_error(address: SocketAddr, source: io::Error, open: &HashMap<SocketAdd
         None => BuildError::Listen { address, section: "[[listener]]", source },
     }
 }
-
-/// Binds the admin interface, unless it is that which is `open`.
-pub(super) fn bind_admin(
-    model: &Model,
-    open: Option<SocketAddr>,
-    given: &mut Given,
-) -> Result<Option<(SocketAddr, TcpListener)>, BuildError> {
-    let Some(admin) = &model.admin else { return Ok(None) };
-    let address = admin.address;
-    if open == Some(address) {
-        return Ok(None);
-    }
-    let failed = |source| BuildError::Listen { address, section: "[admin]", source };
-    let listener = given.take_admin(address).map_or_else(|| TcpListener::bind(address), Ok).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(Some((address, listener)))
-}

@@ -152,7 +152,10 @@ impl Control {
                 }
             }
         }
-        let admin = state.admin.as_ref().map(|admin| Ok::<_, io::Error>((admin.configured, admin.socket.try_clone()?)));
+        let admin = state.admin.as_ref().and_then(|admin| {
+            let (address, socket) = (admin.configured.tcp()?, admin.socket.as_ref()?);
+            Some(socket.try_clone().map(|copy| (address, copy)))
+        });
         let secret = self.handover.prints.secret.bytes().to_vec();
         let exceptions = String::from_utf8_lossy(&to_json(&state.lasting.exceptions)).into_owned();
         Ok(Legacy { listeners, admin: admin.transpose()?, secret, exceptions })

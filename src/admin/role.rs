@@ -1,0 +1,16 @@
+//! Roles: how much whoever asks may do.
+
+words! {
+    /// Who may call an endpoint. Each role includes those before it.
+    #[derive(PartialOrd, Ord)]
+    pub(super) enum Role {
+        /// Everybody, without a token.
+        Open = "open",
+        /// May look.
+        Read = "read",
+        /// May reset keys, take servers out of service, reload.
+        Operate = "operate",
+        /// May change the configuration file.
+        Rules = "rules",
+    }
+}

@@ -1,0 +1,62 @@
+//! Servers as an operator sets them while the gateway runs.
+
+use std::sync::{Arc, PoisonError};
+
+use super::Control;
+use crate::balance::Service;
+use crate::gateway::upstream_status;
+
+impl Control {
+    /// Takes a server out of service, or back, and gives it a weight; how its upstream stands then.
+    ///
+    /// A weight is laid out anew, as in a reload of the same file: servers keep their connections, and requests under way go on.
+    ///
+    /// # Errors
+    /// In words: there is no server of these names, or the upstream cannot be laid out.
+    pub(super) fn set_server(
+        self: &Arc<Self>,
+        upstream: &str,
+        server: &str,
+        service: Option<Service>,
+        weight: Option<u32>,
+    ) -> Result<serde_json::Value, String> {
+        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let (snapshot, now) = (self.state().feed.latest(), self.clock.now());
+        let states = snapshot.states_of(upstream).ok_or_else(|| format!("There is no upstream {upstream:?}."))?;
+        let unknown = || format!("The upstream {upstream:?} has no server {server:?}; write it as the file does.");
+        if !states.has(server) {
+            return Err(unknown());
+        }
+        if let Some(weight) = weight {
+            self.set_weight(upstream, server, weight)?;
+        }
+        if let Some(service) = service
+            && !states.set_service(server, service, now)
+        {
+            return Err(unknown());
+        }
+        let latest = self.state().feed.latest();
+        Ok(upstream_status::report(&latest, Some(upstream), now))
+    }
+
+    /// For who holds the lock of reloads.
+    fn set_weight(self: &Arc<Self>, upstream: &str, server: &str, weight: u32) -> Result<(), String> {
+        if !self.phase.is_serving() || self.phase.has_handed_over() {
+            return Err("The gateway drains; weights do not change any more.".to_owned());
+        }
+        let mut state = self.state();
+        let model = Arc::clone(&state.model);
+        let before = state.lasting.weights.clone();
+        state.lasting.weights.set(&model, upstream, server, weight);
+        match self.prepare(&mut state, &model) {
+            Ok(prepared) => {
+                self.swap(&mut state, &model, prepared);
+                Ok(())
+            }
+            Err(error) => {
+                state.lasting.weights = before;
+                Err(format!("The weight cannot be laid out: {error}."))
+            }
+        }
+    }
+}
