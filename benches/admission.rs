@@ -41,6 +41,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         cost: Cost::ONE,
         counting: Counting::AtOnce,
         exempt: None,
+        exceptions: Arc::default(),
         enforced: true,
         active: None,
         timeout_while_active: None,

@@ -15,6 +15,7 @@ mod endpoint;
 mod endpoints;
 mod events;
 mod guard;
+mod key_change;
 mod metrics;
 mod openapi;
 mod paths;
@@ -76,6 +77,7 @@ impl Door {
 }
 
 pub use self::rules::Rules;
+pub use key_change::{KeyChange, Unchanged};
 
 /// What admin can ask of the gateway.
 pub trait Commands: Send + Sync + 'static {
@@ -118,6 +120,18 @@ pub trait Commands: Send + Sync + 'static {
 
     /// How a key of a limit stands, by its value; or that there is no such limit or value. Changes nothing. May block.
     fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String>;
+
+    /// Changes a key of a limit, by its value, for whoever is called `by`: what was found and what holds from now on. May block.
+    fn change_key(
+        &self,
+        limit: &str,
+        value: &str,
+        change: KeyChange<'_>,
+        by: &str,
+    ) -> Result<serde_json::Value, Unchanged>;
+
+    /// The keys that have exceptions. May block.
+    fn exceptions(&self) -> serde_json::Value;
 
     /// Explains a request that `asked` describes: what would become of it, in JSON, or what is wrong with the question. Changes nothing. May block.
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String>;

@@ -112,6 +112,19 @@ impl Commands for Fake {
         if limit == "none" { Err("there is no limit".into()) } else { Ok(json!({ limit: value })) }
     }
 
+    fn change_key(&self, limit: &str, value: &str, change: KeyChange<'_>, by: &str) -> Result<Value, Unchanged> {
+        match limit {
+            "none" => Err(Unchanged::Unknown("there is no limit".into())),
+            "full" => Err(Unchanged::Full("there are too many".into())),
+            "ended" => Err(Unchanged::Ended("ask again".into())),
+            _ => Ok(json!({ "key": value, "change": format!("{change:?}"), "by": by })),
+        }
+    }
+
+    fn exceptions(&self) -> Value {
+        json!({ "exceptions": [1, 2, 3] })
+    }
+
     fn explain(&self, asked: &[u8]) -> Result<Value, String> {
         if asked.is_empty() { Err("nothing is asked".into()) } else { Ok(json!({ "bytes": asked.len() })) }
     }

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::admit::{LacksKey, Places, Rules, Terms, read_target};
+use super::admit::{LacksKey, Places, Rules, read_target};
 use super::client::{ClientIp, Hop};
+use super::excepted;
+use super::exceptions::KeyException;
 use super::host::HostRoom;
 use super::identity::KeyFacts;
 use super::key::KeyPart;
@@ -12,6 +14,7 @@ use super::path::NormalPath;
 use super::plans::PlanPlace;
 use super::route::{LimitUse, PassedOver, RouteRules, timeout_at};
 use super::spelling::Missing;
+use super::terms::Terms;
 use super::view::{RequestView, is_preflight};
 use crate::limiter::{Ask, MAX_LIMITS, Peeked, Policy, QuotaLine, Report};
 use crate::time::{Span, Tick};
@@ -78,6 +81,10 @@ pub struct ExplainedLimit {
     pub alone: Option<Peeked>,
     /// Whether it would refuse, but is in shadow mode.
     pub would_refuse: bool,
+    /// The exceptions of the key that hold now.
+    pub exception: Option<KeyException>,
+    /// Until when a penalty blocks the key.
+    pub penalised_until: Option<Tick>,
 }
 
 words! {
@@ -168,13 +175,18 @@ fn explain_limits(
     found.sticky_hash = route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&sources));
     let patience = found.timeout.into_iter().chain(route.response_timeout).min().unwrap_or(Span::MAX);
     let mut report = Report::default();
+    let own = excepted::own_policy(&terms, &sources, &asks, now);
+    let policy = own.as_ref().unwrap_or(terms.policy);
     found.decision = match lacking {
         Some(limit) => Decided::MissingKey { limit },
-        None => Decided::Limits(terms.policy.peek(&asks, patience, now, &mut report)),
+        None => Decided::Limits(policy.peek(&asks, patience, now, &mut report)),
     };
+    if let Some(blocked) = excepted::blocked(&terms, &sources, now) {
+        found.decision = Decided::Limits(Peeked::Refused(blocked.refusal()));
+    }
     for (place, rule) in terms.limits.iter().enumerate() {
         let ask = asks.get(place).copied().unwrap_or_default();
-        let alone = ask.key.map(|_| peek_alone(terms.policy, place, ask, patience, now));
+        let alone = ask.key.map(|_| peek_alone(policy, place, ask, patience, now));
         found.limits.push(ExplainedLimit {
             not_asked: match (ask.key, lacking) {
                 (None, Some(limit)) if limit != place => Some(NotAsked::NotReached),
@@ -187,6 +199,8 @@ fn explain_limits(
             rates: report.lines().iter().filter(|line| line.limit == place).copied().collect(),
             alone,
             would_refuse: report.shadow_refusals().any(|shadow| shadow == place),
+            exception: excepted::of_request(&terms, place, &sources, now),
+            penalised_until: ask.key.zip(policy.limits().get(place)).and_then(|(key, own)| own.blocked_until(key, now)),
         });
     }
 }
@@ -276,6 +290,7 @@ mod tests {
             cost: Cost::Header { name: "x-cost".into(), max: 5 },
             counting: Counting::AtOnce,
             exempt,
+            exceptions: Arc::default(),
             enforced: mode == Mode::Enforce,
             active: None,
             timeout_while_active: None,

@@ -9,7 +9,8 @@
 //! - `pattern`, `route`: which route it takes.
 //! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
 //! - `cost`: how much it takes of a limit, and has taken in the end; `exempt`: who takes nothing.
-//! - `plans`: which of several sets of numbers a request is held to.
+//! - `exceptions`, `excepted`: which keys are blocked by hand, or have numbers of their own.
+//! - `plans`, `terms`: which of several sets of numbers a request is held to.
 //! - `admit`: the walk through all of them, and what it ends in; `explain`: the same walk in words, without a trace.
 //!
 //! Invariants:
@@ -26,6 +27,8 @@
 mod admit;
 mod client;
 mod cost;
+mod excepted;
+mod exceptions;
 mod exempt;
 mod explain;
 mod hops;
@@ -39,11 +42,13 @@ mod pattern;
 mod plans;
 mod route;
 mod spelling;
+mod terms;
 mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
 pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Hop, address_of};
 pub use cost::{Cost, ResponseCost, Stated};
+pub use exceptions::{Act, Block, KeyBook, KeyException, KeyExceptions, Made, Once, OwnNumbers};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use explain::{Decided, ExplainedLimit, Explanation, NotAsked};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};

@@ -327,6 +327,7 @@ mod tests {
             cost: Cost::ONE,
             counting: Counting::AtOnce,
             exempt: None,
+            exceptions: Arc::default(),
             enforced: true,
             active: None,
             timeout_while_active: None,

@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::cost::Cost;
+use super::exceptions::KeyExceptions;
 use super::exempt::Exempt;
 use super::identity::{KeyFacts, describe_in_place};
 use super::key::{KeyExpr, KeyPart, OnMissingKey};
@@ -61,6 +62,8 @@ pub struct LimitUse {
     pub counting: Counting,
     /// Who is neither counted nor refused; `None`: nobody.
     pub exempt: Option<Arc<Exempt>>,
+    /// Single keys that are blocked by hand, or have numbers of their own.
+    pub exceptions: Arc<KeyExceptions>,
     /// Whether the limit refuses anybody: one in shadow mode does not, not even who lacks its key.
     pub enforced: bool,
     /// When it is asked at all; `None`: always.

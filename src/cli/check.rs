@@ -57,7 +57,7 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
 
 /// Says of each shared limit by how much all gateways together can be above it.
 fn bounds(model: &Model, gateways: u32) -> impl Iterator<Item = String> {
-    model.counted().filter_map(move |(LimitId { limit, plan }, spec, _)| {
+    model.counted().filter_map(move |(LimitId { limit, plan, .. }, spec, _)| {
         let bounds = Bound::of(&spec.algorithm, &spec.sharing?, gateways);
         let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
         let plan = plan.map(|plan| format!(" of plan {plan}")).unwrap_or_default();

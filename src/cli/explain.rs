@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use super::admin::{AdminArguments, Gateway, Request};
+use super::exceptions::{block_words, numbers_words};
 use super::safe::Safe;
 use super::tell::tell;
 use crate::config::{self, Certificates, Model};
@@ -154,6 +155,9 @@ fn write_limit(out: &mut String, limit: &LimitSeen) {
     let _ = writeln!(out);
     if let Some(why) = &limit.not_asked {
         let _ = writeln!(out, "          does not apply: {}", not_asked_words(why));
+        if let Some(block) = &limit.block {
+            let _ = writeln!(out, "          {}", block_words(block));
+        }
         return;
     }
     for rate in &limit.rates {
@@ -165,6 +169,10 @@ fn write_limit(out: &mut String, limit: &LimitSeen) {
         let would = if limit.mode == "shadow" && decision == "refused" { "would be " } else { "" };
         let next = limit.next_ms.map(|next| format!(", room in {}", time(next))).unwrap_or_default();
         let _ = writeln!(out, "          a request{cost}{invalid}: {would}{decision}{next}");
+    }
+    let block = limit.block.as_ref().map(block_words);
+    for words in block.into_iter().chain(limit.own_numbers.as_ref().map(numbers_words)) {
+        let _ = writeln!(out, "          {words}");
     }
 }
 

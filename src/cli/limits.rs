@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::admin::{AdminArguments, Gateway, Request, escaped};
+use super::admin::escaped;
+use super::asked::Asked;
+use super::exceptions::{ChangeKey, block_words, numbers_words};
 use super::explain::{quota, time};
 use super::safe::Safe;
 use super::table::Table;
 use super::tell::tell;
-use crate::config::{self, Certificates};
 use crate::gateway::{KeySeen, TopKeySeen, TopKeysSeen};
 
 /// Arguments of `limits`.
@@ -48,15 +48,8 @@ enum KeysCommand {
         #[command(flatten)]
         asked: Asked,
     },
-}
-
-#[derive(Debug, clap::Args)]
-struct Asked {
     #[command(flatten)]
-    admin: AdminArguments,
-    /// As the admin interface answers it.
-    #[arg(long)]
-    json: bool,
+    Change(ChangeKey),
 }
 
 pub const EXAMPLES: &str = "Examples:
@@ -67,7 +60,12 @@ pub const KEYS_EXAMPLES: &str = "Examples:
   sluicegate keys top per-client              who is noisy, who is refused
   sluicegate keys get per-client 192.0.2.7
   sluicegate keys get per-key k-3f9a27 --json
-  sluicegate keys get per-key-and-path 'k-3f9a27 + /orders'";
+  sluicegate keys get per-key-and-path 'k-3f9a27 + /orders'
+  sluicegate keys reset per-key k-3f9a27
+  sluicegate keys block per-client 203.0.113.66 --until +2h --reason scraping
+  sluicegate keys unblock per-client 203.0.113.66
+  sluicegate keys override per-key k-3f9a27 --rate 500/s --until 2026-12-01
+  sluicegate keys exceptions                  who is blocked by hand, who has other numbers";
 
 #[derive(Debug, Deserialize)]
 struct Limits {
@@ -112,26 +110,8 @@ pub fn keys(path: &Path, arguments: &KeysArguments) -> ExitCode {
             let target = format!("/api/v1/limits/{}/keys/{}", escaped(limit), escaped(value));
             asked.look(path, &target, |answer| serde_json::from_value::<Keys>(answer).map(|keys| show_keys(&keys.keys)))
         }
+        KeysCommand::Change(change) => change.run(path),
     })
-}
-
-impl Asked {
-    fn look(
-        &self,
-        path: &Path,
-        target: &str,
-        show: impl FnOnce(Value) -> serde_json::Result<String>,
-    ) -> Result<String, String> {
-        let load =
-            || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
-        let gateway = Gateway::of(&self.admin, load, path)?;
-        let answer = gateway.ask(&Request::get(target))?;
-        if self.json {
-            return Ok(answer);
-        }
-        let shown = serde_json::from_str(&answer).and_then(show);
-        shown.map_err(|error| format!("{}: an answer that cannot be read: {error}", gateway.shown()))
-    }
 }
 
 fn show_limits(limits: &[Limit]) -> String {
@@ -184,17 +164,10 @@ fn show_keys(keys: &[KeySeen]) -> String {
         }
         let next = seen.next_ms.map(|next| format!(", room in {}", time(next))).unwrap_or_default();
         let _ = writeln!(out, "  a request: {}{next}", seen.decision);
+        let block = seen.block.as_ref().map(block_words);
+        for words in block.into_iter().chain(seen.own_numbers.as_ref().map(numbers_words)) {
+            let _ = writeln!(out, "  {words}");
+        }
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_value_is_one_segment_of_a_path() {
-        assert_eq!(escaped("a/b c+é"), "a%2Fb%20c%2B%C3%A9");
-        assert_eq!(escaped("2001:db8::1-._~"), "2001%3Adb8%3A%3A1-._~");
-    }
 }

@@ -3,9 +3,11 @@
 //! Data goes to stdout, errors to stderr. Caller: `main`.
 
 mod admin;
+mod asked;
 mod banner;
 mod check;
 mod dead_letters;
+mod exceptions;
 mod explain;
 mod fleet;
 mod fleet_status;

@@ -89,6 +89,7 @@ pub use self::address::{AdminAddress, ServerAddress};
 pub use self::certificates::Certificates;
 pub use self::change::{Change, Fate};
 pub use self::diff::{Item, Part, Plan, diff, removed};
+pub use self::lower::numbers_of_key;
 pub use self::model::{
     Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit, PlanLimit,
     Preflight, Refusal, RefusalBody, Route,

@@ -15,7 +15,7 @@ use super::sections::upstream::Upstream;
 use super::statuses::StatusSet;
 use crate::admission::{Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use crate::edit::{FieldEdits, Rewrite, Target, Template};
-use crate::limiter::{LimitSpec, Rate};
+use crate::limiter::{Fingerprint, LimitSpec, Rate};
 use crate::time::{ScheduleRules, Span};
 
 /// A whole configuration.
@@ -76,6 +76,8 @@ pub struct LimitRule {
     pub refusal: Option<Arc<Refusal>>,
     /// When it holds; `None`: always.
     pub active: Option<ScheduleRules>,
+    /// The keys that say how it counts, as they are written: a single key may have some of them otherwise.
+    pub settings: Arc<str>,
 }
 
 /// `[[route]]`
@@ -203,6 +205,8 @@ pub struct LimitId {
     pub limit: Arc<str>,
     /// The plan that overrides its numbers; `None`: the limit of `[[limit]]`.
     pub plan: Option<Arc<str>>,
+    /// The single key that has numbers of its own; `None`: all others.
+    pub key: Option<Fingerprint>,
 }
 
 impl Model {
@@ -218,7 +222,8 @@ impl Model {
             let rule = self.limits.get(own.limit)?;
             Some((Some(Arc::clone(&own.plan)), &own.spec, &rule.key))
         });
-        own.chain(of_plans).map(|(plan, spec, key)| (LimitId { limit: Arc::clone(&spec.name), plan }, spec, key))
+        own.chain(of_plans)
+            .map(|(plan, spec, key)| (LimitId { limit: Arc::clone(&spec.name), plan, key: None }, spec, key))
     }
 }
 

@@ -11,6 +11,8 @@ words! {
     pub enum Reason {
         /// A limit refused it.
         RateLimited = "rate-limited",
+        /// Its key was blocked: by a penalty, or by hand.
+        Blocked = "blocked",
         /// It could have waited, but the limit's queue was full.
         QueueFull = "queue-full",
         /// It waited for a place in vain.

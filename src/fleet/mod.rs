@@ -9,6 +9,7 @@
 //! - [`Circuit`]: whether the store is asked at all, from what became of the last exchanges. Pure.
 //! - [`Bound`]: by how much all gateways together can be above a limit.
 //! - [`Status`]: how a gateway sees its fleet, for its operator.
+//! - `notices`: what gateways tell each other beside counts, such as that a key is blocked.
 //! - [`Fleet`]: the thread that collects from limits, sends, and brings answers back (`runner`).
 //! - `scripts`: one script a family. Each is held against [`crate::limiter::Account`] by random operations.
 //!
@@ -18,12 +19,12 @@
 //! The store knows no zones. So a settle of windows of a calendar names them too: those in which its gateway thinks the store's
 //! clock to be. If it is in others, nothing is done either, and the gateway asks again by the clock that the reply says.
 //!
-//! Invariants: a script touches the key that it is given, and no other; each key has an expiry, at the instant at which its
+//! Invariants: a script touches the key that it is given, and no other; each key of counts has an expiry, at the instant at which its
 //! state means nothing any more; the clock is the store's, and does not go back for a key.
 //!
 //! # State in the store
 //!
-//! A key is a hash, but for a log. `at` is the instant of its last settle in microseconds since 1970. Of rate 0, 1, …:
+//! The hash `PREFIX:exceptions` has the notices, and no expiry. All else is counts: a key is a hash, but for a log. `at` is the instant of its last settle in microseconds since 1970. Of rate 0, 1, …:
 //!
 //! | family | fields |
 //! |---|---|
@@ -37,6 +38,7 @@
 mod bound;
 mod circuit;
 mod members;
+mod notices;
 mod runner;
 mod scripts;
 mod shared;
@@ -53,6 +55,7 @@ use tokio::sync::watch;
 use crate::limiter::{Limit, OnFailure, Wanted};
 use crate::telemetry::Histogram;
 use crate::time::{Clock, Span};
+use notices::Notices;
 use runner::{Part, Runner};
 use status::Board;
 
@@ -62,6 +65,7 @@ mod tests;
 pub use bound::{Bound, Within};
 pub use circuit::{Change, Circuit, Outcome, Pass, State};
 pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key};
+pub use notices::{Heard, Hears, MAX_NOTICE, MAX_NOTICES, Notice, notices_key};
 pub use shared::{Family, MAX_SHARED, NotShared, Reply, SharedLimit, fits};
 pub use status::{Exchanges, Latency, Mode, Status};
 pub use store::{Address, Endpoint, Order, Product, Server, Store, StoreError};
@@ -100,29 +104,42 @@ pub struct Fleet {
     part: Option<watch::Sender<Part>>,
     thread: Option<JoinHandle<()>>,
     board: Arc<Board>,
+    notices: Arc<Notices>,
 }
 
 impl Fleet {
     /// Starts the thread. A store that is away is no error: requests are decided as `on_failure` says. `took` counts how long
-    /// the exchanges with the store take.
+    /// the exchanges with the store take. `hears` is given what others tell beside counts.
     pub fn start(
         settings: Settings,
         bindings: Vec<Arc<Binding>>,
         clock: Clock,
         took: Histogram,
+        hears: Hears,
     ) -> std::io::Result<Self> {
         let (part, parts) = watch::channel((settings.clone(), bindings.clone()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let runner = Runner::new(settings, bindings, clock, took);
+        let notices = Arc::new(Notices::default());
+        let runner = Runner::new(settings, bindings, clock, took, (Arc::clone(&notices), hears));
         let board = Arc::clone(runner.board());
         let run = move || runtime.block_on(runner.run(parts));
         let thread = Builder::new().name("fleet".into()).spawn(run)?;
-        Ok(Self { part: Some(part), thread: Some(thread), board })
+        Ok(Self { part: Some(part), thread: Some(thread), board, notices })
     }
 
     /// For those who ask how it stands.
     pub fn watch(&self) -> Watch {
         Watch(Arc::clone(&self.board))
+    }
+
+    /// Has something told to the others, at once or when the store answers again.
+    pub fn tell(&self, notice: Notice) {
+        self.notices.tell(notice);
+    }
+
+    /// Adds what others may not have been told yet to what was heard.
+    pub fn overlay(&self, heard: &mut Heard) {
+        self.notices.overlay(&mut heard.fields);
     }
 
     /// From now on it takes part so. Limits that are no longer among the bindings are reported for the last time.

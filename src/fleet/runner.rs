@@ -1,6 +1,7 @@
 //! The thread of a fleet: it collects what the limits have to say, carries it to the store, and brings the answers back.
 
 mod ended;
+mod looking;
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::circuit::{Circuit, Pass, State};
 use super::members::{HEARTBEAT, Living, Members, STAYS, member_name, members_key};
+use super::notices::{Hears, LOOKS, Notices};
 use super::status::{Board, Mode, Status};
 use super::store::{Endpoint, Order, Store, StoreError};
 use super::store_clock::StoreClock;
@@ -21,6 +23,7 @@ use super::{Binding, Settings};
 use crate::limiter::{Collect, FleetView, LEASE_HOLD, Turn, Wanted};
 use crate::telemetry::Histogram;
 use crate::time::{Clock, Span, Tick};
+use looking::Looked;
 
 /// The most settles of a batch for which requests wait.
 const ASKS: usize = 128;
@@ -57,6 +60,7 @@ enum Done {
     Connected { endpoint: Box<Endpoint>, connected: Result<Store, StoreError> },
     Settled { batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>> },
     Beaten { sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>> },
+    Looked(Box<Looked>),
 }
 
 /// Settles that are sent together.
@@ -100,10 +104,24 @@ pub(super) struct Runner {
     logged_error: Option<Tick>,
     board: Arc<Board>,
     took: Histogram,
+    notices: Arc<Notices>,
+    hears: Hears,
+    /// The version of the notices that were heard last; `None`: none were heard yet.
+    known_version: Option<Option<Vec<u8>>>,
+    /// A look is on its way.
+    is_looking: bool,
+    /// The log knows that notices cannot be told or heard.
+    said_deaf: bool,
 }
 
 impl Runner {
-    pub(super) fn new(settings: Settings, bindings: Vec<Arc<Binding>>, clock: Clock, took: Histogram) -> Self {
+    pub(super) fn new(
+        settings: Settings,
+        bindings: Vec<Arc<Binding>>,
+        clock: Clock,
+        took: Histogram,
+        (notices, hears): (Arc<Notices>, Hears),
+    ) -> Self {
         let member = member_name(&settings.node, random());
         let board = Arc::new(Board::new(Status {
             mode: Mode::Starting,
@@ -146,6 +164,11 @@ impl Runner {
             logged_error: None,
             board,
             took,
+            notices,
+            hears,
+            known_version: None,
+            is_looking: false,
+            said_deaf: false,
         }
     }
 
@@ -156,6 +179,9 @@ impl Runner {
     pub(super) async fn run(mut self, mut parts: watch::Receiver<Part>) {
         let mut rounds = interval(LEASE_HOLD.into());
         let mut beats = interval(HEARTBEAT.into());
+        let mut looks = interval(LOOKS.into());
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let notices = Arc::clone(&self.notices);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.connect(Duration::ZERO);
@@ -187,6 +213,8 @@ impl Runner {
                     self.say_mode();
                 }
                 _ = beats.tick() => self.beat(false),
+                _ = looks.tick() => self.look(),
+                () = notices.is_told() => self.look(),
                 Some(done) = self.on_their_way.join_next() => {
                     if let Ok(done) = done {
                         self.done(done);
@@ -396,6 +424,7 @@ impl Runner {
             (status.deadline, status.on_failure) = (*deadline, *on_failure);
         });
         if elsewhere {
+            self.known_version = None;
             // They were counted there.
             self.leaving.clear();
             for binding in &self.bindings {

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::accepting::Counts;
-use super::live::LiveLimits;
+use super::ear::Ear;
+use super::exceptions::{Exceptions, Secrets};
+use super::live::{LiveLimits, OfKey};
 use super::outlive::{self, Memory};
 use super::terms::{self, Limits};
 use super::tls::Secured;
@@ -200,6 +202,20 @@ pub struct Lasting {
     pub workers: usize,
     /// The counts of the keys that limits meet, and the parts of those keys.
     pub tallies: HashMap<Arc<str>, (KeyExpr, Arc<KeyTally>)>,
+    /// The exceptions of single keys.
+    pub exceptions: Exceptions,
+    /// What counts those that have numbers of their own.
+    pub of_keys: Vec<OfKey>,
+    /// Hears what other gateways tell.
+    pub ear: Ear,
+}
+
+impl Lasting {
+    /// From now on the exceptions of keys hold, for the limits of this model.
+    pub fn install_exceptions(&mut self, model: &Model) {
+        let secrets = Secrets::of(model, &self.hasher);
+        self.exceptions.install(model, &self.limits, &secrets, self.clock.now());
+    }
 }
 
 /// A snapshot that is ready to be published, and what has to be done when it is.
@@ -216,6 +232,8 @@ pub struct Built {
     pub accepting: Counts,
     /// When limits hold that do not always, from now on.
     pub schedules: HashMap<Arc<str>, Arc<Schedule>>,
+    /// What counts single keys that have numbers of their own, from now on.
+    pub of_keys: Vec<OfKey>,
 }
 
 /// Builds the snapshot of a model. Limits that stay are taken over, not yet reconfigured.
@@ -226,7 +244,9 @@ pub fn build(
     dead_letters: Option<DeadLetters>,
     access_log: Option<AccessLog>,
 ) -> Result<Built, BuildError> {
-    let live = terms::live(model, lasting);
+    lasting.exceptions.make_tables(model);
+    let of_keys = lasting.exceptions.counted(model, lasting.clock.now());
+    let live = terms::live(model, &of_keys, lasting);
     let tls = lasting.tls.renew(model, &lasting.tickets)?;
     let accepting = lasting.accepting.renew(model);
     let mut loads = HashMap::new();
@@ -235,7 +255,7 @@ pub fn build(
         upstreams.push(Arc::new(upstream_plan(upstream, lasting, &mut loads, &tls)?));
     }
     let schedules = schedules(model);
-    let limits = Limits::new(model, &live, &schedules, &lasting.hasher);
+    let limits = Limits::new(model, &live, &schedules, &lasting.hasher, &lasting.exceptions);
     let mut rules = Vec::with_capacity(model.routes.len());
     for route in &model.routes {
         rules.push(route_rules(route, model, &limits)?);
@@ -263,7 +283,7 @@ pub fn build(
         access_log,
         hasher: lasting.hasher.clone(),
     };
-    Ok(Built { snapshot, limits: live, loads, tls, accepting, schedules })
+    Ok(Built { snapshot, limits: live, loads, tls, accepting, schedules, of_keys })
 }
 
 fn upstream_plan(
@@ -444,6 +464,8 @@ fn limit_plan(rule: &LimitRule, lasting: &Lasting) -> LimitPlan {
         cost: _,
         exempt: _,
         active: _,
+        // For single keys that have other numbers.
+        settings: _,
     } = rule;
     let known = lasting.tallies.get(&spec.name).filter(|(own, _)| own == key);
     LimitPlan {

@@ -4,6 +4,8 @@ mod admin_commands;
 mod admin_server;
 mod capacity;
 mod draining;
+mod hearing;
+mod keys;
 mod log_level;
 mod phase;
 mod plan_entries;
@@ -24,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::admin_server::{AdminServer, bind_admin, door};
 use self::capacity::{available_cores, max_connections};
+use self::hearing::Acts;
 use self::phase::Phase;
 use self::records::Records;
 use self::sockets::{Bound, bind_all};
@@ -32,10 +35,13 @@ use self::written::Written;
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::deferring::{self, Deferring};
+use super::ear::ear;
+use super::exceptions::ExceptionsFile;
 use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::handover::{Follower, Given, Inheritance};
 use super::health::HealthChecks;
+use super::live::counted;
 use super::logs::{self, Logging};
 use super::outlive;
 use super::state_file::{Keeper, StateFile};
@@ -63,6 +69,8 @@ pub struct Control {
     created: Arc<AtomicBool>,
     /// Where counts outlive the process; `None`: nowhere.
     state_file: Option<StateFile>,
+    /// The same of exceptions of keys.
+    exceptions_file: Option<ExceptionsFile>,
     handover: Handover,
     logging: Box<dyn Logging>,
     /// The level of the log, where an operator has set it.
@@ -71,6 +79,8 @@ pub struct Control {
     /// Who may come to admin.
     door: Mutex<Arc<Door>>,
     reloading: Mutex<()>,
+    /// One writes exceptions of keys at a time.
+    keeping: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -106,6 +116,8 @@ struct State {
     keeper: Option<Keeper>,
     /// Sends counts to the process that takes over.
     follower: Option<Follower>,
+    /// What other gateways have told to be done with keys, and is done.
+    acts: Acts,
     limit_gauges: LimitGauges,
     upstream_gauges: Vec<Registration>,
     log_gauges: Vec<Registration>,
@@ -146,6 +158,9 @@ impl Control {
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
         let (hasher, prints, state_file) = StateFile::of(&model, inherited.secret.as_deref());
+        let exceptions_file = state_file.as_ref().map(StateFile::exceptions);
+        let (ear, inner_ear) = ear();
+        let exceptions = inherited.exceptions(exceptions_file.as_ref());
         let mut lasting = Lasting {
             limits: HashMap::new(),
             loads: HashMap::new(),
@@ -160,6 +175,9 @@ impl Control {
             redactor: logs::redactor(&model, None)?,
             workers,
             tallies: HashMap::new(),
+            exceptions,
+            of_keys: Vec::new(),
+            ear,
         };
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor)?;
@@ -168,6 +186,8 @@ impl Control {
         let generation = records.first_generation(&text);
         let mut built = build::build(&model, generation, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
+        lasting.of_keys = built.of_keys;
+        lasting.install_exceptions(&model);
         if inherited.is_upgrade() {
             inherited.take_over(&lasting.limits, prints.mark, clock.now());
         } else if let Some(file) = &state_file {
@@ -193,7 +213,8 @@ impl Control {
             .map(|index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(&registry), share))
             .collect::<Result<Vec<_>, _>>()
             .map_err(BuildError::Thread)?;
-        let fleet = fleet::renew(None, &model, &lasting.limits, &clock, &registry).map_err(BuildError::Thread)?;
+        let fleet = fleet::renew(None, (&model, &lasting.of_keys), &lasting.limits, (&clock, &lasting.ear), &registry)
+            .map_err(BuildError::Thread)?;
         let door = door(&model, &lasting.tls);
         let counts = Arc::new(ControlCounts::default());
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
@@ -222,6 +243,7 @@ impl Control {
             health,
             keeper: None,
             follower: None,
+            acts: Acts::default(),
             limit_gauges,
             upstream_gauges,
             log_gauges,
@@ -243,14 +265,17 @@ impl Control {
             phase: Phase::default(),
             created: Arc::default(),
             state_file,
+            exceptions_file,
             handover,
             logging: Box::new(logging),
             level: Mutex::default(),
             records,
             door: Mutex::new(door),
             reloading: Mutex::new(()),
+            keeping: Mutex::new(()),
             state: Mutex::new(state),
         });
+        control.listen_to_others(inner_ear).map_err(BuildError::Thread)?;
         control.keep_state().map_err(BuildError::Thread)?;
         let entry = control.entry(generation, "start", "started with another text");
         control.records.note(&control.state().model, entry, &text);
@@ -350,9 +375,9 @@ impl Control {
     /// The rest, which cannot.
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
         let Prepared { redactor, sockets, admin, dead_letters, deferring, access_log, built } = prepared;
-        let Built { mut snapshot, limits, loads, tls, accepting, schedules } = built;
+        let Built { mut snapshot, limits, loads, tls, accepting, schedules, of_keys } = built;
         accepting.reconfigure();
-        for (id, spec, _) in model.counted() {
+        for (id, spec, _) in counted(model, &of_keys) {
             if let Some((limit, _)) = limits.get(&id) {
                 limit.reconfigure(spec.clone());
             }
@@ -368,6 +393,8 @@ impl Control {
             deferring.store().hurry();
         }
         let old_limits = std::mem::replace(&mut state.lasting.limits, limits);
+        state.lasting.of_keys = of_keys;
+        state.lasting.install_exceptions(model);
         for (id, (limit, _)) in old_limits {
             match state.lasting.limits.get(&id) {
                 Some((kept, _)) if Arc::ptr_eq(kept, &limit) => {}
@@ -376,7 +403,7 @@ impl Control {
             }
         }
         let running = state.fleet.take();
-        state.fleet = fleet::renewed(running, model, &state.lasting.limits, &self.clock, &self.registry);
+        state.fleet = state.renewed_fleet(model, running, &self.clock, &self.registry);
         state.lasting.loads = loads;
         state.lasting.weights.retain(model);
         outlive::renumber(&snapshot);

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
+use super::exceptions::{BlockSeen, NumbersSeen};
 use super::offline::{Offline, sticky};
 use crate::admission::{Decided, ExplainedLimit, Explanation, Networks, RouteRules, Rules};
 use crate::config::{Action, LimitRule, Model, OnLimit, Route};
@@ -147,6 +148,12 @@ pub struct LimitSeen {
     /// Until it would admit the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<u64>,
+    /// The key is blocked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<BlockSeen>,
+    /// The numbers are those of this key alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_numbers: Option<NumbersSeen>,
 }
 
 /// How a rate of a limit stands.
@@ -285,6 +292,12 @@ impl Book<'_> {
             (source.to_owned(), shown.into_owned())
         };
         let shadow = limit.would_refuse.then_some("refused");
+        let block = limit.exception.as_ref().and_then(|own| own.block.as_ref());
+        let numbers = limit.exception.as_ref().and_then(|own| own.numbers.as_ref()).filter(|own| own.limit.is_some());
+        let until = block.map_or_else(
+            || limit.alone.as_ref().and_then(|alone| self.until(alone)),
+            |block| block.until.map(|until| until.since(self.now).as_millis_ceil()),
+        );
         LimitSeen {
             name: rule.spec.name.to_string(),
             mode: mode.to_owned(),
@@ -295,8 +308,13 @@ impl Book<'_> {
             invalid_cost: limit.is_cost_invalid,
             rates: rates_of(&limit.rates),
             room: limit.rates.iter().map(|line| line.remaining).min(),
-            decision: limit.alone.map(|alone| shadow.unwrap_or(word(&alone)).to_owned()),
-            next_ms: limit.alone.as_ref().and_then(|alone| self.until(alone)),
+            decision: match block {
+                Some(_) => Some("refused".to_owned()),
+                None => limit.alone.map(|alone| shadow.unwrap_or(word(&alone)).to_owned()),
+            },
+            next_ms: until,
+            block: BlockSeen::of(block, limit.penalised_until),
+            own_numbers: numbers.map(|own| NumbersSeen::of(own, None)),
         }
     }
 
@@ -442,6 +460,7 @@ fn reason_of(why: Why) -> (&'static str, &'static str) {
         Why::WaitTimeout => ("wait-timeout", "Its room does not come in time."),
         Why::TooCostly => ("rate-limited", "It costs more than the limit can ever admit."),
         Why::TableFull => ("overload", "The table of keys is full, and the limit refuses new ones."),
+        Why::Blocked => ("blocked", "The key is blocked, by a penalty or by hand."),
         Why::StoreDown => ("overload", "The limit is shared, and closed while its store does not answer."),
     }
 }

@@ -3,8 +3,9 @@
 use std::env;
 use std::sync::Arc;
 
+use super::ear::Ear;
 use super::fleet_status;
-use super::live::LiveLimits;
+use super::live::{LiveLimits, OfKey, counted};
 use crate::admission::KeyExpr;
 use crate::config::{Fleet as Section, LimitId, Model};
 use crate::fleet::{Binding, Fleet, Settings, SharedLimit};
@@ -25,7 +26,7 @@ pub(super) fn hasher(model: &Model) -> Option<KeyHasher> {
 pub(super) fn keys_of(model: &Model, id: &LimitId, spec: &LimitSpec, key: &KeyExpr) -> Option<Box<str>> {
     spec.sharing?;
     let (section, shared) = (model.fleet.as_ref()?, SharedLimit::new(&spec.algorithm).ok()?);
-    let LimitId { limit, plan } = id;
+    let LimitId { limit, plan, key: of_key } = id;
     let mut layout = hasher(model)?.start();
     let form = model.client.address_form();
     for part in [&**limit, plan.as_deref().unwrap_or_default(), spec.algorithm.name(), &key.to_string()] {
@@ -37,7 +38,9 @@ pub(super) fn keys_of(model: &Model, id: &LimitId, spec: &LimitSpec, key: &KeyEx
     }
     let layout = layout.finish().bits();
     let of_plan = plan.as_deref().map(|plan| format!("/{plan}")).unwrap_or_default();
-    Some(format!("{}:{limit}{of_plan}:{layout:016x}:", section.prefix).into())
+    // No plan has such a name.
+    let of_key = of_key.map(|key| format!("/key={:016x}", key.bits())).unwrap_or_default();
+    Some(format!("{}:{limit}{of_plan}{of_key}:{layout:016x}:", section.prefix).into())
 }
 
 /// The gateway's part in a fleet, and its figures.
@@ -49,18 +52,18 @@ pub(super) struct Membership {
 /// Takes part as the model says: starts, goes on otherwise, or ends.
 pub(super) fn renew(
     running: Option<Membership>,
-    model: &Model,
+    (model, of_keys): (&Model, &[OfKey]),
     limits: &LiveLimits,
-    clock: &Clock,
+    (clock, ear): (&Clock, &Ear),
     registry: &Arc<Registry>,
 ) -> std::io::Result<Option<Membership>> {
     let Some(section) = &model.fleet else { return Ok(None) };
-    let (settings, bindings) = (settings(section), bindings(model, limits));
+    let (settings, bindings) = (settings(section), bindings(model, of_keys, limits));
     if let Some(running) = running {
         running.fleet.configure(settings, bindings);
         return Ok(Some(running));
     }
-    let fleet = Fleet::start(settings, bindings, clock.clone(), fleet_status::took(registry))?;
+    let fleet = Fleet::start(settings, bindings, clock.clone(), fleet_status::took(registry), ear.hears())?;
     let gauges = fleet_status::register(registry, &fleet);
     Ok(Some(Membership { fleet, _gauges: gauges }))
 }
@@ -68,12 +71,12 @@ pub(super) fn renew(
 /// The same in a reload, which does not fail any more: without the thread each gateway decides alone.
 pub(super) fn renewed(
     running: Option<Membership>,
-    model: &Model,
+    counted: (&Model, &[OfKey]),
     limits: &LiveLimits,
-    clock: &Clock,
+    ends: (&Clock, &Ear),
     registry: &Arc<Registry>,
 ) -> Option<Membership> {
-    renew(running, model, limits, clock, registry).unwrap_or_else(|error| {
+    renew(running, counted, limits, ends, registry).unwrap_or_else(|error| {
         tracing::error!(%error, "the thread of the fleet cannot be started; shared limits are decided by on_failure");
         for (limit, _) in limits.values() {
             limit.set_view(FleetView { is_up: false, ..limit.view() });
@@ -93,12 +96,12 @@ fn settings(section: &Section) -> Settings {
     }
 }
 
-fn bindings(model: &Model, limits: &LiveLimits) -> Vec<Arc<Binding>> {
+fn bindings(model: &Model, of_keys: &[OfKey], limits: &LiveLimits) -> Vec<Arc<Binding>> {
     let binding = |(id, spec, _): (LimitId, &LimitSpec, &KeyExpr)| {
         let (limit, place) = limits.get(&id)?;
         let (keys, sharing) = (place.keys.clone()?, spec.sharing?);
         let shared = SharedLimit::new(&spec.algorithm).ok()?;
         Some(Arc::new(Binding { limit: Arc::clone(limit), shared, keys, hold: sharing.hold }))
     };
-    model.counted().filter_map(binding).collect()
+    counted(model, of_keys).filter_map(binding).collect()
 }

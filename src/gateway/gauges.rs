@@ -298,7 +298,12 @@ fn of_sinks(registry: &Arc<Registry>, log: &DeadLetters) -> Vec<Registration> {
 }
 
 /// Figures of the limits that are live; a new set with each reload.
-pub struct LimitGauges(#[allow(dead_code, reason = "dropping them unregisters")] Vec<Registration>);
+pub struct LimitGauges {
+    /// When limits hold that do not always.
+    schedules: HashMap<Arc<str>, Arc<Schedule>>,
+    /// Dropping them unregisters.
+    registrations: Vec<Registration>,
+}
 
 impl LimitGauges {
     /// Registers the limits' figures.
@@ -309,9 +314,9 @@ impl LimitGauges {
         clock: &Clock,
     ) -> Self {
         let mut all = Vec::new();
-        for (name, schedule) in schedules {
-            let clock = clock.clone();
-            all.push(registry.observe_with(&ACTIVE, &[&name], move || u64::from(schedule.is_active(clock.now()))));
+        for (name, schedule) in &schedules {
+            let (schedule, clock) = (Arc::clone(schedule), clock.clone());
+            all.push(registry.observe_with(&ACTIVE, &[name], move || u64::from(schedule.is_active(clock.now()))));
         }
         // A limit and what plans make of it are told as one.
         let mut by_name: HashMap<&Arc<str>, Vec<Arc<Limit>>> = HashMap::new();
@@ -331,6 +336,13 @@ impl LimitGauges {
             all.push(registry.observe_with(&BANDWIDTH_KEYS, &labels, move || keys.stats().keys));
             all.push(registry.observe_with(&BANDWIDTH_EVICTED, &labels, move || evicted.stats().evicted_live));
         }
-        Self(all)
+        Self { schedules, registrations: all }
+    }
+
+    /// The same where a single key counts by other numbers than before.
+    pub fn renew(&mut self, registry: &Arc<Registry>, lasting: &Lasting, clock: &Clock) {
+        self.registrations.clear();
+        let schedules = std::mem::take(&mut self.schedules);
+        *self = Self::of(registry, lasting, schedules, clock);
     }
 }

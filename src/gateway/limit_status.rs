@@ -5,14 +5,17 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::build::Lasting;
+use super::exceptions::{BlockSeen, NumbersSeen, Secrets};
 use super::explain::{RateSeen, rates_of};
 use super::fleet;
-use super::live::LiveLimits;
-use crate::config::{LimitId, Model};
+use super::live::{LiveLimits, counted};
+use super::terms::hasher_of;
+use crate::config::{LimitId, LimitRule, Model};
 use crate::dead_letter::KeyName;
-use crate::limiter::{Ask, Counting, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
+use crate::limiter::{Ask, Counting, Fingerprint, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
 use crate::proxy::{CountedKey, KeyTop, Snapshot};
-use crate::redact::{Clip, End, Redactor};
+use crate::redact::{Clip, End, Redactor, steers};
 use crate::time::{Span, Tick};
 
 /// How a key of a limit stands.
@@ -36,7 +39,16 @@ pub struct KeySeen {
     /// Until one would be admitted, if it is not at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<u64>,
+    /// It is blocked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<BlockSeen>,
+    /// The numbers are those of this key alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_numbers: Option<NumbersSeen>,
 }
+
+/// Characters of a value that are shown.
+const MAX_SHOWN: usize = 256;
 
 /// The keys that a limit meets most often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,50 +145,81 @@ fn parts(redactor: &Redactor, name: &KeyName, is_secret: Option<bool>) -> Vec<(S
     name.parts.iter().map(shown).collect()
 }
 
-/// How a key of the limit called `name` stands: one line for its own numbers, and one for those of each plan.
+/// A value of a limit's key, as somebody names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedKey {
+    /// By which the limit counts it.
+    pub print: Fingerprint,
+    /// As it may be shown.
+    pub shown: String,
+}
+
+/// Reads a value of the key of a limit.
 ///
 /// # Errors
-/// There is no such limit, or `value` is no value of its key; in words that do not repeat the value.
-pub fn key(
+/// It is none; in words that do not repeat it.
+pub fn named_key(
     model: &Model,
-    limits: &LiveLimits,
     (hasher, redactor): (&KeyHasher, &Redactor),
-    (name, value): (&str, &str),
-    now: Tick,
-) -> Result<Vec<KeySeen>, String> {
-    let rule = model.limits.iter().find(|rule| &*rule.spec.name == name);
-    let rule = rule.ok_or_else(|| format!("There is no limit {name:?}."))?;
+    rule: &LimitRule,
+    value: &str,
+) -> Result<NamedKey, String> {
     let of_fleet = fleet::hasher(model);
-    let hasher = of_fleet.as_ref().filter(|_| rule.spec.sharing.is_some()).unwrap_or(hasher);
+    let hasher = hasher_of(&rule.spec, hasher, of_fleet.as_ref());
     let print = rule.key.fingerprint_of_value(value, model.client.address_form(), hasher).map_err(|_| {
         format!(
-            "That is no value of the key {} of limit {name:?}: write it as in exempt, see docs/limits.md.",
-            rule.key
+            "That is no value of the key {} of limit {:?}: write it as in exempt, see docs/limits.md.",
+            rule.key, &*rule.spec.name
         )
     })?;
     let shown = shown(redactor, &rule.key.to_string(), value, rule.key_is_secret);
+    Ok(NamedKey {
+        print,
+        shown: shown.chars().take(MAX_SHOWN).map(|own| if steers(own) { '?' } else { own }).collect(),
+    })
+}
+
+/// How a key of the limit called `name` stands: one line for its own numbers, one for those of each plan, and one for numbers that
+/// this key alone has.
+///
+/// # Errors
+/// There is no such limit, or `value` is no value of its key; in words that do not repeat the value.
+pub fn key(model: &Model, lasting: &Lasting, (name, value): (&str, &str), now: Tick) -> Result<Vec<KeySeen>, String> {
+    let rule = model.limits.iter().find(|rule| &*rule.spec.name == name);
+    let rule = rule.ok_or_else(|| format!("There is no limit {name:?}."))?;
+    let key = named_key(model, (&lasting.hasher, &lasting.redactor), rule, value)?;
+    let secrets = Secrets::of(model, &lasting.hasher);
+    let own = lasting.exceptions.of_value(rule, value, (model.client.address_form(), &secrets), now);
     let seen = |(id, spec, _): (LimitId, &LimitSpec, &_)| {
-        let (limit, _) = limits.get(&id).filter(|_| *id.limit == *name)?;
-        let ask = Ask { key: Some(print), cost: 1, counting: Counting::AtOnce };
+        let (limit, _) = lasting.limits.get(&id).filter(|_| *id.limit == *name)?;
+        let ask = Ask { key: Some(key.print), cost: 1, counting: Counting::AtOnce };
         let (peeked, report) = peek(limit, ask, now)?;
+        let block = own.iter().find_map(|(_, entry)| entry.exception.block.as_ref());
         let (decision, until) = match peeked {
+            _ if block.is_some() => ("refused", block.and_then(|block| block.until)),
             Peeked::Admitted if report.has_shadow_refusals() => ("refused", None),
             Peeked::Admitted => ("admitted", None),
             Peeked::Waits { until, .. } => ("waits", Some(until)),
             Peeked::Refused(refusal) => ("refused", refusal.retry_at),
         };
+        let numbers = own.iter().find(|(own, _)| id.key == Some(own.print));
+        let numbers = numbers.and_then(|(_, entry)| Some((entry.exception.numbers.as_ref()?, entry)));
         Some(KeySeen {
             limit: name.to_owned(),
             plan: id.plan.map(|plan| plan.to_string()),
-            key: shown.clone(),
+            key: key.shown.clone(),
             mode: spec.mode.word().to_owned(),
             room: report.lines().iter().map(|line| line.remaining).min(),
             rates: rates_of(report.lines()),
             decision: decision.to_owned(),
             next_ms: until.map(|at: Tick| at.since(now).as_millis_ceil()),
+            block: BlockSeen::of(block, limit.blocked_until(key.print, now)),
+            own_numbers: numbers.map(|(numbers, entry)| NumbersSeen::of(numbers, entry.misfit.as_deref())),
         })
     };
-    Ok(model.counted().filter_map(seen).collect())
+    let prints: Vec<_> = own.iter().map(|(id, _)| Some(id.print)).collect();
+    let of_this_key = |id: &LimitId| id.key.is_none() || prints.contains(&id.key);
+    Ok(counted(model, &lasting.of_keys).filter(|(id, ..)| of_this_key(id)).filter_map(seen).collect())
 }
 
 fn peek(limit: &Arc<Limit>, ask: Ask, now: Tick) -> Option<(Peeked, Report)> {

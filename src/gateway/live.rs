@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::admission::KeyExpr;
-use crate::config::LimitId;
-use crate::limiter::Limit;
+use crate::config::{LimitId, Model};
+use crate::limiter::{Limit, LimitSpec};
 
 /// Live limits, and what they count by.
 pub type LiveLimits = HashMap<LimitId, (Arc<Limit>, Place)>;
@@ -17,4 +17,23 @@ pub struct Place {
     pub key: KeyExpr,
     /// Where in the store of a fleet; `None`: here alone.
     pub keys: Option<Box<str>>,
+}
+
+/// What counts a key by numbers of its own.
+#[derive(Clone, Debug)]
+pub struct OfKey {
+    /// As what it lives among the limits.
+    pub id: LimitId,
+    /// Its parameters.
+    pub spec: LimitSpec,
+    /// The parts of its key.
+    pub key: KeyExpr,
+}
+
+/// Everything that counts by itself: of a model, and single keys.
+pub fn counted<'m>(
+    model: &'m Model,
+    of_keys: &'m [OfKey],
+) -> impl Iterator<Item = (LimitId, &'m LimitSpec, &'m KeyExpr)> {
+    model.counted().chain(of_keys.iter().map(|own| (own.id.clone(), &own.spec, &own.key)))
 }

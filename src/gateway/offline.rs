@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::build::{self, BuildError};
+use super::exceptions::Exceptions;
 use super::live::{LiveLimits, Place};
 use super::terms::Limits;
 use crate::admission::Rules;
@@ -39,7 +40,8 @@ impl Offline {
         });
         let live: LiveLimits = live.collect();
         let schedules = build::schedules(&model);
-        let limits = Limits::new(&model, &live, &schedules, hasher);
+        let exceptions = Exceptions::default();
+        let limits = Limits::new(&model, &live, &schedules, hasher, &exceptions);
         let rules = model.routes.iter().map(|route| build::route_rules(route, &model, &limits));
         let rules = Rules::new(model.client.rules(), rules.collect::<Result<_, _>>()?, hasher.clone());
         let balancers = model.upstreams.iter().map(|upstream| balancer(upstream)).collect();

@@ -7,6 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::exceptions::ExceptionsFile;
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
 use crate::limiter::{KeyHasher, Limit};
@@ -52,6 +53,11 @@ impl StateFile {
         let hasher = KeyHasher::with_bytes(secret.bytes());
         let mark = Mark::of(&hasher);
         (hasher, Prints { secret, mark }, path.map(|path| Self { path, mark }))
+    }
+
+    /// Where exceptions of keys are kept: beside it, since their fingerprints are by the same secret.
+    pub fn exceptions(&self) -> ExceptionsFile {
+        ExceptionsFile::beside(&self.path)
     }
 
     /// Gives the limits what counted in another process. Whatever is wrong with the file is a line of the log.
@@ -111,7 +117,8 @@ pub fn named(limits: &LiveLimits) -> impl Iterator<Item = Named<'_>> {
 /// The name that the keys of a limit are kept under: with another key, or as another plan has it, they are others.
 fn name_of(id: &LimitId, (_, place): &(Arc<Limit>, super::live::Place)) -> String {
     let plan = id.plan.as_ref().map(|plan| format!(", plan {plan}")).unwrap_or_default();
-    format!("{}{plan}, by {}", id.limit, place.key)
+    let key = id.key.map(|key| format!(", key {:016x}", key.bits())).unwrap_or_default();
+    format!("{}{plan}{key}, by {}", id.limit, place.key)
 }
 
 /// Writes again and again, until it is dropped.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::build::{BuildError, Lasting};
+use super::exceptions::Exceptions;
 use super::fleet;
-use super::live::{LiveLimits, Place};
-use crate::admission::{Cost, Exempt, LimitUse, PlanTerms, RoutePlans};
+use super::live::{LiveLimits, OfKey, Place, counted};
+use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RoutePlans};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, Route};
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
@@ -25,20 +26,36 @@ pub(super) struct Limits<'m> {
     schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
     /// What plans override, by the limit's place and the plan.
     overrides: HashMap<(usize, &'m str), &'m PlanLimit>,
+    /// The exceptions of single keys.
+    exceptions: &'m Exceptions,
 }
 
 /// The live limits of a model: those that stay are taken over, not yet reconfigured.
-pub(super) fn live(model: &Model, lasting: &Lasting) -> LiveLimits {
+pub(super) fn live(model: &Model, of_keys: &[OfKey], lasting: &Lasting) -> LiveLimits {
     let live = |id: &LimitId, spec: &LimitSpec, place: &Place| match lasting.limits.get(id) {
         Some((limit, own)) if keeps_counts(limit, own, spec, place) => Arc::clone(limit),
         _ => Limit::new(spec.clone()),
     };
-    let live = model.counted().map(|(id, spec, key)| {
+    let live = counted(model, of_keys).map(|(id, spec, key)| {
         let place = Place { key: key.clone(), keys: fleet::keys_of(model, &id, spec, key) };
         let limit = live(&id, spec, &place);
         (id, (limit, place))
     });
     live.collect()
+}
+
+/// The limit that counts a single key from now on, among those that live: it is taken over and gets its numbers, or it is new.
+pub(super) fn live_of_key(model: &Model, of_key: &OfKey, limits: &mut LiveLimits) {
+    let OfKey { id, spec, key } = of_key;
+    let place = Place { key: key.clone(), keys: fleet::keys_of(model, id, spec, key) };
+    if let Some((limit, own)) = limits.get(id) {
+        if keeps_counts(limit, own, spec, &place) {
+            limit.reconfigure(spec.clone());
+            return;
+        }
+        limit.close();
+    }
+    limits.insert(id.clone(), (Limit::new(spec.clone()), place));
 }
 
 /// Whether a live limit's counts still mean the same: the algorithm, the key and the place in a store are what they were.
@@ -52,6 +69,7 @@ impl<'m> Limits<'m> {
         live: &'m LiveLimits,
         schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
         hasher: &'m KeyHasher,
+        exceptions: &'m Exceptions,
     ) -> Self {
         let fleet_hasher = fleet::hasher(model);
         let exempt = |rule: &LimitRule| {
@@ -60,7 +78,7 @@ impl<'m> Limits<'m> {
         };
         let exempt = model.limits.iter().map(exempt).collect();
         let overrides = model.plan_limits.iter().map(|limit| ((limit.limit, &*limit.plan), limit));
-        Self { model, live, hasher, fleet_hasher, exempt, schedules, overrides: overrides.collect() }
+        Self { model, live, hasher, fleet_hasher, exempt, schedules, overrides: overrides.collect(), exceptions }
     }
 
     /// What holds on a route for who is of no plan.
@@ -104,17 +122,19 @@ impl<'m> Limits<'m> {
     fn used(&self, index: usize, plan: Option<&str>) -> Option<Used<'_>> {
         let rule = self.model.limits.get(index)?;
         let own = plan.and_then(|plan| self.overrides.get(&(index, plan)));
-        let id = LimitId { limit: Arc::clone(&rule.spec.name), plan: own.map(|own| Arc::clone(&own.plan)) };
+        let plan = own.map(|own| Arc::clone(&own.plan));
+        let id = LimitId { limit: Arc::clone(&rule.spec.name), plan, key: None };
         let (live, _) = self.live.get(&id)?;
         let mode = own.map_or(rule.spec.mode, |own| own.spec.mode);
         let active = self.schedules.get(&rule.spec.name);
         let hasher = hasher_of(&rule.spec, self.hasher, self.fleet_hasher.as_ref());
-        Some(Used { rule, mode, live, hasher, exempt: self.exempt.get(index)?.as_ref(), active })
+        let exceptions = self.exceptions.table(&rule.spec.name).unwrap_or_default();
+        Some(Used { rule, mode, live, hasher, exempt: self.exempt.get(index)?.as_ref(), exceptions, active })
     }
 }
 
 /// The one under whose secret a limit's keys are counted.
-fn hasher_of<'h>(spec: &LimitSpec, own: &'h KeyHasher, of_fleet: Option<&'h KeyHasher>) -> &'h KeyHasher {
+pub(super) fn hasher_of<'h>(spec: &LimitSpec, own: &'h KeyHasher, of_fleet: Option<&'h KeyHasher>) -> &'h KeyHasher {
     of_fleet.filter(|_| spec.sharing.is_some()).unwrap_or(own)
 }
 
@@ -126,6 +146,7 @@ struct Used<'m> {
     live: &'m Arc<Limit>,
     hasher: &'m KeyHasher,
     exempt: Option<&'m Arc<Exempt>>,
+    exceptions: Arc<KeyExceptions>,
     active: Option<&'m Arc<Schedule>>,
 }
 
@@ -148,6 +169,7 @@ impl Used<'_> {
                 (None, None) => Counting::AtOnce,
             },
             exempt: self.exempt.filter(|_| self.mode != Mode::Off).cloned(),
+            exceptions: Arc::clone(&self.exceptions),
             enforced: self.mode == Mode::Enforce,
             active: self.active.cloned(),
             timeout_while_active: self.timeout().filter(|_| self.active.is_some()),

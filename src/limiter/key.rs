@@ -14,6 +14,9 @@ use siphasher::sip::SipHasher13;
 pub struct Fingerprint(NonZeroU64);
 
 impl Fingerprint {
+    /// The one that comes before all others.
+    pub const LEAST: Self = Self(NonZeroU64::MIN);
+
     /// Its 64 bits; never zero. For logs and for spreading work; it means nothing under another secret.
     pub const fn bits(self) -> u64 {
         self.0.get()

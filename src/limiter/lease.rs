@@ -340,6 +340,12 @@ impl Lease {
         }
     }
 
+    /// Nothing was granted, spent or refused, and no answer is awaited: one that is on its way is of before. It stays in its
+    /// lists.
+    pub(super) fn forget(&mut self) {
+        *self = Self { flags: self.flags & !(FULL | LOCAL | BUSY), ..Self::default() };
+    }
+
     /// Whether this gateway has counted by itself since the last answer.
     pub(super) fn is_local(&self) -> bool {
         self.flags & LOCAL != 0

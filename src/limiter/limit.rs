@@ -253,6 +253,12 @@ impl Limit {
         Arc::new(copy)
     }
 
+    /// After so long nothing of what was counted counts any more, but for the block of a penalty.
+    pub fn longest_window(&self) -> Span {
+        let rule = &lock(&self.params).rule;
+        (0..rule.rates()).map(|rate| rule.longest(rate)).max().unwrap_or(Span::ZERO)
+    }
+
     /// How many keys its table holds.
     pub fn key_count(&self) -> u64 {
         self.keys.load(Ordering::Relaxed)
@@ -311,6 +317,12 @@ impl Limit {
         let at = key.bits() as usize & self.mask;
         let shard = self.shards.get().and_then(|shards| shards.get(at)?.get());
         lock(shard.map_or_else(|| self.make(at), |shard| &shard.0))
+    }
+
+    /// The shard of a key, if it has been made: nothing is made for a question.
+    pub(super) fn made_for(&self, key: Fingerprint) -> Option<&Mutex<Shard>> {
+        let shard = self.shards.get()?.get(key.bits() as usize & self.mask)?;
+        Some(&shard.get()?.0)
     }
 
     /// Whether one shard owns both keys.

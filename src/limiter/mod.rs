@@ -94,6 +94,7 @@ mod calendar_rate;
 mod decision;
 mod follow;
 mod followed;
+mod forget;
 mod key;
 mod lease;
 mod limit;

@@ -124,10 +124,7 @@ impl<'a, const N: usize> Round<'a, N> {
     pub(super) fn settle_blocked(&mut self, arrived: Tick, timeout: Span) -> Outcome {
         match self.obstacles().decide(arrived, timeout, Tick::MAX) {
             None => Outcome::Admitted(Permit::default()),
-            Some(Decision::Refuse(denial)) if self.note_refused(timeout) => {
-                Outcome::Refused(self.again(denial, timeout))
-            }
-            Some(Decision::Refuse(denial)) => Outcome::Refused(denial),
+            Some(Decision::Refuse(denial)) => Outcome::Refused(self.refuse(denial, timeout)),
             Some(Decision::Wait { limit, planned, deadline }) => {
                 let refused_by = self.obstacles().set();
                 match self.join(limit, planned, deadline) {
@@ -136,6 +133,28 @@ impl<'a, const N: usize> Round<'a, N> {
                 }
             }
         }
+    }
+
+    /// Counts a refusal; answers it as it is then. A key that a penalty had blocked before is told apart: the refusal that begins a
+    /// block is one for want of room.
+    fn refuse(&mut self, denial: Denial, timeout: Span) -> Denial {
+        let blocked = self.blocked();
+        let denial = if self.note_refused(timeout) { self.again(denial, timeout) } else { denial };
+        let is_blocked = blocked & (1 << denial.limit) != 0;
+        if is_blocked { Denial { why: Why::Blocked, ..denial } } else { denial }
+    }
+
+    /// The limits, as bits, whose penalty blocks the key.
+    fn blocked(&mut self) -> u8 {
+        let mut blocked = 0;
+        for index in 0..self.policy.limits().len().min(N) {
+            let Opinion::Blocked(_) = self.opinions[index] else { continue };
+            let at = self.opinions[index].record();
+            if self.shard(index).zip(at).is_some_and(|(shard, at)| shard.is_blocked(at)) {
+                blocked |= 1 << index;
+            }
+        }
+        blocked
     }
 
     /// Asks every limit.

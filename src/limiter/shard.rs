@@ -3,6 +3,7 @@ mod book;
 mod charge;
 mod correct;
 mod follow;
+mod forget;
 mod later;
 mod line;
 mod outlive;

@@ -100,6 +100,8 @@ pub enum Why {
     TooCostly,
     /// The table holds `max_keys` live keys, and `on_full` says to refuse new ones.
     TableFull,
+    /// The key is blocked: by a penalty, or by hand.
+    Blocked,
     /// The limit is shared, the store does not answer, and the limit is closed until it does.
     StoreDown,
 }

@@ -272,6 +272,7 @@ impl Ending {
                 "The limit \"",
                 "\" counts as many clients as it can; ",
             ),
+            Why::Blocked => (Outcome::Blocked, Decision::Blocked, Reason::Blocked, "Blocked by the limit \"", "\"; "),
             Why::StoreDown => {
                 (Outcome::Refused, Decision::StoreDown, Reason::Overload, "The limit \"", "\" cannot reach its store; ")
             }
@@ -486,6 +487,7 @@ mod tests {
                 ("wait timeout", Cause::Refused(Why::WaitTimeout)),
                 ("too costly", Cause::Refused(Why::TooCostly)),
                 ("table full", Cause::Refused(Why::TableFull)),
+                ("blocked", Cause::Refused(Why::Blocked)),
                 ("store down", Cause::Refused(Why::StoreDown)),
                 ("key missing", Cause::KeyMissing),
             ],
@@ -500,6 +502,8 @@ mod tests {
                  dead letter rate-limited, counted Decision(TooCostly), Keep",
                 "table full: refused the limit's \"The limit \\\"x\\\" counts as many clients as it can; try again in 3 \
                  s.\", dead letter overload, counted Decision(TableFull), Keep",
+                "blocked: blocked the limit's \"Blocked by the limit \\\"x\\\"; try again in 3 s.\", dead letter blocked, \
+                 counted Decision(Blocked), Keep",
                 "store down: refused 503 \"The limit \\\"x\\\" cannot reach its store; try again in 3 s.\", \
                  dead letter overload, counted Decision(StoreDown), Keep",
                 "key missing: refused the limit's \"The request lacks what the limit \\\"x\\\" tells clients apart by.\", \

@@ -301,7 +301,8 @@ impl Exchange {
 
     /// Whether it is a deferred request for which its limit has no room.
     pub(super) fn asks_for_room(&self) -> bool {
-        self.connection.facts.is_own && matches!(self.outcome, Outcome::Refused | Outcome::WaitTimeout)
+        self.connection.facts.is_own
+            && matches!(self.outcome, Outcome::Refused | Outcome::Blocked | Outcome::WaitTimeout)
     }
 
     pub(super) fn route_name(&self) -> Option<&Arc<str>> {

@@ -32,7 +32,7 @@ impl Exchange {
         let about = About { place: self.story.limit, refusal: None, is_shadow: false, now: self.arrived };
         let limit = self.limit_name().map(|limit| format!(" by {limit}")).unwrap_or_default();
         let mut text = match self.outcome() {
-            Outcome::Refused | Outcome::WaitTimeout => format!("refused{limit}; "),
+            Outcome::Refused | Outcome::Blocked | Outcome::WaitTimeout => format!("refused{limit}; "),
             Outcome::NoRoute => "no route; ".to_owned(),
             Outcome::Malformed => "malformed; ".to_owned(),
             _ => match self.story.waited {

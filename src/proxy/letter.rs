@@ -261,6 +261,7 @@ fn words_of(why: Why) -> &'static str {
         Why::WaitTimeout => "no room in time",
         Why::TooCostly => "costs more than it ever admits",
         Why::TableFull => "its table of keys is full",
+        Why::Blocked => "the key is blocked",
         Why::StoreDown => "its store does not answer",
     }
 }

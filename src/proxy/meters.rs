@@ -125,6 +125,8 @@ words! {
         Responded = "responded",
         /// A limit refused.
         Refused = "refused",
+        /// A limit refused because the key was blocked: by a penalty, or by hand.
+        Blocked = "blocked",
         /// It waited for a limit in vain.
         WaitTimeout = "wait-timeout",
         /// It overran its timeout.
@@ -177,6 +179,8 @@ words! {
         AdmittedLater = "admitted-later",
         /// Refused: no room.
         Refused = "refused",
+        /// Refused: its key is blocked.
+        Blocked = "blocked",
         /// Refused: its queue is full.
         QueueFull = "queue-full",
         /// Waited in vain.

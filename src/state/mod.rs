@@ -15,7 +15,7 @@ mod write;
 
 pub use follow::{receive_followed, send_followed};
 pub use read::{ReadError, Taken, read, receive};
-pub use write::{Written, beside, send, write};
+pub use write::{Written, beside, replace, send, write};
 
 use crate::limiter::{Fingerprint, KeyHasher, KeyLayout, Limit};
 
@@ -34,7 +34,7 @@ const END: u8 = 3;
 const FOLLOWED: u8 = 4;
 
 /// Tells secrets of fingerprints apart, without telling them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark(u64);
 
 impl Mark {
@@ -43,6 +43,16 @@ impl Mark {
         let mut key = hasher.start();
         key.part(u8::MAX, b"state file");
         Self(Fingerprint::bits(key.finish()))
+    }
+
+    /// The mark in one number.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The mark of this number.
+    pub const fn known(bits: u64) -> Self {
+        Self(bits)
     }
 }
 

@@ -28,8 +28,17 @@ pub fn write<'l>(
     now: Tick,
     limits: impl IntoIterator<Item = Named<'l>>,
 ) -> io::Result<Written> {
+    replace(path, |file| write_all(file, mark, now, limits, |limit, take| limit.copy_keys(now, take)))
+}
+
+/// Replaces a file by what `fill` writes: it is there as a whole, with all that was written synced, or as it was. Only its owner
+/// may read it.
+///
+/// # Errors
+/// The directory is not there or not writable, or the disk is full; what was begun is removed.
+pub fn replace<T>(path: &Path, fill: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
     let new = beside(path, ".new");
-    let written = write_new(&new, mark, now, limits).and_then(|written| {
+    let written = write_new(&new, fill).and_then(|written| {
         fs::rename(&new, path)?;
         // So that the name survives a crash, too; where a file system cannot, it cannot.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -49,19 +58,14 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn write_new<'l>(
-    path: &Path,
-    mark: Mark,
-    now: Tick,
-    limits: impl IntoIterator<Item = Named<'l>>,
-) -> io::Result<Written> {
+fn write_new<T>(path: &Path, fill: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
     // One of an earlier run may belong to somebody else, or be a link.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let (file, written) = write_all(file, mark, now, limits, |limit, take| limit.copy_keys(now, take))?;
+    let (file, written) = fill(file)?;
     file.sync_all()?;
     Ok(written)
 }

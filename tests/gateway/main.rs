@@ -36,6 +36,7 @@ mod h2;
 mod idle;
 mod in_place;
 mod interim;
+mod keys;
 mod large_bodies;
 mod limiting;
 mod log_files;

@@ -186,6 +186,12 @@ impl Gateway {
         Client::connect(self.admin).request("POST", target, &[("Host", "localhost")], b"")
     }
 
+    /// The answer of the admin interface to any request, with a body of JSON or none.
+    pub fn tell_admin(&self, method: &str, target: &str, body: &str) -> Answer {
+        let fields = [("Host", "localhost"), ("Content-Type", "application/json")];
+        Client::connect(self.admin).request(method, target, &fields, body.as_bytes())
+    }
+
     /// A page of the admin interface.
     pub fn ask_admin(&self, target: &str) -> Answer {
         get_with(self.admin, target, &[("Host", "localhost")])

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::keys;
 use super::page::{self, page};
 use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
@@ -111,6 +112,8 @@ const KEY: Schema = Schema {
                 "room": { "type": ["integer", "null"], "description": "Requests of cost 1 that would be admitted now." },
                 "decision": { "enum": ["admitted", "refused", "waits"] },
                 "next_ms": count("Milliseconds until one would be admitted."),
+                "block": keys::block_seen(),
+                "own_numbers": keys::numbers_seen(),
             },
         });
         json!({ "type": "object", "required": ["keys"], "properties": { "keys": { "type": "array", "items": seen } } })

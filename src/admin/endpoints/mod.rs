@@ -3,6 +3,7 @@
 mod config;
 mod config_file;
 mod dead_letters;
+mod keys;
 mod limits;
 mod log;
 mod page;
@@ -13,7 +14,7 @@ mod upstreams;
 use super::endpoint::{Endpoint, segments};
 
 /// All of them, in the order in which they are shown.
-const TABLES: [&[Endpoint]; 12] = [
+const TABLES: [&[Endpoint]; 13] = [
     process::ENDPOINTS,
     config::ENDPOINTS,
     config_file::ENDPOINTS,
@@ -23,6 +24,7 @@ const TABLES: [&[Endpoint]; 12] = [
     rules::UPSTREAMS,
     rules::BANDWIDTHS,
     limits::ENDPOINTS,
+    keys::ENDPOINTS,
     upstreams::ENDPOINTS,
     dead_letters::ENDPOINTS,
     log::ENDPOINTS,

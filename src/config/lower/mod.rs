@@ -8,6 +8,8 @@ pub(super) mod cors;
 pub(super) mod edits;
 pub(super) mod file;
 pub(super) mod messages;
+mod numbers;
+mod of_key;
 mod path;
 mod plans;
 pub(super) mod refusal;
@@ -15,6 +17,8 @@ pub(super) mod rewrite;
 mod route;
 mod shadowed;
 pub(super) mod template;
+
+pub use of_key::numbers_of_key;
 
 use std::sync::Arc;
 

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use toml::Spanned;
 use toml::de::DeTable;
 
-use crate::admission::{AddressForm, Cost, KeyExpr};
+use super::numbers::{self, NUMBERS, SAME_IN_ALL};
+use crate::admission::{AddressForm, KeyExpr};
 use crate::config::certificates::Certificates;
-use crate::config::findings::{Finding, Findings, Reported, quoted, ticked};
+use crate::config::findings::{Finding, Findings, quoted, ticked};
 use crate::config::key;
 use crate::config::kind::Context;
 use crate::config::model::{LimitRule, PlanLimit, Route};
@@ -19,59 +19,11 @@ use crate::config::nearest::nearest;
 use crate::config::plans::{Fault, KnownPlans, PlanBook, Reading, Wanted, nearest_plan};
 use crate::config::reader::{Node, Reader};
 use crate::config::report::{self, Severity};
-use crate::config::sections::algorithm::{self, Counting};
-use crate::config::sections::{cost, doubts, limit};
 use crate::config::token::is_name;
-use crate::limiter::{LimitSpec, Mode};
+use crate::limiter::LimitSpec;
 
 /// Plans of one file. Each has a policy on each of its routes.
 const MAX_PLANS: usize = 1_000;
-
-/// What a plan overrides: numbers, and whether they hold.
-const NUMBERS: [&str; 13] = [
-    "burst",
-    "cold_factor",
-    "max_burst_seconds",
-    "max_in_flight",
-    "max_queue",
-    "max_wait",
-    "max_waiting",
-    "min_difference",
-    "mode",
-    "rate",
-    "slot_limit",
-    "slots",
-    "warm_up",
-];
-
-/// Other settings of a limit.
-const SAME_IN_ALL: [&str; 25] = [
-    "active",
-    "algorithm",
-    "align",
-    "bound",
-    "cost",
-    "cost_from_response",
-    "count_refused",
-    "count_when",
-    "exempt",
-    "key",
-    "key_is_secret",
-    "max_cost",
-    "max_keys",
-    "name",
-    "on_full",
-    "on_missing_key",
-    "overshoot",
-    "penalty",
-    "refill",
-    "refusal",
-    "retry_after_jitter",
-    "shared",
-    "status",
-    "timeout",
-    "zone",
-];
 
 const EXAMPLE: &str = "{ file = \"plans.toml\", key = \"header:x-api-key\" }";
 
@@ -337,19 +289,9 @@ impl Limits<'_, '_> {
         }
         let (rule, base) = (self.declared.item(index)?, self.written.get(index)?);
         let at = entry.key_span();
-        let mut merged = DeTable::new();
-        // What the plan does not say is as the configuration has it, and is spoken of where the plan names the limit.
-        let inherited = algorithm::settings().chain(["algorithm", "mode", "max_wait", "max_queue"]);
-        for key in inherited.filter(|key| !own.has(key)) {
-            if let Some(value) = base.get(key) {
-                merged.insert(Spanned::new(at.clone(), key.into()), Spanned::new(at.clone(), value.get_ref().clone()));
-            }
-        }
-        for (key, value) in own.written() {
-            merged.insert(key.clone(), value.clone());
-        }
+        let merged = numbers::merged(own.written(), base, &at);
         let findings = Findings::default();
-        let spec = numbers(&merged, entry, rule, uses_of(uses, index), (&self.context, &findings)).ok();
+        let spec = numbers::read(&merged, entry, rule, uses_of(uses, index), (&self.context, &findings)).ok();
         let (found, _) = findings.into_parts();
         for finding in found {
             // A warning about what is inherited has been given where it is written.
@@ -368,33 +310,6 @@ fn uses_of(uses: &[&Use<'_>], limit: usize) -> Vec<u64> {
     uses.iter().filter(has_it).filter_map(|own| own.cost).collect()
 }
 
-fn numbers(
-    merged: &DeTable<'_>,
-    entry: &Node<'_>,
-    rule: &LimitRule,
-    costs: Vec<u64>,
-    (context, findings): (&Context<'_>, &Findings),
-) -> Result<LimitSpec, Reported> {
-    let mut reader = Reader::new(format!("`{}`", entry.label()), merged, entry.key_span(), findings);
-    let Counting { algorithm, place, mode, max_wait, max_queue } = algorithm::read(&mut reader, context);
-    let costs = match &rule.cost {
-        None => costs,
-        Some(Cost::Fixed(cost)) => vec![*cost],
-        Some(_) => Vec::new(),
-    };
-    if let (Some(place), Ok(Mode::Enforce | Mode::Shadow), Some(most)) = (&place, mode, costs.iter().max()) {
-        cost::check_fits(place, *most, algorithm.as_ref().ok(), None);
-        if let (Ok(algorithm), Ok(wait)) = (&algorithm, max_wait.value) {
-            doubts::check_turns(max_wait.node.as_ref().unwrap_or(place), algorithm, wait, *most);
-        }
-    }
-    if let (Some(sharing), Ok(algorithm)) = (&rule.spec.sharing, &algorithm) {
-        limit::check_shared(entry, algorithm, sharing)?;
-    }
-    let (max_wait, max_queue) = (max_wait.value?, max_queue?);
-    Ok(LimitSpec { algorithm: algorithm?, mode: mode?, max_wait, max_queue, ..rule.spec.clone() })
-}
-
 fn refuse_setting(node: &Node<'_>) {
     let name = ticked(node.label());
     let numbers = || format!("a plan may have another {}", NUMBERS.join(", "));
@@ -410,7 +325,7 @@ fn refuse_setting(node: &Node<'_>) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{NUMBERS, SAME_IN_ALL};
+    use super::numbers::{NUMBERS, SAME_IN_ALL};
     use crate::config::known_keys;
 
     #[test]

@@ -2,6 +2,11 @@
 //! them otherwise.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use serde::Deserialize as _;
+use toml::Spanned;
+use toml::de::DeTable;
 
 use super::{doubts, rates, schedule};
 use crate::config::change::Changes;
@@ -135,6 +140,24 @@ impl Which {
 /// Every setting that some algorithm has and others do not; some more than once.
 pub(in crate::config) fn settings() -> impl Iterator<Item = &'static str> {
     Which::ALL.iter().flat_map(|which| which.settings()).copied()
+}
+
+/// Every key of a limit that other numbers than its own inherit, where they do not say otherwise.
+pub(in crate::config) fn inherited() -> impl Iterator<Item = &'static str> {
+    settings().chain(["algorithm", "mode", "max_wait", "max_queue"])
+}
+
+/// These keys as they are written, as TOML, for whoever overrides some of them later.
+pub(in crate::config) fn written(table: &DeTable<'_>) -> Arc<str> {
+    let mut written = toml::Table::new();
+    for key in inherited() {
+        let Some(value) = table.get(key) else { continue };
+        let value = toml::de::ValueDeserializer::from(Spanned::new(0..0, value.get_ref().clone()));
+        if let Ok(value) = toml::Value::deserialize(value) {
+            written.insert(key.to_owned(), value);
+        }
+    }
+    written.to_string().into()
 }
 
 /// The values of these keys.

@@ -106,6 +106,7 @@ const PENALTY_TIMES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs
 
 /// Reads one; its name also where the rest is wrong.
 pub(in crate::config) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> (Option<Name>, Option<LimitRule>) {
+    let settings = algorithm::written(reader.written());
     let keys = LimitKeys::read(&mut reader, context);
     let counting = algorithm::read(&mut reader, context);
     let cost = CostKeys::read(&mut reader, context);
@@ -115,7 +116,7 @@ pub(in crate::config) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> 
     // It is a name even where it cannot be one: what refers to it is no error too.
     let name = keys.name.node.as_ref().and_then(Name::of);
     let text = name.as_ref().map_or_else(|| keys.name.value.clone(), |name| Ok(Arc::clone(&name.text)));
-    (name, limit(text, keys, counting, &cost, context).ok())
+    (name, limit((text, settings), keys, counting, &cost, context).ok())
 }
 
 /// Numbers of several keys that do not fit together, or are hardly meant.
@@ -141,7 +142,7 @@ fn check_sizes(keys: &LimitKeys<'_>, counting: &Counting<'_>, cost: &CostKeys<'_
 
 /// The limit, unless something of it could not be read, or does not go with something else.
 fn limit(
-    name: Result<Arc<str>, Reported>,
+    (name, settings): (Result<Arc<str>, Reported>, Arc<str>),
     keys: LimitKeys<'_>,
     counting: Counting<'_>,
     cost: &CostKeys<'_>,
@@ -191,6 +192,7 @@ fn limit(
         retry_after_jitter: keys.retry_after_jitter.value?,
         refusal: keys.refusal.value?,
         active: keys.active.value?,
+        settings,
     })
 }
 

@@ -25,6 +25,7 @@ impl Runner {
             Done::Connected { connected, .. } => self.connected(connected),
             Done::Settled { batch, sent, results } => self.settled(&batch, sent, results),
             Done::Beaten { sent, is_probe, members } => self.beaten(sent, is_probe, members),
+            Done::Looked(looked) => self.looked(*looked),
         }
     }
 

@@ -9,6 +9,7 @@
 mod endpoint;
 mod error;
 mod handshake;
+mod notices;
 mod server;
 mod stream;
 

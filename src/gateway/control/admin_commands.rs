@@ -5,7 +5,6 @@ use super::{Control, Reloaded};
 use crate::admin::{self, Door};
 use crate::balance::Service;
 use crate::dead_letter::Archive;
-use crate::gateway::build::Lasting;
 use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
 
 /// The gateway as admin asks it.
@@ -93,9 +92,24 @@ impl admin::Commands for AdminCommands {
     fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String> {
         let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
         let (state, now) = (control.state(), control.clock.now());
-        let Lasting { limits, hasher, redactor, .. } = &state.lasting;
-        let seen = limit_status::key(&state.model, limits, (hasher, redactor), (limit, value), now)?;
+        let seen = limit_status::key(&state.model, &state.lasting, (limit, value), now)?;
         Ok(serde_json::json!({ "keys": seen }))
+    }
+
+    fn change_key(
+        &self,
+        limit: &str,
+        value: &str,
+        change: admin::KeyChange<'_>,
+        by: &str,
+    ) -> Result<serde_json::Value, admin::Unchanged> {
+        let control = self.0.upgrade();
+        let control = control.ok_or_else(|| admin::Unchanged::Ended("The gateway has ended.".into()))?;
+        control.change_key(limit, value, change, by)
+    }
+
+    fn exceptions(&self) -> serde_json::Value {
+        self.0.upgrade().map_or(serde_json::Value::Null, |control| control.exceptions())
     }
 
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String> {

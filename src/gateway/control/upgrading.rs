@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::Control;
 use super::reloading::Cause;
+use crate::gateway::exceptions::to_json;
 use crate::gateway::handover::{Follower, Legacy, Program, Successor};
 use crate::gateway::service;
 use crate::gateway::state_file::Prints;
@@ -157,7 +158,8 @@ impl Control {
             Some(socket.try_clone().map(|copy| (address, copy)))
         });
         let secret = self.handover.prints.secret.bytes().to_vec();
-        Ok(Legacy { listeners, admin: admin.transpose()?, secret })
+        let exceptions = String::from_utf8_lossy(&to_json(&state.lasting.exceptions)).into_owned();
+        Ok(Legacy { listeners, admin: admin.transpose()?, secret, exceptions })
     }
 }
 

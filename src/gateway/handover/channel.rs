@@ -11,7 +11,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use super::MAX_LINE;
+use super::MAX_HELLO;
 
 /// So many go with one byte; the kernel takes 253 at most.
 const AT_ONCE: usize = 64;
@@ -51,7 +51,7 @@ pub fn receive(stream: &mut UnixStream) -> io::Result<(Vec<OwnedFd>, Vec<u8>)> {
             return Err(io::Error::other("sockets are missing: is there a limit on open files?"));
         }
     }
-    let mut bytes = vec![0; read_number(stream, MAX_LINE)? as usize];
+    let mut bytes = vec![0; read_number(stream, MAX_HELLO)? as usize];
     stream.read_exact(&mut bytes)?;
     Ok((sockets, bytes))
 }

@@ -40,8 +40,10 @@ const PROTOCOL: u32 = 1;
 const VARIABLE: &str = "SLUICEGATE_UPGRADE";
 /// How long the new process may take until it is ready. Shorter than a request to admin may take, so that the answer tells.
 pub const READY_WITHIN: Span = Span::from_secs(25);
-/// Bytes of a line that the new process says, and of a hello.
+/// Bytes of a line that the new process says.
 const MAX_LINE: u64 = 1 << 20;
+/// Bytes of a hello, which has the exceptions of keys.
+const MAX_HELLO: u64 = 64 << 20;
 
 const TABLES: &str = "tables";
 const READY: &str = "ready";
@@ -59,6 +61,9 @@ struct Hello {
     admin: Option<SocketAddr>,
     /// By which fingerprints of keys are made.
     secret: Vec<u8>,
+    /// The exceptions of keys, as JSON; of a version without them nothing.
+    #[serde(default)]
+    exceptions: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

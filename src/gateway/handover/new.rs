@@ -16,6 +16,7 @@ use super::channel;
 use super::given::Given;
 use super::program::Program;
 use super::{FAILED, GO, Hello, PROTOCOL, READY, READY_WITHIN, SERVING, TABLES, VARIABLE};
+use crate::gateway::exceptions::{self, Exceptions, ExceptionsFile};
 use crate::gateway::live::LiveLimits;
 use crate::gateway::state_file::by_name;
 use crate::limiter::Limit;
@@ -35,6 +36,8 @@ pub struct Inheritance {
     pub secret: Option<Vec<u8>>,
     /// Of the process before.
     version: String,
+    /// Of keys, as the process before has them: JSON, or nothing.
+    exceptions: String,
     line: Option<Line>,
 }
 
@@ -85,9 +88,9 @@ impl Inheritance {
     pub fn receive() -> io::Result<Self> {
         // First of all: another binary may be put in the place of this one at any time.
         let program = Program::of_this_process()?;
-        let (secret, version) = (None, String::new());
+        let (secret, version, exceptions) = (None, String::new(), String::new());
         if env::var_os(VARIABLE).is_none() {
-            return Ok(Self { program, sockets: passed()?, secret, version, line: None });
+            return Ok(Self { program, sockets: passed()?, secret, version, exceptions, line: None });
         }
         let mut stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         // Nothing that this process starts is to speak over it.
@@ -99,7 +102,7 @@ impl Inheritance {
         })?;
         stream.set_read_timeout(None)?;
         let line = Some(Line { lines: BufReader::new(stream), counts: None, limits: HashMap::new() });
-        let mut received = Self { program, sockets: Given::default(), secret, version, line };
+        let mut received = Self { program, sockets: Given::default(), secret, version, exceptions, line };
         if let Err(error) = received.take(sockets.into_iter(), &hello) {
             received.failed(&error.to_string());
             return Err(error);
@@ -108,7 +111,7 @@ impl Inheritance {
     }
 
     fn take(&mut self, mut sockets: impl Iterator<Item = OwnedFd>, hello: &[u8]) -> io::Result<()> {
-        let Hello { protocol, version, listeners, admin, secret } =
+        let Hello { protocol, version, listeners, admin, secret, exceptions } =
             serde_json::from_slice(hello).map_err(io::Error::other)?;
         if protocol != PROTOCOL {
             let own = env!("CARGO_PKG_VERSION");
@@ -130,7 +133,20 @@ impl Inheritance {
         }
         self.secret = Some(secret);
         self.version = version;
+        self.exceptions = exceptions;
         Ok(())
+    }
+
+    /// The exceptions of keys: those of the process before, if there is one that has any, else those of the file.
+    pub fn exceptions(&mut self, file: Option<&ExceptionsFile>) -> Exceptions {
+        let handed_over = std::mem::take(&mut self.exceptions);
+        if !handed_over.is_empty() {
+            match exceptions::from_json(handed_over.as_bytes()) {
+                Ok(exceptions) => return exceptions,
+                Err(error) => tracing::error!(error, "the exceptions of keys of the gateway that runs cannot be read"),
+            }
+        }
+        file.map(ExceptionsFile::read).unwrap_or_default()
     }
 
     /// Whether there is a process before this one.

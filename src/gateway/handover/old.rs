@@ -38,6 +38,8 @@ pub struct Legacy {
     pub admin: Option<(SocketAddr, TcpListener)>,
     /// By which fingerprints of keys are made.
     pub secret: Vec<u8>,
+    /// The exceptions of keys, as JSON.
+    pub exceptions: String,
 }
 
 /// The process that takes over.
@@ -73,7 +75,7 @@ impl Successor {
     fn greet(&mut self, legacy: &Legacy, counts: &UnixStream) -> io::Result<()> {
         self.line().set_read_timeout(Some(LOOK_EVERY))?;
         self.line().set_write_timeout(Some(READY_WITHIN.into()))?;
-        let Legacy { listeners, admin, secret } = legacy;
+        let Legacy { listeners, admin, secret, exceptions } = legacy;
         let listening = |(address, sockets): &(_, Vec<_>)| Listening { address: *address, sockets: sockets.len() };
         let hello = Hello {
             protocol: PROTOCOL,
@@ -81,6 +83,7 @@ impl Successor {
             listeners: listeners.iter().map(listening).collect(),
             admin: admin.as_ref().map(|(address, _)| *address),
             secret: secret.clone(),
+            exceptions: exceptions.clone(),
         };
         let sockets = listeners.iter().flat_map(|(_, sockets)| sockets).chain(admin.iter().map(|(_, socket)| socket));
         let sockets: Vec<_> = sockets.map(AsFd::as_fd).chain([counts.as_fd()]).collect();

@@ -288,6 +288,11 @@ impl Rule {
         with_rates!(self, rates => rates.blocked_until(state, now))
     }
 
+    /// Ends the block of the penalty, if there is one.
+    pub(in crate::limiter) fn end_block(&self, state: &mut [u64]) {
+        with_rates!(self, rates => rates.end_block(state));
+    }
+
     /// Writes the state of a key of which so much of each rate remains at `now`, as if the rest had just been taken.
     pub(in crate::limiter) fn show(&self, state: &mut [u64], remaining: &[u64], now: Tick) {
         with_rates!(self, rates => rates.show(state, remaining, now));

@@ -369,6 +369,14 @@ impl<M: Meter> Several<M> {
         Penalty::blocked_until(self.penalty_chunk(state), now)
     }
 
+    /// Ends the block of the penalty, and forgets the refusals that led to it.
+    pub(super) fn end_block(&self, state: &mut [u64]) {
+        let from = self.words_of_rates();
+        if let (Some(_), Some(chunk)) = (self.1, state.get_mut(from..from + Penalty::WORDS)) {
+            chunk.fill(0);
+        }
+    }
+
     fn source_of(&self, new: &M, index: usize) -> Option<(usize, &M)> {
         let source = new.source(index, &self.0)?;
         Some((source, self.0.get(source)?))

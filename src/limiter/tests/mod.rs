@@ -12,6 +12,7 @@ mod fleet_outage;
 mod fleet_outbox;
 mod fleet_waiting;
 mod follow;
+mod forgetting;
 mod goldens;
 mod later;
 mod outlive;

@@ -1,0 +1,210 @@
+//! Changes of single keys: reset, blocked and let go, with numbers of their own for a while. A change holds for the next request on
+//! every worker.
+
+use std::sync::{Arc, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::{Control, State};
+use crate::admin::{KeyChange, Unchanged};
+use crate::admission::{Act, Block, Made, OwnNumbers};
+use crate::config::{LimitRule, numbers_of_key};
+use crate::gateway::exceptions::{
+    BlockAsked, BlockSeen, Change, Entry, ExceptionSeen, Id, NumbersAsked, NumbersSeen, Secrets, Subject, parse_until,
+    to_json,
+};
+use crate::gateway::limit_status;
+use crate::gateway::terms;
+use crate::limiter::Fingerprint;
+use crate::time::Tick;
+
+/// A key, and by which fingerprint its limit counts it.
+pub(super) struct Target {
+    pub(super) subject: Subject,
+    /// As its limit counts it.
+    pub(super) counted: Fingerprint,
+}
+
+impl Control {
+    /// Changes a key of the limit called `limit`. The answer says what was found and what holds from now on.
+    ///
+    /// A reload and an upgrade in place are waited for: a change in between would be lost.
+    pub(super) fn change_key(
+        &self,
+        limit: &str,
+        value: &str,
+        change: KeyChange<'_>,
+        by: &str,
+    ) -> Result<Value, Unchanged> {
+        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.phase.has_handed_over() {
+            return Err(Unchanged::Ended("Another process has taken over: ask again.".into()));
+        }
+        let now = self.clock.now();
+        let mut state = self.state();
+        let target = state.target(limit, value)?;
+        let (mut answer, act) = match change {
+            KeyChange::Reset => (state.reset(&target, now), Some(Act::Reset)),
+            KeyChange::Block(body) => (state.block(&target, body, by, now)?, None),
+            KeyChange::Unblock => (state.unblock(&target, now), Some(Act::EndBlock)),
+            KeyChange::Override(body) => (self.set_numbers(&mut state, &target, body, by, now)?, None),
+            KeyChange::NoOverride => (self.drop_numbers(&mut state, &target, now), None),
+        };
+        if let Some(told) = state.tell(&target, act, now) {
+            answer["fleet"] = told.into();
+        }
+        drop(state);
+        if change != KeyChange::Reset {
+            answer["kept"] = self.keep_exceptions().into();
+        }
+        let shown = &*target.subject.shown;
+        answer["limit"] = limit.into();
+        answer["key"] = shown.into();
+        Ok(answer)
+    }
+
+    /// Writes them where they outlive the process; says whether they do.
+    pub(super) fn keep_exceptions(&self) -> &'static str {
+        const UNTIL_END: &str = "until the process ends: [server] has no state_file";
+        let Some(file) = &self.exceptions_file else { return UNTIL_END };
+        let _one_at_a_time = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under that lock: the last one to write writes the newest.
+        let json = to_json(&self.state().lasting.exceptions);
+        match file.write(&json) {
+            Ok(()) => "over restarts",
+            Err(error) => {
+                tracing::error!(file = %file.path().display(), %error, "exceptions of keys are not written: a restart would lose them");
+                "until the process ends: the file beside state_file cannot be written, see the log"
+            }
+        }
+    }
+
+    /// All exceptions that hold, in the order of their limits.
+    pub(super) fn exceptions(&self) -> Value {
+        let (state, now) = (self.state(), self.clock.now());
+        let seen = |(id, entry): (&Id, &Entry)| {
+            let mut entry = entry.clone();
+            entry.exception = entry.exception.at(now)?;
+            Some(ExceptionSeen::of(id, &entry))
+        };
+        json!({ "exceptions": state.lasting.exceptions.iter().filter_map(seen).collect::<Vec<_>>() })
+    }
+
+    fn set_numbers(
+        &self,
+        state: &mut State,
+        target: &Target,
+        body: &[u8],
+        by: &str,
+        now: Tick,
+    ) -> Result<Value, Unchanged> {
+        let asked = NumbersAsked::read(body)?;
+        let until = ends(asked.until.as_deref(), now)?;
+        numbers_of_key(&state.model, &target.subject.id.limit, &asked.toml).map_err(Unchanged::Wrong)?;
+        let numbers =
+            OwnNumbers { until, made: made(now, by, asked.reason.as_deref()), text: asked.toml.into(), limit: None };
+        let seen = NumbersSeen::of(&numbers, None);
+        let before = state.change(target, Change::Numbers(numbers), now)?;
+        let id = &target.subject.id;
+        if let Some(of_key) = state.lasting.exceptions.counted_of(&state.model, id, now) {
+            terms::live_of_key(&state.model, &of_key, &mut state.lasting.limits);
+            state.lasting.of_keys.retain(|own| own.id != of_key.id);
+            state.lasting.of_keys.push(of_key);
+        }
+        self.install(state, target);
+        let before = before.numbers.as_ref().map(|own| NumbersSeen::of(own, None));
+        Ok(json!({ "own_numbers": seen, "before": before }))
+    }
+
+    fn drop_numbers(&self, state: &mut State, target: &Target, now: Tick) -> Value {
+        let before = state.change(target, Change::NoNumbers, now).ok().and_then(|before| before.numbers);
+        let id = target.subject.id.limit_id();
+        let gone = state.lasting.limits.remove(&id);
+        state.lasting.of_keys.retain(|own| own.id != id);
+        self.install(state, target);
+        if let Some((limit, _)) = gone {
+            limit.release();
+        }
+        json!({ "own_numbers": null, "before": before.as_ref().map(|own| NumbersSeen::of(own, None)) })
+    }
+
+    /// From now on the limit's exceptions hold, and what counts by numbers of its own is known to the fleet and to the figures.
+    fn install(&self, state: &mut State, target: &Target) {
+        state.install_limit(&target.subject.id.limit);
+        self.renew_counted(state);
+    }
+}
+
+impl State {
+    /// The key that is meant.
+    fn target(&self, limit: &str, value: &str) -> Result<Target, Unchanged> {
+        let rule = self.rule(limit).ok_or_else(|| Unchanged::Unknown(format!("There is no limit {limit:?}.")))?;
+        let secrets = Secrets::of(&self.model, &self.lasting.hasher);
+        let (mark, hasher) = secrets.for_new();
+        let key = limit_status::named_key(&self.model, (&self.lasting.hasher, &self.lasting.redactor), rule, value)
+            .map_err(Unchanged::Unknown)?;
+        let print = rule
+            .key
+            .fingerprint_of_value(value, self.model.client.address_form(), hasher)
+            .map_err(|error| Unchanged::Unknown(error.to_string()))?;
+        let id = Id { limit: Arc::clone(&rule.spec.name), mark: *mark, print };
+        let subject = Subject { id, by: rule.key.to_string().into(), shown: key.shown.as_str().into() };
+        Ok(Target { subject, counted: key.print })
+    }
+
+    pub(super) fn rule(&self, limit: &str) -> Option<&LimitRule> {
+        self.model.limits.iter().find(|rule| *rule.spec.name == *limit)
+    }
+
+    fn change(
+        &mut self,
+        target: &Target,
+        change: Change,
+        now: Tick,
+    ) -> Result<crate::admission::KeyException, Unchanged> {
+        let before = self.lasting.exceptions.change(&target.subject, change, now);
+        before.map_err(|full| Unchanged::Full(full.to_string()))
+    }
+
+    fn install_limit(&mut self, limit: &str) {
+        let Some(rule) = self.model.limits.iter().find(|rule| *rule.spec.name == *limit) else { return };
+        let secrets = Secrets::of(&self.model, &self.lasting.hasher);
+        self.lasting.exceptions.install_limit(rule, &self.lasting.limits, &secrets);
+    }
+
+    fn reset(&self, target: &Target, now: Tick) -> Value {
+        let mut has_counted = false;
+        for limit in self.counting(&target.subject.id) {
+            has_counted |= limit.forget_key(target.counted, now);
+        }
+        json!({ "found": { "counts": has_counted } })
+    }
+
+    fn block(&mut self, target: &Target, body: &[u8], by: &str, now: Tick) -> Result<Value, Unchanged> {
+        let asked = BlockAsked::read(body)?;
+        let until = ends(asked.until.as_deref(), now)?;
+        let block = Block { until, made: made(now, by, asked.reason.as_deref()) };
+        let seen = BlockSeen::by_hand(&block);
+        let before = self.change(target, Change::Block(block), now)?;
+        self.install_limit(&target.subject.id.limit);
+        Ok(json!({ "block": seen, "before": before.block.as_ref().map(BlockSeen::by_hand) }))
+    }
+
+    fn unblock(&mut self, target: &Target, now: Tick) -> Value {
+        let by_hand = self.change(target, Change::Unblock, now).ok().and_then(|before| before.block);
+        self.install_limit(&target.subject.id.limit);
+        let mut by_penalty = false;
+        for limit in self.counting(&target.subject.id) {
+            by_penalty |= limit.end_block(target.counted, now);
+        }
+        json!({ "block": null, "found": { "by_hand": by_hand.is_some(), "penalty": by_penalty } })
+    }
+}
+
+fn ends(until: Option<&str>, now: Tick) -> Result<Option<Tick>, Unchanged> {
+    until.map(|text| parse_until(text, now)).transpose().map_err(Unchanged::Wrong)
+}
+
+fn made(at: Tick, by: &str, reason: Option<&str>) -> Made {
+    Made { at, by: by.into(), reason: reason.map(Arc::from) }
+}

@@ -1,0 +1,34 @@
+//! Exceptions of single keys, as the operator makes them while the gateway runs: blocks by hand, and other numbers.
+//!
+//! - `book`: all of them, bounded, with what each limit's requests are compared with ([`KeyExceptions`]).
+//! - `secrets`: by which secret a key is known: the fleet's where there is a fleet, since all its gateways know it by that.
+//! - `written`: their form in JSON, in a file and in the store of a fleet. Whatever is read is checked again.
+//! - `file`: the file beside the state file, written whole at each change.
+//! - `asked`: what somebody asks for who makes one, read strictly.
+//! - `shared`: what the gateways of a fleet tell each other of them.
+//! - `until`: their ends, as people write them.
+//! - `seen`: how they are shown.
+//!
+//! A value of a key is a secret as often as not: it is kept as a fingerprint, and in the form in which logs show it.
+//!
+//! Other numbers of a key count in a limit of their own, which lives among the others ([`LiveLimits`](super::live::LiveLimits)): so
+//! a state file, an upgrade in place and a fleet know it. They are kept as text and read again with each configuration.
+//!
+//! [`KeyExceptions`]: crate::admission::KeyExceptions
+
+mod asked;
+mod book;
+mod file;
+mod secrets;
+mod seen;
+mod shared;
+mod until;
+mod written;
+
+pub use asked::{BlockAsked, NumbersAsked};
+pub use book::{Change, Entry, Exceptions, Id, Subject};
+pub use file::{ExceptionsFile, from_json, to_json};
+pub use secrets::Secrets;
+pub use seen::{BlockSeen, ExceptionSeen, NumbersSeen};
+pub use shared::{ActTold, read as read_heard, told, told_act, told_enough};
+pub use until::parse_until;

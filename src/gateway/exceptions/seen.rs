@@ -1,0 +1,121 @@
+//! Exceptions as they are shown.
+
+use serde::{Deserialize, Serialize};
+
+use super::book::{Entry, Id};
+use crate::admission::{Block, Made, OwnNumbers};
+use crate::time::Tick;
+
+/// A block of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockSeen {
+    /// `by-hand` or `penalty`.
+    pub kind: String,
+    /// Its end (RFC 3339); left out: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// Who made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_at: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Numbers of a key in the place of the limit's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumbersSeen {
+    /// As they are written: TOML.
+    pub numbers: String,
+    /// Their end (RFC 3339); left out: they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+    /// Who made them.
+    pub by: String,
+    /// When (RFC 3339).
+    pub made_at: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why they do not hold now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misfit: Option<String>,
+}
+
+/// A key with exceptions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExceptionSeen {
+    /// The limit.
+    pub limit: String,
+    /// The value, redacted if it is a secret.
+    pub key: String,
+    /// The fingerprint of the value, by which one is told from another that looks the same.
+    pub print: String,
+    /// It is blocked by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<BlockSeen>,
+    /// It has numbers of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_numbers: Option<NumbersSeen>,
+}
+
+fn shown(at: Tick) -> String {
+    format!("{:.3}", at.timestamp())
+}
+
+impl BlockSeen {
+    /// One by hand.
+    pub fn by_hand(block: &Block) -> Self {
+        let Block { until, made: Made { at, by, reason } } = block;
+        Self {
+            kind: "by-hand".to_owned(),
+            until: until.map(shown),
+            by: Some(by.to_string()),
+            made_at: Some(shown(*at)),
+            reason: reason.as_ref().map(ToString::to_string),
+        }
+    }
+
+    /// One by a penalty.
+    pub fn by_penalty(until: Tick) -> Self {
+        let kind = "penalty".to_owned();
+        Self { kind, until: Some(shown(until)), by: None, made_at: None, reason: None }
+    }
+
+    /// The one that holds: by hand before a penalty.
+    pub fn of(by_hand: Option<&Block>, penalised_until: Option<Tick>) -> Option<Self> {
+        by_hand.map(Self::by_hand).or_else(|| penalised_until.map(Self::by_penalty))
+    }
+}
+
+impl NumbersSeen {
+    /// As they are made.
+    pub fn of(numbers: &OwnNumbers, misfit: Option<&str>) -> Self {
+        let OwnNumbers { until, made: Made { at, by, reason }, text, limit: _ } = numbers;
+        Self {
+            numbers: text.trim_end().replace('\n', ", "),
+            until: until.map(shown),
+            by: by.to_string(),
+            made_at: shown(*at),
+            reason: reason.as_ref().map(ToString::to_string),
+            misfit: misfit.map(str::to_owned),
+        }
+    }
+}
+
+impl ExceptionSeen {
+    /// Of a key.
+    pub fn of(id: &Id, entry: &Entry) -> Self {
+        let Entry { shown, exception, misfit, .. } = entry;
+        Self {
+            limit: id.limit.to_string(),
+            key: shown.to_string(),
+            print: format!("{:016x}", id.print.bits()),
+            block: exception.block.as_ref().map(BlockSeen::by_hand),
+            own_numbers: exception.numbers.as_ref().map(|own| NumbersSeen::of(own, misfit.as_deref())),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Exceptions as a fleet shares them: fields of its notices. Others write to the store as well, so a field says nothing that its
+//! text does not say again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::book::{Entry, Id};
+use super::written::{Written, instant, text};
+use crate::admission::Act;
+use crate::fleet::{Heard, Notice};
+use crate::limiter::Fingerprint;
+use crate::state::Mark;
+use crate::time::{Span, Tick};
+use crate::words::Word as _;
+
+/// So long a reset is told to others: each reads it within a second.
+const TOLD_FOR: Span = Span::from_secs(60);
+
+/// What was heard of a fleet.
+#[derive(Debug, Default)]
+pub struct HeardExceptions {
+    /// The exceptions of keys.
+    pub entries: Vec<(Id, Entry)>,
+    /// What is to be done with keys, by the text that says so.
+    pub acts: BTreeMap<String, ActTold>,
+}
+
+/// Something that is to be done with a key, as others have told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActTold {
+    /// The key.
+    pub id: Id,
+    /// The parts of it.
+    pub by: Arc<str>,
+    /// What.
+    pub act: Act,
+    /// When.
+    pub at: Tick,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenAct {
+    limit: String,
+    by: String,
+    secret: String,
+    print: String,
+    act: String,
+    at: String,
+}
+
+/// What is told of a key: its exceptions as they are now.
+pub fn told(id: &Id, entry: Option<&Entry>) -> Notice {
+    let text = entry.and_then(|entry| serde_json::to_string(&Written::of(id, entry)).ok());
+    Notice { fields: vec![(field_of(id), text)], forgotten: Vec::new() }
+}
+
+/// What is told of something that is to be done with a key.
+pub fn told_act(told: &ActTold) -> Notice {
+    let ActTold { id, by, act, at } = told;
+    let written = WrittenAct {
+        limit: id.limit.to_string(),
+        by: by.to_string(),
+        secret: format!("{:016x}", id.mark.bits()),
+        print: format!("{:016x}", id.print.bits()),
+        act: act.word().to_owned(),
+        at: at.timestamp().to_string(),
+    };
+    Notice { fields: vec![(field_of_act(id, *act), serde_json::to_string(&written).ok())], forgotten: Vec::new() }
+}
+
+/// What is told no longer: it was told long enough.
+pub fn told_enough(acts: &BTreeMap<String, ActTold>, now: Tick) -> Notice {
+    let old = acts.values().filter(|told| now.since(told.at) > TOLD_FOR || told.at > now + TOLD_FOR);
+    Notice { fields: old.map(|told| (field_of_act(&told.id, told.act), None)).collect(), forgotten: Vec::new() }
+}
+
+/// Reads what was heard, as far as it is by the secret of this mark.
+pub fn read(heard: &Heard, mark: Mark) -> HeardExceptions {
+    let mut read = HeardExceptions::default();
+    for (field, text) in &heard.fields {
+        if let Some((id, entry)) = serde_json::from_str::<Written>(text).ok().and_then(|written| written.read()) {
+            if id.mark == mark && *field == field_of(&id) {
+                read.entries.push((id, entry));
+            }
+        } else if let Some(told) = serde_json::from_str(text).ok().and_then(|written| read_act(&written))
+            && told.id.mark == mark
+            && *field == field_of_act(&told.id, told.act)
+        {
+            read.acts.insert(text.clone(), told);
+        }
+    }
+    read
+}
+
+fn read_act(written: &WrittenAct) -> Option<ActTold> {
+    let id = Id {
+        limit: text(&written.limit)?,
+        mark: Mark::known(u64::from_str_radix(&written.secret, 16).ok()?),
+        print: Fingerprint::known(u64::from_str_radix(&written.print, 16).ok()?)?,
+    };
+    Some(ActTold { id, by: text(&written.by)?, act: Act::from_word(&written.act)?, at: instant(&written.at)? })
+}
+
+fn field_of(id: &Id) -> String {
+    format!("key:{}:{:016x}:{:016x}", id.limit, id.mark.bits(), id.print.bits())
+}
+
+fn field_of_act(id: &Id, act: Act) -> String {
+    format!("{}:{}:{:016x}:{:016x}", act.word(), id.limit, id.mark.bits(), id.print.bits())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::admission::{Block, KeyException, Made};
+
+    const MARK: Mark = Mark::known(7);
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO + Span::from_secs(1_700_000_000 + seconds)
+    }
+
+    fn id(print: u64, mark: Mark) -> Id {
+        Id { limit: "per-key".into(), mark, print: Fingerprint::known(print).unwrap() }
+    }
+
+    fn entry() -> Entry {
+        let block = Block { until: Some(at(60)), made: Made { at: at(0), by: "admin".into(), reason: None } };
+        let exception = KeyException { block: Some(block), ..KeyException::default() };
+        Entry { by: "client-ip".into(), shown: "192.0.2.7".into(), exception, misfit: None }
+    }
+
+    fn heard(notices: &[Notice]) -> Heard {
+        let fields = notices.iter().flat_map(|notice| notice.fields.clone());
+        Heard { fields: fields.filter_map(|(field, text)| Some((field, text?))).collect(), is_nothing: false }
+    }
+
+    #[test]
+    fn what_is_told_is_heard_by_whoever_has_the_secret() {
+        let act = ActTold { id: id(2, MARK), by: "client-ip".into(), act: Act::Reset, at: at(5) };
+        let other = told(&id(3, Mark::known(8)), Some(&entry()));
+        let heard = heard(&[told(&id(1, MARK), Some(&entry())), told_act(&act), other, told(&id(4, MARK), None)]);
+        let read = read(&heard, MARK);
+        assert_eq!(read.entries.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(), [id(1, MARK)]);
+        assert_eq!(format!("{:?}", read.entries[0].1), format!("{:?}", entry()));
+        assert_eq!(read.acts.into_values().collect::<Vec<_>>(), [act.clone()]);
+        let acts = BTreeMap::from([("x".to_owned(), act.clone())]);
+        assert_eq!(told_enough(&acts, at(65)), Notice::default());
+        assert_eq!(told_enough(&acts, at(66)).fields, [(told_act(&act).fields[0].0.clone(), None)]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_others_write_is_left_out_or_read_and_panics_nobody(
+            field in "[a-z:0-9]{0,40}", text in "\\PC{0,80}", at in 0usize..300, byte in any::<u8>(),
+        ) {
+            let fields = BTreeMap::from([(field, text)]);
+            let strange = read(&Heard { fields, is_nothing: false }, MARK);
+            prop_assert!(strange.entries.is_empty() && strange.acts.is_empty());
+            let (field, json) = told(&id(1, MARK), Some(&entry())).fields.remove(0);
+            let mut json = json.unwrap().into_bytes();
+            let at = at % json.len();
+            json[at] = byte;
+            let fields = BTreeMap::from([(field, String::from_utf8_lossy(&json).into_owned())]);
+            let heard = Heard { fields, is_nothing: false };
+            prop_assert!(read(&heard, MARK).entries.len() <= 1);
+        }
+    }
+}
