@@ -1,22 +1,20 @@
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::task::Waker;
 
 use super::client::{AddressHeader, ClientIp, ClientRules, Clients, Identity};
 use super::cost::NoNumber;
-use super::exceptions;
+use super::excepted;
 use super::host::{self, HostRoom};
 use super::identity::{KeyFacts, fingerprint_in_place};
 use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
-use super::plans::{PlanPlace, PlanTerms};
+use super::plans::PlanPlace;
 use super::route::{LimitUse, RouteRules, RouteTable, timeout_at};
 use super::spelling::Missing;
+use super::terms::Terms;
 use super::view::{RequestView, is_preflight};
-use crate::limiter::{
-    Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Permit, Policy, Refusal, Report, Ticket, Verdict,
-};
+use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Permit, Refusal, Report, Ticket, Verdict};
 use crate::time::{Span, Tick};
 
 /// What admission says to a request.
@@ -208,8 +206,8 @@ impl Rules {
     ) -> Admission {
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let terms = Terms::of(route, &sources);
-        let has_exceptions = exceptions::are_any(&terms);
-        if has_exceptions && let Some(blocked) = exceptions::blocked(&terms, &sources, now) {
+        let has_exceptions = excepted::are_any(&terms);
+        if has_exceptions && let Some(blocked) = excepted::blocked(&terms, &sources, now) {
             (arrival.plan, arrival.key) = (terms.plan, Some(blocked.key));
             arrival.path = path.into_changed();
             return Admission::Refused(arrival, Refused::Limit(blocked.refusal()));
@@ -227,8 +225,8 @@ impl Rules {
             Ok(asks) => {
                 report.note_keys(asks.iter().map(|ask| ask.key));
                 let own = if has_exceptions {
-                    exceptions::act(&terms, &sources, asks, now);
-                    exceptions::own_policy(&terms, &sources, asks, now)
+                    excepted::act(&terms, &sources, asks, now);
+                    excepted::own_policy(&terms, &sources, asks, now)
                 } else {
                     None
                 };
@@ -352,27 +350,6 @@ impl Rules {
     }
 }
 
-/// What holds for one request.
-pub(super) struct Terms<'r> {
-    pub(super) policy: &'r Arc<Policy>,
-    pub(super) limits: &'r [LimitUse],
-    pub(super) timeout: Option<Span>,
-    pub(super) plan: Option<PlanPlace>,
-}
-
-impl<'r> Terms<'r> {
-    #[inline]
-    pub(super) fn of<V: RequestView + ?Sized>(route: &'r RouteRules, sources: &KeyFacts<'_, V>) -> Self {
-        if let Some(plans) = route.plans.as_deref() {
-            let plan = plans.plan_of(sources);
-            if let Some(PlanTerms { policy, limits, timeout, .. }) = plan.and_then(|plan| plans.terms_of(plan)) {
-                return Self { policy, limits, timeout: *timeout, plan };
-            }
-        }
-        Self { policy: &route.policy, limits: &route.limits, timeout: route.timeout, plan: None }
-    }
-}
-
 /// The limit at this place in the route refuses who lacks its key.
 pub(super) struct LacksKey {
     pub(super) limit: usize,
@@ -492,12 +469,14 @@ pub(super) fn read_target<'v, V: RequestView + ?Sized>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::identity::describe_in_place;
     use super::*;
     use crate::admission::{
         AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, PathPattern, PlainRequest, RoutePattern,
     };
-    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, TimerWheel, Why};
+    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
     use crate::time::{Schedule, ScheduleRules, Zone};
 
     const PEER: &str = "192.0.2.1";

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::admit::{LacksKey, Places, Rules, Terms, read_target};
+use super::admit::{LacksKey, Places, Rules, read_target};
 use super::client::{ClientIp, Hop};
-use super::exceptions::{self, KeyException};
+use super::excepted;
+use super::exceptions::KeyException;
 use super::host::HostRoom;
 use super::identity::KeyFacts;
 use super::key::KeyPart;
@@ -13,6 +14,7 @@ use super::path::NormalPath;
 use super::plans::PlanPlace;
 use super::route::{LimitUse, PassedOver, RouteRules, timeout_at};
 use super::spelling::Missing;
+use super::terms::Terms;
 use super::view::{RequestView, is_preflight};
 use crate::limiter::{Ask, MAX_LIMITS, Peeked, Policy, QuotaLine, Report};
 use crate::time::{Span, Tick};
@@ -173,13 +175,13 @@ fn explain_limits(
     found.sticky_hash = route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&sources));
     let patience = found.timeout.into_iter().chain(route.response_timeout).min().unwrap_or(Span::MAX);
     let mut report = Report::default();
-    let own = exceptions::own_policy(&terms, &sources, &asks, now);
+    let own = excepted::own_policy(&terms, &sources, &asks, now);
     let policy = own.as_ref().unwrap_or(terms.policy);
     found.decision = match lacking {
         Some(limit) => Decided::MissingKey { limit },
         None => Decided::Limits(policy.peek(&asks, patience, now, &mut report)),
     };
-    if let Some(blocked) = exceptions::blocked(&terms, &sources, now) {
+    if let Some(blocked) = excepted::blocked(&terms, &sources, now) {
         found.decision = Decided::Limits(Peeked::Refused(blocked.refusal()));
     }
     for (place, rule) in terms.limits.iter().enumerate() {
@@ -197,7 +199,7 @@ fn explain_limits(
             rates: report.lines().iter().filter(|line| line.limit == place).copied().collect(),
             alone,
             would_refuse: report.shadow_refusals().any(|shadow| shadow == place),
-            exception: exceptions::of_request(&terms, place, &sources, now),
+            exception: excepted::of_request(&terms, place, &sources, now),
             penalised_until: ask.key.zip(policy.limits().get(place)).and_then(|(key, own)| own.blocked_until(key, now)),
         });
     }

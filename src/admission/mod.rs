@@ -9,8 +9,8 @@
 //! - `pattern`, `route`: which route it takes.
 //! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
 //! - `cost`: how much it takes of a limit, and has taken in the end; `exempt`: who takes nothing.
-//! - `exceptions`: which keys are blocked by hand, or have numbers of their own.
-//! - `plans`: which of several sets of numbers a request is held to.
+//! - `exceptions`, `excepted`: which keys are blocked by hand, or have numbers of their own.
+//! - `plans`, `terms`: which of several sets of numbers a request is held to.
 //! - `admit`: the walk through all of them, and what it ends in; `explain`: the same walk in words, without a trace.
 //!
 //! Invariants:
@@ -27,6 +27,7 @@
 mod admit;
 mod client;
 mod cost;
+mod excepted;
 mod exceptions;
 mod exempt;
 mod explain;
@@ -41,6 +42,7 @@ mod pattern;
 mod plans;
 mod route;
 mod spelling;
+mod terms;
 mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
