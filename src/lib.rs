@@ -28,7 +28,7 @@
 //! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`edit`]: texts with variables, what routes change · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
 //! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 · [`fleet`]: the store that gateways share · [`state`]: the file that counts outlive the process in · [`http_client`]: requests of the gateway's own |
 //! | 3 | [`config`]: text to model · [`upstream`]: connections, echo servers |
-//! | 4 | [`dead_letter`]: the log of refusals |
+//! | 4 | [`dead_letter`]: the log of refusals · [`rules`]: edits of the file, entry by entry, and its history |
 //! | 5 | [`proxy`]: the data plane · [`replay`]: dead letters sent again |
 //! | 6 | [`admin`]: health, metrics, reload over HTTP |
 //! | 7 | [`gateway`]: model to running system, reload, drain |
@@ -61,6 +61,7 @@ pub mod proxy;
 pub mod proxy_protocol;
 pub mod redact;
 pub mod replay;
+pub mod rules;
 pub mod simulate;
 pub mod state;
 pub mod telemetry;

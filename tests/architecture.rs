@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason.
-const RANKS: [(&str, u8); 25] = [
+const RANKS: [(&str, u8); 26] = [
     ("time", 0),
     ("http1", 0),
     // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
@@ -31,6 +31,8 @@ const RANKS: [(&str, u8); 25] = [
     ("upstream", 3),
     // Above `config`, whose section it takes as it is.
     ("dead_letter", 4),
+    // Above `config`, whose files it edits; it judges none.
+    ("rules", 4),
     // Above `dead_letter`, whose records it sends, and beside `proxy`, which only meets its requests.
     ("replay", 5),
     ("proxy", 5),

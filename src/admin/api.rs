@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
@@ -36,6 +36,8 @@ const STREAM_RETRY: u64 = 5;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+const TOML: &str = "application/toml";
+const PLAIN: &str = "text/plain";
 const EVENTS: &str = "text/event-stream";
 const PROBLEM: &str = "application/problem+json";
 
@@ -127,8 +129,9 @@ impl Api {
         let body = self.body(endpoint, &head.headers, body).await?;
         let _asking = seat.ask();
         let query = head.uri.query().map(str::to_owned);
-        let who = actor.as_ref().map_or_else(|| "anybody".into(), |actor| Arc::clone(&actor.name));
-        let call = Call { commands: Arc::clone(&self.commands), who, names, query, headers: head.headers, body };
+        let by = actor.as_ref().map_or_else(|| "".into(), |actor| Arc::clone(&actor.name));
+        let path = endpoint.path;
+        let call = Call { commands: Arc::clone(&self.commands), path, by, names, query, headers: head.headers, body };
         match endpoint.handler {
             Handler::AtOnce(answer) => Ok(reply_to(answer(&*self.commands))),
             Handler::Read(_) | Handler::Change(_) => self.call(endpoint, call, actor.as_ref(), peer).await,
@@ -213,8 +216,8 @@ impl Api {
                 Ok(false) => Err(too_long("This request has no body.".to_owned())),
                 Err(_) => Err(late()),
             },
-            Takes::Json(_) => {
-                check_type(headers, JSON)?;
+            Takes::Json(_) | Takes::Toml => {
+                check_type(headers, if matches!(endpoint.takes, Takes::Toml) { &[TOML, PLAIN] } else { &[JSON] })?;
                 let most = self.limits.body;
                 match timeout(self.limits.head, Limited::new(body, most).collect()).await {
                     Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -311,11 +314,15 @@ fn reply_with(status: StatusCode, content_type: &'static str, body: Answer) -> R
 }
 
 fn reply_to(done: Done) -> Reply {
-    match done.content {
+    let mut reply = match done.content {
         Content::Text(text) => reply(done.status, TEXT, text),
         Content::Json(value) => reply(done.status, JSON, format!("{value:#}\n")),
         Content::JsonText(text) => reply(done.status, JSON, text),
+    };
+    if let Some(etag) = done.etag.and_then(|etag| HeaderValue::from_str(&etag).ok()) {
+        reply.headers_mut().insert(ETAG, etag);
     }
+    reply
 }
 
 fn refusal(problem: &Problem) -> Reply {
@@ -328,12 +335,13 @@ fn refusal(problem: &Problem) -> Reply {
 }
 
 /// Refuses a body that says to be of another type.
-fn check_type(headers: &HeaderMap, wanted: &str) -> Result<(), Problem> {
+fn check_type(headers: &HeaderMap, wanted: &[&str]) -> Result<(), Problem> {
     let given = headers.get(CONTENT_TYPE).map(|given| given.to_str().unwrap_or("?"));
     let media = given.map(|given| given.split(';').next().unwrap_or_default().trim());
-    if media.is_none_or(|media| media.eq_ignore_ascii_case(wanted)) {
+    if media.is_none_or(|media| wanted.iter().any(|wanted| media.eq_ignore_ascii_case(wanted))) {
         return Ok(());
     }
+    let wanted = wanted.first().copied().unwrap_or_default();
     let detail = format!("This endpoint takes {wanted}: send Content-Type: {wanted}.");
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).closing())
 }

@@ -90,6 +90,8 @@ pub(super) enum Takes {
     Nothing,
     /// JSON of this schema.
     Json(&'static Schema),
+    /// The text of a configuration file.
+    Toml,
 }
 
 /// The content of an answer.
@@ -123,8 +125,10 @@ pub(super) enum Handler {
 /// A request for an endpoint, whose caller may do that.
 pub(super) struct Call {
     pub(super) commands: Arc<dyn Commands>,
-    /// The name of whoever calls.
-    pub(super) who: Arc<str>,
+    /// The path of the endpoint, as the table has it.
+    pub(super) path: &'static str,
+    /// The name of whoever asks.
+    pub(super) by: Arc<str>,
     /// The names of the path, in its order, without escapes.
     pub(super) names: Vec<String>,
     pub(super) query: Option<String>,
@@ -136,6 +140,8 @@ pub(super) struct Call {
 pub(super) struct Done {
     pub(super) status: StatusCode,
     pub(super) content: Content,
+    /// The tag of what is shown, for a change of it.
+    pub(super) etag: Option<String>,
     /// The change, for the log; empty where there was none.
     pub(super) change: Change,
 }
@@ -219,7 +225,12 @@ impl Done {
 
     /// An answer with status 200.
     pub(super) fn of(content: Content) -> Self {
-        Self { status: StatusCode::OK, content, change: Change::default() }
+        Self { status: StatusCode::OK, content, etag: None, change: Change::default() }
+    }
+
+    /// With a tag.
+    pub(super) fn with_etag(self, etag: String) -> Self {
+        Self { etag: Some(etag), ..self }
     }
 
     /// With a change, for the log.

@@ -22,6 +22,7 @@ mod paths;
 mod pieces;
 mod problem;
 mod role;
+mod rules;
 mod seats;
 mod socket;
 
@@ -75,6 +76,7 @@ impl Door {
     }
 }
 
+pub use self::rules::Rules;
 pub use key_change::{KeyChange, Unchanged};
 
 /// What admin can ask of the gateway.
@@ -136,6 +138,9 @@ pub trait Commands: Send + Sync + 'static {
 
     /// The dead-letter log, if there is one. May block.
     fn dead_letters(&self) -> Option<Archive>;
+
+    /// The rules, to be read and changed; `None`: the gateway has ended.
+    fn rules(&self) -> Option<Box<dyn Rules>>;
 
     /// Reloads the configuration: the plan that was carried out, or the report of why nothing changed. May block.
     fn reload(&self) -> Result<String, String>;

@@ -40,7 +40,7 @@ pub(super) fn document() -> Value {
 fn schemas_of(endpoint: &Endpoint) -> impl Iterator<Item = &'static Schema> {
     let taken = match endpoint.takes {
         Takes::Json(schema) => Some(schema),
-        Takes::Nothing => None,
+        Takes::Nothing | Takes::Toml => None,
     };
     let given = endpoint.gives.iter().filter_map(|(_, gives)| match gives {
         Gives::Json(schema) | Gives::TextOrJson(schema) => Some(*schema),
@@ -68,8 +68,14 @@ fn operation(endpoint: &Endpoint) -> Value {
         "parameters": parameters,
         "responses": answers,
     });
-    if let (Takes::Json(schema), Some(operation)) = (endpoint.takes, operation.as_object_mut()) {
-        let body = json!({ "required": true, "content": { "application/json": { "schema": reference(schema.name) } } });
+    let body = match endpoint.takes {
+        Takes::Nothing => None,
+        Takes::Json(schema) => {
+            Some(json!({ "required": true, "content": { "application/json": { "schema": reference(schema.name) } } }))
+        }
+        Takes::Toml => Some(json!({ "content": { "application/toml": { "schema": { "type": "string" } } } })),
+    };
+    if let (Some(body), Some(operation)) = (body, operation.as_object_mut()) {
         operation.insert("requestBody".to_owned(), body);
     }
     operation

@@ -46,7 +46,8 @@ impl Problem {
         self.field(WWW_AUTHENTICATE, scheme)
     }
 
-    fn field(mut self, name: HeaderName, value: &str) -> Self {
+    /// With one more header field.
+    pub(super) fn field(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.fields.push((name, value));
         }

@@ -34,7 +34,14 @@ struct Fake {
 /// `[admin]` of a fake.
 fn section(address: &str) -> Admin {
     let address = AdminAddress::Tcp(address.parse().unwrap());
-    Admin { address, tokens: Vec::new(), tls: None, clients: Vec::new(), explain_sha256: None }
+    Admin {
+        address,
+        tokens: Vec::new(),
+        tls: None,
+        clients: Vec::new(),
+        explain_sha256: None,
+        rules: crate::config::RulesAccess::Edit,
+    }
 }
 
 impl Commands for Fake {
@@ -124,6 +131,10 @@ impl Commands for Fake {
 
     fn dead_letters(&self) -> Option<Archive> {
         self.archive.clone()
+    }
+
+    fn rules(&self) -> Option<Box<dyn Rules>> {
+        None
     }
 
     fn upgrade(&self) -> Result<u32, String> {

@@ -11,6 +11,7 @@ use std::{env, fs};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use serde_json::Value;
 
 use super::banner::reachable;
 use crate::config::{AdminAddress, Model};
@@ -135,6 +136,26 @@ impl Gateway {
             Failure::Unheard(error) | Failure::Lost(error) => format!("{}: {error}", self.shown),
             Failure::Answered(text) => text,
         })
+    }
+
+    /// All pages of a list.
+    pub fn pages(&self, target: &str, list: &str) -> Result<Value, String> {
+        let mut shown: Value = self.read(target)?;
+        while let Some(cursor) = shown["next"].as_str().map(str::to_owned) {
+            let mut page = self.read(&format!("{target}?cursor={cursor}"))?;
+            let (Some(all), Some(more)) = (shown[list].as_array_mut(), page[list].as_array_mut()) else { break };
+            if more.is_empty() {
+                break;
+            }
+            all.append(more);
+            shown["next"] = page["next"].take();
+        }
+        Ok(shown)
+    }
+
+    fn read(&self, target: &str) -> Result<Value, String> {
+        let body = self.ask(&Request::get(target))?;
+        serde_json::from_str(&body).map_err(|error| format!("{}: an answer that cannot be read: {error}", self.shown))
     }
 
     /// The same of one that may take as long as that.
@@ -277,7 +298,7 @@ fn token(file: Option<&Path>) -> Result<Option<String>, String> {
 
 /// The words of an answer that is no success: those of a problem, or the text.
 fn told(head: &str, body: &str) -> String {
-    let problem = serde_json::from_str::<serde_json::Value>(body).ok();
+    let problem = serde_json::from_str::<Value>(body).ok();
     let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
     match detail {
         Some(detail) if head.starts_with("HTTP/1.1 401") => {
@@ -287,4 +308,17 @@ fn told(head: &str, body: &str) -> String {
         None if body.is_empty() => format!("it answered {}", head.lines().next().unwrap_or("nothing")),
         None => body.to_owned(),
     }
+}
+
+/// As one segment of a path (RFC 3986, 2.3).
+pub fn escaped(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing into a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
 }

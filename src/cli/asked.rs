@@ -1,6 +1,5 @@
 //! A question to the admin interface of the gateway that runs.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
@@ -50,29 +49,5 @@ impl Asked {
         }
         let shown = serde_json::from_str(&answer).and_then(show);
         shown.map_err(|error| format!("{}: an answer that cannot be read: {error}", gateway.shown()))
-    }
-}
-
-/// As one segment of a path (RFC 3986, 2.3).
-pub fn escaped(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing into a String cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-        out
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_value_is_one_segment_of_a_path() {
-        assert_eq!(escaped("a/b c+é"), "a%2Fb%20c%2B%C3%A9");
-        assert_eq!(escaped("2001:db8::1-._~"), "2001%3Adb8%3A%3A1-._~");
     }
 }

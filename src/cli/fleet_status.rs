@@ -1,19 +1,15 @@
 //! `sluicegate fleet status`: how the gateway that runs sees its fleet.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::admin::{AdminArguments, Gateway, Request};
+use super::tell::tell_again;
 use crate::config::{self, Certificates, Model};
 
-/// From one look to the next with `--watch`.
-const AGAIN: Duration = Duration::from_secs(1);
 /// Names of members that are shown.
 const NAMES: usize = 8;
 
@@ -92,20 +88,7 @@ pub fn status(path: &Path, arguments: &StatusArguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    loop {
-        let looked = look(&gateway);
-        let shown = match &looked {
-            Ok(text) if arguments.watch && io::stdout().is_terminal() => write!(io::stdout(), "\x1b[H\x1b[2J{text}"),
-            Ok(text) if arguments.watch => writeln!(io::stdout(), "{text}"),
-            Ok(text) => write!(io::stdout(), "{text}"),
-            Err(error) => writeln!(io::stderr(), "{error}"),
-        };
-        // Nobody reads any more.
-        if shown.and_then(|()| io::stdout().flush()).is_err() || !arguments.watch {
-            return if looked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-        }
-        thread::sleep(AGAIN);
-    }
+    tell_again(arguments.watch, || look(&gateway))
 }
 
 fn model(path: &Path) -> Result<Model, String> {

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde::Deserialize;
 
-use super::asked::{Asked, escaped};
+use super::admin::escaped;
+use super::asked::Asked;
 use super::exceptions::{ChangeKey, block_words, numbers_words};
 use super::explain::{quota, time};
 use super::safe::Safe;

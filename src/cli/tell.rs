@@ -1,7 +1,12 @@
 //! The end of a command that answers a question.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+/// From one look to the next with `--watch`.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Prints an answer, or on standard error why there is none: exit 1.
 pub fn tell(answer: Result<String, String>) -> ExitCode {
@@ -15,5 +20,25 @@ pub fn tell(answer: Result<String, String>) -> ExitCode {
             eprintln!("sluicegate: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The same of a question that is asked once or, to `watch`, again each second until interrupted.
+pub fn tell_again(watch: bool, mut look: impl FnMut() -> Result<String, String>) -> ExitCode {
+    if !watch {
+        return tell(look());
+    }
+    loop {
+        let looked = look();
+        let shown = match &looked {
+            Ok(text) if io::stdout().is_terminal() => write!(io::stdout(), "\x1b[H\x1b[2J{text}"),
+            Ok(text) => writeln!(io::stdout(), "{text}"),
+            Err(error) => writeln!(io::stderr(), "sluicegate: {error}"),
+        };
+        // Nobody reads any more.
+        if shown.and_then(|()| io::stdout().flush()).is_err() {
+            return if looked.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+        thread::sleep(AGAIN);
     }
 }

@@ -1,22 +1,36 @@
 //! `sluicegate upstreams`: how the servers of the gateway that runs stand.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::admin::{AdminArguments, Gateway, Request};
+use super::admin::{AdminArguments, Gateway, Request, escaped};
+use super::tell::{tell, tell_again};
+use crate::balance::Service;
 use crate::config::{self, Certificates};
 use crate::time::Span;
+use crate::words::Word as _;
 
 /// Arguments of `upstreams`.
 #[derive(Debug, clap::Args)]
 pub struct UpstreamsArguments {
     /// This upstream alone.
     name: Option<String>,
+    /// Set this server of it, written as the file does, with --state or --weight.
+    #[arg(long, value_name = "ADDRESS", requires = "name")]
+    server: Option<String>,
+    /// up: it takes requests. drain: it gets no new ones. off: none, and its health is not checked.
+    #[arg(long, value_parser = state, requires = "server")]
+    state: Option<Service>,
+    /// Its share of the requests beside the other servers' weights, 1 to 1000.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000), requires = "server")]
+    weight: Option<u32>,
+    /// Look again each second, until interrupted.
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     admin: AdminArguments,
     /// As the admin interface answers it.
@@ -28,7 +42,9 @@ pub const EXAMPLES: &str = "Examples:
   sluicegate upstreams
   sluicegate upstreams app
   sluicegate upstreams --json
-  curl -X POST 'http://127.0.0.1:9900/api/v1/upstreams/app/servers/127.0.0.1:9001?state=drain'   # or off, up";
+  sluicegate upstreams app --watch
+  sluicegate upstreams app --server 10.0.0.1:8080 --state drain     # or off, up
+  sluicegate upstreams app --server 10.0.0.1:8080 --weight 5";
 
 #[derive(Debug, Deserialize)]
 struct Answer {
@@ -64,39 +80,54 @@ struct Server {
     latency_ms: f64,
 }
 
-/// Shows them. Exit 1: the gateway cannot be asked, or has no such upstream.
+/// Shows them, or sets a server. Exit 1: the gateway cannot be asked, or has no such upstream or server.
 pub fn run(path: &Path, arguments: &UpstreamsArguments) -> ExitCode {
-    match look(path, arguments) {
-        Ok(text) => {
-            // Nobody reads any more.
-            let _ = write!(io::stdout(), "{text}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+    let load =
+        || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
+    let gateway = match Gateway::of(&arguments.admin, load, path) {
+        Ok(gateway) => gateway,
+        Err(error) => return tell(Err(error)),
+    };
+    match (&arguments.name, &arguments.server) {
+        (Some(name), Some(server)) => tell(set(&gateway, name, server, arguments)),
+        _ => tell_again(arguments.watch, || look(&gateway, arguments)),
     }
 }
 
-fn look(path: &Path, arguments: &UpstreamsArguments) -> Result<String, String> {
-    let load =
-        || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
-    let gateway = Gateway::of(&arguments.admin, load, path)?;
-    let address = gateway.shown();
-    let body = gateway.ask(&Request::get("/api/v1/upstreams"))?;
-    let unreadable = |error| format!("{address}: an answer that tells of no upstreams: {error}");
-    let mut shown: Value = serde_json::from_str(&body).map_err(unreadable)?;
-    if let (Some(name), Some(Value::Array(all))) = (&arguments.name, shown.get_mut("upstreams")) {
+/// Sets a server, and shows its upstream as it stands then.
+fn set(gateway: &Gateway, name: &str, server: &str, arguments: &UpstreamsArguments) -> Result<String, String> {
+    let state = arguments.state.map(|state| format!("state={}", state.word()));
+    let weight = arguments.weight.map(|weight| format!("weight={weight}"));
+    let query: Vec<String> = state.into_iter().chain(weight).collect();
+    if query.is_empty() {
+        return Err("say what is to become of the server: --state or --weight".to_owned());
+    }
+    let target = format!("/api/v1/upstreams/{}/servers/{}?{}", escaped(name), escaped(server), query.join("&"));
+    let answer = gateway.ask(&Request { method: "POST", target: &target, body: None, fields: &[] })?;
+    shown(gateway, serde_json::from_str(&answer).unwrap_or_default(), arguments)
+}
+
+fn look(gateway: &Gateway, arguments: &UpstreamsArguments) -> Result<String, String> {
+    let mut all = gateway.pages("/api/v1/upstreams", "upstreams")?;
+    if let (Some(name), Some(Value::Array(all))) = (&arguments.name, all.get_mut("upstreams")) {
         all.retain(|upstream| upstream["upstream"] == **name);
         if all.is_empty() {
-            return Err(format!("{address}: the gateway that runs has no upstream {name:?}"));
+            return Err(format!("{}: the gateway that runs has no upstream {name:?}", gateway.shown()));
         }
     }
+    shown(gateway, all, arguments)
+}
+
+fn shown(gateway: &Gateway, answer: Value, arguments: &UpstreamsArguments) -> Result<String, String> {
     if arguments.json {
-        return Ok(format!("{shown:#}\n"));
+        return Ok(format!("{answer:#}\n"));
     }
-    serde_json::from_value::<Answer>(shown).map(|answer| answer.show()).map_err(unreadable)
+    let shown = serde_json::from_value::<Answer>(answer).map(|answer| answer.show());
+    shown.map_err(|error| format!("{}: an answer that tells of no upstreams: {error}", gateway.shown()))
+}
+
+fn state(text: &str) -> Result<Service, String> {
+    Service::from_word(text).ok_or_else(|| "up, drain or off".to_owned())
 }
 
 impl Answer {

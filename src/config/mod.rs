@@ -94,9 +94,11 @@ pub use self::model::{
     Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit, PlanLimit,
     Preflight, Refusal, RefusalBody, Route,
 };
-pub use self::plans::{KnownPlans, PlanBook};
+pub use self::plans::{
+    Entry as PlansEntry, KnownPlans, NoLine as NoPlansLine, PlanBook, entry as plans_entry, is_header as is_keys_header,
+};
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
-pub use self::sections::admin::{Admin, AdminCertificate, AdminClient, AdminRole, AdminToken};
+pub use self::sections::admin::{Admin, AdminCertificate, AdminClient, AdminRole, AdminToken, RulesAccess};
 pub use self::sections::alert::{Alert, Webhook};
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
@@ -137,6 +139,8 @@ pub struct Loaded {
     pub digest: [u8; 32],
     /// SHA-256 over the text alone.
     pub text_digest: [u8; 32],
+    /// The text.
+    pub text: String,
     /// The files of certificates, keys and plans that it names, sorted; absolute, as it spells them.
     pub files: Vec<PathBuf>,
 }
@@ -198,22 +202,35 @@ pub fn load(path: &Path, certificates: Certificates) -> Result<Loaded, LoadError
 
 /// The same. What is `known` of plans files and has not changed is not built again.
 pub fn load_again(path: &Path, certificates: Certificates, known: &KnownPlans) -> Result<Loaded, LoadError> {
+    load_text(read_text(path)?, path, certificates, known)
+}
+
+/// The text of the file at `path`, right or wrong.
+pub fn read_text(path: &Path) -> Result<String, LoadError> {
     let bytes = read(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-    let invalid = |errors, files| LoadError::Invalid { errors, files };
+    let invalid = |errors| LoadError::Invalid { errors, files: Vec::new() };
     if bytes.len() > MAX_FILE_BYTES {
-        let errors = refuse(path, "", None, TOO_LARGE, "name the gateway's own configuration file");
-        return Err(invalid(errors, Vec::new()));
+        return Err(invalid(refuse(path, "", None, TOO_LARGE, "name the gateway's own configuration file")));
     }
-    let text = String::from_utf8(bytes).map_err(|error| invalid(not_utf8(path, &error), Vec::new()))?;
+    String::from_utf8(bytes).map_err(|error| invalid(not_utf8(path, &error)))
+}
+
+/// The same as [`load_again`] for a text in the place of that of the file at `path`, which is not touched.
+pub fn load_text(
+    text: String,
+    path: &Path,
+    certificates: Certificates,
+    known: &KnownPlans,
+) -> Result<Loaded, LoadError> {
     let files = CertificateFiles::new(path, certificates);
     let parsed = parse_with(&text, path, &files, known);
     let files = files.into_paths();
     match parsed {
         Ok(Parsed { model, warnings }) => {
             let text_digest = Sha256::digest(&text).into();
-            Ok(Loaded { digest: digest(&text, &model), text_digest, model, warnings, files })
+            Ok(Loaded { digest: digest(&text, &model), text_digest, text, model, warnings, files })
         }
-        Err(errors) => Err(invalid(errors, files)),
+        Err(errors) => Err(LoadError::Invalid { errors, files }),
     }
 }
 

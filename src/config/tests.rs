@@ -342,7 +342,14 @@ address = "127.0.0.1:9900"
     assert_eq!(model.limits[0].key_is_secret, Some(true));
     assert_eq!((dead_letter.fsync, dead_letter.redact), (Fsync::Rotate, vec!["x-session".to_owned()]));
     let address = AdminAddress::Tcp("127.0.0.1:9900".parse().unwrap());
-    let admin = Admin { address, tokens: Vec::new(), tls: None, clients: Vec::new(), explain_sha256: None };
+    let admin = Admin {
+        address,
+        tokens: Vec::new(),
+        tls: None,
+        clients: Vec::new(),
+        explain_sha256: None,
+        rules: RulesAccess::Edit,
+    };
     assert_eq!(model.admin, Some(admin));
 }
 

@@ -8,7 +8,10 @@ mod hearing;
 mod keys;
 mod log_level;
 mod phase;
-mod reading;
+mod plan_entries;
+mod records;
+mod reloading;
+mod rules;
 mod seen;
 mod servers;
 mod sockets;
@@ -25,6 +28,7 @@ use self::admin_server::{AdminServer, bind_admin, door};
 use self::capacity::{available_cores, max_connections};
 use self::hearing::Acts;
 use self::phase::Phase;
+use self::records::Records;
 use self::sockets::{Bound, bind_all};
 use self::upgrading::Handover;
 use self::written::Written;
@@ -71,6 +75,7 @@ pub struct Control {
     logging: Box<dyn Logging>,
     /// The level of the log, where an operator has set it.
     level: Mutex<Option<String>>,
+    records: Records,
     /// Who may come to admin.
     door: Mutex<Arc<Door>>,
     reloading: Mutex<()>,
@@ -95,6 +100,8 @@ struct State {
     /// Those that the text names that was read last: where it was refused, one of them may be mended.
     files_tried: Vec<PathBuf>,
     last_error: Option<String>,
+    /// The last reload that changed something, as the API shows it.
+    last_plan: Option<serde_json::Value>,
     lasting: Lasting,
     feed: Arc<Feed>,
     workers: Vec<WorkerThread>,
@@ -146,7 +153,7 @@ impl Control {
         inherited: &mut Inheritance,
         logging: impl Logging,
     ) -> Result<Arc<Self>, BuildError> {
-        let Loaded { model, digest, text_digest, files, warnings: _ } = loaded;
+        let Loaded { model, digest, text_digest, text, files, warnings: _ } = loaded;
         let (model, clock) = (Arc::new(model), Clock::system());
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
@@ -175,7 +182,9 @@ impl Control {
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor)?;
         let deferring = deferring::settings(&model, &lasting.redactor)?;
-        let mut built = build::build(&model, 1, &mut lasting, dead_letters.clone(), access_log.clone())?;
+        let records = Records::of(path);
+        let generation = records.first_generation(&text);
+        let mut built = build::build(&model, generation, &mut lasting, dead_letters.clone(), access_log.clone())?;
         lasting.limits = built.limits;
         lasting.of_keys = built.of_keys;
         lasting.install_exceptions(&model);
@@ -221,6 +230,7 @@ impl Control {
             files,
             files_tried: Vec::new(),
             last_error: None,
+            last_plan: None,
             lasting,
             feed,
             workers,
@@ -259,6 +269,7 @@ impl Control {
             handover,
             logging: Box::new(logging),
             level: Mutex::default(),
+            records,
             door: Mutex::new(door),
             reloading: Mutex::new(()),
             keeping: Mutex::new(()),
@@ -266,6 +277,8 @@ impl Control {
         });
         control.listen_to_others(inner_ear).map_err(BuildError::Thread)?;
         control.keep_state().map_err(BuildError::Thread)?;
+        let entry = control.entry(generation, "start", "started with another text");
+        control.records.note(&control.state().model, entry, &text);
         if let Some(bound) = admin {
             let server = control.start_admin(bound)?;
             control.state().admin = Some(server);
@@ -316,86 +329,6 @@ impl Control {
         if self.phase.is_serving() { self.state().written.stands_in(self.clock.now()) } else { None }
     }
 
-    /// Reads the file again, and those that it names, and changes over to what it says. A file that is wrong changes nothing.
-    ///
-    /// `asked` is false for the watcher, whose events are hints: the same content is not reported twice.
-    pub fn reload(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
-        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        self.reload_alone(asked)
-    }
-
-    /// The same for who holds the lock.
-    fn reload_alone(self: &Arc<Self>, asked: bool) -> Result<Reloaded, String> {
-        if self.phase.has_handed_over() {
-            return Err("another process has taken over, which reads the configuration".into());
-        }
-        if !self.phase.is_serving() {
-            return Err("the gateway is draining; it reads no new configuration".into());
-        }
-        let mut written = Written::at(&self.path);
-        if !asked && self.is_as_it_was() {
-            self.state().written = written;
-            return Ok(Reloaded::Unchanged);
-        }
-        let loaded = self.load();
-        if !asked {
-            self.note_creation(&written);
-        }
-        let mut state = self.state();
-        state.note_files(&loaded);
-        let is_known = !asked && state.has_seen(&loaded);
-        let is_half_done = match &loaded {
-            Ok(read) if !asked && !is_known => {
-                written.may_be_half_done(&state.written, &state.model, read, self.clock.now())
-            }
-            _ => false,
-        };
-        state.written = written;
-        if is_known || is_half_done {
-            return Ok(Reloaded::Unchanged);
-        }
-        let changed = loaded.map_err(|error| (None, error.to_string())).and_then(|loaded| {
-            let Loaded { model, warnings, digest, text_digest, files } = loaded;
-            if digest == state.digest {
-                return Ok(Reloaded::Unchanged);
-            }
-            match self.change_over(&mut state, Arc::new(model), digest, files) {
-                Ok(plan) => {
-                    state.text_digest = text_digest;
-                    let and = if warnings.is_empty() { String::new() } else { format!("\n{warnings}") };
-                    Ok(Reloaded::Changed(plan + &and))
-                }
-                Err(error) => Err((Some(digest), error.to_string())),
-            }
-        });
-        match changed {
-            Ok(reloaded) => {
-                state.refused = None;
-                state.last_error = None;
-                match &reloaded {
-                    Reloaded::Unchanged => tracing::info!("configuration unchanged"),
-                    Reloaded::Changed(plan) => {
-                        self.counts.reloaded(true);
-                        let generation = state.feed.generation();
-                        tracing::info!(generation, "configuration reloaded");
-                        // A line of its own for each change, so that it can be searched for.
-                        for change in plan.lines() {
-                            tracing::info!(generation, "{change}");
-                        }
-                    }
-                }
-                Ok(reloaded)
-            }
-            Err((refused, report)) => {
-                tracing::error!("reload refused, the old rules go on:\n{report}");
-                state.refused = refused;
-                state.last_error = Some(report.clone());
-                self.counts.reloaded(false);
-                Err(report)
-            }
-        }
-    }
-
     /// Builds what the model says, then swaps.
     fn change_over(
         self: &Arc<Self>,
@@ -403,14 +336,14 @@ impl Control {
         model: Arc<Model>,
         digest: [u8; 32],
         files: Vec<PathBuf>,
-    ) -> Result<String, BuildError> {
+    ) -> Result<config::Plan, BuildError> {
         let plan = config::diff(&state.model, &model);
         let prepared = self.prepare(state, &model)?;
         self.swap(state, &model, prepared);
         state.model = model;
         state.digest = digest;
         state.files = files;
-        Ok(plan.to_string())
+        Ok(plan)
     }
 
     /// All of a change that can fail.
@@ -428,7 +361,7 @@ impl Control {
             _ => logs::open_access_log(model, &redactor)?,
         };
         let deferring = deferring::settings(model, &redactor)?;
-        let generation = state.feed.generation() + 1;
+        let generation = self.records.next_generation(state.feed.generation());
         let mut built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
         built.snapshot.replay_guard = dead_letters.as_ref().map(|log| log.replay_guard(&redactor));
         let admin = admin.map(|bound| self.start_admin(bound)).transpose()?;

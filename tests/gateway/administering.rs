@@ -146,7 +146,7 @@ fn a_client_certificate_says_who_asks() {
 }
 
 /// The document of the gateway that runs, as a validator for the answer with a status.
-struct Document(Value);
+pub struct Document(pub Value);
 
 impl Document {
     fn of(gateway: &Gateway) -> Self {
@@ -154,7 +154,7 @@ impl Document {
     }
 
     /// Whether an answer is as the document says of the path, as it has it.
-    fn check(&self, method: &str, path: &str, answer: &Answer) {
+    pub fn check(&self, method: &str, path: &str, answer: &Answer) {
         let operation = &self.0["paths"][path][method.to_ascii_lowercase()];
         assert!(operation.is_object(), "{method} {path} is not in the document");
         let status = answer.status.to_string();
@@ -268,6 +268,17 @@ fn a_weight_holds_over_reloads_until_the_file_gives_another_one() {
     assert_eq!(served(8), 6);
     gateway.reload(&rules(", weight = 1 , backup = false"));
     assert_eq!(served(8), 6, "the same weight, written out");
+    let (admin, directory) = (format!("http://{}", gateway.admin), gateway.directory.path());
+    let set = |more: &[&str]| {
+        run(&[&["upstreams", "app", "--admin", &admin, "--server", "echo:b"], more].concat(), directory)
+    };
+    let (status, text, errors) = set(&["--weight", "7", "--state", "drain"]);
+    assert!(status.success() && text.contains("drain"), "{text}{errors}");
+    assert_eq!(served(8), 0);
+    let (status, _, errors) = set(&[]);
+    assert!(!status.success() && errors.contains("--state or --weight"), "{errors}");
+    assert!(set(&["--state", "up"]).0.success());
+    assert_eq!(served(8), 7);
     gateway.reload(&rules(", weight = 2"));
     let shown = gateway.ask_admin("/api/v1/upstreams").json();
     assert_eq!(shown["upstreams"][0]["servers"][1]["weight"], 2);

@@ -64,6 +64,7 @@ mod response_costs;
 mod response_faults;
 mod response_timeouts;
 mod retries;
+mod ruling;
 mod schedules;
 mod service;
 mod simulating;

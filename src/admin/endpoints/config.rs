@@ -19,6 +19,9 @@ const CONFIG: Schema = Schema {
                 "routes": { "type": "array", "items": { "type": "string" } },
                 "limits": { "type": "array", "items": { "type": "string" } },
                 "upstreams": { "type": "array", "items": { "type": "string" } },
+                "rules": { "enum": ["edit", "read-only"], "description": "Whether they may be changed over the API." },
+                "etag": { "type": ["string", "null"], "description": "The tag of the file's text as it is now." },
+                "last_reload": { "type": ["object", "null"], "description": "The last reload that changed something." },
             },
         })
     },
@@ -58,6 +61,22 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         gives: &[(200, Gives::Json(&CONFIG))],
         tells_of_clients: false,
         handler: Handler::Read(|call| Ok(Done::json(call.commands.config()))),
+    },
+    Endpoint {
+        method: Verb::Get,
+        path: "/api/v1/config",
+        role: Role::Read,
+        id: "getConfigNow",
+        summary: "The same. ETag: that of the file's text, for a change of it.",
+        parameters: &[],
+        takes: Takes::Nothing,
+        gives: &[(200, Gives::Json(&CONFIG))],
+        tells_of_clients: false,
+        handler: Handler::Read(|call| {
+            let shown = call.commands.config();
+            let etag = shown["etag"].as_str().map(str::to_owned);
+            Ok(Done { etag, ..Done::json(shown) })
+        }),
     },
     Endpoint {
         method: Verb::Get,

@@ -209,7 +209,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
 ];
 
 fn changed(call: &Call, change: KeyChange<'_>) -> Result<Done, Problem> {
-    let changed = call.commands.change_key(call.name(0), call.name(1), change, &call.who);
+    let changed = call.commands.change_key(call.name(0), call.name(1), change, &call.by);
     let done = |answer: Value| {
         let (before, after) = logged(&answer);
         Done::json(answer).changed(before, after)

@@ -1,20 +1,28 @@
 //! The endpoints, a file for each kind of thing that they are about.
 
 mod config;
+mod config_file;
 mod dead_letters;
 mod keys;
 mod limits;
 mod log;
 mod page;
 mod process;
+mod rules;
 mod upstreams;
 
 use super::endpoint::{Endpoint, segments};
 
 /// All of them, in the order in which they are shown.
-const TABLES: [&[Endpoint]; 7] = [
+const TABLES: [&[Endpoint]; 13] = [
     process::ENDPOINTS,
     config::ENDPOINTS,
+    config_file::ENDPOINTS,
+    rules::ENDPOINTS,
+    rules::ROUTES,
+    rules::LIMITS,
+    rules::UPSTREAMS,
+    rules::BANDWIDTHS,
     limits::ENDPOINTS,
     keys::ENDPOINTS,
     upstreams::ENDPOINTS,

@@ -93,6 +93,9 @@ fn shown(endpoint: &Endpoint) -> String {
     if let Takes::Json(schema) = endpoint.takes {
         let _ = write!(text, "\n- Body: JSON, `{}`.", schema.name);
     }
+    if let Takes::Toml = endpoint.takes {
+        text += "\n- Body: TOML, the text of a configuration file.";
+    }
     for (status, gives) in endpoint.gives {
         let content = match gives {
             Gives::Text => "text".to_owned(),

@@ -8,6 +8,22 @@ use toml::de::DeTable;
 
 use crate::config::findings::Finding;
 
+/// A line that is none of `[keys]`. It is not repeated, since its key may be a secret.
+#[derive(Clone, Copy, Debug)]
+pub struct NoLine;
+
+/// The key and the plan of a line, for who edits such a file; `None` of a line that is blank or a comment.
+///
+/// # Errors
+/// It is no line of `[keys]`.
+pub fn entry(line: &str) -> Result<Option<Entry<'_>>, NoLine> {
+    match read(line) {
+        Ok(Line::Entry(entry)) => Ok(Some(entry)),
+        Ok(Line::Nothing) => Ok(None),
+        Err(_) => Err(NoLine),
+    }
+}
+
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'l> {
@@ -19,15 +35,19 @@ pub(super) enum Line<'l> {
 
 /// Who has which plan, and where on the line it says so.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry<'l> {
-    pub(super) key: Cow<'l, str>,
-    pub(super) key_span: Range<usize>,
-    pub(super) plan: Cow<'l, str>,
-    pub(super) plan_span: Range<usize>,
+pub struct Entry<'l> {
+    /// The key, without quotes.
+    pub key: Cow<'l, str>,
+    /// Its place.
+    pub key_span: Range<usize>,
+    /// The plan, without quotes.
+    pub plan: Cow<'l, str>,
+    /// Its place.
+    pub plan_span: Range<usize>,
 }
 
 /// Whether a line is the header `[keys]`.
-pub(super) fn is_header(line: &[u8]) -> bool {
+pub fn is_header(line: &[u8]) -> bool {
     let inner = line.trim_ascii().strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
     let Some(rest) = inner.and_then(|inner| inner.strip_prefix(b"keys")).map(<[u8]>::trim_ascii_start) else {
         return false;

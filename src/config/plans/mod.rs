@@ -16,14 +16,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use toml::de::DeTable;
 
-use self::line::{Entry, Line};
+use self::line::Line;
+pub use self::line::{Entry, NoLine, entry, is_header};
 use self::source::{Limits, Source};
 use super::findings::{Finding, Findings};
 use super::nearest::nearest;
 use super::report::{self, Diagnostic, Place};
 use super::syntax;
 use crate::admission::{AddressForm, KeyExpr, KeyValueError, PlanKeys};
-use crate::limiter::KeyHasher;
+use crate::limiter::{Fingerprint, KeyHasher};
 use crate::time::{Span, Tick};
 
 /// The largest file, the longest line, and the most keys.
@@ -99,6 +100,21 @@ impl PlanBook {
     /// SHA-256 of the file.
     pub fn digest(&self) -> &[u8; 32] {
         &self.digest
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The fingerprint of a key as the file has it; or why it is none, without repeating it.
+    pub fn fingerprint(&self, key: &str) -> Result<Fingerprint, String> {
+        if key.len() > MAX_KEY_BYTES {
+            return Err(format!("This key is longer than {MAX_KEY_BYTES} bytes."));
+        }
+        let expression = self.keys.key();
+        let print = expression.fingerprint_of_value(key, self.addresses, self.keys.hasher());
+        print.map_err(|error| format!("This is no value of the key {expression}: {}.", remedy(&error)))
     }
 
     /// The file, as messages name it.
@@ -235,7 +251,7 @@ struct Reader<'w> {
 
 /// A key that was read.
 struct Read {
-    print: crate::limiter::Fingerprint,
+    print: Fingerprint,
     line: u32,
     plan: u16,
 }

@@ -34,6 +34,18 @@ section! {
         clients: Vec<AdminClient> = list(clients, AdminClient::to_string).or("[]"),
         /// SHA-256 of the token by which a request may ask for its explanation; `None`: none may.
         explain_sha256: Option<[u8; 32]> = by(|node, _| sha256(node), begin_of).or_nothing("none"),
+        /// Whether rules may be changed over the API.
+        rules: RulesAccess = word().or("edit"),
+    }
+}
+
+words! {
+    /// `rules` of `[admin]`
+    pub enum RulesAccess default Edit {
+        /// The API may change the file.
+        Edit = "edit",
+        /// It may not: the file comes from elsewhere.
+        ReadOnly = "read-only",
     }
 }
 

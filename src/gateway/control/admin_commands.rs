@@ -1,5 +1,6 @@
 use std::sync::{Arc, PoisonError, Weak};
 
+use super::rules::RulesCommands;
 use super::{Control, Reloaded};
 use crate::admin::{self, Door};
 use crate::balance::Service;
@@ -23,8 +24,13 @@ impl admin::Commands for AdminCommands {
 
     fn config(&self) -> serde_json::Value {
         let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
+        // The file is read before the lock is taken.
+        let etag = control.rules_text().ok().map(|text| text.etag);
         let state = control.state();
         serde_json::json!({
+            "etag": etag,
+            "rules": state.model.admin.as_ref().map(|admin| admin.rules.word()),
+            "last_reload": state.last_plan,
             "file": control.path.display().to_string(),
             "generation": state.feed.generation(),
             "last_reload_error": state.last_error,
@@ -124,6 +130,10 @@ impl admin::Commands for AdminCommands {
         let state = control.state();
         let directory = state.model.dead_letter.as_ref()?.directory.clone();
         Some(Archive { directory, redactor: state.lasting.redactor.clone(), clock: control.clock.clone() })
+    }
+
+    fn rules(&self) -> Option<Box<dyn admin::Rules>> {
+        Some(Box::new(RulesCommands(self.0.upgrade()?)))
     }
 
     fn upgrade(&self) -> Result<u32, String> {

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Notify;
 
 use super::Control;
+use super::reloading::Cause;
 use crate::gateway::exceptions::to_json;
 use crate::gateway::handover::{Follower, Legacy, Program, Successor};
 use crate::gateway::service;
@@ -91,7 +92,7 @@ impl Control {
         // A reload moves counts to other numbers, which an upgrade does not. A file that this version does not understand may
         // be right for the next one.
         if !self.is_as_it_was() {
-            drop(self.reload_alone(true));
+            drop(self.reload_alone(Cause::ASKED));
         }
         let legacy = self.legacy().map_err(|error| format!("the listening sockets cannot be copied: {error}"))?;
         let limits = self.state().lasting.limits.clone();

@@ -1,0 +1,258 @@
+//! Rules as a service: the file read, judged, changed and taken over at once, for whoever asks by the API.
+//!
+//! A change is made under the lock of reloads: read, compare with the text that it is meant for, edit, check, write, reload.
+//! Whatever fails leaves the file and the running rules as they were.
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::reloading::Cause;
+use super::{Control, Reloaded};
+use crate::admin;
+use crate::config::{self, LoadError, RulesAccess};
+use crate::rules::{self, Asked, Document, Done, Entry, Holds, Kind, Refusal, Table, Wanted};
+
+/// The file as it is.
+pub(super) struct Text {
+    pub(super) text: String,
+    /// SHA-256 of it in hex, in quotes.
+    pub(super) etag: String,
+}
+
+/// A text that is to hold, and what it does.
+struct New {
+    text: String,
+    done: Option<Done>,
+    /// For the history.
+    line: String,
+}
+
+impl Control {
+    /// The file's text now.
+    pub(super) fn rules_text(&self) -> Result<Text, Refusal> {
+        let text = config::read_text(&self.path).map_err(|error| match error {
+            LoadError::Read { .. } => Refusal::of_load(&error),
+            LoadError::Invalid { .. } => Refusal::Conflict(format!("{error}\nMend the file with an editor first.")),
+        })?;
+        Ok(Text { etag: rules::etag(&rules::sha256(&text)), text })
+    }
+
+    /// The entries of a kind, and the tag of the text that has them.
+    pub(super) fn rules_list(&self, kind: Kind) -> Result<(Vec<Table>, String), Refusal> {
+        let Text { text, etag } = self.rules_text()?;
+        Ok((Document::parse(text)?.list(kind), etag))
+    }
+
+    /// One of them.
+    pub(super) fn rules_get(&self, kind: Kind, name: &str) -> Result<(Table, String), Refusal> {
+        let Text { text, etag } = self.rules_text()?;
+        let entry = Document::parse(text)?.get(kind, name);
+        let entry = entry.ok_or_else(|| rules::EditError::NotFound(kind, name.to_owned()))?;
+        Ok((entry, etag))
+    }
+
+    /// Judges a text as `check` does: its mistakes, or its warnings.
+    pub(super) fn validate_rules(&self, text: String) -> Value {
+        match self.load(Some(text)) {
+            Ok(loaded) => json!({ "ok": true, "findings": rules::findings(loaded.warnings.diagnostics()) }),
+            Err(LoadError::Invalid { errors, .. }) => {
+                json!({ "ok": false, "findings": rules::findings(errors.diagnostics()) })
+            }
+            // No file is read but those that the text names, whose errors are findings.
+            Err(error @ LoadError::Read { .. }) => {
+                json!({ "ok": false, "findings": [{ "severity": "error", "message": error.to_string() }] })
+            }
+        }
+    }
+
+    /// The plan of a reload with this text, or with the file as it is.
+    pub(super) fn diff_rules(&self, text: Option<String>) -> Result<Value, Refusal> {
+        let loaded = self.load(text).map_err(|error| Refusal::of_load(&error))?;
+        let running = Arc::clone(&self.state().model);
+        let plan = config::diff(&running, &loaded.model);
+        let mut shown = rules::plan(&plan);
+        if let Some(members) = shown.as_object_mut() {
+            members.insert("warnings".to_owned(), rules::findings(loaded.warnings.diagnostics()));
+            members.insert("etag".to_owned(), json!(rules::etag(&rules::sha256(&loaded.text))));
+        }
+        Ok(shown)
+    }
+
+    /// Makes a change, and takes it over.
+    pub(super) fn change_rules(self: &Arc<Self>, asked: &Asked) -> Result<Holds, Refusal> {
+        let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        self.may_change()?;
+        if let Wanted::PlanOfKey { route, change } = &asked.wanted {
+            return self.change_plan(route, change, &asked.if_match, &asked.by);
+        }
+        let Text { text: former, etag } = self.rules_text()?;
+        asked.if_match.check(&etag)?;
+        let new = self.wanted(&asked.wanted, &former)?;
+        let loaded = self.load(Some(new.text.clone())).map_err(|error| Refusal::of_load(&error))?;
+        let warnings = rules::findings(loaded.warnings.diagnostics());
+        let plan = config::diff(&self.state().model, &loaded.model);
+        drop(loaded);
+        let before = self.state().feed.generation();
+        let mut holds = Holds {
+            etag: rules::etag(&rules::sha256(&new.text)),
+            before,
+            generation: before,
+            done: new.done.filter(|_| new.text != former),
+            plan: if new.text == former { Value::Null } else { rules::plan(&plan) },
+            warnings,
+        };
+        if new.text != former {
+            self.write(&former, &new.text)?;
+            let cause = Cause { asked: true, by: &asked.by, change: Some(&new.line) };
+            self.take_over_or(cause, || self.write(&new.text, &former))?;
+        }
+        holds.generation = self.state().feed.generation();
+        Ok(holds)
+    }
+
+    /// Whether the API may change rules, and the gateway takes any.
+    fn may_change(&self) -> Result<(), Refusal> {
+        self.takes_rules().map_err(|error| Refusal::Ends(format!("Nothing was changed: {error}.")))?;
+        match &self.state().model.admin {
+            Some(admin) if admin.rules == RulesAccess::ReadOnly => Err(Refusal::ReadOnly),
+            _ => Ok(()),
+        }
+    }
+
+    fn wanted(&self, wanted: &Wanted, former: &str) -> Result<New, Refusal> {
+        match wanted {
+            Wanted::Edit(edit) => {
+                let edited = Document::parse(former)?.edit(edit)?;
+                let line = rules::line_of(edit, &edited);
+                Ok(New { text: edited.text, done: Some(edited.done), line })
+            }
+            Wanted::Rollback(generation) => {
+                let (_, text) = self.records.text(*generation).ok_or_else(|| {
+                    Refusal::NotFound(format!(
+                        "The history has no generation {generation}. GET /api/v1/config/history lists them."
+                    ))
+                })?;
+                let text = text.map_err(|error| {
+                    Refusal::NotFound(format!("The text of generation {generation} cannot be read: {error}."))
+                })?;
+                Ok(New { text, done: Some(Done::Replaced), line: format!("rolled back to generation {generation}") })
+            }
+            Wanted::PlanOfKey { .. } => Err(Refusal::Conflict("This is no change of the file.".to_owned())),
+        }
+    }
+
+    /// Writes a text in the place of another one that is there.
+    fn write(&self, former: &str, new: &str) -> Result<(), Refusal> {
+        let former = rules::sha256(former);
+        let is_unchanged = || config::read_text(&self.path).is_ok_and(|text| rules::sha256(&text) == former);
+        rules::write_atomically(&self.path, new.as_bytes(), is_unchanged).map_err(|error| match error {
+            rules::WriteError::Changed => {
+                let etag = self.rules_text().map(|text| text.etag).unwrap_or_default();
+                Refusal::Stale { etag }
+            }
+            failed @ rules::WriteError::Failed { .. } => Refusal::NotWritten(failed.to_string()),
+        })
+    }
+
+    /// Takes over what was written. Where it cannot run, though it is right, the former state is brought back: of the files, and
+    /// of what is known of them.
+    pub(super) fn take_over_or(
+        self: &Arc<Self>,
+        cause: Cause<'_>,
+        bring_back: impl FnOnce() -> Result<(), Refusal>,
+    ) -> Result<Reloaded, Refusal> {
+        let before = {
+            let state = self.state();
+            (state.last_error.clone(), state.refused)
+        };
+        let report = match self.reload_alone(cause) {
+            Ok(reloaded) => return Ok(reloaded),
+            Err(report) => report,
+        };
+        let detail = match bring_back() {
+            Ok(()) => {
+                let mut state = self.state();
+                (state.last_error, state.refused) = before;
+                format!("The rules are right and cannot run here, so the file is as it was: {report}")
+            }
+            Err(error) => format!(
+                "The rules are right and cannot run here: {report}\nThe file has them all the same, since it could not be put \
+                 back: {error} The old rules go on."
+            ),
+        };
+        Err(Refusal::NotRunning(detail))
+    }
+
+    /// The plan that the key of a route has, and the tag of its file.
+    pub(super) fn plan_of_key(&self, route: &str, key: &str) -> Result<(Value, String), Refusal> {
+        let book = self.book_of(route)?;
+        let print = book.fingerprint(key).map_err(wrong_key)?;
+        let plan = book.keys().plan_of(print);
+        let name = |place: u16| book.names().get(usize::from(place)).map(ToString::to_string);
+        let shown = json!({
+            "route": route,
+            "plan": name(plan.unwrap_or_else(|| book.default())),
+            "is_default": plan.is_none(),
+        });
+        Ok((shown, rules::etag(&hex(book.digest()))))
+    }
+
+    pub(super) fn book_of(&self, route: &str) -> Result<Arc<config::PlanBook>, Refusal> {
+        let state = self.state();
+        let found = state.model.routes.iter().find(|own| &*own.name == route);
+        let found = found.ok_or_else(|| Refusal::NotFound(format!("There is no route {route:?}.")))?;
+        found.plans.clone().ok_or_else(|| Refusal::NotFound(format!("The route {route:?} has no plans.")))
+    }
+}
+
+pub(super) fn wrong_key(detail: String) -> Refusal {
+    Refusal::Invalid { detail, findings: json!([]) }
+}
+
+pub(super) fn hex(digest: &[u8; 32]) -> String {
+    digest.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+}
+
+/// The rules as admin asks for them.
+pub(super) struct RulesCommands(pub(super) Arc<Control>);
+
+impl admin::Rules for RulesCommands {
+    fn text(&self) -> Result<(String, String), Refusal> {
+        let Text { text, etag } = self.0.rules_text()?;
+        Ok((text, etag))
+    }
+
+    fn list(&self, kind: Kind) -> Result<(Vec<Table>, String), Refusal> {
+        self.0.rules_list(kind)
+    }
+
+    fn entry(&self, kind: Kind, name: &str) -> Result<(Table, String), Refusal> {
+        self.0.rules_get(kind, name)
+    }
+
+    fn plan_of_key(&self, route: &str, key: &str) -> Result<(Value, String), Refusal> {
+        self.0.plan_of_key(route, key)
+    }
+
+    fn validate(&self, text: String) -> Value {
+        self.0.validate_rules(text)
+    }
+
+    fn diff(&self, text: Option<String>) -> Result<Value, Refusal> {
+        self.0.diff_rules(text)
+    }
+
+    fn history(&self) -> Vec<Entry> {
+        self.0.records.list()
+    }
+
+    fn generation(&self, generation: u64) -> Option<(Entry, io::Result<String>)> {
+        self.0.records.text(generation)
+    }
+
+    fn change(&self, asked: &Asked) -> Result<Holds, Refusal> {
+        self.0.change_rules(asked)
+    }
+}

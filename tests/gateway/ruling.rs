@@ -1,0 +1,426 @@
+//! Rules as a service: the file edited over the API, while requests go on.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::administering::Document;
+use crate::support::{Answer, Client, Gateway, eventually, get, get_with, unused_address};
+
+const RULES: &str = "\
+[[upstream]]
+name = \"app\"
+servers = [\"echo:a\"]
+
+# For everybody.
+[[limit]]
+name = \"l\"
+key = \"global\"
+rate = \"1000000/s\"   # as measured
+
+[[route]]
+name = \"all\"
+upstream = \"app\"
+limits = [\"l\"]
+";
+
+/// A token, and how it is sent.
+const TOKEN: &str = "let-me-write-the-rules";
+const BEARER: &str = "Bearer let-me-write-the-rules";
+
+/// The sections before the rules.
+fn frame() -> String {
+    let hash = Sha256::digest(TOKEN).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+         tokens = [{{ name = \"ci\", sha256 = \"{hash}\", role = \"rules\" }}]\n"
+    )
+}
+
+fn whole(rules: &str) -> String {
+    frame() + rules
+}
+
+fn start() -> Gateway {
+    Gateway::start_whole(&whole(RULES))
+}
+
+/// As an editor saves a file: under another name first.
+fn save(gateway: &Gateway, text: &str) {
+    let next = gateway.directory.path().join("saved");
+    fs::write(&next, text).unwrap();
+    fs::rename(next, gateway.file()).unwrap();
+}
+
+fn read(gateway: &Gateway, path: &str) -> Answer {
+    ask(gateway, "GET", path, &[], "")
+}
+
+fn ask(gateway: &Gateway, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+    let fields: Vec<_> =
+        [("Host", "localhost"), ("Authorization", BEARER)].into_iter().chain(fields.iter().copied()).collect();
+    Client::connect(gateway.admin).request(method, path, &fields, body.as_bytes())
+}
+
+/// Makes a change of the text that there is.
+fn change(gateway: &Gateway, method: &str, path: &str, body: &Value) -> Answer {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    ask(gateway, method, path, &[("If-Match", &etag(gateway))], &body)
+}
+
+fn etag(gateway: &Gateway) -> String {
+    read(gateway, "/api/v1/config").header("etag").unwrap().to_owned()
+}
+
+fn text(gateway: &Gateway) -> String {
+    fs::read_to_string(gateway.file()).unwrap()
+}
+
+fn history(gateway: &Gateway) -> Vec<(u64, String, String)> {
+    let shown = read(gateway, "/api/v1/config/history").json();
+    let entry = |entry: &Value| {
+        let word = |key: &str| entry[key].as_str().unwrap().to_owned();
+        (entry["generation"].as_u64().unwrap(), word("by"), word("change"))
+    };
+    shown["history"].as_array().unwrap().iter().map(entry).collect()
+}
+
+fn entry(generation: u64, by: &str, change: &str) -> (u64, String, String) {
+    (generation, by.to_owned(), change.to_owned())
+}
+
+#[test]
+fn entries_change_under_load_and_no_request_fails() {
+    let gateway = start();
+    let (ends, failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let (ends, failed, address) = (Arc::clone(&ends), Arc::clone(&failed), gateway.address());
+            thread::spawn(move || {
+                let mut client = Client::connect(address);
+                while !ends.load(Ordering::Relaxed) {
+                    failed.fetch_add(usize::from(client.get("/").status != 200), Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let route = json!({ "name": "new", "path": "/new", "respond": { "status": 200, "body": "1" } });
+    let created = change(&gateway, "POST", "/api/v1/routes?before=all", &route);
+    assert_eq!((created.status, &created.json()["done"]), (201, &json!("created")), "{}", created.text());
+    assert_eq!(get(gateway.address(), "/new").text(), "1", "it holds when the answer comes");
+    // The first of them says what is there already.
+    for rate in 1..=10 {
+        let limit = json!({ "key": "global", "rate": format!("{rate}000000/s") });
+        let replaced = change(&gateway, "PUT", "/api/v1/limits/l", &limit);
+        assert_eq!(replaced.status, 200, "{}", replaced.text());
+        let shown = replaced.json();
+        assert_eq!((&shown["etag"], shown["generation"].as_u64()), (&json!(etag(&gateway)), Some(rate + 1)));
+    }
+    let expected = whole(RULES).replace("1000000/s", "10000000/s").replace(
+        "[[route]]\n",
+        "[[route]]\nname = \"new\"\npath = \"/new\"\nrespond = { body = \"1\", status = 200 }\n\n[[route]]\n",
+    );
+    assert_eq!(text(&gateway), expected, "all comments stay");
+    let deleted = change(&gateway, "DELETE", "/api/v1/routes/new", &Value::Null);
+    assert_eq!((deleted.status, &deleted.json()["done"]), (200, &json!("deleted")), "{}", deleted.text());
+    assert_eq!(text(&gateway), whole(RULES).replace("1000000/s", "10000000/s"));
+    assert_ne!(get(gateway.address(), "/new").text(), "1");
+    ends.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(failed.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn of_two_writers_at_once_one_is_told_and_nothing_is_lost() {
+    let gateway = start();
+    for round in 0..10 {
+        let tag = etag(&gateway);
+        let statuses: Vec<u16> = thread::scope(|scope| {
+            let write = |name: String| {
+                let (tag, gateway) = (&tag, &gateway);
+                scope.spawn(move || {
+                    let path = format!("/api/v1/limits/{name}");
+                    ask(gateway, "PUT", &path, &[("If-Match", tag)], r#"{"rate":"1/s"}"#).status
+                })
+            };
+            let writers = [write(format!("a{round}")), write(format!("b{round}"))];
+            writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+        });
+        let mut sorted = statuses.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [201, 412], "round {round}");
+        let winner = if statuses[0] == 201 { "a" } else { "b" };
+        assert!(text(&gateway).contains(&format!("name = \"{winner}{round}\"")));
+    }
+    let limits = read(&gateway, "/api/v1/config").json()["limits"].as_array().unwrap().len();
+    assert_eq!(limits, 11);
+    let listed = read(&gateway, "/api/v1/routes").json();
+    assert_eq!((&listed["rules"][0]["name"], &listed["next"]), (&json!("all"), &Value::Null));
+}
+
+#[test]
+fn a_file_that_an_editor_changed_meanwhile_is_left_alone() {
+    let gateway = start();
+    let stale = etag(&gateway);
+    save(&gateway, &(whole(RULES) + "# by an editor\n"));
+    let refused = ask(&gateway, "PUT", "/api/v1/limits/new", &[("If-Match", &stale)], r#"{"rate":"1/s"}"#);
+    assert_eq!(refused.status, 412, "{}", refused.text());
+    assert_eq!(refused.header("etag"), Some(etag(&gateway).as_str()));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("Read it again"), "{}", refused.text());
+    assert_eq!(text(&gateway), whole(RULES) + "# by an editor\n");
+    assert!(eventually(|| history(&gateway).len() == 2));
+    assert_eq!(change(&gateway, "PUT", "/api/v1/limits/new", &json!({ "rate": "1/s" })).status, 201);
+    assert!(text(&gateway).contains("# by an editor\n"));
+}
+
+#[test]
+fn what_is_wrong_changes_nothing_and_says_how_to_mend_it() {
+    let gateway = start();
+    let all = whole(RULES);
+    let any = [("If-Match", "*")];
+    let put = "/api/v1/limits/l";
+    for (method, path, fields, body, status, said) in [
+        ("PUT", put, &[][..], r#"{"rate":"2/s"}"#, 428, "send If-Match"),
+        ("PUT", put, &[("If-Match", "\"0\"")], r#"{"rate":"2/s"}"#, 412, "Read it again"),
+        ("DELETE", put, &any, "", 422, "1 mistake; see findings"),
+        ("DELETE", "/api/v1/limits/none", &any, "", 404, "no limit \"none\""),
+        ("DELETE", "/api/v1/keys/none", &any, "", 404, "There is no such endpoint"),
+        ("PUT", put, &any, r#"{"rate":null}"#, 400, "null is no value of TOML"),
+        ("PUT", put, &any, r#"{"rate":"2/s","rate":"3/s"}"#, 400, "a key is there twice"),
+        ("PUT", put, &any, r#"{"rate":"2/x"}"#, 422, "see findings"),
+        ("PUT", put, &any, r#"{"rate":"2/s","raet":1}"#, 422, "see findings"),
+        ("PUT", put, &any, r#"{"name":"m","rate":"2/s"}"#, 422, "keeps its name"),
+        ("POST", "/api/v1/limits", &any, r#"{"rate":"2/s"}"#, 422, "Give the limit a name"),
+        ("POST", "/api/v1/limits", &any, r#"{"name":"l","rate":"2/s"}"#, 409, "already"),
+        ("POST", "/api/v1/routes?before=a&after=b", &any, r#"{"name":"m"}"#, 400, "not both"),
+        ("POST", "/api/v1/routes?before=a", &any, r#"{"name":"m"}"#, 422, "no route \"a\""),
+        ("POST", "/api/v1/config/rollback", &any, r#"{"generation":7}"#, 404, "no generation 7"),
+        ("POST", "/api/v1/config/rollback", &any, r#"{"generation":1,"x":1}"#, 422, "unknown field"),
+        ("PUT", "/api/v1/routes/all/plans/k", &any, r#"{"plan":"pro"}"#, 404, "has no plans"),
+    ] {
+        let refused = ask(&gateway, method, path, fields, body);
+        assert_eq!(refused.status, status, "{method} {path} {body}: {}", refused.text());
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"), "{method} {path} {body}");
+        assert!(refused.json()["detail"].as_str().unwrap().contains(said), "{body}: {}", refused.text());
+        assert_eq!(text(&gateway), all, "{method} {path} {body}");
+    }
+    let findings = ask(&gateway, "PUT", put, &any, r#"{"rate":"2/s","raet":1}"#).json()["findings"].clone();
+    assert_eq!(
+        (&findings[0]["message"], &findings[0]["line"]),
+        (&json!("unknown key `raet` in [[limit]]"), &json!(14))
+    );
+    let long = format!("{{\"rate\":\"{}\"}}", "x".repeat(1 << 20));
+    assert_eq!(ask(&gateway, "PUT", put, &any, &long).status, 413);
+    assert_eq!(history(&gateway), [entry(1, "start", "started with another text")]);
+    assert_eq!(read(&gateway, "/api/v1/config").json()["last_reload_error"], Value::Null);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_stays_and_so_do_the_rules() {
+    let gateway = start();
+    // In the place of the new file: not even root can make one of this name.
+    let taken = gateway.directory.path().join(format!(".gateway.toml.{}.new", gateway.pid()));
+    fs::create_dir(&taken).unwrap();
+    let refused = change(&gateway, "PUT", "/api/v1/limits/l", &json!({ "rate": "2/s" }));
+    assert_eq!(refused.status, 507, "{}", refused.text());
+    assert!(refused.json()["detail"].as_str().unwrap().contains("cannot be written"), "{}", refused.text());
+    assert_eq!(text(&gateway), whole(RULES));
+    assert_eq!(read(&gateway, "/api/v1/config").json()["generation"], 1);
+    fs::remove_dir(&taken).unwrap();
+    assert_eq!(change(&gateway, "PUT", "/api/v1/limits/l", &json!({ "rate": "2/s" })).status, 200);
+}
+
+#[test]
+fn read_only_rules_are_shown_and_not_changed() {
+    let all = whole(RULES).replace("[admin]\n", "[admin]\nrules = \"read-only\"\n");
+    let gateway = Gateway::start_whole(&all);
+    let refused = change(&gateway, "PUT", "/api/v1/limits/l", &json!({ "rate": "2/s" }));
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    assert!(refused.json()["detail"].as_str().unwrap().contains("rules = \"read-only\""), "{}", refused.text());
+    assert_eq!(text(&gateway), all);
+    assert_eq!(read(&gateway, "/api/v1/limits/l").json()["rate"], "1000000/s");
+    assert_eq!(read(&gateway, "/api/v1/config").json()["rules"], "read-only");
+    assert!(!gateway.directory.path().join("gateway.toml.history").exists());
+}
+
+#[test]
+fn texts_of_before_outlive_the_process_and_come_back() {
+    let gateway = start();
+    let first = text(&gateway);
+    let put = |gateway: &Gateway, rate: &str| {
+        let limit = json!({ "key": "global", "rate": rate });
+        change(gateway, "PUT", "/api/v1/limits/l", &limit).status
+    };
+    assert_eq!((put(&gateway, "2/1h"), put(&gateway, "3/1h")), (200, 200));
+    save(&gateway, &(first.replace("1000000/s", "4/1h") + "# mine\n"));
+    assert!(eventually(|| history(&gateway).len() == 4));
+    let directory = gateway.directory.path().join("gateway.toml.history");
+    assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
+    let running = text(&gateway);
+    let gateway = Gateway::start_in(gateway.kill(), &running);
+    let expected = [
+        entry(4, "file", "limit l changed"),
+        entry(3, "ci", "limit l replaced"),
+        entry(2, "ci", "limit l replaced"),
+        entry(1, "start", "started with another text"),
+    ];
+    assert_eq!(history(&gateway), expected);
+    assert_eq!(read(&gateway, "/api/v1/config").json()["generation"], 4, "the same text is the same generation");
+    let shown = read(&gateway, "/api/v1/config/history/1").json();
+    assert_eq!(shown["text"], first);
+    let rolled = change(&gateway, "POST", "/api/v1/config/rollback", &json!({ "generation": 1 }));
+    assert_eq!(rolled.status, 200, "{}", rolled.text());
+    assert_eq!((text(&gateway), &rolled.json()["etag"]), (first.clone(), &shown["etag"]));
+    assert_eq!(history(&gateway)[0], entry(5, "ci", "rolled back to generation 1"));
+    let plan = &rolled.json()["plan"]["text"];
+    assert!(plan.as_str().unwrap().contains("rate 4/h -> 1000000/s"), "{plan}");
+    let again = change(&gateway, "POST", "/api/v1/config/rollback", &json!({ "generation": 1 }));
+    assert_eq!((again.status, &again.json()["done"], history(&gateway).len()), (200, &Value::Null, 5));
+}
+
+#[test]
+fn rules_that_are_right_and_cannot_run_are_taken_back() {
+    let address = unused_address();
+    let on = |address: &str| whole(&format!("[[listener]]\naddress = \"{address}\"\n{RULES}"));
+    let gateway = Gateway::start_whole(&on(&address.to_string()));
+    let other = on(&unused_address().to_string());
+    save(&gateway, &other);
+    assert!(eventually(|| history(&gateway).len() == 2));
+    let mut taken = None;
+    assert!(eventually(|| {
+        taken = TcpListener::bind(address).ok();
+        taken.is_some()
+    }));
+    let refused = change(&gateway, "POST", "/api/v1/config/rollback", &json!({ "generation": 1 }));
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(refused.json()["detail"].as_str().unwrap().contains("so the file is as it was"), "{}", refused.text());
+    assert_eq!(text(&gateway), other);
+    let shown = read(&gateway, "/api/v1/config").json();
+    assert_eq!((&shown["generation"], &shown["last_reload_error"]), (&json!(2), &Value::Null));
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    assert_eq!(history(&gateway).len(), 2);
+}
+
+#[test]
+fn a_text_is_judged_and_compared_without_being_taken_over() {
+    let unwatched = whole(&format!("[server]\nwatch = false\n{RULES}"));
+    let gateway = Gateway::start_whole(&unwatched);
+    let other = unwatched.replace("1000000/s", "5/s");
+    let post = |path: &str, body: &str| ask(&gateway, "POST", path, &[("Content-Type", "application/toml")], body);
+    assert_eq!(post("/api/v1/config/validate", &other).json(), json!({ "ok": true, "findings": [] }));
+    let wrong = post("/api/v1/config/validate", &other.replace("rate", "raet")).json();
+    assert_eq!((&wrong["ok"], &wrong["findings"][0]["line"]), (&json!(false), &json!(16)), "{wrong}");
+    let diff = post("/api/v1/config/diff", &other).json();
+    assert_eq!(diff["changes"][0]["changes"], json!([{ "what": "rate", "how": "1000000/s -> 5/s" }]), "{diff}");
+    assert_eq!(post("/api/v1/config/diff", "x").status, 422);
+    assert_eq!(post("/api/v1/config/diff", "").json()["text"], "nothing changed");
+    save(&gateway, &other);
+    for diff in [post("/api/v1/config/diff", ""), read(&gateway, "/api/v1/config/diff")] {
+        assert_eq!(diff.json()["changes"][0]["name"], "l");
+    }
+    assert_eq!(read(&gateway, "/api/v1/config").json()["generation"], 1);
+    assert_eq!(read(&gateway, "/api/v1/config/text").text(), other);
+}
+
+#[test]
+fn the_watcher_does_nothing_a_second_time() {
+    let gateway = start();
+    assert_eq!(change(&gateway, "PUT", "/api/v1/limits/n", &json!({ "rate": "2/s" })).status, 201);
+    // What the watcher makes of the write before comes before what it makes of this one.
+    save(&gateway, &(whole(RULES) + "# by an editor\n"));
+    assert!(eventually(|| history(&gateway).len() == 3));
+    let log = gateway.log();
+    assert_eq!(log.matches("configuration reloaded").count(), 2, "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn a_key_gets_another_plan_at_once_and_the_file_keeps_its_comments() {
+    let directory = tempfile::tempdir().unwrap();
+    let plans = "default = \"free\"\n[plan.free]\n[plan.pro]\nl = { rate = \"5/1h\" }\n[keys]\n# gold\nal = \"free\"   # since May\n";
+    let file = directory.path().join("plans.toml");
+    fs::write(&file, plans).unwrap();
+    let rules =
+        RULES.replace("key = \"global\"\nrate = \"1000000/s\"", "key = \"header:x-api-key\"\nrate = \"2/1h\"").replace(
+            "limits = [\"l\"]\n",
+            "limits = [\"l\"]\nplans = { file = \"plans.toml\", key = \"header:x-api-key\" }\n",
+        );
+    let gateway = Gateway::start_in(directory, &whole(&rules));
+    let admitted =
+        |key: &str| (0..10).filter(|_| get_with(gateway.address(), "/", &[("x-api-key", key)]).status == 200).count();
+    let path = |key: &str| format!("/api/v1/routes/all/plans/{key}");
+    let tag = || read(&gateway, &path("al")).header("etag").unwrap().to_owned();
+    let first = tag();
+    let put = |key: &str, tag: &str, plan: &str| {
+        ask(&gateway, "PUT", &path(key), &[("If-Match", tag)], &json!({ "plan": plan }).to_string())
+    };
+    let replaced = put("al", &first, "pro");
+    assert_eq!((replaced.status, replaced.json()["done"].as_str()), (200, Some("replaced")), "{}", replaced.text());
+    assert_eq!(fs::read_to_string(&file).unwrap(), plans.replace("al = \"free\"", "al = \"pro\""));
+    assert_eq!((admitted("al"), admitted("bo")), (5, 2));
+    assert_eq!(replaced.json()["etag"], tag());
+    assert_eq!(put("bo", &first, "pro").status, 412);
+    assert_eq!(put("c%20d", &tag(), "pro").status, 201);
+    assert_eq!(read(&gateway, &path("c%20d")).json()["plan"], "pro");
+    let wrong = put("secret", &tag(), "gold");
+    assert_eq!(wrong.status, 422);
+    assert_eq!(wrong.json()["detail"], "The plans file has no such plan; it has \"free\", \"pro\".");
+    assert!(!gateway.log().contains("c d") && !gateway.log().contains("secret"), "{}", gateway.log());
+    let deleted = ask(&gateway, "DELETE", &path("al"), &[("If-Match", &tag())], "");
+    assert_eq!(deleted.status, 200, "{}", deleted.text());
+    let left = fs::read_to_string(&file).unwrap();
+    assert_eq!(left, plans.replace("al = \"free\"   # since May\n", "\"c d\" = \"pro\"\n"));
+    assert_eq!(ask(&gateway, "DELETE", &path("al"), &[("If-Match", &tag())], "").status, 404);
+    let names: Vec<_> =
+        fs::read_dir(gateway.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().starts_with('.')), "{names:?}");
+}
+
+#[test]
+fn answers_are_as_the_document_says() {
+    let gateway = start();
+    let document = Document(read(&gateway, "/api/openapi.json").json());
+    for (path, target) in [
+        ("/api/v1/config", "/api/v1/config"),
+        ("/api/v1/config/text", "/api/v1/config/text"),
+        ("/api/v1/config/diff", "/api/v1/config/diff"),
+        ("/api/v1/config/history", "/api/v1/config/history?max=1"),
+        ("/api/v1/config/history/{generation}", "/api/v1/config/history/1"),
+        ("/api/v1/config/history/{generation}", "/api/v1/config/history/x"),
+        ("/api/v1/routes", "/api/v1/routes?max=1"),
+        ("/api/v1/bandwidths", "/api/v1/bandwidths"),
+        ("/api/v1/routes/{name}", "/api/v1/routes/all"),
+        ("/api/v1/routes/{name}", "/api/v1/routes/none"),
+        ("/api/v1/limits/{name}", "/api/v1/limits/l"),
+        ("/api/v1/routes/{route}/plans/{value}", "/api/v1/routes/all/plans/k"),
+    ] {
+        document.check("GET", path, &read(&gateway, target));
+    }
+    for body in ["", "x = ", RULES, &whole(RULES)] {
+        for path in ["/api/v1/config/validate", "/api/v1/config/diff"] {
+            document.check("POST", path, &ask(&gateway, "POST", path, &[], body));
+        }
+    }
+    let (kind, name) = ("/api/v1/limits", "/api/v1/limits/{name}");
+    for (method, path, target, body) in [
+        ("POST", kind, "/api/v1/limits", r#"{"name":"new","rate":"1/s"}"#),
+        ("POST", kind, "/api/v1/limits", r#"{"name":"new","rate":"1/s"}"#),
+        ("PUT", name, "/api/v1/limits/new", r#"{"rate":"2/s"}"#),
+        ("PUT", name, "/api/v1/limits/new", r#"{"rate":"2/s"}"#),
+        ("PUT", name, "/api/v1/limits/new", r#"{"rate":2}"#),
+        ("DELETE", name, "/api/v1/limits/new", ""),
+        ("DELETE", name, "/api/v1/limits/l", ""),
+        ("POST", "/api/v1/config/rollback", "/api/v1/config/rollback", r#"{"generation":2}"#),
+        ("POST", "/api/v1/config/rollback", "/api/v1/config/rollback", "{}"),
+    ] {
+        document.check(method, path, &ask(&gateway, method, target, &[("If-Match", "*")], body));
+        document.check(method, path, &ask(&gateway, method, target, &[], body));
+    }
+}
