@@ -7,8 +7,7 @@ use clap::Subcommand;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::admin::Request;
-use super::admin::escaped;
+use super::admin::{Request, escaped};
 use super::asked::Asked;
 use super::safe::Safe;
 use crate::gateway::{BlockSeen, ExceptionSeen, NumbersSeen};

@@ -106,8 +106,8 @@ pub(super) struct Runner {
     took: Histogram,
     notices: Arc<Notices>,
     hears: Hears,
-    /// The version of the notices that were heard last; `None`: none were heard yet.
-    known_version: Option<Option<Vec<u8>>>,
+    /// The version of the notices that were heard last, empty where there was no hash; `None`: none were heard yet.
+    known_version: Option<Vec<u8>>,
     /// A look is on its way.
     is_looking: bool,
     /// The log knows that notices cannot be told or heard.

@@ -253,7 +253,7 @@ fn what_cannot_be_is_a_problem_that_says_how_to_mend_it_and_changes_nothing() {
         ("PUT", "per-key/keys/a/block", "{\"till\": 1}", 422, "unknown field `till`"),
         ("PUT", "per-key/keys/a/block", "{\"until\": \"yesterday\"}", 422, "is no instant: write it as"),
         ("PUT", "per-key/keys/a/block", "{\"until\": \"2020-01-01\"}", 422, "has passed"),
-        ("PUT", "per-key/keys/a/block", "{\"until\": \"2999-01-01\"}", 422, "more than ten years ahead"),
+        ("PUT", "per-key/keys/a/block", "{\"until\": \"2099-01-01\"}", 422, "more than ten years ahead"),
         ("PUT", "per-key/keys/a/block", &long, 422, "longer than 256 characters"),
         ("PUT", "per-key/keys/a/override", "", 400, "send {\"rates\": [\"500/s\"]"),
         ("PUT", "per-key/keys/a/override", "{}", 422, "the key gets no other number"),
@@ -331,9 +331,7 @@ fn all_gateways_of_a_fleet_obey_whether_the_limit_is_shared_or_not() {
         let answer = tell(&one, "PUT", "a", "block", "{\"reason\": \"scraping\"}");
         assert_eq!(answer["fleet"], "told to the other gateways", "{answer}");
         assert_eq!(ask(&one, "a").status, 429, "{shared}: at once where it was told");
-        assert!(eventually(
-            || ask(&other, "a").json()["detail"] == "Blocked by the limit \"per-key\"; try again later."
-        ));
+        assert!(eventually(|| ask(&other, "a").text().contains("Blocked by the limit")));
         assert_eq!(exceptions(&other)[0]["block"]["reason"], "scraping");
         // Whoever is asked takes it back.
         tell(&other, "DELETE", "a", "block", "");

@@ -15,7 +15,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// What has come of a look.
 pub(super) struct Looked {
     /// Of the hash, whose version is this; `None`: it is as it was.
-    heard: Option<(Option<Vec<u8>>, Heard)>,
+    heard: Option<(Vec<u8>, Heard)>,
     is_told: bool,
     error: Option<StoreError>,
 }
@@ -58,13 +58,7 @@ impl Runner {
     }
 }
 
-async fn look(
-    store: &Arc<Store>,
-    key: &str,
-    waiting: Waiting,
-    version: &str,
-    known: Option<&Option<Vec<u8>>>,
-) -> Looked {
+async fn look(store: &Arc<Store>, key: &str, waiting: Waiting, version: &str, known: Option<&Vec<u8>>) -> Looked {
     let silent = || StoreError::silent(WITHIN);
     let nothing = Looked { heard: None, is_told: true, error: None };
     if !waiting.is_empty() {
@@ -78,7 +72,7 @@ async fn look(
         if known == Some(&version) {
             return Ok(None);
         }
-        let is_nothing = version.is_none();
+        let is_nothing = version.is_empty();
         let fields = if is_nothing { std::collections::BTreeMap::new() } else { store.notices(key).await? };
         Ok(Some((version, Heard { fields, is_nothing })))
     };

@@ -43,11 +43,11 @@ impl Store {
         Ok(())
     }
 
-    /// The version; `None`: there is no hash.
-    pub(in crate::fleet) async fn version(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    /// The version; empty: there is no hash.
+    pub(in crate::fleet) async fn version(&self, key: &str) -> Result<Vec<u8>, StoreError> {
         match self.ask(redis::cmd("HGET").arg(key).arg(VERSION)).await? {
-            Value::BulkString(version) => Ok(Some(version)),
-            Value::Nil => Ok(None),
+            Value::BulkString(version) => Ok(version),
+            Value::Nil => Ok(Vec::new()),
             other => Err(StoreError::unexpected(&other)),
         }
     }
@@ -74,8 +74,10 @@ impl Store {
     }
 }
 
+type Fields = Vec<(String, String)>;
+
 /// Where the next page begins, and the fields of this one.
-fn page(reply: &Value) -> Option<(Vec<u8>, Vec<(String, String)>)> {
+fn page(reply: &Value) -> Option<(Vec<u8>, Fields)> {
     let Value::Array(parts) = reply else { return None };
     let [Value::BulkString(next), Value::Array(fields)] = parts.as_slice() else { return None };
     let text = |value: &Value| match value {

@@ -15,7 +15,7 @@ use crate::gateway::exceptions::{ActTold, Id, Secrets, read_heard, told, told_ac
 use crate::gateway::fleet::{self, Membership};
 use crate::gateway::live::OfKey;
 use crate::gateway::terms;
-use crate::limiter::{Fingerprint, Limit};
+use crate::limiter::{Fingerprint, Limit, Penalty};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span, Tick};
 
@@ -147,11 +147,13 @@ impl State {
     fn act(&mut self, rule: &LimitRule, told: &ActTold, now: Tick) {
         let limits = self.counting(&told.id);
         if rule.spec.sharing.is_some() {
-            limits.iter().for_each(|limit| act_on(limit, told.id.print, told.act, now));
+            for limit in limits {
+                act_on(&limit, told.id.print, told.act, now);
+            }
             return;
         }
         let window = limits.iter().map(|limit| limit.longest_window()).max().unwrap_or(Span::ZERO);
-        let block = rule.spec.penalty.map_or(Span::ZERO, |penalty| penalty.block());
+        let block = rule.spec.penalty.map_or(Span::ZERO, Penalty::block);
         let once = Once::new(told.act, now + window.max(block));
         self.lasting.exceptions.do_once(told.id.clone(), &told.by, once, now);
     }

@@ -138,8 +138,8 @@ mod tests {
         Made { at: Tick::from_nanos(at), by: "admin".into(), reason: reason.map(Into::into) }
     }
 
-    fn shown(exceptions: &Exceptions) -> String {
-        exceptions.iter().map(|(id, entry)| format!("{id:?} {entry:?}\n")).collect()
+    fn shown(exceptions: &Exceptions) -> Vec<String> {
+        exceptions.iter().map(|(id, entry)| format!("{id:?} {entry:?}")).collect()
     }
 
     proptest! {

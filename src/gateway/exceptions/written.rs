@@ -93,12 +93,12 @@ impl Written {
             print: Fingerprint::known(u64::from_str_radix(&self.print, 16).ok()?)?,
         };
         let block = match &self.block {
-            Some(block) => Some(Block { until: until(block.until.as_deref())?, made: block.made.read()? }),
+            Some(block) => Some(Block { until: until(block.until.as_deref()).ok()?, made: block.made.read()? }),
             None => None,
         };
         let numbers = match &self.numbers {
             Some(own) => Some(OwnNumbers {
-                until: until(own.until.as_deref())?,
+                until: until(own.until.as_deref()).ok()?,
                 made: own.made.read()?,
                 text: lines(&own.text)?,
                 limit: None,
@@ -129,12 +129,13 @@ impl WrittenMade {
     }
 }
 
-fn until(text: Option<&str>) -> Option<Option<Tick>> {
-    match text {
-        Some(text) => Some(Some(instant(text)?)),
-        None => Some(None),
-    }
+/// An end, if there is one.
+fn until(text: Option<&str>) -> Result<Option<Tick>, Unreadable> {
+    text.map(|text| instant(text).ok_or(Unreadable)).transpose()
 }
+
+/// A text that is no instant.
+struct Unreadable;
 
 pub(super) fn instant(text: &str) -> Option<Tick> {
     let instant: jiff::Timestamp = text.parse().ok()?;
