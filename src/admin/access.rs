@@ -1,4 +1,4 @@
-//! Who may do what: tokens, client certificates, and the sockets that only this machine reaches.
+//! Access: tokens, client certificates, and the sockets that only this machine reaches.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,7 +25,7 @@ const WRONG_AHEAD: Span = Span::from_secs(WRONG_AT_ONCE - 1);
 /// Addresses of which wrong tokens are counted. Where there are more, one of those that sent the fewest is forgotten.
 const MAX_ADDRESSES: usize = 1_024;
 
-/// Who may do what, as the configuration says it.
+/// The callers and their roles, as the configuration says it.
 #[derive(Debug)]
 pub(super) struct Access {
     tokens: Vec<(Arc<str>, [u8; 32], Role)>,

@@ -1,6 +1,6 @@
 //! Changes of single keys: what is asked of the gateway, and why it does not do it.
 
-/// What is to be done with a key of a limit.
+/// The thing to be done with a key of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyChange<'b> {
     /// Its counts are forgotten.

@@ -53,7 +53,7 @@ use seats::{Seat, Seats};
 use socket::Stream;
 pub use socket::{Socket, SocketFile};
 
-/// Who may come in, and whether over TLS.
+/// The door: it knows the callers, and whether they come over TLS.
 #[derive(Debug)]
 pub struct Door {
     access: Access,
@@ -84,7 +84,7 @@ pub trait Commands: Send + Sync + 'static {
     /// Whether it takes traffic. Must not block: it is called on admin's own thread.
     fn ready(&self) -> bool;
 
-    /// Who may come in now. Must not block: it is called on admin's own thread.
+    /// The door as it is now. Must not block: it is called on admin's own thread.
     fn door(&self) -> Arc<Door>;
 
     /// The configuration in force and how its last reload went. May block.

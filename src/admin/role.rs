@@ -1,7 +1,7 @@
 //! Roles: how much whoever asks may do.
 
 words! {
-    /// Who may call an endpoint. Each role includes those before it.
+    /// The role that a caller needs. Each role includes those before it.
     #[derive(PartialOrd, Ord)]
     pub(super) enum Role {
         /// Everybody, without a token.

@@ -318,7 +318,7 @@ fn a_key_is_named_in_the_path() {
     for nothing in ["none", "", "a/b", "%zz"] {
         assert_eq!(server.ask(&format!("GET /api/v1/limits/{nothing}/keys"), NOTHING).status, 404, "{nothing}");
     }
-    assert_eq!(server.ask("POST /api/v1/limits", NOTHING).status, 405);
+    assert_eq!(server.ask("DELETE /api/v1/limits", NOTHING).status, 405);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What exceptions of single keys make of a request: it is refused, or has a policy of its own. All of it is cold.
+//! The effect of exceptions of single keys on a request: it is refused, or has a policy of its own. All of it is cold.
 
 use std::sync::Arc;
 

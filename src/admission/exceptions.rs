@@ -66,7 +66,7 @@ words! {
 pub struct Block {
     /// Its end; `None`: it has none.
     pub until: Option<Tick>,
-    /// Who made it.
+    /// Its maker.
     pub made: Made,
 }
 
@@ -75,11 +75,11 @@ pub struct Block {
 pub struct OwnNumbers {
     /// Their end; `None`: they have none.
     pub until: Option<Tick>,
-    /// Who made them.
+    /// Their maker.
     pub made: Made,
     /// As they are written.
     pub text: Arc<str>,
-    /// What counts by them; `None`: they do not fit the limit as it is now, and do not hold.
+    /// The limit that counts by them; `None`: they do not fit the limit as it is now, and do not hold.
     pub limit: Option<Arc<Limit>>,
 }
 
@@ -146,7 +146,7 @@ impl KeyException {
         self.block.is_none() && self.numbers.is_none() && self.once.is_none()
     }
 
-    /// What still holds at `now`; `None`: nothing.
+    /// The part that still holds at `now`; `None`: nothing.
     pub fn at(mut self, now: Tick) -> Option<Self> {
         self.block = self.block.filter(|block| holds(block.until, now));
         self.numbers = self.numbers.filter(|numbers| holds(numbers.until, now));

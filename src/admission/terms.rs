@@ -1,4 +1,4 @@
-//! What holds for one request: its route's limits, or those of its plan.
+//! The terms of one request: its route's limits, or those of its plan.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::view::RequestView;
 use crate::limiter::Policy;
 use crate::time::Span;
 
-/// What holds for one request.
+/// The terms of one request.
 pub(super) struct Terms<'r> {
     pub(super) policy: &'r Arc<Policy>,
     pub(super) limits: &'r [LimitUse],

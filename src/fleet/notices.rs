@@ -1,4 +1,4 @@
-//! What gateways tell each other beside counts: a hash in the store, of short texts that this room does not understand.
+//! Notices that gateways send each other beside counts: a hash in the store, of short texts that this room does not understand.
 //!
 //! Each change writes its fields and then another `version`; each gateway looks at the version a few times a second, and reads the
 //! hash when it is another. Who reads in between sees a newer field, and the version soon after. What could not be told is kept,

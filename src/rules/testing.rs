@@ -29,7 +29,9 @@ fn table_of(
     let entries = proptest::collection::vec(("[a-d]|[a-c .é]{0,3}", value), size);
     entries.prop_map(|entries| {
         let mut table = Table::default();
-        entries.iter().for_each(|(key, value)| table.set(key, value.clone()));
+        for (key, value) in &entries {
+            table.set(key, value.clone());
+        }
         table
     })
 }

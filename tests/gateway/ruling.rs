@@ -133,7 +133,9 @@ fn entries_change_under_load_and_no_request_fails() {
     assert_eq!(text(&gateway), whole(RULES).replace("1000000/s", "10000000/s"));
     assert_ne!(get(gateway.address(), "/new").text(), "1");
     ends.store(true, Ordering::Relaxed);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    for client in clients {
+        client.join().unwrap();
+    }
     assert_eq!(failed.load(Ordering::Relaxed), 0);
 }
 

@@ -223,7 +223,7 @@ fn changed(call: &Call, change: KeyChange<'_>) -> Result<Done, Problem> {
     })
 }
 
-/// What the log says of a change: the key as it may be shown, what there was before, and what there is now.
+/// The log's words for a change: the key as it may be shown, the state before, and the state now.
 fn logged(answer: &Value) -> (String, String) {
     let key = answer["key"].as_str().unwrap_or_default();
     let before = [&answer["before"], &answer["found"]].into_iter().find(|value| !value.is_null());

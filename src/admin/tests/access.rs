@@ -1,4 +1,4 @@
-//! Who may do what: every endpoint, without a token, with one of each role, from pages of others.
+//! Access: every endpoint, without a token, with one of each role, from pages of others.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

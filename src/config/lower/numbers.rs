@@ -14,7 +14,7 @@ use crate::config::sections::algorithm::{self, Counting};
 use crate::config::sections::{cost, doubts, limit};
 use crate::limiter::{LimitSpec, Mode};
 
-/// What may be another: numbers, and whether they hold.
+/// The parts that may differ: numbers, and whether they hold.
 pub(super) const NUMBERS: [&str; 13] = [
     "burst",
     "cold_factor",

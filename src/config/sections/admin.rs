@@ -26,11 +26,11 @@ section! {
     pub struct Admin, read as AdminKeys {
         /// Where it listens: an IP address and a port, or a Unix socket.
         address: AdminAddress = by(address::of_admin, AdminAddress::to_string).required("\"127.0.0.1:9900\""),
-        /// Who may do what by a token.
+        /// The callers that have a token.
         tokens: Vec<AdminToken> = list(tokens, AdminToken::to_string).or("[]"),
         /// Certificates, and which clients are taken, for HTTPS.
         tls: Option<ServerSettings> = tls::Listener.optional(),
-        /// Who may do what by a client certificate.
+        /// The callers that have a client certificate.
         clients: Vec<AdminClient> = list(clients, AdminClient::to_string).or("[]"),
         /// SHA-256 of the token by which a request may ask for its explanation; `None`: none may.
         explain_sha256: Option<[u8; 32]> = by(|node, _| sha256(node), begin_of).or_nothing("none"),

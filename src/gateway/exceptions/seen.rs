@@ -14,7 +14,7 @@ pub struct BlockSeen {
     /// Its end (RFC 3339); left out: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// Who made it.
+    /// Its maker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// When (RFC 3339).
@@ -33,7 +33,7 @@ pub struct NumbersSeen {
     /// Their end (RFC 3339); left out: they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// Who made them.
+    /// Their maker.
     pub by: String,
     /// When (RFC 3339).
     pub made_at: String,
