@@ -198,7 +198,7 @@ mod tests {
             plan in proptest::option::of("pro|free|gold"),
             end in "\n|\r\n",
         ) {
-            let file = format!("x = 1{end}[keys]{end}{}", lines.iter().flat_map(|line| [line.as_str(), end]).collect::<String>());
+            let file = format!("x = 1{end}[keys]{end}{}", lines.iter().flat_map(|line| [line.as_str(), end.as_str()]).collect::<String>());
             let (new, _) = changed(&file, &key, plan.as_deref());
             let is_of_it = |line: &&str| line.starts_with(&key) || line.starts_with(&format!("\"{key}\""));
             let others = |text: &str| text.split_inclusive('\n').filter(|line| !is_of_it(line)).map(str::to_owned).collect::<Vec<_>>();
