@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::write::sync_directory;
-
 /// Texts that are kept.
 pub const MAX_GENERATIONS: usize = 20;
 /// Bytes of all of them; the newest is kept, whatever it takes.
@@ -157,7 +155,8 @@ impl History {
         let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).and_then(|mut file| {
             file.write_all(head.as_bytes())?;
             file.write_all(text.as_bytes())?;
-            file.sync_all()?;
+            // Not synced: a reload waits for this, and a text that a crash has cut is left out by its checksum.
+            drop(file);
             fs::rename(&new, &path)
         });
         if let Err(error) = written {
@@ -166,7 +165,6 @@ impl History {
         }
         self.entries.push((entry, text.len() as u64));
         self.forget();
-        sync_directory(&self.directory);
         Ok(())
     }
 
