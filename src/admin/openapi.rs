@@ -31,7 +31,7 @@ pub(super) fn document() -> Value {
             "schemas": schemas,
             "securitySchemes": {
                 "token": { "type": "http", "scheme": "bearer", "description": "A token of `[admin] tokens`." },
-                "certificate": { "type": "mutualTLS", "description": "A client certificate of `[admin] certificates`." },
+                "certificate": { "type": "mutualTLS", "description": "A client certificate of `[admin] clients`." },
             },
         },
     })

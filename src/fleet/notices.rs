@@ -47,7 +47,7 @@ pub struct Heard {
 /// Takes what was heard. It is called on the fleet's own thread: it must not block.
 pub type Hears = Box<dyn Fn(Heard) + Send>;
 
-/// What is told and heard, between the gateway and the thread of its fleet.
+/// Notices that are told and heard, between the gateway and the thread of its fleet.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
     untold: Mutex<Untold>,
@@ -61,7 +61,7 @@ struct Untold {
     on_its_way: Waiting,
 }
 
-/// What the store does not know yet.
+/// Notices that the store does not know yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) fields: BTreeMap<String, Option<String>>,
@@ -90,14 +90,14 @@ impl Notices {
         self.told.notified().await;
     }
 
-    /// What is to be told now. Until it [has landed](Self::landed) it is on its way.
+    /// The notices to tell now. Until it [has landed](Self::landed) it is on its way.
     pub(super) fn take(&self) -> Waiting {
         let mut untold = self.lock();
         untold.on_its_way = std::mem::take(&mut untold.waiting);
         untold.on_its_way.clone()
     }
 
-    /// What was on its way is told, and heard back.
+    /// The notices that were on their way are told, and heard back.
     pub(super) fn landed(&self) {
         self.lock().on_its_way = Waiting::default();
     }

@@ -204,7 +204,7 @@ pub struct Lasting {
     pub tallies: HashMap<Arc<str>, (KeyExpr, Arc<KeyTally>)>,
     /// The exceptions of single keys.
     pub exceptions: Exceptions,
-    /// What counts those that have numbers of their own.
+    /// The limits that count those keys that have numbers of their own.
     pub of_keys: Vec<OfKey>,
     /// Hears what other gateways tell.
     pub ear: Ear,
@@ -232,7 +232,7 @@ pub struct Built {
     pub accepting: Counts,
     /// When limits hold that do not always, from now on.
     pub schedules: HashMap<Arc<str>, Arc<Schedule>>,
-    /// What counts single keys that have numbers of their own, from now on.
+    /// The limits that count single keys with numbers of their own, from now on.
     pub of_keys: Vec<OfKey>,
 }
 

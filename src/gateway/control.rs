@@ -76,7 +76,7 @@ pub struct Control {
     /// The level of the log, where an operator has set it.
     level: Mutex<Option<String>>,
     records: Records,
-    /// Who may come to admin.
+    /// The door of admin.
     door: Mutex<Arc<Door>>,
     reloading: Mutex<()>,
     /// One writes exceptions of keys at a time.
@@ -116,7 +116,7 @@ struct State {
     keeper: Option<Keeper>,
     /// Sends counts to the process that takes over.
     follower: Option<Follower>,
-    /// What other gateways have told to be done with keys, and is done.
+    /// The things that other gateways have told to be done with keys, and that are done.
     acts: Acts,
     limit_gauges: LimitGauges,
     upstream_gauges: Vec<Registration>,

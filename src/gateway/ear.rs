@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::fleet::{Heard, Hears};
 
-/// What was heard last, and not taken over yet. The newest one is the whole of what is known, so there is one place for it.
+/// The notices that were heard last, and not taken over yet. The newest one is the whole of what is known, so there is one place for it.
 type Slot = Arc<Mutex<Option<Heard>>>;
 
 /// Takes what is heard.

@@ -19,7 +19,7 @@ pub struct Place {
     pub keys: Option<Box<str>>,
 }
 
-/// What counts a key by numbers of its own.
+/// The limit that counts a key by numbers of its own.
 #[derive(Clone, Debug)]
 pub struct OfKey {
     /// As what it lives among the limits.

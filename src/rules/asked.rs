@@ -19,7 +19,7 @@ pub struct Asked {
     pub wanted: Wanted,
     /// The text that it is meant for.
     pub if_match: IfMatch,
-    /// Who asks: the name of a token.
+    /// The caller: the name of a token.
     pub by: String,
 }
 
@@ -189,7 +189,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What an edit did, in a line for the history.
+/// The effect of an edit, in a line for the history.
 pub fn line_of(edit: &Edit, edited: &Edited) -> String {
     format!("{} {} {}", edit.kind.word(), edit.name, edited.done.word())
 }

@@ -35,7 +35,7 @@ impl<'t> Splices<'t> {
         self.made.push(Splice { range: at..at, with, is_line: true });
     }
 
-    /// What ends a line.
+    /// The end of a line.
     pub(super) fn line_end(&self) -> &'static str {
         self.line_end
     }

@@ -1,4 +1,4 @@
-//! Who may ask admin, over which socket, and whether its answers are as its document says.
+//! The callers of admin, over which socket they come, and whether its answers are as its document says.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

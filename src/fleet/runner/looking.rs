@@ -12,7 +12,7 @@ use crate::fleet::store::{Store, StoreError};
 /// How long it may take to tell all, or to read all.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// What has come of a look.
+/// The result of a look.
 pub(super) struct Looked {
     /// Of the hash, whose version is this; `None`: it is as it was.
     heard: Option<(Vec<u8>, Heard)>,

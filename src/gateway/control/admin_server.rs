@@ -23,7 +23,7 @@ pub(super) struct AdminServer {
     _alive: tokio::sync::watch::Sender<bool>,
 }
 
-/// Who may come to admin; without the section nobody listens.
+/// The door of admin; without the section nobody listens.
 pub(super) fn door(model: &Model, tls: &Secured) -> Arc<Door> {
     model.admin.as_ref().map_or_else(Door::closed, |section| Door::new(section, tls.admin()))
 }

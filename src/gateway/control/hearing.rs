@@ -19,7 +19,7 @@ use crate::limiter::{Fingerprint, Limit, Penalty};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span, Tick};
 
-/// What was told longer ago is not done any more: it is left over of a gateway that could not take it back.
+/// A thing that was told longer ago is not done any more: it is left over of a gateway that could not take it back.
 const OLD: Span = Span::from_secs(600);
 
 impl Control {
@@ -158,7 +158,7 @@ impl State {
         self.lasting.exceptions.do_once(told.id.clone(), &told.by, once, now);
     }
 
-    /// What counts single keys from now on; whether that is another than before.
+    /// Sets the limits that count single keys from now on; whether that is another than before.
     fn renew_of_keys(&mut self, now: Tick) -> bool {
         let new = self.lasting.exceptions.counted(&self.model, now);
         let same = |one: &OfKey, other: &OfKey| (&one.id, &one.spec) == (&other.id, &other.spec);
@@ -193,5 +193,5 @@ fn act_on(limit: &Limit, key: Fingerprint, act: Act, now: Tick) {
     };
 }
 
-/// What others have told to be done, by the text that says so.
+/// The things that others have told to be done, by the text that says so.
 pub(super) type Acts = BTreeMap<String, ActTold>;

@@ -1,4 +1,4 @@
-//! What somebody asks for who changes a key: bodies of JSON, read strictly.
+//! Changes of keys as they are asked for: bodies of JSON, read strictly.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -82,7 +82,7 @@ impl NumbersAsked {
     }
 }
 
-/// What is no JSON at all is told from JSON that says something else.
+/// A text that is no JSON at all is told from JSON that says something else.
 fn misread(error: &serde_json::Error, words: String) -> Unchanged {
     if error.is_data() { Unchanged::Wrong(words) } else { Unchanged::Unreadable(words) }
 }

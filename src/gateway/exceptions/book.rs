@@ -17,9 +17,9 @@ pub const MAX_EXCEPTIONS: usize = 10_000;
 #[derive(Debug, Default)]
 pub struct Exceptions {
     entries: BTreeMap<Id, Entry>,
-    /// What requests are compared with, by the limit.
+    /// The exceptions that requests are compared with, by the limit.
     tables: HashMap<Arc<str>, Arc<KeyExceptions>>,
-    /// What is yet to be done with keys of limits that a fleet does not share: by the key, and the parts of that.
+    /// The things yet to be done with keys of limits that a fleet does not share: by the key, and the parts of that.
     once: BTreeMap<Id, (Arc<str>, Arc<Once>)>,
 }
 
@@ -133,7 +133,7 @@ impl Exceptions {
         self.entries.len()
     }
 
-    /// What the requests of a limit are compared with.
+    /// The exceptions that the requests of a limit are compared with.
     pub fn table(&self, limit: &str) -> Option<Arc<KeyExceptions>> {
         self.tables.get(limit).map(Arc::clone)
     }
@@ -194,14 +194,14 @@ impl Exceptions {
         }
     }
 
-    /// What counts the keys that have numbers of their own, where these fit their limit as it is in this model.
+    /// The limits that count keys with numbers of their own, where these fit their limit as it is in this model.
     pub fn counted(&self, model: &Model, now: Tick) -> Vec<OfKey> {
         let rules = rules(model);
         let of_key = |(id, entry): (&Id, &Entry)| of_key(model, rules.get(&*id.limit).copied(), id, entry, now).ok()?;
         self.entries.iter().filter_map(of_key).collect()
     }
 
-    /// What counts one key, if it has numbers of its own that fit.
+    /// The limit that counts one key, if it has numbers of its own that fit.
     pub fn counted_of(&self, model: &Model, id: &Id, now: Tick) -> Option<OfKey> {
         let rule = model.limits.iter().find(|rule| rule.spec.name == id.limit);
         of_key(model, rule, id, self.entries.get(id)?, now).ok().flatten()
@@ -294,7 +294,7 @@ fn rules(model: &Model) -> HashMap<&str, &LimitRule> {
     model.limits.iter().map(|rule| (&*rule.spec.name, rule)).collect()
 }
 
-/// What counts a key by numbers of its own; `None`: it has none.
+/// The limit that counts a key by numbers of its own; `None`: it has none.
 fn of_key(model: &Model, rule: Option<&LimitRule>, id: &Id, entry: &Entry, now: Tick) -> Result<Option<OfKey>, String> {
     let rule = rule.ok_or_else(|| "there is no such limit any more".to_owned())?;
     if *entry.by != *rule.key.to_string() {

@@ -18,12 +18,12 @@ use crate::words::Word as _;
 /// So long a reset is told to others: each reads it within a second.
 const TOLD_FOR: Span = Span::from_secs(60);
 
-/// What was heard of a fleet.
+/// The notices heard of a fleet.
 #[derive(Debug, Default)]
 pub struct HeardExceptions {
     /// The exceptions of keys.
     pub entries: Vec<(Id, Entry)>,
-    /// What is to be done with keys, by the text that says so.
+    /// The things to be done with keys, by the text that says so.
     pub acts: BTreeMap<String, ActTold>,
 }
 
@@ -51,13 +51,13 @@ struct WrittenAct {
     at: String,
 }
 
-/// What is told of a key: its exceptions as they are now.
+/// The notice of a key: its exceptions as they are now.
 pub fn told(id: &Id, entry: Option<&Entry>) -> Notice {
     let text = entry.and_then(|entry| serde_json::to_string(&Written::of(id, entry)).ok());
     Notice { fields: vec![(field_of(id), text)], forgotten: Vec::new() }
 }
 
-/// What is told of something that is to be done with a key.
+/// The notice of something that is to be done with a key.
 pub fn told_act(told: &ActTold) -> Notice {
     let ActTold { id, by, act, at } = told;
     let written = WrittenAct {
@@ -71,7 +71,7 @@ pub fn told_act(told: &ActTold) -> Notice {
     Notice { fields: vec![(field_of_act(id, *act), serde_json::to_string(&written).ok())], forgotten: Vec::new() }
 }
 
-/// What is told no longer: it was told long enough.
+/// The notices that are told no longer: it was told long enough.
 pub fn told_enough(acts: &BTreeMap<String, ActTold>, now: Tick) -> Notice {
     let old = acts.values().filter(|told| now.since(told.at) > TOLD_FOR || told.at > now + TOLD_FOR);
     Notice { fields: old.map(|told| (field_of_act(&told.id, told.act), None)).collect(), forgotten: Vec::new() }
