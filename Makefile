@@ -1,5 +1,7 @@
 # Needs Rust 1.90 or later and, to get here, make. What else is missing is installed on Debian, or named.
-.PHONY: all setup setup-tests run quick test test-long loom bench doc check deb
+BUILT = $${CARGO_TARGET_DIR:-target}/release
+
+.PHONY: all setup setup-tests run quick test test-long schemathesis loom bench doc check deb
 
 all: target/release/sluicegate
 
@@ -44,9 +46,19 @@ LOOM = RUSTFLAGS="$$RUSTFLAGS --cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-
 loom: setup
 	$(LOOM) cargo test -p sluicegate-loom --profile loom --locked
 
-# What takes longer: more cases for the property tests, 20 s of load with a reload every 200 ms, a stop of 10 s.
-test-long: setup-tests
+# What takes longer: more cases for the property tests, 20 s of load with a reload every 200 ms, a stop of 10 s, and the
+# admin API against its document.
+test-long: setup-tests schemathesis
 	PROPTEST_CASES=5000 SLUICEGATE_LONG=1 cargo test --release --locked
+
+# The admin API of a release build against its OpenAPI document, by schemathesis of PyPI, in an environment of its own.
+SCHEMATHESIS = $${CARGO_TARGET_DIR:-target}/schemathesis
+schemathesis: setup
+	cargo build --release --locked
+	@[ -x "$(SCHEMATHESIS)/bin/schemathesis" ] || python3 -m venv "$(SCHEMATHESIS)" || { \
+	  echo "python3 with venv is missing; on Debian: sudo apt-get install -y python3-venv" >&2; exit 1; }
+	@"$(SCHEMATHESIS)/bin/pip" install -q schemathesis==4.32.5
+	tests/schemathesis/run.sh "$(BUILT)/sluicegate" "$(SCHEMATHESIS)/bin/schemathesis"
 
 bench:
 	cargo bench --locked
@@ -61,7 +73,6 @@ check:
 
 # A package for Debian and Ubuntu, and its path as the last line. The binary itself writes the manual and the completions.
 # cargo-deb is named where it is missing, not installed: it takes minutes, and goes into the home of whoever runs make.
-BUILT = $${CARGO_TARGET_DIR:-target}/release
 deb: setup
 	@cargo deb --version >/dev/null 2>&1 || { echo "cargo-deb is missing: cargo install cargo-deb --locked" >&2; exit 1; }
 	@command -v dpkg-shlibdeps >/dev/null || { echo "dpkg-shlibdeps is missing; on Debian: sudo apt-get install -y dpkg-dev" >&2; exit 1; }

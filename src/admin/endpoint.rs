@@ -57,7 +57,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// Whether a call changes something: it has a line in the log then.
     pub(super) fn changes(&self) -> bool {
-        self.role >= Role::Operate && self.method != Verb::Get
+        self.role >= Role::Operate && matches!(self.handler, Handler::Change(_))
     }
 }
 

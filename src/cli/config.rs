@@ -257,7 +257,7 @@ impl Asker {
         table.row(["GENERATION".into(), "TIME".into(), "BY".into(), format!("{:<width$}", "CHANGE")]);
         for (entry, line) in entries.iter().zip(lines) {
             let generation = entry["generation"].to_string();
-            table.row([generation, shown(&entry["time"]), shown(&entry["by"]), format!("{line:<width$}")]);
+            table.row([generation, second(&entry["time"]), shown(&entry["by"]), format!("{line:<width$}")]);
         }
         Ok(table.text())
     }
@@ -376,6 +376,14 @@ fn shown(value: &Value) -> String {
     Safe(value.as_str().unwrap_or("-")).to_string()
 }
 
+/// An instant without the parts of its second.
+fn second(value: &Value) -> String {
+    match value.as_str().and_then(|text| text.split_once('.')) {
+        Some((second, _)) => Safe(second).to_string() + "Z",
+        None => shown(value),
+    }
+}
+
 /// A text with its lines.
 fn text_of(value: &Value) -> String {
     let text = value.as_str().unwrap_or_default();
@@ -384,9 +392,9 @@ fn text_of(value: &Value) -> String {
 
 fn status(config: &Value) -> String {
     let mut out = format!("{}: generation {}\n", shown(&config["file"]), config["generation"]);
-    if let Some(last) = config["last_reload"].as_object() {
-        let of = |name: &str| last.get(name).map(shown).unwrap_or_default();
-        let _ = writeln!(out, "since {}, by {}", of("time"), of("by"));
+    let last = &config["last_reload"];
+    if last.is_object() {
+        let _ = writeln!(out, "since {}, by {}", second(&last["time"]), shown(&last["by"]));
         out.push_str(&plan(&last["plan"]));
     }
     if let Some(error) = config["last_reload_error"].as_str() {

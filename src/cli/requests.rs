@@ -12,7 +12,7 @@ use super::asked::Asked;
 use super::safe::Safe;
 use super::table::Table;
 use super::tell::{tell, tell_again};
-use crate::time::Span;
+use super::upstreams::since;
 
 /// Arguments of `requests`.
 #[derive(Debug, clap::Args)]
@@ -72,7 +72,7 @@ struct Answer {
 #[derive(Debug, Deserialize)]
 struct Seen {
     id: String,
-    age_ms: u64,
+    age_ms: f64,
     phase: String,
     client: String,
     method: String,
@@ -144,7 +144,7 @@ impl Answer {
             let server = if seen.server.is_some() { &seen.server } else { &seen.upstream };
             table.row([
                 seen.id.clone(),
-                Span::from_millis(seen.age_ms).to_string(),
+                since(seen.age_ms),
                 seen.phase.clone(),
                 seen.client.clone(),
                 word(&seen.route),
@@ -174,9 +174,9 @@ mod tests {
         assert_eq!(
             answer.words(),
             "\
-ID        AGE    PHASE       CLIENT  ROUTE          SERVER  REQUEST
-0-12  61500ms     sent    192.0.2.7    app  127.0.0.1:9001  GET a.example/slow
-1-4      20ms  waiting  2001:db8::1      -             app  POST a.example/\\u{1b}[2J
+ID     AGE    PHASE       CLIENT  ROUTE          SERVER  REQUEST
+0-12   61s     sent    192.0.2.7    app  127.0.0.1:9001  GET a.example/slow
+1-4   20ms  waiting  2001:db8::1      -             app  POST a.example/\\u{1b}[2J
 There are more: say how many with --max, or which.
 Worker 2 did not answer within 2 s: its requests are missing.
 "

@@ -186,7 +186,7 @@ impl Server {
 }
 
 /// In whole seconds, or in milliseconds below one.
-fn since(millis: f64) -> String {
+pub fn since(millis: f64) -> String {
     let millis = millis.max(0.0) as u64;
     let rounded = if millis >= 1_000 { millis / 1_000 * 1_000 } else { millis };
     Span::from_millis(rounded).to_string()

@@ -131,7 +131,7 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
             Waited::Admitted(admitted) => policy::admit(exchange, admitted),
             Waited::InVain(arrival, refusal) => policy::defer_or_refuse(exchange, arrival, refusal),
             Waited::ClientGone => return Afterwards::Cut,
-            Waited::Cancelled => return give_up(exchange, client, &Broken::Cancelled).await,
+            Waited::Cancelled => Next::Over(policy::end_by(exchange, Cause::Broken(&Broken::Cancelled), false)),
         };
     }
     match next {

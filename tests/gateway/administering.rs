@@ -179,6 +179,7 @@ impl Document {
 fn answers_are_as_the_document_says() {
     let rules = "[dead_letter]\n[[route]]\nname = \"up\"\npath = \"/up\"\nupstream = \"app\"\n\
                  [[upstream]]\nname = \"app\"\nservers = [\"echo:a\", \"echo:b\"]\nmax_in_flight = 10\nbreaker = {}\n\
+                 [[upstream]]\nname = \"plain\"\nservers = [\"echo:c\"]\n\
                  [[route]]\nname = \"all\"\nlimits = [\"per-ip\", \"both\"]\nrespond = {}\n\
                  [[limit]]\nname = \"per-ip\"\nrate = [\"2/1m\", \"100/h\"]\n\
                  [[limit]]\nname = \"both\"\nkey = [\"client-ip\", \"header:x-key\"]\nrate = \"2/1m\"\nmode = \"shadow\"\n";

@@ -132,6 +132,11 @@ fn entries_change_under_load_and_no_request_fails() {
     assert_eq!((deleted.status, &deleted.json()["done"]), (200, &json!("deleted")), "{}", deleted.text());
     assert_eq!(text(&gateway), whole(RULES).replace("1000000/s", "10000000/s"));
     assert_ne!(get(gateway.address(), "/new").text(), "1");
+    for generation in [2, 7, 3, 12] {
+        let rolled = change(&gateway, "POST", "/api/v1/config/rollback", &json!({ "generation": generation }));
+        assert_eq!(rolled.status, 200, "{}", rolled.text());
+        assert_eq!(get(gateway.address(), "/new").text() == "1", generation != 12);
+    }
     ends.store(true, Ordering::Relaxed);
     for client in clients {
         client.join().unwrap();

@@ -41,9 +41,9 @@ const UPSTREAMS: Schema = Schema {
                 "balance": { "type": "string" },
                 "panic": { "type": "boolean" },
                 "breaker": { "type": ["string", "null"] },
-                "in_flight": { "type": "integer" },
+                "in_flight": { "type": ["integer", "null"], "description": "null: nothing bounds it." },
                 "max_in_flight": { "type": ["integer", "null"] },
-                "pending": { "type": "integer" },
+                "pending": { "type": ["integer", "null"] },
                 "servers": { "type": "array", "items": server },
             },
         });

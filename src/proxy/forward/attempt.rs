@@ -52,13 +52,10 @@ pub async fn forward(
     let mut pick = Pick::new(&upstream, exchange, admitted);
     loop {
         bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
-        let kept = pick.reuse(exchange, client);
-        let (server, mut lease) = if let Some(kept) = kept {
-            kept
-        } else {
-            exchange.is_in(FlightPhase::Connecting);
+        let (server, mut lease) = match pick.reuse(exchange, client) {
+            Some(kept) => kept,
             // Boxed, since it is rare and large, and every connection would carry the room for it.
-            bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?
+            None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
         };
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, &upstream)?;

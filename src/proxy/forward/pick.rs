@@ -12,6 +12,7 @@ use crate::proxy::broken::{Broken, Late};
 use crate::proxy::client::Client;
 use crate::proxy::connection::Connection;
 use crate::proxy::exchange::Exchange;
+use crate::proxy::flights::FlightPhase;
 use crate::proxy::meters::Retried;
 use crate::proxy::tried::{Failure, Tried};
 use crate::proxy::upstream_view::UpstreamView;
@@ -246,6 +247,7 @@ impl<'v> Pick<'v> {
         client: &mut Client,
         deadline: Tick,
     ) -> Result<(usize, Leased), Broken> {
+        exchange.is_in(FlightPhase::Connecting);
         let mut last = None;
         loop {
             let (index, server) = match self.server(exchange) {
