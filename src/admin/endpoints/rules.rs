@@ -342,7 +342,7 @@ fn place(call: &Call) -> Result<rules::Place, Problem> {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
-            Refusal::ReadOnly => StatusCode::FORBIDDEN,
+            Refusal::ReadOnly | Refusal::Followed { .. } => StatusCode::FORBIDDEN,
             Refusal::NoPrecondition { .. } => StatusCode::PRECONDITION_REQUIRED,
             Refusal::Stale { .. } => StatusCode::PRECONDITION_FAILED,
             Refusal::NotFound(_) => StatusCode::NOT_FOUND,
