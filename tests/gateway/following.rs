@@ -1,7 +1,7 @@
 //! Rules from elsewhere: a gateway that follows a server, and the server as it changes, fails and goes away.
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,8 +10,9 @@ use std::thread;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
 
-use crate::support::{Answer, Backend, Client, Gateway, eventually, get, run, unused_address};
+use crate::support::{Answer, Backend, Client, Gateway, Program, eventually, get, run, unused_address};
 use crate::wire::Message;
 
 /// As a whole gateway has it; its own sections would be wrong here.
@@ -393,4 +394,60 @@ fn a_reload_begins_to_follow_and_ends_it() {
     let asked = source.backend.requests();
     thread::sleep(std::time::Duration::from_millis(1_500));
     assert_eq!(source.backend.requests(), asked, "nobody follows any more");
+}
+
+/// The example's server, at an address of its own.
+struct Service {
+    program: Program,
+    _rules: TempDir,
+}
+
+impl Service {
+    fn start(address: SocketAddr) -> Self {
+        let rules = tempfile::tempdir().unwrap();
+        fs::write(rules.path().join("token"), TOKEN).unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/rules-service/rules_service.py");
+        let program = Program::start_at(address, "python3", |command, _, address| {
+            command.arg(script).args(["--database", "rules.db"]).arg("--token-file").arg(rules.path().join("token"));
+            command.args(["serve", "--listen", &address.to_string()]);
+        });
+        Self { program, _rules: rules }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        let fields = [("Authorization", BEARER), ("Content-Type", "application/toml")];
+        Client::connect(self.program.address).request(method, path, &fields, body.as_bytes())
+    }
+}
+
+#[test]
+fn the_example_of_a_rules_service_is_followed() {
+    let service = Service::start(unused_address());
+    for (path, body) in [
+        ("/rules/upstream/app", "servers = [\"echo:a\"]\n"),
+        ("/rules/limit/l", "key = \"global\"\nrate = \"1000000/s\"\n"),
+        ("/rules/route/all", "upstream = \"app\"\nlimits = [\"l\"]\n"),
+    ] {
+        let answer = service.ask("PUT", path, body);
+        assert_eq!(answer.status, 201, "{path}: {}", answer.text());
+    }
+    let text = service.ask("GET", "/rules", "");
+    let etag = text.header("etag").unwrap().to_owned();
+    assert_eq!(text.status, 200);
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("token"), TOKEN).unwrap();
+    let url = format!("http://{}/rules", service.program.address);
+    let gateway = Gateway::start_in(directory, &frame(&url, "token_file = \"token\"\n"));
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    let fields = [("Authorization", BEARER), ("If-None-Match", &*etag)];
+    assert_eq!(Client::connect(service.program.address).request("GET", "/rules", &fields, b"").status, 304);
+    assert_eq!(Client::connect(service.program.address).get("/rules").status, 401);
+    // One request an hour, of which one is used: the next is refused once the change holds.
+    assert_eq!(service.ask("PUT", "/rules/limit/l", "key = \"global\"\nrate = \"1/h\"\n").status, 200);
+    assert!(eventually(|| get(gateway.address(), "/").status == 429), "{}", gateway.log());
+    assert_eq!(service.ask("PUT", "/rules/limit/l", "rate = \n").status, 422);
+    assert_eq!(service.ask("DELETE", "/rules/limit/unheard", "").status, 404);
+    assert_eq!(service.ask("PUT", "/rules/route/all", "upstream = \"app\"\n").status, 200);
+    assert_eq!(service.ask("DELETE", "/rules/limit/l", "").status, 200);
+    assert!(eventually(|| get(gateway.address(), "/").status == 200), "{}", gateway.log());
 }
