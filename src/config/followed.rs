@@ -38,12 +38,12 @@ const KINDS: [&str; 4] = ["upstream", "limit", "bandwidth", "route"];
 pub struct Kept {
     /// The text.
     pub text: String,
-    /// Where it comes from; `None`: somebody has written the file by hand.
+    /// Where it comes from; `None`: somebody has written or changed the file by hand.
     pub origin: Option<Origin>,
 }
 
 /// Where a kept text comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The address, with all that is secret in it: only the gateway's user reads the file.
     pub url: String,
@@ -76,11 +76,13 @@ impl Kept {
     }
 
     fn of(mut text: String) -> Self {
-        let found = text.rfind(MARK).and_then(|at| {
-            let line = text.get(at + MARK.len()..)?;
-            Some((at, serde_json::from_str(line).ok()?))
+        let origin = text.rfind(MARK).and_then(|at| {
+            let (own, line) = text.split_at_checked(at)?;
+            let line: Line = serde_json::from_str(line.strip_prefix(MARK)?).ok()?;
+            let Line { url, etag, time, sha256 } = line;
+            (sha256 == hex(own)).then_some((at, Origin { url, etag, time }))
         });
-        let origin = found.map(|(at, origin)| {
+        let origin = origin.map(|(at, origin)| {
             text.truncate(at);
             origin
         });
@@ -92,9 +94,23 @@ impl Kept {
     /// # Errors
     /// Of JSON, which this value does not have.
     pub fn to_file(&self) -> io::Result<String> {
-        let Some(origin) = &self.origin else { return Ok(self.text.clone()) };
-        Ok(format!("{}{MARK}{}\n", self.text, serde_json::to_string(origin)?))
+        let Some(Origin { url, etag, time }) = self.origin.clone() else { return Ok(self.text.clone()) };
+        let line = serde_json::to_string(&Line { url, etag, time, sha256: hex(&self.text) })?;
+        Ok(format!("{}{MARK}{line}\n", self.text))
     }
+}
+
+/// An origin as the file has it, with the digest of the text before it: a text that was changed by hand has none.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    url: String,
+    etag: Option<String>,
+    time: String,
+    sha256: String,
+}
+
+fn hex(text: &str) -> String {
+    Sha256::digest(text).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 /// A text that is to be followed, if it is right.

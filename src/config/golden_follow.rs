@@ -102,6 +102,18 @@ fn another_followed_text_is_another_digest_and_its_origin_is_none() {
 }
 
 #[test]
+fn a_kept_text_that_was_changed_by_hand_is_of_no_origin() {
+    let place = Place::new("");
+    let origin = Origin { url: "https://rules.example/text".into(), etag: Some("\"1\"".into()), time: "t".into() };
+    let content = Kept { text: FOLLOWED.to_owned(), origin: Some(origin.clone()) }.to_file().unwrap();
+    let place = place.keeps(&content);
+    assert_eq!(Kept::read(&place.kept()).unwrap().unwrap().origin, Some(origin));
+    let place = place.keeps(&content.replace("7/s", "8/s"));
+    assert_eq!(Kept::read(&place.kept()).unwrap().unwrap().origin, None);
+    assert_eq!(place.load().model.routes.len(), 1);
+}
+
+#[test]
 fn mistakes_in_the_followed_text_name_it_and_its_own_line() {
     let place = Place::new("every = \"1h\"\n").keeps(&FOLLOWED.replace("7/s", "7/x"));
     let report = place.report();

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::support::{Answer, Backend, Client, Gateway, Program, eventually, get, run, unused_address};
+use crate::support::{Answer, Backend, Client, FRAME, Gateway, Program, eventually, get, run, unused_address};
+use crate::tls::peer::Authority;
 use crate::wire::Message;
 
 /// As a whole gateway has it; its own sections would be wrong here.
@@ -391,9 +392,70 @@ fn a_reload_begins_to_follow_and_ends_it() {
     let answer = gateway.reload(&format!("[[upstream]]{rules}"));
     assert!(answer.status == 200 && !has_new(&gateway), "{}", answer.text());
     assert!(gateway.ask_admin("/api/v1/config").json()["follow"].is_null());
-    let asked = source.backend.requests();
-    thread::sleep(std::time::Duration::from_millis(1_500));
-    assert_eq!(source.backend.requests(), asked, "nobody follows any more");
+    assert!(eventually(|| !has_thread(gateway.pid(), "follower")), "nobody follows any more");
+}
+
+/// Whether a process has a thread of this name.
+fn has_thread(pid: u32, name: &str) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut names = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.any(|own| own.trim_end() == name)
+}
+
+#[test]
+fn the_process_that_takes_over_follows_and_the_one_before_does_not() {
+    let source = Source::start(RULES);
+    let section = format!("[rules]\nfollow = \"{}\"\nevery = \"1s\"\n", source.url());
+    let mut gateway = Gateway::start_copy(&format!("{FRAME}{section}"));
+    assert!(eventually(|| has_thread(gateway.pid(), "follower")));
+    assert_eq!(gateway.upgrade()["ok"], true, "{}", gateway.log());
+    gateway.wait_alone();
+    assert!(eventually(|| has_thread(gateway.serving(), "follower")));
+    source.says(&format!("{WITH_NEW}{RULES}"));
+    assert!(eventually(|| has_new(&gateway)), "{}", gateway.log());
+    assert_eq!((times(&gateway, "refused"), times(&gateway, "cannot be")), (0, 0), "{}", gateway.log());
+}
+
+#[test]
+fn a_kept_text_that_was_changed_by_hand_holds_until_the_source_answers() {
+    let source = Source::start(RULES);
+    let gateway = start(&source);
+    source.set(|says| says.is_away = true);
+    let file = gateway.directory.path().join("gateway.toml.followed");
+    let next = gateway.directory.path().join("next");
+    fs::write(&next, format!("{WITH_NEW}{}", fs::read_to_string(&file).unwrap())).unwrap();
+    fs::rename(&next, &file).unwrap();
+    assert!(eventually(|| has_new(&gateway)), "{}", gateway.log());
+    source.set(|says| says.is_away = false);
+    assert!(eventually(|| !has_new(&gateway)));
+    assert_eq!(kept(gateway.directory.path()), RULES);
+}
+
+#[test]
+fn a_server_without_a_certificate_of_the_authority_is_not_believed() {
+    let (authority, other) = (Authority::new("ca"), Authority::new("other"));
+    let directory = tempfile::tempdir().unwrap();
+    authority.server(&["127.0.0.1"]).write(directory.path(), "own");
+    fs::write(directory.path().join("rules.txt"), RULES).unwrap();
+    let source = Gateway::start_in(
+        directory,
+        "[[listener]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\n\
+         tls = { certificates = [{ cert = \"own.pem\", key = \"own-key.pem\" }] }\n\
+         [[route]]\nname = \"all\"\nrespond = { file = \"rules.txt\" }\n",
+    );
+    let follower = |authority: &Authority| {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("ca.pem"), &authority.pem).unwrap();
+        let text = frame(&format!("https://{}/rules", source.address()), "ca = \"ca.pem\"\n");
+        fs::write(directory.path().join("gateway.toml"), &text).unwrap();
+        (directory, text)
+    };
+    let (directory, _) = follower(&other);
+    let (status, _, said) = run(&["run", "-c", "gateway.toml"], directory.path());
+    assert!(!status.success() && said.contains("are not known: cannot connect: "), "{said}");
+    let (directory, text) = follower(&authority);
+    let gateway = Gateway::start_in(directory, &text);
+    assert_eq!(get(gateway.address(), "/").status, 200);
 }
 
 /// The example's server, at an address of its own.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, ETAG, IF_NONE_MATCH, USER_AGENT};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::Full;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use crate::config::{Follow, MAX_FOLLOWED_BYTES};
 use crate::http_client::{Answer, Destination, HttpClient, Speaks, Way};
@@ -24,7 +24,6 @@ const AGENT: &str = concat!("sluicegate/", env!("CARGO_PKG_VERSION"));
 /// Asks for rules.
 pub struct Fetcher {
     client: HttpClient,
-    runtime: Runtime,
     follow: Follow,
 }
 
@@ -46,7 +45,7 @@ impl Fetcher {
     /// One that asks at this address.
     ///
     /// # Errors
-    /// In words: TLS cannot be set up, or the system gives no room for a reactor.
+    /// In words: TLS cannot be set up.
     pub fn new(follow: &Follow) -> Result<Self, String> {
         let tls = follow.ca.as_ref().map(|roots| {
             let settings = UpstreamSettings { roots: Some(roots.clone()), server_name: None, alpn: Alpn::Nothing };
@@ -55,8 +54,7 @@ impl Fetcher {
         // Each request has a connection of its own: nobody looks after one between two of them.
         let destination = Destination { way: Way::AsNamed, speaks: Speaks::Http1, tls: tls.transpose()? };
         let client = HttpClient::new(&destination, MAX_FOLLOWED_BYTES).map_err(|error| error.to_string())?;
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-        Ok(Self { client, runtime, follow: follow.clone() })
+        Ok(Self { client, follow: follow.clone() })
     }
 
     /// Asks for the text, unless it has this tag. Blocks until the answer is here, or is late.
@@ -64,12 +62,17 @@ impl Fetcher {
     /// # Errors
     /// In words, without secrets: there is no answer, or none that is a text.
     pub fn fetch(&self, etag: Option<&str>) -> Result<Fetched, String> {
+        let etag = etag.and_then(|etag| HeaderValue::from_str(etag).ok());
+        let has_tag = etag.is_some();
         let request = self.request(etag)?;
-        let answer = self.runtime.block_on(self.client.send(request, TIMEOUT)).map_err(|error| error.to_string())?;
-        read(answer, etag.is_some())
+        // It ends with the answer, and with it the connection. A name server that does not answer is not waited for.
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        let answer = runtime.block_on(self.client.send(request, TIMEOUT)).map_err(|error| error.to_string());
+        runtime.shutdown_background();
+        read(answer?, has_tag)
     }
 
-    fn request(&self, etag: Option<&str>) -> Result<Request<Full<Bytes>>, String> {
+    fn request(&self, etag: Option<HeaderValue>) -> Result<Request<Full<Bytes>>, String> {
         let mut request = Request::get(self.follow.follow.uri().clone())
             .header(USER_AGENT, AGENT)
             .header(ACCEPT, "application/toml, text/plain;q=0.9, */*;q=0.1")
