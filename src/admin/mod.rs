@@ -43,6 +43,8 @@ use tokio::time::{sleep, timeout};
 use crate::balance::Service;
 use crate::config::Admin;
 use crate::dead_letter::Archive;
+use crate::proxy::{FlightFilter, SeenFlight};
+use crate::replay::Asked;
 use crate::telemetry::Registry;
 use crate::time::Clock;
 use crate::tls::{PeerCertificate, ServerTls};
@@ -77,6 +79,7 @@ impl Door {
 }
 
 pub use self::rules::Rules;
+pub use endpoints::NotReplayed;
 pub use key_change::{KeyChange, Unchanged};
 
 /// What admin can ask of the gateway.
@@ -136,8 +139,24 @@ pub trait Commands: Send + Sync + 'static {
     /// Explains a request that `asked` describes: what would become of it, in JSON, or what is wrong with the question. Changes nothing. May block.
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String>;
 
+    /// The requests in flight that `filter` names, the oldest first, and the workers that have not answered. May block.
+    fn requests(&self, filter: &FlightFilter) -> (Vec<SeenFlight>, Vec<usize>);
+
+    /// Cancels a request, by its worker and its number there; whether there is one, or `None`: the worker does not answer. May
+    /// block.
+    fn cancel_request(&self, worker: usize, number: u64) -> Option<bool>;
+
     /// The dead-letter log, if there is one. May block.
     fn dead_letters(&self) -> Option<Archive>;
+
+    /// Begins a replay of dead letters, goes on with one, or says what one would do: its name, or null, and its plan. May block.
+    fn replay(&self, asked: &Asked) -> Result<serde_json::Value, NotReplayed>;
+
+    /// The replays of the log. May block.
+    fn replays(&self) -> Result<serde_json::Value, NotReplayed>;
+
+    /// Stops a replay that runs here; false: none of this name does.
+    fn stop_replay(&self, name: &str) -> bool;
 
     /// The rules, to be read and changed; `None`: the gateway has ended.
     fn rules(&self) -> Option<Box<dyn Rules>>;

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::AdminAddress;
+use crate::proxy::FlightPhase;
 use crate::telemetry::{Family, Kind};
+use crate::time::{Span, Tick};
 
 /// A client that waits longer than this has found a fault.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -129,8 +131,50 @@ impl Commands for Fake {
         if asked.is_empty() { Err("nothing is asked".into()) } else { Ok(json!({ "bytes": asked.len() })) }
     }
 
+    fn requests(&self, filter: &FlightFilter) -> (Vec<SeenFlight>, Vec<usize>) {
+        let of = |number: u64| SeenFlight {
+            worker: 1,
+            number,
+            arrived: Tick::ZERO + Span::from_secs(number),
+            age: Span::from_secs(60 - number),
+            phase: FlightPhase::Sent,
+            client: "192.0.2.7".parse().unwrap(),
+            is_h2: false,
+            method: "GET".into(),
+            host: "a.example".into(),
+            path: "/slow".into(),
+            request_id: "0123".into(),
+            route: Some("app".into()),
+            upstream: Some("app".into()),
+            server: None,
+        };
+        let all = (1..=3).map(of).filter(|seen| filter.after.is_none_or(|after| seen.rank() > after));
+        (all.take(filter.max).collect(), vec![2])
+    }
+
+    fn cancel_request(&self, worker: usize, number: u64) -> Option<bool> {
+        (worker < 9).then_some((worker, number) == (1, 2))
+    }
+
     fn dead_letters(&self) -> Option<Archive> {
         self.archive.clone()
+    }
+
+    fn replay(&self, asked: &Asked) -> Result<Value, NotReplayed> {
+        match (&asked.resume, asked.dry_run) {
+            (Some(name), _) if name == "busy" => Err(NotReplayed::Busy("another one runs".into())),
+            (Some(_), _) => Err(NotReplayed::Unknown("there is none".into())),
+            (None, true) => Ok(json!({ "replay": null, "plan": {} })),
+            (None, false) => Ok(json!({ "replay": "r", "plan": { "to_send": 3 } })),
+        }
+    }
+
+    fn replays(&self) -> Result<Value, NotReplayed> {
+        Err(NotReplayed::NoLog)
+    }
+
+    fn stop_replay(&self, name: &str) -> bool {
+        name == "r"
     }
 
     fn rules(&self) -> Option<Box<dyn Rules>> {

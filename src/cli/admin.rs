@@ -14,6 +14,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
 
 use super::banner::reachable;
+use super::safe::Safe;
 use crate::config::{AdminAddress, Model};
 use crate::tls::{self, Chain, Identity, PrivateKey, Roots};
 
@@ -69,6 +70,14 @@ pub enum Failure {
     Lost(String),
     /// An answer of another status than 2xx: what it says.
     Answered(String),
+}
+
+/// An answer of status 2xx.
+pub struct Answered {
+    /// Its body.
+    pub body: String,
+    /// Its `ETag`.
+    pub etag: Option<String>,
 }
 
 /// A request.
@@ -132,7 +141,12 @@ impl Gateway {
 
     /// The body of the answer of status 2xx, in words why there is none.
     pub fn ask(&self, request: &Request<'_>) -> Result<String, String> {
-        self.answer(request, PATIENCE).map_err(|failure| match failure {
+        self.ask_whole(request).map(|answered| answered.body)
+    }
+
+    /// The same with the tag of the answer.
+    pub fn ask_whole(&self, request: &Request<'_>) -> Result<Answered, String> {
+        self.whole(request, PATIENCE).map_err(|failure| match failure {
             Failure::Unheard(error) | Failure::Lost(error) => format!("{}: {error}", self.shown),
             Failure::Answered(text) => text,
         })
@@ -160,6 +174,10 @@ impl Gateway {
 
     /// The same of one that may take as long as that.
     pub fn answer(&self, request: &Request<'_>, patience: Duration) -> Result<String, Failure> {
+        self.whole(request, patience).map(|answered| answered.body)
+    }
+
+    fn whole(&self, request: &Request<'_>, patience: Duration) -> Result<Answered, Failure> {
         let mut connection = self.connect(patience).map_err(|error| Failure::Unheard(error.to_string()))?;
         let text = self.head(request);
         let mut asked = || -> std::io::Result<String> {
@@ -170,7 +188,13 @@ impl Gateway {
         };
         let answer = asked().map_err(|error| Failure::Lost(error.to_string()))?;
         match answer.split_once("\r\n\r\n") {
-            Some((head, body)) if head.starts_with("HTTP/1.1 2") => Ok(body.to_owned()),
+            Some((head, body)) if head.starts_with("HTTP/1.1 2") => {
+                let tag = |line: &str| {
+                    let (name, value) = line.split_once(':')?;
+                    name.eq_ignore_ascii_case("etag").then(|| value.trim().to_owned())
+                };
+                Ok(Answered { body: body.to_owned(), etag: head.lines().find_map(tag) })
+            }
             Some((head, body)) => Err(Failure::Answered(told(head, body))),
             None => Err(Failure::Lost("it answers nothing".to_owned())),
         }
@@ -304,10 +328,29 @@ fn told(head: &str, body: &str) -> String {
         Some(detail) if head.starts_with("HTTP/1.1 401") => {
             format!("{detail} The commands take it of --token-file or {TOKEN}.")
         }
-        Some(detail) => detail.to_owned(),
+        Some(detail) => {
+            let findings = problem.as_ref().map(|problem| findings(&problem["findings"])).unwrap_or_default();
+            let end = if findings.is_empty() { "" } else { "\n" };
+            format!("{detail}{end}{}", findings.trim_end())
+        }
         None if body.is_empty() => format!("it answered {}", head.lines().next().unwrap_or("nothing")),
         None => body.to_owned(),
     }
+}
+
+/// Mistakes and warnings of a text, a line each with its place, and the remedy below.
+pub fn findings(all: &Value) -> String {
+    let mut out = String::new();
+    for finding in all.as_array().map(Vec::as_slice).unwrap_or_default() {
+        let file = finding["file"].as_str().map(|file| format!("{}: ", Safe(file))).unwrap_or_default();
+        let word = |name: &str| Safe(finding[name].as_str().unwrap_or("-")).to_string();
+        let line = finding["line"].as_u64().map(|line| format!("line {line}: ")).unwrap_or_default();
+        let _ = writeln!(out, "{}: {file}{line}{}", word("severity"), word("message"));
+        if let Some(help) = finding["help"].as_str() {
+            let _ = writeln!(out, "  help: {}", Safe(help));
+        }
+    }
+    out
 }
 
 /// As one segment of a path (RFC 3986, 2.3).

@@ -40,14 +40,37 @@ impl Asked {
         request: &Request<'_>,
         show: impl FnOnce(Value) -> serde_json::Result<String>,
     ) -> Result<String, String> {
-        let load =
-            || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
-        let gateway = Gateway::of(&self.admin, load, path)?;
+        let gateway = self.gateway(path)?;
         let answer = gateway.ask(request)?;
         if self.json {
             return Ok(answer);
         }
         let shown = serde_json::from_str(&answer).and_then(show);
         shown.map_err(|error| format!("{}: an answer that cannot be read: {error}", gateway.shown()))
+    }
+
+    /// The same of all pages of a list.
+    ///
+    /// # Errors
+    /// The gateway cannot be asked, or has no answer: in words.
+    pub fn pages(
+        &self,
+        path: &Path,
+        target: &str,
+        list: &str,
+        show: impl FnOnce(Value) -> serde_json::Result<String>,
+    ) -> Result<String, String> {
+        let gateway = self.gateway(path)?;
+        let all = gateway.pages(target, list)?;
+        if self.json {
+            return Ok(format!("{all:#}\n"));
+        }
+        show(all).map_err(|error| format!("{}: an answer that cannot be read: {error}", gateway.shown()))
+    }
+
+    fn gateway(&self, path: &Path) -> Result<Gateway, String> {
+        let load =
+            || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
+        Gateway::of(&self.admin, load, path)
     }
 }

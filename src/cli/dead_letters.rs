@@ -161,7 +161,7 @@ struct FilterArgs {
     /// Of the route of this name
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
-    /// rate-limited, blocked, queue-full, wait-timeout, timeout, too-large, breaker, overload, upstream-error or deferred
+    /// rate-limited, blocked, queue-full, wait-timeout, timeout, too-large, breaker, overload, upstream-error, deferred or cancelled
     #[arg(long, value_name = "REASON")]
     reason: Option<Reason>,
     /// With this value in the key: as the client sent it, or as the log shows it; or SOURCE=VALUE

@@ -12,9 +12,6 @@ use super::asked::Asked;
 use super::safe::Safe;
 use crate::gateway::{BlockSeen, ExceptionSeen, NumbersSeen};
 
-/// Pages of exceptions that are asked for: more than a gateway keeps.
-const MAX_PAGES: usize = 100;
-
 /// Changes of single keys.
 #[derive(Debug, Subcommand)]
 pub enum ChangeKey {
@@ -115,9 +112,8 @@ struct Changed {
 }
 
 #[derive(Debug, Deserialize)]
-struct Page {
+struct Exceptions {
     exceptions: Vec<ExceptionSeen>,
-    next: Option<String>,
 }
 
 impl ChangeKey {
@@ -149,25 +145,14 @@ impl ChangeKey {
     }
 }
 
-/// All of them, page by page; in JSON the first page, as it is.
 fn exceptions(path: &Path, asked: &Asked) -> Result<String, String> {
-    let (mut out, mut next, mut count) = (String::new(), None, 0);
-    for _ in 0..MAX_PAGES {
-        let cursor = next.map(|next: String| format!("?cursor={}", escaped(&next))).unwrap_or_default();
-        let (mut page_next, mut shown) = (None, 0);
-        let page = asked.look(path, &format!("/api/v1/exceptions{cursor}"), |answer| {
-            let page: Page = serde_json::from_value(answer)?;
-            (page_next, shown) = (page.next, page.exceptions.len());
-            Ok(page.exceptions.iter().map(exception).collect())
-        })?;
-        out.push_str(&page);
-        count += shown;
-        next = page_next;
-        if next.is_none() {
-            break;
+    asked.pages(path, "/api/v1/exceptions", "exceptions", |answer| {
+        let all: Exceptions = serde_json::from_value(answer)?;
+        if all.exceptions.is_empty() {
+            return Ok("No key has an exception.\n".to_owned());
         }
-    }
-    Ok(if out.is_empty() && count == 0 { "No key has an exception.\n".to_owned() } else { out })
+        Ok(all.exceptions.iter().map(exception).collect())
+    })
 }
 
 impl Key {

@@ -13,12 +13,15 @@ use super::exceptions::{ChangeKey, block_words, numbers_words};
 use super::explain::{quota, time};
 use super::safe::Safe;
 use super::table::Table;
-use super::tell::tell;
+use super::tell::{tell, tell_again};
 use crate::gateway::{KeySeen, TopKeySeen, TopKeysSeen};
 
 /// Arguments of `limits`.
 #[derive(Debug, clap::Args)]
 pub struct LimitsArguments {
+    /// Look again each second, until interrupted.
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     asked: Asked,
 }
@@ -54,6 +57,7 @@ enum KeysCommand {
 
 pub const EXAMPLES: &str = "Examples:
   sluicegate limits
+  sluicegate limits --watch
   sluicegate limits --json | jq -r '.limits[] | select(.waiting > 0) | .name'";
 
 pub const KEYS_EXAMPLES: &str = "Examples:
@@ -94,9 +98,11 @@ struct Keys {
 
 /// Lists the limits. Exit 1: the gateway cannot be asked.
 pub fn run(path: &Path, arguments: &LimitsArguments) -> ExitCode {
-    tell(arguments.asked.look(path, "/api/v1/limits", |answer| {
-        serde_json::from_value::<Limits>(answer).map(|limits| show_limits(&limits.limits))
-    }))
+    tell_again(arguments.watch, || {
+        arguments.asked.pages(path, "/api/v1/limits", "limits", |answer| {
+            serde_json::from_value::<Limits>(answer).map(|limits| show_limits(&limits.limits))
+        })
+    })
 }
 
 /// Shows a key, or the first ones. Exit 1: the gateway cannot be asked, or there is no such limit or value.

@@ -6,6 +6,7 @@ mod admin;
 mod asked;
 mod banner;
 mod check;
+mod config;
 mod dead_letters;
 mod exceptions;
 mod explain;
@@ -16,6 +17,7 @@ mod limits;
 mod log;
 mod man;
 mod progress;
+mod requests;
 mod run;
 mod safe;
 mod simulate;
@@ -88,6 +90,12 @@ enum Command {
     /// Show the servers of the gateway that runs: their states, and why.
     #[command(after_help = upstreams::EXAMPLES)]
     Upstreams(upstreams::UpstreamsArguments),
+    /// List the requests in flight of the gateway that runs, or cancel one.
+    #[command(after_help = requests::EXAMPLES)]
+    Requests(requests::RequestsArguments),
+    /// Read, compare and change the rules of the gateway that runs, and take a change back.
+    #[command(after_help = config::EXAMPLES)]
+    Config(config::ConfigArguments),
     /// Let another process take over from the gateway that runs, such as a new version, without a gap.
     #[command(after_help = upgrade::EXAMPLES)]
     Upgrade(upgrade::UpgradeArguments),
@@ -119,6 +127,8 @@ pub fn main() -> ExitCode {
         Command::Limits(command) => limits::run(&arguments.config, &command),
         Command::Keys(command) => limits::keys(&arguments.config, &command),
         Command::Upstreams(command) => upstreams::run(&arguments.config, &command),
+        Command::Requests(command) => requests::run(&arguments.config, &command),
+        Command::Config(command) => config::run(&arguments.config, &command),
         Command::Upgrade(command) => upgrade::run(&arguments.config, &command),
         Command::Token(command) => token::run(&command),
         Command::Completions { shell } => {

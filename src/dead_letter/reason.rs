@@ -29,6 +29,8 @@ words! {
         Deferred = "deferred",
         /// Its head or its body was larger than allowed.
         TooLarge = "too-large",
+        /// An operator cancelled it.
+        Cancelled = "cancelled",
     }
 }
 

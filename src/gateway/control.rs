@@ -12,6 +12,8 @@ mod phase;
 mod plan_entries;
 mod records;
 mod reloading;
+mod replays;
+mod requests;
 mod rules;
 mod seen;
 mod servers;
@@ -31,9 +33,12 @@ use self::following::Following;
 use self::hearing::Acts;
 use self::phase::Phase;
 use self::records::Records;
+use self::replays::Replays;
 use self::sockets::{Bound, bind_all};
 use self::upgrading::Handover;
 use self::written::Written;
+use tokio::sync::mpsc;
+
 use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::deferring::{self, Deferring};
@@ -80,6 +85,9 @@ pub struct Control {
     records: Records,
     /// The door of admin.
     door: Mutex<Arc<Door>>,
+    /// Where workers are told something by who must not wait; they are there while the gateway drains, too.
+    inboxes: Vec<mpsc::Sender<Command>>,
+    replays: Replays,
     reloading: Mutex<()>,
     /// One writes exceptions of keys at a time.
     keeping: Mutex<()>,
@@ -221,6 +229,7 @@ impl Control {
             .map_err(BuildError::Thread)?;
         let door = door(&model, &lasting.tls);
         let counts = Arc::new(ControlCounts::default());
+        let inboxes = workers.iter().map(WorkerThread::inbox).collect();
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
         let store = deferring.as_ref().map(|own| (own.store(), &clock));
         let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), store, access_log.as_ref());
@@ -276,6 +285,8 @@ impl Control {
             level: Mutex::default(),
             records,
             door: Mutex::new(door),
+            inboxes,
+            replays: Replays::default(),
             reloading: Mutex::new(()),
             keeping: Mutex::new(()),
             state: Mutex::new(state),

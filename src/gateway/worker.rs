@@ -13,7 +13,7 @@ use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::proxy::{self, Feed, OwnDoor, Worker, WorkerGauges};
+use crate::proxy::{self, Feed, FlightFilter, OwnDoor, SeenFlight, Worker, WorkerGauges};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span};
 
@@ -35,6 +35,10 @@ pub enum Command {
     Copy(SyncSender<io::Result<Vec<(SocketAddr, TcpListener)>>>),
     /// Serve this connection, of the gateway's own.
     Serve(TcpStream),
+    /// Tell which requests are in flight.
+    List(Arc<FlightFilter>, SyncSender<Vec<SeenFlight>>),
+    /// Cancel the request of this number; whether there is one.
+    Cancel(u64, SyncSender<bool>),
     /// Stop accepting there; its connections finish.
     Unlisten(SocketAddr),
     /// A new snapshot was published.
@@ -191,14 +195,34 @@ async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Comman
             }
             Some(Command::Serve(stream)) => own_door.serve(worker, stream),
             Some(Command::Refresh) => worker.refresh(),
+            Some(asked @ (Command::List(..) | Command::Cancel(..))) => tell_of_requests(worker, asked),
             Some(Command::Drain(grace)) => {
                 sockets.clear();
                 listening.clear();
                 own_door.close(worker);
-                drain(worker, grace).await;
-                return;
+                tokio::select! {
+                    () = drain(worker, grace) => return,
+                    () = look_on(worker, commands) => {}
+                }
             }
         }
+    }
+}
+
+/// Answers about requests in flight, which somebody may want to know most while they hold up the end of the process.
+async fn look_on(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>) {
+    while let Some(command) = commands.recv().await {
+        tell_of_requests(worker, command);
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Whoever has asked may have gone: nobody is told then.
+fn tell_of_requests(worker: &Worker, asked: Command) {
+    match asked {
+        Command::List(filter, to) => drop(to.try_send(worker.list_flights(&filter))),
+        Command::Cancel(number, to) => drop(to.try_send(worker.cancel_flight(number))),
+        _ => {}
     }
 }
 

@@ -35,6 +35,7 @@ pub struct Alarm {
     place: Cell<Option<(Handle, Tick)>>,
     rung: Cell<bool>,
     dismissed: Cell<Option<Dismissed>>,
+    cancelled: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -170,6 +171,22 @@ impl Alarm {
     /// Whether its task was asked to end since this was asked last.
     pub fn take_dismissal(&self) -> Option<Dismissed> {
         self.dismissed.take()
+    }
+
+    /// Wakes the task and asks it to end the request that it carries.
+    pub fn cancel_request(&self) {
+        self.cancelled.set(true);
+        self.ring();
+    }
+
+    /// Whether its task is asked to end the request that it carries.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.get()
+    }
+
+    /// That request is over.
+    pub fn forget_cancel(&self) {
+        self.cancelled.set(false);
     }
 
     fn ring(&self) {

@@ -43,6 +43,8 @@ pub enum Broken {
     TooLarge,
     /// The client went away.
     ClientGone,
+    /// An operator has cancelled it.
+    Cancelled,
     /// Something took too long.
     Late(Late),
 }
@@ -105,6 +107,7 @@ impl fmt::Display for Broken {
             Self::Request(fault) => write!(f, "the request is refused ({}): {fault}", fault.word()),
             Self::TooLarge => write!(f, "the request's body is larger than max_body_size"),
             Self::ClientGone => write!(f, "the client went away"),
+            Self::Cancelled => write!(f, "an operator cancelled the request"),
             Self::Late(Late::Deadline) => write!(f, "the timeout is over"),
             Self::Late(Late::Head) => write!(f, "the response_timeout is over"),
             Self::Late(Late::Try) => write!(f, "the per_try of retry is over"),

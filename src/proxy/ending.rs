@@ -342,6 +342,9 @@ impl Ending {
                 (Outcome::Malformed, 413, "The request's body is too large.", Counted::BodyTooLarge, Fate::Close)
             }
             Broken::ClientGone => (Outcome::ClientGone, CLIENT_CLOSED, "", Counted::Alone, Fate::Cut),
+            Broken::Cancelled => {
+                (Outcome::Cancelled, 503, "An operator cancelled the request.", Counted::Alone, Fate::Close)
+            }
             Broken::Late(Late::Deadline | Late::Head | Late::Try) => {
                 (Outcome::Timeout, 504, "The upstream did not answer in time.", Counted::Alone, Fate::Keep)
             }
@@ -365,6 +368,7 @@ impl Ending {
             (_, Outcome::UpstreamError) => Some(Reason::UpstreamError),
             (_, Outcome::Breaker) => Some(Reason::Breaker),
             (_, Outcome::QueueFull) => Some(Reason::QueueFull),
+            (_, Outcome::Cancelled) => Some(Reason::Cancelled),
             _ => None,
         };
         Self { outcome, status: Status::Fixed(status), words: Words::Fixed(words), reason, counted, fate }

@@ -277,6 +277,7 @@ impl Exchange {
 
     fn record(&mut self) {
         self.recorded = true;
+        self.leaves_flight();
         if self.scratch.inbound.capture.is_some() {
             self.offer_posted();
             self.scratch.inbound.capture = None;
@@ -339,6 +340,12 @@ impl Exchange {
 
     pub(super) fn client_address(&self) -> IpAddr {
         self.story.client.as_ref().map_or_else(|| self.connection.peer.ip().to_canonical(), ClientIp::addr)
+    }
+
+    /// The numbers that its id is made of, where nobody gave it one.
+    pub(super) fn id_numbers(&self) -> [u64; 2] {
+        let [one, two, _] = self.id;
+        [one, two]
     }
 
     /// Its id, in words.

@@ -153,6 +153,8 @@ words! {
         QueueFull = "queue-full",
         /// A limit refused, and the request is kept to be sent later.
         Deferred = "deferred",
+        /// An operator cancelled it.
+        Cancelled = "cancelled",
     }
 }
 

@@ -16,7 +16,8 @@
 //! - `pacing`: how fast bytes may go; `way_bounds`, `message_gate`, `websocket`: how a tunnel is bounded.
 //! - `letter`, `capture`, `capturing`: what dead letters tell of an exchange, and the bodies that they keep; `explanation`: what its own answer tells whoever may ask.
 //! - `exchange`, `scratch`, `inbound`, `outgoing`, `parts`: what one exchange is and works with. `alarm`: when it has to be over.
-//! - `worker`, `view`, `route_view`, `upstream_view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts;
+//! - `worker`, `view`, `route_view`, `upstream_view`, `snapshot`, `meters`, `connection_meters`, `pace_meters`, `throttle`: what a worker has and counts; `flights`, `in_flight`: the
+//!   requests in flight, as an operator sees and cancels them;
 //!   `client_ledger`, `given_up`, `h2_share`, `holdings`, `reclaim`: what each client holds of it, and which connections make room for
 //!   others.
 //!
@@ -45,6 +46,7 @@ mod edited;
 mod ending;
 mod exchange;
 mod explanation;
+mod flights;
 mod forward;
 mod given_up;
 mod h1;
@@ -53,6 +55,7 @@ mod h2_share;
 mod headers;
 mod held;
 mod holdings;
+mod in_flight;
 mod inbound;
 mod key_tally;
 mod letter;
@@ -104,6 +107,7 @@ use scratch::Scratch;
 use waiting::Waited;
 
 pub use asked::{Question, status_of_no_route, status_of_refusal};
+pub use flights::{FlightFilter, FlightPhase, FlightRank, SeenFlight};
 pub use key_tally::{CountedKey, KeyTally, KeyTop};
 pub use listener::{OwnDoor, accept, bind};
 pub use snapshot::{
@@ -121,11 +125,13 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
         None => policy::decide(exchange),
     };
     if let Next::Wait(waiting) = next {
+        exchange.is_in(FlightPhase::Waiting);
         // Boxed, since it is rare and large.
         next = match Box::pin(waiting::wait(exchange, client, waiting)).await {
             Waited::Admitted(admitted) => policy::admit(exchange, admitted),
             Waited::InVain(arrival, refusal) => policy::defer_or_refuse(exchange, arrival, refusal),
             Waited::ClientGone => return Afterwards::Cut,
+            Waited::Cancelled => return give_up(exchange, client, &Broken::Cancelled).await,
         };
     }
     match next {

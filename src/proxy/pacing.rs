@@ -197,8 +197,8 @@ pub async fn begin(
             if exchange.scratch.pacing.as_mut().is_none_or(|pacing| pacing.up.poll_free(cx).is_ready()) {
                 return Poll::Ready(Ok(()));
             }
-            if poll_gone(cx, exchange, client, deadline).is_ready() {
-                return Poll::Ready(Err(Broken::ClientGone));
+            if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline) {
+                return Poll::Ready(Err(broken));
             }
             if exchange.worker.alarms.recently() >= deadline {
                 return Poll::Ready(Err(Broken::Late(Late::Deadline)));

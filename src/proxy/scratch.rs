@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
+use super::flights::Entry;
 use super::held::Held;
 use super::inbound::Inbound;
 use super::outgoing::Outgoing;
@@ -72,6 +73,8 @@ pub struct Scratch {
     pub explains: bool,
     /// The token of the replay that sends it again; `None`: none does.
     pub replayed: Option<Box<Vouched>>,
+    /// Where it is entered among the requests in flight; `None`: it is not.
+    pub flight: Option<Entry>,
 }
 
 /// How long parts of an exchange took, for the access log.
@@ -109,6 +112,7 @@ impl Scratch {
             times: Times::default(),
             explains: false,
             replayed: None,
+            flight: None,
         })
     }
 

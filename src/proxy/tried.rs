@@ -69,6 +69,7 @@ impl Failure {
             | Broken::Request(_)
             | Broken::TooLarge
             | Broken::ClientGone
+            | Broken::Cancelled
             | Broken::Late(Late::ClientSends | Late::ClientDrips | Late::ClientReads) => None,
         }
     }

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use super::client::Client;
 use super::exchange::Exchange;
+use super::flights::FlightPhase;
 use super::forward::Afterwards;
 use super::message_gate::code_of;
 use super::meters::Outcome;
@@ -56,6 +57,7 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
     let worker = Rc::clone(&exchange.worker);
     let connection = Rc::clone(&exchange.connection);
     let _open = worker.enter_tunnel();
+    exchange.is_in(FlightPhase::Tunnel);
     let (mut up, mut down) = begin(exchange, client, &worker);
     let idle = exchange.view.snapshot.server().tunnel_timeout;
     let mut moved_at = worker.alarms.recently();
@@ -72,11 +74,20 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
             upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
             downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
         }
-        if worker.alarms.is_over() && closed_at == Tick::MAX && up.knows_frames() && down.knows_frames() {
+        let is_cancelled = connection.alarm.is_cancelled();
+        if is_cancelled {
+            exchange.finish(Outcome::Cancelled);
+        }
+        let ends = worker.alarms.is_over() || is_cancelled;
+        if ends && closed_at == Tick::MAX && up.knows_frames() && down.knows_frames() {
             closed_at = worker.alarms.recently() + LAST_WORDS;
             close_both(GOING_AWAY, &mut up, &mut down, &worker);
             upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
             downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
+        }
+        if is_cancelled && closed_at == Tick::MAX {
+            // It knows no words to say so.
+            return Poll::Ready(());
         }
         let now = worker.alarms.recently();
         if up.moved + down.moved != before {

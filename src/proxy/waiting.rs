@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::broken::Broken;
 use super::client::Client;
 use super::exchange::Exchange;
 use super::meters::{Decision, LimitMeters};
@@ -23,6 +24,8 @@ pub enum Waited {
     InVain(Arrival, Refusal),
     /// The client went away, and gave the place up.
     ClientGone,
+    /// An operator has cancelled the request, which gave the place up.
+    Cancelled,
 }
 
 /// Waits until the request is admitted or has waited in vain. Dropping the future gives the place up.
@@ -43,8 +46,10 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
                 Progress::Admitted(admitted) => return Poll::Ready(Waited::Admitted(admitted)),
                 Progress::TimedOut(arrival, refusal) => return Poll::Ready(Waited::InVain(arrival, refusal)),
                 Progress::Pending { wake_at } => {
-                    if poll_gone(cx, exchange, client, Tick::MAX).is_ready() {
-                        return Poll::Ready(Waited::ClientGone);
+                    match poll_gone(cx, exchange, client, Tick::MAX) {
+                        Poll::Ready(Broken::Cancelled) => return Poll::Ready(Waited::Cancelled),
+                        Poll::Ready(_) => return Poll::Ready(Waited::ClientGone),
+                        Poll::Pending => {}
                     }
                     rearm(timer.as_mut(), wake_at.since(now));
                     if timer.as_mut().poll(cx).is_pending() {
@@ -56,7 +61,7 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
     })
     .await;
     exchange.story.waited = Some(looked.since(exchange.arrived));
-    left.settled = !matches!(ended, Waited::ClientGone);
+    left.settled = !matches!(ended, Waited::ClientGone | Waited::Cancelled);
     ended
 }
 
@@ -67,7 +72,7 @@ fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
     timer.reset(now + from_now.into());
 }
 
-/// Counts a cancel if the client leaves while it waits.
+/// Counts a cancel if the request ends while it waits.
 struct Left {
     limit: Option<Rc<LimitMeters>>,
     settled: bool,

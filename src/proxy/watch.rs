@@ -2,17 +2,19 @@
 
 use std::task::{Context, Poll};
 
+use super::broken::Broken;
 use super::client::{Client, Gone, PROBE};
 use super::exchange::Exchange;
 use super::scratch::Scratch;
 use crate::http1::Version;
 use crate::time::Tick;
 
-/// Ready when the client has gone. Sets the alarm for `due`, or for when the client has to be looked at before.
-pub fn poll_gone(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due: Tick) -> Poll<Gone> {
+/// Ready when the client has gone, or an operator has cancelled its request: either is what broke it. Sets the alarm for `due`, or for when the client has to be looked at before.
+pub fn poll_gone(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due: Tick) -> Poll<Broken> {
     match look(cx, exchange, client, due) {
+        Ok(()) if exchange.is_cancelled() => Poll::Ready(Broken::Cancelled),
         Ok(()) => Poll::Pending,
-        Err(gone) => Poll::Ready(gone),
+        Err(gone) => Poll::Ready(gone.into()),
     }
 }
 

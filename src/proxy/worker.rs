@@ -12,6 +12,7 @@ use super::client_ledger::{ClientAccount, ClientLedger, Entered};
 use super::connection::Listening;
 use super::connection_meters::ConnectionMeters;
 use super::date::DateCell;
+use super::flights::Flights;
 use super::h2_share::H2Totals;
 use super::holdings::{Held as HeldThing, Holdings};
 use super::reclaim::Room;
@@ -75,6 +76,8 @@ pub struct Worker {
     last_connection: Cell<u64>,
     in_flight: Cell<u64>,
     handshakes: RefCell<Holdings<Rc<Alarm>>>,
+    /// The requests in flight, for whoever asks.
+    pub flights: RefCell<Flights>,
     /// Requests of HTTP/2 that are under way.
     pub h2: H2Totals,
     random: Cell<u64>,
@@ -116,6 +119,7 @@ impl Worker {
             date: DateCell::default(),
             last_connection: Cell::new(0),
             in_flight: Cell::new(0),
+            flights: RefCell::default(),
             handshakes: RefCell::default(),
             // Each may need a connection to an upstream, as a client's connection may.
             h2: H2Totals::new(usize::try_from(max_connections).unwrap_or(usize::MAX)),

@@ -9,8 +9,11 @@
 //!
 //! `deferred` sends requests that were kept for later in the same way, as long as the gateway runs.
 //!
+//! `asked` has the settings of a replay, as a request or the command line asks for it.
+//!
 //! Callers: the command line, and the gateway for what is deferred.
 
+mod asked;
 mod deferred;
 mod journal;
 mod letter;
@@ -18,6 +21,7 @@ mod lineup;
 mod run;
 mod sender;
 
+pub use asked::{Asked, MAX_PARALLEL, MOST_TRIES, PARALLEL, RATE, TIMEOUT, check_timeout, parse_method};
 pub use deferred::Deferred;
 pub use journal::{Fate, Journal, JournalError, Lock, Overview, Settings, Told, fates, overviews, sent};
 pub use letter::{Letter, Means, Unfit};

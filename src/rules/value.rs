@@ -129,6 +129,11 @@ impl Value {
         }
     }
 
+    /// A value as a file has it; `None`: this is none.
+    pub fn from_toml(text: &str) -> Option<Self> {
+        text.parse().ok().as_ref().map(Self::of_value)
+    }
+
     fn of_value(value: &toml_edit::Value) -> Self {
         match value {
             toml_edit::Value::String(text) => Self::Text(text.value().clone()),

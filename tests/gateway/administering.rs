@@ -149,7 +149,7 @@ fn a_client_certificate_says_who_asks() {
 pub struct Document(pub Value);
 
 impl Document {
-    fn of(gateway: &Gateway) -> Self {
+    pub fn of(gateway: &Gateway) -> Self {
         Self(gateway.ask_admin("/api/openapi.json").json())
     }
 

@@ -8,13 +8,17 @@ mod limits;
 mod log;
 mod page;
 mod process;
+mod replays;
+mod requests;
 mod rules;
 mod upstreams;
+
+pub use replays::NotReplayed;
 
 use super::endpoint::{Endpoint, segments};
 
 /// All of them, in the order in which they are shown.
-const TABLES: [&[Endpoint]; 13] = [
+const TABLES: [&[Endpoint]; 15] = [
     process::ENDPOINTS,
     config::ENDPOINTS,
     config_file::ENDPOINTS,
@@ -26,7 +30,9 @@ const TABLES: [&[Endpoint]; 13] = [
     limits::ENDPOINTS,
     keys::ENDPOINTS,
     upstreams::ENDPOINTS,
+    requests::ENDPOINTS,
     dead_letters::ENDPOINTS,
+    replays::ENDPOINTS,
     log::ENDPOINTS,
 ];
 

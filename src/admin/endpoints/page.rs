@@ -9,7 +9,7 @@ use crate::admin::problem::Problem;
 /// Entries of a page where the request does not say.
 const DEFAULT_MAX: usize = 1_000;
 /// The most entries of a page.
-const MAX_MAX: usize = 1_000;
+pub(super) const MAX_MAX: usize = 1_000;
 
 pub(super) const MAX: Parameter = Parameter {
     name: "max",

@@ -228,7 +228,7 @@ fn a_wrong_parameter_is_named_with_what_is_allowed() {
             "reason=late",
             "reason",
             "Its value is wrong: \"late\" is no reason: use one of rate-limited, blocked, queue-full, wait-timeout, timeout, \
-             breaker, overload, upstream-error, deferred, too-large.",
+             breaker, overload, upstream-error, deferred, too-large, cancelled.",
         ),
         (
             "client=localhost",

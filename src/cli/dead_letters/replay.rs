@@ -1,6 +1,5 @@
 //! `sluicegate dead-letters replay`: sends records again.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,12 +15,12 @@ use crate::cli::progress::ProgressBar;
 use crate::cli::safe::Safe;
 use crate::cli::table::Table;
 use crate::config::{self, Certificates, FileSecret, Model};
-use crate::dead_letter::{Filter, Opener, Reason, ReplayGuard};
+use crate::dead_letter::ReplayGuard;
 use crate::limiter::Rate;
 use crate::redact::Redactor;
 use crate::replay::{
-    Counts, Fate, Journal, Lineup, Lock, MAX_TRIES, Means, Order, Overview, Patience, Replay, Sender, Settings, Target,
-    fates, overviews, sent,
+    Counts, Fate, Journal, Lineup, Lock, MAX_PARALLEL, MAX_TRIES, MOST_TRIES, Overview, PARALLEL, Patience, RATE,
+    Replay, Sender, Settings, TIMEOUT, Target, check_timeout, fates, overviews, parse_method,
 };
 use crate::time::{Clock, Span, Tick};
 
@@ -54,13 +53,13 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
     /// How many at once, of different keys [default: 4]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PARALLEL)))]
     parallel: Option<u32>,
     /// These methods too, such as POST,PATCH: their servers should know the Idempotency-Key
-    #[arg(long, value_name = "METHODS", value_delimiter = ',', value_parser = method)]
+    #[arg(long, value_name = "METHODS", value_delimiter = ',', value_parser = parse_method)]
     methods: Vec<Method>,
     /// How often one record is tried [default: 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_TRIES)))]
     max_tries: Option<u32>,
     /// How long an answer may take, 100ms to 10m [default: 30s]
     #[arg(long, value_name = "TIME")]
@@ -125,12 +124,6 @@ pub(super) fn run(args: &ReplayArgs, place: &Place<'_>) -> ExitCode {
     })
 }
 
-/// A method as requests have it: small letters are others.
-fn method(text: &str) -> Result<Method, String> {
-    let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
-    text.parse().ok().filter(|_| is_token).ok_or_else(|| "methods are in capital letters, like POST,PATCH".to_owned())
-}
-
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -151,7 +144,9 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     };
     let model = model(place.config_file, settings.to.as_deref(), now)?;
     let target = Target::of(settings.to.as_deref(), model.as_ref()).map_err(words)?;
-    let order = order(args, &settings, place, model.as_ref(), journal.as_ref())?;
+    let key = args.filter.resolve(Tick::ZERO, place.redactor.as_ref()).key;
+    let seal_key = args.seal_key_file.as_deref().map(FileSecret::load).transpose()?;
+    let order = settings.order(place.directory, key, seal_key, model.as_ref(), journal.as_ref())?;
     let rate: Rate = settings.rate.parse().map_err(words)?;
     let plan = order.plan(place.directory).map_err(words)?;
     let to = target.words(model.as_ref());
@@ -221,10 +216,7 @@ async fn stopped() {
 
 /// The settings of a new replay, by the command line.
 fn settings(args: &ReplayArgs, now: Tick) -> Result<Settings, String> {
-    let timeout = args.timeout.unwrap_or(Span::from_secs(30));
-    if timeout < Span::from_millis(100) || timeout > Span::from_secs(600) {
-        return Err(format!("--timeout {timeout} is out of range: it takes 100ms to 10m"));
-    }
+    let timeout = check_timeout(args.timeout.unwrap_or(TIMEOUT)).map_err(|error| format!("--timeout {error}"))?;
     let filter = &args.filter;
     let at = |when: Option<When>| when.map(|when| when.resolve(now));
     Ok(Settings {
@@ -238,8 +230,8 @@ fn settings(args: &ReplayArgs, now: Tick) -> Result<Settings, String> {
         status: filter.status.map(|status| status.to_string()),
         has_key: filter.key.is_some(),
         to: args.to.clone(),
-        rate: args.rate.map_or_else(|| "10/s".to_owned(), |rate| rate.to_string()),
-        parallel: args.parallel.unwrap_or(4),
+        rate: args.rate.map_or_else(|| RATE.to_owned(), |rate| rate.to_string()),
+        parallel: args.parallel.unwrap_or(PARALLEL),
         methods: args.methods.iter().map(ToString::to_string).collect(),
         max_tries: args.max_tries.unwrap_or(MAX_TRIES),
         again: args.again,
@@ -277,6 +269,7 @@ fn resumed(args: &ReplayArgs, mut settings: Settings) -> Result<Settings, String
     settings.parallel = args.parallel.unwrap_or(settings.parallel);
     settings.max_tries = args.max_tries.unwrap_or(settings.max_tries);
     settings.timeout = args.timeout.map_or(settings.timeout, Span::as_nanos);
+    settings.without_redacted |= args.without_redacted;
     Ok(settings)
 }
 
@@ -293,40 +286,6 @@ fn model(config_file: &Path, to: Option<&str>, now: Tick) -> Result<Option<Model
         }
         Err(error) => Err(error.to_string()),
     }
-}
-
-fn order(
-    args: &ReplayArgs,
-    settings: &Settings,
-    place: &Place<'_>,
-    model: Option<&Model>,
-    journal: Option<&Journal>,
-) -> Result<Order, String> {
-    let damaged = |what: &str| format!("the journal has a {what} that cannot be read");
-    let filter = Filter {
-        since: settings.since.map(Tick::from_nanos),
-        until: Some(Tick::from_nanos(settings.until)),
-        limit: settings.limit.clone(),
-        route: settings.route.clone(),
-        reason: settings.reason.as_deref().map(str::parse::<Reason>).transpose().map_err(|_| damaged("reason"))?,
-        key: args.filter.resolve(Tick::ZERO, place.redactor.as_ref()).key,
-        client: settings.client.as_deref().map(str::parse).transpose().map_err(|_| damaged("client"))?,
-        status: settings.status.as_deref().map(str::parse).transpose().map_err(|_| damaged("status"))?,
-    };
-    let methods = settings.methods.iter().map(|method| method.parse()).collect::<Result<_, _>>();
-    let of_file = model.and_then(|model| model.dead_letter.as_ref()?.seal_key_file);
-    let key = match &args.seal_key_file {
-        Some(file) => Some(FileSecret::load(file)?),
-        None => of_file,
-    };
-    let opener = key.as_ref().and_then(FileSecret::bytes).map(Opener::new);
-    Ok(Order {
-        filter,
-        methods: methods.map_err(|_| damaged("method"))?,
-        sent: if settings.again { HashSet::new() } else { sent(place.directory).map_err(words)? },
-        done: journal.map(|journal| journal.done().clone()).unwrap_or_default(),
-        means: Means { opener, without_redacted: settings.without_redacted || args.without_redacted },
-    })
 }
 
 fn print(text: &str) -> Result<(), String> {

@@ -3,10 +3,12 @@ use std::sync::{Arc, PoisonError, Weak};
 use super::following::Following;
 use super::rules::RulesCommands;
 use super::{Control, Reloaded};
-use crate::admin::{self, Door};
+use crate::admin::{self, Door, NotReplayed};
 use crate::balance::Service;
 use crate::dead_letter::Archive;
 use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
+use crate::proxy::{FlightFilter, SeenFlight};
+use crate::replay::Asked;
 
 /// The gateway as admin asks it.
 pub(super) struct AdminCommands(pub(super) Weak<Control>);
@@ -127,11 +129,33 @@ impl admin::Commands for AdminCommands {
         serde_json::to_value(explained).map_err(|error| error.to_string())
     }
 
+    fn requests(&self, filter: &FlightFilter) -> (Vec<SeenFlight>, Vec<usize>) {
+        self.0.upgrade().map_or_else(Default::default, |control| control.requests(filter))
+    }
+
+    fn cancel_request(&self, worker: usize, number: u64) -> Option<bool> {
+        self.0.upgrade().map_or(Some(false), |control| control.cancel_request(worker, number))
+    }
+
     fn dead_letters(&self) -> Option<Archive> {
         let control = self.0.upgrade()?;
         let state = control.state();
         let directory = state.model.dead_letter.as_ref()?.directory.clone();
         Some(Archive { directory, redactor: state.lasting.redactor.clone(), clock: control.clock.clone() })
+    }
+
+    fn replay(&self, asked: &Asked) -> Result<serde_json::Value, NotReplayed> {
+        let ended = || NotReplayed::Ended("The gateway has ended.".to_owned());
+        self.0.upgrade().ok_or_else(ended)?.replay(asked)
+    }
+
+    fn replays(&self) -> Result<serde_json::Value, NotReplayed> {
+        let ended = || NotReplayed::Ended("The gateway has ended.".to_owned());
+        self.0.upgrade().ok_or_else(ended)?.list_replays()
+    }
+
+    fn stop_replay(&self, name: &str) -> bool {
+        self.0.upgrade().is_some_and(|control| control.stop_replay(name))
     }
 
     fn rules(&self) -> Option<Box<dyn admin::Rules>> {

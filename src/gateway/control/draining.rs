@@ -56,6 +56,8 @@ impl Control {
             thread::sleep(delay.into());
         }
         tracing::info!(%grace, "draining; a second signal ends at once");
+        // Its journal says where it is, and `resume` goes on with it.
+        self.replays.stop(None);
         let deferring = {
             let mut state = self.state();
             drop(state.following.take());

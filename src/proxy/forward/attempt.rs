@@ -16,6 +16,7 @@ use crate::proxy::client::Client;
 use crate::proxy::edited::{Edited, Whose, write_edits};
 use crate::proxy::ending::{Cause, Ending};
 use crate::proxy::exchange::{Exchange, Story};
+use crate::proxy::flights::FlightPhase;
 use crate::proxy::headers::{self, Also, Forwarding};
 use crate::proxy::pacing;
 use crate::proxy::parts::{RequestFacts, Room};
@@ -44,22 +45,27 @@ pub async fn forward(
     exchange.story.upstream = Some(Rc::clone(&upstream));
     pass_breaker(exchange, &upstream)?;
     if exchange.story.route.as_ref().is_some_and(|route| route.plan.pacing.is_some()) {
+        exchange.is_in(FlightPhase::Connecting);
         bounds.named(Box::pin(pacing::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
     retry::count(&upstream, exchange.arrived);
     let mut pick = Pick::new(&upstream, exchange, admitted);
     loop {
         bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
-        let (server, mut lease) = match pick.reuse(exchange, client) {
-            Some(kept) => kept,
+        let kept = pick.reuse(exchange, client);
+        let (server, mut lease) = if let Some(kept) = kept {
+            kept
+        } else {
+            exchange.is_in(FlightPhase::Connecting);
             // Boxed, since it is rare and large, and every connection would carry the room for it.
-            None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
+            bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?
         };
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, &upstream)?;
         }
         let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
+        exchange.is_in(FlightPhase::Sent);
         let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent.at);
         let ended = poll_fn(|cx| relay.poll(cx)).await;
         let waits_for_head = relay.waits_for_head();
@@ -246,6 +252,7 @@ fn is_servers_fault(broken: &Broken, sent: Sent, exchange: &Exchange) -> bool {
         | Broken::Request(_)
         | Broken::TooLarge
         | Broken::ClientGone
+        | Broken::Cancelled
         | Broken::Late(Late::ClientSends | Late::ClientDrips | Late::ClientReads) => false,
     }
 }

@@ -39,8 +39,8 @@ async fn turn(
         if let Poll::Ready(turn) = turn.as_mut().poll(cx) {
             return Poll::Ready(Ok(turn));
         }
-        if poll_gone(cx, exchange, client, deadline).is_ready() {
-            return Poll::Ready(Err(Broken::ClientGone));
+        if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline) {
+            return Poll::Ready(Err(broken));
         }
         match exchange.worker.alarms.recently() {
             now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
@@ -308,8 +308,8 @@ impl<'v> Pick<'v> {
                 },
                 Standing::Waits => look_at = Tick::MAX,
             }
-            if poll_gone(cx, exchange, client, deadline.min(until).min(look_at)).is_ready() {
-                return Poll::Ready(Err(Broken::ClientGone));
+            if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline.min(until).min(look_at)) {
+                return Poll::Ready(Err(broken));
             }
             match exchange.worker.alarms.recently() {
                 now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
@@ -403,8 +403,8 @@ impl<'v> Pick<'v> {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(Ok(connected));
             }
-            if poll_gone(cx, exchange, client, deadline.min(until)).is_ready() {
-                return Poll::Ready(Err(Broken::ClientGone));
+            if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline.min(until)) {
+                return Poll::Ready(Err(broken));
             }
             match exchange.worker.alarms.recently() {
                 now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),

@@ -5,6 +5,7 @@ use crate::http1::Version;
 use crate::proxy::broken::{Broken, Late};
 use crate::proxy::client::PROBE;
 use crate::proxy::exchange::Exchange;
+use crate::proxy::flights::FlightPhase;
 use crate::proxy::patience::{Overdue, Patience, Standing};
 use crate::proxy::scratch::Scratch;
 use crate::time::{Span, Tick};
@@ -12,6 +13,9 @@ use crate::time::{Span, Tick};
 impl Relay<'_> {
     /// Sets the alarm for the first thing that may be overdue.
     pub(super) fn wait(&mut self) {
+        if self.phase == Phase::Body {
+            self.exchange.is_in(FlightPhase::Answering);
+        }
         let (patience, standing) = (self.patience(), self.standing());
         let Exchange { worker, connection, scratch, .. } = &mut *self.exchange;
         let is_unread = scratch.upload.is_complete() && scratch.inbound.room().is_empty();
@@ -63,6 +67,9 @@ impl Relay<'_> {
     }
 
     pub(super) fn look_at_the_time(&mut self) -> Result<(), Broken> {
+        if self.exchange.is_cancelled() {
+            return Err(Broken::Cancelled);
+        }
         let now = self.exchange.worker.alarms.recently();
         let (patience, standing) = (self.patience(), self.standing());
         let scratch = &mut *self.exchange.scratch;

@@ -1,0 +1,135 @@
+//! `sluicegate config`: the rules changed, compared and taken back from the shell.
+
+use std::fs;
+use std::io::Write as _;
+
+use serde_json::Value;
+
+use crate::support::{Gateway, get, run};
+
+/// A gateway whose admin is a Unix socket: its owner may change rules.
+fn start() -> Gateway {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"unix:{}\"\n\
+         # For everybody.\n[[limit]]\nname = \"l\"\nkey = \"global\"\nrate = \"2/h\"   # few\n\
+         [[route]]\nname = \"all\"\nrespond = {{}}\nlimits = [\"l\"]\nplans = {{ file = \"plans.toml\", key = \"header:x-key\" }}\n",
+        directory.path().join("admin.sock").display()
+    );
+    fs::write(
+        directory.path().join("plans.toml"),
+        "default = \"free\"\n[plan.free]\n[plan.gold]\nl = { rate = \"9/h\" }\n[keys]\n",
+    )
+    .unwrap();
+    Gateway::start_in(directory, &text)
+}
+
+fn tell(gateway: &Gateway, words: &[&str]) -> (bool, String, String) {
+    let (status, out, error) = run(&[&["config"], words].concat(), gateway.directory.path());
+    (status.success(), out, error)
+}
+
+fn done(gateway: &Gateway, words: &[&str]) -> String {
+    let (is_done, out, error) = tell(gateway, words);
+    assert!(is_done, "{words:?}: {error}{out}");
+    out
+}
+
+fn refused(gateway: &Gateway, words: &[&str], says: &str) {
+    let (is_done, out, error) = tell(gateway, words);
+    assert!(!is_done && error.contains(says), "{words:?}: {error}{out}");
+}
+
+fn text(gateway: &Gateway) -> String {
+    fs::read_to_string(gateway.file()).unwrap()
+}
+
+fn admitted(gateway: &Gateway) -> usize {
+    (0..9).take_while(|_| get(gateway.address(), "/").status == 200).count()
+}
+
+#[test]
+fn a_key_of_a_limit_is_changed_told_and_taken_back() {
+    let gateway = start();
+    let first = text(&gateway);
+    assert_eq!(admitted(&gateway), 2);
+    let out = done(&gateway, &["set", "limit", "l", "rate=5/h"]);
+    assert!(out.starts_with("limit l: replaced, generation 2\n") && out.contains("5/h"), "{out}");
+    assert_eq!(text(&gateway), first.replace("2/h", "5/h"), "comments and all else stay");
+    assert_eq!(admitted(&gateway), 3, "at once, with the count of before");
+    let out = done(&gateway, &["set", "limit", "l", "rate=5/h"]);
+    assert!(out.starts_with("limit l: as it was, generation 2\n"), "{out}");
+    // A number, a list and a key that goes.
+    done(&gateway, &["set", "limit", "l", "max_keys=1000", "status=403", "exempt=[\"127.0.0.9\"]"]);
+    done(&gateway, &["set", "limit", "l", "status="]);
+    let entry: Value = serde_json::from_str(&done(&gateway, &["get", "limit", "l"])).unwrap();
+    assert_eq!(
+        entry,
+        serde_json::json!({ "name": "l", "key": "global", "rate": "5/h", "max_keys": 1000, "exempt": ["127.0.0.9"] })
+    );
+    let history = done(&gateway, &["history"]);
+    let changes: Vec<&str> = history.lines().skip(1).map(|line| line.rsplit("  ").next().unwrap()).collect();
+    assert_eq!(changes[..3], ["limit l replaced"; 3], "{history}");
+    assert_eq!(done(&gateway, &["history", "1"]), first);
+    let out = done(&gateway, &["rollback", "1"]);
+    assert!(out.starts_with("rolled back to generation 1: replaced, generation 5\n"), "{out}");
+    assert_eq!((text(&gateway), done(&gateway, &["show"])), (first.clone(), first));
+    let out = done(&gateway, &["status"]);
+    assert!(out.contains("generation 5\nsince ") && out.contains("5/h -> 2/h"), "{out}");
+}
+
+#[test]
+fn entries_and_plans_of_keys_come_and_go() {
+    let gateway = start();
+    refused(&gateway, &["set", "route", "beta", "path=/beta"], "--new makes one.");
+    let out =
+        done(&gateway, &["set", "route", "beta", "--new", "path=/beta", "respond={ status = 204 }", "--before", "all"]);
+    assert!(out.starts_with("route beta: created, generation 2\n"), "{out}");
+    assert_eq!(get(gateway.address(), "/beta").status, 204, "it comes before the one that matches all");
+    let all: Value = serde_json::from_str(&done(&gateway, &["get", "route"])).unwrap();
+    assert_eq!((&all[0]["name"], &all[1]["name"]), (&"beta".into(), &"all".into()));
+    done(&gateway, &["delete", "route", "beta"]);
+    assert_eq!(get(gateway.address(), "/beta").status, 200);
+    refused(&gateway, &["delete", "limit", "l"], "error: line ");
+    refused(&gateway, &["delete", "route", "beta"], "The file has no route \"beta\".");
+
+    assert_eq!(done(&gateway, &["plan", "all", "k-1"]), "free (the default)\n");
+    done(&gateway, &["plan", "all", "k-1", "--set", "gold"]);
+    assert_eq!(done(&gateway, &["plan", "all", "k-1"]), "gold\n");
+    done(&gateway, &["plan", "all", "k-1", "--remove"]);
+    assert_eq!(done(&gateway, &["plan", "all", "k-1"]), "free (the default)\n");
+}
+
+#[test]
+fn a_text_is_judged_and_compared_before_it_holds() {
+    let gateway = start();
+    let candidate = gateway.directory.path().join("candidate.toml");
+    fs::write(&candidate, text(&gateway).replace("2/h", "7/h")).unwrap();
+    assert!(done(&gateway, &["validate", "candidate.toml"]).ends_with("the text is right\n"));
+    let plan = done(&gateway, &["diff", "candidate.toml"]);
+    assert!(plan.contains("2/h -> 7/h"), "{plan}");
+    assert_eq!(done(&gateway, &["diff"]), "nothing changed\n");
+    let mut file = fs::OpenOptions::new().append(true).open(&candidate).unwrap();
+    file.write_all(b"[[limit]]\nname = \"m\"\nrate = \"fast\"\n").unwrap();
+    let (is_right, out, _) = tell(&gateway, &["validate", "candidate.toml"]);
+    assert!(!is_right && out.starts_with("error: line ") && out.ends_with("the text is wrong\n"), "{out}");
+    let (_, json, _) = tell(&gateway, &["validate", "candidate.toml", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["ok"], false);
+    refused(&gateway, &["diff", "candidate.toml"], "fast");
+    refused(&gateway, &["diff", "none.toml"], "none.toml");
+    refused(&gateway, &["rollback", "99"], "no generation 99");
+    refused(&gateway, &["set", "limit", "l", "rate"], "KEY=VALUE");
+    refused(&gateway, &["set", "limit", "l", "rate=fast"], "fast");
+    assert_eq!(admitted(&gateway), 2);
+}
+
+#[test]
+fn limits_and_keys_are_listed_whole_and_watched() {
+    let gateway = start();
+    let (status, out, error) = run(&["limits", "--json"], gateway.directory.path());
+    assert!(status.success(), "{error}");
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["limits"][0]["name"], "l");
+    let (status, out, _) = run(&["keys", "exceptions"], gateway.directory.path());
+    assert!(status.success());
+    assert_eq!(out, "No key has an exception.\n");
+}
