@@ -192,10 +192,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             # The body may not have been read.
             self.close_connection = True
             self.answer(wrong.status, json.dumps({"detail": str(wrong)}).encode(), "application/json")
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             self.close_connection = True
-            self.log_error("the database: %s", error)
-            self.answer(503, b'{"detail": "The database does not answer; see the log."}', "application/json")
+            self.log_error("the database, the token or the client: %s", error)
+            self.answer(503, b'{"detail": "The service cannot answer; see its log."}', "application/json")
 
     def check_token(self):
         # Read each time, so that another token needs no restart.

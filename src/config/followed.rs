@@ -53,6 +53,13 @@ pub struct Origin {
     pub time: String,
 }
 
+impl Origin {
+    /// Whether a text comes from there, and has the same tag.
+    pub fn is_like(&self, kept: &Kept) -> bool {
+        kept.origin.as_ref().is_some_and(|other| (&self.url, &self.etag) == (&other.url, &other.etag))
+    }
+}
+
 impl Kept {
     /// Reads the file at `path`; `None`: there is none.
     ///

@@ -95,9 +95,10 @@ impl Control {
         let runs = running.followed == Some(Sha256::digest(text).into());
         drop(running);
         let keep = |kept: &Kept| follow::keep(&path, kept).map_err(|error| follow::not_kept(&path, &error));
-        if runs && former.as_ref().is_some_and(|former| former.text == text) {
-            // Its tag is another one, or its address.
-            return keep(&new).map_or_else(Taken::Failed, |()| Taken::Holds);
+        if let Some(former) = former.as_ref().filter(|former| runs && former.text == text) {
+            // Its tag may be another one, or its address.
+            let is_same = former.origin.as_ref().is_some_and(|origin| origin.is_like(&new));
+            return if is_same { Taken::Holds } else { keep(&new).map_or_else(Taken::Failed, |()| Taken::Holds) };
         }
         let candidate = Candidate { text: text.to_owned(), from: follow.follow.to_string() };
         if let Err(error) = self.load(Read::Candidate(candidate)) {
