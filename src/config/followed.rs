@@ -163,6 +163,13 @@ pub(super) fn find<'t>(
     let (text, name) = match search.candidate {
         Some(candidate) => (candidate.text.clone(), candidate.from.clone().into()),
         None if !files.certificates().are_kept_rules_read() => return Source::default(),
+        None if is_same(search.file, &path) => {
+            node.error(
+                "`kept_file` is this file, which it would replace",
+                "name another file, or leave `kept_file` out",
+            );
+            return Source::default();
+        }
         None => match Kept::read(&path) {
             Ok(Some(kept)) => {
                 warn_of_another(follow, &kept, node);
@@ -192,7 +199,12 @@ pub(super) fn find<'t>(
     Source { digest, ..Source::default() }
 }
 
-/// What is kept is used until the address that is written now has answered.
+/// Whether two paths lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
+/// The kept text is used until the address that is written now has answered.
 fn warn_of_another(follow: &Follow, kept: &Kept, node: &Node<'_>) {
     if kept.origin.as_ref().is_some_and(|origin| *follow.follow.uri() != *origin.url) {
         let message = "the rules that are kept come from another address, and hold until this one has answered";

@@ -259,7 +259,7 @@ fn a_token_is_a_line_and_no_report_shows_it() {
 }
 
 #[test]
-fn what_is_kept_and_is_no_text_is_told() {
+fn a_kept_file_that_is_no_text_is_told() {
     let place = Place::new("");
     fs::write(place.kept(), b"\xff").unwrap();
     let report = place.report();
@@ -271,7 +271,47 @@ fn what_is_kept_and_is_no_text_is_told() {
     assert!(place.report().contains("cannot be read: it is not a regular file"));
 }
 
+#[test]
+fn the_kept_text_does_not_replace_the_configuration() {
+    for same in ["gateway.toml", "./gateway.toml", "link"] {
+        let place = Place::new(&format!("kept_file = \"{same}\"\n"));
+        std::os::unix::fs::symlink("gateway.toml", place.0.path().join("link")).unwrap();
+        let report = place.report();
+        assert!(report.starts_with("error: `kept_file` is this file, which it would replace\n"), "{same}: {report}");
+    }
+}
+
+/// A text with some of it in the place of another part.
+fn damaged(text: &str, (at, length, garbage): &(usize, usize, String)) -> String {
+    let at = at % (text.len() + 1);
+    let end = (at + length).min(text.len());
+    [&text[..at], garbage, &text[end..]].concat()
+}
+
 proptest! {
+    #[test]
+    fn whatever_two_texts_say_mistakes_have_places_in_them(
+        of_file in (0..1_000_usize, 0..9_usize, "[a-z\\[\\]=\"'\n {}é]{0,9}"),
+        of_source in (0..1_000_usize, 0..40_usize, "[a-z\\[\\]=\"'\n {}é]{0,9}"),
+        is_whole: bool,
+    ) {
+        let place = Place::new("");
+        let own = fs::read_to_string(place.file()).unwrap();
+        let own = if is_whole { own } else { damaged(&own, &of_file) };
+        fs::write(place.file(), &own).unwrap();
+        let text = damaged(FOLLOWED, &of_source);
+        let candidate = super::Candidate { text: text.clone(), from: "source".to_owned() };
+        if let Err(super::LoadError::Invalid { errors, .. }) =
+            load_following(&candidate, &place.file(), LENIENT, &KnownPlans::default())
+        {
+            for found in errors.diagnostics() {
+                let named = if found.file.as_deref() == Some(Path::new("source")) { &text } else { &own };
+                let lines = named.split('\n').count();
+                prop_assert!(found.place.is_none_or(|place| place.line <= lines), "{found:?}\n{own}\n---\n{text}");
+            }
+        }
+    }
+
     #[test]
     fn a_kept_text_comes_back_as_it_was(text in "(.|\n|#: followed \\{\\}){0,60}", etag in proptest::option::of(".{0,9}")) {
         let place = Place::new("");

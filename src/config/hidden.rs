@@ -4,10 +4,10 @@
 //! The rule, which `docs/operating.md` tells:
 //! - Of a file that is TOML a report shows the line, but no comment and no secret. Secret is the value of each setting in
 //!   `SECRETS`, misspelt or not, and of each key that is named like a secret ([`names_a_secret`]) and is no setting of the
-//!   file; of the address of a webhook or a sink all behind its host, of that of
-//!   followed rules all behind its path; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
-//!   `redis://USER:VALUE@HOST`. All that is in such a
-//!   value is hidden, over however many lines, but for the networks and short numbers that a list may hold.
+//!   file; of the address of a webhook or a sink all behind its host, of that of followed rules all behind its path; all beside
+//!   such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
+//!   `redis://USER:VALUE@HOST`. All that is in such a value is hidden, over however many lines, but for the networks and short
+//!   numbers that a list may hold.
 //! - Of a file that is not TOML a report shows of each line the key or header that begins it, and the equals sign, as far as
 //!   these are words of the file's own language. All else is hidden, because nobody knows what belongs to what.
 //!

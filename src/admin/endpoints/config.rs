@@ -34,7 +34,7 @@ fn follow() -> Value {
         "description": "Where the rules come from, if `[rules]` says so.",
         "required": ["url", "etag", "since", "error"],
         "properties": {
-            "url": { "type": "string", "description": "Without what follows a `?`." },
+            "url": { "type": "string", "description": "Without the part behind a `?`." },
             "etag": { "type": ["string", "null"], "description": "The tag of the text that holds." },
             "since": { "type": ["string", "null"], "description": "When the source last gave rules that hold; null: not since the start." },
             "error": { "type": ["string", "null"], "description": "The reason why its last answer does not hold, or is none." },

@@ -44,7 +44,7 @@ const MAX_TOKEN_BYTES: usize = 4_096;
 /// Behind the name of the configuration, the name of the file that keeps the text.
 const KEPT: &str = ".followed";
 
-/// The address of rules. What follows a `?` may be a secret: it is not shown.
+/// The address of rules. The part behind a `?` may be a secret: it is not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RulesAddress(Uri);
 
