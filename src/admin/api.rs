@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
@@ -150,6 +150,7 @@ impl Api {
         peer: &Peer,
     ) -> Result<Reply, Problem> {
         let what = actor.filter(|_| endpoint.changes()).map(|actor| (actor, audit::what(endpoint, &call.names)));
+        let tags = if endpoint.is_conditional() { tags_of(&call.headers) } else { None };
         let done = match endpoint.handler {
             Handler::Read(read) => self.run(&self.reads, move || read(&call)).await,
             Handler::Change(change) => self.run(&self.changes, move || change(&call)).await,
@@ -163,7 +164,7 @@ impl Api {
             };
             audit::write(actor, peer, &what, &change, status);
         }
-        done.map(reply_to)
+        done.map(|done| reply_to(unless_had(done, tags.as_deref())))
     }
 
     /// Whoever sends a request.
@@ -285,6 +286,25 @@ impl Api {
             command.await.map_err(|_| Failure::Panicked)
         };
         timeout(self.limits.request, run).await.unwrap_or(Err(Failure::TooSlow))
+    }
+}
+
+/// The tags of `If-None-Match` (RFC 9110, 13.1.2), in one text; `None`: it is not there.
+fn tags_of(headers: &HeaderMap) -> Option<String> {
+    let lines: Vec<&str> = headers.get_all(IF_NONE_MATCH).iter().filter_map(|line| line.to_str().ok()).collect();
+    (!lines.is_empty()).then(|| lines.join(","))
+}
+
+/// The same answer, or 304 without a body to whoever has it.
+fn unless_had(done: Done, tags: Option<&str>) -> Done {
+    let is_had = |etag: &str| {
+        let mut tags = tags.unwrap_or_default().split(',').map(str::trim);
+        // The comparison is the weak one.
+        tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
+    };
+    match done.etag {
+        Some(etag) if done.status == StatusCode::OK && is_had(&etag) => Done::unchanged(etag),
+        _ => done,
     }
 }
 

@@ -59,6 +59,11 @@ impl Endpoint {
     pub(super) fn changes(&self) -> bool {
         self.role >= Role::Operate && matches!(self.handler, Handler::Change(_))
     }
+
+    /// Whether it answers 304 to whoever has what it shows.
+    pub(super) fn is_conditional(&self) -> bool {
+        self.gives.iter().any(|(_, gives)| matches!(gives, Gives::Nothing))
+    }
 }
 
 /// A parameter of an endpoint.
@@ -103,6 +108,8 @@ pub(super) enum Gives {
     TextOrJson(&'static Schema),
     /// Server-sent events.
     Events,
+    /// Nothing: what the caller has still holds. An endpoint that has it answers `If-None-Match`.
+    Nothing,
 }
 
 /// Whatever makes the answer.
@@ -216,6 +223,11 @@ impl Done {
     /// A JSON answer with status 200.
     pub(super) fn json(value: Value) -> Self {
         Self::of(Content::Json(value))
+    }
+
+    /// An answer without a body: the caller has what it would show, which still has this tag.
+    pub(super) fn unchanged(etag: String) -> Self {
+        Self { status: StatusCode::NOT_MODIFIED, ..Self::text("").with_etag(etag) }
     }
 
     /// A text with status 200.

@@ -44,7 +44,7 @@ fn schemas_of(endpoint: &Endpoint) -> impl Iterator<Item = &'static Schema> {
     };
     let given = endpoint.gives.iter().filter_map(|(_, gives)| match gives {
         Gives::Json(schema) | Gives::TextOrJson(schema) => Some(*schema),
-        Gives::Text | Gives::Events => None,
+        Gives::Text | Gives::Events | Gives::Nothing => None,
     });
     taken.into_iter().chain(given)
 }
@@ -98,6 +98,7 @@ fn answer(gives: Gives) -> Value {
     let text = || json!({ "schema": { "type": "string" } });
     let of = |schema: &Schema| json!({ "schema": reference(schema.name) });
     let content = match gives {
+        Gives::Nothing => return json!({ "description": "It still has the tag of If-None-Match." }),
         Gives::Text => json!({ "text/plain": text() }),
         Gives::Events => json!({ "text/event-stream": text() }),
         Gives::Json(schema) => json!({ "application/json": of(schema) }),

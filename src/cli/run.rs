@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use super::{banner, log};
-use crate::config::{self, Certificates};
-use crate::gateway::{Control, End, Inheritance, PidFile, Prepared, Signals, Watcher, service};
+use crate::config::Certificates;
+use crate::gateway::{self, Control, End, Inheritance, PidFile, Prepared, Signals, Watcher, service};
 use crate::time::Clock;
 
 /// Ended by a second signal: what a shell reports for SIGTERM.
@@ -47,7 +47,8 @@ pub fn run(path: &Path) -> ExitCode {
 
 /// Starts it; else what is to be said of why not.
 fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
-    let loaded = config::load(path, Certificates::Lenient(Clock::system().now())).map_err(|error| error.to_string())?;
+    let certificates = Certificates::Lenient(Clock::system().now());
+    let loaded = gateway::load(path, certificates).map_err(|error| error.to_string())?;
     let (logging, log_guard) = log::start(&loaded.model.log).map_err(|error| {
         let file = loaded.model.log.file.as_deref().unwrap_or(Path::new("standard error")).display();
         format!("sluicegate: [log] file {file} cannot be opened: {error}; make its directory, or let the gateway's user write there")

@@ -27,6 +27,11 @@ impl Certificates {
     pub(super) fn are_read(self) -> bool {
         matches!(self, Self::Strict(_) | Self::Lenient(_))
     }
+
+    /// Whether rules that come from elsewhere are read where they are kept: for whoever decides about requests.
+    pub(super) fn are_kept_rules_read(self) -> bool {
+        self != Self::Unread
+    }
 }
 
 /// What is known of the files while one configuration is lowered.
@@ -63,6 +68,11 @@ impl CertificateFiles {
         let path = self.directory.join(path);
         self.paths.borrow_mut().insert(path.clone());
         path
+    }
+
+    /// Remembers a file that matters.
+    pub(super) fn note(&self, path: &Path) {
+        self.paths.borrow_mut().insert(path.to_owned());
     }
 
     /// The same as messages name it.

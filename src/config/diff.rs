@@ -83,13 +83,16 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
 /// What a reload from `old` to `new` does.
 pub fn diff(old: &Model, new: &Model) -> Plan {
     let Model {
-        // sections tells of these six.
+        // sections tells of these seven.
         server: _,
         log: _,
         client: _,
         dead_letter: _,
         admin: _,
         fleet: _,
+        follow: _,
+        // Its entries are told one by one.
+        followed: _,
         listeners,
         upstreams,
         limits,
@@ -250,6 +253,7 @@ fn sections(old: &Model, new: &Model) -> Vec<Item> {
     items.extend(section("[dead_letter]", old.dead_letter.as_ref(), new.dead_letter.as_ref()));
     items.extend(section("[admin]", old.admin.as_ref(), new.admin.as_ref()));
     items.extend(section("[fleet]", old.fleet.as_ref(), new.fleet.as_ref()));
+    items.extend(section("[rules]", old.follow.as_ref(), new.follow.as_ref()));
     items
 }
 

@@ -3,9 +3,10 @@
 //! Caller: the reader and the lowering of each section. They share one [`Findings`] and go on after an error, so
 //! that one run tells everything.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 
+use super::followed_text::Followed;
 use super::hidden::secret_in;
 use super::outline::Outline;
 use super::report::{Diagnostic, Severity};
@@ -17,7 +18,7 @@ const MAX_KEPT: usize = 1_000;
 const MAX_QUOTED: usize = 60;
 
 /// One thing to say about the file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     pub(super) message: String,
@@ -113,6 +114,8 @@ pub(super) struct Findings {
     warnings_beyond: Cell<usize>,
     /// What was found in other files.
     elsewhere: RefCell<Vec<Diagnostic>>,
+    /// The text that the file follows, if there is one. Its places begin behind those of the file.
+    followed: OnceCell<Followed>,
     /// The places about which nothing can be said, in order.
     broken: Vec<Range<usize>>,
     outline: Outline,
@@ -187,6 +190,16 @@ impl Findings {
     /// Keeps what was found in another file.
     pub(super) fn push_elsewhere(&self, found: Vec<Diagnostic>) {
         self.elsewhere.borrow_mut().extend(found);
+    }
+
+    /// From now on, places behind those of the file are of this text. There is one, the first.
+    pub(super) fn follow(&self, text: Followed) -> &Followed {
+        self.followed.get_or_init(|| text)
+    }
+
+    /// The text that the file follows.
+    pub(super) fn take_followed(&mut self) -> Option<Followed> {
+        self.followed.take()
     }
 
     /// What was found in other files: the errors; without one anywhere, the warnings.

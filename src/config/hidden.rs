@@ -4,9 +4,10 @@
 //! The rule, which `docs/operating.md` tells:
 //! - Of a file that is TOML a report shows the line, but no comment and no secret. Secret is the value of each setting in
 //!   `SECRETS`, misspelt or not, and of each key that is named like a secret ([`names_a_secret`]) and is no setting of the
-//!   file; of a webhook's or a sink's address all behind its host; all beside such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
-//!   `redis://USER:VALUE@HOST`. All that is in such a
-//!   value is hidden, over however many lines, but for the networks and short numbers that a list may hold.
+//!   file; of the address of a webhook or a sink all behind its host, of that of followed rules all behind its path; all beside
+//!   such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
+//!   `redis://USER:VALUE@HOST`. All that is in such a value is hidden, over however many lines, but for the networks and short
+//!   numbers that a list may hold.
 //! - Of a file that is not TOML a report shows of each line the key or header that begins it, and the equals sign, as far as
 //!   these are words of the file's own language. All else is hidden, because nobody knows what belongs to what.
 //!
@@ -40,6 +41,7 @@ const TOKENS: &str = "tokens";
 /// The settings whose values are addresses with a secret in them, of which scheme, host and port may be shown.
 const WEBHOOK: &str = "webhook";
 const HTTP: &str = "http";
+const FOLLOW: &str = "follow";
 
 /// Settings whose tables and lists have names of header fields in them.
 const FIELDS: [&str; 5] = ["add", "headers", "request_headers", "response_headers", "set"];
@@ -222,8 +224,10 @@ impl<'t> Walk<'t> {
                 self.literal(value.span(), false);
             } else if name == TOKENS && is_list_of_tables(value) {
                 self.value(value, Keys::Settings);
-            } else if is_meant(name, WEBHOOK) || is_sink(name, value) {
-                self.webhook(value);
+            } else if is_meant(name, WEBHOOK) || is_address(HTTP, name, value) {
+                self.address(value, host_end);
+            } else if is_address(FOLLOW, name, value) {
+                self.address(value, path_end);
             } else if keys.own_a_secret(name) || is_value {
                 self.secret(value, is_declared(name));
             } else {
@@ -277,10 +281,10 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Hides of an address all behind its host.
-    fn webhook(&mut self, value: &Spanned<DeValue<'_>>) {
+    /// Hides of an address all behind its host, or its path.
+    fn address(&mut self, value: &Spanned<DeValue<'_>>, end: fn(&str) -> Option<usize>) {
         let span = value.span();
-        let shown = value.get_ref().as_str().and(self.text.get(span.clone())).and_then(host_end);
+        let shown = value.get_ref().as_str().and(self.text.get(span.clone())).and_then(end);
         match shown {
             Some(shown) => {
                 self.hidden.push(span.start + shown..span.end - 1);
@@ -362,9 +366,16 @@ fn host_end(written: &str) -> Option<usize> {
     host.get(..length)?.chars().all(is_host).then_some(1 + address.len() - host.len() + length)
 }
 
-/// Whether a value is the address of a sink. Many words are like the name of that key, so where it is misspelt the value tells.
-fn is_sink(name: &str, value: &Spanned<DeValue<'_>>) -> bool {
-    name == HTTP || is_meant(name, HTTP) && value.get_ref().as_str().is_some_and(|text| text.contains("://"))
+/// The same of its path.
+fn path_end(written: &str) -> Option<usize> {
+    let host = host_end(written)?;
+    let rest = written.get(host..)?;
+    Some(host + rest.find(['?', '#']).unwrap_or(rest.len() - 1))
+}
+
+/// Whether a value is the address of this setting. Many words are like these names, so where one is misspelt the value tells.
+fn is_address(setting: &str, name: &str, value: &Spanned<DeValue<'_>>) -> bool {
+    name == setting || is_meant(name, setting) && value.get_ref().as_str().is_some_and(|text| text.contains("://"))
 }
 
 fn is_list_of_tables(value: &Spanned<DeValue<'_>>) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! What it is: [`parse`] and [`load`], which report every error of a file in one run, each with its line, a caret and
 //! the remedy; and [`diff`], which says what a new model changes. What it is not: it opens no sockets, resolves no
-//! names and builds nothing that runs; it reads one file, and the certificates, keys and plans that this file names.
+//! names and builds nothing that runs; it reads one file, and the certificates, keys, plans and kept rules that this file names.
 //!
 //! Invariants:
 //! - a [`Model`] can be built: every name refers to something, every number is in its range;
@@ -14,8 +14,9 @@
 //! Inside: the TOML parser gives tables with the place of every key and value and goes on after a syntax error;
 //! `reader` reads such a table key by key. A file in `sections` declares a section's keys by the macro of `section`, each
 //! with its `kind`, and has the rules between them; `lower` has a function for each section that is not declared yet.
-//! `plans` reads files of plans, whose keys are too many for such tables. `findings` collects, `hidden` finds what is not
-//! shown, `report` prints. The declarations tell what a reload changes, in `change`; `describe*` tells it of the rest.
+//! `followed` finds rules that come from elsewhere. `plans` reads files of plans, whose keys are too many for such tables.
+//! `findings` collects, `hidden` finds what is not shown, `report` prints. The declarations tell what a reload changes, in
+//! `change`; `describe*` tells it of the rest.
 
 mod address;
 mod certificates;
@@ -27,6 +28,8 @@ mod describe_order;
 mod describe_plans;
 mod diff;
 mod findings;
+mod followed;
+mod followed_text;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
@@ -39,6 +42,8 @@ mod golden_alerts;
 mod golden_bandwidth;
 #[cfg(test)]
 mod golden_edits;
+#[cfg(test)]
+mod golden_follow;
 #[cfg(test)]
 mod golden_outages;
 #[cfg(test)]
@@ -84,11 +89,13 @@ use toml::de::DeTable;
 
 use self::certificates::CertificateFiles;
 use self::findings::{Finding, Findings};
+use self::followed::Search;
 
 pub use self::address::{AdminAddress, ServerAddress};
 pub use self::certificates::Certificates;
 pub use self::change::{Change, Fate};
 pub use self::diff::{Item, Part, Plan, diff, removed};
+pub use self::followed::{Candidate, Kept, MAX_FOLLOWED_BYTES, Origin};
 pub use self::lower::numbers_of_key;
 pub use self::model::{
     Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit, PlanLimit,
@@ -108,6 +115,7 @@ pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Re
 pub use self::sections::log::{AccessFormat, Log, LogFormat, check_level};
 pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol, Retry};
 pub use self::sections::route::MAX_CAPTURED_BODY;
+pub use self::sections::rules::{Follow, RulesAddress};
 pub use self::sections::secret_file::FileSecret;
 pub use self::sections::server::{RateHeaders, Server, Traceparent};
 pub use self::sections::sink::Sink;
@@ -141,7 +149,7 @@ pub struct Loaded {
     pub text_digest: [u8; 32],
     /// The text.
     pub text: String,
-    /// The files of certificates, keys and plans that it names, sorted; absolute, as it spells them.
+    /// The files of certificates, keys and plans that it names, and of followed rules, sorted; absolute, as it spells them.
     pub files: Vec<PathBuf>,
 }
 
@@ -163,15 +171,30 @@ pub enum LoadError {
         /// wrong.
         files: Vec<PathBuf>,
     },
+    /// Its rules come from elsewhere, and are not known.
+    Unfollowed {
+        /// Why not, and how to mend it.
+        report: String,
+        /// As above.
+        files: Vec<PathBuf>,
+    },
 }
 
 /// Parses the text of `file`. The file itself is not touched: its name is for the report, its directory for the
 /// relative paths in it. The files that it names are read as `certificates` says.
 pub fn parse(text: &str, file: &Path, certificates: Certificates) -> Result<Parsed, Errors> {
-    parse_with(text, file, &CertificateFiles::new(file, certificates), &KnownPlans::default())
+    let (files, known) = (CertificateFiles::new(file, certificates), KnownPlans::default());
+    parse_with(text, file, None, &files, &known)
 }
 
-fn parse_with(text: &str, file: &Path, files: &CertificateFiles, known: &KnownPlans) -> Result<Parsed, Errors> {
+/// The same. A `candidate` is followed in the place of the text that is kept.
+fn parse_with(
+    text: &str,
+    file: &Path,
+    candidate: Option<&Candidate>,
+    files: &CertificateFiles,
+    known: &KnownPlans,
+) -> Result<Parsed, Errors> {
     // Some editors put a byte order mark at the start; it is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_FILE_BYTES {
@@ -185,7 +208,8 @@ fn parse_with(text: &str, file: &Path, files: &CertificateFiles, known: &KnownPl
         broken.extend(errors);
     }
     let findings = Findings::from_syntax(text, syntax::explain(text, broken));
-    let model = lower::lower(root.get_ref(), files, known, &findings);
+    let search = Search { file, candidate, offset: text.len() + 1 };
+    let model = lower::lower(root.get_ref(), search, (files, known), &findings);
     let warnings = report::judge(file, text, findings)?;
     match model {
         Some(model) => Ok(Parsed { model, warnings }),
@@ -222,8 +246,28 @@ pub fn load_text(
     certificates: Certificates,
     known: &KnownPlans,
 ) -> Result<Loaded, LoadError> {
+    load_with(text, path, None, certificates, known)
+}
+
+/// The same as [`load_again`] with a text in the place of the followed one that is kept, which is not touched.
+pub fn load_following(
+    candidate: &Candidate,
+    path: &Path,
+    certificates: Certificates,
+    known: &KnownPlans,
+) -> Result<Loaded, LoadError> {
+    load_with(read_text(path)?, path, Some(candidate), certificates, known)
+}
+
+fn load_with(
+    text: String,
+    path: &Path,
+    candidate: Option<&Candidate>,
+    certificates: Certificates,
+    known: &KnownPlans,
+) -> Result<Loaded, LoadError> {
     let files = CertificateFiles::new(path, certificates);
-    let parsed = parse_with(&text, path, &files, known);
+    let parsed = parse_with(&text, path, candidate, &files, known);
     let files = files.into_paths();
     match parsed {
         Ok(Parsed { model, warnings }) => {
@@ -276,6 +320,8 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
     let sinks = model.dead_letter.iter().flat_map(|section| &section.sinks);
     sinks.filter_map(|sink| sink.secret_file.as_ref()?.bytes()).for_each(|key| hash.update(key));
     model.routes.iter().filter_map(|route| route.plans.as_ref()).for_each(|book| hash.update(book.digest()));
+    hash.update(model.followed.unwrap_or_default());
+    model.follow.iter().filter_map(|follow| follow.ca.as_ref()).for_each(|roots| hash.update(roots.digest()));
     hash.finalize().into()
 }
 
@@ -296,6 +342,7 @@ impl fmt::Display for LoadError {
         match self {
             Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
             Self::Invalid { errors, .. } => write!(f, "{errors}"),
+            Self::Unfollowed { report, .. } => f.write_str(report),
         }
     }
 }

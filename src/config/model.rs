@@ -10,6 +10,7 @@ use super::sections::dead_letter::DeadLetter;
 use super::sections::fleet::Fleet;
 use super::sections::listener::Listener;
 use super::sections::log::Log;
+use super::sections::rules::Follow;
 use super::sections::server::Server;
 use super::sections::upstream::Upstream;
 use super::statuses::StatusSet;
@@ -45,6 +46,10 @@ pub struct Model {
     pub admin: Option<Admin>,
     /// `[fleet]`, if there is such a section.
     pub fleet: Option<Fleet>,
+    /// `[rules]`, if there is such a section: upstreams, limits, bandwidths and routes come from elsewhere.
+    pub follow: Option<Follow>,
+    /// SHA-256 of the text that they come from; `None`: from the file itself, or they are not known.
+    pub followed: Option<[u8; 32]>,
 }
 
 /// `[[limit]]`
@@ -210,6 +215,11 @@ pub struct LimitId {
 }
 
 impl Model {
+    /// Whether the rules come from elsewhere and are not known.
+    pub fn lacks_rules(&self) -> bool {
+        self.follow.is_some() && self.followed.is_none()
+    }
+
     /// The plans files that were read for it.
     pub fn known_plans(&self) -> KnownPlans {
         KnownPlans::new(self.routes.iter().filter_map(|route| route.plans.clone()).collect())

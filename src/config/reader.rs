@@ -49,6 +49,16 @@ impl<'t> Reader<'t> {
         Self::new(ROOT, table, 0..0, findings)
     }
 
+    /// The same of a text that the file follows, which begins at `start`.
+    pub(super) fn followed(table: &'t DeTable<'t>, start: usize, findings: &'t Findings) -> Self {
+        Self::new(ROOT, table, start..start, findings)
+    }
+
+    /// The place to name for what an outermost table lacks; `None`: the file as a whole.
+    pub(super) fn place(&self) -> Option<Range<usize>> {
+        (self.span.start > 0).then(|| self.span())
+    }
+
     /// The table itself.
     pub(super) fn written(&self) -> &'t DeTable<'t> {
         self.table

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::findings::{Finding, Findings};
+use super::followed_text::Followed;
 use super::hidden::Secrets;
 use crate::redact::steers;
 
@@ -160,14 +161,20 @@ pub(super) fn in_line(file: &Path, (number, text): (usize, &str), shows: bool, f
 }
 
 impl Report {
-    fn new(file: &Path, text: &str, findings: Findings) -> Self {
+    fn new(file: &Path, text: &str, mut findings: Findings) -> Self {
         let elsewhere = findings.elsewhere();
+        let followed = findings.take_followed();
         let (mut kept, more) = findings.into_parts();
         // Stable: findings of one place stay in the order in which they were made.
         kept.sort_by_key(|finding| finding.span.as_ref().map_or(usize::MAX, |span| span.start));
         let lines = Lines::new(text);
+        let others = followed.as_ref().map(|followed| (followed, Lines::new(followed.text())));
+        let diagnose = |finding: &Finding| match &others {
+            Some((followed, others)) => diagnose_one_of_two(finding, &lines, followed, others),
+            None => lines.diagnose(finding),
+        };
         let total = kept.len().saturating_add(more).saturating_add(elsewhere.len());
-        let printed = kept.iter().map(|finding| lines.diagnose(finding)).chain(elsewhere).take(MAX_PRINTED).collect();
+        let printed = kept.iter().map(diagnose).chain(elsewhere).take(MAX_PRINTED).collect();
         Self { file: file.to_owned(), printed, total }
     }
 
@@ -194,6 +201,22 @@ impl Report {
             total => write!(f, "{file}: {total} {what}s"),
         }
     }
+}
+
+/// A finding in the file or in the text that it follows. A place of the other one that belongs to it is not told: a report names
+/// one file for both.
+fn diagnose_one_of_two(finding: &Finding, lines: &Lines<'_>, followed: &Followed, others: &Lines<'_>) -> Diagnostic {
+    let is_there = |span: &Range<usize>| span.start >= followed.offset;
+    let is_followed = finding.span.as_ref().is_some_and(is_there);
+    let mut finding = finding.clone();
+    finding.related = finding.related.filter(|(_, span)| is_there(span) == is_followed);
+    if !is_followed {
+        return lines.diagnose(&finding);
+    }
+    let moved = |span: Range<usize>| span.start - followed.offset..span.end.saturating_sub(followed.offset);
+    finding.span = finding.span.map(moved);
+    finding.related = finding.related.map(|(what, span)| (what, moved(span)));
+    Diagnostic { file: Some(followed.name.clone()), ..others.diagnose(&finding) }
 }
 
 impl Report {

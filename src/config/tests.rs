@@ -57,6 +57,8 @@ fn a_file_that_says_nothing_has_every_default() {
         dead_letter,
         admin,
         fleet,
+        follow,
+        followed,
     } = model(LEAST);
     assert!(plan_limits.is_empty() && bandwidths.is_empty());
     assert_eq!((server.workers, server.watch, server.shutdown_grace), (None, true, Span::from_secs(30)));
@@ -80,7 +82,7 @@ fn a_file_that_says_nothing_has_every_default() {
     assert!(listener.tls.is_none() && listener.proxied_by().is_none() && listener.redirect_port().is_none());
     assert_eq!((listener.protocol, listener.max_connections), (ListenerProtocol::Http, None));
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
-    assert_eq!(fleet, None);
+    assert_eq!((fleet, follow, followed), (None, None, None));
     let route = &routes[0];
     assert!(route.pattern.hosts.is_empty() && route.pattern.methods.is_empty() && route.pattern.headers.is_empty());
     assert_eq!(route.pattern.path, PathPattern::Prefix("/".into()));
@@ -485,8 +487,23 @@ fn the_tour_shows_a_good_https_listener() {
     let model = parse(&text, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model;
     assert!(model.listeners[1].tls.is_some() && model.listeners[1].address.port() == 8443);
     let files = CertificateFiles::new(Path::new("/etc/gateway.toml"), Certificates::Unread);
-    parse_with(&text, file(), &files, &KnownPlans::default()).unwrap();
+    parse_with(&text, file(), None, &files, &KnownPlans::default()).unwrap();
     assert_eq!(files.into_paths(), [Path::new("/etc/fullchain.pem"), Path::new("/etc/privkey.pem")]);
+}
+
+/// The followed rules that the tour shows in a comment.
+#[test]
+fn the_tour_shows_good_followed_rules() {
+    let (_, shown) = TOUR.split_once("\n#   [rules]\n").unwrap();
+    let lines: Vec<_> = shown.lines().map_while(|line| line.strip_prefix("#   ")).collect();
+    let frame = "[[listener]]\naddress = \"127.0.0.1:8080\"\n";
+    let follow = model(&format!("{frame}[rules]\n{}\n", lines.join("\n"))).follow.unwrap();
+    assert_eq!(follow.follow.to_string(), "https://rules.example/api/v1/config/text");
+    assert_eq!((follow.every, lines.len()), (Span::from_secs(5), 5));
+    assert_eq!(follow.token_file.as_deref(), Some(Path::new("/etc/sluicegate/rules.token")));
+    assert_eq!(follow.kept(file()), Path::new("/var/lib/sluicegate/rules.toml"));
+    let least = model(&format!("{frame}[rules]\n{}\n", lines[0])).follow.unwrap();
+    assert_eq!((least.every, least.token_file, least.ca, least.kept_file), (Span::from_secs(5), None, None, None));
 }
 
 /// The fleet that the tour shows in a comment.

@@ -4,6 +4,7 @@ mod admin_commands;
 mod admin_server;
 mod capacity;
 mod draining;
+mod following;
 mod hearing;
 mod keys;
 mod log_level;
@@ -28,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::admin_server::{AdminServer, bind_admin, door};
 use self::capacity::{available_cores, max_connections};
+use self::following::Following;
 use self::hearing::Acts;
 use self::phase::Phase;
 use self::records::Records;
@@ -124,6 +126,8 @@ struct State {
     keeper: Option<Keeper>,
     /// Sends counts to the process that takes over.
     follower: Option<Follower>,
+    /// Follows the rules of elsewhere.
+    following: Option<Following>,
     /// The things that other gateways have told to be done with keys, and that are done.
     acts: Acts,
     limit_gauges: LimitGauges,
@@ -252,6 +256,7 @@ impl Control {
             health,
             keeper: None,
             follower: None,
+            following: None,
             acts: Acts::default(),
             limit_gauges,
             upstream_gauges,
@@ -288,6 +293,7 @@ impl Control {
         });
         control.listen_to_others(inner_ear).map_err(BuildError::Thread)?;
         control.keep_state().map_err(BuildError::Thread)?;
+        control.renew_following(&mut control.state());
         let entry = control.entry(generation, "start", "started with another text");
         control.records.note(&control.state().model, entry, &text);
         if let Some(bound) = admin {
@@ -354,6 +360,7 @@ impl Control {
         state.model = model;
         state.digest = digest;
         state.files = files;
+        self.renew_following(state);
         Ok(plan)
     }
 

@@ -102,6 +102,11 @@ pub struct Holds {
 pub enum Refusal {
     /// `[admin] rules = "read-only"`.
     ReadOnly,
+    /// `[rules] follow`: the rules come from elsewhere.
+    Followed {
+        /// The address.
+        url: String,
+    },
     /// There is no `If-Match`.
     NoPrecondition {
         /// The tag of the text.
@@ -136,6 +141,7 @@ impl Refusal {
     pub fn of_load(error: &LoadError) -> Self {
         match error {
             LoadError::Read { .. } => Self::NotWritten(format!("{error}. Mend that and repeat the change.")),
+            LoadError::Unfollowed { report, .. } => Self::Conflict(report.clone()),
             LoadError::Invalid { errors, .. } => {
                 let count = errors.total();
                 let detail = format!(
@@ -168,6 +174,7 @@ impl From<EditError> for Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Followed { url } => return write!(f, "The rules come from {url}: change them there."),
             Self::ReadOnly => {
                 "The rules are read-only here: [admin] rules = \"read-only\". Change the file where it comes from."
             }

@@ -31,6 +31,7 @@ mod explaining;
 mod faults;
 mod fleet;
 mod fleet_limits;
+mod following;
 mod forwarding;
 mod grpc;
 mod h2;

@@ -1,6 +1,6 @@
 //! The configuration, and the fleet.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::role::Role;
@@ -21,11 +21,26 @@ const CONFIG: Schema = Schema {
                 "upstreams": { "type": "array", "items": { "type": "string" } },
                 "rules": { "enum": ["edit", "read-only"], "description": "Whether they may be changed over the API." },
                 "etag": { "type": ["string", "null"], "description": "The tag of the file's text as it is now." },
+                "follow": follow(),
                 "last_reload": { "type": ["object", "null"], "description": "The last reload that changed something." },
             },
         })
     },
 };
+
+fn follow() -> Value {
+    json!({
+        "type": ["object", "null"],
+        "description": "Where the rules come from, if `[rules]` says so.",
+        "required": ["url", "etag", "since", "error"],
+        "properties": {
+            "url": { "type": "string", "description": "Without the part behind a `?`." },
+            "etag": { "type": ["string", "null"], "description": "The tag of the text that holds." },
+            "since": { "type": ["string", "null"], "description": "When the source last gave rules that hold; null: not since the start." },
+            "error": { "type": ["string", "null"], "description": "The reason why its last answer does not hold, or is none." },
+        },
+    })
+}
 
 const FLEET: Schema = Schema {
     name: "Fleet",

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::page::{self, page};
-use super::rules::{CHANGED, CONDITION, change, rules_of};
+use super::rules::{CHANGED, CONDITION, UNLESS, change, rules_of};
 use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
@@ -105,9 +105,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         role: Role::Rules,
         id: "getConfigText",
         summary: "The text of the configuration file, with its secrets. ETag: that of the text.",
-        parameters: &[],
+        parameters: &[UNLESS],
         takes: Takes::Nothing,
-        gives: &[(200, Gives::Text)],
+        gives: &[(200, Gives::Text), (304, Gives::Nothing)],
         tells_of_clients: true,
         handler: Handler::Read(text),
     },

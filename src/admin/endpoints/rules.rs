@@ -89,6 +89,15 @@ pub(super) const CONDITION: Parameter = Parameter {
     required: false,
 };
 
+/// The condition of an answer.
+pub(super) const UNLESS: Parameter = Parameter {
+    name: "If-None-Match",
+    place: Place::Header,
+    about: "The ETag of an answer that the caller has: 304 without a body, if it still holds.",
+    schema: || json!({ "type": "string" }),
+    required: false,
+};
+
 const BEFORE: Parameter = Parameter {
     name: "before",
     place: Place::Query,
@@ -125,9 +134,9 @@ macro_rules! entries {
                 role: Role::Rules,
                 id: concat!("get", $Name),
                 summary: concat!("The ", $one, " as the file has it. ETag: that of the text."),
-                parameters: &[],
+                parameters: &[UNLESS],
                 takes: Takes::Nothing,
-                gives: &[(200, Gives::Json(&ENTRY))],
+                gives: &[(200, Gives::Json(&ENTRY)), (304, Gives::Nothing)],
                 tells_of_clients: true,
                 handler: Handler::Read(get),
             },
@@ -180,9 +189,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         role: Role::Rules,
         id: "listRoutes",
         summary: "The routes as the file has them. ETag: that of the text.",
-        parameters: &[super::page::MAX, super::page::CURSOR],
+        parameters: &[super::page::MAX, super::page::CURSOR, UNLESS],
         takes: Takes::Nothing,
-        gives: &[(200, Gives::Json(&ENTRIES))],
+        gives: &[(200, Gives::Json(&ENTRIES)), (304, Gives::Nothing)],
         tells_of_clients: true,
         handler: Handler::Read(list),
     },
@@ -192,9 +201,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         role: Role::Rules,
         id: "listBandwidths",
         summary: "The bandwidths as the file has them. ETag: that of the text.",
-        parameters: &[super::page::MAX, super::page::CURSOR],
+        parameters: &[super::page::MAX, super::page::CURSOR, UNLESS],
         takes: Takes::Nothing,
-        gives: &[(200, Gives::Json(&ENTRIES))],
+        gives: &[(200, Gives::Json(&ENTRIES)), (304, Gives::Nothing)],
         tells_of_clients: true,
         handler: Handler::Read(list),
     },
@@ -204,9 +213,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         role: Role::Rules,
         id: "getPlanOfKey",
         summary: "The plan that a key has on a route with plans. ETag: that of the plans file.",
-        parameters: &[],
+        parameters: &[UNLESS],
         takes: Takes::Nothing,
-        gives: &[(200, Gives::Json(&PLAN_OF_KEY))],
+        gives: &[(200, Gives::Json(&PLAN_OF_KEY)), (304, Gives::Nothing)],
         tells_of_clients: true,
         handler: Handler::Read(plan_of_key),
     },
@@ -333,7 +342,7 @@ fn place(call: &Call) -> Result<rules::Place, Problem> {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
-            Refusal::ReadOnly => StatusCode::FORBIDDEN,
+            Refusal::ReadOnly | Refusal::Followed { .. } => StatusCode::FORBIDDEN,
             Refusal::NoPrecondition { .. } => StatusCode::PRECONDITION_REQUIRED,
             Refusal::Stale { .. } => StatusCode::PRECONDITION_FAILED,
             Refusal::NotFound(_) => StatusCode::NOT_FOUND,

@@ -98,6 +98,7 @@ fn shown(endpoint: &Endpoint) -> String {
     }
     for (status, gives) in endpoint.gives {
         let content = match gives {
+            Gives::Nothing => "no body; it still has the tag of `If-None-Match`".to_owned(),
             Gives::Text => "text".to_owned(),
             Gives::Events => "server-sent events".to_owned(),
             Gives::Json(schema) => format!("JSON, `{}`", schema.name),

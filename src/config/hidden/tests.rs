@@ -55,6 +55,8 @@ fn of_toml_all_is_shown_but_secrets_and_comments() {
         ("webhok = 'https://h?SECRET'", "webhok = 'https://h*******'"),
         ("sinks = [{ http = \"https://h/SECRET\" }]", "sinks = [{ http = \"https://h*******\" }]"),
         ("http = \"SECRET\"\nhtpp = 'http://h?SECRET'", "http = \"******\"\nhtpp = 'http://h*******'"),
+        ("follow = \"https://h/rules?k=SECRET\"", "follow = \"https://h/rules*********\""),
+        ("follow = \"https://u:SECRET@h/rules\"", "follow = \"************************\""),
         ("alerts = [{ webhook = \"https://u:SECRET@h/\" }]", "alerts = [{ webhook = \"*******************\" }]"),
         ("webhook = \"https://u:SECRET\\u0040h\"", "webhook = \"***********************\""),
         ("webhook = [\"SECRET\"]\nx.webhook = \"SECRET/\"", "webhook = [\"******\"]\nx.webhook = \"*******\""),
@@ -205,6 +207,7 @@ fn the_language_has_few_words_that_are_like_names_of_secrets() {
         "redact_secret_file",
         "seal_key_file",
         "secret_file",
+        "token_file",
     ];
     assert_eq!(like, expected);
     for word in ["listener", "limit", "dead_letter", "plan", "exempt", "rate", "servers", "set", "level"] {

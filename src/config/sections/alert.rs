@@ -75,8 +75,8 @@ const AGES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3_650 * 
 /// Windows of `growth`.
 const WINDOWS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(86_400);
 
-/// Bytes of a webhook's address.
-const MAX_WEBHOOK_BYTES: usize = 2_048;
+/// Bytes of an address.
+const MAX_ADDRESS_BYTES: usize = 2_048;
 
 /// Reads `alerts`.
 pub(super) fn read(node: &Node<'_>, context: &Context<'_>) -> Result<Vec<Alert>, Reported> {
@@ -108,16 +108,22 @@ fn alert(item: &Node<'_>, context: &Context<'_>) -> Result<Alert, Reported> {
     Ok(alert)
 }
 
-/// No message repeats what is written: it may be a secret.
 pub(super) fn webhook(node: &Node<'_>, _: &Context<'_>) -> Result<Webhook, Reported> {
-    let text = node.string("an address in quotes", "\"https://hooks.example.com\"")?;
+    let help = "leave them out, and let the receiver verify the signature: secret_file = \"hook.key\"";
+    http_address(node, "\"https://hooks.example.com\"", help).map(Webhook)
+}
+
+/// An address of HTTP with no user in it; `without` is the remedy where there is one. No message repeats what is written: it may
+/// be a secret.
+pub(super) fn http_address(node: &Node<'_>, example: &str, without: &str) -> Result<Uri, Reported> {
+    let text = node.string("an address in quotes", example)?;
     let refuse = |message: &str| {
         let help =
             "write \"https://HOST/PATH\", or \"http://…\" on a network of your own; a fragment (#) has no place there";
         Err(node.error(format!("{} {message}", node.label()), help))
     };
-    if text.len() > MAX_WEBHOOK_BYTES {
-        return refuse(&format!("has {} bytes, and may have {MAX_WEBHOOK_BYTES}", text.len()));
+    if text.len() > MAX_ADDRESS_BYTES {
+        return refuse(&format!("has {} bytes, and may have {MAX_ADDRESS_BYTES}", text.len()));
     }
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
     let Some(uri) = text.parse::<Uri>().ok().filter(|_| is_plain) else { return refuse("is no address of HTTP") };
@@ -125,14 +131,13 @@ pub(super) fn webhook(node: &Node<'_>, _: &Context<'_>) -> Result<Webhook, Repor
         return refuse("is no address of HTTP");
     };
     if authority.as_str().contains('@') {
-        let help = "leave them out, and let the receiver verify the signature: secret_file = \"hook.key\"";
-        return Err(node.error(format!("{} holds a user or a password", node.label()), help));
+        return Err(node.error(format!("{} holds a user or a password", node.label()), without));
     }
     let has_bad_port = authority.as_str() != authority.host() && authority.port_u16().is_none_or(|port| port == 0);
     if authority.host().is_empty() || has_bad_port {
         return refuse("is no address of HTTP");
     }
-    Ok(Webhook(uri))
+    Ok(uri)
 }
 
 fn growth(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {

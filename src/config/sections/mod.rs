@@ -23,6 +23,7 @@ pub(super) mod outages;
 mod paths;
 mod rates;
 pub(super) mod route;
+pub(super) mod rules;
 pub(super) mod schedule;
 pub(super) mod secret_file;
 pub(super) mod server;
@@ -46,6 +47,7 @@ pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
         (&["admin", "tls"], tls::ListenerKeys::rows()),
         (&["admin", "tls", "certificates"], tls::CertificateKeys::rows()),
         (&["fleet"], fleet::Fleet::rows()),
+        (&["rules"], rules::Follow::rows()),
         (&["listener"], listener::Listener::rows()),
         (&["listener", "tls"], tls::ListenerKeys::rows()),
         (&["listener", "tls", "certificates"], tls::CertificateKeys::rows()),

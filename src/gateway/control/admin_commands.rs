@@ -1,5 +1,6 @@
 use std::sync::{Arc, PoisonError, Weak};
 
+use super::following::Following;
 use super::rules::RulesCommands;
 use super::{Control, Reloaded};
 use crate::admin::{self, Door, NotReplayed};
@@ -30,6 +31,7 @@ impl admin::Commands for AdminCommands {
         let etag = control.rules_text().ok().map(|text| text.etag);
         let state = control.state();
         serde_json::json!({
+            "follow": state.following.as_ref().map(Following::shown),
             "etag": etag,
             "rules": state.model.admin.as_ref().map(|admin| admin.rules.word()),
             "last_reload": state.last_plan,

@@ -58,7 +58,11 @@ impl Control {
         tracing::info!(%grace, "draining; a second signal ends at once");
         // Its journal says where it is, and `resume` goes on with it.
         self.replays.stop(None);
-        let deferring = self.state().deferring.take();
+        let deferring = {
+            let mut state = self.state();
+            drop(state.following.take());
+            state.deferring.take()
+        };
         let sending = deferring.as_ref().and_then(Deferring::stop);
         // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
         let mut workers = std::mem::take(&mut self.state().workers);

@@ -6,7 +6,8 @@ use std::thread;
 
 use super::written::Written;
 use super::{Control, Reloaded, State};
-use crate::config::{self, Certificates, LoadError, Loaded};
+use crate::config::{self, Candidate, Certificates, LoadError, Loaded};
+use crate::gateway::follow;
 use crate::rules;
 
 /// The reason of a reload.
@@ -23,6 +24,22 @@ pub(super) struct Cause<'c> {
 impl Cause<'_> {
     /// Somebody asks for a reload of the file as an editor has left it.
     pub(super) const ASKED: Self = Self { asked: true, by: "file", change: None };
+}
+
+/// The texts that are read.
+pub(super) enum Read {
+    /// The file as it is.
+    File,
+    /// A text in its place.
+    Text(String),
+    /// The file, with a text in the place of the rules that it follows.
+    Candidate(Candidate),
+}
+
+impl From<Option<String>> for Read {
+    fn from(text: Option<String>) -> Self {
+        text.map_or(Self::File, Self::Text)
+    }
 }
 
 /// A text that holds since a reload.
@@ -52,7 +69,7 @@ impl Control {
             self.state().written = written;
             return Ok(Reloaded::Unchanged);
         }
-        let loaded = self.load(None);
+        let loaded = self.load(Read::File).and_then(|loaded| self.complete(loaded));
         if !asked {
             self.note_creation(&written);
         }
@@ -164,18 +181,28 @@ impl Control {
 
     /// Reads the file, or a text in its place, in a thread that ends with that. An allocator such as glibc's keeps room for each
     /// thread that has freed much; that of a thread which has ended is the next one's, so that all reloads together keep it once.
-    pub(super) fn load(&self, text: Option<String>) -> Result<Loaded, LoadError> {
+    pub(super) fn load(&self, what: Read) -> Result<Loaded, LoadError> {
         // Reading may take as long as a file system likes: not under the lock that others look through.
         let known = self.state().model.known_plans();
         let certificates = Certificates::Lenient(self.clock.now());
-        let load = || match text {
-            Some(text) => config::load_text(text, &self.path, certificates, &known),
-            None => config::load_again(&self.path, certificates, &known),
+        let load = || match what {
+            Read::File => config::load_again(&self.path, certificates, &known),
+            Read::Text(text) => config::load_text(text, &self.path, certificates, &known),
+            Read::Candidate(candidate) => config::load_following(&candidate, &self.path, certificates, &known),
         };
         thread::scope(|scope| match thread::Builder::new().name("reader".into()).spawn_scoped(scope, load) {
             Ok(reader) => reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             Err(source) => Err(LoadError::Read { path: self.path.clone(), source }),
         })
+    }
+
+    /// The same with the rules of elsewhere, where none are kept: as at the start, nothing is taken over without.
+    fn complete(&self, loaded: Loaded) -> Result<Loaded, LoadError> {
+        if !loaded.model.lacks_rules() {
+            return Ok(loaded);
+        }
+        let known = self.state().model.known_plans();
+        follow::complete(loaded, &self.path, Certificates::Lenient(self.clock.now()), &known)
     }
 
     /// An entry of the history, of now.

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::reloading::Cause;
+use super::reloading::{Cause, Read};
 use super::{Control, Reloaded};
 use crate::admin;
 use crate::config::{self, LoadError, RulesAccess};
@@ -33,21 +33,33 @@ impl Control {
     /// The file's text now.
     pub(super) fn rules_text(&self) -> Result<Text, Refusal> {
         let text = config::read_text(&self.path).map_err(|error| match error {
-            LoadError::Read { .. } => Refusal::of_load(&error),
+            LoadError::Read { .. } | LoadError::Unfollowed { .. } => Refusal::of_load(&error),
             LoadError::Invalid { .. } => Refusal::Conflict(format!("{error}\nMend the file with an editor first.")),
         })?;
         Ok(Text { etag: rules::etag(&rules::sha256(&text)), text })
     }
 
+    /// The text that has the rules: that of the file, or the one that it follows.
+    fn text_of_rules(&self) -> Result<Text, Refusal> {
+        let Some(path) = self.state().model.follow.as_ref().map(|follow| follow.kept(&self.path)) else {
+            return self.rules_text();
+        };
+        let missing =
+            |why: String| Refusal::NotFound(format!("The followed rules are not in {}: {why}.", path.display()));
+        let kept = config::Kept::read(&path).map_err(|error| missing(error.to_string()))?;
+        let text = kept.ok_or_else(|| missing("there is no such file".to_owned()))?.text;
+        Ok(Text { etag: rules::etag(&rules::sha256(&text)), text })
+    }
+
     /// The entries of a kind, and the tag of the text that has them.
     pub(super) fn rules_list(&self, kind: Kind) -> Result<(Vec<Table>, String), Refusal> {
-        let Text { text, etag } = self.rules_text()?;
+        let Text { text, etag } = self.text_of_rules()?;
         Ok((Document::parse(text)?.list(kind), etag))
     }
 
     /// One of them.
     pub(super) fn rules_get(&self, kind: Kind, name: &str) -> Result<(Table, String), Refusal> {
-        let Text { text, etag } = self.rules_text()?;
+        let Text { text, etag } = self.text_of_rules()?;
         let entry = Document::parse(text)?.get(kind, name);
         let entry = entry.ok_or_else(|| rules::EditError::NotFound(kind, name.to_owned()))?;
         Ok((entry, etag))
@@ -55,13 +67,13 @@ impl Control {
 
     /// Judges a text as `check` does: its mistakes, or its warnings.
     pub(super) fn validate_rules(&self, text: String) -> Value {
-        match self.load(Some(text)) {
+        match self.load(Read::Text(text)) {
             Ok(loaded) => json!({ "ok": true, "findings": rules::findings(loaded.warnings.diagnostics()) }),
             Err(LoadError::Invalid { errors, .. }) => {
                 json!({ "ok": false, "findings": rules::findings(errors.diagnostics()) })
             }
             // No file is read but those that the text names, whose errors are findings.
-            Err(error @ LoadError::Read { .. }) => {
+            Err(error @ (LoadError::Read { .. } | LoadError::Unfollowed { .. })) => {
                 json!({ "ok": false, "findings": [{ "severity": "error", "message": error.to_string() }] })
             }
         }
@@ -69,7 +81,7 @@ impl Control {
 
     /// The plan of a reload with this text, or with the file as it is.
     pub(super) fn diff_rules(&self, text: Option<String>) -> Result<Value, Refusal> {
-        let loaded = self.load(text).map_err(|error| Refusal::of_load(&error))?;
+        let loaded = self.load(text.into()).map_err(|error| Refusal::of_load(&error))?;
         let running = Arc::clone(&self.state().model);
         let plan = config::diff(&running, &loaded.model);
         let mut shown = rules::plan(&plan);
@@ -83,14 +95,18 @@ impl Control {
     /// Makes a change, and takes it over.
     pub(super) fn change_rules(self: &Arc<Self>, asked: &Asked) -> Result<Holds, Refusal> {
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        self.may_change()?;
+        self.may_change(&asked.wanted)?;
         if let Wanted::PlanOfKey { route, change } = &asked.wanted {
             return self.change_plan(route, change, &asked.if_match, &asked.by);
         }
         let Text { text: former, etag } = self.rules_text()?;
         asked.if_match.check(&etag)?;
         let new = self.wanted(&asked.wanted, &former)?;
-        let loaded = self.load(Some(new.text.clone())).map_err(|error| Refusal::of_load(&error))?;
+        let loaded = self.load(Read::Text(new.text.clone())).map_err(|error| Refusal::of_load(&error))?;
+        if loaded.model.lacks_rules() {
+            let why = "The rules that this text follows are not known. Write it with an editor, and reload.";
+            return Err(Refusal::Conflict(why.to_owned()));
+        }
         let warnings = rules::findings(loaded.warnings.diagnostics());
         let plan = config::diff(&self.state().model, &loaded.model);
         drop(loaded);
@@ -113,11 +129,16 @@ impl Control {
     }
 
     /// Whether the API may change rules, and the gateway takes any.
-    fn may_change(&self) -> Result<(), Refusal> {
+    fn may_change(&self, wanted: &Wanted) -> Result<(), Refusal> {
         self.takes_rules().map_err(|error| Refusal::Ends(format!("Nothing was changed: {error}.")))?;
-        match &self.state().model.admin {
-            Some(admin) if admin.rules == RulesAccess::ReadOnly => Err(Refusal::ReadOnly),
-            _ => Ok(()),
+        let model = Arc::clone(&self.state().model);
+        if model.admin.as_ref().is_some_and(|admin| admin.rules == RulesAccess::ReadOnly) {
+            return Err(Refusal::ReadOnly);
+        }
+        match (&model.follow, wanted) {
+            // The plans file is here, wherever the route comes from.
+            (None, _) | (_, Wanted::PlanOfKey { .. }) => Ok(()),
+            (Some(follow), _) => Err(Refusal::Followed { url: follow.follow.to_string() }),
         }
     }
 

@@ -18,7 +18,8 @@ impl State {
     /// still count.
     pub(super) fn note_files(&mut self, loaded: &Result<Loaded, config::LoadError>) {
         match loaded {
-            Ok(Loaded { files, .. }) | Err(config::LoadError::Invalid { files, .. }) => {
+            Ok(Loaded { files, .. })
+            | Err(config::LoadError::Invalid { files, .. } | config::LoadError::Unfollowed { files, .. }) => {
                 files.clone_into(&mut self.files_tried);
             }
             Err(config::LoadError::Read { .. }) => {}

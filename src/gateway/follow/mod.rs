@@ -1,0 +1,49 @@
+//! Rules that come from elsewhere: asked for again and again, judged whole, kept on disk, and used while their source is away.
+//!
+//! What it is: [`Fetcher`], which asks once; [`Course`], which decides about the answers; [`keep`] and [`load`], for the kept text.
+//! What it is not: it takes nothing over. `control` does, under the lock of reloads.
+//!
+//! Caller: `control`, in a thread of its own; cli, at the start.
+
+mod course;
+mod fetch;
+mod first;
+mod status;
+
+use std::io::{self, Write as _};
+use std::path::Path;
+
+pub use self::course::{Course, Local, pause};
+pub use self::fetch::{Fetched, Fetcher};
+pub use self::first::{complete, load};
+pub use self::status::Status;
+
+use crate::config::{Follow, Kept, Origin};
+use crate::state;
+use crate::time::Tick;
+
+/// A text as it is kept, taken at this moment.
+pub fn kept(follow: &Follow, text: String, etag: Option<String>, now: Tick) -> Kept {
+    let url = follow.follow.uri().to_string();
+    Kept { text, origin: Some(Origin { url, etag, time: now.timestamp().to_string() }) }
+}
+
+/// Writes the file that keeps a text: as a whole, or not at all. Only the gateway's user may read it.
+///
+/// # Errors
+/// Its directory does not allow it, or the disk is full.
+pub fn keep(path: &Path, kept: &Kept) -> io::Result<()> {
+    let content = kept.to_file()?;
+    state::replace(path, |mut file| {
+        file.write_all(content.as_bytes())?;
+        Ok((file, ()))
+    })
+}
+
+/// How to mend a file that cannot be written.
+pub fn not_kept(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    format!(
+        "{path} cannot be written: {error}; let the gateway's user write to its directory, or set kept_file of [rules]"
+    )
+}
