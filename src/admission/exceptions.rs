@@ -130,8 +130,13 @@ impl Eq for KeyExceptions {}
 
 impl Once {
     /// Whether it was not done before; from now on it is.
-    pub(super) fn begins(&self) -> bool {
+    pub fn begins(&self) -> bool {
         !self.is_done.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether it is done.
+    pub fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Relaxed)
     }
 
     /// It is yet to be done.
@@ -150,12 +155,12 @@ impl KeyException {
     pub fn at(mut self, now: Tick) -> Option<Self> {
         self.block = self.block.filter(|block| holds(block.until, now));
         self.numbers = self.numbers.filter(|numbers| holds(numbers.until, now));
-        self.once = self.once.filter(|once| now < once.until && !once.is_done.load(Ordering::Relaxed));
+        self.once = self.once.filter(|once| now < once.until && !once.is_done());
         (!self.is_empty()).then_some(self)
     }
 
     /// Adds the exceptions of another book, where this one has none.
-    fn or(self, other: Self) -> Self {
+    pub fn or(self, other: Self) -> Self {
         Self {
             block: self.block.or(other.block),
             numbers: self.numbers.or(other.numbers),

@@ -216,6 +216,10 @@ fn exception(seen: &ExceptionSeen) -> String {
     for words in block.into_iter().chain(seen.own_numbers.as_ref().map(numbers_words)) {
         let _ = writeln!(out, "  {words}");
     }
+    // Its numbers say it themselves.
+    if let Some(misfit) = seen.misfit.as_ref().filter(|_| seen.own_numbers.is_none()) {
+        let _ = writeln!(out, "  it does not hold: {}", Safe(misfit));
+    }
     out
 }
 

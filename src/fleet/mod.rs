@@ -142,6 +142,16 @@ impl Fleet {
         self.notices.overlay(&mut heard.fields);
     }
 
+    /// All that others may not have been told yet.
+    pub fn untold(&self) -> Notice {
+        self.notices.untold()
+    }
+
+    /// Whether the store answers, and yet takes or gives no notices: the log says why.
+    pub fn is_deaf(&self) -> bool {
+        self.notices.is_deaf()
+    }
+
     /// From now on it takes part so. Limits that are no longer among the bindings are reported for the last time.
     pub fn configure(&self, settings: Settings, bindings: Vec<Arc<Binding>>) {
         if let Some(part) = &self.part {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -33,6 +34,9 @@ pub struct Notice {
     pub fields: Vec<(String, Option<String>)>,
     /// Keys of counts, which are removed from the store before that.
     pub forgotten: Vec<String>,
+    /// Fields that are over, with the text that they had: each is removed if that still is its text. Another gateway may have
+    /// written a newer one meanwhile.
+    pub ended: Vec<(String, String)>,
 }
 
 /// The hash, as it is now.
@@ -52,6 +56,8 @@ pub type Hears = Box<dyn Fn(Heard) + Send>;
 pub(super) struct Notices {
     untold: Mutex<Untold>,
     told: Notify,
+    /// The store answers, and does not take or give them.
+    is_deaf: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +72,7 @@ struct Untold {
 pub(super) struct Waiting {
     pub(super) fields: BTreeMap<String, Option<String>>,
     pub(super) forgotten: Vec<String>,
+    pub(super) ended: BTreeMap<String, String>,
 }
 
 impl Notices {
@@ -81,6 +88,8 @@ impl Notices {
         }
         let room = MAX_FORGOTTEN.saturating_sub(waiting.forgotten.len());
         waiting.forgotten.extend(notice.forgotten.into_iter().take(room));
+        let room = MAX_NOTICES.saturating_sub(waiting.ended.len());
+        waiting.ended.extend(notice.ended.into_iter().take(room));
         drop(untold);
         self.told.notify_one();
     }
@@ -105,7 +114,7 @@ impl Notices {
     /// It could not be told: it waits again, but where there is a newer word.
     pub(super) fn put_back(&self) {
         let mut untold = self.lock();
-        let Waiting { fields, forgotten } = std::mem::take(&mut untold.on_its_way);
+        let Waiting { fields, forgotten, ended: _ } = std::mem::take(&mut untold.on_its_way);
         let waiting = &mut untold.waiting;
         for (field, text) in fields {
             waiting.fields.entry(field).or_insert(text);
@@ -113,6 +122,25 @@ impl Notices {
         let later = std::mem::replace(&mut waiting.forgotten, forgotten);
         waiting.forgotten.extend(later);
         waiting.forgotten.truncate(MAX_FORGOTTEN);
+    }
+
+    /// All that the store may not know yet.
+    pub(super) fn untold(&self) -> Notice {
+        let untold = self.lock();
+        let Untold { waiting, on_its_way } = &*untold;
+        let mut fields = on_its_way.fields.clone();
+        fields.extend(waiting.fields.clone());
+        let forgotten = on_its_way.forgotten.iter().chain(&waiting.forgotten).take(MAX_FORGOTTEN).cloned().collect();
+        Notice { fields: fields.into_iter().collect(), forgotten, ended: Vec::new() }
+    }
+
+    /// Takes note of whether the store takes and gives them, while it answers.
+    pub(super) fn note_deaf(&self, is_deaf: bool) {
+        self.is_deaf.store(is_deaf, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_deaf(&self) -> bool {
+        self.is_deaf.load(Ordering::Relaxed)
     }
 
     /// Adds what the store may not know yet.
@@ -134,7 +162,7 @@ impl Notices {
 impl Waiting {
     /// Whether there is nothing to be told.
     pub(super) fn is_empty(&self) -> bool {
-        self.fields.is_empty() && self.forgotten.is_empty()
+        self.fields.is_empty() && self.forgotten.is_empty() && self.ended.is_empty()
     }
 }
 
@@ -151,7 +179,7 @@ mod tests {
 
     fn fields(notice: &[(&str, Option<&str>)]) -> Notice {
         let own = |(field, text): &(&str, Option<&str>)| ((*field).to_owned(), text.map(str::to_owned));
-        Notice { fields: notice.iter().map(own).collect(), forgotten: Vec::new() }
+        Notice { fields: notice.iter().map(own).collect(), ..Notice::default() }
     }
 
     #[test]
@@ -165,6 +193,7 @@ mod tests {
         let mut known = BTreeMap::from([("a".to_owned(), "old".to_owned())]);
         notices.overlay(&mut known);
         assert_eq!(known, BTreeMap::from([("b".into(), "2".into())]), "on its way, and newer");
+        assert_eq!(notices.untold(), fields(&[("a", None), ("b", Some("2"))]));
         notices.put_back();
         let mut known = BTreeMap::from([("a".to_owned(), "old".to_owned()), ("c".to_owned(), "3".to_owned())]);
         notices.overlay(&mut known);
@@ -174,6 +203,7 @@ mod tests {
         let mut known = BTreeMap::new();
         notices.overlay(&mut known);
         assert!(known.is_empty() && notices.take().is_empty());
+        assert_eq!(notices.untold(), Notice::default());
     }
 
     #[test]
@@ -184,9 +214,11 @@ mod tests {
             notices.tell(fields(&[(&field.to_string(), Some("1"))]));
         }
         notices.tell(fields(&[("0", None)]));
-        notices.tell(Notice { fields: Vec::new(), forgotten: vec!["k".into(); MAX_FORGOTTEN + 5] });
+        let ended = (0..MAX_NOTICES + 5).map(|field| (field.to_string(), "1".to_owned())).collect();
+        notices.tell(Notice { fields: Vec::new(), forgotten: vec!["k".into(); MAX_FORGOTTEN + 5], ended });
         let taken = notices.take();
         assert_eq!((taken.fields.len(), taken.forgotten.len()), (MAX_NOTICES, MAX_FORGOTTEN));
+        assert_eq!(taken.ended.len(), MAX_NOTICES);
         assert_eq!(taken.fields["0"], None, "one that waits already may have another word");
     }
 }

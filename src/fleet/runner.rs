@@ -74,7 +74,7 @@ struct Batch {
 pub(super) struct Runner {
     settings: Settings,
     bindings: Vec<Arc<Binding>>,
-    /// Limits that have been removed, and still have something to say.
+    /// Limits that have been removed, and still have something to say or somebody who waits.
     leaving: Vec<Arc<Binding>>,
     member: String,
     clock: Clock,
@@ -204,7 +204,7 @@ impl Runner {
                     let (settings, bindings) = parts.borrow_and_update().clone();
                     self.configure(settings, bindings);
                 }
-                () = urgent(&self.bindings, pause), if self.is_up() => self.hear(now),
+                () = urgent(&self.bindings, &self.leaving, pause), if self.is_up() => self.hear(now),
                 _ = rounds.tick() => {
                     if self.is_up() {
                         self.begin(Turn::Round);
@@ -247,7 +247,7 @@ impl Runner {
             now.since(since) >= NEWCOMER && now.since(last) < STAYS
         });
         let view = FleetView { live: self.living.count(), is_known, is_up };
-        for binding in &self.bindings {
+        for binding in self.bindings.iter().chain(&self.leaving) {
             binding.limit.set_view(view);
         }
         let mode = match (self.is_up(), self.is_starting) {
@@ -313,7 +313,7 @@ impl Runner {
     /// Requests have begun to wait, or soon will.
     fn hear(&mut self, now: Tick) {
         self.last_batch = now;
-        for binding in &self.bindings {
+        for binding in self.bindings.iter().chain(&self.leaving) {
             binding.limit.is_urgent();
         }
         (self.has_asks, self.has_reports) = (true, true);
@@ -326,7 +326,8 @@ impl Runner {
             binding.limit.begin(turn);
         }
         let now = self.clock.now();
-        self.leaving.retain(|binding| binding.limit.outstanding(now).listed > 0);
+        // Of one key's own numbers that have ended, those who wait by them still have their turns.
+        self.leaving.retain(|left| left.limit.outstanding(now).listed > 0 || left.limit.stats().waiting > 0);
         for binding in &self.leaving {
             binding.limit.begin(Turn::All);
         }
@@ -438,7 +439,8 @@ impl Runner {
         self.show();
     }
 
-    /// Keeps a limit that has been removed until the store knows what it has spent: the others go on sharing it.
+    /// Keeps a limit that has been removed until the store knows what it has spent, since the others go on sharing it, and until
+    /// nobody waits by it.
     fn keep(&mut self, binding: &Arc<Binding>) {
         if self.bindings.iter().chain(&self.leaving).any(|known| Arc::ptr_eq(&known.limit, &binding.limit)) {
             return;
@@ -475,9 +477,9 @@ impl Runner {
 }
 
 /// Ready when a limit has something urgent to say, and `pause` is over.
-async fn urgent(bindings: &[Arc<Binding>], pause: Span) {
+async fn urgent(bindings: &[Arc<Binding>], leaving: &[Arc<Binding>], pause: Span) {
     poll_fn(|cx| {
-        for binding in bindings {
+        for binding in bindings.iter().chain(leaving) {
             if binding.limit.listen(cx.waker()) {
                 return Poll::Ready(());
             }

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::admin_server::{AdminServer, bind_admin, door};
 use self::capacity::{available_cores, max_connections};
 use self::following::Following;
-use self::hearing::Acts;
+use self::hearing::take_over;
 use self::phase::Phase;
 use self::records::Records;
 use self::replays::Replays;
@@ -43,7 +43,7 @@ use super::accepting;
 use super::build::{self, BuildError, Built, Lasting};
 use super::deferring::{self, Deferring};
 use super::ear::ear;
-use super::exceptions::ExceptionsFile;
+use super::exceptions::{ExceptionsFile, SharedActs};
 use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::handover::{Follower, Given, Inheritance};
@@ -129,7 +129,7 @@ struct State {
     /// Follows the rules of elsewhere.
     following: Option<Following>,
     /// The things that other gateways have told to be done with keys, and that are done.
-    acts: Acts,
+    acts: SharedActs,
     limit_gauges: LimitGauges,
     upstream_gauges: Vec<Registration>,
     log_gauges: Vec<Registration>,
@@ -200,11 +200,7 @@ impl Control {
         lasting.limits = built.limits;
         lasting.of_keys = built.of_keys;
         lasting.install_exceptions(&model);
-        if inherited.is_upgrade() {
-            inherited.take_over(&lasting.limits, prints.mark, clock.now());
-        } else if let Some(file) = &state_file {
-            file.take_over(&lasting.limits, clock.now());
-        }
+        let acts = take_over(inherited, state_file.as_ref(), (&lasting.limits, prints.mark), clock.now());
         let takes_over = inherited.is_upgrade();
         let bound = bind_all(&model, &HashMap::new(), workers, &mut inherited.sockets)?;
         let admin = bind_admin(&model, None, &mut inherited.sockets, takes_over)?;
@@ -257,7 +253,7 @@ impl Control {
             keeper: None,
             follower: None,
             following: None,
-            acts: Acts::default(),
+            acts,
             limit_gauges,
             upstream_gauges,
             log_gauges,
@@ -417,6 +413,8 @@ impl Control {
             match state.lasting.limits.get(&id) {
                 Some((kept, _)) if Arc::ptr_eq(kept, &limit) => {}
                 Some(_) => limit.close(),
+                // The numbers of one key have ended: who waits by them waits on.
+                None if id.key.is_some() && model.limits.iter().any(|rule| rule.spec.name == id.limit) => {}
                 None => limit.release(),
             }
         }

@@ -214,7 +214,7 @@ pub fn key(model: &Model, lasting: &Lasting, (name, value): (&str, &str), now: T
             decision: decision.to_owned(),
             next_ms: until.map(|at: Tick| at.since(now).as_millis_ceil()),
             block: BlockSeen::of(block, limit.blocked_until(key.print, now)),
-            own_numbers: numbers.map(|(numbers, entry)| NumbersSeen::of(numbers, entry.misfit.as_deref())),
+            own_numbers: numbers.map(|(numbers, entry)| NumbersSeen::of(numbers, entry.misfit.as_ref())),
         })
     };
     let prints: Vec<_> = own.iter().map(|(id, _)| Some(id.print)).collect();

@@ -1,13 +1,13 @@
 //! Counts that outlive the process: `state_file` of `[server]`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::exceptions::ExceptionsFile;
+use super::exceptions::{DoneFile, ExceptionsFile, SharedActs};
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
 use crate::limiter::{KeyHasher, Limit};
@@ -19,6 +19,8 @@ use crate::time::{Span, Tick};
 pub struct StateFile {
     path: PathBuf,
     mark: Mark,
+    /// The things done with keys, which the counts have.
+    acts: SharedActs,
 }
 
 /// By which fingerprints of keys are made.
@@ -52,7 +54,7 @@ impl StateFile {
     fn by(secret: Secret, path: Option<PathBuf>) -> (KeyHasher, Prints, Option<Self>) {
         let hasher = KeyHasher::with_bytes(secret.bytes());
         let mark = Mark::of(&hasher);
-        (hasher, Prints { secret, mark }, path.map(|path| Self { path, mark }))
+        (hasher, Prints { secret, mark }, path.map(|path| Self { path, mark, acts: SharedActs::default() }))
     }
 
     /// Where exceptions of keys are kept: beside it, since their fingerprints are by the same secret.
@@ -60,8 +62,19 @@ impl StateFile {
         ExceptionsFile::beside(&self.path)
     }
 
-    /// Gives the limits what counted in another process. Whatever is wrong with the file is a line of the log.
-    pub fn take_over(&self, limits: &LiveLimits, now: Tick) {
+    /// The things done with keys of which it is written that they are, with the counts.
+    pub fn acts(&self) -> SharedActs {
+        self.acts.clone()
+    }
+
+    /// The things that the process before has done with keys.
+    pub fn done(&self) -> BTreeSet<String> {
+        DoneFile::beside(&self.path).read()
+    }
+
+    /// Gives the limits what counted in another process; whether there was any. Whatever is wrong with the file is a line of the
+    /// log.
+    pub fn take_over(&self, limits: &LiveLimits, now: Tick) -> bool {
         let file = self.path.display();
         let known = by_name(limits);
         match state::read(&self.path, self.mark, now, |name| known.get(name).map(Arc::clone)) {
@@ -72,6 +85,7 @@ impl StateFile {
                     let limits = taken.unknown.join(", ");
                     tracing::warn!(%file, limits, "counts left out: these limits are gone, or have other numbers");
                 }
+                return true;
             }
             Err((ReadError::NoFile, _)) => tracing::info!(%file, "no counts of before: there is no state file yet"),
             Err((error, bad)) => {
@@ -79,11 +93,16 @@ impl StateFile {
                 tracing::warn!(%file, %error, left_aside, "counts begin anew, but for what was taken over");
             }
         }
+        false
     }
 
     /// Writes what counts now.
     pub fn write(&self, limits: &LiveLimits, now: Tick) {
-        match state::write(&self.path, self.mark, now, named(limits)) {
+        // Before the counts: of what is done meanwhile they may not have all.
+        let done = self.acts.lock().done(now);
+        let written = state::write(&self.path, self.mark, now, named(limits));
+        let written = written.and_then(|written| DoneFile::beside(&self.path).write(&done).map(|()| written));
+        match written {
             Ok(written) => tracing::debug!(keys = written.keys, bytes = written.bytes, "counts written"),
             Err(error) => {
                 tracing::error!(file = %self.path.display(), %error, "counts are not written: a restart would lose them");

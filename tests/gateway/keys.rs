@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::support::{Answer, Client, FRAME, Gateway, Store, eventually, get_with, run};
 
 /// A limit by key of two an hour, on two workers.
-fn rules(limit: &str, more: &str) -> String {
+pub fn rules(limit: &str, more: &str) -> String {
     format!(
         "[server]\nworkers = 2\nstate_file = \"counts\"\n[log]\naccess = \"json\"\naccess_file = \"access.log\"\n[dead_letter]\n\
          [[limit]]\nname = \"per-key\"\nkey = \"header:x-key\"\nrate = \"2/h\"\n{limit}\n\
@@ -16,26 +16,26 @@ fn rules(limit: &str, more: &str) -> String {
     )
 }
 
-fn ask(gateway: &Gateway, key: &str) -> Answer {
+pub fn ask(gateway: &Gateway, key: &str) -> Answer {
     get_with(gateway.address(), "/", &[("x-key", key)])
 }
 
 /// How many of at most nine are admitted for a key, each over a connection of its own.
-fn left(gateway: &Gateway, key: &str) -> usize {
+pub fn left(gateway: &Gateway, key: &str) -> usize {
     (0..9).take_while(|_| ask(gateway, key).status == 200).count()
 }
 
-fn tell(gateway: &Gateway, method: &str, key: &str, what: &str, body: &str) -> Value {
+pub fn tell(gateway: &Gateway, method: &str, key: &str, what: &str, body: &str) -> Value {
     let answer = gateway.tell_admin(method, &format!("/api/v1/limits/per-key/keys/{key}/{what}"), body);
     assert_eq!(answer.status, 200, "{method} {what}: {}", answer.text());
     answer.json()
 }
 
-fn exceptions(gateway: &Gateway) -> Vec<Value> {
+pub fn exceptions(gateway: &Gateway) -> Vec<Value> {
     gateway.ask_admin("/api/v1/exceptions").json()["exceptions"].as_array().unwrap().clone()
 }
 
-fn end(mut gateway: Gateway) -> TempDir {
+pub fn end(mut gateway: Gateway) -> TempDir {
     gateway.signal("TERM");
     assert!(gateway.wait_exit().success());
     gateway.kill()
@@ -142,7 +142,7 @@ fn a_reload_and_a_restart_keep_exceptions_and_what_does_not_fit_any_more_is_told
     let listed = exceptions(&gateway);
     let misfit = listed.iter().find_map(|own| own["own_numbers"]["misfit"].as_str()).unwrap();
     assert!(misfit.contains("rate"), "{listed:?}");
-    assert!(gateway.log().contains("an exception of a key does not hold"), "{}", gateway.log());
+    assert!(gateway.log().contains("exceptions of keys do not hold"), "{}", gateway.log());
     assert_eq!(ask(&gateway, "a").status, 429, "the block holds");
     // With the old rules it fits again.
     assert_eq!(gateway.reload(&rules("", "")).status, 200);
@@ -312,7 +312,7 @@ fn the_command_line_changes_keys_and_lists_exceptions() {
 }
 
 /// Two gateways of one fleet, which know each other; the limit is shared or not.
-fn two(store: &Store, shared: &str) -> [Gateway; 2] {
+pub fn two(store: &Store, shared: &str) -> [Gateway; 2] {
     let fleet = format!(
         "[fleet]\nstore = \"redis://{}\"\nsecret_file = \"fleet.key\"\ndeadline = \"1s\"\non_failure = \"closed\"\n",
         store.address()
@@ -335,7 +335,7 @@ fn all_gateways_of_a_fleet_obey_whether_the_limit_is_shared_or_not() {
         let store = Store::start();
         let [one, other] = two(&store, shared);
         let answer = tell(&one, "PUT", "a", "block", "{\"reason\": \"scraping\"}");
-        assert_eq!(answer["fleet"], "told to the other gateways", "{answer}");
+        assert_eq!(answer["fleet"], "is being told to the other gateways", "{answer}");
         assert_eq!(ask(&one, "a").status, 429, "{shared}: at once where it was told");
         assert!(eventually(|| ask(&other, "a").text().contains("Blocked by the limit")));
         assert_eq!(exceptions(&other)[0]["block"]["reason"], "scraping");

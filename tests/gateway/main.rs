@@ -39,6 +39,7 @@ mod idle;
 mod in_place;
 mod interim;
 mod keys;
+mod keys_kept;
 mod large_bodies;
 mod limiting;
 mod log_files;

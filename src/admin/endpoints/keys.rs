@@ -115,6 +115,7 @@ const EXCEPTIONS: Schema = Schema {
                 "print": text("The fingerprint of the value."),
                 "block": block_seen(),
                 "own_numbers": numbers_seen(),
+                "misfit": text("Why nothing of it holds now."),
             },
         });
         json!({

@@ -42,6 +42,7 @@ impl Runner {
         if !is_told {
             self.notices.put_back();
         }
+        self.notices.note_deaf(error.is_some());
         match error {
             Some(error) if !std::mem::replace(&mut self.said_deaf, true) => {
                 self.log_error("exceptions of keys", &error);

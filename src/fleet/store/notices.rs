@@ -11,11 +11,14 @@ use crate::fleet::notices::{MAX_NOTICE, MAX_NOTICES, Waiting};
 const VERSION: &str = "version";
 /// Commands that are sent together, and fields of a page, about.
 const TOGETHER: usize = 128;
+/// Removes a field that still has this text.
+const REMOVE: &str =
+    "if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then return redis.call('HDEL', KEYS[1], ARGV[1]) end return 0";
 /// Bytes that are read of the whole hash.
 const MAX_BYTES: usize = 32 << 20;
 
 impl Store {
-    /// Tells what waits. From then on the version is `version`.
+    /// Tells what waits. From then on the version is `version`, if anything changes by it.
     pub(in crate::fleet) async fn tell(&self, key: &str, waiting: &Waiting, version: &str) -> Result<(), StoreError> {
         let mut commands: Vec<Cmd> = Vec::new();
         for forgotten in &waiting.forgotten {
@@ -28,7 +31,24 @@ impl Store {
             });
         }
         // Last: who sees it sees all before it.
-        commands.push(redis::cmd("HSET").arg(key).arg(VERSION).arg(version).to_owned());
+        if !commands.is_empty() {
+            commands.push(redis::cmd("HSET").arg(key).arg(VERSION).arg(version).to_owned());
+        }
+        self.send_together(&commands).await?;
+        if !waiting.ended.is_empty() {
+            // It changes nothing for anybody, so it is no other version, and a store that refuses it just keeps them.
+            drop(self.remove_ended(key, &waiting.ended).await);
+        }
+        Ok(())
+    }
+
+    async fn remove_ended(&self, key: &str, ended: &BTreeMap<String, String>) -> Result<(), StoreError> {
+        let digest = self.text(redis::cmd("SCRIPT").arg("LOAD").arg(REMOVE)).await?;
+        let remove = |(field, text)| redis::cmd("EVALSHA").arg(&digest).arg(1).arg(key).arg(field).arg(text).to_owned();
+        self.send_together(&ended.iter().map(remove).collect::<Vec<_>>()).await
+    }
+
+    async fn send_together(&self, commands: &[Cmd]) -> Result<(), StoreError> {
         for together in commands.chunks(TOGETHER) {
             let mut pipeline = Pipeline::with_capacity(together.len());
             for command in together {

@@ -1,6 +1,6 @@
 //! Single keys in a fleet: what is done with them here is told to the others, and what others tell holds here within a second.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::config::{LimitId, LimitRule, Model};
 use crate::fleet::{Heard, Mode, Notice};
 use crate::gateway::build::Lasting;
 use crate::gateway::ear::Inner;
-use crate::gateway::exceptions::{ActTold, Id, Secrets, read_heard, told, told_act, told_enough};
+use crate::gateway::exceptions::{ActTold, Before, Id, Secrets, SharedActs, is_by, read_heard, told, told_act};
 use crate::gateway::fleet::{self, Membership};
-use crate::gateway::live::OfKey;
+use crate::gateway::handover::Inheritance;
+use crate::gateway::live::{LiveLimits, OfKey};
+use crate::gateway::state_file::StateFile;
 use crate::gateway::terms;
 use crate::limiter::{Fingerprint, Limit, Penalty};
+use crate::state::Mark;
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span, Tick};
-
-/// A thing that was told longer ago is not done any more: it is left over of a gateway that could not take it back.
-const OLD: Span = Span::from_secs(600);
 
 impl Control {
     /// Takes over what the others have told, as it is once nothing else changes here: what is told meanwhile is newer.
@@ -31,26 +31,28 @@ impl Control {
         let now = self.clock.now();
         let mut state = self.state();
         let Some(mut heard) = newest() else { return };
-        if let Some(membership) = &state.fleet {
-            membership.fleet.overlay(&mut heard);
-        }
+        state.overlay(&mut heard);
         let secrets = Secrets::of(&state.model, &state.lasting.hasher);
         let Some(mark) = secrets.mark_of_fleet() else { return };
         if heard.is_nothing {
+            state.acts.lock().hear_nothing();
             state.tell_all(&secrets);
             return;
         }
-        let heard = read_heard(&heard, mark);
-        state.lasting.exceptions.replace(mark, heard.entries);
+        let heard = read_heard(&heard, mark, now);
+        if let Some(membership) = state.fleet.as_ref().filter(|_| !heard.ended.is_empty()) {
+            membership.fleet.tell(Notice { ended: heard.ended, ..Notice::default() });
+        }
+        state.lasting.exceptions.replace(mark, heard.entries, now);
         if state.renew_of_keys(now) {
             self.renew_counted(&mut state);
         }
-        let (model, new) = (Arc::clone(&state.model), heard.acts);
-        let known = std::mem::replace(&mut state.acts, new.clone());
-        for told in new.iter().filter(|(text, _)| !known.contains_key(*text)).map(|(_, told)| told) {
+        let model = Arc::clone(&state.model);
+        let new = state.acts.lock().hear(heard.acts, now);
+        for (text, told) in &new {
             let rule = model.limits.iter().find(|rule| rule.spec.name == told.id.limit);
-            if let Some(rule) = rule.filter(|rule| *told.by == *rule.key.to_string() && now.since(told.at) < OLD) {
-                state.act(rule, told, now);
+            if let Some(rule) = rule.filter(|rule| *told.by == *rule.key.to_string()) {
+                state.act(rule, (text, told), now);
             }
         }
         state.lasting.install_exceptions(&model);
@@ -65,8 +67,9 @@ impl Control {
         state.fleet = state.renewed_fleet(&model, running, &self.clock, &self.registry);
     }
 
-    /// From now on what others tell holds here.
+    /// From now on what others tell holds here, and they are told what the process before could not tell them.
     pub(super) fn listen_to_others(self: &Arc<Self>, ear: Inner) -> io::Result<()> {
+        self.state().tell_untold();
         let control = Arc::downgrade(self);
         ear.listen(move |newest| match control.upgrade() {
             Some(control) => {
@@ -92,30 +95,62 @@ impl State {
     }
 
     /// Has the others told what a key's exceptions are now, and what is done with its counts. Answers whether they know it within
-    /// a second; `None`: there are no others.
+    /// a second, as far as that is known; `None`: there are no others.
     pub(super) fn tell(&mut self, target: &Target, act: Option<Act>, now: Tick) -> Option<&'static str> {
         let fleet = &self.fleet.as_ref()?.fleet;
+        let mark = Secrets::of(&self.model, &self.lasting.hasher).mark_of_fleet();
+        let mut notice = Notice::default();
+        for id in target.ids().filter(|id| Some(id.mark) == mark) {
+            notice.fields.append(&mut told(id, self.lasting.exceptions.get(id)).fields);
+        }
         let id = &target.subject.id;
-        let mut notice = told(id, self.lasting.exceptions.get(id));
-        if let Some(act) = act {
+        if let Some(act) = act.filter(|_| target.counted.is_some()) {
             let told = ActTold { id: id.clone(), by: Arc::clone(&target.subject.by), act, at: now };
             let mut telling = told_act(&told);
             let is_shared = self.rule(&id.limit).is_some_and(|rule| rule.spec.sharing.is_some());
             // Of a limit that is shared it is done once more when the store has removed its counts.
             if let Some((_, Some(text))) = telling.fields.first().filter(|_| !is_shared) {
-                self.acts.insert(text.clone(), told);
+                self.acts.lock().note(text.clone(), told);
             }
             notice.fields.append(&mut telling.fields);
         }
         if act == Some(Act::Reset) {
             notice.forgotten = self.keys_in_store(target);
         }
-        notice.fields.extend(told_enough(&self.acts, now).fields);
+        notice.ended = self.acts.lock().told_enough(now);
         fleet.tell(notice);
+        self.lasting.exceptions.set_untold(fleet.untold());
         Some(match fleet.watch().status().mode {
-            Mode::Shared => "told to the other gateways",
+            Mode::Shared if fleet.is_deaf() => {
+                "the other gateways do not know: the store does not take exceptions of keys, and the log says why"
+            }
+            Mode::Shared => "is being told to the other gateways",
             _ => "the other gateways do not know: the store does not answer, and is told when it does",
         })
+    }
+
+    /// Adds what was not told yet to what was heard, and keeps it for a process that comes next.
+    fn overlay(&mut self, heard: &mut Heard) {
+        let Some(fleet) = self.fleet.as_ref().map(|membership| &membership.fleet) else { return };
+        let mut untold = fleet.untold();
+        // What is on its way may be back already: told again by the next process, it would be an old word.
+        untold.fields.retain(|(field, text)| heard.fields.get(field) != text.as_ref());
+        if untold.fields.is_empty() {
+            untold.forgotten.clear();
+        }
+        fleet.overlay(heard);
+        self.lasting.exceptions.set_untold(untold);
+    }
+
+    /// The others are told what the process before could not tell them, where this is still the same fleet.
+    fn tell_untold(&self) {
+        let Some(fleet) = self.fleet.as_ref().map(|membership| &membership.fleet) else { return };
+        let Some(mark) = Secrets::of(&self.model, &self.lasting.hasher).mark_of_fleet() else { return };
+        let mut untold = self.lasting.exceptions.untold().clone();
+        untold.fields.retain(|(field, _)| is_by(field, mark));
+        if !untold.fields.is_empty() {
+            fleet.tell(untold);
+        }
     }
 
     /// A store that knows nothing is told everything that this gateway knows of its fleet.
@@ -125,15 +160,16 @@ impl State {
         let ours = self.lasting.exceptions.iter().filter(|(id, _)| Some(id.mark) == mark);
         let fields: Vec<_> = ours.flat_map(|(id, entry)| told(id, Some(entry)).fields).collect();
         if !fields.is_empty() {
-            fleet.tell(Notice { fields, forgotten: Vec::new() });
+            fleet.tell(Notice { fields, ..Notice::default() });
         }
     }
 
     /// Where the store has the counts of a key.
     fn keys_in_store(&self, target: &Target) -> Vec<String> {
-        let of_key = self.lasting.limits.iter().filter(|(own, _)| counts(own, &target.subject.id));
+        let Some(counted) = target.counted else { return Vec::new() };
+        let of_key = self.lasting.limits.iter().filter(|(own, _)| target.ids().any(|id| counts(own, id)));
         let keys = of_key.filter_map(|(_, (_, place))| place.keys.as_deref());
-        keys.map(|keys| format!("{keys}{:016x}", target.counted.bits())).collect()
+        keys.map(|keys| format!("{keys}{:016x}", counted.bits())).collect()
     }
 
     /// Everything that counts a key: its limit, what plans make of it, and its own numbers.
@@ -144,7 +180,7 @@ impl State {
 
     /// Does what another gateway has done with a key: at once where the limit counts it by the fleet's secret, else when the key
     /// comes the next time.
-    fn act(&mut self, rule: &LimitRule, told: &ActTold, now: Tick) {
+    fn act(&mut self, rule: &LimitRule, (text, told): (&str, &ActTold), now: Tick) {
         let limits = self.counting(&told.id);
         if rule.spec.sharing.is_some() {
             for limit in limits {
@@ -155,6 +191,7 @@ impl State {
         let window = limits.iter().map(|limit| limit.longest_window()).max().unwrap_or(Span::ZERO);
         let block = rule.spec.penalty.map_or(Span::ZERO, Penalty::block);
         let once = Once::new(told.act, now + window.max(block));
+        self.acts.lock().wait(text, Arc::clone(&once));
         self.lasting.exceptions.do_once(told.id.clone(), &told.by, once, now);
     }
 
@@ -169,9 +206,8 @@ impl State {
         let kept: HashSet<&LimitId> = new.iter().map(|own| &own.id).collect();
         let gone: Vec<LimitId> = old.iter().map(|own| own.id.clone()).filter(|id| !kept.contains(id)).collect();
         for id in gone {
-            if let Some((limit, _)) = self.lasting.limits.remove(&id) {
-                limit.release();
-            }
+            // Who waits by it waits on: nobody else asks it any more.
+            self.lasting.limits.remove(&id);
         }
         for own in &new {
             terms::live_of_key(&self.model, own, &mut self.lasting.limits);
@@ -193,5 +229,20 @@ fn act_on(limit: &Limit, key: Fingerprint, act: Act, now: Tick) {
     };
 }
 
-/// The things that others have told to be done, by the text that says so.
-pub(super) type Acts = BTreeMap<String, ActTold>;
+/// Gives the limits what counted in the process before, and answers the things that it has done with keys. Whoever has none of
+/// its counts does nothing that was told before it began: all that it counts is newer.
+pub(super) fn take_over(
+    inherited: &mut Inheritance,
+    file: Option<&StateFile>,
+    (limits, mark): (&LiveLimits, Mark),
+    now: Tick,
+) -> SharedActs {
+    let (has_counts, done) = match file {
+        _ if inherited.is_upgrade() => (inherited.take_over(limits, mark, now), inherited.acts()),
+        Some(file) => (file.take_over(limits, now), file.done()),
+        None => Default::default(),
+    };
+    let acts = file.map(StateFile::acts).unwrap_or_default();
+    acts.lock().begin(Before { done, began: (!has_counts).then_some(now) });
+    acts
+}

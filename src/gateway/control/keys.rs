@@ -14,15 +14,25 @@ use crate::gateway::exceptions::{
     to_json,
 };
 use crate::gateway::limit_status;
+use crate::gateway::live::Place;
 use crate::gateway::terms;
-use crate::limiter::Fingerprint;
+use crate::limiter::{Fingerprint, Limit};
 use crate::time::Tick;
 
 /// A key, and by which fingerprint its limit counts it.
 pub(super) struct Target {
     pub(super) subject: Subject,
-    /// As its limit counts it.
-    pub(super) counted: Fingerprint,
+    /// The same key where an exception that it has was made by another secret, or for another key of the limit.
+    others: Vec<Subject>,
+    /// As its limit counts it; `None`: there is no such limit any more, or it has another key.
+    pub(super) counted: Option<Fingerprint>,
+}
+
+impl Target {
+    /// All that it is known by.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &Id> {
+        [&self.subject].into_iter().chain(&self.others).map(|subject| &subject.id)
+    }
 }
 
 impl Control {
@@ -42,7 +52,8 @@ impl Control {
         }
         let now = self.clock.now();
         let mut state = self.state();
-        let target = state.target(limit, value)?;
+        let takes_back = matches!(change, KeyChange::Unblock | KeyChange::NoOverride);
+        let target = state.target(limit, value, takes_back)?;
         let (mut answer, act) = match change {
             KeyChange::Reset => (state.reset(&target, now), Some(Act::Reset)),
             KeyChange::Block(body) => (state.block(&target, body, by, now)?, None),
@@ -54,8 +65,10 @@ impl Control {
             answer["fleet"] = told.into();
         }
         drop(state);
+        // Also of a reset: it may have to be told by the process that comes next.
+        let kept = self.keep_exceptions();
         if change != KeyChange::Reset {
-            answer["kept"] = self.keep_exceptions().into();
+            answer["kept"] = kept.into();
         }
         let shown = &*target.subject.shown;
         answer["limit"] = limit.into();
@@ -106,6 +119,12 @@ impl Control {
         let seen = NumbersSeen::of(&numbers, None);
         let before = state.change(target, Change::Numbers(numbers), now)?;
         let id = &target.subject.id;
+        for other in &target.others {
+            // It goes on with what the numbers before have counted.
+            if let Some(limit) = state.take_numbers(&other.id) {
+                state.lasting.limits.entry(id.limit_id()).or_insert(limit);
+            }
+        }
         if let Some(of_key) = state.lasting.exceptions.counted_of(&state.model, id, now) {
             terms::live_of_key(&state.model, &of_key, &mut state.lasting.limits);
             state.lasting.of_keys.retain(|own| own.id != of_key.id);
@@ -118,13 +137,11 @@ impl Control {
 
     fn drop_numbers(&self, state: &mut State, target: &Target, now: Tick) -> Value {
         let before = state.change(target, Change::NoNumbers, now).ok().and_then(|before| before.numbers);
-        let id = target.subject.id.limit_id();
-        let gone = state.lasting.limits.remove(&id);
-        state.lasting.of_keys.retain(|own| own.id != id);
-        self.install(state, target);
-        if let Some((limit, _)) = gone {
-            limit.release();
+        for id in target.ids() {
+            // Who waits by them waits on in that queue: nobody else asks that limit any more.
+            drop(state.take_numbers(id));
         }
+        self.install(state, target);
         json!({ "own_numbers": null, "before": before.as_ref().map(|own| NumbersSeen::of(own, None)) })
     }
 
@@ -136,10 +153,30 @@ impl Control {
 }
 
 impl State {
-    /// The key that is meant.
-    fn target(&self, limit: &str, value: &str) -> Result<Target, Unchanged> {
-        let rule = self.rule(limit).ok_or_else(|| Unchanged::Unknown(format!("There is no limit {limit:?}.")))?;
+    /// The key that is meant. An exception can be taken back though its limit is gone, or has another key.
+    fn target(&self, limit: &str, value: &str, takes_back: bool) -> Result<Target, Unchanged> {
         let secrets = Secrets::of(&self.model, &self.lasting.hasher);
+        let named = self.lasting.exceptions.named(limit, value, (self.model.client.address_form(), &secrets));
+        match self.target_now(limit, value, &secrets) {
+            Ok(mut target) => {
+                // One that does not hold may hold again; what is made now takes the place of one that holds.
+                let is_other = |named: &Subject| named.id != target.subject.id;
+                let holds = |named: &Subject| named.by == target.subject.by && secrets.by_mark(named.id.mark).is_some();
+                target.others =
+                    named.into_iter().filter(|named| is_other(named) && (takes_back || holds(named))).collect();
+                Ok(target)
+            }
+            Err(error) => {
+                let mut named = named.into_iter().filter(|_| takes_back);
+                let subject = named.next().ok_or(error)?;
+                Ok(Target { subject, others: named.collect(), counted: None })
+            }
+        }
+    }
+
+    /// The key of a limit as it is now.
+    fn target_now(&self, limit: &str, value: &str, secrets: &Secrets) -> Result<Target, Unchanged> {
+        let rule = self.rule(limit).ok_or_else(|| Unchanged::Unknown(format!("There is no limit {limit:?}.")))?;
         let (mark, hasher) = secrets.for_new();
         let key = limit_status::named_key(&self.model, (&self.lasting.hasher, &self.lasting.redactor), rule, value)
             .map_err(Unchanged::Unknown)?;
@@ -149,7 +186,7 @@ impl State {
             .map_err(|error| Unchanged::Unknown(error.to_string()))?;
         let id = Id { limit: Arc::clone(&rule.spec.name), mark: *mark, print };
         let subject = Subject { id, by: rule.key.to_string().into(), shown: key.shown.as_str().into() };
-        Ok(Target { subject, counted: key.print })
+        Ok(Target { subject, others: Vec::new(), counted: Some(key.print) })
     }
 
     pub(super) fn rule(&self, limit: &str) -> Option<&LimitRule> {
@@ -162,8 +199,28 @@ impl State {
         change: Change,
         now: Tick,
     ) -> Result<crate::admission::KeyException, Unchanged> {
-        let before = self.lasting.exceptions.change(&target.subject, change, now);
-        before.map_err(|full| Unchanged::Full(full.to_string()))
+        let exceptions = &mut self.lasting.exceptions;
+        let ends = change.end();
+        let mut before =
+            exceptions.change(&target.subject, change, now).map_err(|full| Unchanged::Full(full.to_string()))?;
+        for other in &target.others {
+            let other =
+                exceptions.change(other, ends.clone(), now).map_err(|full| Unchanged::Full(full.to_string()))?;
+            before = before.or(other);
+        }
+        Ok(before)
+    }
+
+    /// The limit that counts a key by numbers of its own counts it no more.
+    fn take_numbers(&mut self, id: &Id) -> Option<(Arc<Limit>, Place)> {
+        let id = id.limit_id();
+        self.lasting.of_keys.retain(|own| own.id != id);
+        self.lasting.limits.remove(&id)
+    }
+
+    /// Everything that counts a key, and by which fingerprint.
+    fn counting_of(&self, target: &Target) -> Option<(Vec<Arc<Limit>>, Fingerprint)> {
+        Some((target.ids().flat_map(|id| self.counting(id)).collect(), target.counted?))
     }
 
     fn install_limit(&mut self, limit: &str) {
@@ -174,8 +231,10 @@ impl State {
 
     fn reset(&self, target: &Target, now: Tick) -> Value {
         let mut has_counted = false;
-        for limit in self.counting(&target.subject.id) {
-            has_counted |= limit.forget_key(target.counted, now);
+        if let Some((limits, key)) = self.counting_of(target) {
+            for limit in limits {
+                has_counted |= limit.forget_key(key, now);
+            }
         }
         json!({ "found": { "counts": has_counted } })
     }
@@ -194,8 +253,10 @@ impl State {
         let by_hand = self.change(target, Change::Unblock, now).ok().and_then(|before| before.block);
         self.install_limit(&target.subject.id.limit);
         let mut by_penalty = false;
-        for limit in self.counting(&target.subject.id) {
-            by_penalty |= limit.end_block(target.counted, now);
+        if let Some((limits, key)) = self.counting_of(target) {
+            for limit in limits {
+                by_penalty |= limit.end_block(key, now);
+            }
         }
         json!({ "block": null, "found": { "by_hand": by_hand.is_some(), "penalty": by_penalty } })
     }

@@ -159,7 +159,8 @@ impl Control {
         });
         let secret = self.handover.prints.secret.bytes().to_vec();
         let exceptions = String::from_utf8_lossy(&to_json(&state.lasting.exceptions)).into_owned();
-        Ok(Legacy { listeners, admin: admin.transpose()?, secret, exceptions })
+        let acts = state.acts.lock().done(self.clock.now());
+        Ok(Legacy { listeners, admin: admin.transpose()?, secret, exceptions, acts })
     }
 }
 

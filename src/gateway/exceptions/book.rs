@@ -3,8 +3,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::secrets::Secrets;
-use crate::admission::{AddressForm, Block, KeyBook, KeyException, KeyExceptions, Once, OwnNumbers};
+use crate::admission::{AddressForm, Block, KeyBook, KeyException, KeyExceptions, KeyExpr, Once, OwnNumbers};
 use crate::config::{LimitId, LimitRule, Model, numbers_of_key};
+use crate::fleet::Notice;
 use crate::gateway::live::{LiveLimits, OfKey};
 use crate::limiter::{Fingerprint, KeyHasher};
 use crate::state::Mark;
@@ -21,6 +22,10 @@ pub struct Exceptions {
     tables: HashMap<Arc<str>, Arc<KeyExceptions>>,
     /// The things yet to be done with keys of limits that a fleet does not share: by the key, and the parts of that.
     once: BTreeMap<Id, (Arc<str>, Arc<Once>)>,
+    /// The other gateways of a fleet may not have been told this.
+    untold: Notice,
+    /// The log knows that there are more than a gateway keeps.
+    said_full: bool,
 }
 
 /// A key of a limit.
@@ -43,8 +48,17 @@ pub struct Entry {
     pub shown: Arc<str>,
     /// Its exceptions.
     pub exception: KeyException,
-    /// Why its numbers do not hold now.
-    pub misfit: Option<Arc<str>>,
+    /// Why something of it does not hold now.
+    pub misfit: Option<Misfit>,
+}
+
+/// Why something does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// Nothing of it holds.
+    All(Arc<str>),
+    /// Its numbers do not; a block does.
+    Numbers(Arc<str>),
 }
 
 /// A key as somebody names it who makes an exception.
@@ -71,6 +85,16 @@ pub enum Change {
     NoNumbers,
 }
 
+impl Change {
+    /// The change that ends what this one makes, or ends.
+    pub fn end(&self) -> Self {
+        match self {
+            Self::Block(_) | Self::Unblock => Self::Unblock,
+            Self::Numbers(_) | Self::NoNumbers => Self::NoNumbers,
+        }
+    }
+}
+
 /// There are [`MAX_EXCEPTIONS`] already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -86,6 +110,21 @@ impl fmt::Display for Full {
 }
 
 impl std::error::Error for Full {}
+
+/// Keys of a limit of which something does not hold for one reason.
+struct Misfits {
+    /// The first of them, as logs show it.
+    first: Arc<str>,
+    keys: u64,
+}
+
+impl Misfit {
+    /// In words.
+    pub fn why(&self) -> &Arc<str> {
+        let (Self::All(why) | Self::Numbers(why)) = self;
+        why
+    }
+}
 
 impl Id {
     /// As what the key lives among the limits, where it has numbers of its own.
@@ -184,14 +223,63 @@ impl Exceptions {
         Ok(before)
     }
 
-    /// Replaces all that are known by one secret.
-    pub fn replace(&mut self, mark: Mark, entries: impl IntoIterator<Item = (Id, Entry)>) {
-        self.entries.retain(|id, _| id.mark != mark);
-        for (id, entry) in entries {
-            if id.mark == mark && self.entries.len() < MAX_EXCEPTIONS {
-                self.entries.insert(id, entry);
-            }
+    /// Replaces all that are known by one secret; what has ended is left out. Of too many the newest are left out, as they would
+    /// have been refused here: so all gateways keep the same. The log says so, once.
+    pub fn replace(&mut self, mark: Mark, entries: impl IntoIterator<Item = (Id, Entry)>, now: Tick) {
+        self.drop_ended(now);
+        let (old, others): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.entries).into_iter().partition(|(id, _)| id.mark == mark);
+        self.entries = others;
+        let live = |(id, entry): (Id, Entry)| {
+            let exception = entry.exception.at(now)?;
+            let misfit = old.get(&id).and_then(|old: &Entry| old.misfit.clone());
+            (id.mark == mark).then_some((id, Entry { exception, misfit, ..entry }))
+        };
+        let mut live: Vec<_> = entries.into_iter().filter_map(live).collect();
+        let room = MAX_EXCEPTIONS.saturating_sub(self.entries.len());
+        let left_out = live.len().saturating_sub(room);
+        if left_out > 0 {
+            live.sort_by_cached_key(|(id, entry)| (made_at(&entry.exception), id.clone()));
+            live.truncate(room);
         }
+        if left_out > 0 && !self.said_full {
+            tracing::warn!(
+                left_out,
+                "the newest exceptions of keys that other gateways have told do not hold here: {Full}"
+            );
+        }
+        self.said_full = left_out > 0;
+        self.entries.extend(live);
+    }
+
+    /// The things that the other gateways of a fleet may not have been told.
+    pub fn untold(&self) -> &Notice {
+        &self.untold
+    }
+
+    /// They may not have been told this, and no more.
+    pub fn set_untold(&mut self, untold: Notice) {
+        self.untold = untold;
+    }
+
+    /// The keys with exceptions that `value` names, whatever their limit is now: by the parts that its key had when an exception
+    /// was made, and by whichever secret. Where nobody has that secret any more, the fingerprint names it.
+    pub fn named(&self, limit: &str, value: &str, (form, secrets): (AddressForm, &Secrets)) -> Vec<Subject> {
+        let mut prints: HashMap<(Arc<str>, Mark), Option<Fingerprint>> = HashMap::new();
+        let is_named = |(id, entry): &(&Id, &Entry)| match secrets.by_mark(id.mark) {
+            None => format!("{:016x}", id.print.bits()) == value,
+            Some(hasher) => {
+                let print = || print_of(&entry.by, value, form, hasher);
+                *prints.entry((Arc::clone(&entry.by), id.mark)).or_insert_with(print) == Some(id.print)
+            }
+        };
+        let named = self.entries.iter().filter(|(id, _)| *id.limit == *limit).filter(is_named);
+        let subject = |(id, entry): (&Id, &Entry)| Subject {
+            id: id.clone(),
+            by: Arc::clone(&entry.by),
+            shown: Arc::clone(&entry.shown),
+        };
+        named.map(subject).collect()
     }
 
     /// The limits that count keys with numbers of their own, where these fit their limit as it is in this model.
@@ -214,13 +302,17 @@ impl Exceptions {
         self.make_tables(model);
         let rules = rules(model);
         self.tables.retain(|limit, _| rules.contains_key(&**limit));
+        let mut new: BTreeMap<(Arc<str>, Arc<str>), Misfits> = BTreeMap::new();
         for (id, entry) in &mut self.entries {
-            let misfit = of_key(model, rules.get(&*id.limit).copied(), id, entry, now).err().map(Arc::from);
-            if misfit.is_some() && misfit != entry.misfit {
-                let why = misfit.as_deref().unwrap_or_default();
-                tracing::warn!(limit = &*id.limit, key = &*entry.shown, "an exception of a key does not hold: {why}");
+            let misfit = misfit(model, (rules.get(&*id.limit).copied(), secrets), id, entry, now);
+            if let Some(misfit) = misfit.as_ref().filter(|misfit| Some(*misfit) != entry.misfit.as_ref()) {
+                let why = (Arc::clone(misfit.why()), Arc::clone(&id.limit));
+                new.entry(why).or_insert_with(|| Misfits { first: Arc::clone(&entry.shown), keys: 0 }).keys += 1;
             }
             entry.misfit = misfit;
+        }
+        for ((why, limit), Misfits { first, keys }) in new {
+            tracing::warn!(limit = &*limit, key = &*first, keys, "exceptions of keys do not hold: {why}");
         }
         for rule in &model.limits {
             self.install_limit(rule, live, secrets);
@@ -229,7 +321,7 @@ impl Exceptions {
 
     /// From now on the exceptions of one limit hold as they are.
     pub fn install_limit(&mut self, rule: &LimitRule, live: &LiveLimits, secrets: &Secrets) {
-        let Self { entries, tables, once } = self;
+        let Self { entries, tables, once, .. } = self;
         let Some(table) = tables.get(&rule.spec.name) else { return };
         let mut books: Vec<(Mark, KeyBook)> = Vec::new();
         for (id, entry) in of_limit(entries, &rule.spec.name) {
@@ -294,15 +386,117 @@ fn rules(model: &Model) -> HashMap<&str, &LimitRule> {
     model.limits.iter().map(|rule| (&*rule.spec.name, rule)).collect()
 }
 
-/// The limit that counts a key by numbers of its own; `None`: it has none.
-fn of_key(model: &Model, rule: Option<&LimitRule>, id: &Id, entry: &Entry, now: Tick) -> Result<Option<OfKey>, String> {
+/// When the first of a key's exceptions was made.
+fn made_at(exception: &KeyException) -> Option<Tick> {
+    let KeyException { block, numbers, once: _ } = exception;
+    let made = [block.as_ref().map(|block| block.made.at), numbers.as_ref().map(|numbers| numbers.made.at)];
+    made.into_iter().flatten().min()
+}
+
+/// The fingerprint of a value of a key that was written so.
+fn print_of(by: &str, value: &str, form: AddressForm, hasher: &KeyHasher) -> Option<Fingerprint> {
+    let parts: Vec<&str> = by.split(" + ").collect();
+    KeyExpr::parse(&parts).ok()?.fingerprint_of_value(value, form, hasher).ok()
+}
+
+/// Why something of an exception does not hold; `None`: all of it does.
+fn misfit(
+    model: &Model,
+    (rule, secrets): (Option<&LimitRule>, &Secrets),
+    id: &Id,
+    entry: &Entry,
+    now: Tick,
+) -> Option<Misfit> {
+    const UNKNOWN: &str = "it was made by another secret than this gateway has now (of another [fleet], or of none), by which no \
+        key is known again; its fingerprint names it, to remove it";
+    if let Err(why) = rule_of(rule, entry) {
+        return Some(Misfit::All(why.into()));
+    }
+    if secrets.by_mark(id.mark).is_none() {
+        return Some(Misfit::All(UNKNOWN.into()));
+    }
+    of_key(model, rule, id, entry, now).err().map(|why| Misfit::Numbers(why.into()))
+}
+
+/// The rule that an exception is of.
+fn rule_of<'r>(rule: Option<&'r LimitRule>, entry: &Entry) -> Result<&'r LimitRule, String> {
     let rule = rule.ok_or_else(|| "there is no such limit any more".to_owned())?;
     if *entry.by != *rule.key.to_string() {
         return Err(format!("the key of the limit was {} when it was made, and is {} now", entry.by, rule.key));
     }
+    Ok(rule)
+}
+
+/// The limit that counts a key by numbers of its own; `None`: it has none.
+fn of_key(model: &Model, rule: Option<&LimitRule>, id: &Id, entry: &Entry, now: Tick) -> Result<Option<OfKey>, String> {
+    let rule = rule_of(rule, entry)?;
     let Some(numbers) = entry.exception.numbers.as_ref().filter(|own| own.until.is_none_or(|until| now < until)) else {
         return Ok(None);
     };
     let spec = numbers_of_key(model, &id.limit, &numbers.text)?;
     Ok(Some(OfKey { id: id.limit_id(), spec, key: rule.key.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::Made;
+    use crate::time::Span;
+
+    const MARK: Mark = Mark::known(7);
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO + Span::from_secs(1_000_000 + seconds)
+    }
+
+    /// A block that was made then; it ends then, or never.
+    fn one(print: u64, made: u64, until: Option<u64>) -> (Id, Entry) {
+        let id = Id { limit: "per-key".into(), mark: MARK, print: Fingerprint::known(print).unwrap() };
+        let made = Made { at: at(made), by: "admin".into(), reason: None };
+        let exception = KeyException { block: Some(Block { until: until.map(at), made }), ..KeyException::default() };
+        (id, Entry { by: "client-ip".into(), shown: "***".into(), exception, misfit: None })
+    }
+
+    fn prints(exceptions: &Exceptions) -> Vec<u64> {
+        exceptions.iter().map(|(id, _)| id.print.bits()).collect()
+    }
+
+    #[test]
+    fn what_has_ended_takes_no_place_and_of_too_many_the_newest_are_left_out() {
+        let most = MAX_EXCEPTIONS as u64;
+        let mut exceptions = Exceptions::default();
+        // The first ones by their fields have ended.
+        let ended = (1..=most).map(|print| one(print, 0, Some(10)));
+        let live = (1..=most).map(|print| one(print + most, print, None));
+        exceptions.replace(MARK, ended.chain(live), at(10));
+        assert_eq!(prints(&exceptions), (most + 1..=2 * most).collect::<Vec<_>>());
+        assert!(!exceptions.said_full);
+        // One more by a field that comes first, and which is the newest.
+        let more = |made| (1..=most).map(|print| one(print + most, print, None)).chain([one(1, made, None)]);
+        exceptions.replace(MARK, more(most + 1), at(10));
+        assert_eq!(prints(&exceptions), (most + 1..=2 * most).collect::<Vec<_>>());
+        assert!(exceptions.said_full);
+        exceptions.replace(MARK, more(0), at(10));
+        assert_eq!((prints(&exceptions)[0], exceptions.len()), (1, MAX_EXCEPTIONS), "the oldest holds");
+        let (id, entry) = one(5 * most, 0, None);
+        let subject = Subject { id, by: entry.by, shown: entry.shown };
+        let change = Change::Block(entry.exception.block.unwrap());
+        assert!(matches!(exceptions.change(&subject, change.clone(), at(10)), Err(Full)), "the answer says so");
+        exceptions.replace(MARK, [one(1, 0, Some(20)), one(2, 0, None)], at(20));
+        assert_eq!(prints(&exceptions), [2]);
+        assert!(exceptions.change(&subject, change, at(20)).is_ok());
+    }
+
+    #[test]
+    fn others_leave_what_is_by_another_secret_and_a_misfit_that_is_known() {
+        let mut own = one(1, 0, None);
+        own.0.mark = Mark::known(8);
+        own.1.misfit = Some(Misfit::All("gone".into()));
+        let mut known = one(1, 0, None);
+        known.1.misfit = own.1.misfit.clone();
+        let mut exceptions = Exceptions::of([own, known, one(2, 0, None)]);
+        exceptions.replace(MARK, [one(1, 0, None)], at(10));
+        let misfits = exceptions.iter().map(|(id, entry)| (id.mark, entry.misfit.is_some()));
+        assert_eq!(misfits.collect::<Vec<_>>(), [(MARK, true), (Mark::known(8), true)]);
+    }
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -6,12 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::book::{Exceptions, MAX_EXCEPTIONS};
 use super::written::Written;
+use crate::fleet::Notice;
 use crate::state;
 
 /// Grows when the file means something else.
 const VERSION: u32 = 1;
 /// Bytes of a file that is read.
-const MAX_BYTES: u64 = 32 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Where exceptions are kept.
 #[derive(Clone, Debug)]
@@ -23,6 +25,28 @@ pub struct ExceptionsFile {
 struct Document {
     version: u32,
     exceptions: Vec<Written>,
+    /// The other gateways of a fleet may not have been told this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    untold: Option<Untold>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Untold {
+    /// Of the store; null: it is to be removed there.
+    fields: BTreeMap<String, Option<String>>,
+    /// Keys of counts that are to be removed from the store.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    forgotten: Vec<String>,
+}
+
+impl Untold {
+    /// Those of a notice, if there are any.
+    fn of(notice: &Notice) -> Option<Self> {
+        let Notice { fields, forgotten, ended: _ } = notice;
+        let untold = Self { fields: fields.iter().cloned().collect(), forgotten: forgotten.clone() };
+        (!fields.is_empty() || !forgotten.is_empty()).then_some(untold)
+    }
 }
 
 impl ExceptionsFile {
@@ -69,7 +93,7 @@ impl ExceptionsFile {
         let mut bytes = Vec::new();
         File::open(&self.path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > MAX_BYTES {
-            return Err(io::Error::other("it is larger than 32 MiB"));
+            return Err(io::Error::other("it is larger than 64 MiB"));
         }
         Ok(Some(bytes))
     }
@@ -95,7 +119,8 @@ impl ExceptionsFile {
 pub fn to_json(exceptions: &Exceptions) -> Vec<u8> {
     let written = exceptions.iter().map(|(id, entry)| Written::of(id, entry)).collect();
     // Texts and numbers always are JSON.
-    serde_json::to_vec_pretty(&Document { version: VERSION, exceptions: written }).unwrap_or_default()
+    let untold = Untold::of(exceptions.untold());
+    serde_json::to_vec_pretty(&Document { version: VERSION, exceptions: written, untold }).unwrap_or_default()
 }
 
 /// Reads them.
@@ -103,7 +128,7 @@ pub fn to_json(exceptions: &Exceptions) -> Vec<u8> {
 /// # Errors
 /// It is something else, or damaged: in words.
 pub fn from_json(json: &[u8]) -> Result<Exceptions, String> {
-    let Document { version, exceptions } = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let Document { version, exceptions, untold } = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     if version != VERSION {
         return Err(format!("it is of version {version}, and this is {VERSION}"));
     }
@@ -114,7 +139,11 @@ pub fn from_json(json: &[u8]) -> Result<Exceptions, String> {
         .iter()
         .enumerate()
         .map(|(place, written)| written.read().ok_or_else(|| format!("the exception number {} is damaged", place + 1)));
-    Ok(Exceptions::of(read.collect::<Result<Vec<_>, _>>()?))
+    let mut exceptions = Exceptions::of(read.collect::<Result<Vec<_>, _>>()?);
+    if let Some(Untold { fields, forgotten }) = untold {
+        exceptions.set_untold(Notice { fields: fields.into_iter().collect(), forgotten, ended: Vec::new() });
+    }
+    Ok(exceptions)
 }
 
 #[cfg(test)]
@@ -151,6 +180,8 @@ mod tests {
                 0..20,
             ),
             reason in prop::option::of("[a-zé\"\\\\ ]{0,20}"),
+            untold in prop::collection::btree_map("[a-z:]{0,9}", prop::option::of("\\PC{0,9}"), 0..5),
+            forgotten in prop::collection::vec("[a-z:]{0,9}", 0..3),
         ) {
             let entries = keys.into_iter().map(|(print, (block, numbers))| {
                 let block = block.map(|(until, at)| Block { until: until.map(Tick::from_nanos), made: made(at, reason.as_deref()) });
@@ -162,9 +193,11 @@ mod tests {
                 });
                 one(print, block, numbers)
             });
-            let exceptions = Exceptions::of(entries);
+            let mut exceptions = Exceptions::of(entries);
+            exceptions.set_untold(Notice { fields: untold.into_iter().collect(), forgotten, ended: Vec::new() });
             let read = from_json(&to_json(&exceptions)).unwrap();
             prop_assert_eq!(shown(&read), shown(&exceptions));
+            prop_assert_eq!(read.untold(), exceptions.untold());
         }
 
         /// Wherever it is cut or changed, it is an error or another book, and no panic.

@@ -6,6 +6,8 @@
 //! - `file`: the file beside the state file, written whole at each change.
 //! - `asked`: what somebody asks for who makes one, read strictly.
 //! - `shared`: what the gateways of a fleet tell each other of them.
+//! - `acts`: the things that they have told each other to do with keys, each of which is done once.
+//! - `done`: those that are done, in a file that is written with the counts.
 //! - `until`: their ends, as people write them.
 //! - `seen`: how they are shown.
 //!
@@ -16,8 +18,10 @@
 //!
 //! [`KeyExceptions`]: crate::admission::KeyExceptions
 
+mod acts;
 mod asked;
 mod book;
+mod done;
 mod file;
 mod secrets;
 mod seen;
@@ -25,10 +29,12 @@ mod shared;
 mod until;
 mod written;
 
+pub use acts::{Before, SharedActs};
 pub use asked::{BlockAsked, NumbersAsked};
 pub use book::{Change, Entry, Exceptions, Id, Subject};
+pub use done::DoneFile;
 pub use file::{ExceptionsFile, from_json, to_json};
 pub use secrets::Secrets;
 pub use seen::{BlockSeen, ExceptionSeen, NumbersSeen};
-pub use shared::{ActTold, read as read_heard, told, told_act, told_enough};
+pub use shared::{ActTold, is_by, read as read_heard, told, told_act};
 pub use until::parse_until;

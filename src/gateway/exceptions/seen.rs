@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{Entry, Id};
+use super::book::{Entry, Id, Misfit};
 use crate::admission::{Block, Made, OwnNumbers};
 use crate::time::Tick;
 
@@ -60,6 +60,9 @@ pub struct ExceptionSeen {
     /// It has numbers of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_numbers: Option<NumbersSeen>,
+    /// Why nothing of it holds now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misfit: Option<String>,
 }
 
 fn shown(at: Tick) -> String {
@@ -93,7 +96,7 @@ impl BlockSeen {
 
 impl NumbersSeen {
     /// As they are made.
-    pub fn of(numbers: &OwnNumbers, misfit: Option<&str>) -> Self {
+    pub fn of(numbers: &OwnNumbers, misfit: Option<&Misfit>) -> Self {
         let OwnNumbers { until, made: Made { at, by, reason }, text, limit: _ } = numbers;
         Self {
             numbers: text.trim_end().replace('\n', ", "),
@@ -101,7 +104,7 @@ impl NumbersSeen {
             by: by.to_string(),
             made_at: shown(*at),
             reason: reason.as_ref().map(ToString::to_string),
-            misfit: misfit.map(str::to_owned),
+            misfit: misfit.map(|misfit| misfit.why().to_string()),
         }
     }
 }
@@ -115,7 +118,11 @@ impl ExceptionSeen {
             key: shown.to_string(),
             print: format!("{:016x}", id.print.bits()),
             block: exception.block.as_ref().map(BlockSeen::by_hand),
-            own_numbers: exception.numbers.as_ref().map(|own| NumbersSeen::of(own, misfit.as_deref())),
+            own_numbers: exception.numbers.as_ref().map(|own| NumbersSeen::of(own, misfit.as_ref())),
+            misfit: misfit
+                .as_ref()
+                .filter(|misfit| matches!(misfit, Misfit::All(_)))
+                .map(|misfit| misfit.why().to_string()),
         }
     }
 }

@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::book::{Entry, Id};
 use super::written::{Written, instant, text};
-use crate::admission::Act;
+use crate::admission::{Act, KeyException};
 use crate::fleet::{Heard, Notice};
 use crate::limiter::Fingerprint;
 use crate::state::Mark;
 use crate::time::{Span, Tick};
 use crate::words::Word as _;
 
-/// So long a reset is told to others: each reads it within a second.
-const TOLD_FOR: Span = Span::from_secs(60);
+/// What has ended is removed from the store so long after: the clock of another gateway may be behind.
+const ENDED_FOR: Span = Span::from_secs(60);
 
 /// The notices heard of a fleet.
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ pub struct HeardExceptions {
     pub entries: Vec<(Id, Entry)>,
     /// The things to be done with keys, by the text that says so.
     pub acts: BTreeMap<String, ActTold>,
+    /// Exceptions that ended long ago, by whichever secret: their fields and texts.
+    pub ended: Vec<(String, String)>,
 }
 
 /// Something that is to be done with a key, as others have told it.
@@ -54,7 +56,7 @@ struct WrittenAct {
 /// The notice of a key: its exceptions as they are now.
 pub fn told(id: &Id, entry: Option<&Entry>) -> Notice {
     let text = entry.and_then(|entry| serde_json::to_string(&Written::of(id, entry)).ok());
-    Notice { fields: vec![(field_of(id), text)], forgotten: Vec::new() }
+    Notice { fields: vec![(field_of(id), text)], ..Notice::default() }
 }
 
 /// The notice of something that is to be done with a key.
@@ -68,21 +70,25 @@ pub fn told_act(told: &ActTold) -> Notice {
         act: act.word().to_owned(),
         at: at.timestamp().to_string(),
     };
-    Notice { fields: vec![(field_of_act(id, *act), serde_json::to_string(&written).ok())], forgotten: Vec::new() }
+    Notice { fields: vec![(field_of_act(id, *act), serde_json::to_string(&written).ok())], ..Notice::default() }
 }
 
-/// The notices that are told no longer: it was told long enough.
-pub fn told_enough(acts: &BTreeMap<String, ActTold>, now: Tick) -> Notice {
-    let old = acts.values().filter(|told| now.since(told.at) > TOLD_FOR || told.at > now + TOLD_FOR);
-    Notice { fields: old.map(|told| (field_of_act(&told.id, told.act), None)).collect(), forgotten: Vec::new() }
+/// Whether a notice is of a key that is known by the secret of this mark.
+pub fn is_by(field: &str, mark: Mark) -> bool {
+    field.rsplit(':').nth(1) == Some(&*format!("{:016x}", mark.bits()))
 }
 
 /// Reads what was heard, as far as it is by the secret of this mark.
-pub fn read(heard: &Heard, mark: Mark) -> HeardExceptions {
+pub fn read(heard: &Heard, mark: Mark, now: Tick) -> HeardExceptions {
     let mut read = HeardExceptions::default();
     for (field, text) in &heard.fields {
         if let Some((id, entry)) = serde_json::from_str::<Written>(text).ok().and_then(|written| written.read()) {
-            if id.mark == mark && *field == field_of(&id) {
+            if *field != field_of(&id) {
+                continue;
+            }
+            if is_long_over(&entry.exception, now) {
+                read.ended.push((field.clone(), text.clone()));
+            } else if id.mark == mark {
                 read.entries.push((id, entry));
             }
         } else if let Some(told) = serde_json::from_str(text).ok().and_then(|written| read_act(&written))
@@ -93,6 +99,12 @@ pub fn read(heard: &Heard, mark: Mark) -> HeardExceptions {
         }
     }
     read
+}
+
+fn is_long_over(exception: &KeyException, now: Tick) -> bool {
+    let KeyException { block, numbers, once: _ } = exception;
+    let ends = [block.as_ref().map(|block| block.until), numbers.as_ref().map(|numbers| numbers.until)];
+    ends.into_iter().flatten().all(|until| until.is_some_and(|until| now.since(until) >= ENDED_FOR))
 }
 
 fn read_act(written: &WrittenAct) -> Option<ActTold> {
@@ -108,7 +120,7 @@ fn field_of(id: &Id) -> String {
     format!("key:{}:{:016x}:{:016x}", id.limit, id.mark.bits(), id.print.bits())
 }
 
-fn field_of_act(id: &Id, act: Act) -> String {
+pub(super) fn field_of_act(id: &Id, act: Act) -> String {
     format!("{}:{}:{:016x}:{:016x}", act.word(), id.limit, id.mark.bits(), id.print.bits())
 }
 
@@ -145,13 +157,16 @@ mod tests {
         let act = ActTold { id: id(2, MARK), by: "client-ip".into(), act: Act::Reset, at: at(5) };
         let other = told(&id(3, Mark::known(8)), Some(&entry()));
         let heard = heard(&[told(&id(1, MARK), Some(&entry())), told_act(&act), other, told(&id(4, MARK), None)]);
-        let read = read(&heard, MARK);
+        let all = heard.fields.clone();
+        assert!(all.keys().all(|field| is_by(field, MARK) != is_by(field, Mark::known(8))));
+        let over = super::read(&heard, MARK, at(120));
+        assert_eq!(over.entries.len(), 0);
+        assert!(over.ended.into_iter().eq(all.into_iter().filter(|(field, _)| field.starts_with("key:"))));
+        let read = super::read(&heard, MARK, at(119));
+        assert!(read.ended.is_empty(), "the clock of another gateway may be behind");
         assert_eq!(read.entries.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>(), [id(1, MARK)]);
         assert_eq!(format!("{:?}", read.entries[0].1), format!("{:?}", entry()));
-        assert!(read.acts.into_values().eq([act.clone()]));
-        let acts = BTreeMap::from([("x".to_owned(), act.clone())]);
-        assert_eq!(told_enough(&acts, at(65)), Notice::default());
-        assert_eq!(told_enough(&acts, at(66)).fields, [(told_act(&act).fields[0].0.clone(), None)]);
+        assert!(read.acts.into_values().eq([act]));
     }
 
     proptest! {
@@ -160,15 +175,16 @@ mod tests {
             field in "[a-z:0-9]{0,40}", text in "\\PC{0,80}", at in 0usize..300, byte in any::<u8>(),
         ) {
             let fields = BTreeMap::from([(field, text)]);
-            let strange = read(&Heard { fields, is_nothing: false }, MARK);
-            prop_assert!(strange.entries.is_empty() && strange.acts.is_empty());
+            let strange = read(&Heard { fields, is_nothing: false }, MARK, Tick::ZERO);
+            prop_assert!(strange.entries.is_empty() && strange.acts.is_empty() && strange.ended.is_empty());
             let (field, json) = told(&id(1, MARK), Some(&entry())).fields.remove(0);
             let mut json = json.unwrap().into_bytes();
             let at = at % json.len();
             json[at] = byte;
             let fields = BTreeMap::from([(field, String::from_utf8_lossy(&json).into_owned())]);
             let heard = Heard { fields, is_nothing: false };
-            prop_assert!(read(&heard, MARK).entries.len() <= 1);
+            let read = read(&heard, MARK, Tick::ZERO);
+            prop_assert!(read.entries.len() + read.ended.len() <= 1);
         }
     }
 }

@@ -23,6 +23,7 @@ mod new;
 mod old;
 mod program;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ pub const READY_WITHIN: Span = Span::from_secs(25);
 /// Bytes of a line that the new process says.
 const MAX_LINE: u64 = 1 << 20;
 /// Bytes of a hello, which has the exceptions of keys.
-const MAX_HELLO: u64 = 64 << 20;
+const MAX_HELLO: u64 = 192 << 20;
 
 const TABLES: &str = "tables";
 const READY: &str = "ready";
@@ -64,6 +65,9 @@ struct Hello {
     /// The exceptions of keys, as JSON; of a version without them nothing.
     #[serde(default)]
     exceptions: String,
+    /// The things that other gateways have told to be done with keys, and that are done; of a version without them none.
+    #[serde(default)]
+    acts: BTreeSet<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

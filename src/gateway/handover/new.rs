@@ -1,6 +1,6 @@
 //! The new process's side.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -38,6 +38,8 @@ pub struct Inheritance {
     version: String,
     /// Of keys, as the process before has them: JSON, or nothing.
     exceptions: String,
+    /// The things that it has done with keys.
+    acts: BTreeSet<String>,
     line: Option<Line>,
 }
 
@@ -88,9 +90,9 @@ impl Inheritance {
     pub fn receive() -> io::Result<Self> {
         // First of all: another binary may be put in the place of this one at any time.
         let program = Program::of_this_process()?;
-        let (secret, version, exceptions) = (None, String::new(), String::new());
+        let (secret, version, exceptions, acts) = (None, String::new(), String::new(), BTreeSet::new());
         if env::var_os(VARIABLE).is_none() {
-            return Ok(Self { program, sockets: passed()?, secret, version, exceptions, line: None });
+            return Ok(Self { program, sockets: passed()?, secret, version, exceptions, acts, line: None });
         }
         let mut stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         // Nothing that this process starts is to speak over it.
@@ -102,7 +104,7 @@ impl Inheritance {
         })?;
         stream.set_read_timeout(None)?;
         let line = Some(Line { lines: BufReader::new(stream), counts: None, limits: HashMap::new() });
-        let mut received = Self { program, sockets: Given::default(), secret, version, exceptions, line };
+        let mut received = Self { program, sockets: Given::default(), secret, version, exceptions, acts, line };
         if let Err(error) = received.take(sockets.into_iter(), &hello) {
             received.failed(&error.to_string());
             return Err(error);
@@ -111,7 +113,7 @@ impl Inheritance {
     }
 
     fn take(&mut self, mut sockets: impl Iterator<Item = OwnedFd>, hello: &[u8]) -> io::Result<()> {
-        let Hello { protocol, version, listeners, admin, secret, exceptions } =
+        let Hello { protocol, version, listeners, admin, secret, exceptions, acts } =
             serde_json::from_slice(hello).map_err(io::Error::other)?;
         if protocol != PROTOCOL {
             let own = env!("CARGO_PKG_VERSION");
@@ -134,6 +136,7 @@ impl Inheritance {
         self.secret = Some(secret);
         self.version = version;
         self.exceptions = exceptions;
+        self.acts = acts;
         Ok(())
     }
 
@@ -149,15 +152,21 @@ impl Inheritance {
         file.map(ExceptionsFile::read).unwrap_or_default()
     }
 
+    /// The things that the process before has done with keys.
+    pub fn acts(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.acts)
+    }
+
     /// Whether there is a process before this one.
     pub fn is_upgrade(&self) -> bool {
         self.line.is_some()
     }
 
-    /// Asks for the keys of limits, and takes them over. Where that fails, they begin anew, and the log says why.
-    pub fn take_over(&mut self, limits: &LiveLimits, mark: Mark, now: Tick) {
-        let Some(line) = &mut self.line else { return };
-        let Some(counts) = &mut line.counts else { return };
+    /// Asks for the keys of limits, and takes them over; whether it has them. Where that fails, they begin anew, and the log says
+    /// why.
+    pub fn take_over(&mut self, limits: &LiveLimits, mark: Mark, now: Tick) -> bool {
+        let Some(line) = &mut self.line else { return false };
+        let Some(counts) = &mut line.counts else { return false };
         line.limits = by_name(limits);
         let asked = writeln!(line.lines.get_ref(), "{TABLES}").map_err(state::ReadError::Io);
         let find = |name: &str| line.limits.get(name).map(Arc::clone);
@@ -169,11 +178,13 @@ impl Inheritance {
                     let limits = taken.unknown.join(", ");
                     tracing::warn!(limits, "counts left out: these limits are gone, or have other numbers");
                 }
+                true
             }
             Err(error) => {
                 tracing::warn!(%error, "the counts of the gateway that runs begin anew, but for what was taken over");
                 // It is told so by this end, and sends no more.
                 line.counts = None;
+                false
             }
         }
     }

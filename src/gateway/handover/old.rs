@@ -1,5 +1,6 @@
 //! The old process's side.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,6 +41,8 @@ pub struct Legacy {
     pub secret: Vec<u8>,
     /// The exceptions of keys, as JSON.
     pub exceptions: String,
+    /// The things that are done with keys.
+    pub acts: BTreeSet<String>,
 }
 
 /// The process that takes over.
@@ -75,7 +78,7 @@ impl Successor {
     fn greet(&mut self, legacy: &Legacy, counts: &UnixStream) -> io::Result<()> {
         self.line().set_read_timeout(Some(LOOK_EVERY))?;
         self.line().set_write_timeout(Some(READY_WITHIN.into()))?;
-        let Legacy { listeners, admin, secret, exceptions } = legacy;
+        let Legacy { listeners, admin, secret, exceptions, acts } = legacy;
         let listening = |(address, sockets): &(_, Vec<_>)| Listening { address: *address, sockets: sockets.len() };
         let hello = Hello {
             protocol: PROTOCOL,
@@ -84,6 +87,7 @@ impl Successor {
             admin: admin.as_ref().map(|(address, _)| *address),
             secret: secret.clone(),
             exceptions: exceptions.clone(),
+            acts: acts.clone(),
         };
         let sockets = listeners.iter().flat_map(|(_, sockets)| sockets).chain(admin.iter().map(|(_, socket)| socket));
         let sockets: Vec<_> = sockets.map(AsFd::as_fd).chain([counts.as_fd()]).collect();
