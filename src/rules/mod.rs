@@ -12,6 +12,7 @@
 //!
 //! Caller: gateway, for admin.
 
+mod array;
 mod asked;
 mod document;
 mod error;
