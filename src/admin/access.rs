@@ -26,7 +26,7 @@ const WRONG_AHEAD: Span = Span::from_secs(WRONG_AT_ONCE - 1);
 const MAX_ADDRESSES: usize = 1_024;
 
 /// The callers and their roles, as the configuration says it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Access {
     tokens: Vec<(Arc<str>, [u8; 32], Role)>,
     clients: Vec<(Arc<str>, AdminCertificate, Role)>,

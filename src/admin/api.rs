@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Body, Incoming};
+use serde::de::IgnoredAny;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
@@ -22,6 +23,7 @@ use super::problem::Problem;
 use super::role::Role;
 use super::seats::Seat;
 use super::{Commands, Limits, endpoints, guard, metrics, openapi};
+use crate::rules::Table;
 use crate::telemetry::{Registration, Registry};
 use crate::time::Clock;
 
@@ -126,7 +128,11 @@ impl Api {
             guard::check_origin(&head)?;
         }
         let names = without_escapes(&names)?;
+        endpoint.check_query(head.uri.query())?;
         let body = self.body(endpoint, &head.headers, body).await?;
+        if endpoint.changes() && matches!(endpoint.takes, Takes::Json(_)) {
+            check_object(&body)?;
+        }
         let _asking = seat.ask();
         let query = head.uri.query().map(str::to_owned);
         let by = actor.as_ref().map_or_else(|| "".into(), |actor| Arc::clone(&actor.name));
@@ -149,21 +155,16 @@ impl Api {
         actor: Option<&Actor>,
         peer: &Peer,
     ) -> Result<Reply, Problem> {
-        let what = actor.filter(|_| endpoint.changes()).map(|actor| (actor, audit::what(endpoint, &call.names)));
+        let asked = actor.filter(|_| endpoint.changes());
+        let asked = asked.map(|actor| audit::Asked::new(actor, peer, audit::what(endpoint, &call.names)));
         let tags = if endpoint.is_conditional() { tags_of(&call.headers) } else { None };
         let done = match endpoint.handler {
             Handler::Read(read) => self.run(&self.reads, move || read(&call)).await,
-            Handler::Change(change) => self.run(&self.changes, move || change(&call)).await,
+            // Whoever has asked may have gone, or wait no longer: the change is made all the same, and its line is written.
+            Handler::Change(change) => self.run(&self.changes, move || audited(asked.as_ref(), change(&call))).await,
             _ => return Err(no_endpoint()),
         };
         let done = done.map_err(Problem::from).and_then(|done| done);
-        if let Some((actor, what)) = what {
-            let (change, status) = match &done {
-                Ok(done) => (done.change.clone(), done.status),
-                Err(problem) => (Change::default(), problem.status),
-            };
-            audit::write(actor, peer, &what, &change, status);
-        }
         done.map(|done| reply_to(unless_had(done, tags.as_deref())))
     }
 
@@ -243,6 +244,7 @@ impl Api {
         let source = Source {
             subscription,
             commands: Arc::clone(&self.commands),
+            door: self.commands.door(),
             turns: Arc::clone(&self.turns),
             heartbeat: self.limits.heartbeat,
             shutdown: self.shutdown.clone(),
@@ -289,6 +291,16 @@ impl Api {
     }
 }
 
+fn audited(asked: Option<&audit::Asked>, done: Result<Done, Problem>) -> Result<Done, Problem> {
+    if let Some(asked) = asked {
+        match &done {
+            Ok(done) => asked.write(&done.change, done.status),
+            Err(problem) => asked.write(&Change::default(), problem.status),
+        }
+    }
+    done
+}
+
 /// The tags of `If-None-Match` (RFC 9110, 13.1.2), in one text; `None`: it is not there.
 fn tags_of(headers: &HeaderMap) -> Option<String> {
     let lines: Vec<&str> = headers.get_all(IF_NONE_MATCH).iter().filter_map(|line| line.to_str().ok()).collect();
@@ -306,6 +318,20 @@ fn unless_had(done: Done, tags: Option<&str>) -> Done {
         Some(etag) if done.status == StatusCode::OK && is_had(&etag) => Done::unchanged(etag),
         _ => done,
     }
+}
+
+/// Whether a body is a JSON object in which each member is once. Without one, the members have their defaults, if there are any.
+fn check_object(body: &[u8]) -> Result<(), Problem> {
+    // The endpoint itself has better words about one that is no JSON.
+    if serde_json::from_slice::<IgnoredAny>(body).is_err() {
+        return Ok(());
+    }
+    Table::from_json(body).map(drop).map_err(|error| {
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            format!("The body is not what this endpoint takes: {error}. See /api/openapi.json."),
+        )
+    })
 }
 
 /// Whether the body ends within `most` bytes. What it says is ignored.

@@ -8,12 +8,25 @@ use super::endpoint::{Change, Endpoint};
 /// Names in paths that may be secrets: the values of keys.
 const SECRET: [&str; 2] = ["{value}", "{key}"];
 
-/// Writes it: who, what, before and after, and how it ended.
-pub(super) fn write(actor: &Actor, peer: &Peer, what: &str, change: &Change, status: StatusCode) {
-    let (who, role) = (&*actor.name, actor.role.word());
-    let peer = peer.address.map_or_else(|| "socket".to_owned(), |address| address.to_string());
-    let Change { before, after } = change;
-    tracing::info!(who, role, peer, what, before, after, status = status.as_u16(), "admin change");
+/// A call that changes something, before it is known how it ends.
+pub(super) struct Asked {
+    actor: Actor,
+    peer: String,
+    what: String,
+}
+
+impl Asked {
+    pub(super) fn new(actor: &Actor, peer: &Peer, what: String) -> Self {
+        let peer = peer.address.map_or_else(|| "socket".to_owned(), |address| address.to_string());
+        Self { actor: actor.clone(), peer, what }
+    }
+
+    /// Writes the line: who, what, before and after, and how it ended.
+    pub(super) fn write(&self, change: &Change, status: StatusCode) {
+        let (who, role) = (&*self.actor.name, self.actor.role.word());
+        let (Change { before, after }, Self { peer, what, .. }) = (change, self);
+        tracing::info!(who, role, peer, what, before, after, status = status.as_u16(), "admin change");
+    }
 }
 
 /// An endpoint and the names of its path, but those that may be secrets.

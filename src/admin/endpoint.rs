@@ -66,6 +66,34 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Refuses a query that has another parameter than the endpoint's, or one twice: a filter that is misspelt must not mean all.
+    /// Health and metrics are asked by others' programs, which may add their own.
+    pub(super) fn check_query(&self, query: Option<&str>) -> Result<(), Problem> {
+        if !matches!(self.handler, Handler::Read(_) | Handler::Change(_)) || self.role == Role::Open {
+            return Ok(());
+        }
+        let of_query = self.parameters.iter().filter(|own| own.place == Place::Query);
+        let allowed: Vec<&str> = of_query.map(|own| own.name).collect();
+        let mut seen = Vec::new();
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+            let why = match (allowed.contains(&name), seen.contains(&name)) {
+                (true, false) => {
+                    seen.push(name);
+                    continue;
+                }
+                (true, true) => "It is there twice: give it once.",
+                (false, _) => "There is no such parameter.",
+            };
+            let list = if allowed.is_empty() { "none".to_owned() } else { allowed.join(", ") };
+            let detail = format!("Parameter {name:?}: {why} Allowed are {list}.");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail).with("parameter", name).with("allowed", allowed));
+        }
+        Ok(())
+    }
+}
+
 /// A parameter of an endpoint.
 pub(super) struct Parameter {
     pub(super) name: &'static str,

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::dead_letters::Subscription;
 use super::seats::{Asking, Seat};
-use super::{Commands, told};
+use super::{Commands, Door, told};
 
 /// How often a stream looks for more.
 const POLL: Duration = Duration::from_millis(200);
@@ -37,6 +37,8 @@ type Making = dyn Future<Output = Result<Option<(Bytes, Source)>, JoinError>> + 
 pub(super) struct Source {
     pub(super) subscription: Subscription,
     pub(super) commands: Arc<dyn Commands>,
+    /// The door by which its subscriber came. When there is another one it ends: whoever comes again says anew who it is.
+    pub(super) door: Arc<Door>,
     /// Places for what may block.
     pub(super) turns: Arc<Semaphore>,
     pub(super) heartbeat: Duration,
@@ -89,7 +91,10 @@ impl Source {
                     () = sleep(POLL) => {}
                 }
             }
-            let Self { mut subscription, commands, turns, heartbeat, shutdown } = self;
+            if !Arc::ptr_eq(&self.door, &self.commands.door()) {
+                return Ok(None);
+            }
+            let Self { mut subscription, commands, door, turns, heartbeat, shutdown } = self;
             let turn = async {
                 // Nobody closes the semaphore.
                 let place = Arc::clone(&turns).acquire_owned().await.ok();
@@ -106,7 +111,7 @@ impl Source {
                 () = &mut told => return Ok(None),
                 turned = turn => turned?,
             };
-            self = Self { subscription, commands, turns, heartbeat, shutdown };
+            self = Self { subscription, commands, door, turns, heartbeat, shutdown };
             match events {
                 None => return Ok(None),
                 Some(events) if events.is_empty() => {}

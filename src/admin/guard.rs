@@ -47,7 +47,18 @@ pub(super) fn check(head: &Parts, is_loopback: bool) -> Result<(), Refusal> {
     if is_loopback && !target.into_iter().chain(host).all(is_of_loopback) {
         return Err(Refusal::ForeignHost);
     }
+    check_site(head)?;
     if head.method.is_safe() { Ok(()) } else { check_origin(head) }
+}
+
+/// Refuses what a page of another site makes a browser fetch, by what the browser says of it (Fetch Metadata): such a request has
+/// no `Origin` where the page may not read the answer, as that of an image, and costs as much. Whoever follows a link may look.
+fn check_site(head: &Parts) -> Result<(), Refusal> {
+    let says =
+        |name: &str, words: &[&str]| head.headers.get(name).is_some_and(|own| words.iter().any(|word| own == *word));
+    let is_foreign = says("sec-fetch-site", &["cross-site", "same-site"]);
+    let is_followed = says("sec-fetch-mode", &["navigate"]) && says("sec-fetch-dest", &["document"]);
+    if is_foreign && !(is_followed && head.method.is_safe()) { Err(Refusal::ForeignOrigin) } else { Ok(()) }
 }
 
 /// Refuses what a page of another origin sends. Of a request that changes nothing such a page sees no answer; where it would

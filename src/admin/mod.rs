@@ -68,6 +68,16 @@ impl Door {
         Arc::new(Self { access: Access::new(section), tls })
     }
 
+    /// Whether it lets in the same callers, in the same way.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let is_same_tls = match (&self.tls, &other.tls) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            (None, None) => true,
+            _ => false,
+        };
+        is_same_tls && self.access == other.access
+    }
+
     /// One that lets nobody in.
     pub fn closed() -> Arc<Self> {
         Arc::new(Self { access: Access::nobody(), tls: None })

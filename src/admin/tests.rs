@@ -317,7 +317,7 @@ fn a_server_is_set_by_its_name_and_a_word() {
         (reply.status, reply.json())
     };
     assert_eq!(set("app/servers/[::1]:80?state=drain"), (200, json!({ "service": "drain", "weight": null })));
-    assert_eq!(set("app/servers/%5B%3A%3A1%5D:80?x=y&state=up"), (200, json!({ "service": "up", "weight": null })));
+    assert_eq!(set("app/servers/%5B%3A%3A1%5D:80?&state=up"), (200, json!({ "service": "up", "weight": null })));
     assert_eq!(set("app/servers/[::1]:80?weight=7"), (200, json!({ "service": null, "weight": 7 })));
     assert_eq!(set("app/servers/[::1]:80?weight=1000&state=up"), (200, json!({ "service": "up", "weight": 1000 })));
     for (path, status) in [
@@ -326,6 +326,8 @@ fn a_server_is_set_by_its_name_and_a_word() {
         ("app/servers/[::1]:80?state=up&weight=0", 400),
         ("app/servers/[::1]:80?weight=1001", 400),
         ("app/servers/[::1]:80?weight=x", 400),
+        ("app/servers/[::1]:80?state=up&wieght=7", 400),
+        ("app/servers/[::1]:80?weight=7&weight=8", 400),
         ("app/servers/[::1]:81?state=off", 404),
         ("app/servers/?state=off", 404),
         ("app/servers/a/b?state=off", 404),
@@ -335,6 +337,53 @@ fn a_server_is_set_by_its_name_and_a_word() {
     assert_eq!(server.ask("GET /api/v1/upstreams/app/servers/a", NOTHING).status, 405);
     let foreign = "origin: http://evil.example\r\n";
     assert_eq!(server.ask("POST /api/v1/upstreams/app/servers/[::1]:80?state=off", foreign).status, 403);
+}
+
+#[test]
+fn a_query_has_the_parameters_of_its_endpoint_once() {
+    let server = Server::start(LIMITS, fake());
+    let misspelt = server.ask("GET /api/v1/requests?phse=waiting", NOTHING);
+    assert_eq!((misspelt.status, &misspelt.json()["parameter"]), (400, &json!("phse")));
+    assert!(misspelt.json()["allowed"].as_array().unwrap().contains(&json!("phase")));
+    assert_eq!(server.ask("GET /api/v1/requests?max=1&max=2", NOTHING).status, 400);
+    assert_eq!(server.ask("POST /reload?dry=1", NOTHING).status, 400);
+    // Programs of others may add their own.
+    for open in ["/healthz?x=1", "/readyz?x=1", "/metrics?collect=x"] {
+        assert_eq!(server.ask(&format!("GET {open}"), NOTHING).status, 200, "{open}");
+    }
+}
+
+#[test]
+fn a_body_of_a_change_is_an_object_in_which_each_member_is_once() {
+    let server = Server::start(LIMITS, fake());
+    let put = |target: &str, body: &str| {
+        let mut stream = server.connect();
+        let fields = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+        write!(stream, "{target} HTTP/1.1\r\nhost: localhost\r\n{fields}connection: close\r\n\r\n{body}").unwrap();
+        read_reply(stream).status
+    };
+    for body in ["[]", "[\"info\"]", "7", "{\"level\": \"info\", \"level\": \"debug\"}", "{\"level\": null}", "{"] {
+        assert_eq!(put("PUT /api/v1/log", body), 400, "{body}");
+    }
+    assert_eq!(put("PUT /api/v1/log", "{\"level\": \"info\"}"), 200);
+    assert_eq!(put("POST /api/v1/dead-letters/replay", "[]"), 400);
+    assert_eq!(put("PUT /api/v1/limits/l/keys/a/block", "[null]"), 400);
+    assert_eq!(put("PUT /api/v1/limits/l/keys/a/block", ""), 200);
+}
+
+#[test]
+fn what_a_page_of_another_site_makes_a_browser_fetch_is_refused_and_a_link_is_followed() {
+    let server = Server::start(LIMITS, fake());
+    let fetched = |site: &str, mode: &str, dest: &str| {
+        let fields = format!("sec-fetch-site: {site}\r\nsec-fetch-mode: {mode}\r\nsec-fetch-dest: {dest}\r\n");
+        server.ask("GET /api/v1/upstreams", &fields).status
+    };
+    assert_eq!(fetched("cross-site", "no-cors", "image"), 403);
+    assert_eq!(fetched("same-site", "cors", "empty"), 403);
+    assert_eq!(fetched("cross-site", "navigate", "iframe"), 403);
+    assert_eq!(fetched("cross-site", "navigate", "document"), 200);
+    assert_eq!(fetched("same-origin", "cors", "empty"), 200);
+    assert_eq!(fetched("none", "navigate", "document"), 200);
 }
 
 #[test]

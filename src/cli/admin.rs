@@ -32,19 +32,19 @@ const TOKEN: &str = "SLUICEGATE_TOKEN";
 pub struct AdminArguments {
     /// The admin interface of the gateway that runs, in place of that of the file: http://HOST:PORT, https://NAME:PORT, or the
     /// path of its Unix socket.
-    #[arg(long, value_name = "URL|SOCKET")]
+    #[arg(long, value_name = "URL|SOCKET", global = true)]
     admin: Option<String>,
     /// A file with the token, in one line; without it, the variable `SLUICEGATE_TOKEN`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
     /// https: the authorities of the gateway's certificate, in place of the machine's.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
     /// https: the certificate of a client of [admin].
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "key", global = true)]
     cert: Option<PathBuf>,
     /// https: its key.
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, value_name = "FILE", requires = "cert", global = true)]
     key: Option<PathBuf>,
 }
 
@@ -119,7 +119,12 @@ impl Gateway {
                 file.display()
             )
         };
-        let admin = load()?.admin.ok_or_else(missing)?;
+        let hint = |error| {
+            format!(
+                "{error}\nThe gateway that runs can be asked all the same: say where its admin is, --admin URL|SOCKET"
+            )
+        };
+        let admin = load().map_err(hint)?.admin.ok_or_else(missing)?;
         let shown = admin.address.to_string();
         let place = match admin.address {
             AdminAddress::Unix(path) => Place::Unix(path),
@@ -188,12 +193,11 @@ impl Gateway {
         };
         let answer = asked().map_err(|error| Failure::Lost(error.to_string()))?;
         match answer.split_once("\r\n\r\n") {
+            Some((head, body)) if is_torn(head, body) => {
+                Err(Failure::Lost(format!("its answer broke off after {} bytes", body.len())))
+            }
             Some((head, body)) if head.starts_with("HTTP/1.1 2") => {
-                let tag = |line: &str| {
-                    let (name, value) = line.split_once(':')?;
-                    name.eq_ignore_ascii_case("etag").then(|| value.trim().to_owned())
-                };
-                Ok(Answered { body: body.to_owned(), etag: head.lines().find_map(tag) })
+                Ok(Answered { body: body.to_owned(), etag: field(head, "etag").map(str::to_owned) })
             }
             Some((head, body)) => Err(Failure::Answered(told(head, body))),
             None => Err(Failure::Lost("it answers nothing".to_owned())),
@@ -284,6 +288,18 @@ impl AdminArguments {
         };
         tls::by_roots(&roots, identity.as_ref()).map_err(|error| error.to_string())
     }
+}
+
+/// A field of a head.
+fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+}
+
+/// Whether less of a body came than was announced.
+fn is_torn(head: &str, body: &str) -> bool {
+    let announced = field(head, "content-length").and_then(|length| length.parse::<usize>().ok());
+    announced.is_some_and(|length| body.len() < length)
 }
 
 fn connect(address: &str, patience: Duration) -> std::io::Result<TcpStream> {

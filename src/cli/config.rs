@@ -56,6 +56,9 @@ enum ConfigCommand {
     Rollback {
         /// As the history has it.
         generation: u64,
+        /// Also where the file has a text that has never held, which is lost then.
+        #[arg(long)]
+        force: bool,
     },
     /// An entry as the file has it, in JSON; without a name all of its kind.
     Get {
@@ -92,7 +95,7 @@ enum ConfigCommand {
         /// The route.
         route: String,
         /// The value of the key.
-        key: String,
+        value: String,
         /// Give it this plan.
         #[arg(long, value_name = "PLAN")]
         set: Option<String>,
@@ -165,7 +168,7 @@ pub fn run(path: &Path, arguments: &ConfigArguments) -> ExitCode {
         ConfigCommand::History { generation: Some(generation) } => {
             asker.look(&format!("/api/v1/config/history/{generation}"), |entry| text_of(&entry["text"]))
         }
-        ConfigCommand::Rollback { generation } => asker.roll_back(*generation),
+        ConfigCommand::Rollback { generation, force } => asker.roll_back(*generation, *force),
         ConfigCommand::Get { kind, name } => asker.get(*kind, name.as_deref()),
         ConfigCommand::Set { kind, name, changes, new, before } => {
             asker.set(*kind, name, changes, *new, before.as_deref())
@@ -177,7 +180,7 @@ pub fn run(path: &Path, arguments: &ConfigArguments) -> ExitCode {
                 asker.change("DELETE", &target, None, &etag, &what)
             })
         }
-        ConfigCommand::Plan { route, key, set, remove } => asker.plan_of_key(route, key, set.as_deref(), *remove),
+        ConfigCommand::Plan { route, value, set, remove } => asker.plan_of_key(route, value, set.as_deref(), *remove),
     })
 }
 
@@ -218,6 +221,13 @@ impl Asker {
     /// The tag of the text that has what is there.
     fn etag(&self, target: &str) -> Result<String, String> {
         self.answer("GET", target, None, &[])?.etag_or(&self.gateway)
+    }
+
+    /// The tag of the file as it is.
+    fn etag_of_file(&self) -> Result<String, String> {
+        let config = self.read(&self.answer("GET", "/api/v1/config", None, &[])?)?;
+        let etag = config["etag"].as_str().map(str::to_owned);
+        etag.ok_or_else(|| "the gateway cannot read its file: mend it first".to_owned())
     }
 
     fn validate(&self, file: &Path) -> Result<(bool, String), String> {
@@ -262,9 +272,8 @@ impl Asker {
         Ok(table.text())
     }
 
-    fn roll_back(&self, generation: u64) -> Result<String, String> {
-        let etag = self.read(&self.answer("GET", "/api/v1/config", None, &[])?)?["etag"].clone();
-        let etag = etag.as_str().ok_or("the gateway cannot read its file: mend it first")?.to_owned();
+    fn roll_back(&self, generation: u64, force: bool) -> Result<String, String> {
+        let etag = if force { "*".to_owned() } else { self.etag_of_file()? };
         let body = serde_json::json!({ "generation": generation }).to_string();
         let what = format!("rolled back to generation {generation}");
         self.change("POST", "/api/v1/config/rollback", Some(&body), &etag, &what)
@@ -296,8 +305,7 @@ impl Asker {
     ) -> Result<String, String> {
         let target = format!("/api/v1/{}/{}", kind.all(), escaped(name));
         let (mut entry, etag) = if new {
-            let config = self.read(&self.answer("GET", "/api/v1/config", None, &[])?)?;
-            let etag = config["etag"].as_str().ok_or("the gateway cannot read its file: mend it first")?.to_owned();
+            let etag = self.etag_of_file()?;
             (Map::from_iter([("name".to_owned(), Value::from(name))]), etag)
         } else {
             let answered = self.answer("GET", &target, None, &[]).map_err(|error| {

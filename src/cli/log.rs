@@ -14,6 +14,9 @@ use crate::telemetry::{LogFile, Reopen};
 /// Lines that may wait for whoever reads stderr. What comes beyond is lost: a log that nobody reads must not stop traffic.
 const MAX_WAITING_LINES: usize = 8192;
 
+/// Lines about changes over the admin interface, as a directive.
+const AUDIT: &str = "sluicegate::admin::audit=info";
+
 /// The log that was started.
 pub struct Log {
     handle: reload::Handle<EnvFilter, Registry>,
@@ -83,7 +86,7 @@ impl Logging for Log {
 
     fn set_level(&self, level: &str) {
         if let Ok(filter) = EnvFilter::try_new(level) {
-            let _ = self.handle.reload(filter);
+            let _ = self.handle.reload(with_audit(filter));
         }
     }
 
@@ -98,5 +101,13 @@ impl Logging for Log {
 fn filter(log: &config::Log) -> EnvFilter {
     EnvFilter::try_from_default_env()
         .or_else(|_| EnvFilter::try_new(&log.level))
-        .unwrap_or_else(|_| EnvFilter::new("info"))
+        .map_or_else(|_| EnvFilter::new("info"), with_audit)
+}
+
+/// Lines about changes come whatever the level is: whoever may change it must not be able to hide what they do.
+fn with_audit(filter: EnvFilter) -> EnvFilter {
+    match AUDIT.parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    }
 }

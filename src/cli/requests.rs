@@ -60,7 +60,7 @@ pub const EXAMPLES: &str = "Examples:
   sluicegate requests                         the oldest first
   sluicegate requests --min-age 10s --upstream app
   sluicegate requests --phase waiting --watch
-  sluicegate requests cancel 0-4711";
+  sluicegate requests cancel 3021-0-4711";
 
 #[derive(Debug, Deserialize)]
 struct Answer {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use sha2::{Digest, Sha256};
 
 use super::key;
-use crate::config::AdminRole;
+use crate::config::{AdminRole, check_admin_name};
 use crate::words::Word as _;
 
 pub const EXAMPLES: &str = "Examples:
@@ -21,7 +21,7 @@ The token is shown once, and kept nowhere: the file has its SHA-256. Use it:
 #[derive(Debug, clap::Args)]
 pub struct TokenArguments {
     /// The name by which the log knows whoever has it.
-    #[arg(long, default_value = "ops")]
+    #[arg(long, default_value = "ops", value_parser = name)]
     name: String,
     /// The role: read looks, operate resets keys and takes servers out of service, rules changes the file.
     #[arg(long, default_value = "read", value_parser = role)]
@@ -29,6 +29,10 @@ pub struct TokenArguments {
     /// As JSON: `token`, `sha256`, and `name` and `role`.
     #[arg(long)]
     json: bool,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    check_admin_name(text).map(|()| text.to_owned()).map_err(str::to_owned)
 }
 
 fn role(text: &str) -> Result<AdminRole, String> {

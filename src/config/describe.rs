@@ -46,7 +46,11 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
     changes.list("limits", &limit_names(old_model, limits), &limit_names(new_model, &new.limits));
     changes.value("cost", cost, &new.cost, Cost::to_string);
     compare!(RouteKeys { on_limit }, old, new, &mut changes);
-    let (was, is) = (action(old_model, old_action), action(new_model, &new.action));
+    let (was, mut is) = (action(old_model, old_action), action(new_model, &new.action));
+    // Two addresses with secrets look alike.
+    if was == is && matches!(old_action, Action::Redirect { .. }) && *old_action != new.action {
+        is.push_str(", another one");
+    }
     // Bytes are compared as they are: a file may have a million of them, and a route each.
     let is_other = match (old_action, &new.action) {
         (Action::Respond { .. }, Action::Respond { .. }) => *old_action != new.action,
@@ -78,10 +82,14 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
 }
 
 fn pattern(changes: &mut Changes, old: &RoutePattern, new: &RoutePattern) {
-    let RoutePattern { hosts: _, path: old_path, methods: _, headers: _, allow_encoded_slash: _ } = old;
+    let RoutePattern { hosts: _, path: old_path, methods: _, headers, allow_encoded_slash: _ } = old;
     compare!(RouteKeys { hosts }, old, new, changes);
     changes.value("path", &path(old_path), &path(&new.path), Clone::clone);
-    compare!(RouteKeys { methods, headers, allow_encoded_slash }, old, new, changes);
+    compare!(RouteKeys { methods }, old, new, changes);
+    let (before, after) =
+        (describe_edits::conditions(headers, None), describe_edits::conditions(&new.headers, Some(headers)));
+    changes.list("headers", &before, &after);
+    compare!(RouteKeys { allow_encoded_slash }, old, new, changes);
 }
 
 fn limit_names(model: &Model, limits: &[usize]) -> Vec<String> {

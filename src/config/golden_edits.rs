@@ -403,3 +403,42 @@ fn no_message_repeats_credentials() {
         }
     }
 }
+
+#[test]
+fn a_plan_has_no_secret_of_a_route() {
+    let model = |route: &str, limit: &str| {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:8080\"\n[[limit]]\nname = \"l\"\nrate = \"9/s\"\n{limit}\n\
+             [[route]]\nname = \"all\"\nlimits = [\"l\"]\n{route}\n"
+        );
+        parse(&text, Path::new("gateway.toml"), Certificates::Unread).unwrap().model
+    };
+    let refusal = "refusal = { headers = { set-cookie = \"s=SECRET\" } }";
+    let plan = |before: &str, after: &str| super::diff(&model(before, ""), &model(after, refusal)).to_string();
+    let told = plan(
+        "respond = {}",
+        "respond = {}\nrequest_headers = { set = { authorization = \"Bearer SECRET\", x-a = \"1\" } }\n\
+         response_headers = { add = { set-cookie = \"s=SECRET\" } }\nheaders = { x-internal-token = \"SECRET\", x-b = \"2\" }",
+    );
+    assert!(!told.contains("SECRET"), "{told}");
+    for part in [
+        "+authorization=[redacted, another one]",
+        "+x-a=\"1\"",
+        "+set-cookie+=[redacted, another one]",
+        "+x-internal-token:[redacted, another one]",
+        "+x-b:\"2\"",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let told =
+        plan("redirect = { to = \"https://a.example/?token=SECRET\" }", "redirect = { to = \"/x?token=SECRET2\" }");
+    assert!(
+        told.contains("[redacted] -> redirect") && told.contains("[redacted], another one") && !told.contains("SECRET"),
+        "{told}"
+    );
+    // A secret that was changed is a change.
+    let with =
+        |secret: &str| format!("respond = {{}}\nrequest_headers = {{ set = {{ authorization = \"{secret}\" }} }}");
+    let told = plan(&with("SECRET1"), &with("SECRET2"));
+    assert!(told.contains("+authorization=[redacted, another one] -authorization=[redacted]"), "{told}");
+}

@@ -105,7 +105,9 @@ pub use self::plans::{
     Entry as PlansEntry, KnownPlans, NoLine as NoPlansLine, PlanBook, entry as plans_entry, is_header as is_keys_header,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
-pub use self::sections::admin::{Admin, AdminCertificate, AdminClient, AdminRole, AdminToken, RulesAccess};
+pub use self::sections::admin::{
+    Admin, AdminCertificate, AdminClient, AdminRole, AdminToken, RulesAccess, check_admin_name,
+};
 pub use self::sections::alert::{Alert, Webhook};
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};

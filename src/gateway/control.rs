@@ -429,7 +429,7 @@ impl Control {
         state.lasting.tallies = outlive::tallies(&snapshot);
         state.health.watch(&snapshot);
         state.upstream_gauges = upstream_status::register(&self.registry, &snapshot, &self.clock);
-        *self.door.lock().unwrap_or_else(PoisonError::into_inner) = door(model, &tls);
+        self.renew_door(model, &tls);
         state.lasting.tls = tls;
         state.lasting.accepting = accepting;
         state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting, schedules, &self.clock);

@@ -1,6 +1,7 @@
 //! The callers of admin, over which socket they come, and whether its answers are as its document says.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -308,4 +309,64 @@ fn the_level_of_the_log_changes_at_once_until_a_reload_of_its_section() {
     assert!(wrong.json()["detail"].as_str().unwrap().contains("did you mean"), "{}", wrong.text());
     gateway.reload(&format!("{ROUTE}[log]\nlevel = \"warn\"\n"));
     assert_eq!(level(), json!({ "level": "warn", "of_file": "warn" }));
+}
+
+fn changes_of(gateway: &Gateway, what: &str) -> usize {
+    let log = gateway.log();
+    log.lines().filter(|line| line.contains("admin change") && line.contains(what)).count()
+}
+
+#[test]
+fn no_level_of_the_log_hides_a_change() {
+    let gateway = Gateway::start(&format!("[log]\nlevel = \"error\"\n{ROUTE}"));
+    let set = |level: &str| gateway.tell_admin("PUT", "/api/v1/log", &json!({ "level": level }).to_string()).status;
+    for (count, level) in
+        ["off", "info,sluicegate::admin::audit=off", "error", "sluicegate=off"].into_iter().enumerate()
+    {
+        assert_eq!(set(level), 200, "{level}");
+        assert_eq!(gateway.post_admin("/reload").status, 200);
+        assert!(eventually(|| changes_of(&gateway, "PUT /api/v1/log") == count + 1), "{level}: {}", gateway.log());
+        assert!(eventually(|| changes_of(&gateway, "POST /reload") == count + 1), "{level}: {}", gateway.log());
+    }
+}
+
+#[test]
+fn a_change_whose_caller_has_gone_has_its_line() {
+    let gateway = Gateway::start(ROUTE);
+    let done = || gateway.log().matches("configuration unchanged").count();
+    // Of some nothing is done: they have gone before their turn.
+    assert!(eventually(|| {
+        let mut stream = std::net::TcpStream::connect(gateway.admin).unwrap();
+        stream.write_all(b"POST /reload HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        done() >= 10
+    }));
+    // One change at a time: those before it are over.
+    assert_eq!(gateway.post_admin("/reload").status, 200);
+    assert!(eventually(|| done() > 10 && changes_of(&gateway, "POST /reload") == done()), "{}", gateway.log());
+}
+
+#[test]
+fn a_stream_ends_with_its_token_and_goes_on_over_other_reloads() {
+    let ((look, look_entry), (work, work_entry)) = (token("look", "read"), token("work", "operate"));
+    let text = |entries: &[&str], more: &str| guarded(entries, &format!("[dead_letter]\n{more}"));
+    let gateway = Gateway::start_whole(&text(&[&look_entry, &work_entry], ""));
+    let mut stream = BufReader::new(std::net::TcpStream::connect(gateway.admin).unwrap());
+    let head =
+        format!("GET /api/v1/dead-letters/stream HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {look}\r\n\r\n");
+    stream.get_ref().write_all(head.as_bytes()).unwrap();
+    let mut line = String::new();
+    while !line.starts_with("id: ") {
+        line.clear();
+        assert!(stream.read_line(&mut line).unwrap() > 0);
+    }
+    let reload = |text: &str| {
+        fs::write(gateway.file(), text).unwrap();
+        assert_eq!(ask(&gateway, "POST", "/reload", &work).status, 200);
+    };
+    reload(&text(&[&look_entry, &work_entry], "[log]\nlevel = \"warn\"\n"));
+    stream.get_ref().set_read_timeout(Some(std::time::Duration::from_millis(600))).unwrap();
+    assert!(stream.read_to_string(&mut line).is_err(), "it goes on: {line}");
+    reload(&text(&[&work_entry], ""));
+    stream.get_ref().set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    assert!(stream.read_to_string(&mut line).is_ok(), "it ends");
 }

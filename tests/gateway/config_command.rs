@@ -133,3 +133,30 @@ fn limits_and_keys_are_listed_whole_and_watched() {
     assert!(status.success());
     assert_eq!(out, "No key has an exception.\n");
 }
+
+#[test]
+fn a_gateway_whose_file_is_broken_can_be_asked_and_taken_back() {
+    let gateway = start();
+    let first = text(&gateway);
+    fs::write(gateway.file(), format!("{first}x = \n")).unwrap();
+    refused(&gateway, &["history"], "say where its admin is, --admin URL|SOCKET");
+    let socket = format!("unix:{}", gateway.directory.path().join("admin.sock").display());
+    let history = done(&gateway, &["history", "--admin", &socket]);
+    assert!(history.starts_with("GENERATION"), "{history}");
+    let out = done(&gateway, &["rollback", "1", "--force", "--admin", &socket]);
+    assert!(out.contains("generation"), "{out}");
+    assert_eq!(text(&gateway), first);
+}
+
+#[test]
+fn an_answer_that_broke_off_is_none() {
+    let server = crate::support::Backend::scripted(|wire, _| {
+        if wire.request().is_ok() {
+            wire.send("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 1000\r\n\r\n# the first line\n");
+        }
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let (status, out, error) =
+        run(&["config", "show", "--admin", &format!("http://{}", server.address)], directory.path());
+    assert!(!status.success() && out.is_empty() && error.contains("broke off after 17 bytes"), "{out}{error}");
+}

@@ -161,3 +161,27 @@ fn an_order_that_is_wrong_says_so_and_begins_nothing() {
     let none = Gateway::start("[[route]]\nname = \"all\"\nrespond = {}\n");
     assert_eq!((order(&none, &json!({})).status, none.ask_admin(REPLAYS).status), (404, 404));
 }
+
+#[test]
+fn a_gateway_that_ends_waits_for_the_try_that_is_under_way() {
+    // It takes its time for whatever a replay sends.
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let backend = Backend::scripted(move |wire, _| {
+        while let Ok(request) = wire.request() {
+            if request.header("idempotency-key").is_some() {
+                let _ = tell.try_send(());
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+            wire.send(crate::wire::ok("taken"));
+        }
+    });
+    let mut gateway = front(&backend);
+    let begun = order(&gateway, &json!({ "to": "app", "rate": "1/h" })).json();
+    told.recv_timeout(crate::support::PATIENCE).unwrap();
+    gateway.signal("TERM");
+    assert!(gateway.wait_exit().success());
+    let text = std::fs::read_to_string(gateway.file()).unwrap();
+    let gateway = Gateway::start_in(gateway.kill(), &text);
+    let replay = replays(&gateway).remove(0);
+    assert_eq!((&replay["replay"], &replay["sent"]), (&begun["replay"], &1.into()), "its fate is known: {replay}");
+}

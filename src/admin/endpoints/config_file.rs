@@ -132,7 +132,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         parameters: &[],
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&DIFF))],
-        tells_of_clients: false,
+        tells_of_clients: true,
         handler: Handler::Read(|call| Ok(Done::json(rules_of(call)?.diff(None)?))),
     },
     Endpoint {

@@ -33,7 +33,7 @@ fn request() -> Value {
         "type": "object",
         "required": ["id", "since", "age_ms", "phase", "client", "protocol", "method", "host", "path", "request_id"],
         "properties": {
-            "id": string("What cancels it. The worker and a number there."),
+            "id": string("What cancels it: the process, the worker, and a number there."),
             "since": { "type": "string", "format": "date-time", "description": "Its arrival." },
             "age_ms": { "type": "number" },
             "phase": {
@@ -167,7 +167,7 @@ fn rank_of(cursor: &str) -> Option<FlightRank> {
 
 fn shown(seen: &SeenFlight) -> Value {
     json!({
-        "id": format!("{}-{}", seen.worker, seen.number),
+        "id": format!("{}-{}-{}", std::process::id(), seen.worker, seen.number),
         "since": seen.arrived.timestamp().to_string(),
         "age_ms": seen.age.as_nanos() / 1_000_000,
         "phase": seen.phase.word(),
@@ -201,7 +201,10 @@ fn cancel(call: &Call) -> Result<Done, Problem> {
             format!("No request {id:?} is in flight: it has ended. GET /api/v1/requests lists those that are.");
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
-    let parts = id.split_once('-').and_then(|(worker, number)| Some((worker.parse().ok()?, number.parse().ok()?)));
+    // Another process, before a restart or an upgrade, has numbered its own requests.
+    let own = id.split_once('-').filter(|(process, _)| *process == std::process::id().to_string());
+    let parts = own.and_then(|(_, rest)| rest.split_once('-'));
+    let parts = parts.and_then(|(worker, number)| Some((worker.parse().ok()?, number.parse().ok()?)));
     let (worker, number) = parts.ok_or_else(unknown)?;
     match call.commands.cancel_request(worker, number) {
         Some(true) => Ok(Done::json(json!({ "id": id, "cancelled": true })).changed("in flight", "cancelled")),

@@ -229,12 +229,24 @@ fn twice(item: &Node<'_>, message: &str) -> Reported {
     item.error(message, "the log tells them apart by name: remove one, or name it anew")
 }
 
+/// Names that the log and the history have for others.
+const RESERVED: [&str; 5] = ["file", "start", "loopback", "socket", "follow"];
+
+/// Judges the name of a token or client.
+///
+/// # Errors
+/// It is none, and how to mend it.
+pub fn check_admin_name(text: &str) -> Result<(), &'static str> {
+    if RESERVED.contains(&text) {
+        return Err("the log and the history have it for others: take another one");
+    }
+    if is_name(text) { Ok(()) } else { Err("a name is 1 to 64 of A-Z a-z 0-9 . _ -") }
+}
+
 fn name(node: &Node<'_>) -> Result<Arc<str>, Reported> {
     let text = node.string("a name in quotes", "\"ci\"")?;
-    if is_name(text) {
-        return Ok(text.into());
-    }
-    Err(node.error(format!("{} is no name", quoted(text)), "a name is 1 to 64 of A-Z a-z 0-9 . _ -"))
+    check_admin_name(text).map_err(|help| node.error(format!("{} is no name", quoted(text)), help))?;
+    Ok(text.into())
 }
 
 fn subject(node: &Node<'_>, _: &Context<'_>) -> Result<String, Reported> {
@@ -257,7 +269,7 @@ fn fingerprint(node: &Node<'_>, _: &Context<'_>) -> Result<String, Reported> {
 
 /// 64 hex digits. Somebody may have written the token itself in their place, so no message repeats the text.
 fn sha256(node: &Node<'_>) -> Result<[u8; 32], Reported> {
-    let example = "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"";
+    let example = "\"54eb0499a9ae5c1128d2a1cd9158107e0da3c8166ca30e8486d928125ad78855\"";
     let text = node.string("a SHA-256 in quotes", example)?;
     let digit = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
     let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());

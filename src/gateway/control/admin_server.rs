@@ -1,7 +1,7 @@
 //! The admin interface: its socket, its thread, and who may come in.
 
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread;
 
 use super::Control;
@@ -26,6 +26,17 @@ pub(super) struct AdminServer {
 /// The door of admin; without the section nobody listens.
 pub(super) fn door(model: &Model, tls: &Secured) -> Arc<Door> {
     model.admin.as_ref().map_or_else(Door::closed, |section| Door::new(section, tls.admin()))
+}
+
+impl Control {
+    /// Streams of callers go on as long as the door is the same.
+    pub(super) fn renew_door(&self, model: &Model, tls: &Secured) {
+        let new = door(model, tls);
+        let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        if !door.is_like(&new) {
+            *door = new;
+        }
+    }
 }
 
 /// The admin interface, bound.

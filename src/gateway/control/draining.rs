@@ -72,6 +72,7 @@ impl Control {
         for worker in &mut workers {
             worker.join();
         }
+        self.replays.wait(grace);
         if let (Some(deferring), Some(sending)) = (&deferring, sending) {
             deferring::wait_for_end(deferring, sending);
         }

@@ -1,5 +1,6 @@
 //! Replays of dead letters that run in the gateway, for whoever asks by the API. One at a time, as beside a gateway.
 
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::replay::{
     Asked, Counts, Journal, JournalError, Lineup, Lock, Order, Patience, Progress, Replay, Sender, Settings, Target,
     overviews,
 };
-use crate::time::Clock;
+use crate::time::{Clock, Span};
 
 /// The replay that runs, if one does.
 #[derive(Default)]
@@ -29,6 +30,8 @@ struct Running {
     progress: Arc<Mutex<Progress>>,
     /// Dropped, it stops the replay.
     stop: Option<oneshot::Sender<()>>,
+    /// Its other end is dropped when the replay has ended.
+    ended: Arc<Mutex<Receiver<()>>>,
 }
 
 /// All that a replay needs to run.
@@ -51,6 +54,17 @@ impl Replays {
             return false;
         };
         running.stop.take().is_some()
+    }
+}
+
+impl Replays {
+    /// Waits for the end of one that was stopped, for so long at the most: what is under way is not to be sent again.
+    pub(super) fn wait(&self, within: Span) {
+        let ended = self.running().as_ref().map(|running| Arc::clone(&running.ended));
+        if let Some(ended) = ended {
+            // Not under the lock: whoever lists replays shall get an answer.
+            let _ = ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(within.into());
+        }
     }
 }
 
@@ -101,11 +115,19 @@ impl Control {
     ) -> Result<(), NotReplayed> {
         let (stop, stopped) = oneshot::channel();
         let progress = Arc::new(Mutex::new(Progress::default()));
-        let running = Running { name: name.to_owned(), progress: Arc::clone(&progress), stop: Some(stop) };
-        // The lock of the directory is held: none runs now, but for the thread of one that has just let it go.
-        *self.replays.running() = Some(running);
+        let (tell_end, ended) = sync_channel::<()>(1);
+        let ended = Arc::new(Mutex::new(ended));
+        let running = Running { name: name.to_owned(), progress: Arc::clone(&progress), stop: Some(stop), ended };
+        {
+            // The lock of the directory is held: none runs now, but for the thread of one that has just let it go.
+            let mut place = self.replays.running();
+            // Whoever ends the gateway has stopped what ran before, and looks for no other.
+            self.takes_rules().map_err(|error| NotReplayed::Ended(format!("Nothing is sent: {error}.")))?;
+            *place = Some(running);
+        }
         let (control, clock, own_name) = (Arc::downgrade(self), self.clock.clone(), name.to_owned());
         let run = move || {
+            let _tell_end = tell_end;
             let ended = run(&directory, prepared, clock, stopped, &progress);
             match ended {
                 Ok(Counts { sent, left, parked, .. }) => {
