@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import http.server
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -23,6 +24,8 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # A gateway takes no larger text.
 MAX_TEXT = 1 << 20
 MAX_BODY = 64 << 10
+# Dots of keys in a line: each is a table in the one before.
+MAX_DOTS = 32
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rule (
@@ -64,13 +67,19 @@ def check(kind, name, body):
         raise Wrong(404, f"There are no rules of this kind. Kinds: {', '.join(KINDS)}.")
     if not NAME.fullmatch(name):
         raise Wrong(422, "A name is 1 to 64 of A-Z a-z 0-9 . _ -")
+    if len(body.encode(errors="surrogateescape")) > MAX_BODY:
+        raise Wrong(413, f"A rule has at most {MAX_BODY} bytes.")
+    if any(line.count(".") > MAX_DOTS for line in re.sub(r'"[^"\n]*"|\'[^\'\n]*\'', "", body).splitlines()):
+        raise Wrong(422, f"A line has more than {MAX_DOTS} dots outside of texts. Write tables as {{ inline = 1 }}.")
     try:
         keys = tomllib.loads(body)
         whole = tomllib.loads(text_of([(kind, name, body)]))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        # Headers in the body would end the entry; they are written as inline tables.
+        is_entry = "name" not in keys and whole == {kind: [{"name": name, **keys}]}
+    # A number may be too long to be one.
+    except (ValueError, RecursionError) as error:
         raise Wrong(422, f"The body is no TOML: {error}. Send the keys of the section, without its header and name.")
-    # Headers in the body would end the entry; they are written as inline tables.
-    if "name" in keys or whole != {kind: [{"name": name, **keys}]}:
+    if not is_entry:
         raise Wrong(422, "The body has a name or a header. Send keys only, and tables as { inline = 1 }.")
 
 
@@ -162,8 +171,11 @@ class Rules:
             return max(places.values(), default=0) + 1
         if before not in places:
             raise Wrong(404, f"There is no {kind} {before}.")
-        earlier = [place for place in places.values() if place < places[before]]
-        return (max(earlier, default=places[before] - 2) + places[before]) / 2
+        # Numbered anew each time: there is always room between two of them.
+        order = sorted(places, key=lambda name: (places[name], name))
+        for at, name in enumerate(order):
+            database.execute("UPDATE rule SET place = ? WHERE kind = ? AND name = ?", (at + 1, kind, name))
+        return order.index(before) + 0.5
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -248,7 +260,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Wrong(411, "Send a body with a Content-Length.")
         if int(length) > MAX_BODY:
             raise Wrong(413, f"A rule has at most {MAX_BODY} bytes.")
-        return self.rfile.read(int(length))
+        body = self.rfile.read(int(length))
+        if len(body) != int(length):
+            raise Wrong(400, "The body broke off: nothing has changed.")
+        return body
 
     def answer(self, status, body, content_type, tag=None):
         self.send_response(status)
@@ -291,6 +306,8 @@ def main():
         if name == "put":
             command.add_argument("--before", help="a new one comes before this one")
     arguments = parser.parse_args()
+    # The rules may have secrets in them.
+    os.umask(0o077)
     rules = Rules(arguments.database)
     match arguments.command:
         case "serve":
@@ -310,7 +327,7 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except Wrong as wrong:
+    except (Wrong, OSError, sqlite3.Error) as wrong:
         sys.exit(f"rules_service.py: {wrong}")
     except KeyboardInterrupt:
         sys.exit(0)

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, ETAG, IF_NONE_MATCH, USER_AGENT};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, ETAG, IF_NONE_MATCH, USER_AGENT,
+};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use tokio::runtime::Builder;
@@ -111,6 +113,11 @@ fn read(answer: Answer, has_tag: bool) -> Result<Fetched, String> {
     if answer.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
         return Err("the text is compressed, which was not asked for".into());
     }
+    let media = answer.headers.get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+    let media = media.split(';').next().unwrap_or_default().trim();
+    if media.eq_ignore_ascii_case("text/html") || media.to_ascii_lowercase().ends_with("json") {
+        return Err(format!("the answer is {media}, no TOML; another gateway has its text at /api/v1/config/text"));
+    }
     let etag = answer.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
     let etag = etag.filter(|etag| (1..=MAX_TAG_BYTES).contains(&etag.len())).map(str::to_owned);
     let text = String::from_utf8(answer.body.into()).map_err(|_| "the text is not UTF-8")?;
@@ -150,6 +157,14 @@ mod tests {
             ),
             (answer(206, &[], b"a"), "status 206 instead of 200"),
             (answer(503, &[], b""), "status 503 instead of 200"),
+            (
+                answer(200, &[("content-type", "application/json; charset=utf-8")], b"{}"),
+                "the answer is application/json, no TOML; another gateway has its text at /api/v1/config/text",
+            ),
+            (
+                answer(200, &[("content-type", "text/html")], b"<p>"),
+                "the answer is text/html, no TOML; another gateway has its text at /api/v1/config/text",
+            ),
             (answer(200, &[("content-encoding", "gzip")], b"a"), "the text is compressed, which was not asked for"),
             (answer(200, &[], b"\xff"), "the text is not UTF-8"),
             (broken, "the text broke off, or was too slow"),
