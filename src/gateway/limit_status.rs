@@ -172,11 +172,7 @@ pub fn named_key(
             rule.key, &*rule.spec.name
         )
     })?;
-    let shown = shown(redactor, &rule.key.to_string(), value, rule.key_is_secret);
-    Ok(NamedKey {
-        print,
-        shown: shown.chars().take(MAX_SHOWN).map(|own| if steers(own) { '?' } else { own }).collect(),
-    })
+    Ok(NamedKey { print, shown: shown(redactor, &rule.key.to_string(), value, rule.key_is_secret) })
 }
 
 /// How a key of the limit called `name` stands: one line for its own numbers, one for those of each plan, and one for numbers that
@@ -229,11 +225,12 @@ fn peek(limit: &Arc<Limit>, ask: Ask, now: Tick) -> Option<(Peeked, Report)> {
     Some((peeked, report))
 }
 
-/// A value as it may be shown: each part by the rule for its source.
-fn shown(redactor: &Redactor, key: &str, value: &str, is_secret: Option<bool>) -> String {
+/// A value as it may be shown, on one line: each part by the rule for its source.
+pub fn shown(redactor: &Redactor, key: &str, value: &str, is_secret: Option<bool>) -> String {
     const JOINT: &str = " + ";
     let parts = key.split(JOINT).zip(value.split(JOINT));
     let parts: Vec<_> =
         parts.map(|(source, value)| redactor.key_part(source, value.trim(), End::Whole, is_secret)).collect();
-    parts.join(JOINT)
+    let shown = parts.join(JOINT);
+    shown.chars().take(MAX_SHOWN).map(|own| if steers(own) { '?' } else { own }).collect()
 }

@@ -95,6 +95,8 @@ pub struct Holds {
     pub plan: Json,
     /// Warnings about the new text.
     pub warnings: Json,
+    /// The state before and the state now, in words for the log, with secrets redacted; `None`: the generations say it.
+    pub told: Option<(String, String)>,
 }
 
 /// Why a change was not made. The file and the running rules are as they were.
@@ -117,9 +119,15 @@ pub enum Refusal {
         /// Its tag.
         etag: String,
     },
+    /// The file of plans is another one than runs: no tag that can be read is its own.
+    NotLoaded {
+        /// The file.
+        file: String,
+    },
     /// There is no entry, generation or plan of this name.
     NotFound(String),
-    /// The entry is there already, or the file is written in a way that cannot be edited.
+    /// The entry is there already; or the file is written in a way that cannot be edited, or cannot be read; or somebody's text
+    /// would be lost.
     Conflict(String),
     /// The rules would be wrong.
     Invalid {
@@ -140,7 +148,7 @@ impl Refusal {
     /// The text of a file that cannot be used.
     pub fn of_load(error: &LoadError) -> Self {
         match error {
-            LoadError::Read { .. } => Self::NotWritten(format!("{error}. Mend that and repeat the change.")),
+            LoadError::Read { .. } => Self::not_read(&error.to_string()),
             LoadError::Unfollowed { report, .. } => Self::Conflict(report.clone()),
             LoadError::Invalid { errors, .. } => {
                 let count = errors.total();
@@ -151,6 +159,14 @@ impl Refusal {
                 Self::Invalid { detail, findings: findings(errors.diagnostics()) }
             }
         }
+    }
+}
+
+impl Refusal {
+    /// A file that is not there, or that the gateway may not read: no fault of the storage.
+    pub fn not_read(error: &str) -> Self {
+        let error = error.trim_end_matches('.');
+        Self::Conflict(format!("{error}. Put the file there so that the gateway's user may read it, and ask again."))
     }
 }
 
@@ -183,6 +199,13 @@ impl fmt::Display for Refusal {
             }
             Self::Stale { .. } => {
                 "The file is another one than you have read. Read it again and repeat the change with its ETag."
+            }
+            Self::NotLoaded { file } => {
+                return write!(
+                    f,
+                    "The plans file {file} has changed and is not loaded: POST /reload first. Then read the plan again and \
+                     repeat the change with its ETag."
+                );
             }
             Self::NotFound(said)
             | Self::Conflict(said)
@@ -217,6 +240,11 @@ pub fn findings(found: &[Diagnostic]) -> Json {
         })
     };
     found.iter().map(one).collect()
+}
+
+/// A warning about a change as a whole.
+pub fn warning(message: &str, help: &str) -> Json {
+    json!({ "severity": "warning", "message": message, "file": null, "line": null, "column": null, "help": help })
 }
 
 /// A plan as a text and as a list of what does not stay as it is.
@@ -282,6 +310,13 @@ mod tests {
         for stale in [&["\"b\""][..], &["W/\"a\""], &["a"], &[""], &["*, \"b\""]] {
             assert_eq!(of(stale).check("\"a\""), Err(Refusal::Stale { etag: "\"a\"".into() }), "{stale:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_fault_of_the_storage() {
+        let error = config::load(Path::new("/no/g.toml"), Certificates::Unread).unwrap_err();
+        let Refusal::Conflict(said) = Refusal::of_load(&error) else { panic!("{error}") };
+        assert!(said.contains("/no/g.toml") && said.contains(". Put the file there"), "{said}");
     }
 
     #[test]

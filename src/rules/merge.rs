@@ -1,10 +1,9 @@
 //! One table of a file made to say what another one says: keys that stay keep their place and their comments, new ones come
-//! last, values that change keep the comment behind them.
-
-use std::ops::Range;
+//! last, values that change keep the comment behind them. Arrays are made so by [`array`].
 
 use toml_edit::{Array, ArrayOfTables, Item};
 
+use super::array;
 use super::inline;
 use super::layout::Layout;
 use super::splice::Splices;
@@ -164,79 +163,14 @@ impl<'t> Merge<'_, 't> {
         Some(())
     }
 
-    /// An array: items at its begin and end that stay are not touched, nor are their comments.
+    /// An array: each item that stays keeps the comments that it owns.
     fn list(&mut self, old: &Array, new: &[Value]) -> Option<()> {
-        let (spans, values) = items(old)?;
-        let front = values.iter().zip(new).take_while(|(own, new)| own == new).count();
-        let most = values.len().min(new.len()) - front;
-        let back = values.iter().rev().zip(new.iter().rev()).take(most).take_while(|(own, new)| own == new).count();
-        let gone = spans.get(front..spans.len() - back)?;
-        let added: Vec<String> = new.get(front..new.len() - back)?.iter().map(inline::value).collect();
-        if spans.is_empty() || new.is_empty() {
-            self.splices.replace(old.span()?, format!("[{}]", added.join(", ")));
-            return Some(());
-        }
-        let separator = self.separator(old, &spans)?;
-        let added = added.join(&separator);
-        let (range, text) = match (gone.first(), gone.last(), spans.get(spans.len() - back)) {
-            (Some(first), Some(last), _) if !added.is_empty() => (first.start..last.end, added),
-            (Some(first), Some(_), Some(next)) => (first.start..next.start, String::new()),
-            (Some(first), Some(last), None) => {
-                (self.last_items(spans.get(front.checked_sub(1)?)?, first, last), String::new())
-            }
-            (_, _, Some(next)) => (next.start..next.start, added + &separator),
-            _ => self.behind_last(old, spans.last()?, (&added, &separator))?,
-        };
-        self.splices.replace(range, text);
+        let written = array::edited(self.layout, old, new, self.splices.line_end())?;
+        self.splices.replace(old.span()?, written);
         Some(())
-    }
-
-    /// The text between two items: a comma, and a line end where each item has a line.
-    fn separator(&self, list: &Array, spans: &[Range<usize>]) -> Option<String> {
-        let first = spans.first()?.start;
-        let begin = self.layout.text.get(list.span()?.start..first)?;
-        if !begin.contains('\n') {
-            return Some(", ".to_owned());
-        }
-        Some(format!(",{}{}", self.splices.line_end(), self.layout.indentation(first)))
-    }
-
-    /// The text to remove for the last items: their lines, if they have lines of their own, else from the item before on.
-    fn last_items(&self, before: &Range<usize>, first: &Range<usize>, last: &Range<usize>) -> Range<usize> {
-        let (start, end) = (self.layout.line_start(first.start), self.layout.next_line(last.end));
-        let text = |range: Range<usize>| self.layout.text.get(range).unwrap_or_default();
-        let owns_begin = start > before.end && text(start..first.start).trim().is_empty();
-        let owns_end = text(last.end..end).trim_start().trim_start_matches(',').trim_start();
-        let is_clear =
-            text(last.end..end).trim_start().starts_with(',') && (owns_end.is_empty() || owns_end.starts_with('#'));
-        if owns_begin && is_clear { start..end } else { before.end..last.end }
-    }
-
-    /// Adds items behind the last one: behind its comma and comment, where each item has a line.
-    fn behind_last(
-        &self,
-        list: &Array,
-        last: &Range<usize>,
-        (added, separator): (&str, &str),
-    ) -> Option<(Range<usize>, String)> {
-        let end = list.span()?.end - 1;
-        let rest = self.layout.text.get(last.end..end)?;
-        if let Some(newline) = rest.rfind('\n').filter(|_| list.trailing_comma() && separator.contains('\n')) {
-            let at = last.end + newline + 1;
-            let indentation = separator.rsplit('\n').next()?;
-            return Some((at..at, format!("{indentation}{added},{}", self.splices.line_end())));
-        }
-        Some((last.end..last.end, format!("{separator}{added}")))
     }
 }
 
 fn is_table(value: &Value) -> bool {
     matches!(value, Value::Table(_))
-}
-
-/// The places and values of an array's items.
-fn items(list: &Array) -> Option<(Vec<Range<usize>>, Vec<Value>)> {
-    let spans = list.iter().map(toml_edit::Value::span).collect::<Option<Vec<_>>>()?;
-    let values = list.iter().map(|value| Value::of(&Item::Value(value.clone())));
-    Some((spans, values.collect()))
 }

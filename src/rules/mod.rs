@@ -12,6 +12,7 @@
 //!
 //! Caller: gateway, for admin.
 
+mod array;
 mod asked;
 mod document;
 mod error;
@@ -29,11 +30,11 @@ mod tests;
 mod value;
 mod write;
 
-pub use self::asked::{Asked, Holds, IfMatch, Refusal, Wanted, etag, findings, line_of, plan, summary};
+pub use self::asked::{Asked, Holds, IfMatch, Refusal, Wanted, etag, findings, line_of, plan, summary, warning};
 pub use self::document::{Change, Document, Done, Edit, Edited, Place};
 pub use self::error::EditError;
 pub use self::history::{Entry, History, MAX_GENERATIONS, history_of, sha256};
 pub use self::kind::Kind;
 pub use self::plans::{KeyChange, KeyFound, PlansError, set_plan};
 pub use self::value::{Table, Value};
-pub use self::write::{Replacement, WriteError, write_atomically};
+pub use self::write::{Replacement, WriteError, write_atomically, write_new};

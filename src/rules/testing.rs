@@ -61,6 +61,17 @@ pub(super) fn entry() -> impl Strategy<Value = Table> {
 pub(super) struct File {
     pub(super) text: String,
     pub(super) outside: Vec<String>,
+    pub(super) items: Vec<Commented>,
+}
+
+/// An item of an array that has a line of its own, and the comments that only it has: one at least.
+#[derive(Clone, Debug)]
+pub(super) struct Commented {
+    /// The name of its entry, and the key.
+    pub(super) of: (String, String),
+    pub(super) value: Value,
+    pub(super) above: Option<String>,
+    pub(super) behind: Option<String>,
 }
 
 /// Files with entries of every kind in any order, each written in one of many ways.
@@ -83,7 +94,7 @@ pub(super) fn file() -> impl Strategy<Value = File> {
             if has_mark {
                 text.insert(0, '\u{feff}');
             }
-            File { text, outside: writer.outside }
+            File { text, outside: writer.outside, items: writer.items }
         },
     )
 }
@@ -92,6 +103,8 @@ pub(super) fn file() -> impl Strategy<Value = File> {
 struct Writer {
     text: String,
     outside: Vec<String>,
+    items: Vec<Commented>,
+    name: String,
     dice: Vec<u8>,
     comments: usize,
 }
@@ -130,6 +143,7 @@ impl Writer {
         }
         let indentation = if self.roll(4) == 0 { "  " } else { "" };
         self.add(&format!("{indentation}[[{kind}]]\n{indentation}name = \"n{number}\"\n"));
+        self.name = format!("n{number}");
         let mut later = Vec::new();
         for (key, value) in entry.iter().filter(|(key, _)| *key != "name") {
             self.key(indentation, (kind, key), value, &mut later);
@@ -179,12 +193,26 @@ impl Writer {
                 let has_comma = self.roll(2) == 0;
                 for (at, item) in list.iter().enumerate() {
                     let comma = if at + 1 < list.len() || has_comma { "," } else { "" };
-                    self.add(&format!("    {}{comma}  # item\n", inline::value(item)));
+                    self.item(key, item, comma);
                 }
                 self.add(&format!("{indentation}]\n"));
             }
             _ => self.line(&[key], value, indentation),
         }
+    }
+
+    /// An item of an array, with a comment above it, behind it, or both.
+    fn item(&mut self, key: &str, value: &Value, comma: &str) {
+        let number = self.items.len();
+        let place = self.roll(3);
+        let above = (place != 0).then(|| format!("# above item {number}."));
+        let behind = (place != 1).then(|| format!("# behind item {number}."));
+        if let Some(above) = &above {
+            self.add(&format!("    {above}\n"));
+        }
+        self.add(&format!("    {}{comma}  {}\n", inline::value(value), behind.as_deref().unwrap_or_default()));
+        let of = (self.name.clone(), key.to_owned());
+        self.items.push(Commented { of, value: value.clone(), above, behind });
     }
 
     fn line(&mut self, path: &[&str], value: &Value, indentation: &str) {

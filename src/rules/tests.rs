@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::testing::{self, File};
+use super::testing::{self, Commented, File};
 use super::*;
 
 const FILE: &str = "\
@@ -280,11 +280,51 @@ fn is_untouched_outside(old: &str, new: &str, edit: &Edit) -> bool {
     }
 }
 
+/// Where the comments of an item are after an edit.
+#[derive(PartialEq)]
+enum Found {
+    /// With an item of its value, and all of them.
+    Right,
+    /// With another one, or not all of them.
+    Wrong,
+}
+
+/// The comments of an item; `None`: none of them is there.
+fn found(text: &str, item: &Commented) -> Option<Found> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let begins = |line: &&str| {
+        let rest = line.strip_prefix(&inline::value(&item.value));
+        let rest = rest.map(|rest| rest.trim_start_matches(',').trim_start());
+        rest.filter(|rest| rest.is_empty() || rest.starts_with('#')).map(str::to_owned)
+    };
+    let above = item.above.as_ref().map(|above| lines.iter().position(|line| line == above));
+    let behind = item.behind.as_ref().map(|behind| lines.iter().position(|line| line.ends_with(behind.as_str())));
+    let at = match (above, behind) {
+        (Some(None) | None, Some(None) | None) => return None,
+        (Some(Some(above)), None) => above + 1,
+        (None, Some(Some(behind))) => behind,
+        (Some(Some(above)), Some(Some(behind))) if above + 1 == behind => behind,
+        _ => return Some(Found::Wrong),
+    };
+    let is_right = lines.get(at).and_then(begins) == Some(item.behind.clone().unwrap_or_default());
+    Some(if is_right { Found::Right } else { Found::Wrong })
+}
+
+/// How often a key of an entry has this item.
+fn expected_of(document: &Document, (name, key): &(String, String), value: &Value) -> usize {
+    let mut entries = Kind::ALL.into_iter().flat_map(|kind| document.list(kind));
+    let entry = entries.find(|entry| entry.get("name").and_then(Value::as_text) == Some(name));
+    match entry.as_ref().and_then(|entry| entry.get(key)) {
+        Some(Value::List(list)) => list.iter().filter(|own| *own == value).count(),
+        _ => 0,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
     fn an_edit_changes_its_entry_and_nothing_else(file in testing::file(), wish in wish()) {
-        let File { text, outside } = file;
+        let File { text, outside, items } = file;
         let document = Document::parse(text.as_str()).unwrap();
         prop_assert!(lines_in_order(&text, &outside));
         let Some((edit, inverse)) = edit_of(&document, &wish) else { return Ok(()) };
@@ -292,6 +332,13 @@ proptest! {
         let then = Document::parse(after.text.as_str()).unwrap();
         prop_assert_eq!(then.value(), expected(&document, &edit), "{}", after.text);
         prop_assert!(lines_in_order(&after.text, &outside), "{}\n=>\n{}", text, after.text);
+        for item in &items {
+            let found = found(&after.text, item);
+            prop_assert!(found != Some(Found::Wrong), "{:?}: {}\n=>\n{}", item, text, after.text);
+            let same = items.iter().filter(|other| other.of == item.of && other.value == item.value);
+            let stay = same.clone().filter(|other| self::found(&after.text, other).is_some()).count();
+            prop_assert_eq!(stay, expected_of(&then, &item.of, &item.value).min(same.count()), "{}\n=>\n{}", text, after.text);
+        }
         if text.contains("\r\n") {
             prop_assert_eq!(after.text.matches('\n').count(), after.text.matches("\r\n").count());
         }

@@ -62,6 +62,27 @@ pub fn write_atomically(path: &Path, text: &[u8], is_unchanged: impl FnOnce() ->
     new.commit(is_unchanged)
 }
 
+/// Writes a text into a file that is not there, for its owner alone: it may have secrets in it.
+///
+/// # Errors
+/// It cannot be written, or is there meanwhile.
+pub fn write_new(path: &Path, text: &[u8]) -> Result<(), WriteError> {
+    let failed = |source| WriteError::Failed { path: path.to_owned(), source };
+    let new = beside(path, ".new");
+    let _ = fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(failed)?;
+    let written = file.write_all(text).and_then(|()| file.sync_all());
+    // Unlike a rename this takes nobody's place.
+    let written = written.and_then(|()| fs::hard_link(&new, path));
+    let _ = fs::remove_file(&new);
+    written.map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => WriteError::Changed,
+        _ => failed(source),
+    })?;
+    sync_directory(directory_of(path));
+    Ok(())
+}
+
 /// A new file beside the one that it is to replace. Dropped, it leaves nothing.
 #[derive(Debug)]
 pub struct Replacement {
@@ -79,8 +100,9 @@ impl Replacement {
         let failed = |path: &Path, source| WriteError::Failed { path: path.to_owned(), source };
         let real = fs::canonicalize(path).map_err(|source| failed(path, source))?;
         let old = fs::metadata(&real).map_err(|source| failed(&real, source))?;
-        let new = beside(&real, &format!(".{}.new", std::process::id()));
-        // One that an earlier process left behind.
+        // One name for all: a process that was killed leaves one file, and the next change removes it. A link that somebody has
+        // planted there is removed, not followed.
+        let new = beside(&real, ".new");
         let _ = fs::remove_file(&new);
         let directory = directory_of(&real);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
@@ -110,12 +132,21 @@ impl Replacement {
     /// The disk is full, or the other one has changed.
     pub fn commit(self, is_unchanged: impl FnOnce() -> bool) -> Result<(), WriteError> {
         self.file.sync_all().map_err(|source| self.failed(source))?;
-        if !is_unchanged() {
+        if !is_unchanged() || !self.is_own() {
             return Err(WriteError::Changed);
         }
         fs::rename(&self.new, &self.real).map_err(|source| self.failed(source))?;
         sync_directory(directory_of(&self.real));
         Ok(())
+    }
+}
+
+impl Replacement {
+    /// Whether the new file has its name still: another gateway that writes the same file has taken it else.
+    fn is_own(&self) -> bool {
+        let id = |file: &fs::Metadata| (file.dev(), file.ino());
+        let named = fs::symlink_metadata(&self.new);
+        self.file.metadata().is_ok_and(|own| named.is_ok_and(|named| id(&named) == id(&own)))
     }
 }
 
@@ -131,8 +162,10 @@ impl Write for Replacement {
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        // After a commit there is none of this name.
-        let _ = fs::remove_file(&self.new);
+        // After a commit there is none of this name, or one of another gateway.
+        if self.is_own() {
+            let _ = fs::remove_file(&self.new);
+        }
     }
 }
 
@@ -196,6 +229,43 @@ mod tests {
         assert!(matches!(error, Err(WriteError::Changed)));
         assert_eq!(fs::read_to_string(&path).unwrap(), "of an editor");
         assert_eq!(names(directory.path()), ["g.toml"]);
+    }
+
+    #[test]
+    fn files_of_a_process_that_was_killed_do_not_pile_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("g.toml"), "old").unwrap();
+        fs::write(at("other"), "other").unwrap();
+        // As `kill -9` does.
+        std::mem::forget(Replacement::begin(&at("g.toml")).unwrap());
+        assert_eq!(names(directory.path()), [".g.toml.new", "g.toml", "other"]);
+        let mut first = Replacement::begin(&at("g.toml")).unwrap();
+        first.write_all(b"first").unwrap();
+        // Another gateway writes the same file.
+        let mut second = Replacement::begin(&at("g.toml")).unwrap();
+        second.write_all(b"second").unwrap();
+        assert!(matches!(first.commit(|| true), Err(WriteError::Changed)));
+        second.commit(|| true).unwrap();
+        assert_eq!(fs::read_to_string(at("g.toml")).unwrap(), "second");
+        symlink("other", at(".g.toml.new")).unwrap();
+        write_atomically(&at("g.toml"), b"new", || true).unwrap();
+        let text = |name: &str| fs::read_to_string(at(name)).unwrap();
+        assert_eq!((text("g.toml"), text("other")), ("new".into(), "other".into()));
+        assert_eq!(names(directory.path()), ["g.toml", "other"]);
+    }
+
+    #[test]
+    fn a_file_that_is_missing_is_written_and_takes_no_other_ones_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("g.toml");
+        write_new(&path, b"new").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert!(matches!(write_new(&path, b"other"), Err(WriteError::Changed)));
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap(), names(directory.path())),
+            ("new".into(), vec!["g.toml".into()])
+        );
     }
 
     #[test]

@@ -233,7 +233,7 @@ fn what_is_wrong_changes_nothing_and_says_how_to_mend_it() {
 fn a_file_that_cannot_be_written_stays_and_so_do_the_rules() {
     let gateway = start();
     // In the place of the new file: not even root can make one of this name.
-    let taken = gateway.directory.path().join(format!(".gateway.toml.{}.new", gateway.pid()));
+    let taken = gateway.directory.path().join(".gateway.toml.new");
     fs::create_dir(&taken).unwrap();
     let refused = change(&gateway, "PUT", "/api/v1/limits/l", &json!({ "rate": "2/s" }));
     assert_eq!(refused.status, 507, "{}", refused.text());
@@ -388,6 +388,208 @@ fn a_key_gets_another_plan_at_once_and_the_file_keeps_its_comments() {
     let names: Vec<_> =
         fs::read_dir(gateway.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().starts_with('.')), "{names:?}");
+}
+
+/// Rules that nobody watches, with a limit and plans by the customer, and their plans file.
+fn start_with_plans() -> Gateway {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("plans.toml"), PLANS).unwrap();
+    Gateway::start_in(directory, &with_plans())
+}
+
+const PLANS: &str = "default = \"free\"\n[plan.free]\n[plan.pro]\n[keys]\nal = \"free\"\n";
+
+fn with_plans() -> String {
+    let rules = RULES.replace("\"global\"", "\"header:x-customer\"");
+    let plans = "limits = [\"l\"]\nplans = { file = \"plans.toml\", key = \"header:x-customer\" }\n";
+    whole(&format!("[server]\nwatch = false\n{}", rules.replace("limits = [\"l\"]\n", plans)))
+}
+
+const AL: &str = "/api/v1/routes/all/plans/al";
+
+fn put_plan(gateway: &Gateway, fields: &[(&str, &str)], plan: &str) -> Answer {
+    ask(gateway, "PUT", AL, fields, &json!({ "plan": plan }).to_string())
+}
+
+fn detail(answer: &Answer) -> String {
+    answer.json()["detail"].as_str().unwrap_or_default().to_owned()
+}
+
+fn hidden_files(gateway: &Gateway) -> Vec<String> {
+    let entries = fs::read_dir(gateway.directory.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with('.')).collect()
+}
+
+#[test]
+fn a_rollback_destroys_no_text_that_nobody_has_taken_over() {
+    let first = whole(&format!("[server]\nwatch = false\n{RULES}"));
+    let gateway = Gateway::start_whole(&first);
+    let limit = json!({ "key": "global", "rate": "2/1h" });
+    assert_eq!(change(&gateway, "PUT", "/api/v1/limits/l", &limit).status, 200);
+    let second = text(&gateway);
+    let roll_back = || change(&gateway, "POST", "/api/v1/config/rollback", &json!({ "generation": 1 }));
+    let edited = format!("{second}# an hour of work\n");
+    save(&gateway, &edited);
+    let refused = roll_back();
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(detail(&refused).contains("nobody has taken over") && detail(&refused).contains("If-Match: *"));
+    assert_eq!((text(&gateway), history(&gateway).len()), (edited.clone(), 2));
+    // A text that is in the history is not lost, and neither is one that runs.
+    save(&gateway, &second);
+    assert_eq!((roll_back().status, text(&gateway)), (200, first.clone()));
+    save(&gateway, &edited);
+    assert_eq!(ask(&gateway, "POST", "/reload", &[], "").status, 200);
+    assert_eq!((roll_back().status, text(&gateway)), (200, first.clone()));
+    save(&gateway, &format!("{edited}# more\n"));
+    let forced = ask(&gateway, "POST", "/api/v1/config/rollback", &[("If-Match", "*")], r#"{"generation":1}"#);
+    assert_eq!((forced.status, text(&gateway)), (200, first));
+}
+
+#[test]
+fn a_change_whose_text_is_in_no_history_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().join("gateway.toml.history");
+    fs::write(&own, "").unwrap();
+    let gateway = Gateway::start_in(directory, &whole(RULES));
+    let warnings = |rate: &str| {
+        let changed = change(&gateway, "PUT", "/api/v1/limits/l", &json!({ "key": "global", "rate": rate }));
+        assert_eq!(changed.status, 200, "{}", changed.text());
+        changed.json()["warnings"].clone()
+    };
+    for rate in ["2/1h", "3/1h"] {
+        let warnings = warnings(rate);
+        assert_eq!((warnings.as_array().unwrap().len(), &warnings[0]["severity"]), (1, &json!("warning")));
+        let message = warnings[0]["message"].as_str().unwrap();
+        assert!(message.starts_with("the text is in no history") && message.contains("is no directory"), "{message}");
+        assert!(warnings[0]["help"].as_str().unwrap().contains("own the directory"), "{warnings}");
+    }
+    let told = || gateway.log().lines().filter(|line| line.contains("WARN") && line.contains("is not written")).count();
+    assert!(eventually(|| told() == 1), "{}", gateway.log());
+    fs::remove_file(&own).unwrap();
+    assert_eq!(warnings("4/1h"), json!([]));
+    assert_eq!(history(&gateway), [entry(4, "ci", "limit l replaced")]);
+    fs::remove_dir_all(&own).unwrap();
+    fs::write(&own, "").unwrap();
+    assert_eq!(warnings("5/1h").as_array().unwrap().len(), 1);
+    assert!(eventually(|| told() == 2), "{}", gateway.log());
+}
+
+#[test]
+fn a_plans_file_that_is_not_loaded_is_named_and_one_condition_is_asked_before_it_is_read() {
+    let gateway = start_with_plans();
+    let file = gateway.directory.path().join("plans.toml");
+    let tag = || read(&gateway, AL).header("etag").unwrap().to_owned();
+    let loaded = tag();
+    let edited = format!("{PLANS}bo = \"pro\"\n");
+    fs::write(&file, &edited).unwrap();
+    assert_eq!(tag(), loaded);
+    let refused = put_plan(&gateway, &[("If-Match", &loaded)], "pro");
+    assert_eq!((refused.status, refused.header("etag")), (412, None), "{}", refused.text());
+    assert!(detail(&refused).contains("is not loaded: POST /reload first"), "{}", refused.text());
+    assert_eq!(fs::read_to_string(&file).unwrap(), edited);
+    assert_eq!(ask(&gateway, "POST", "/reload", &[], "").status, 200);
+    assert_eq!(put_plan(&gateway, &[("If-Match", &tag())], "pro").status, 200);
+    assert_eq!(fs::read_to_string(&file).unwrap(), edited.replace("\"free\"\nbo", "\"pro\"\nbo"));
+    // Nothing can be read, and yet the condition is judged.
+    fs::remove_file(&file).unwrap();
+    let now = tag();
+    assert_eq!(put_plan(&gateway, &[], "gold").status, 428);
+    let stale = put_plan(&gateway, &[("If-Match", &loaded)], "gold");
+    assert_eq!((stale.status, stale.header("etag")), (412, Some(now.as_str())), "{}", stale.text());
+    assert!(detail(&stale).contains("Read it again"), "{}", stale.text());
+    for (text, said) in [
+        (None, "Put the file there"),
+        (Some("default = \"free\"\n[plan.free]\n"), "Add a line [keys]"),
+        (Some("[keys]\nal\n"), "Line 2 of the plans file"),
+    ] {
+        if let Some(text) = text {
+            fs::write(&file, text).unwrap();
+        }
+        let refused = put_plan(&gateway, &[("If-Match", "*")], "free");
+        assert_eq!(refused.status, 409, "{}", refused.text());
+        assert!(detail(&refused).contains(said), "{}", refused.text());
+    }
+    assert!(hidden_files(&gateway).is_empty(), "{:?}", hidden_files(&gateway));
+}
+
+#[test]
+fn the_log_says_which_plan_a_key_had_and_has() {
+    let gateway = start_with_plans();
+    let secret = |is_secret: bool| {
+        let text = with_plans().replace("rate =", &format!("key_is_secret = {is_secret}\nrate ="));
+        save(&gateway, &text);
+        assert_eq!(ask(&gateway, "POST", "/reload", &[], "").status, 200);
+    };
+    let changes = || {
+        let lines: Vec<Value> = gateway.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let own =
+            lines.iter().filter(|line| line["what"].as_str().is_some_and(|what| what.ends_with("/plans/{value}")));
+        let word = |line: &Value, key: &str| line[key].as_str().unwrap().to_owned();
+        own.map(|line| (word(line, "before"), word(line, "after"))).collect::<Vec<_>>()
+    };
+    let told = |count: usize| {
+        assert!(eventually(|| changes().len() == count), "{}", gateway.log());
+        changes().pop().unwrap()
+    };
+    let said = |before: &str, after: &str| (before.to_owned(), after.to_owned());
+    let any = [("If-Match", "*")];
+    assert_eq!(put_plan(&gateway, &any, "pro").status, 200);
+    assert_eq!(told(1), said("al: plan \"free\"", "al: plan \"pro\""));
+    secret(true);
+    assert_eq!(put_plan(&gateway, &any, "free").status, 200);
+    let (before, after) = told(2);
+    let mark = before.strip_suffix(": plan \"pro\"").unwrap();
+    assert!(mark.len() > 8 && !mark.contains("al"), "{mark}");
+    assert_eq!(after, format!("{mark}: plan \"free\""));
+    // It was so before: nothing is told.
+    assert_eq!(put_plan(&gateway, &any, "free").status, 200);
+    assert_eq!(told(3), said("", ""));
+    secret(false);
+    assert_eq!(ask(&gateway, "DELETE", AL, &any, "").status, 200);
+    assert_eq!(told(4), said("al: plan \"free\"", "al: the default plan"));
+}
+
+#[test]
+fn plans_that_cannot_run_are_taken_back_and_leave_no_file() {
+    let gateway = start_with_plans();
+    let file = gateway.directory.path().join("plans.toml");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("victim", gateway.directory.path().join(".plans.toml.new")).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = format!("[[listener]]\naddress = \"{}\"\n{}", taken.local_addr().unwrap(), with_plans());
+    save(&gateway, &other);
+    let refused = put_plan(&gateway, &[("If-Match", "*")], "pro");
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(detail(&refused).contains("so the file is as it was"), "{}", refused.text());
+    assert_eq!(fs::read_to_string(&file).unwrap(), PLANS);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    save(&gateway, &with_plans());
+    assert_eq!(put_plan(&gateway, &[("If-Match", "*")], "pro").status, 200);
+    assert_eq!(fs::read_to_string(&file).unwrap(), PLANS.replace("al = \"free\"", "al = \"pro\""));
+    assert!(hidden_files(&gateway).is_empty() && !gateway.directory.path().join("victim").exists());
+}
+
+#[test]
+fn a_missing_file_is_no_fault_of_the_disk_and_a_rollback_writes_it_anew() {
+    let gateway = Gateway::start_whole(&whole(&format!("[server]\nwatch = false\n{RULES}")));
+    let all = text(&gateway);
+    fs::remove_file(gateway.file()).unwrap();
+    let any = [("If-Match", "*")];
+    for refused in [
+        read(&gateway, "/api/v1/config/text"),
+        read(&gateway, "/api/v1/config/diff"),
+        read(&gateway, "/api/v1/routes"),
+        ask(&gateway, "PUT", "/api/v1/limits/l", &any, r#"{"rate":"2/s"}"#),
+        ask(&gateway, "POST", "/api/v1/config/rollback", &[("If-Match", "\"0\"")], r#"{"generation":1}"#),
+    ] {
+        assert_eq!(refused.status, 409, "{}", refused.text());
+        assert!(detail(&refused).contains("Put the file"), "{}", refused.text());
+    }
+    let rolled = ask(&gateway, "POST", "/api/v1/config/rollback", &any, r#"{"generation":1}"#);
+    assert_eq!((rolled.status, text(&gateway)), (200, all), "{}", rolled.text());
+    assert_eq!(fs::metadata(gateway.file()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(rolled.json()["etag"], etag(&gateway));
 }
 
 #[test]

@@ -293,7 +293,7 @@ fn put_plan_of_key(call: &Call) -> Result<Done, Problem> {
 pub(super) fn change(call: &Call, wanted: Wanted) -> Result<Done, Problem> {
     let lines = call.headers.get_all(IF_MATCH).iter().map(|line| line.to_str().unwrap_or("?"));
     let asked = Asked { wanted, if_match: IfMatch::of(lines), by: call.by.to_string() };
-    let Holds { etag, before, generation, done, plan, warnings } = rules_of(call)?.change(&asked)?;
+    let Holds { etag, before, generation, done, plan, warnings, told } = rules_of(call)?.change(&asked)?;
     let shown = json!({
         "etag": etag,
         "generation": generation,
@@ -303,11 +303,9 @@ pub(super) fn change(call: &Call, wanted: Wanted) -> Result<Done, Problem> {
     });
     let status = if done == Some(rules::Done::Created) { StatusCode::CREATED } else { StatusCode::OK };
     let answer = Done { status, ..Done::json(shown) }.with_etag(etag);
-    Ok(if done.is_some() {
-        answer.changed(format!("generation {before}"), format!("generation {generation}"))
-    } else {
-        answer
-    })
+    let generations = || (format!("generation {before}"), format!("generation {generation}"));
+    let (before, after) = done.map(|_| told.unwrap_or_else(generations)).unwrap_or_default();
+    Ok(answer.changed(before, after))
 }
 
 /// The rules; they are there for as long as the gateway is.
@@ -344,7 +342,7 @@ impl From<Refusal> for Problem {
         let status = match &refusal {
             Refusal::ReadOnly | Refusal::Followed { .. } => StatusCode::FORBIDDEN,
             Refusal::NoPrecondition { .. } => StatusCode::PRECONDITION_REQUIRED,
-            Refusal::Stale { .. } => StatusCode::PRECONDITION_FAILED,
+            Refusal::Stale { .. } | Refusal::NotLoaded { .. } => StatusCode::PRECONDITION_FAILED,
             Refusal::NotFound(_) => StatusCode::NOT_FOUND,
             Refusal::Conflict(_) | Refusal::NotRunning(_) => StatusCode::CONFLICT,
             Refusal::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,

@@ -1,9 +1,9 @@
 //! The plan of one key, changed in its plans file, which may have millions of them.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Seek as _, Write};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -13,44 +13,53 @@ use super::Control;
 use super::reloading::Cause;
 use super::rules::{hex, wrong_key};
 use crate::config::PlanBook;
+use crate::gateway::limit_status;
 use crate::limiter::Fingerprint;
-use crate::rules::{self, Done, Holds, IfMatch, KeyChange, KeyFound, Refusal, Replacement, WriteError};
+use crate::rules::{
+    self, Done, Holds, IfMatch, KeyChange, KeyFound, PlansError, Refusal, Replacement, WriteError, set_plan,
+};
 
 impl Control {
     /// Changes the plan of a key. The new file is a copy, which takes the place of the other one if that is still as it was read.
     pub(super) fn change_plan(
         self: &Arc<Self>,
-        route: &str,
-        change: &KeyChange,
+        (route, change): (&str, &KeyChange),
         if_match: &IfMatch,
         by: &str,
     ) -> Result<Holds, Refusal> {
         let book = self.book_of(route)?;
+        // Before the file is copied, which may be long: the tag that anybody has read is that of the plans that run.
+        let loaded = rules::etag(&hex(book.digest()));
+        if_match.check(&loaded)?;
         let print = check(&book, change)?;
-        let path = fs::canonicalize(book.path()).map_err(|error| not_read(book.path(), &error))?;
-        // Whatever happens next, the former file has a name until this change holds.
-        let kept = Kept::of(&path)?;
-        let as_read = stamp(&path).map_err(|error| not_read(&path, &error))?;
+        let not_loaded = || Refusal::NotLoaded { file: book.shown().display().to_string() };
+        let not_read = |error: io::Error| Refusal::not_read(&format!("{}: {error}", book.path().display()));
+        let path = fs::canonicalize(book.path()).map_err(not_read)?;
+        let as_read = stamp(&path).map_err(not_read)?;
+        // Open until this change holds, so that it can be brought back; if the process is killed, nothing is left of it.
+        let former = File::open(&path).map_err(not_read)?;
         let mut new =
             BufWriter::new(Hashed { to: Replacement::begin(&path).map_err(not_written)?, hash: Sha256::new() });
-        let from = BufReader::new(File::open(&path).map_err(|error| not_read(&path, &error))?);
         let is_key = |own: &str| book.fingerprint(own).is_ok_and(|own| own == print);
-        let copied = rules::set_plan(from, &mut new, is_key, change);
-        let (found, digest) = copied.map_err(|error| Refusal::NotWritten(error.to_string()))?;
-        let new = new.into_inner().map_err(|error| not_read(&path, error.error()))?;
+        let copied = set_plan(BufReader::new(&former), &mut new, is_key, change);
+        let (found, digest) = copied.map_err(|error| not_copied(&error))?;
+        let new = new.into_inner().map_err(|error| not_copied(&PlansError::Io(error.into_error())))?;
         let etag = rules::etag(&hex(&digest));
-        if_match.check(&etag)?;
+        if etag != loaded && *if_match != IfMatch::Any {
+            return Err(not_loaded());
+        }
         let before = self.state().feed.generation();
         let Some(done) = done(change, &found)? else { return Ok(self.holds(before, etag, None)) };
         let new_etag = rules::etag(&hex(&new.hash.finalize().into()));
         new.to.commit(|| stamp(&path).is_ok_and(|now| now == as_read)).map_err(|error| match error {
-            WriteError::Changed => Refusal::Stale { etag: tag_of(&path).unwrap_or_default() },
+            WriteError::Changed => not_loaded(),
             failed @ WriteError::Failed { .. } => not_written(failed),
         })?;
         let line = format!("a key of route {route} {}", done.word());
         let cause = Cause { asked: true, by, change: Some(&line) };
-        self.take_over_or(cause, || kept.bring_back().map_err(|error| not_read(&path, &error)))?;
-        Ok(self.holds(before, new_etag, Some(done)))
+        self.take_over_or(cause, || bring_back(&path, &former))?;
+        let told = self.told(&book, change, &found);
+        Ok(Holds { told: Some(told), ..self.holds(before, new_etag, Some(done)) })
     }
 
     fn holds(&self, before: u64, etag: String, done: Option<Done>) -> Holds {
@@ -60,7 +69,27 @@ impl Control {
             .as_ref()
             .filter(|_| done.is_some())
             .map_or_else(|| json!(null), |last| last["plan"].clone());
-        Holds { etag, before, generation: state.feed.generation(), done, plan, warnings: json!([]) }
+        let generation = state.feed.generation();
+        Holds { etag, before, generation, done, plan, warnings: json!([]), told: None }
+    }
+
+    /// The plans that the key had and has, for the log. The key is redacted as in changes of keys of a limit: where one of that
+    /// key says that it is secret, it is.
+    fn told(&self, book: &PlanBook, change: &KeyChange, found: &KeyFound) -> (String, String) {
+        let state = self.state();
+        let own = book.keys().key();
+        let says_so = state.model.limits.iter().any(|rule| rule.key == *own && rule.key_is_secret == Some(true));
+        let (key, after) = match change {
+            KeyChange::Set { key, plan } => (key, Some(plan)),
+            KeyChange::Delete { key } => (key, None),
+        };
+        let before = if let KeyFound::Plan(plan) = found { Some(plan) } else { None };
+        let key = limit_status::shown(&state.lasting.redactor, &own.to_string(), key, says_so.then_some(true));
+        let words = |plan: Option<&String>| match plan {
+            Some(plan) => format!("{key}: plan {plan:?}"),
+            None => format!("{key}: the default plan"),
+        };
+        (words(before), words(after))
     }
 }
 
@@ -94,20 +123,31 @@ fn not_written(error: WriteError) -> Refusal {
     Refusal::NotWritten(error.to_string())
 }
 
-fn not_read(path: &Path, error: &io::Error) -> Refusal {
-    Refusal::NotWritten(format!("{}: {error}. Mend that and repeat the change.", path.display()))
+fn not_copied(error: &PlansError) -> Refusal {
+    let said = error.to_string();
+    match error {
+        PlansError::Io(_) => Refusal::NotWritten(said),
+        PlansError::NoKeys | PlansError::Line(_) => Refusal::Conflict(said),
+    }
+}
+
+/// Writes the former file in the place of the one that has replaced it.
+fn bring_back(path: &Path, mut former: &File) -> Result<(), Refusal> {
+    let failed = |error| not_copied(&PlansError::Io(error));
+    let mut new = Replacement::begin(path).map_err(not_written)?;
+    former.rewind().map_err(failed)?;
+    io::copy(&mut former, &mut new).map_err(failed)?;
+    new.commit(|| true).map_err(not_written)
 }
 
 /// Whatever changes with each write of a file.
 fn stamp(path: &Path) -> io::Result<(u64, u64, [i64; 4])> {
     let file = fs::metadata(path)?;
+    // Opening a pipe would wait for whoever writes to it.
+    if !file.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     Ok((file.ino(), file.len(), [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()]))
-}
-
-fn tag_of(path: &Path) -> io::Result<String> {
-    let mut hashed = Hashed { to: io::sink(), hash: Sha256::new() };
-    io::copy(&mut File::open(path)?, &mut hashed)?;
-    Ok(rules::etag(&hex(&hashed.hash.finalize().into())))
 }
 
 /// Hashes all that is written.
@@ -125,34 +165,5 @@ impl<W: Write> Write for Hashed<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
-    }
-}
-
-/// A second name of a file that is to be replaced; it goes when this is dropped.
-struct Kept {
-    real: PathBuf,
-    second: PathBuf,
-}
-
-impl Kept {
-    fn of(real: &Path) -> Result<Self, Refusal> {
-        let mut name = std::ffi::OsString::from(".");
-        name.push(real.file_name().unwrap_or_default());
-        name.push(format!(".{}.old", std::process::id()));
-        let kept = Self { real: real.to_owned(), second: real.with_file_name(name) };
-        // One that an earlier process left behind.
-        let _ = fs::remove_file(&kept.second);
-        fs::hard_link(real, &kept.second).map_err(|error| not_read(real, &error))?;
-        Ok(kept)
-    }
-
-    fn bring_back(&self) -> io::Result<()> {
-        fs::rename(&self.second, &self.real)
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.second);
     }
 }

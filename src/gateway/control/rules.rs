@@ -3,6 +3,7 @@
 //! A change is made under the lock of reloads: read, compare with the text that it is meant for, edit, check, write, reload.
 //! Whatever fails leaves the file and the running rules as they were.
 
+use std::fs;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
@@ -12,7 +13,7 @@ use super::reloading::{Cause, Read};
 use super::{Control, Reloaded};
 use crate::admin;
 use crate::config::{self, LoadError, RulesAccess};
-use crate::rules::{self, Asked, Document, Done, Entry, Holds, Kind, Refusal, Table, Wanted};
+use crate::rules::{self, Asked, Document, Done, Entry, Holds, IfMatch, Kind, Refusal, Table, Wanted};
 
 /// The file as it is.
 pub(super) struct Text {
@@ -33,6 +34,9 @@ impl Control {
     /// The file's text now.
     pub(super) fn rules_text(&self) -> Result<Text, Refusal> {
         let text = config::read_text(&self.path).map_err(|error| match error {
+            LoadError::Read { .. } if self.is_missing() => Refusal::Conflict(format!(
+                "{error}. Put the file back and ask again; or send If-Match: * with a rollback, which writes the file anew."
+            )),
             LoadError::Read { .. } | LoadError::Unfollowed { .. } => Refusal::of_load(&error),
             LoadError::Invalid { .. } => Refusal::Conflict(format!("{error}\nMend the file with an editor first.")),
         })?;
@@ -97,11 +101,16 @@ impl Control {
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         self.may_change(&asked.wanted)?;
         if let Wanted::PlanOfKey { route, change } = &asked.wanted {
-            return self.change_plan(route, change, &asked.if_match, &asked.by);
+            return self.change_plan((route, change), &asked.if_match, &asked.by);
         }
-        let Text { text: former, etag } = self.rules_text()?;
-        asked.if_match.check(&etag)?;
-        let new = self.wanted(&asked.wanted, &former)?;
+        let former = self.former(asked)?;
+        let new = self.wanted(&asked.wanted, former.as_deref().unwrap_or_default())?;
+        let is_new = former.as_ref() != Some(&new.text);
+        if let (Some(former), Wanted::Rollback(_), true) = (&former, &asked.wanted, is_new)
+            && asked.if_match != IfMatch::Any
+        {
+            self.is_kept(former)?;
+        }
         let loaded = self.load(Read::Text(new.text.clone())).map_err(|error| Refusal::of_load(&error))?;
         if loaded.model.lacks_rules() {
             let why = "The rules that this text follows are not known. Write it with an editor, and reload.";
@@ -115,17 +124,49 @@ impl Control {
             etag: rules::etag(&rules::sha256(&new.text)),
             before,
             generation: before,
-            done: new.done.filter(|_| new.text != former),
-            plan: if new.text == former { Value::Null } else { rules::plan(&plan) },
+            done: new.done.filter(|_| is_new),
+            plan: if is_new { rules::plan(&plan) } else { Value::Null },
             warnings,
+            told: None,
         };
-        if new.text != former {
-            self.write(&former, &new.text)?;
+        if is_new {
+            self.write(former.as_deref(), Some(&new.text))?;
             let cause = Cause { asked: true, by: &asked.by, change: Some(&new.line) };
-            self.take_over_or(cause, || self.write(&new.text, &former))?;
+            self.take_over_or(cause, || self.write(Some(&new.text), former.as_deref()))?;
+            if let Value::Array(warnings) = &mut holds.warnings {
+                warnings.extend(self.records.warning());
+            }
         }
         holds.generation = self.state().feed.generation();
         Ok(holds)
+    }
+
+    /// The file's text, if the change is meant for it. `None`: the file is missing, and a rollback writes it anew.
+    fn former(&self, asked: &Asked) -> Result<Option<String>, Refusal> {
+        let makes_one = matches!(asked.wanted, Wanted::Rollback(_)) && asked.if_match == IfMatch::Any;
+        match self.rules_text() {
+            Ok(Text { text, etag }) => asked.if_match.check(&etag).map(|()| Some(text)),
+            Err(_) if makes_one && self.is_missing() => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Whether nothing at all has the name of the file; a link that leads nowhere has it.
+    fn is_missing(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Refuses to destroy a text that is nowhere else: one that an editor has saved, and that nobody has taken over. An edit keeps
+    /// it; a rollback does not.
+    fn is_kept(&self, former: &str) -> Result<(), Refusal> {
+        let sha256 = rules::sha256(former);
+        let runs = hex(&self.state().text_digest) == sha256;
+        if runs || self.records.list().iter().any(|entry| entry.sha256 == sha256) {
+            return Ok(());
+        }
+        let why = "The file has a text that an editor has saved and nobody has taken over: a rollback would destroy it. Save the \
+                   file elsewhere, or reload it, and repeat the rollback; or send If-Match: * to give that text up.";
+        Err(Refusal::Conflict(why.to_owned()))
     }
 
     /// Whether the API may change rules, and the gateway takes any.
@@ -164,11 +205,17 @@ impl Control {
         }
     }
 
-    /// Writes a text in the place of another one that is there.
-    fn write(&self, former: &str, new: &str) -> Result<(), Refusal> {
-        let former = rules::sha256(former);
-        let is_unchanged = || config::read_text(&self.path).is_ok_and(|text| rules::sha256(&text) == former);
-        rules::write_atomically(&self.path, new.as_bytes(), is_unchanged).map_err(|error| match error {
+    /// Writes a text in the place of another one that is there; `None`: no file.
+    fn write(&self, former: Option<&str>, new: Option<&str>) -> Result<(), Refusal> {
+        let former = former.map(rules::sha256);
+        let is_unchanged = || config::read_text(&self.path).ok().map(|text| rules::sha256(&text)) == former;
+        let written = match (&former, new) {
+            (Some(_), Some(new)) => rules::write_atomically(&self.path, new.as_bytes(), is_unchanged),
+            (None, Some(new)) => rules::write_new(&self.path, new.as_bytes()),
+            (_, None) => fs::remove_file(&self.path)
+                .map_err(|source| rules::WriteError::Failed { path: self.path.clone(), source }),
+        };
+        written.map_err(|error| match error {
             rules::WriteError::Changed => {
                 let etag = self.rules_text().map(|text| text.etag).unwrap_or_default();
                 Refusal::Stale { etag }
