@@ -383,3 +383,13 @@ fn a_newcomer_takes_over_what_the_store_knows_and_a_store_that_was_away_is_told(
     assert!(eventually(|| ask(&newcomer, "a").status == 429 && ask(&newcomer, "b").status == 429));
     assert_eq!(exceptions(&one).len(), 2);
 }
+
+#[test]
+fn a_state_file_that_is_new_keeps_nothing_before_the_next_process() {
+    let without = rules("", "").replace("state_file = \"counts\"\n", "");
+    let gateway = Gateway::start(&without);
+    let kept = || tell(&gateway, "PUT", "a", "block", "{}")["kept"].as_str().unwrap().to_owned();
+    assert_eq!(kept(), "until the process ends: [server] has no state_file");
+    gateway.reload(&rules("", ""));
+    assert!(kept().ends_with("such as after `sluicegate upgrade`"), "{}", kept());
+}

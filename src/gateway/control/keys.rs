@@ -79,7 +79,11 @@ impl Control {
     /// Writes them where they outlive the process; says whether they do.
     pub(super) fn keep_exceptions(&self) -> &'static str {
         const UNTIL_END: &str = "until the process ends: [server] has no state_file";
-        let Some(file) = &self.exceptions_file else { return UNTIL_END };
+        const NOT_YET: &str =
+            "until the process ends: state_file holds from the next one on, such as after `sluicegate upgrade`";
+        let Some(file) = &self.exceptions_file else {
+            return if self.state().model.server.state_file.is_some() { NOT_YET } else { UNTIL_END };
+        };
         let _one_at_a_time = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under that lock: the last one to write writes the newest.
         let json = to_json(&self.state().lasting.exceptions);
