@@ -53,15 +53,15 @@ impl Default for Flights {
     }
 }
 
-/// What is known of a request when it is entered.
+/// The facts of a request when it is entered.
 pub struct Facts<'r> {
-    /// What wakes its task.
+    /// It wakes the request's task.
     pub alarm: &'r Rc<Alarm>,
     /// Whether it came by HTTP/2.
     pub is_h2: bool,
     /// When it arrived.
     pub arrived: Tick,
-    /// Who asks.
+    /// The client.
     pub client: IpAddr,
     /// Its method, host and path, and the id that a trusted peer gave it.
     pub texts: [&'r [u8]; 4],
@@ -90,7 +90,7 @@ pub struct Entry(u32);
 struct Flight {
     /// No other one of this worker has or had it.
     number: u64,
-    /// What wakes its task; `None`: the place is free.
+    /// It wakes the request's task; `None`: the place is free.
     alarm: Option<Rc<Alarm>>,
     is_h2: bool,
     /// The next free place, where this one is free.
@@ -120,7 +120,7 @@ pub struct SeenFlight {
     pub age: Span,
     /// Where it is.
     pub phase: FlightPhase,
-    /// Who asked.
+    /// The client.
     pub client: IpAddr,
     /// Whether it came by HTTP/2.
     pub is_h2: bool,

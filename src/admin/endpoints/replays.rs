@@ -14,7 +14,7 @@ use crate::replay::{Asked, MAX_PARALLEL, MAX_TRIES, MOST_TRIES, PARALLEL, RATE};
 pub enum NotReplayed {
     /// There is no dead-letter log.
     NoLog,
-    /// What is asked for cannot be done, and why.
+    /// The order cannot be carried out, and why.
     Wrong(String),
     /// Another replay sends.
     Busy(String),

@@ -15,7 +15,7 @@ use crate::state::Mark;
 use crate::time::{Span, Tick};
 use crate::words::Word as _;
 
-/// What has ended is removed from the store so long after: the clock of another gateway may be behind.
+/// An exception that has ended is removed from the store so long after: the clock of another gateway may be behind.
 const ENDED_FOR: Span = Span::from_secs(60);
 
 /// The notices heard of a fleet.

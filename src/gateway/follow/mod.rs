@@ -1,7 +1,7 @@
 //! Rules that come from elsewhere: asked for again and again, judged whole, kept on disk, and used while their source is away.
 //!
-//! What it is: [`Fetcher`], which asks once; [`Course`], which decides about the answers; [`keep`] and [`load`], for the kept text.
-//! What it is not: it takes nothing over. `control` does, under the lock of reloads.
+//! Its parts: [`Fetcher`], which asks once; [`Course`], which decides about the answers; [`keep`] and [`load`], for the kept text.
+//! It takes nothing over: `control` does, under the lock of reloads.
 //!
 //! Caller: `control`, in a thread of its own; cli, at the start.
 
