@@ -104,6 +104,12 @@ pub fn best_of_three(test: impl Fn()) {
     panic!("late {TRIES} times");
 }
 
+/// Something that has a deadline of its own in what is tested has missed it: the try counts as late.
+pub fn was_late(what: &str) -> ! {
+    assert!(MAY_BE_LATE.get(), "{what}, outside of best_of_three");
+    resume_unwind(Box::new(Late(what.to_owned())))
+}
+
 /// How long it took, which must lie in a range of milliseconds.
 pub fn assert_took(started: Instant, millis: Range<u64>) {
     let range = Duration::from_millis(millis.start)..Duration::from_millis(millis.end);
