@@ -133,6 +133,10 @@ async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
             Waited::ClientGone => return Afterwards::Cut,
             Waited::Cancelled => Next::Over(policy::end_by(exchange, Cause::Broken(&Broken::Cancelled), false)),
         };
+        if !matches!(next, Next::Forward(_)) {
+            // It waits no more, and goes nowhere.
+            exchange.leaves_flight();
+        }
     }
     match next {
         Next::Defer(refused) => next = Box::pin(deferring::defer(exchange, client, *refused)).await,

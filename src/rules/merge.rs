@@ -116,18 +116,10 @@ impl<'t> Merge<'_, 't> {
             end = self.layout.next_line(end);
         }
         self.splices.replace(start..end, String::new());
-        for (key, item) in table {
-            match item {
-                Item::Table(inner) if inner.is_implicit() => self.remove_headers(inner)?,
-                Item::Table(_) | Item::ArrayOfTables(_) => self.remove(table, key, item)?,
-                // Within the block.
-                Item::None | Item::Value(_) => {}
-            }
-        }
-        Some(())
+        self.remove_headers(table)
     }
 
-    /// Removes the tables with headers in one that has none.
+    /// Removes the tables with headers that are in one. Its values are in its own block, or it has none.
     fn remove_headers(&mut self, table: &toml_edit::Table) -> Option<()> {
         for (key, item) in table {
             match item {
