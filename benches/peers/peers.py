@@ -139,7 +139,7 @@ class Place:
         The clients offer one cipher suite and one curve: not every proxy can be told which to take.
         """
         subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
              "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", self.key,
              "-out", self.certificate], check=True, capture_output=True)
         with open(self.both, "w") as both:

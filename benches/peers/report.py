@@ -30,15 +30,16 @@ def of_scenario(letter, runs):
     table = summary(runs, scenario, references({run["peer"] for run in runs}))
     beside = references(table)
     unit = "s/GB" if scenario.unit == "gigabyte" else "us/req"
-    head = (f"{'':<12}{'runs':>6}{'GB/s' if scenario.unit == 'gigabyte' else 'req/s':>9}{'p50 us':>9}{'p99 us':>9}{'CPU ' + unit:>11}{'best':>8}{'user':>8}{'system':>8}{'core %':>8}"
-            f"{'MiB':>7}{'failed':>7}" + "".join(f"{'/ ' + name:>20}" for name in beside))
+    speed = "GB/s" if scenario.unit == "gigabyte" else "req/s"
+    head = (f"{'':<12}{'runs':>6}{speed:>9}{'p50 us':>9}{'p99 us':>9}{'CPU ' + unit:>11}{'best':>8}{'user':>8}{'system':>8}"
+            f"{'core %':>8}{'MiB':>7}{'failed':>7}" + "".join(f"{'/ ' + name:>20}" for name in beside))
     lines = [f"{letter}  {scenario.title}", head]
     for name, row in table.items():
         lost = "dist." if row["left_out"] is None else f"{row['runs']}/{row['runs'] + row['left_out']}"
         ratios = "".join(f"{ratio_with_quartiles(row['ratios'].get(other)):>20}" for other in beside)
         refused = f"  {row['refused']:.1%} refused" if "strict" in scenario.traits else ""
-        lines.append(f"{name:<12}{lost:>6}{rate(row):>9}{row['p50']:>9.0f}{row['p99']:>9.0f}{number(row['cpu']):>11}{number(row['best']):>8}"
-                     f"{number(row['user']):>8}{number(row['system']):>8}{row['core'] * 100:>8.0f}{row['memory']:>7.1f}{row['failed']:>7}"
+        lines.append(f"{name:<12}{lost:>6}{rate(row):>9}{row['p50']:>9.0f}{row['p99']:>9.0f}{number(row['cpu']):>11}"
+                     f"{number(row['best']):>8}{number(row['user']):>8}{number(row['system']):>8}{row['core'] * 100:>8.0f}{row['memory']:>7.1f}{row['failed']:>7}"
                      f"{ratios}{refused}")
     return "\n".join(lines) + "\n"
 
@@ -82,7 +83,7 @@ def markdown(results):
         markdown_table(names, (), rows(lambda row: f"{row['p50']:,.0f} / {row['p99']:,.0f}")),
         "Requests per second (k: GB); resident memory in MiB at the most:",
         markdown_table(names, (), rows(lambda row: f"{rate(row)}; {row['memory']:.0f}")),
-        "\n".join(remarks(tables)),
+        "\n".join(remarks(tables) + results["left_out"]),
     ]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 

@@ -9,7 +9,7 @@ proxy has a core of its own; load generator, upstream and this program share the
 once, idle but for the one whose turn it is; a round is one turn of each. benches/README.md says how to read the tables.
 Loopback only; each run ends what it started, and removes its files.
 """
-import argparse, contextlib, datetime, json, os, platform, shutil, signal, subprocess, sys, tempfile, time
+import argparse, contextlib, datetime, json, math, os, platform, shutil, signal, subprocess, sys, tempfile, time
 
 import check, load, measure, report
 from peers import OURS, Place, known_peers
@@ -105,7 +105,7 @@ class Session:
             self.proxy_cores = self.load_cores = self.proxy_cores | self.load_cores
         self.cores = sorted(self.proxy_cores | self.load_cores)
         self.upstream = stack.enter_context(place.start_upstream(scenario, self.load_cores))
-        self.running, self.runs, self.probe = {}, [], 0.0
+        self.running, self.runs, self.left_out, self.probe = {}, [], [], 0.0
 
     def start(self, peers):
         """Starts the peers, checks each, and warms it up. One that does not do its work is named and left out."""
@@ -117,7 +117,8 @@ class Session:
                 self.warm_up(port)
                 self.running[peer.name] = process, port
             except (StartError, check.CheckError) as error:
-                say(f"left out of {self.scenario.letter}: {peer.title} {error}")
+                self.left_out.append(f"{peer.title} is left out of {self.scenario.letter}: {error}")
+                say(self.left_out[-1])
 
     def warm_up(self, port):
         """A turn that does not count. In c it goes on until each key was there, so that from then on they are refused."""
@@ -170,11 +171,22 @@ def measure_all(arguments, scenarios, peers, results):
                 # Each scenario has its part of the time: what one does not need is left for the next ones.
                 session.rounds(begin + arguments.minutes * 60 * at / len(scenarios))
             results["runs"][scenario.letter] = session.runs
+            results["left_out"] += session.left_out
             if session.runs:
                 say(report.of_scenario(scenario.letter, session.runs))
             if arguments.json:
                 with open(arguments.json, "w") as file:
                     json.dump(results, file)
+
+
+def announce(arguments, scenarios, peers):
+    least = estimate(scenarios, peers, arguments.rounds, arguments.secs) / 60
+    most = math.ceil(least * (1 + AGAIN))
+    say(f"{', '.join(peer.title for peer in peers)}; scenarios {''.join(one.letter for one in scenarios)}, {arguments.rounds} rounds: "
+        f"about {math.ceil(least)} minutes, {most} if the machine is disturbed.")
+    if least > arguments.minutes:
+        say(f"That is more than --minutes {arguments.minutes:g}: take fewer --rounds, --scenarios or --peers.")
+    say("")
 
 
 def main():
@@ -187,10 +199,8 @@ def main():
         sys.exit("two cores are needed: --proxy-core and --load-core")
     peers = present(arguments.peers, arguments.binary, arguments.against)
     scenarios = missing_tools([BY_LETTER[letter] for letter in dict.fromkeys(arguments.scenarios)])
-    least = estimate(scenarios, peers, arguments.rounds, arguments.secs) / 60
-    say(f"{', '.join(peer.title for peer in peers)}; scenarios {''.join(one.letter for one in scenarios)}: about {least:.0f} minutes, "
-        f"{least * (1 + AGAIN):.0f} if the machine is disturbed.\n")
-    results = {"about": about(arguments, peers), "runs": {}}
+    announce(arguments, scenarios, peers)
+    results = {"about": about(arguments, peers), "runs": {}, "left_out": []}
     # Our own turns, short as they are, are the load's.
     os.sched_setaffinity(0, {arguments.load_core})
     try:
@@ -202,6 +212,9 @@ def main():
     if arguments.markdown:
         with open(arguments.markdown, "w") as file:
             file.write(text)
+    lacking = [letter for letter, runs in results["runs"].items() if OURS not in {run["peer"] for run in runs}]
+    if lacking and OURS in {peer.name for peer in peers}:
+        sys.exit(f"Sluicegate was not measured in {', '.join(lacking)}")
 
 
 if __name__ == "__main__":
