@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::tell::tell;
-use crate::config::schema;
+use crate::config::json_schema;
 
 pub const EXAMPLES: &str = "Examples:
   sluicegate schema > gateway.schema.json     beside gateway.toml, whose first line then is
@@ -15,5 +15,5 @@ numbers. Rules between keys, and the ranges of durations and sizes, are checked 
 
 /// Prints it.
 pub fn run() -> ExitCode {
-    tell(Ok(schema()))
+    tell(Ok(json_schema()))
 }

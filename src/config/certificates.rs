@@ -34,7 +34,7 @@ impl Certificates {
     }
 }
 
-/// What is known of the files while one configuration is lowered.
+/// The state of the files while one configuration is lowered.
 pub(super) struct CertificateFiles {
     directory: PathBuf,
     /// The same as the configuration's own path has it.
@@ -85,7 +85,7 @@ impl CertificateFiles {
         self.certificates
     }
 
-    /// What was read of a file before.
+    /// The content of a file, as it was read before.
     pub(super) fn kept(&self, path: &Path) -> Option<Arc<[u8]>> {
         self.bodies.borrow().get(path).cloned()
     }

@@ -1,4 +1,4 @@
-//! What paces bytes and bounds messages, in words.
+//! Bandwidths and bounds of messages, in words.
 
 use super::change::{Changes, Fate};
 use super::model::{Bandwidth, MessageRules, Model, Route};

@@ -1,4 +1,4 @@
-//! What routes change in messages, and what refusals look like, in words.
+//! The changes that routes make in messages, and the look of refusals, in words.
 
 use super::change::Changes;
 use super::hidden::secret_in;

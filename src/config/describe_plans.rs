@@ -49,7 +49,7 @@ pub(super) fn book(old: &Arc<PlanBook>, new: &Arc<PlanBook>) -> Changes {
     changes
 }
 
-/// Which plans a route has.
+/// The plans of a route.
 pub(super) fn route(changes: &mut Changes, old: &Route, new: &Route) {
     let text = |route: &Route| route.plans.as_ref().map_or_else(|| "none".to_owned(), name);
     changes.value("plans", &text(old), &text(new), Clone::clone);
@@ -60,7 +60,7 @@ pub(super) fn limit_name(limit: &PlanLimit) -> String {
     format!("{} in the plan {}", limit.spec.name, limit.plan)
 }
 
-/// Its rule in its model. What is not a plan's is as in `other`: changes of that are told once, of the limit itself.
+/// Its rule in its model. Keys that are not a plan's are as in `other`: their changes are told once, of the limit itself.
 pub(super) fn limit_rule(limit: &PlanLimit, model: &Model, other: &Model, of: usize) -> Option<LimitRule> {
     // They are paired by the limit's name and the plan's.
     let PlanLimit { limit, plan: _, spec } = limit;

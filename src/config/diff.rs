@@ -18,20 +18,20 @@ use crate::limiter::Carry;
 /// Lines of a printed plan; what is beyond is counted.
 const MAX_LINES: usize = 100;
 
-/// What a reload does, in the order: sections, listeners, upstreams, limits, plans, bandwidths, routes.
+/// The changes of a reload, in the order: sections, listeners, upstreams, limits, plans, bandwidths, routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     items: Vec<Item>,
 }
 
-/// What becomes of one part of the configuration.
+/// The fate of one part of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// What kind of part.
+    /// The kind of part.
     pub part: Part,
-    /// Which one: a name, an address, or a section's header.
+    /// The part: a name, an address, or a section's header.
     pub name: String,
-    /// What becomes of it.
+    /// Its fate.
     pub fate: Fate,
 }
 
@@ -80,7 +80,7 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
     })
 }
 
-/// What a reload from `old` to `new` does.
+/// The changes of a reload from `old` to `new`.
 pub fn diff(old: &Model, new: &Model) -> Plan {
     let Model {
         // sections tells of these seven.
@@ -145,7 +145,7 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
 }
 
 impl Plan {
-    /// What becomes of each part, also of those that stay.
+    /// The fate of each part, also of those that stay.
     pub fn items(&self) -> &[Item] {
         &self.items
     }

@@ -1,4 +1,4 @@
-//! What is found while a file is read: every error and warning, with its place, until the file has been seen whole.
+//! The findings of a file while it is read: every error and warning, with its place, until the file has been seen whole.
 //!
 //! Caller: the reader and the lowering of each section. They share one [`Findings`] and go on after an error, so
 //! that one run tells everything.
@@ -37,7 +37,7 @@ enum Origin {
     Syntax,
     /// The text is no TOML, but nothing beyond its line was lost.
     SlipOfTheLine,
-    /// What is written is wrong.
+    /// A written value is wrong.
     Written,
     /// A table lacks something; where the syntax is broken, it may only have been lost there.
     Absent,
@@ -50,12 +50,12 @@ impl Finding {
         Self { severity, message, span, related: None, help: None, origin }
     }
 
-    /// What is written at `span` is wrong.
+    /// The text at `span` is wrong.
     pub(super) fn error(span: Range<usize>, message: impl Into<String>) -> Self {
         Self::new(Severity::Error, Origin::Written, Some(span), message.into())
     }
 
-    /// What is written at `span` is allowed, yet surely not meant.
+    /// The text at `span` is allowed, yet surely not meant.
     pub(super) fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
         Self::new(Severity::Warning, Origin::Written, Some(span), message.into())
     }
@@ -112,7 +112,7 @@ pub(super) struct Findings {
     errors_beyond: Cell<usize>,
     warnings: RefCell<Vec<Finding>>,
     warnings_beyond: Cell<usize>,
-    /// What was found in other files.
+    /// Findings in other files.
     elsewhere: RefCell<Vec<Diagnostic>>,
     /// The text that the file follows, if there is one. Its places begin behind those of the file.
     followed: OnceCell<Followed>,
@@ -202,7 +202,7 @@ impl Findings {
         self.followed.take()
     }
 
-    /// What was found in other files: the errors; without one anywhere, the warnings.
+    /// The findings in other files: the errors; without one anywhere, the warnings.
     pub(super) fn elsewhere(&self) -> Vec<Diagnostic> {
         let severity = if self.has_error() { Severity::Error } else { Severity::Warning };
         self.elsewhere.borrow().iter().filter(|found| found.severity == severity).cloned().collect()
@@ -230,7 +230,7 @@ impl Findings {
         !self.errors.borrow().is_empty() || elsewhere.iter().any(|found| found.severity == Severity::Error)
     }
 
-    /// What is to be told, and how many more there were: the errors; without one, the warnings. With an error in the
+    /// The findings to tell, and how many more there were: the errors; without one, the warnings. With an error in the
     /// file its warnings may be echoes ("unused", because its user is broken).
     pub(super) fn into_parts(self) -> (Vec<Finding>, usize) {
         if self.has_error() {

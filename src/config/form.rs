@@ -1,7 +1,6 @@
 //! The form of the values that a key takes. Its declaration names it, and what tells all keys comes from it: the reference in
 //! words, the schema in JSON Schema.
 
-use super::section::Row;
 use super::size::show_size;
 use crate::time::Span;
 use crate::words::Word;
@@ -37,6 +36,44 @@ pub(super) enum Form {
     Entries(&'static str, &'static Form),
     /// One of these.
     Either(&'static [Form]),
+}
+
+/// A key as it is declared.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) key: &'static str,
+    /// Its doc comment.
+    pub(super) doc: &'static str,
+    /// The form of its values.
+    pub(super) form: Form,
+    /// A word that it takes beside them.
+    pub(super) word: Option<&'static str>,
+    /// The meaning of a file without it.
+    pub(super) absent: NotWritten,
+    /// Whether a change waits for a restart.
+    pub(super) needs_restart: bool,
+}
+
+/// The meaning of a file without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotWritten {
+    /// That of the default, as it would be written.
+    Default(&'static str),
+    /// These words tell it.
+    Means(&'static str),
+    /// An error, whose remedy has this example.
+    Required(&'static str),
+}
+
+impl Row {
+    /// The values that it takes, in words.
+    pub(super) fn takes(&self) -> String {
+        let form = self.form.takes();
+        match self.word {
+            Some(word) => format!("{form}; or `\"{word}\"`"),
+            None => form,
+        }
+    }
 }
 
 /// A status of an answer, or a class of them.

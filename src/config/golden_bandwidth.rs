@@ -1,4 +1,4 @@
-//! What paces bytes and bounds messages: what it is lowered to, reports and plans word for word.
+//! Bandwidths and bounds of messages: the model of them, reports and plans word for word.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn model(text: &str) -> Model {
     parsed.model
 }
 
-/// What is told of a file, without the places.
+/// The messages about a file, without the places.
 fn lines(report: &str) -> Vec<String> {
     let kinds = ["error: ", "warning: "];
     let keep = |line: &str| {

@@ -1,4 +1,4 @@
-//! What routes change in messages: reports word for word.
+//! Changes that routes make in messages: reports word for word.
 
 use std::fs;
 use std::path::Path;

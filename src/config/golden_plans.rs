@@ -92,7 +92,7 @@ impl Files {
     }
 }
 
-/// What `check` says of a plans file.
+/// The words of `check` about a plans file.
 fn check(plans: &str) -> String {
     Files::new(GATEWAY, plans).report(Certificates::Strict(NOW))
 }
@@ -632,7 +632,7 @@ fn files_that_are_not_read_are_no_error() {
     assert!(load(Path::new("/nonexistent/gateway.toml"), Certificates::Unread).is_err());
 }
 
-/// What TOML's own reader makes of a whole file: who has which plan.
+/// The plan of each key, as TOML's own reader reads the whole file.
 fn naive(text: &str) -> Option<BTreeMap<String, String>> {
     let table: toml::Table = text.parse().ok()?;
     let keys = table.get("keys")?.as_table()?;

@@ -1,7 +1,7 @@
 //! The text of `gateway.toml` -> an immutable [`Model`], with every mistake told at once; and the plan of a reload.
 //!
 //! What it is: [`parse`] and [`load`], which report every error of a file in one run, each with its line, a caret and
-//! the remedy; and [`diff`], which says what a new model changes. What it is not: it opens no sockets, resolves no
+//! the remedy; and [`diff`], which says what a new model changes. It is not the place where anything runs: it opens no sockets, resolves no
 //! names and builds nothing that runs; it reads one file, and the certificates, keys, plans and kept rules that this file names.
 //!
 //! Invariants:
@@ -109,7 +109,7 @@ pub use self::plans::{
     Entry as PlansEntry, KnownPlans, NoLine as NoPlansLine, PlanBook, entry as plans_entry, is_header as is_keys_header,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
-pub use self::schema::text as schema;
+pub use self::schema::text as json_schema;
 pub use self::sections::admin::{
     Admin, AdminCertificate, AdminClient, AdminRole, AdminToken, RulesAccess, check_admin_name,
 };
@@ -131,24 +131,24 @@ pub use self::statuses::StatusSet;
 
 use crate::tls::ClientCertificates;
 
-/// The largest file that is read. What is larger is an error: it is surely another file.
+/// The largest file that is read. A larger one is an error: it is surely another file.
 pub const MAX_FILE_BYTES: usize = 4 << 20;
 
 /// A file that can be used.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// What it says.
+    /// The configuration.
     pub model: Model,
-    /// What in it was surely not meant.
+    /// Its parts that were surely not meant.
     pub warnings: Warnings,
 }
 
 /// A file that was read and can be used.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What it says.
+    /// The configuration.
     pub model: Model,
-    /// What in it was surely not meant.
+    /// Its parts that were surely not meant.
     pub warnings: Warnings,
     /// SHA-256 over the text and what was read from the files that it names, to see whether a later one differs.
     pub digest: [u8; 32],
@@ -172,7 +172,7 @@ pub enum LoadError {
     },
     /// It says something that it must not.
     Invalid {
-        /// What.
+        /// The errors.
         errors: Errors,
         /// The files of certificates, keys and plans that it names, as far as it could be read: one of them may be what is
         /// wrong.
@@ -233,7 +233,7 @@ pub fn load(path: &Path, certificates: Certificates) -> Result<Loaded, LoadError
     load_again(path, certificates, &KnownPlans::default())
 }
 
-/// The same. What is `known` of plans files and has not changed is not built again.
+/// The same. A plans file that is `known` and has not changed is not built again.
 pub fn load_again(path: &Path, certificates: Certificates, known: &KnownPlans) -> Result<Loaded, LoadError> {
     load_text(read_text(path)?, path, certificates, known)
 }
@@ -303,7 +303,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the text says, and what the files hold: the text alone fixes how many of them there are and in which order.
+/// The text, and the content of the files: the text alone fixes how many of them there are and in which order.
 fn digest(text: &str, model: &Model) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update((text.len() as u64).to_le_bytes());

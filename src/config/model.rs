@@ -55,29 +55,29 @@ pub struct Model {
 /// `[[limit]]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitRule {
-    /// What the limiter needs.
+    /// The part that the limiter needs.
     pub spec: LimitSpec,
-    /// Who is counted together.
+    /// Requests of one key are counted together.
     pub key: KeyExpr,
     /// Whether the values of its key are secrets; `None`: their names say so.
     pub key_is_secret: Option<bool>,
-    /// What happens to a request that lacks the key.
+    /// The fate of a request that lacks the key.
     pub on_missing_key: OnMissingKey,
     /// From arrival to the last byte of the response; `None`: the route's alone.
     pub timeout: Option<Span>,
     /// Status of a refusal, 400 to 599.
     pub status: u16,
-    /// Which answers count; `None`: every request, at its arrival.
+    /// The answers that count; `None`: every request, at its arrival.
     pub count_when: Option<StatusSet>,
     /// Overrides the route's cost.
     pub cost: Option<Cost>,
     /// Where the upstream's response says what its request has cost; `None`: nowhere.
     pub cost_from_response: Option<ResponseCost>,
-    /// Who is neither counted nor refused.
+    /// Clients that are neither counted nor refused.
     pub exempt: ExemptRules,
     /// A random extra of at most this, added to `Retry-After`.
     pub retry_after_jitter: Span,
-    /// What its refusals look like; `None`: as the route says.
+    /// The look of its refusals; `None`: as the route says.
     pub refusal: Option<Arc<Refusal>>,
     /// When it holds; `None`: always.
     pub active: Option<ScheduleRules>,
@@ -90,17 +90,17 @@ pub struct LimitRule {
 pub struct Route {
     /// Its name.
     pub name: Arc<str>,
-    /// What it matches.
+    /// The requests that it matches.
     pub pattern: RoutePattern,
     /// When it matches anything; `None`: always.
     pub active: Option<ScheduleRules>,
     /// Indexes into [`Model::limits`], file order, none twice.
     pub limits: Vec<usize>,
-    /// What one request costs, where the limit does not say.
+    /// The cost of one request, where the limit does not say.
     pub cost: Cost,
-    /// What is done with an admitted request.
+    /// The action for an admitted request.
     pub action: Action,
-    /// What is done once a limit says no.
+    /// The action for a request that a limit refuses.
     pub on_limit: OnLimit,
     /// The route's own timeout, or the server's default; `None` is "none".
     pub timeout: Option<Span>,
@@ -112,19 +112,19 @@ pub struct Route {
     pub capture_body: Option<u64>,
     /// `cors`, if the route has it.
     pub cors: Option<Cors>,
-    /// What is changed in a request's fields on their way to the server.
+    /// Changes of a request's fields on their way to the server.
     pub request_headers: FieldEdits,
-    /// What is changed in the fields of every answer, the gateway's own too.
+    /// Changes of the fields of every answer, the gateway's own too.
     pub response_headers: FieldEdits,
     /// Another path for the server.
     pub rewrite: Option<Rewrite>,
     /// The `Host` that the server gets; `None`: the client's.
     pub host: Option<Arc<str>>,
-    /// What refusals look like where the limit does not say.
+    /// The look of refusals where the limit does not say.
     pub refusal: Option<Arc<Refusal>>,
-    /// What paces its bytes, as indexes into [`Model::bandwidths`], none twice.
+    /// The bandwidths that pace its bytes, as indexes into [`Model::bandwidths`], none twice.
     pub bandwidth: Vec<usize>,
-    /// What bounds what a client may say over one WebSocket, if anything.
+    /// The bounds of the messages of a client over one WebSocket, if there are any.
     pub messages: Option<MessageRules>,
     /// `plans`, if the route has them and files are read.
     pub plans: Option<Arc<PlanBook>>,
@@ -135,13 +135,13 @@ pub struct Route {
 pub struct Bandwidth {
     /// Its name; of a route's own `route:` and the route's.
     pub name: Arc<str>,
-    /// Whose bytes are counted together.
+    /// Bytes of one key are counted together.
     pub key: KeyExpr,
     /// Bytes in a time.
     pub rate: Rate,
     /// Bytes that need not wait.
     pub burst: u64,
-    /// Which bytes.
+    /// The bytes that count.
     pub direction: Direction,
     /// Keys that are kept at once, in each direction.
     pub max_keys: u64,
@@ -176,7 +176,7 @@ impl Bandwidth {
 pub struct MessageRules {
     /// How many, and how many at once; `None`: any number.
     pub rate: Option<(Rate, u64)>,
-    /// What becomes of more.
+    /// The fate of messages over the rate.
     pub over: MessageOver,
     /// Bytes of one; `None`: any number.
     pub max_size: Option<u64>,
@@ -203,7 +203,7 @@ pub struct PlanLimit {
     pub spec: LimitSpec,
 }
 
-/// What counts by itself, as it is known across reloads.
+/// A part that counts by itself, as it is known across reloads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitId {
     /// The limit's name.
@@ -248,7 +248,7 @@ pub struct Cors {
     pub allow_credentials: bool,
     /// Whether preflights are counted all the same.
     pub count_preflight: bool,
-    /// Who answers preflights.
+    /// The one that answers preflights.
     pub preflight: Preflight,
     /// Methods that may be used, upper case.
     pub allow_methods: Vec<String>,
@@ -281,7 +281,7 @@ pub struct Refusal {
     pub headers: FieldEdits,
 }
 
-/// What a refusal says in place of the gateway's own words.
+/// The text of a refusal in place of the gateway's own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalBody {
     /// At most 1 MiB.
@@ -302,7 +302,7 @@ words! {
     }
 }
 
-/// What a route does with an admitted request.
+/// The action of a route for an admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Forward it to [`Model::upstreams`] of this index.
@@ -311,7 +311,7 @@ pub enum Action {
     Respond {
         /// 200 to 599.
         status: u16,
-        /// What it says.
+        /// The body.
         body: Body,
     },
     /// Send the client elsewhere.
@@ -330,7 +330,7 @@ impl Action {
     }
 }
 
-/// What the gateway answers with.
+/// The body of an answer of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body {
     /// At most 1 MiB.

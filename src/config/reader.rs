@@ -16,7 +16,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::findings::{Finding, Findings, Reported, quoted, ticked};
 use super::nearest::nearest;
 
-/// What the messages call the file's outermost table.
+/// The name of the file's outermost table in messages.
 const ROOT: &str = "the file";
 
 /// One table of the file, read key by key.

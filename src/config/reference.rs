@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::form::Form;
-use super::section::{NotWritten, Row};
+use super::form::{Form, NotWritten, Row};
 use super::sections::FILE;
 
 const INTRO: &str = "# Reference of `gateway.toml`

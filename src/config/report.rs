@@ -36,7 +36,7 @@ pub enum Severity {
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// What is wrong.
+    /// The error.
     pub message: String,
     /// The file, if it is another one than the report's.
     pub file: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub struct Diagnostic {
     pub place: Option<Place>,
     /// Another place that belongs to it: what it is, and its place.
     pub related: Option<(&'static str, Place)>,
-    /// What to do about it.
+    /// The remedy.
     pub help: Option<String>,
     excerpt: Option<Excerpt>,
 }
@@ -137,7 +137,7 @@ pub(super) fn failure(file: &Path, text: &str, findings: Findings) -> Errors {
     Errors(Report::new(file, text, findings))
 }
 
-/// What was found in `text`, which is another `file` than the report's.
+/// Findings in `text`, which is another `file` than the report's.
 pub(super) fn elsewhere(file: &Path, text: &str, findings: Findings) -> Vec<Diagnostic> {
     let mut found = Report::new(file, text, findings).printed;
     for diagnostic in &mut found {

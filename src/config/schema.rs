@@ -7,8 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::form::Form;
-use super::section::{NotWritten, Row};
+use super::form::{Form, NotWritten, Row};
 use super::sections::{FILE, SectionRow};
 
 /// Units of a duration, see `time::Span`.

@@ -9,7 +9,7 @@ use toml::de::DeValue;
 
 use super::change::Changes;
 use super::findings::{Findings, Reported};
-use super::form::Form;
+use super::form::{Form, NotWritten, Row};
 use super::kind::{By, Context, Kind, Optional, inner};
 use super::reader::{Found, Node, Reader};
 
@@ -40,44 +40,6 @@ pub(super) trait Section: Sized {
     /// Reads one whose keys have nothing to do with each other.
     fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<Self, Reported> {
         Self::of(Self::read_keys(reader, context))
-    }
-}
-
-/// A key as it is declared.
-#[derive(Clone, Debug)]
-pub(super) struct Row {
-    pub(super) key: &'static str,
-    /// Its doc comment.
-    pub(super) doc: &'static str,
-    /// The form of its values.
-    pub(super) form: Form,
-    /// A word that it takes beside them.
-    pub(super) word: Option<&'static str>,
-    /// The meaning of a file without it.
-    pub(super) absent: NotWritten,
-    /// Whether a change waits for a restart.
-    pub(super) needs_restart: bool,
-}
-
-/// The meaning of a file without a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotWritten {
-    /// That of the default, as it would be written.
-    Default(&'static str),
-    /// These words tell it.
-    Means(&'static str),
-    /// An error, whose remedy has this example.
-    Required(&'static str),
-}
-
-impl Row {
-    /// The values that it takes, in words.
-    pub(super) fn takes(&self) -> String {
-        let form = self.form.takes();
-        match self.word {
-            Some(word) => format!("{form}; or `\"{word}\"`"),
-            None => form,
-        }
     }
 }
 
@@ -273,7 +235,7 @@ macro_rules! section {
         impl $crate::config::section::Section for $Section {
             type Keys<'t> = $Keys<'t>;
 
-            fn rows() -> Vec<$crate::config::section::Row> {
+            fn rows() -> Vec<$crate::config::form::Row> {
                 $Keys::rows()
             }
 
@@ -316,7 +278,7 @@ macro_rules! section {
             )+
 
             /// As they are declared.
-            pub(in crate::config) fn rows() -> Vec<$crate::config::section::Row> {
+            pub(in crate::config) fn rows() -> Vec<$crate::config::form::Row> {
                 vec![$( Self::$key().row($crate::config::section::name_of(stringify!($key)), concat!($( $doc ),+)) ),+]
             }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which statuses of an answer are meant: single ones and whole classes, as written.
+/// Statuses of an answer: single ones and whole classes, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusSet(Vec<Member>);
 

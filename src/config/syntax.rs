@@ -1,4 +1,4 @@
-//! What the TOML parser says, in the words of somebody who wants to mend a file.
+//! The errors of the TOML parser, in the words of somebody who wants to mend a file.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ const UNCLOSED: [&str; 2] = ["unclosed table", "unclosed array table"];
 pub(super) struct Mended {
     /// The text with blanks in place of each section whose header is broken.
     pub(super) text: String,
-    /// What is wrong with those headers.
+    /// The errors of those headers.
     pub(super) errors: Vec<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! What a file means: every default, every key of the specification, the repository's own file, and files that are no
+//! The meaning of a file: every default, every key of the specification, the repository's own file, and files that are no
 //! files.
 
 use std::collections::BTreeSet;

@@ -1,63 +1,20 @@
-//! What a route does: `upstream`, `respond` or `redirect`.
+//! The action of a route: `upstream`, `respond` or `redirect`.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::file::MEDIA_TYPE;
 use super::{file, path, template};
 use crate::admission::PathPattern;
-use crate::config::findings::{Finding, Reported, quoted};
-use crate::config::form::{FILE, Form};
-use crate::config::kind::{Context, by, count, inner};
+use crate::config::findings::{Finding, quoted};
+use crate::config::kind::Context;
 use crate::config::model::{Action, Body};
 use crate::config::names::Declared;
 use crate::config::reader::{Node, Reader};
-use crate::config::section::{Declare as _, beside, section};
+use crate::config::sections::actions::{RedirectKeys, RespondKeys};
 use crate::config::sections::route::RouteKeys;
 use crate::config::sections::upstream::Upstream;
 use crate::edit::Scope;
 
-/// A response of the gateway is a final one.
-const STATUSES: RangeInclusive<u16> = 200..=599;
-
-/// What sends clients elsewhere (RFC 9110, 15.4).
-const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
-
 const KEYS: [&str; 3] = ["upstream", "respond", "redirect"];
-
-section! {
-    /// `respond`
-    read as RespondKeys {
-        /// The status.
-        status: u16 = count(STATUSES).or("200"),
-        /// The text.
-        body: () = beside(Form::Text("a text"), "empty"),
-        /// A file with the body, of at most 1 MiB.
-        file: () = beside(FILE, "none"),
-        /// The type of the body; by default it follows from the name of the file.
-        content_type: () = beside(MEDIA_TYPE, "by the name of the file, else text"),
-    }
-}
-
-section! {
-    /// `redirect`
-    read as RedirectKeys {
-        /// The address, which may have variables in it.
-        to: () = inner(Form::Text("an address or a path, which may have variables in it"), |_, _| Ok(())).required("\"https://www.example.com{uri}\""),
-        /// By default for a while, and with the method and the body that the request has: that can be taken back, and changes
-        /// least.
-        status: u16 = by(Form::Whole(301, 308), redirect_status, u16::to_string).or("307"),
-    }
-}
-
-fn redirect_status(node: &Node<'_>, _: &Context<'_>) -> Result<u16, Reported> {
-    let status = node.count(&(300..=399))?;
-    if REDIRECTS.contains(&status) {
-        return Ok(status);
-    }
-    let help = "use 307 or 302 for a while, 308 or 301 for good, 303 to GET something else";
-    Err(node.error(format!("{status} sends nobody elsewhere"), help))
-}
 
 /// Exactly one of them. `path` is what the route matches, whose groups a redirect may name.
 pub(super) fn lower(

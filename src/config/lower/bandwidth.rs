@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::admission::KeyExpr;
 use crate::config::findings::{Finding, Findings, Reported, quoted};
-use crate::config::form::{Form, KEY, NAME};
+use crate::config::form::{Form, KEY, NAME, Row};
 use crate::config::key;
 use crate::config::kind::{Context, by, count, every, size, word};
 use crate::config::model::{Action, Bandwidth, Direction};
 use crate::config::names::{self, Declared, Name};
 use crate::config::reader::{Node, Reader};
-use crate::config::section::{Declare as _, Row, section};
+use crate::config::section::{Declare as _, section};
 use crate::config::size::{parse_size, show_size};
 use crate::config::token::with_causes;
 use crate::limiter::{Gcra, MAX_COUNT, Rate};

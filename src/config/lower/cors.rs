@@ -8,23 +8,29 @@ use crate::config::kind::{Context, duration, each, flag, list, word};
 use crate::config::model::{Cors, Preflight};
 use crate::config::reader::Node;
 use crate::config::section::{Declare as _, section};
-use crate::config::sections::route::MAX_CONDITIONS;
 use crate::config::token::{header_name, is_token};
 use crate::time::Span;
 
 /// Methods that may be used where none are named: those that HTTP defines for contents.
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
+/// Methods or headers that one route names; each may be compared with each request.
+pub(in crate::config) const MAX_CONDITIONS: usize = 256;
+
 /// No browser keeps it for longer.
 const MAX_AGES: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(86_400);
 
 const EXAMPLE: &str = "[\"https://app.example.com\"]";
 
+const ORIGINS: Form = Form::List(&Form::Text("an origin, or \"*\""), 1, MAX_CONDITIONS);
+const METHOD_NAMES: Form = Form::List(&Form::Text("a method"), 0, MAX_CONDITIONS);
+const FIELDS: Form = Form::List(&FIELD, 0, MAX_CONDITIONS);
+
 section! {
     /// `cors`
     read as CorsKeys {
         /// Origins whose scripts may use the route; `["*"]`: all.
-        allow_origins: Vec<String> = list(Form::List(&Form::Text("an origin, or \"*\""), 1, MAX_CONDITIONS), allowed, String::clone).required("[\"https://app.example.com\"]"),
+        allow_origins: Vec<String> = list(ORIGINS, allowed, String::clone).required("[\"https://app.example.com\"]"),
         /// Whether they may send cookies.
         allow_credentials: bool = flag().or("false"),
         /// Whether limits count preflights.
@@ -32,13 +38,13 @@ section! {
         /// The one that answers preflights: the gateway, or the upstream.
         preflight: Preflight = word().or("answer"),
         /// Methods that they may use, of those of the route.
-        allow_methods: Vec<String> = list(Form::List(&Form::Text("a method"), 0, MAX_CONDITIONS), methods, String::clone)
+        allow_methods: Vec<String> = list(METHOD_NAMES, methods, String::clone)
             .or_else(all_methods, "GET, HEAD, POST, PUT, PATCH, DELETE"),
         /// Headers that they may send.
-        allow_headers: Vec<String> = list(Form::List(&FIELD, 0, MAX_CONDITIONS), headers, String::clone)
+        allow_headers: Vec<String> = list(FIELDS, headers, String::clone)
             .or_else(|| vec!["*".to_owned()], "all"),
         /// Headers of answers that they may read.
-        expose_headers: Vec<String> = list(Form::List(&FIELD, 0, MAX_CONDITIONS), exposed, String::clone).or_else(Vec::new, "none"),
+        expose_headers: Vec<String> = list(FIELDS, exposed, String::clone).or_else(Vec::new, "none"),
         /// How long browsers keep the answer to a preflight: by default as long as it takes to notice that a rule was wrong.
         max_age: Span = duration(MAX_AGES).or("10m"),
     }

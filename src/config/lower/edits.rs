@@ -16,7 +16,7 @@ use crate::edit::{FieldEdits, Scope, Template, is_same_field};
 /// Fields that are set, added or removed by one route; each costs every request.
 const MAX_EDITS: usize = 64;
 
-/// What frames a message, or is about one connection only: whoever writes the message sees to it.
+/// Fields that frame a message, or are about one connection only: the writer of the message sees to them.
 const FRAMING: [&str; 10] = [
     "connection",
     "content-length",

@@ -15,9 +15,9 @@ use crate::config::token::is_token;
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The form of a `content_type`.
-pub(super) const MEDIA_TYPE: Form = Form::Text("a media type, such as \"text/html; charset=utf-8\"");
+pub(in crate::config) const MEDIA_TYPE: Form = Form::Text("a media type, such as \"text/html; charset=utf-8\"");
 
-/// What a file is by the end of its name.
+/// The type of a file by the end of its name.
 const TYPES: [(&str, &str); 18] = [
     ("html", "text/html; charset=utf-8"),
     ("htm", "text/html; charset=utf-8"),
@@ -39,7 +39,7 @@ const TYPES: [(&str, &str); 18] = [
     ("wasm", "application/wasm"),
 ];
 
-/// All of the file that a value names; nothing of it where files are not read. What several name is read and kept once.
+/// All of the file that a value names; nothing of it where files are not read. A file that several keys name is read and kept once.
 pub(in crate::config) fn read(node: &Node<'_>, files: &CertificateFiles, example: &str) -> Result<Arc<[u8]>, Reported> {
     let text = node.string("a path in quotes", &quoted(example))?;
     if text.is_empty() || text.contains('\0') {

@@ -60,8 +60,8 @@ pub(super) const SAME_IN_ALL: [&str; 25] = [
     "zone",
 ];
 
-/// The settings of a limit with others in their place. What the others do not say is as the limit has it, and is spoken of `at`
-/// the place where they name it.
+/// The settings of a limit with others in their place. A number that the others do not give is the limit's, and messages about
+/// it stand `at` the place that names it.
 pub(super) fn merged<'t>(own: &DeTable<'t>, base: &DeTable<'t>, at: &Range<usize>) -> DeTable<'t> {
     let mut merged = DeTable::new();
     for key in algorithm::inherited().filter(|key| !own.contains_key(*key)) {

@@ -39,7 +39,7 @@ fn plain(node: &Node<'_>, parse: impl Fn(&str) -> Result<PathPattern, PathPatter
     }
 }
 
-/// What is surely not meant, or has a better remedy than a parser of paths could name.
+/// Paths that are surely not meant, or have a better remedy than a parser of paths could name.
 fn slip(text: &str) -> Option<String> {
     if !text.starts_with('/') {
         return Some(format!("a path begins with a slash: \"/{text}\""));

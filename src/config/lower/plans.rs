@@ -39,7 +39,7 @@ section! {
 
 const EXAMPLE: &str = "{ file = \"plans.toml\", key = \"header:x-api-key\" }";
 
-/// Which routes have plans, while routes are lowered.
+/// The routes that have plans, while routes are lowered.
 pub(super) struct Asked<'t> {
     context: Context<'t>,
     /// The plans files that were read before.
@@ -57,7 +57,7 @@ struct Use<'t> {
     key: Option<KeyExpr>,
     /// The route's limits, where they could be read.
     limits: Option<Vec<usize>>,
-    /// What each of its requests costs, where that is fixed.
+    /// The cost of each of its requests, where that is fixed.
     cost: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ fn key_of(key: &Key<'_, KeyExpr>) -> Option<KeyExpr> {
     Some(own.clone())
 }
 
-/// What came of it.
+/// The plans as they were read.
 #[derive(Default)]
 pub(super) struct Plans {
     books: Vec<(usize, Arc<PlanBook>)>,
@@ -315,7 +315,7 @@ impl Limits<'_, '_> {
     }
 }
 
-/// What each request costs on each of the routes that use a limit and do not leave it to the limit.
+/// The cost of each request on each of the routes that use a limit and do not leave it to the limit.
 fn uses_of(uses: &[&Use<'_>], limit: usize) -> Vec<u64> {
     let has_it = |own: &&&Use<'_>| own.limits.as_ref().is_some_and(|limits| limits.contains(&limit));
     uses.iter().filter(has_it).filter_map(|own| own.cost).collect()

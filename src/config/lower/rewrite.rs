@@ -1,29 +1,16 @@
-//! What a server gets in place of the path and the host that the client asked for.
+//! The path and the host that a server gets in place of those that the client asked for.
 
 use super::path::{regex_of, target};
 use super::template;
 use crate::admission::{PathPattern, normal_path};
 use crate::config::findings::quoted;
-use crate::config::form::Form;
 use crate::config::kind::Context;
 use crate::config::reader::Node;
-use crate::config::section::{beside, section};
+use crate::config::sections::actions::RewriteKeys;
 use crate::config::sections::route::RouteKeys;
 use crate::edit::{Rewrite, Scope};
 
 const EXAMPLE: &str = "{ prefix = \"/v2\" } or { regex = '/users/([0-9]+)', to = \"/u?id={1}\" }";
-
-section! {
-    /// `rewrite`
-    read as RewriteKeys {
-        /// A path in place of the one that the route matches.
-        prefix: () = beside(Form::Text("a path, such as \"/v2\""), "none"),
-        /// A regex over the whole path; by default the route's own.
-        regex: () = beside(Form::Text("a regular expression"), "the route's"),
-        /// The path, with a query if it has one.
-        to: () = beside(Form::Text("a path, which may have variables in it"), "none"),
-    }
-}
 
 /// `{ prefix = "/v2" }`, `{ regex = '...', to = "..." }` or `{ to = "..." }`, if it is there. `path` is what the route
 /// matches.

@@ -41,7 +41,7 @@ pub(in crate::config) fn field_text(node: &Node<'_>, text: &str) -> String {
     if names_a_secret(node.label()) { "this".to_owned() } else { quoted(text) }
 }
 
-/// What to write in the place of what is no variable.
+/// The remedy for a name that is no variable.
 pub(super) fn remedy(error: &TemplateError, scope: Scope<'_>) -> String {
     let name = &error.name;
     let near = nearest(name, Variable::names(scope));

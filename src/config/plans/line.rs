@@ -24,16 +24,16 @@ pub fn entry(line: &str) -> Result<Option<Entry<'_>>, NoLine> {
     }
 }
 
-/// What a line says.
+/// The meaning of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line<'l> {
     /// Blank, or a comment.
     Nothing,
-    /// Who has which plan.
+    /// A key and its plan.
     Entry(Entry<'l>),
 }
 
-/// Who has which plan, and where on the line it says so.
+/// A key and its plan, and their places on the line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry<'l> {
     /// The key, without quotes.
@@ -56,7 +56,7 @@ pub fn is_header(line: &[u8]) -> bool {
     after.is_some_and(|after| after.is_empty() || after.starts_with(b"#"))
 }
 
-/// Reads a line, without its end. What is wrong is told without repeating anything of the line: keys may be secrets.
+/// Reads a line, without its end. A message repeats nothing of the line: keys may be secrets.
 pub(super) fn read(line: &str) -> Result<Line<'_>, Finding> {
     match simple(line) {
         Some(read) => Ok(read),
@@ -151,7 +151,7 @@ fn quoted(line: &str, at: usize) -> Option<&str> {
     is_closed.then_some(text)
 }
 
-/// What TOML allows neither in a text nor in a comment; a tab is allowed.
+/// Characters that TOML allows neither in a text nor in a comment; a tab is allowed.
 fn is_control(byte: u8) -> bool {
     byte != b'\t' && byte.is_ascii_control()
 }
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// What TOML's own reader makes of the line as a document.
+    /// The line as TOML's own reader reads it as a document.
     #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
     fn naive(line: &str) -> Option<Option<(String, String)>> {
         let (root, errors) = DeTable::parse_recoverable(line);

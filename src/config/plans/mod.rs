@@ -38,7 +38,7 @@ const MAX_ERRORS: usize = 20;
 /// A file that was written so shortly before it was read may be written again within the same tick of its clock.
 const SETTLED: Span = Span::from_secs(2);
 
-/// What a plans file says.
+/// The content of a plans file.
 pub struct PlanBook {
     path: PathBuf,
     shown: PathBuf,
@@ -57,19 +57,19 @@ pub struct PlanBook {
 #[derive(Clone, Default)]
 pub struct KnownPlans(Vec<Arc<PlanBook>>);
 
-/// Which table a route needs.
+/// The table that a route needs.
 pub(super) struct Wanted<'w> {
     /// The file.
     pub(super) path: &'w Path,
     /// The same as messages name it.
     pub(super) shown: &'w Path,
-    /// What its keys are values of.
+    /// The key whose values the file has.
     pub(super) key: &'w KeyExpr,
     /// Bits of an IPv6 address that make one client.
     pub(super) addresses: AddressForm,
 }
 
-/// Who is told, and when it is.
+/// The reader of the reports, and the time.
 #[derive(Clone, Copy)]
 pub(super) struct Reading {
     /// Whether a line with a mistake may be shown, key and all: to who asked for a check, not to a log.
@@ -82,11 +82,11 @@ pub(super) struct Reading {
 pub(super) enum Fault {
     /// The file cannot be read; what is the matter.
     Read(String),
-    /// What it says is wrong.
+    /// A part of its content is wrong.
     Says(Vec<Diagnostic>),
 }
 
-/// What changes with every write.
+/// The marks that change with every write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -132,7 +132,7 @@ impl PlanBook {
         self.default
     }
 
-    /// Who has which plan.
+    /// The plan of each key.
     pub fn keys(&self) -> &Arc<PlanKeys> {
         &self.keys
     }
@@ -142,7 +142,7 @@ impl PlanBook {
         self.path == other.path && self.keys.key() == other.keys.key()
     }
 
-    /// What stands before `[keys]`. It can be parsed.
+    /// The part before `[keys]`. It can be parsed.
     pub(super) fn head(&self) -> &str {
         &self.head
     }
@@ -296,7 +296,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What stands before `[keys]`, and whether there is such a header. It is TOML.
+    /// The part before `[keys]`, and whether there is such a header. It is TOML.
     fn head(&self, source: &mut Source<File>) -> Result<(String, bool), Fault> {
         const MAX_HEAD_BYTES: usize = 1 << 20;
         let shown = self.wanted.shown;
@@ -420,8 +420,8 @@ impl Reader<'_> {
     }
 }
 
-/// The names of the plans in a head, sorted, and the place of the default one. What is wrong with them is
-/// reported by who lowers it.
+/// The names of the plans in a head, sorted, and the place of the default one. The caller that lowers
+/// them reports their errors.
 fn outline(head: &str) -> (Vec<Arc<str>>, u16) {
     let (root, _) = DeTable::parse_recoverable(head);
     let plans = root.get_ref().get("plan").and_then(|plans| plans.get_ref().as_table());
@@ -433,7 +433,7 @@ fn outline(head: &str) -> (Vec<Arc<str>>, u16) {
     (names, place.and_then(|place| u16::try_from(place).ok()).unwrap_or(0))
 }
 
-/// What to do about a plan that is not there.
+/// The remedy for a plan that is not there.
 pub(super) fn nearest_plan(written: &str, names: &[Arc<str>]) -> String {
     const MAX_LISTED: usize = 8;
     if let Some(near) = nearest(written, names.iter().map(|name| &**name)) {
@@ -444,7 +444,7 @@ pub(super) fn nearest_plan(written: &str, names: &[Arc<str>]) -> String {
     format!("plans of the file: {}{more}", listed.join(", "))
 }
 
-/// What to do about a text that is no value of the key. The text itself is not repeated.
+/// The remedy for a text that is no value of the key. The text itself is not repeated.
 fn remedy(error: &KeyValueError) -> String {
     match error {
         KeyValueError::Address(_) => "client-ip is an address, such as 192.0.2.7".to_owned(),

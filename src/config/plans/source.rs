@@ -33,7 +33,7 @@ pub(super) struct Source<R> {
     reader: R,
     limits: Limits,
     buffer: Box<[u8]>,
-    /// What of the buffer has not been handed out.
+    /// The part of the buffer that has not been handed out.
     from: usize,
     until: usize,
     /// A line that lies across the buffer's end.
@@ -117,7 +117,7 @@ impl<R: Read> Source<R> {
 }
 
 impl Source<File> {
-    /// What the file looks like now.
+    /// The state of the file now.
     pub(super) fn metadata(&self) -> io::Result<Metadata> {
         self.reader.metadata()
     }

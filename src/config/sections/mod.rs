@@ -1,8 +1,10 @@
 //! The sections that are declared key by key, a file each, with the rules between their keys.
 
+use super::form::Row;
 use super::lower::bandwidth;
-use super::section::{Row, Section};
+use super::section::Section;
 
+pub(super) mod actions;
 pub(super) mod admin;
 pub(super) mod alert;
 pub(super) mod algorithm;

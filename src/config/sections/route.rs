@@ -5,19 +5,18 @@ use std::hash::Hash;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use super::actions::{RedirectKeys, RespondKeys, RewriteKeys};
 use super::schedule;
 use super::server::{BODY_SIZES, TIMEOUTS};
 use crate::admission::HostPattern;
 use crate::config::findings::{Finding, Reported, quoted, ticked};
 use crate::config::form::{Form, NAME};
 use crate::config::kind::{Context, Kind as _, by, duration, each, flag, inner, list, size};
-use crate::config::lower::action::{RedirectKeys, RespondKeys};
 use crate::config::lower::bandwidth::{BandwidthKeys, MAX_BANDWIDTHS};
-use crate::config::lower::cors::CorsKeys;
+use crate::config::lower::cors::{CorsKeys, MAX_CONDITIONS};
 use crate::config::lower::edits::EditKeys;
 use crate::config::lower::plans::PlansKeys;
 use crate::config::lower::refusal::RefusalPage;
-use crate::config::lower::rewrite::RewriteKeys;
 use crate::config::lower::{edits, messages, template};
 use crate::config::model::{MessageRules, OnLimit, Refusal};
 use crate::config::names;
@@ -54,11 +53,11 @@ section! {
         /// Customers with limits of their own, in a file.
         plans: () = beside(Form::Table(PlansKeys::rows), "none"),
         /// Requests go to this upstream.
-        upstream: () = beside(Form::Text("the name of an `[[upstream]]`"), "one of `upstream`, `respond`, `redirect` is required"),
+        upstream: () = beside(Form::Text("the name of an `[[upstream]]`"), ONE_OF_THREE),
         /// The gateway answers by itself.
-        respond: () = beside(Form::Table(RespondKeys::rows), "one of `upstream`, `respond`, `redirect` is required"),
+        respond: () = beside(Form::Table(RespondKeys::rows), ONE_OF_THREE),
         /// Clients are sent elsewhere.
-        redirect: () = beside(Form::Table(RedirectKeys::rows), "one of `upstream`, `respond`, `redirect` is required"),
+        redirect: () = beside(Form::Table(RedirectKeys::rows), ONE_OF_THREE),
         /// The fate of a request that a limit refuses.
         on_limit: OnLimit = by(Form::words::<OnLimit>(), on_limit, |choice| choice.word().to_owned()).or("refuse"),
         /// From a request's arrival to the last byte of its answer; by default the server's.
@@ -90,6 +89,8 @@ section! {
 
 /// Bytes of a body that a dead letter keeps at most.
 pub const MAX_CAPTURED_BODY: u64 = 256 * 1024;
+/// The meaning of a route without any of these.
+const ONE_OF_THREE: &str = "one of `upstream`, `respond`, `redirect` is required";
 const HOSTS: Form = Form::List(&Form::Text("a host such as \"api.example.com\" or \"*.example.org\""), 1, MAX_HOSTS);
 const METHODS: Form = Form::List(&Form::Text("a method"), 1, MAX_CONDITIONS);
 const HEADERS: Form = Form::Entries("names of headers", &Form::Text("its value"));
@@ -99,8 +100,6 @@ const BANDWIDTH: Form = Form::Either(&[
     Form::Table(BandwidthKeys::rows),
 ]);
 const CAPTURES: RangeInclusive<u64> = 1..=MAX_CAPTURED_BODY;
-/// Methods or headers of one route; each may be compared with each request.
-pub(in crate::config) const MAX_CONDITIONS: usize = 256;
 /// Hosts of one route. A request's is found by its hash.
 const MAX_HOSTS: usize = 10_000;
 
