@@ -2,15 +2,12 @@
 
 use super::relay::{MAX_DISCARD, Relay, begin_download};
 use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Piece, Request, Response, Version, write_chunk_head};
-use crate::proxy::broken::Broken;
-use crate::proxy::date::DateCell;
-use crate::proxy::edited::{Changes, Whose};
-use crate::proxy::exchange::Exchange;
-use crate::proxy::explanation;
+use crate::proxy::answer::DateCell;
+use crate::proxy::decide::write_rate_fields;
+use crate::proxy::endings::Broken;
+use crate::proxy::exchange::{Changes, Exchange, Known, Room, Whose, explanation};
 use crate::proxy::headers::{self, Sink};
-use crate::proxy::parts::Room;
 use crate::proxy::scratch::Scratch;
-use crate::proxy::variables::Known;
 use crate::time::Tick;
 
 /// Passes an interim response on (RFC 9110, 15.2).
@@ -91,7 +88,7 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     match Changes::of(facts.story.route.as_deref()) {
         None => {
             let passed = headers::forward_response(&response, None, &mut writer);
-            crate::proxy::write_rate_fields(facts.view, facts.story, facts.report, None, text, &mut writer);
+            write_rate_fields(facts.view, facts.story, facts.report, None, text, &mut writer);
             if !passed.date {
                 worker.date.write(now, &mut writer);
             }
@@ -135,7 +132,7 @@ fn write_changed(
 ) {
     let mut sink = changes.sink(writer, Whose::Servers);
     let passed = headers::forward_response(response, None, &mut sink);
-    crate::proxy::write_rate_fields(known.view, known.story, known.report, None, text, &mut sink);
+    write_rate_fields(known.view, known.story, known.report, None, text, &mut sink);
     if !passed.date {
         date.write(now, &mut sink);
     }

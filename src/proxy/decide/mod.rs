@@ -1,0 +1,16 @@
+//! What is done about a request: asks `admission`, waits in the queue of a limit, and makes the gateway's own answers.
+//!
+//! It sends nothing: an answer lies ready in the scratch, and [`Next`] says what comes next. Only here is an ending carried
+//! out. Callers: the walk, and `defer`, which refuses what it cannot keep.
+
+mod asked;
+mod deferrable;
+pub(super) mod policy;
+pub(super) mod refuse;
+pub(super) mod waiting;
+
+pub use asked::{Question, status_of_no_route, status_of_refusal};
+
+pub(super) use deferrable::Deferred;
+pub(super) use policy::{Next, end_by, name_request, write_problem, write_rate_fields};
+pub(super) use waiting::Waited;

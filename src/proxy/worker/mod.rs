@@ -1,0 +1,11 @@
+//! What one worker thread owns, and counts of what is open on it.
+//!
+//! Nothing in it is shared with another thread but the feed, the registry and the gauges. It serves nobody: `accept` and `serve`
+//! do, and ask it for a place first. Callers: all rooms of an exchange, and `gateway`, which starts one for each core.
+
+pub(super) mod panics;
+mod state;
+
+pub use state::{Worker, WorkerGauges};
+
+pub(super) use state::{ConnectionGuard, OpenPlace};
