@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::proxied;
-use crate::proxy::client::{Client, ClientAccount, Connection, Facts, Listening, Open};
+use crate::proxy::client::{Client, ClientAccount, Connection, Facts, Listening};
 use crate::proxy::deadlines::Alarm;
 use crate::proxy::meters::Handshook;
 use crate::proxy::serve::{h1, h2};
 use crate::proxy::snapshot::{ListenerPlan, Throttle, Turned};
-use crate::proxy::worker::{ConnectionGuard, Worker};
+use crate::proxy::worker::{ConnectionGuard, Open, Worker};
 use crate::proxy_protocol::Header;
 use crate::time::Tick;
 use crate::tls::ServerTls;

@@ -9,7 +9,6 @@ use super::ledger::ClientAccount;
 use super::reclaim::Reclaimable;
 use super::seen::Origin;
 use crate::proxy::deadlines::Alarm;
-use crate::proxy::worker::{OpenPlace, Worker};
 use crate::proxy_protocol::Header;
 use crate::time::Tick;
 use crate::tls::PeerCertificate;
@@ -62,33 +61,6 @@ pub struct Facts {
     pub proxied: Option<Rc<Header>>,
     /// The gateway's end of the socket, where it cannot be asked for it any more.
     pub own_end: Option<Rc<SocketAddr>>,
-}
-
-/// A connection that is open. Dropping it takes it off the worker's wheel and out of its count.
-pub struct Open {
-    /// What is known of it.
-    pub connection: Rc<Connection>,
-    place: OpenPlace,
-}
-
-impl Open {
-    /// One that has this place.
-    pub fn new(connection: Rc<Connection>, place: OpenPlace) -> Self {
-        Self { connection, place }
-    }
-
-    /// Who serves it.
-    pub fn worker(&self) -> &Rc<Worker> {
-        self.place.worker()
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.connection.delist();
-        self.worker().alarms.cancel(&self.connection.alarm);
-        self.worker().forget(self.connection.id);
-    }
 }
 
 /// What is known of a client connection, or of one stream of it.

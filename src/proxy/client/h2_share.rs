@@ -8,11 +8,6 @@
 //! leave about 1/(n + 1).
 
 use std::cell::Cell;
-use std::rc::Rc;
-
-use super::ledger::ClientAccount;
-use crate::proxy::worker::Worker;
-use crate::time::Tick;
 
 /// Decoded bytes of the heads of one client's requests that are under way on a worker: 2,000 requests with cookies of
 /// 4 KiB.
@@ -73,7 +68,7 @@ impl H2Totals {
     /// Counts a request with a head of so many bytes, unless there is no room for it. A client without another one has
     /// room as long as the worker has, and one with no more than `promised` as long as half of the worker is free; its
     /// share bounds a client beyond that, if it `has_share`.
-    fn enter(&self, share: &H2Share, bytes: usize, (promised, has_share): (u32, bool)) -> Result<(), StreamBound> {
+    pub fn enter(&self, share: &H2Share, bytes: usize, (promised, has_share): (u32, bool)) -> Result<(), StreamBound> {
         let (streams, heads) = (self.streams.get() + 1, self.heads.get() + bytes);
         let (own_streams, own_heads) = (share.streams.get() + 1, share.heads.get() + bytes);
         if own_heads > CLIENT_HEADS {
@@ -98,7 +93,8 @@ impl H2Totals {
         Ok(())
     }
 
-    fn leave(&self, share: &H2Share, bytes: usize) {
+    /// Gives back what a request with a head of so many bytes held.
+    pub fn leave(&self, share: &H2Share, bytes: usize) {
         let one_less = |streams: &Cell<usize>| streams.get().saturating_sub(1);
         let less = |heads: &Cell<usize>| heads.get().saturating_sub(bytes);
         let streams = (one_less(&share.streams), one_less(&self.streams));
@@ -117,36 +113,6 @@ impl H2Totals {
 fn is_within_share(own: usize, all: usize, bound: usize) -> bool {
     let free = bound.saturating_sub(all) as u128;
     own as u128 * bound as u128 <= free * free
-}
-
-/// A request's place in its worker, with the bytes of its head. Dropping it gives both back.
-pub struct StreamPlace {
-    worker: Rc<Worker>,
-    account: Rc<ClientAccount>,
-    bytes: usize,
-}
-
-impl StreamPlace {
-    /// A place for a request with a head of so many bytes, unless there is none. Without `now` nobody asks whether its
-    /// client has given up too much.
-    pub fn take(
-        worker: &Rc<Worker>,
-        account: &Rc<ClientAccount>,
-        bytes: usize,
-        now: Option<Tick>,
-    ) -> Result<Self, StreamBound> {
-        if now.is_some_and(|now| account.given_up.is_over(now)) {
-            return Err(StreamBound::ClientResets);
-        }
-        worker.h2.enter(&account.h2, bytes, (worker.max_streams(), account.is_of_one_client()))?;
-        Ok(Self { worker: Rc::clone(worker), account: Rc::clone(account), bytes })
-    }
-}
-
-impl Drop for StreamPlace {
-    fn drop(&mut self) {
-        self.worker.h2.leave(&self.account.h2, self.bytes);
-    }
 }
 
 #[cfg(test)]

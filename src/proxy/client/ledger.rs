@@ -14,7 +14,6 @@ use std::rc::{Rc, Weak};
 use super::given_up::GivenUp;
 use super::h2_share::H2Share;
 use crate::limiter::Fingerprint;
-use crate::proxy::scratch::CaptureRoom;
 use crate::time::Tick;
 
 /// Clients that one worker knows at once. Beyond, the client that left first is forgotten with its debts; if all have
@@ -23,6 +22,9 @@ const MAX_ACCOUNTS: usize = 65_536;
 
 /// The number of the account that connections share whose client is not known yet.
 pub const UNKNOWN: usize = 0;
+
+/// How many bytes of bodies are kept for dead letters: by a worker, or of a client.
+pub type CaptureRoom = Rc<Cell<usize>>;
 
 /// The accounts of one worker.
 pub struct ClientLedger {

@@ -14,11 +14,11 @@ pub(super) mod replayed;
 mod seen;
 mod socket;
 
-pub(super) use connection::{Connection, Facts, Listening, Open};
+pub(super) use connection::{Connection, Facts, Listening};
 pub(super) use given_up::pays_for;
-pub(super) use h2_share::{H2Totals, StreamBound, StreamPlace};
+pub(super) use h2_share::{H2Totals, StreamBound};
 pub(super) use holdings::{Held, Holdings};
-pub(super) use ledger::{ClientAccount, ClientLedger, Entered};
+pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
 pub(super) use reclaim::Room;
 pub(super) use replayed::Vouched;
 pub(super) use seen::{Origin, Seen};

@@ -3,19 +3,16 @@
 //! Bound: all bodies that a worker keeps at once share [`MOST_OF_WORKER`] bytes, of which a client has at most as many as it leaves
 //! to others; without room there, the rest is counted only.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::dead_letter::{KeptBody, Reason};
 use crate::http1::{Body, Form, Framing};
 use crate::limiter::{Fingerprint, Refusal};
+use crate::proxy::client::CaptureRoom;
 use crate::time::Tick;
 
 /// Bytes of bodies that one worker keeps at once.
 const MOST_OF_WORKER: usize = 16 * 1024 * 1024;
-
-/// How many bytes of bodies a worker keeps.
-pub type CaptureRoom = Rc<Cell<usize>>;
 
 /// A body that is being kept.
 #[derive(Debug)]

@@ -7,11 +7,11 @@ mod capture;
 mod held;
 mod inbound;
 mod outgoing;
-pub(super) mod pacing;
+mod pacing;
 mod pool;
 
-pub(super) use capture::{Capture, CaptureRoom, Letter};
+pub(super) use capture::{Capture, Letter};
 pub(super) use inbound::Inbound;
 pub(super) use outgoing::Outgoing;
-pub(super) use pacing::{Hold, Lane};
+pub(super) use pacing::{Hold, Lane, Pacing};
 pub(super) use pool::{BUFFER_BYTES, Lent, Pool, Scratch, Times};

@@ -3,7 +3,7 @@
 //! Whoever waits holds the one piece that its relay holds anyway, and reads nothing: so the kernel, or the window of a
 //! stream, slows its peer down. Everybody of one key, on every worker, has its turn in the order in which it has charged.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,13 +11,11 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::admission::Admitted;
+use crate::admission::ClientIp;
 use crate::limiter::{Fingerprint, Limit};
-use crate::proxy::client::Client;
-use crate::proxy::endings::{Broken, Late};
-use crate::proxy::exchange::{Exchange, poll_gone};
+use crate::proxy::client::Seen;
 use crate::proxy::meters::{BandwidthMeters, WayMeters};
-use crate::proxy::view::BandwidthView;
+use crate::proxy::view::{BandwidthView, RouteView};
 use crate::time::{Clock, Span, Tick};
 
 /// What paces the two directions of one exchange.
@@ -62,21 +60,32 @@ pub struct Hold {
 }
 
 impl Pacing {
-    /// What paces a request of this route; `None`: nothing.
-    fn of(exchange: &Exchange, admitted: &Admitted) -> Option<Box<Self>> {
-        let route = exchange.story.route.as_ref()?;
-        route.plan.pacing.as_ref()?;
-        let seen = exchange.seen();
+    /// What paces a request of this route.
+    pub fn of(route: &RouteView, seen: &Seen<'_>, client: &ClientIp) -> Box<Self> {
         let mut pacing = Self::default();
         for BandwidthView { plan: bandwidth, meters } in &route.bandwidths {
-            let key = seen.rules.key_of(&seen, &admitted.arrival().client, route.place, &bandwidth.key);
+            let key = seen.rules.key_of(seen, client, route.place, &bandwidth.key);
             let Some(key) = key else { continue };
             let share =
                 |limit: &Arc<Limit>, way| Share { limit: Arc::clone(limit), key, meters: Rc::clone(meters), way };
             pacing.down.shares.extend(bandwidth.down.as_ref().map(|limit| share(limit, |meters| &meters.down)));
             pacing.up.shares.extend(bandwidth.up.as_ref().map(|limit| share(limit, |meters| &meters.up)));
         }
-        Some(Box::new(pacing))
+        Box::new(pacing)
+    }
+
+    /// Charges more bytes of the body; so many of it are here.
+    pub fn charge_up(&mut self, more: usize, here: usize, clock: &Clock) {
+        self.up.charge(more, clock);
+        self.ahead = here;
+    }
+
+    /// Charges what is here of the body and was not charged yet; whether there was something.
+    pub fn charge_ahead(&mut self, here: usize, clock: &Clock) -> bool {
+        let more = here.saturating_sub(self.ahead);
+        self.ahead = here;
+        self.up.charge(more, clock);
+        more > 0
     }
 
     /// Until when a direction is held, or was.
@@ -180,49 +189,4 @@ fn tokio_instant(from_now: Span) -> Instant {
     #[allow(clippy::disallowed_methods, reason = "tokio's timers take an instant of tokio's own clock")]
     let now = Instant::now();
     now + from_now.min(LONGEST).into()
-}
-
-/// Begins to pace a request: it goes on when what is here of its body is paid for. It takes no connection before.
-pub async fn begin(
-    exchange: &mut Exchange,
-    client: &mut Client,
-    admitted: &Admitted,
-    deadline: Tick,
-) -> Result<(), Broken> {
-    exchange.scratch.pacing = Pacing::of(exchange, admitted);
-    // While it waits, more of it may come.
-    while charge_ahead(exchange) {
-        poll_fn(|cx| {
-            if exchange.scratch.pacing.as_mut().is_none_or(|pacing| pacing.up.poll_free(cx).is_ready()) {
-                return Poll::Ready(Ok(()));
-            }
-            if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline) {
-                return Poll::Ready(Err(broken));
-            }
-            if exchange.worker.alarms.recently() >= deadline {
-                return Poll::Ready(Err(Broken::Late(Late::Deadline)));
-            }
-            Poll::Pending
-        })
-        .await?;
-    }
-    Ok(())
-}
-
-impl Pacing {
-    /// Charges more bytes of the body; so many of it are here.
-    pub fn charge_up(&mut self, more: usize, here: usize, clock: &Clock) {
-        self.up.charge(more, clock);
-        self.ahead = here;
-    }
-}
-
-/// Charges what is here of the body and was not charged yet; whether there was something.
-pub fn charge_ahead(exchange: &mut Exchange) -> bool {
-    let here = exchange.scratch.inbound.body().len();
-    let Some(pacing) = &mut exchange.scratch.pacing else { return false };
-    let more = here.saturating_sub(pacing.ahead);
-    pacing.ahead = here;
-    pacing.up.charge(more, &exchange.worker.clock);
-    more > 0
 }

@@ -14,7 +14,7 @@ use tokio::task::coop::consume_budget;
 use super::h2;
 use crate::http1::{Fault, Form, Known, Request, Response, Side};
 use crate::http2::PREFACE;
-use crate::proxy::client::{Client, Connection, Facts, LINGER, Listening, Open};
+use crate::proxy::client::{Client, Connection, Facts, LINGER, Listening};
 use crate::proxy::deadlines::Dismissed;
 use crate::proxy::endings::Cause;
 use crate::proxy::exchange::{Exchange, capturing};
@@ -22,7 +22,7 @@ use crate::proxy::forward::{Afterwards, MAX_DISCARD};
 use crate::proxy::headers::{Fields, Sink};
 use crate::proxy::scratch::{BUFFER_BYTES, Lent, Scratch};
 use crate::proxy::walk;
-use crate::proxy::worker::Worker;
+use crate::proxy::worker::{Open, Worker};
 use crate::time::Span;
 use crate::transport::Stream;
 

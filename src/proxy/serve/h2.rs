@@ -10,9 +10,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use super::h1;
+use super::stream_place::StreamPlace;
 use crate::http1::{Fault, MAX_FIELDS};
 use crate::http2::{FIELD_OVERHEAD, Limits, Outcomes, Refused};
-use crate::proxy::client::{Client, Connection, StreamBound, StreamPlace, pays_for};
+use crate::proxy::client::{Client, Connection, StreamBound, pays_for};
 use crate::proxy::endings::Cause;
 use crate::proxy::exchange::{Exchange, capturing};
 use crate::proxy::scratch::{BUFFER_BYTES, Scratch};

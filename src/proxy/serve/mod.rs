@@ -4,3 +4,4 @@
 
 pub(super) mod h1;
 pub(super) mod h2;
+mod stream_place;

@@ -3,9 +3,11 @@
 //! Nothing in it is shared with another thread but the feed, the registry and the gauges. It serves nobody: `accept` and `serve`
 //! do, and ask it for a place first. Callers: all rooms of an exchange, and `gateway`, which starts one for each core.
 
+mod open;
 pub(super) mod panics;
 mod state;
 
 pub use state::{Worker, WorkerGauges};
 
-pub(super) use state::{ConnectionGuard, OpenPlace};
+pub(super) use open::Open;
+pub(super) use state::ConnectionGuard;

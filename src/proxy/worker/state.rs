@@ -11,12 +11,12 @@ use crate::http1::HeadLimits;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::proxy::answer::DateCell;
 use crate::proxy::client::{
-    ClientAccount, ClientLedger, Entered, H2Totals, Held as HeldThing, Holdings, Listening, Room,
+    CaptureRoom, ClientAccount, ClientLedger, Entered, H2Totals, Held as HeldThing, Holdings, Listening, Room,
 };
 use crate::proxy::deadlines::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
 use crate::proxy::flights::Flights;
 use crate::proxy::meters::ConnectionMeters;
-use crate::proxy::scratch::{CaptureRoom, Pool};
+use crate::proxy::scratch::Pool;
 use crate::proxy::snapshot::{Feed, ListenerPlan, Place, Snapshot, Throttle, Turned, headroom};
 use crate::proxy::view::{Servers, View};
 use crate::telemetry::Registry;
