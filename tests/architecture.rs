@@ -112,7 +112,6 @@ const CIRCLES: &[&[&str]] = &[
         "limiter/verdict",
     ],
     &["limiter/limit", "limiter/shard"],
-    &["proxy/client/connection", "proxy/client/reclaim"],
     &["proxy/serve/h1", "proxy/serve/h2"],
     &["proxy/accept/listener", "proxy/accept/proxied"],
     &["proxy/decide/policy", "proxy/decide/refuse"],

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use super::holdings::Held;
 use super::ledger::ClientAccount;
-use super::reclaim::Reclaimable;
+use super::reclaim::{Idle, Reclaimable};
 use super::seen::Origin;
-use crate::proxy::deadlines::Alarm;
+use crate::proxy::deadlines::{Alarm, Dismissed};
 use crate::proxy_protocol::Header;
 use crate::time::Tick;
 use crate::tls::PeerCertificate;
@@ -17,7 +17,7 @@ use crate::tls::PeerCertificate;
 #[derive(Debug)]
 pub struct Listening {
     /// Those that may be closed to make room for others.
-    pub reclaimable: Reclaimable,
+    pub reclaimable: Reclaimable<Connection>,
     address: SocketAddr,
     closing: Cell<bool>,
 }
@@ -190,6 +190,64 @@ impl Connection {
             .or(own_end)
             .or(self.facts.own_end.as_deref().copied())
             .unwrap_or_else(|| self.listening.address())
+    }
+}
+
+impl Connection {
+    /// No whole request has come yet, or something has come that is none.
+    pub fn list_silent(&self, now: Tick) {
+        if self.listed.get().is_none() || !self.is_silent.get() {
+            self.delist();
+            self.is_silent.set(true);
+            self.listed.set(Some(self.listening.reclaimable.add_silent(&self.account, &self.alarm, now)));
+        }
+    }
+
+    /// A request has come.
+    pub fn begin_request(&self) {
+        self.idle_since.set(Tick::MAX);
+        self.alarm.take_dismissal();
+        if self.is_silent.get() {
+            self.delist();
+        }
+    }
+
+    /// It waits for the next request.
+    pub fn rest(self: &Rc<Self>, now: Tick) {
+        self.idle_since.set(now);
+        if self.listed.get().is_none() {
+            let mut idle = self.listening.reclaimable.idle.borrow_mut();
+            self.listed.set(Some(idle.add(&self.account, now, Rc::clone(self))));
+        }
+    }
+
+    /// It ends.
+    pub fn delist(&self) {
+        let reclaimable = &self.listening.reclaimable;
+        let is_silent = self.is_silent.take();
+        match self.listed.take() {
+            Some(held) if is_silent => drop(reclaimable.silent.borrow_mut().remove(held)),
+            Some(held) => drop(reclaimable.idle.borrow_mut().remove(held)),
+            None => {}
+        }
+    }
+}
+
+impl Idle for Connection {
+    fn idle_since(&self) -> Tick {
+        self.idle_since.get()
+    }
+
+    fn account(&self) -> &ClientAccount {
+        &self.account
+    }
+
+    fn unlisted(&self) {
+        self.listed.set(None);
+    }
+
+    fn dismiss(&self) {
+        self.alarm.dismiss(Dismissed::Idle);
     }
 }
 

@@ -11,6 +11,7 @@ mod holdings;
 mod ledger;
 mod reclaim;
 pub(super) mod replayed;
+mod room;
 mod seen;
 mod socket;
 
@@ -19,7 +20,7 @@ pub(super) use given_up::pays_for;
 pub(super) use h2_share::{H2Totals, StreamBound};
 pub(super) use holdings::{Held, Holdings};
 pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
-pub(super) use reclaim::Room;
 pub(super) use replayed::Vouched;
+pub(super) use room::Room;
 pub(super) use seen::{Origin, Seen};
 pub(super) use socket::{Client, Gone, LINGER, PROBE};
