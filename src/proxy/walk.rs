@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use crate::http1::{HeadWriter, Piece, Version};
 use crate::proxy::client::Client;
-use crate::proxy::decide::{Next, Waited, policy, waiting};
+use crate::proxy::decide::{Next, Waited, end_by, policy, waiting};
 use crate::proxy::defer::{deferral_status, deferring};
 use crate::proxy::endings::{Broken, Cause, Fate};
 use crate::proxy::exchange::{Changes, Exchange, Room, Whose, explanation};
@@ -33,7 +33,7 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afte
             Waited::Admitted(admitted) => policy::admit(exchange, admitted),
             Waited::InVain(arrival, refusal) => policy::defer_or_refuse(exchange, arrival, refusal),
             Waited::ClientGone => return Afterwards::Cut,
-            Waited::Cancelled => Next::Over(policy::end_by(exchange, Cause::Broken(&Broken::Cancelled), false)),
+            Waited::Cancelled => Next::Over(end_by(exchange, Cause::Broken(&Broken::Cancelled), false)),
         };
         if !matches!(next, Next::Forward(_)) {
             // It waits no more, and goes nowhere.
@@ -73,7 +73,7 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afte
 
 /// What cannot be understood is answered, and the connection closes: what follows may not be what it seems.
 pub(super) async fn answer_fault(exchange: &mut Exchange, client: &mut Client, cause: Cause<'_>) -> Afterwards {
-    let fate = policy::end_by(exchange, cause, false);
+    let fate = end_by(exchange, cause, false);
     reply(exchange, client, fate).await
 }
 
@@ -185,7 +185,7 @@ async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Broken) 
     } else if to_client.is_unsent() {
         to_client.clear();
     }
-    let fate = policy::end_by(exchange, Cause::Broken(broken), begun);
+    let fate = end_by(exchange, Cause::Broken(broken), begun);
     if fate == Fate::Cut && exchange.scratch.request.version() == Version::Http10 {
         // Its end is all that delimits this body: a reset tells that it is not complete.
         client.stream.abort();

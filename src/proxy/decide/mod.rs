@@ -5,6 +5,8 @@
 
 mod asked;
 mod deferrable;
+mod end;
+mod next;
 pub(super) mod policy;
 pub(super) mod refuse;
 pub(super) mod waiting;
@@ -12,5 +14,6 @@ pub(super) mod waiting;
 pub use asked::{Question, status_of_no_route, status_of_refusal};
 
 pub(super) use deferrable::Deferred;
-pub(super) use policy::{Next, end_by, name_request, write_problem, write_rate_fields};
+pub(super) use end::{end_by, name_request, write_problem};
+pub(super) use next::Next;
 pub(super) use waiting::Waited;

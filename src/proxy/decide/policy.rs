@@ -3,37 +3,25 @@
 use std::rc::Rc;
 
 use super::deferrable::{self, Deferred};
+use super::end::end_by;
+use super::next::Next;
 use super::refuse;
 use crate::admission::{
-    Admission, Admitted, Arrival, Malformed, Refused, Waiting, is_preflight, normal_path, without_escaped_delims,
+    Admission, Admitted, Arrival, Malformed, Refused, is_preflight, normal_path, without_escaped_delims,
 };
 use crate::config::Cors;
 use crate::edit::{Rewrite, Rewritten, Spellings, Variable};
 use crate::http1::Framing;
-use crate::limiter::{Refusal, Report};
-use crate::proxy::answer::{Asked, Problem, RefusedBy, Wants, cors, rate_headers, respond};
+use crate::limiter::Refusal;
+use crate::proxy::answer::{Asked, cors, respond};
 use crate::proxy::client::{Seen, replayed};
-use crate::proxy::endings::{Broken, Cause, Ending, Fate, Late};
-use crate::proxy::exchange::{Exchange, Known, Room, Story, capturing, deferral_path, explanation};
-use crate::proxy::headers::Sink;
+use crate::proxy::endings::{Broken, Cause, Fate};
+use crate::proxy::exchange::{Exchange, Known, Room, capturing, deferral_path, explanation, write_rate_fields};
+use crate::proxy::headers::Sink as _;
 use crate::proxy::meters::{Decision, Outcome};
 use crate::proxy::scratch::Scratch;
 use crate::proxy::snapshot::RouteAction;
-use crate::proxy::view::{RouteView, View};
-
-/// What comes next for a request.
-pub enum Next {
-    /// It is over but for the reply that lies ready, if there is one: what becomes of the connection.
-    Over(Fate),
-    /// To an upstream.
-    Forward(Admitted),
-    /// It waits for its place.
-    Wait(Waiting),
-    /// A limit refuses it, and it is kept for later if there is room.
-    Defer(Box<Deferred>),
-    /// It asks how a request fares that was kept.
-    Status,
-}
+use crate::proxy::view::RouteView;
 
 /// Asks admission.
 pub fn decide(exchange: &mut Exchange) -> Next {
@@ -298,76 +286,4 @@ fn count_admitted(exchange: &Exchange, route: &RouteView) {
             exchange.count_key(shadow, report.key(shadow), false);
         }
     }
-}
-
-/// Adds how the limits of the route stand.
-pub fn write_rate_fields(
-    view: &View,
-    story: &Story,
-    report: &Report,
-    refused: Option<RefusedBy>,
-    text: &mut Vec<u8>,
-    sink: &mut impl Sink,
-) {
-    let Some(route) = &story.route else { return };
-    let name_of = |place| route.limit(place).map_or("", |limit| &*limit.plan.name);
-    rate_headers::write(view.snapshot.server().rate_headers, report, name_of, refused, text, sink);
-}
-
-/// Ends an exchange as the table of endings says: counts and records it, and makes the answer unless one has begun.
-pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
-    let ending = Ending::of(cause);
-    ending.counted.count(&exchange.worker.connections);
-    if matches!(cause, Cause::Broken(Broken::Late(Late::Deadline))) {
-        exchange.blame_timeout();
-    }
-    exchange.finish(ending.outcome);
-    if ending.outcome == Outcome::ClientGone {
-        return Fate::Cut;
-    }
-    let status = ending.own_status();
-    if !begun {
-        exchange.story.status = Some(status);
-    }
-    let mut retry_after_secs = None;
-    if let Cause::Broken(broken) = cause {
-        let now = exchange.worker.clock.now();
-        exchange.ended_at(now);
-        retry_after_secs = broken.retry_at(now).map(|at| at.since(now).as_secs_ceil().max(1));
-        if matches!(ending.outcome, Outcome::UpstreamError | Outcome::QueueFull) {
-            report(exchange, broken);
-        }
-    }
-    if let Some(reason) = ending.reason {
-        exchange.write_dead_letter(reason, Some(exchange.client_key()), None);
-    }
-    if begun {
-        return Fate::Cut;
-    }
-    write_problem(exchange, &Problem { status, detail: &ending.words.text(), violated: &[], retry_after_secs });
-    ending.fate
-}
-
-fn report(exchange: &Exchange, broken: &Broken) {
-    if let Some(more) = exchange.worker.upstream_reports.due(exchange.ended()) {
-        let upstream = exchange.upstream_name().map_or("", |name| name);
-        let server = exchange.server_name().map_or("", |name| name);
-        let request_id = exchange.request_id();
-        tracing::warn!(%upstream, %server, request_id, more, error = %broken, "upstream error");
-    }
-}
-
-/// Makes the answer that says what went wrong.
-pub fn write_problem(exchange: &mut Exchange, problem: &Problem<'_>) {
-    let (facts, room) = exchange.split();
-    let wants = Wants::of(&facts.request(), facts.connection.facts.is_h2);
-    respond::problem(problem, wants, room.reply);
-    name_request(exchange);
-}
-
-/// Tells the client the id of its request, for a question to the operator: logs and dead letters have it.
-pub fn name_request(exchange: &mut Exchange) {
-    exchange.identify();
-    let Scratch { reply, request_id, .. } = &mut *exchange.scratch;
-    reply.put(b"x-request-id", request_id);
 }

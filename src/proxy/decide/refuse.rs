@@ -1,6 +1,7 @@
 //! What a limit's refusal says, and what is recorded of it.
 
-use super::policy::{Next, name_request, write_problem, write_rate_fields};
+use super::end::{name_request, write_problem};
+use super::next::Next;
 use crate::admission::Arrival;
 use crate::config::{OnLimit, Refusal as Own};
 use crate::dead_letter::{ROOM_IN, Reason, room_in};
@@ -8,7 +9,7 @@ use crate::edit::Escape;
 use crate::limiter::{Refusal, Why};
 use crate::proxy::answer::{Problem, RefusedBy, Reply, Wants, respond};
 use crate::proxy::endings::{Cause, Counted, Ending, Fate, Status};
-use crate::proxy::exchange::{Exchange, Known, Whose, write_edits};
+use crate::proxy::exchange::{Exchange, Known, Whose, write_edits, write_rate_fields};
 use crate::proxy::headers::Sink as _;
 use crate::proxy::meters::Outcome;
 use crate::proxy::scratch::Scratch;

@@ -7,7 +7,8 @@ use crate::dead_letter::{Deferrals, DeferredStatus as Status, KeptAnswer, parse_
 use crate::proxy::answer::Problem;
 use crate::proxy::decide::write_problem;
 use crate::proxy::endings::Fate;
-use crate::proxy::exchange::{Exchange, PREFIX};
+use crate::proxy::exchange::Exchange;
+use crate::proxy::exchange::deferral_path::PREFIX;
 use crate::proxy::headers::Sink as _;
 use crate::proxy::meters::Outcome;
 

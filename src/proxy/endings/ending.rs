@@ -2,7 +2,7 @@
 //! the gateway's answer, the outcome, the dead letter, the counter, and what becomes of the client's connection.
 //!
 //! A new way to end is a variant of [`Cause`] and a row of [`Ending::of`], and nothing else: the compiler asks for the row.
-//! Callers: `policy`, which carries an ending out, and `refuse`, which adds to it what a limit and its route say.
+//! Callers: `decide/end`, which carries an ending out, and `decide/refuse`, which adds to it what a limit and its route say.
 
 use std::borrow::Cow;
 

@@ -12,12 +12,13 @@ mod in_flight;
 mod letter;
 mod life;
 mod parts;
+mod rate_fields;
 mod variables;
 mod watch;
 
-pub(super) use deferral_path::PREFIX;
 pub(super) use edited::{Changes, Edited, Whose, write_edits, write_trailers};
 pub(super) use life::{Exchange, Story};
 pub(super) use parts::{RequestFacts, Room};
+pub(super) use rate_fields::write_rate_fields;
 pub(super) use variables::Known;
 pub(super) use watch::poll_gone;

@@ -3,9 +3,8 @@
 use super::relay::{MAX_DISCARD, Relay, begin_download};
 use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Piece, Request, Response, Version, write_chunk_head};
 use crate::proxy::answer::DateCell;
-use crate::proxy::decide::write_rate_fields;
 use crate::proxy::endings::Broken;
-use crate::proxy::exchange::{Changes, Exchange, Known, Room, Whose, explanation};
+use crate::proxy::exchange::{Changes, Exchange, Known, Room, Whose, explanation, write_rate_fields};
 use crate::proxy::headers::{self, Sink};
 use crate::proxy::scratch::Scratch;
 use crate::time::Tick;
