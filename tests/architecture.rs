@@ -113,7 +113,6 @@ const CIRCLES: &[&[&str]] = &[
     ],
     &["limiter/limit", "limiter/shard"],
     &["proxy/serve/h1", "proxy/serve/h2"],
-    &["proxy/accept/listener", "proxy/accept/proxied"],
     &["proxy/forward/relay", "proxy/forward/relay_head"],
     &["telemetry/access_log", "telemetry/access_text"],
     &["telemetry/group", "telemetry/page", "telemetry/reading", "telemetry/registry"],

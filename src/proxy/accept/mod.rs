@@ -3,6 +3,7 @@
 //!
 //! It reads nothing of a request. Caller: `gateway`, which gives each worker its sockets.
 
+mod first_byte;
 mod listener;
 mod proxied;
 

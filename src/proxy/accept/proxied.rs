@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use super::listener::{Spoken, first_byte, in_time};
+use super::first_byte::{Spoken, first_byte, in_time};
 use crate::proxy::client::{ClientAccount, Listening};
 use crate::proxy::deadlines::Alarm;
 use crate::proxy::meters::HeaderResult;
