@@ -112,8 +112,6 @@ const CIRCLES: &[&[&str]] = &[
         "limiter/verdict",
     ],
     &["limiter/limit", "limiter/shard"],
-    &["proxy/serve/h1", "proxy/serve/h2"],
-    &["proxy/forward/relay", "proxy/forward/relay_head"],
     &["telemetry/access_log", "telemetry/access_text"],
     &["telemetry/group", "telemetry/page", "telemetry/reading", "telemetry/registry"],
     &["tls/server", "tls/tickets"],

@@ -11,16 +11,16 @@ use std::task::Poll;
 use tokio::net::TcpStream;
 use tokio::task::coop::consume_budget;
 
+use super::begin::begin;
 use super::h2;
-use crate::http1::{Fault, Form, Known, Request, Response, Side};
+use crate::http1::{Fault, Side};
 use crate::http2::PREFACE;
 use crate::proxy::client::{Client, Connection, Facts, LINGER, Listening};
 use crate::proxy::deadlines::Dismissed;
 use crate::proxy::endings::Cause;
 use crate::proxy::exchange::{Exchange, capturing};
 use crate::proxy::forward::{Afterwards, MAX_DISCARD};
-use crate::proxy::headers::{Fields, Sink};
-use crate::proxy::scratch::{BUFFER_BYTES, Lent, Scratch};
+use crate::proxy::scratch::{Lent, Scratch};
 use crate::proxy::walk;
 use crate::proxy::worker::{Open, Worker};
 use crate::time::Span;
@@ -269,25 +269,6 @@ async fn read_head(
     .await
 }
 
-/// Reads the head, and what came with it of the body.
-pub fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
-    let limits = exchange.view.snapshot.head_limits();
-    let Scratch { inbound, request, upload, .. } = &mut *exchange.scratch;
-    // Its limits may be those of an older configuration than the exchange's: the head is here, so it is read.
-    let limits = crate::http1::HeadLimits { max_bytes: limits.max_bytes.max(inbound.head().len()), ..limits };
-    if let Err(fault) = request.parse(inbound.head(), &limits) {
-        inbound.has_no_head();
-        return Err(fault);
-    }
-    upload.reset(request.framing(), Form::AsIs);
-    inbound.accept(upload)?;
-    if !upload.is_complete() && inbound.room().len() < BUFFER_BYTES / 4 {
-        let capacity = inbound.capacity();
-        inbound.grow(capacity + BUFFER_BYTES);
-    }
-    Ok(())
-}
-
 /// Reads what is left of a request that has its answer.
 async fn drain(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
     let until = exchange.worker.clock.now() + LINGER;
@@ -359,24 +340,4 @@ pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream)
     .await;
     linger(worker.pool.lend(), worker, &connection, Client::new(Stream::Plain(socket))).await;
     worker.alarms.cancel(&connection.alarm);
-}
-
-impl Fields for Request<'_> {
-    fn copy<'f>(&'f self, sink: &mut impl Sink, keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
-        self.copy_fields(keep, |piece| sink.put_piece(piece));
-    }
-
-    fn nominated(&self) -> impl Iterator<Item = &[u8]> {
-        Request::nominated(self)
-    }
-}
-
-impl Fields for Response<'_> {
-    fn copy<'f>(&'f self, sink: &mut impl Sink, keep: impl FnMut(Known, &'f [u8], &'f [u8]) -> bool) {
-        self.copy_fields(keep, |piece| sink.put_piece(piece));
-    }
-
-    fn nominated(&self) -> impl Iterator<Item = &[u8]> {
-        Response::nominated(self)
-    }
 }

@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use super::h1;
+use super::begin::begin;
 use super::stream_place::StreamPlace;
 use crate::http1::{Fault, MAX_FIELDS};
 use crate::http2::{FIELD_OVERHEAD, Limits, Outcomes, Refused};
@@ -312,7 +312,7 @@ async fn serve_stream(worker: &Rc<Worker>, mut incoming: Incoming, connection: &
     let now = worker.clock.now();
     worker.alarms.note(now);
     let mut exchange = Exchange::new(worker, connection, scratch, head.unwrap_or_default(), now);
-    let begun = head.and_then(|_| h1::begin(&mut exchange));
+    let begun = head.and_then(|_| begin(&mut exchange));
     match begun {
         Ok(()) => drop(walk::answer(&mut exchange, &mut client).await),
         Err(fault) => drop(walk::answer_fault(&mut exchange, &mut client, Cause::Fault(fault)).await),

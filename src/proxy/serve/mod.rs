@@ -2,6 +2,7 @@
 //!
 //! It finds the requests, and the walk answers them. Nothing here looks at what a request asks for. Caller: `accept`.
 
+mod begin;
 pub(super) mod h1;
 pub(super) mod h2;
 mod stream_place;
