@@ -1,8 +1,7 @@
 //! How a request is entered among those in flight, and is told that somebody has cancelled it.
 
 use super::life::Exchange;
-use crate::proxy::flights::{Facts, FlightFilter, FlightPhase, SeenFlight, Way};
-use crate::proxy::worker::Worker;
+use crate::proxy::flights::{Facts, FlightPhase, Way};
 
 impl Exchange {
     /// Notes where it is, for whoever asks what is in flight.
@@ -40,17 +39,5 @@ impl Exchange {
     /// Whether an operator has cancelled it.
     pub fn is_cancelled(&self) -> bool {
         self.connection.alarm.is_cancelled()
-    }
-}
-
-impl Worker {
-    /// The requests in flight that somebody asks for, the oldest first.
-    pub fn list_flights(&self, filter: &FlightFilter) -> Vec<SeenFlight> {
-        self.flights.borrow().list(filter, self.index, self.clock.now())
-    }
-
-    /// Has the request of this number end as soon as its task runs; false if there is none.
-    pub fn cancel_flight(&self, number: u64) -> bool {
-        self.flights.borrow().cancel(number)
     }
 }

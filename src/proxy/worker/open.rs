@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::state::{OpenPlace, Worker};
+use super::places::OpenPlace;
+use super::state::Worker;
 use crate::proxy::client::Connection;
 
 /// A connection that is open. Dropping it takes it off the worker's wheel and out of its count.

@@ -1,37 +1,44 @@
+//! The things that a worker owns, and the generation of the configuration that it goes by.
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crate::admission::address_of;
 use crate::http1::HeadLimits;
-use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::proxy::answer::DateCell;
-use crate::proxy::client::{
-    CaptureRoom, ClientAccount, ClientLedger, Entered, H2Totals, Held as HeldThing, Holdings, Listening, Room,
-};
-use crate::proxy::deadlines::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
+use crate::proxy::client::{CaptureRoom, ClientLedger, H2Totals, Holdings, Room};
+use crate::proxy::deadlines::{Alarm, Alarms, SWEEP_EVERY};
 use crate::proxy::flights::Flights;
 use crate::proxy::meters::ConnectionMeters;
 use crate::proxy::scratch::Pool;
-use crate::proxy::snapshot::{Feed, ListenerPlan, Place, Snapshot, Throttle, Turned, headroom};
+use crate::proxy::snapshot::{Feed, ListenerPlan, Throttle};
 use crate::proxy::view::{Servers, View};
 use crate::telemetry::Registry;
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
 /// How often buffers that are not needed any more are given back.
 const SHRINK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// A handshake that has gone on for so long is taken for one that stands still.
-const STALLED: Span = Span::from_secs(1);
-
 /// Two records of TLS, or what some dozens of small requests are.
 const H2_ROOM: usize = 32 * 1024;
+
+/// What others may read of a worker at any time.
+#[derive(Debug, Default)]
+pub struct WorkerGauges {
+    /// Open client connections.
+    pub connections: AtomicU64,
+    /// Requests in flight.
+    pub in_flight: AtomicU64,
+    /// Connections that are tunnels.
+    pub tunnels: AtomicU64,
+}
 
 /// What one worker thread owns. Nothing in it is shared with another thread but the feed, the registry and the gauges.
 pub struct Worker {
@@ -61,32 +68,21 @@ pub struct Worker {
     pub upstream_reports: Throttle,
     /// Log lines about connects that have failed.
     pub connect_reports: Throttle,
-    feed: Arc<Feed>,
+    pub(super) feed: Arc<Feed>,
     registry: Arc<Registry>,
-    gauges: Arc<WorkerGauges>,
-    view: RefCell<Rc<View>>,
+    pub(super) gauges: Arc<WorkerGauges>,
+    pub(super) view: RefCell<Rc<View>>,
     servers: RefCell<Servers>,
-    max_connections: u64,
+    pub(super) max_connections: u64,
     last_connection: Cell<u64>,
-    in_flight: Cell<u64>,
-    handshakes: RefCell<Holdings<Rc<Alarm>>>,
+    pub(super) in_flight: Cell<u64>,
+    pub(super) handshakes: RefCell<Holdings<Rc<Alarm>>>,
     /// The requests in flight, for whoever asks.
     pub flights: RefCell<Flights>,
     /// Requests of HTTP/2 that are under way.
     pub h2: H2Totals,
     random: Cell<u64>,
     turn: Cell<u64>,
-}
-
-/// What others may read of a worker at any time.
-#[derive(Debug, Default)]
-pub struct WorkerGauges {
-    /// Open client connections.
-    pub connections: AtomicU64,
-    /// Requests in flight.
-    pub in_flight: AtomicU64,
-    /// Connections that are tunnels.
-    pub tunnels: AtomicU64,
 }
 
 impl Worker {
@@ -172,119 +168,6 @@ impl Worker {
         drop(old);
     }
 
-    /// Counts a connection for as long as the guard lives; by which bound there are too many, if there are.
-    /// Of whom it is may be known [later](ConnectionGuard::is_of).
-    pub fn connection_opened(
-        self: &Rc<Self>,
-        client: Option<IpAddr>,
-        listener: &ListenerPlan,
-    ) -> Result<ConnectionGuard, Turned> {
-        let snapshot = Arc::clone(&self.view.borrow().snapshot);
-        let key = client.and_then(|client| snapshot.rules.key_of_peer(client));
-        let held = self.take_places(&snapshot, key, listener)?;
-        self.connections.accepted.inc();
-        self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        let place = OpenPlace { worker: Rc::clone(self), held };
-        let entered = if client.is_some() { self.ledger.enter(key) } else { self.ledger.enter_unknown() };
-        Ok(ConnectionGuard { place, entered })
-    }
-
-    /// Counts a connection of the gateway's own, which no bound is asked about: whoever makes it bounds how many there are.
-    pub fn own_connection_opened(self: &Rc<Self>) -> ConnectionGuard {
-        self.connections.accepted.inc();
-        self.gauges.connections.fetch_add(1, Ordering::Relaxed);
-        let place = OpenPlace { worker: Rc::clone(self), held: None };
-        ConnectionGuard { place, entered: self.ledger.enter_unknown() }
-    }
-
-    fn take_places(
-        &self,
-        snapshot: &Snapshot,
-        key: Option<Fingerprint>,
-        listener: &ListenerPlan,
-    ) -> Result<Option<Box<Held>>, Turned> {
-        if self.open_connections() >= self.connection_bound(snapshot) {
-            return Err(Turned::Worker);
-        }
-        let place = match &listener.places {
-            Some(places) => Some(places.take().ok_or(Turned::Listener)?),
-            None => None,
-        };
-        let permit = self.take_clients_place(snapshot, key)?;
-        let is_bounded = place.is_some() || !permit.is_empty();
-        Ok(is_bounded.then(|| Box::new(Held { permit, _place: place })))
-    }
-
-    fn connection_bound(&self, snapshot: &Snapshot) -> u64 {
-        snapshot.server().max_connections.map_or(self.max_connections, |own| own.min(self.max_connections))
-    }
-
-    /// Asks a connection to end for one that met this bound. False if there is none, or the bound is a client's own.
-    pub fn make_room(&self, by: Turned, listening: &Rc<Listening>) -> bool {
-        let now = self.clock.now();
-        match by {
-            Turned::Worker => self.room.make(None, true, now),
-            Turned::Listener => self.room.make(Some(listening), true, now),
-            Turned::Client | Turned::ClientRate | Turned::Share => false,
-        }
-    }
-
-    /// Asks connections to end where a bound is near, so that the next ones need not wait for that. False if there is none to
-    /// end, and so few places are left that this client, who has more connections than that, is not to have one more.
-    ///
-    /// That is the dynamic threshold of shared buffers (see `h2_share`) with alpha 1, for the last places alone: clients
-    /// whose connections are all busy leave as many to others as each of them has.
-    pub fn keep_headroom(
-        &self,
-        listener: &ListenerPlan,
-        listening: &Rc<Listening>,
-        account: &ClientAccount,
-        now: Tick,
-    ) -> bool {
-        let has_few = |free: u64| u64::from(account.connections()) <= free.max(1);
-        let bound = self.connection_bound(&self.view.borrow().snapshot);
-        let free = bound.saturating_sub(self.open_connections());
-        if free < headroom(bound) && !self.room.make(None, false, now) && !has_few(free) {
-            return false;
-        }
-        let free = listener.places.as_ref().and_then(|places| places.last_ones());
-        free.is_none_or(|free| self.room.make(Some(listening), false, now) || has_few(free))
-    }
-
-    /// Says that a client holds more than half of the places for connections, where it does. A load balancer that nobody has
-    /// named is bounded as one client, and its operator has to be told why.
-    pub fn report_crowd(&self, peer: IpAddr, account: &ClientAccount, now: Tick) {
-        let bound = self.connection_bound(&self.view.borrow().snapshot);
-        if u64::from(account.connections()) > bound / 2 {
-            self.report_crowding(peer, account, "connections", now);
-        }
-    }
-
-    /// Says in the log that this address holds so much of a worker that it is bounded, unless it stands for many or somebody
-    /// was told within a minute.
-    pub fn report_crowding(&self, peer: IpAddr, account: &ClientAccount, what: &str, now: Tick) {
-        if account.is_of_one_client() && self.feed.crowding_reports.is_due(now) {
-            tracing::warn!(
-                %peer,
-                "one address holds much of a worker's {what}; if it is a load balancer, name it in `trusted_proxies` of [client], \
-                 and it is not bounded as one client"
-            );
-        }
-    }
-
-    /// A place among the connections of the client with this key. A trusted proxy stands for many, and has none.
-    fn take_clients_place(&self, snapshot: &Snapshot, key: Option<Fingerprint>) -> Result<Permit, Turned> {
-        let (Some(bounds), Some(key)) = (&snapshot.accept.clients, key) else { return Ok(Permit::default()) };
-        let asks = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }; 2];
-        let mut report = Report::default();
-        match bounds.policy.check(&asks[..bounds.reasons.len().min(2)], Span::ZERO, self.clock.now(), &mut report) {
-            Verdict::Admitted(permit) => Ok(permit),
-            Verdict::Refused(refusal) => Err(*bounds.reasons.get(refusal.limit).unwrap_or(&Turned::Client)),
-            // Neither limit lets anybody wait.
-            Verdict::Queued(_) => Err(Turned::ClientRate),
-        }
-    }
-
     /// A number that no other connection of this worker has or had.
     pub fn next_connection(&self) -> u64 {
         let id = self.last_connection.get() + 1;
@@ -304,24 +187,6 @@ impl Worker {
     /// Requests that a connection may carry, by the view that the worker has.
     pub fn max_requests(&self) -> u32 {
         self.view.borrow().snapshot.server().max_requests.unwrap_or(u32::MAX)
-    }
-
-    /// Counts a request as in flight for as long as the guard lives.
-    pub fn enter_flight(self: &Rc<Self>) -> InFlight {
-        self.count_flight(self.in_flight.get() + 1);
-        InFlight(Rc::clone(self))
-    }
-
-    fn count_flight(&self, count: u64) {
-        self.in_flight.set(count);
-        self.gauges.in_flight.store(count, Ordering::Relaxed);
-    }
-
-    /// Counts a tunnel for as long as the guard lives.
-    pub fn enter_tunnel(self: &Rc<Self>) -> Tunnel {
-        self.connections.tunnels.inc();
-        self.gauges.tunnels.fetch_add(1, Ordering::Relaxed);
-        Tunnel(Rc::clone(self))
     }
 
     /// How large a head may be, by the view that the worker has.
@@ -353,45 +218,6 @@ impl Worker {
     /// Requests that an HTTP/2 connection may have in flight, by the view that the worker has.
     pub fn max_streams(&self) -> u32 {
         self.h2.most_of_connection(self.view.borrow().snapshot.server().max_streams)
-    }
-
-    /// Counts a handshake for as long as the guard lives; `None` if there are too many. The client that has most may have to
-    /// give its oldest for it, whose `alarm` is then told.
-    pub fn enter_handshake(
-        self: &Rc<Self>,
-        peer: IpAddr,
-        account: &Rc<ClientAccount>,
-        alarm: &Rc<Alarm>,
-    ) -> Option<Handshake> {
-        let max = self.view.borrow().snapshot.server().max_handshakes;
-        let now = self.clock.now();
-        let mut handshakes = self.handshakes.borrow_mut();
-        let own = handshakes.of(account);
-        if own as usize >= clients_share(max) {
-            self.report_crowding(peer, account, "TLS handshakes", now);
-            return None;
-        }
-        if handshakes.len() >= max {
-            let most = handshakes.most();
-            let (oldest, _, since) = handshakes.oldest_of_heaviest()?;
-            // Where nobody has more than the newcomer would have, those that go on are worth more, but not if they stand still.
-            if own >= most || own + 1 == most && now.since(since) < STALLED {
-                return None;
-            }
-            handshakes.remove(oldest)?.dismiss(Dismissed::Handshake);
-        }
-        let held = handshakes.add(account, now, Rc::clone(alarm));
-        Some(Handshake { worker: Rc::clone(self), held })
-    }
-
-    /// Open client connections.
-    pub fn open_connections(&self) -> u64 {
-        self.gauges.connections.load(Ordering::Relaxed)
-    }
-
-    /// Open tunnels.
-    pub fn open_tunnels(&self) -> u64 {
-        self.gauges.tunnels.load(Ordering::Relaxed)
     }
 
     /// A number that nobody outside can guess cheaply; not for secrets. `SplitMix64` (Steele, Lea, Flood 2014).
@@ -438,109 +264,5 @@ impl Worker {
             }
         };
         tokio::join!(sweep, prune, shrink);
-    }
-}
-
-/// How many of so many handshakes one client may have: half.
-fn clients_share(max: usize) -> usize {
-    (max / 2).max(1)
-}
-
-/// A handshake that is going on.
-pub struct Handshake {
-    worker: Rc<Worker>,
-    held: HeldThing,
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        self.worker.handshakes.borrow_mut().remove(self.held);
-    }
-}
-
-/// A request in flight.
-pub struct InFlight(Rc<Worker>);
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.count_flight(self.0.in_flight.get().saturating_sub(1));
-    }
-}
-
-/// An open tunnel.
-pub struct Tunnel(Rc<Worker>);
-
-impl Drop for Tunnel {
-    fn drop(&mut self) {
-        self.0.gauges.tunnels.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// An open connection of a worker.
-pub struct ConnectionGuard {
-    place: OpenPlace,
-    entered: Entered,
-}
-
-/// Its place among them.
-pub struct OpenPlace {
-    worker: Rc<Worker>,
-    held: Option<Box<Held>>,
-}
-
-/// What a connection has of bounded things, given back when it ends.
-struct Held {
-    permit: Permit,
-    _place: Option<Place>,
-}
-
-impl ConnectionGuard {
-    /// Counts it among those of its client, who was not known when it came; `false`, and counted, if there are too many.
-    pub fn is_of(&mut self, client: IpAddr) -> bool {
-        let OpenPlace { worker, held } = &mut self.place;
-        let snapshot = Arc::clone(&worker.view.borrow().snapshot);
-        let key = snapshot.rules.key_of_peer(client);
-        match worker.take_clients_place(&snapshot, key) {
-            Err(by) => {
-                worker.connections.turned_away(by);
-                return false;
-            }
-            Ok(permit) if permit.is_empty() => {}
-            Ok(permit) => match held {
-                Some(held) => held.permit = permit,
-                None => *held = Some(Box::new(Held { permit, _place: None })),
-            },
-        }
-        self.entered = worker.ledger.enter(key);
-        true
-    }
-
-    /// The account of its client, or its own.
-    pub fn account(&self) -> &Rc<ClientAccount> {
-        self.entered.account()
-    }
-
-    /// Its place, and the account that it is on until it [leaves](ClientAccount::leave) it.
-    pub fn into_parts(self) -> (OpenPlace, Rc<ClientAccount>) {
-        (self.place, self.entered.hand_over())
-    }
-
-    /// The worker that it is of.
-    pub fn worker(&self) -> &Rc<Worker> {
-        &self.place.worker
-    }
-}
-
-impl OpenPlace {
-    /// The worker that it is of.
-    pub fn worker(&self) -> &Rc<Worker> {
-        &self.worker
-    }
-}
-
-impl Drop for OpenPlace {
-    fn drop(&mut self) {
-        self.worker.note_panic();
-        self.worker.gauges.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
