@@ -282,11 +282,15 @@ fn pure_rooms_stay_pure() {
 
 #[test]
 fn the_wall_between_policy_and_protocol_stands() {
-    // Headers copy a source to a sink: they know neither hyper nor a header map.
-    for file in ["proxy/headers/mod.rs", "proxy/answer/respond.rs", "proxy/answer/rate_headers.rs"] {
-        let text = without_tests(&fs::read_to_string(source().join(file)).unwrap());
+    // Fields and answers are bytes that go from a source to a sink: these rooms know neither hyper nor a header map.
+    let is_inside =
+        |path: &Path| path.parent().is_some_and(|room| room.ends_with("headers") || room.ends_with("answer"));
+    let files = code().remove("proxy").unwrap().into_iter().filter(|(path, _)| is_inside(path));
+    let files = files.collect::<Vec<_>>();
+    assert!(files.len() > 8, "only {} files", files.len());
+    for (path, text) in files {
         for word in ["hyper", "HeaderMap", "http::"] {
-            assert_eq!(text.lines().find(|line| line.contains(word)), None, "{file} names {word}");
+            assert_eq!(text.lines().find(|line| line.contains(word)), None, "{} names {word}", path.display());
         }
     }
 }

@@ -4,8 +4,8 @@
 //! path of a request is shared between them but the limiter's key tables. It decides nothing itself: `admission` says
 //! who may pass, `balance` where to, and `forward` takes nothing but what admission let through.
 //!
-//! Its rooms, in the order in which a request meets them; an import goes down this list of floors only (`ROOMS` of
-//! `tests/architecture.rs`):
+//! Its rooms, in the order in which a request meets them; an import goes down this list only (`PROXY_ROOMS`
+//! of `tests/architecture.rs`):
 //!
 //! - `accept`: sockets that listen, and connections until they can be served. `serve`: a connection, request after request.
 //! - `walk`: one request from its head to the end of its answer. It names the next rooms in the order in which a request

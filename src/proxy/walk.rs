@@ -1,5 +1,8 @@
-//! The walk of one request, from its head to the end of its answer: every room that it passes is named here, in the order in
-//! which it does.
+//! The walk of one request, from its head to the end of its answer. It names each room that the request passes, in that
+//! order, and does little else.
+//!
+//! Invariant: it returns once the answer is over, whatever happened, and says what becomes of the client's connection.
+//! Caller: `serve`.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};

@@ -1,4 +1,5 @@
-//! What is done about a request: asks `admission`, waits in the queue of a limit, and makes the gateway's own answers.
+//! The decision about a request: `policy` asks `admission`, `waiting` holds a place in the queue of a limit, `refuse` and
+//! `end` make the gateway's own answers.
 //!
 //! It sends nothing: an answer lies ready in the scratch, and [`Next`] says what comes next. Only here is an ending carried
 //! out. Callers: the walk, and `defer`, which refuses what it cannot keep.

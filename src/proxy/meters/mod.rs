@@ -1,5 +1,5 @@
-//! What a worker counts: of routes, limits and upstreams in `traffic`, of bandwidths and messages in `pace`, of connections
-//! in `connections`.
+//! The counters of a worker: of routes, limits and upstreams in `traffic`, of bandwidths and messages in `pace`, of
+//! connections in `connections`.
 //!
 //! Each counter has one writer, the worker; `telemetry` adds them up. An enum of words is a label: whoever adds a variant has
 //! its counter. Callers: every room that meets such an event.

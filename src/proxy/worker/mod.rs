@@ -1,4 +1,4 @@
-//! What one worker thread owns, and counts of what is open on it.
+//! The things that one worker thread owns: its view of the configuration, its connections, and the places on it.
 //!
 //! Nothing in it is shared with another thread but the feed, the registry and the gauges. It serves nobody: `accept` and `serve`
 //! do, and ask it for a place first. Callers: all rooms of an exchange, and `gateway`, which starts one for each core.
