@@ -1,7 +1,7 @@
 # Needs Rust 1.90 or later and, to get here, make. What else is missing is installed on Debian, or named.
 BUILT = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: all setup setup-tests run quick test test-long schemathesis loom bench doc check deb
+.PHONY: all setup setup-tests setup-peers run quick test test-long schemathesis loom bench peers doc check deb
 
 all: target/release/sluicegate
 
@@ -16,15 +16,20 @@ setup:
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq build-essential; } || { \
 	  echo "a C linker (cc) is missing; on Debian: sudo apt-get install -y build-essential" >&2; exit 1; }
 
+# Installs what is in $$missing, on Debian and as root; else names it, after why it is needed.
+define install
+[ -z "$$missing" ] || { \
+  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } || { \
+  echo "$(1), missing:$$missing; on Debian: sudo apt-get install -y$$missing" >&2; exit 1; }
+endef
+
 # Servers that tests put behind the gateway or beside it, see tests/support, and a client that loads it. Nothing is done where they are there, and
 # nothing of them is started: RUNLEVEL=1 keeps a container's init scripts from it.
 SERVERS = nginx haproxy gunicorn redis-server wrk
 setup-tests: setup
 	@missing=; for tool in $(SERVERS); do PATH="$$PATH:/usr/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
-	[ -z "$$missing" ] || { \
-	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-	  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } || { \
-	  echo "the tests need real servers, missing:$$missing; on Debian: sudo apt-get install -y$$missing" >&2; exit 1; }
+	$(call install,the tests need real servers)
 
 # The gateway on the repository's gateway.toml.
 run: setup
@@ -62,6 +67,21 @@ schemathesis: setup
 
 bench:
 	cargo bench --locked
+
+# The gateway beside nginx, HAProxy and, if it is there, Envoy: see benches/README.md. About a quarter of an hour, after the
+# build; the machine should have nothing else to do. Some of it alone: make peers PEERS="--scenarios ab --rounds 4".
+PEERS =
+PEER_TOOLS = nginx:nginx haproxy:haproxy wrk:wrk h2load:nghttp2-client nghttpd:nghttp2-server openssl:openssl python3:python3
+setup-peers: setup
+	@missing=; for tool in $(PEER_TOOLS); do \
+	  PATH="$$PATH:/usr/sbin" command -v $${tool%:*} >/dev/null || missing="$$missing $${tool#*:}"; done; \
+	$(call install,the comparison needs other proxies and load generators)
+
+peers: setup-peers
+	python3 -B -m unittest discover -s benches/peers -p tests.py
+	cargo build --release --locked
+	python3 -B benches/peers/run.py --json "$${CARGO_TARGET_DIR:-target}/peers.json" \
+	  --markdown "$${CARGO_TARGET_DIR:-target}/peers.md" $(PEERS)
 
 doc:
 	cargo doc --no-deps --locked

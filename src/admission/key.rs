@@ -70,7 +70,7 @@ words! {
         /// Its whole key is the client's address instead.
         ClientIp = "client-ip",
         /// The limit does not apply to it if the part is absent. If the part is there but unusable, its whole key is the
-        /// client's address, as with `ClientIp`: else whoever garbles the part would be counted nowhere.
+        /// client's address, as with "client-ip": else whoever garbles the part would be counted nowhere.
         Skip = "skip",
         /// It is refused.
         Refuse = "refuse",

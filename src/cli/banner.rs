@@ -3,52 +3,106 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use crate::admission::{PathPattern, RoutePattern};
 use crate::config::{Action, AdminAddress, Listener, Model, Route};
 use crate::gateway::Control;
-use crate::limiter::Algorithm;
+use crate::limiter::{Algorithm, Mode};
 
 /// Routes shown at most; a gateway may have a thousand.
 const MAX_ROUTES: usize = 20;
 
 /// The part that the model tells.
 pub struct Summary {
-    /// Of each listener, in the file's order.
-    schemes: Vec<&'static str>,
+    /// In the file's order.
+    listeners: Vec<Listening>,
     admin_scheme: &'static str,
-    /// Whether connections to the first begin with a PROXY header.
-    takes_header: bool,
     routes: Vec<String>,
     more_routes: usize,
+    trial: Trial,
+}
+
+/// A listener, without the address that it has once it is bound.
+struct Listening {
+    scheme: &'static str,
+    /// Each request is sent on to HTTPS.
+    redirects: bool,
+    /// Connections begin with a PROXY header.
+    takes_header: bool,
+}
+
+impl Listening {
+    fn of(listener: &Listener) -> Self {
+        Self {
+            scheme: if listener.tls.is_some() { "https" } else { "http" },
+            redirects: listener.redirect_port().is_some(),
+            takes_header: listener.proxied_by().is_some(),
+        }
+    }
+}
+
+/// A request that a route takes.
+#[derive(Default)]
+struct Trial {
     path: String,
+    method: Option<String>,
+    fields: Vec<(String, String)>,
+}
+
+impl Trial {
+    fn of(pattern: &RoutePattern) -> Self {
+        let host = pattern.hosts.first().map(|host| ("Host".to_owned(), host.to_string().replacen('*', "www", 1)));
+        let gets = pattern.methods.is_empty() || pattern.methods.iter().any(|method| method == "GET");
+        Self {
+            path: example(&pattern.path),
+            method: pattern.methods.first().filter(|_| !gets).cloned(),
+            fields: host.into_iter().chain(pattern.headers.iter().cloned()).collect(),
+        }
+    }
+
+    /// As the options of a command for its method, and for its fields.
+    fn options(&self, of_method: &str) -> String {
+        let method = self.method.iter().map(|method| format!(" {of_method} {method}"));
+        let fields = self.fields.iter().map(|(name, value)| format!(" -H {}", quoted(&format!("{name}: {value}"))));
+        method.chain(fields).collect()
+    }
+}
+
+/// As a word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 impl Summary {
     /// A summary of a model.
     pub fn of(model: &Model) -> Self {
         let limited = model.routes.iter().find(|route| !route.limits.is_empty()).or(model.routes.first());
-        let scheme = |listener: &Listener| if listener.tls.is_some() { "https" } else { "http" };
         Self {
-            schemes: model.listeners.iter().map(scheme).collect(),
+            listeners: model.listeners.iter().map(Listening::of).collect(),
             admin_scheme: if model.admin.as_ref().is_some_and(|admin| admin.tls.is_some()) { "https" } else { "http" },
-            takes_header: model.listeners.first().is_some_and(|listener| listener.proxied_by().is_some()),
             routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route, model)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
-            path: limited.map_or("/".to_owned(), |route| example(&route.pattern.path)),
+            trial: limited.map(|route| Trial::of(&route.pattern)).unwrap_or_default(),
         }
     }
 
     /// Prints it, with the addresses that were bound.
     pub fn print(&self, control: &Control) {
+        let text = self.text(control.path(), &control.addresses(), control.admin_address().as_ref());
+        // Nobody may be reading; that is no reason not to run.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+    }
+
+    fn text(&self, path: &Path, addresses: &[SocketAddr], admin: Option<&AdminAddress>) -> String {
         let mut text = String::new();
         // Writing into a String cannot fail.
-        let _ = writeln!(text, "sluicegate {} on {}", env!("CARGO_PKG_VERSION"), control.path().display());
-        let addresses = control.addresses();
-        for (address, scheme) in addresses.iter().zip(&self.schemes) {
-            let _ = writeln!(text, "  listening  {scheme}://{address}");
+        let _ = writeln!(text, "sluicegate {} on {}", env!("CARGO_PKG_VERSION"), path.display());
+        for (address, Listening { scheme, redirects, .. }) in addresses.iter().zip(&self.listeners) {
+            let to = if *redirects { "  (redirects to https)" } else { "" };
+            let _ = writeln!(text, "  listening  {scheme}://{address}{to}");
         }
-        if let Some(admin) = control.admin_address() {
+        if let Some(admin) = admin {
             let shown = match admin {
                 AdminAddress::Tcp(address) => format!("{}://{address}/metrics", self.admin_scheme),
                 AdminAddress::Unix(path) => path.display().to_string(),
@@ -61,22 +115,31 @@ impl Summary {
         if self.more_routes > 0 {
             let _ = writeln!(text, "             and {} more", self.more_routes);
         }
-        if let Some((address, scheme)) = addresses.first().zip(self.schemes.first()) {
-            let url = format!("{scheme}://{}{}", reachable(*address), self.path);
-            // A certificate to try things with has no authority that is known here.
-            let (k, insecure) = if *scheme == "https" { ("k", " --insecure") } else { ("", "") };
-            let header = if self.takes_header { " --haproxy-protocol" } else { "" };
-            let _ = writeln!(
-                text,
-                "Try:\n  curl -i{k}{header} {url}\n  \
-                 for i in $(seq 30); do curl -s{k}{header} -o /dev/null -w '%{{http_code}} ' {url}; done; echo"
-            );
-            if !self.takes_header {
-                let _ = writeln!(text, "  oha -z 5s{insecure} {url}    (or: wrk -d5s {url})");
-            }
+        let mut listeners = addresses.iter().zip(&self.listeners);
+        if let Some((address, listener)) = listeners.find(|(_, listener)| !listener.redirects) {
+            self.write_trial(&mut text, *address, listener);
         }
-        // Nobody may be reading; that is no reason not to run.
-        let _ = std::io::stdout().write_all(text.as_bytes());
+        text
+    }
+
+    /// Three commands that show the gateway at work.
+    fn write_trial(&self, text: &mut String, address: SocketAddr, listener: &Listening) {
+        let Trial { path, method, .. } = &self.trial;
+        let url = format!("{}://{}{path}", listener.scheme, reachable(address));
+        // A certificate to try things with has no authority that is known here.
+        let (k, insecure) = if listener.scheme == "https" { ("k", " --insecure") } else { ("", "") };
+        let header = if listener.takes_header { " --haproxy-protocol" } else { "" };
+        let (curl, oha) = (self.trial.options("-X"), self.trial.options("-m"));
+        let _ = writeln!(
+            text,
+            "Try:\n  curl -i{k}{header}{curl} {url}\n  \
+             for i in $(seq 30); do curl -s{k}{header}{curl} -o /dev/null -w '%{{http_code}} ' {url}; done; echo"
+        );
+        if listener.takes_header {
+            return;
+        }
+        let wrk = if method.is_none() { format!("    (or: wrk -d5s{curl} {url})") } else { String::new() };
+        let _ = writeln!(text, "  oha -z 5s{insecure}{oha} {url}{wrk}");
     }
 }
 
@@ -124,7 +187,62 @@ fn describe(route: &Route, model: &Model) -> String {
             Algorithm::Concurrency(concurrency) => format!("{} at once", concurrency.max_in_flight()),
             other => other.rates().iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
         };
-        let _ = write!(text, ", {} {much} per {}", rule.spec.name, rule.key);
+        let mode =
+            if rule.spec.mode == Mode::Enforce { String::new() } else { format!(" ({})", rule.spec.mode.word()) };
+        let _ = write!(text, ", {} {much} per {}{mode}", rule.spec.name, rule.key);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Certificates, parse};
+
+    fn shown(text: &str) -> String {
+        let path = Path::new("/gateway.toml");
+        let model = parse(text, path, Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model;
+        let addresses: Vec<_> = model.listeners.iter().map(|listener| listener.address).collect();
+        Summary::of(&model).text(path, &addresses, None)
+    }
+
+    #[test]
+    fn it_names_a_request_that_the_route_takes() {
+        let text = shown(
+            "[[listener]]\naddress = \"0.0.0.0:80\"\nredirect_to_https = 443\n\
+             [[listener]]\naddress = \"0.0.0.0:8080\"\n\
+             [[limit]]\nname = \"a\"\nrate = \"9/s\"\nmode = \"shadow\"\n\
+             [[route]]\nname = \"r\"\nhosts = [\"*.example.org\"]\npath = \"/api\"\nmethods = [\"POST\"]\n\
+             headers = { x-kind = \"it's\" }\nrespond = {}\nlimits = [\"a\"]\n",
+        );
+        let asks = "-H 'Host: www.example.org' -H 'x-kind: it'\\''s'";
+        let expected = format!(
+            "sluicegate {} on /gateway.toml
+  listening  http://0.0.0.0:80  (redirects to https)
+  listening  http://0.0.0.0:8080
+  route      r            POST *.example.org/api -> answer 200, a 9/s per client-ip (shadow)
+Try:
+  curl -i -X POST {asks} http://127.0.0.1:8080/api
+  for i in $(seq 30); do curl -s -X POST {asks} -o /dev/null -w '%{{http_code}} ' http://127.0.0.1:8080/api; done; echo
+  oha -z 5s -m POST {asks} http://127.0.0.1:8080/api
+",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_route_for_all_needs_no_option() {
+        let text = shown("[[listener]]\naddress = \"127.0.0.1:80\"\n[[route]]\nname = \"r\"\nrespond = {}\n");
+        assert!(text.contains("Try:\n  curl -i http://127.0.0.1:80/\n"), "{text}");
+        assert!(text.ends_with("  oha -z 5s http://127.0.0.1:80/    (or: wrk -d5s http://127.0.0.1:80/)\n"), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_only_redirects_has_nothing_to_try() {
+        let text = shown(
+            "[[listener]]\naddress = \"127.0.0.1:80\"\nredirect_to_https = 443\n[[route]]\nname = \"r\"\nrespond = {}\n",
+        );
+        assert!(!text.contains("Try:"), "{text}");
+    }
 }

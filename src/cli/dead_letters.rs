@@ -4,6 +4,7 @@
 //! The log holds what strangers sent: no control or direction character of it reaches the terminal as it is.
 
 mod deferred;
+mod names;
 mod picture;
 mod print;
 mod purge;
@@ -149,10 +150,10 @@ pub struct PurgeArgs {
 
 #[derive(Args, Debug, Default)]
 struct FilterArgs {
-    /// From then on: a time like 2026-01-02T03:04:05Z, 2026-01-02 (UTC), or how long ago, like 15m
+    /// Only records at or after TIME: 2026-01-02T03:04:05Z, 2026-01-02 (UTC), or how long ago, like 15m
     #[arg(long, value_name = "TIME")]
     since: Option<When>,
-    /// Up to then
+    /// Only records before TIME
     #[arg(long, value_name = "TIME")]
     until: Option<When>,
     /// Of the limit of this name
@@ -205,6 +206,8 @@ pub enum DeadLettersError {
     NobodyToAsk,
     /// A deferred request cannot be shown, in words.
     Deferred(String),
+    /// Nothing was found, and the configuration does not have what was asked for, in words.
+    Unknown(String),
 }
 
 impl fmt::Display for DeadLettersError {
@@ -214,7 +217,7 @@ impl fmt::Display for DeadLettersError {
             Self::Output(error) => write!(f, "cannot write the output: {error}"),
             Self::NotFound(id, directory) => write!(f, "no record {id:?} in {}", directory.display()),
             Self::Ambiguous(id) => write!(f, "several records have an id that begins with {id:?}: give more of it"),
-            Self::Deferred(words) => f.write_str(words),
+            Self::Deferred(words) | Self::Unknown(words) => f.write_str(words),
             Self::NobodyToAsk => f.write_str(
                 "nothing was removed: purge asks before it removes, and standard input is no terminal; --yes says yes",
             ),
@@ -227,7 +230,7 @@ impl std::error::Error for DeadLettersError {
         match self {
             Self::Store(error) => Some(error),
             Self::Output(error) => Some(error),
-            Self::NotFound(..) | Self::Ambiguous(_) | Self::NobodyToAsk | Self::Deferred(_) => None,
+            Self::NotFound(..) | Self::Ambiguous(_) | Self::NobodyToAsk | Self::Deferred(_) | Self::Unknown(_) => None,
         }
     }
 }
@@ -362,18 +365,28 @@ impl Screen<'_> {
         now: Tick,
     ) -> Result<(), DeadLettersError> {
         match command {
-            DeadLettersCommand::Ls(args) => self.ls(args, directory, now)?,
+            DeadLettersCommand::Ls(args) => {
+                if self.ls(args, directory, now)? == 0 {
+                    names::check(args.filter.limit.as_deref(), args.filter.route.as_deref(), config_file)?;
+                }
+            }
             DeadLettersCommand::Deferred(args) => self.deferred(args, directory, config_file, now)?,
             DeadLettersCommand::Show(args) => self.show(args, directory)?,
             // It looks at no log.
             DeadLettersCommand::Key | DeadLettersCommand::Replay(_) => {}
-            DeadLettersCommand::Stats(args) => self.stats(args, directory, now)?,
+            DeadLettersCommand::Stats(args) => {
+                if self.stats(args, directory, now)? == 0 {
+                    names::check(args.filter.limit.as_deref(), args.filter.route.as_deref(), config_file)?;
+                }
+            }
             DeadLettersCommand::Purge(args) => self.purge(args, directory, now)?,
         }
         Ok(self.out.flush()?)
     }
 
-    fn ls(&mut self, args: &LsArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
+    /// Lists records; their number.
+    fn ls(&mut self, args: &LsArgs, directory: &Path, now: Tick) -> Result<u64, DeadLettersError> {
+        let mut listed = 0;
         let filter = args.filter.resolve(now, self.redactor);
         let snapshot = Snapshot::take(directory)?;
         let last = args.last.map_or(if args.follow { FOLLOW_LAST } else { usize::MAX }, |last| last as usize);
@@ -381,18 +394,20 @@ impl Screen<'_> {
             let mut reader = snapshot.read_matching(&filter);
             while let Some(found) = reader.next_entry()? {
                 self.line(&found, args.json)?;
+                listed += 1;
             }
             reader.damaged()
         } else {
             let (found, damaged) = last_matching(&snapshot, &filter, last)?;
             for found in found {
                 self.line(&found, args.json)?;
+                listed += 1;
             }
             damaged
         };
         self.note_damage(damaged)?;
         if !args.follow {
-            return Ok(());
+            return Ok(listed);
         }
         let mut follower = snapshot.follow();
         loop {
@@ -437,12 +452,15 @@ impl Screen<'_> {
         Ok(())
     }
 
-    fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
+    /// Sums records up; their number.
+    fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Tick) -> Result<u64, DeadLettersError> {
+        let mut found_here = 0;
         let filter = args.filter.resolve(now, self.redactor);
         let mut reader = Snapshot::take(directory)?.read_matching(&filter);
         let mut summary = Summary::default();
         while let Some(found) = reader.next_entry()? {
             summary.add(&found.entry);
+            found_here += 1;
         }
         let top = args.top as usize;
         if args.json {
@@ -454,7 +472,7 @@ impl Screen<'_> {
                 write_picture(self.out, self.style, &steps)?;
             }
         }
-        Ok(())
+        Ok(found_here)
     }
 
     fn line(&mut self, found: &Found, json: bool) -> io::Result<()> {

@@ -20,6 +20,7 @@ mod progress;
 mod requests;
 mod run;
 mod safe;
+mod schema;
 mod simulate;
 mod table;
 mod tell;
@@ -102,6 +103,9 @@ enum Command {
     /// Make a token for the admin interface, and its line of [admin].
     #[command(after_help = token::EXAMPLES)]
     Token(token::TokenArguments),
+    /// Print the JSON Schema of the configuration file, for editors.
+    #[command(after_help = schema::EXAMPLES)]
+    Schema,
     /// Print a completion script for a shell.
     #[command(after_help = "Example:
   sluicegate completions bash > /etc/bash_completion.d/sluicegate")]
@@ -131,6 +135,7 @@ pub fn main() -> ExitCode {
         Command::Config(command) => config::run(&arguments.config, &command),
         Command::Upgrade(command) => upgrade::run(&arguments.config, &command),
         Command::Token(command) => token::run(&command),
+        Command::Schema => schema::run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());
             ExitCode::SUCCESS

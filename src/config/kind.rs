@@ -7,8 +7,9 @@ use std::ops::RangeInclusive;
 use super::certificates::CertificateFiles;
 use super::change::Changes;
 use super::findings::{Reported, quoted, ticked};
+use super::form::{Form, STATUS};
 use super::nearest::nearest;
-use super::reader::{Node, Reader};
+use super::reader::Node;
 use super::size::{parse_size, show_size};
 use super::statuses::StatusSet;
 use crate::limiter::OnFailure;
@@ -45,6 +46,19 @@ pub(super) trait Kind: Sized {
     /// The value in words, for the plan of a reload.
     fn show(&self, value: &Self::Value) -> String;
 
+    /// The form of its values, for the reference and the schema.
+    fn form(&self) -> Form;
+
+    /// A word that it takes beside these.
+    fn word(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The meaning of a key that is not written, in words, where it has no default.
+    fn nothing(&self) -> &'static str {
+        "none"
+    }
+
     /// Adds the words of a plan for a change.
     fn compare(&self, what: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes)
     where
@@ -74,6 +88,18 @@ impl<K: Kind> Kind for Optional<K> {
 
     fn show(&self, value: &Self::Value) -> String {
         value.as_ref().map_or_else(|| self.shown.to_owned(), |value| self.kind.show(value))
+    }
+
+    fn form(&self) -> Form {
+        self.kind.form()
+    }
+
+    fn word(&self) -> Option<&'static str> {
+        self.kind.word()
+    }
+
+    fn nothing(&self) -> &'static str {
+        self.shown
     }
 
     fn compare(&self, what: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes)
@@ -114,41 +140,54 @@ impl<K: Kind> Kind for OrWord<K> {
     fn show(&self, value: &Self::Value) -> String {
         value.as_ref().map_or_else(|| self.word.to_owned(), |value| self.kind.show(value))
     }
+
+    fn form(&self) -> Form {
+        self.kind.form()
+    }
+
+    fn word(&self) -> Option<&'static str> {
+        Some(self.word)
+    }
 }
 
 /// `true` or `false`.
 pub(super) fn flag() -> By<bool> {
-    by(|node, _| node.flag(), bool::to_string)
+    by(Form::Flag, |node, _| node.flag(), bool::to_string)
 }
 
 /// One of the words of `W`.
 pub(super) fn word<W: Word>() -> By<W> {
-    by(|node, _| node.word(), |word| word.word().to_owned())
+    by(Form::words::<W>(), |node, _| node.word(), |word| word.word().to_owned())
 }
 
 /// A whole number within a range.
 pub(super) fn count<N: Number>(range: RangeInclusive<N>) -> Ranged<N> {
-    Ranged { range, read: |node, range| node.count(range), show: N::to_string }
+    let form = Form::Whole(range.start().into_u64(), range.end().into_u64());
+    Ranged { range, form, read: |node, range| node.count(range), show: N::to_string }
 }
 
 /// A size in bytes within a range, such as `"64KiB"`, or a plain number of bytes.
 pub(super) fn size<N: Number>(range: RangeInclusive<N>) -> Ranged<N> {
-    Ranged { range, read: |node, range| node.bytes(range), show: |bytes| show_size((*bytes).into_u64()) }
+    let form = Form::Size(range.start().into_u64(), range.end().into_u64());
+    Ranged { range, form, read: |node, range| node.bytes(range), show: |bytes| show_size((*bytes).into_u64()) }
 }
 
 /// A number within a range, whole or not.
 pub(super) fn number(range: RangeInclusive<f64>) -> Ranged<f64> {
-    Ranged { range, read: |node, range| node.fraction(range), show: f64::to_string }
+    let form = Form::Number(*range.start(), *range.end());
+    Ranged { range, form, read: |node, range| node.fraction(range), show: f64::to_string }
 }
 
 /// A duration within a range, such as `"250ms"`.
 pub(super) fn duration(range: RangeInclusive<Span>) -> Ranged<Span> {
-    Ranged { range, read: |node, range| node.span_of_time(range), show: Span::to_string }
+    let form = Form::Duration(*range.start(), *range.end());
+    Ranged { range, form, read: |node, range| node.span_of_time(range), show: Span::to_string }
 }
 
 /// A value within a range.
 pub(super) struct Ranged<V> {
     range: RangeInclusive<V>,
+    form: Form,
     read: fn(&Node<'_>, &RangeInclusive<V>) -> Result<V, Reported>,
     show: fn(&V) -> String,
 }
@@ -163,22 +202,27 @@ impl<V> Kind for Ranged<V> {
     fn show(&self, value: &V) -> String {
         (self.show)(value)
     }
+
+    fn form(&self) -> Form {
+        self.form
+    }
 }
 
 /// Reads one value.
 type Read<V> = fn(&Node<'_>, &Context<'_>) -> Result<V, Reported>;
 
-/// A value that these two functions read and show.
-pub(super) fn by<V>(read: Read<V>, show: fn(&V) -> String) -> By<V> {
-    By { read, show }
+/// A value of this form, which these two functions read and show.
+pub(super) fn by<V>(form: Form, read: Read<V>, show: fn(&V) -> String) -> By<V> {
+    By { form, read, show }
 }
 
 /// A value that a kind reads of a table to make its own of it; plans do not show it.
-pub(super) fn inner<V>(read: Read<V>) -> By<V> {
-    By { read, show: |_| String::new() }
+pub(super) fn inner<V>(form: Form, read: Read<V>) -> By<V> {
+    By { form, read, show: |_| String::new() }
 }
 
 pub(super) struct By<V> {
+    form: Form,
     read: Read<V>,
     show: fn(&V) -> String,
 }
@@ -193,14 +237,19 @@ impl<V> Kind for By<V> {
     fn show(&self, value: &V) -> String {
         (self.show)(value)
     }
+
+    fn form(&self) -> Form {
+        self.form
+    }
 }
 
-/// A list; a plan shows what comes and what goes.
-pub(super) fn list<V>(read: Read<Vec<V>>, show: fn(&V) -> String) -> List<V> {
-    List { read, show }
+/// A list of this form; a plan shows what comes and what goes.
+pub(super) fn list<V>(form: Form, read: Read<Vec<V>>, show: fn(&V) -> String) -> List<V> {
+    List { form, read, show }
 }
 
 pub(super) struct List<V> {
+    form: Form,
     read: Read<Vec<V>>,
     show: fn(&V) -> String,
 }
@@ -214,6 +263,10 @@ impl<V> Kind for List<V> {
 
     fn show(&self, value: &Vec<V>) -> String {
         value.iter().map(self.show).collect::<Vec<_>>().join(" ")
+    }
+
+    fn form(&self) -> Form {
+        self.form
     }
 
     fn compare(&self, what: &'static str, old: &Vec<V>, new: &Vec<V>, changes: &mut Changes)
@@ -238,6 +291,7 @@ const MAX_STATUSES: usize = 32;
 /// Statuses of answers, such as `"401"`, or classes of them, such as `"5xx"`.
 pub(super) fn statuses() -> By<StatusSet> {
     by(
+        Form::List(&STATUS, 1, MAX_STATUSES),
         |node, _| {
             let items = node.array("[\"401\", \"5xx\"]")?;
             if items.is_empty() || items.len() > MAX_STATUSES {
@@ -261,7 +315,8 @@ fn no_status(node: &Node<'_>, text: &str) -> Reported {
 
 /// A share in whole percent within a range, such as `"50%"`.
 pub(super) fn percent(range: RangeInclusive<u32>) -> Ranged<u32> {
-    Ranged { range, read: |node, range| node.percent(range), show: |percent| format!("{percent}%") }
+    let form = Form::Percent(*range.start(), *range.end());
+    Ranged { range, form, read: |node, range| node.percent(range), show: |percent| format!("{percent}%") }
 }
 
 /// Reads each item of a list. All of them are read before one failure counts, so that all their errors are reported.
@@ -353,26 +408,7 @@ impl Node<'_> {
     }
 }
 
-/// [`each`] for sections that are not declared yet: `None` was reported.
+/// [`each`] where `None` was reported.
 pub(super) fn every<'t, T>(items: &[Node<'t>], read: impl FnMut(&Node<'t>) -> Option<T>) -> Option<Vec<T>> {
     items.iter().map(read).collect::<Vec<_>>().into_iter().collect()
-}
-
-/// A word with a default, which is the first one; the same.
-pub(super) fn first_or_word<W: Word>(reader: &mut Reader<'_>, key: &'static str) -> Option<W> {
-    match reader.optional(key) {
-        Some(node) => node.word().ok(),
-        None => W::ALL.first().copied(),
-    }
-}
-
-/// The same.
-impl Node<'_> {
-    pub(super) fn integer(&self, range: RangeInclusive<u64>) -> Option<u64> {
-        self.count(&range).ok()
-    }
-
-    pub(super) fn size(&self, range: &RangeInclusive<u64>) -> Option<u64> {
-        self.bytes(range).ok()
-    }
 }

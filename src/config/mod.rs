@@ -30,6 +30,7 @@ mod diff;
 mod findings;
 mod followed;
 mod followed_text;
+mod form;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
@@ -69,7 +70,10 @@ mod networks;
 mod outline;
 mod plans;
 mod reader;
+#[cfg(test)]
+mod reference;
 mod report;
+mod schema;
 mod section;
 mod sections;
 mod size;
@@ -105,6 +109,7 @@ pub use self::plans::{
     Entry as PlansEntry, KnownPlans, NoLine as NoPlansLine, PlanBook, entry as plans_entry, is_header as is_keys_header,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
+pub use self::schema::text as schema;
 pub use self::sections::admin::{
     Admin, AdminCertificate, AdminClient, AdminRole, AdminToken, RulesAccess, check_admin_name,
 };
@@ -213,6 +218,8 @@ fn parse_with(
     let search = Search { file, candidate, offset: text.len() + 1 };
     let model = lower::lower(root.get_ref(), search, (files, known), &findings);
     let warnings = report::judge(file, text, findings)?;
+    #[cfg(test)]
+    schema::tests::check_accepted(text);
     match model {
         Some(model) => Ok(Parsed { model, warnings }),
         None => {
@@ -342,7 +349,12 @@ impl fmt::Display for LoadError {
     /// With the cause, so that one line says all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            Self::Read { path, source } => {
+                write!(f, "cannot read {}: {source}", path.display())?;
+                // Without a word about it, this is the file that is looked for.
+                let is_default = path == Path::new("gateway.toml") && source.kind() == io::ErrorKind::NotFound;
+                f.write_str(if is_default { "; name the file: -c FILE" } else { "" })
+            }
             Self::Invalid { errors, .. } => write!(f, "{errors}"),
             Self::Unfollowed { report, .. } => f.write_str(report),
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::findings::{Finding, Findings, Reported, quoted};
 use super::nearest::nearest;
-use super::reader::{Node, Reader};
+use super::reader::Node;
 use super::token::{MAX_NAME_BYTES, is_name};
 
 /// Names listed in a remedy.
@@ -36,13 +36,6 @@ pub(super) fn read(node: &Node<'_>, example: &str) -> Result<Arc<str>, Reported>
     let help =
         format!("a name is 1 to {MAX_NAME_BYTES} letters, digits, dots, dashes or underscores (A-Z a-z 0-9 . _ -)");
     Err(node.error(format!("{} cannot be a name", quoted(text)), help))
-}
-
-/// The same for sections that are not declared yet; reported also where it cannot be one.
-pub(super) fn name(reader: &mut Reader<'_>, example: &str) -> Option<Name> {
-    let node = reader.required("name", &format!("\"{example}\""))?;
-    let _ = read(&node, example);
-    Name::of(&node)
 }
 
 /// The sections of one kind, in the file's order. A section that could not be lowered keeps its place and its name, so

@@ -7,6 +7,7 @@ use std::ops::Range;
 use ipnet::IpNet;
 
 use super::findings::{Finding, Reported, quoted};
+use super::form::{Form, NETWORK};
 use super::hidden::{looks_like_network, secret_in};
 use super::kind::{Context, each};
 use super::reader::Node;
@@ -14,6 +15,9 @@ use crate::admission::canonical;
 
 /// Entries of one list. Each lookup reads more of them the more there are, and each reload sorts them.
 pub(super) const MAX_ENTRIES: usize = 10_000;
+
+/// A long list of networks.
+pub(super) const FORM: Form = Form::List(&NETWORK, 0, MAX_ENTRIES);
 
 /// `"10.0.0.0/8"`, or a lone address. Bits beyond the prefix are a slip worth an error: "10.1.2.3/8" is all of 10.
 /// `or` is what else the list takes, for the remedy.

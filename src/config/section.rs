@@ -9,6 +9,7 @@ use toml::de::DeValue;
 
 use super::change::Changes;
 use super::findings::{Findings, Reported};
+use super::form::Form;
 use super::kind::{By, Context, Kind, Optional, inner};
 use super::reader::{Found, Node, Reader};
 
@@ -18,7 +19,6 @@ pub(super) trait Section: Sized {
     type Keys<'t>;
 
     /// Its keys, as they are declared.
-    #[cfg(test)]
     fn rows() -> Vec<Row>;
 
     /// Reads all keys, the next one after a mistake too: each is reported.
@@ -44,16 +44,41 @@ pub(super) trait Section: Sized {
 }
 
 /// A key as it is declared.
-#[cfg(test)]
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) key: &'static str,
     /// Its doc comment.
     pub(super) doc: &'static str,
-    /// As it would be written; `None` where it has none.
-    pub(super) default: Option<&'static str>,
+    /// The form of its values.
+    pub(super) form: Form,
+    /// A word that it takes beside them.
+    pub(super) word: Option<&'static str>,
+    /// The meaning of a file without it.
+    pub(super) absent: NotWritten,
     /// Whether a change waits for a restart.
     pub(super) needs_restart: bool,
+}
+
+/// The meaning of a file without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotWritten {
+    /// That of the default, as it would be written.
+    Default(&'static str),
+    /// These words tell it.
+    Means(&'static str),
+    /// An error, whose remedy has this example.
+    Required(&'static str),
+}
+
+impl Row {
+    /// The values that it takes, in words.
+    pub(super) fn takes(&self) -> String {
+        let form = self.form.takes();
+        match self.word {
+            Some(word) => format!("{form}; or `\"{word}\"`"),
+            None => form,
+        }
+    }
 }
 
 /// A key as it is written, or not.
@@ -85,9 +110,9 @@ pub(super) fn table<S: Section>(node: &Node<'_>, example: &str, context: &Contex
     S::read(node.inner(node.label(), example)?, context)
 }
 
-/// A value that code beside the declaration reads, because it hangs on other keys.
-pub(super) fn beside() -> Setting<By<()>> {
-    Setting { kind: inner(|_, _| Ok(())), absent: Absent::Value(|| ()), needs_restart: false }
+/// A value that code beside the declaration reads, because it hangs on other keys; `shown` is the meaning of none.
+pub(super) fn beside(form: Form, shown: &'static str) -> Setting<By<()>> {
+    inner(form, |_, _| Ok(())).or_else(|| (), shown)
 }
 
 /// Ends the description of the values that a key takes: the one that holds where it is not written.
@@ -107,12 +132,13 @@ pub(super) trait Declare: Kind {
     where
         Self: Kind<Value = Option<V>>,
     {
-        self.or_else(|| None)
+        let nothing = self.nothing();
+        self.or_else(|| None, nothing)
     }
 
-    /// It need not be written: then it is this.
-    fn or_else(self, value: fn() -> Self::Value) -> Setting<Self> {
-        Setting { kind: self, absent: Absent::Value(value), needs_restart: false }
+    /// It need not be written: then it is this, which `shown` tells.
+    fn or_else(self, value: fn() -> Self::Value, shown: &'static str) -> Setting<Self> {
+        Setting { kind: self, absent: Absent::Value(value, shown), needs_restart: false }
     }
 
     /// It need not be written; a plan then says `shown`.
@@ -134,7 +160,8 @@ enum Absent<V> {
     Default(&'static str),
     /// An error, whose remedy has this example.
     Error(&'static str),
-    Value(fn() -> V),
+    /// This value, and what it is in words.
+    Value(fn() -> V, &'static str),
 }
 
 impl<K: Kind> Setting<K> {
@@ -143,13 +170,14 @@ impl<K: Kind> Setting<K> {
         Self { needs_restart: true, ..self }
     }
 
-    #[cfg(test)]
     pub(super) fn row(&self, key: &'static str, doc: &'static str) -> Row {
-        let default = match self.absent {
-            Absent::Default(default) => Some(default),
-            Absent::Error(_) | Absent::Value(_) => None,
+        let absent = match self.absent {
+            Absent::Default(default) => NotWritten::Default(default),
+            Absent::Error(example) => NotWritten::Required(example),
+            Absent::Value(_, shown) => NotWritten::Means(shown),
         };
-        Row { key, doc, default, needs_restart: self.needs_restart }
+        let (form, word, needs_restart) = (self.kind.form(), self.kind.word(), self.needs_restart);
+        Row { key, doc, form, word, absent, needs_restart }
     }
 
     pub(super) fn read<'t>(
@@ -162,7 +190,7 @@ impl<K: Kind> Setting<K> {
             (Found::Written(node), _) => return Key { value: self.kind.read(&node, context), node: Some(node) },
             (Found::Lost(reported), _) => Err(reported),
             (Found::Absent, Absent::Error(example)) => Err(reader.lacks(key, example)),
-            (Found::Absent, Absent::Value(value)) => Ok(value()),
+            (Found::Absent, Absent::Value(value, _)) => Ok(value()),
             (Found::Absent, Absent::Default(default)) => self.by_default(default, reader, key, context),
         };
         Key { value, node: None }
@@ -245,7 +273,6 @@ macro_rules! section {
         impl $crate::config::section::Section for $Section {
             type Keys<'t> = $Keys<'t>;
 
-            #[cfg(test)]
             fn rows() -> Vec<$crate::config::section::Row> {
                 $Keys::rows()
             }
@@ -289,7 +316,6 @@ macro_rules! section {
             )+
 
             /// As they are declared.
-            #[cfg(test)]
             pub(in crate::config) fn rows() -> Vec<$crate::config::section::Row> {
                 vec![$( Self::$key().row($crate::config::section::name_of(stringify!($key)), concat!($( $doc ),+)) ),+]
             }
@@ -448,13 +474,19 @@ toy.toml: 4 errors"#
     #[test]
     fn the_rows_say_what_is_declared() {
         let rows: Vec<_> =
-            Toy::rows().into_iter().map(|row| (row.key, row.doc, row.default, row.needs_restart)).collect();
+            Toy::rows().into_iter().map(|row| (row.key, row.doc, row.absent, row.takes(), row.needs_restart)).collect();
         assert_eq!(
             rows,
             [
-                ("spin", " How long it spins.", Some("5s"), false),
-                ("copies", " How many there are, all in all.", Some("none"), true),
-                ("red", " Whether it is red.", None, false),
+                ("spin", " How long it spins.", NotWritten::Default("5s"), "a duration, 1s to 1m".to_owned(), false),
+                (
+                    "copies",
+                    " How many there are, all in all.",
+                    NotWritten::Default("none"),
+                    "a whole number, 1 to 9; or `\"none\"`".to_owned(),
+                    true
+                ),
+                ("red", " Whether it is red.", NotWritten::Required("true"), "`true` or `false`".to_owned(), false),
             ]
         );
     }

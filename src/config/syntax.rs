@@ -81,10 +81,22 @@ fn in_words(span: Range<usize>, (written, is_shown): (&str, bool), line: &str, m
     if is_bare || (message.starts_with("string values must be quoted") && !written.is_empty()) {
         return Finding::syntax(Some(span), "the value must be quoted").help("put double quotes around it");
     }
+    if message.starts_with("invalid ") && looks_like_address(line, written) {
+        return Finding::syntax(Some(span), "an address must be quoted").help("put double quotes around it");
+    }
     let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
     let finding = Finding::syntax(Some(span), format!("this is no TOML: {what}"));
     match expected {
         "" | "nothing" => finding,
         expected => finding.help(format!("expected {expected}")),
     }
+}
+
+/// Whether the word that ends `line` and begins `written` is an address without quotes: no number has a colon or several dots.
+fn looks_like_address(line: &str, written: &str) -> bool {
+    let is_part = |own: char| own.is_ascii_alphanumeric() || ".:/-_".contains(own);
+    let before = line.rsplit(|own| !is_part(own)).next().unwrap_or_default();
+    let behind = written.split(|own| !is_part(own)).next().unwrap_or_default();
+    let count = |of: char| before.matches(of).count() + behind.matches(of).count();
+    count(':') > 0 || count('.') > 2
 }

@@ -434,6 +434,31 @@ fn what_comes_later_is_called_by_its_name() {
 }
 
 #[test]
+fn an_address_without_quotes_is_told_to_have_some() {
+    for line in
+        ["address = 127.0.0.1:80", "address = 10.0.0.1", "trusted_proxies = [10.0.0.0/8]", "servers = [127.0.0.1:1]"]
+    {
+        let said = report(&format!("[client]\n{line}\n"));
+        assert!(said.contains("quoted") && said.contains("help: put double quotes around it"), "{line}: {said}");
+    }
+    for line in ["hash_balance = 1.2.5", "hash_balance = 1..5"] {
+        let said = report(&format!("[client]\n{line}\n"));
+        assert!(!said.contains("an address"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn the_default_file_that_is_missing_is_told_with_the_option_that_names_another() {
+    let said = |path: &str| load(Path::new(path), Certificates::Unread).unwrap_err().to_string();
+    let missing = "No such file or directory (os error 2)";
+    assert_eq!(said("gateway.toml/none"), "cannot read gateway.toml/none: Not a directory (os error 20)");
+    assert_eq!(said("/none/gateway.toml"), format!("cannot read /none/gateway.toml: {missing}"));
+    let source = std::io::Error::from_raw_os_error(2);
+    let of_default = LoadError::Read { path: "gateway.toml".into(), source }.to_string();
+    assert_eq!(of_default, format!("cannot read gateway.toml: {missing}; name the file: -c FILE"));
+}
+
+#[test]
 fn the_tour_has_no_error_and_no_warning() {
     let parsed = parse(TOUR, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(parsed.warnings.to_string(), "");

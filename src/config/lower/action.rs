@@ -3,9 +3,11 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::file::MEDIA_TYPE;
 use super::{file, path, template};
 use crate::admission::PathPattern;
 use crate::config::findings::{Finding, Reported, quoted};
+use crate::config::form::{FILE, Form};
 use crate::config::kind::{Context, by, count, inner};
 use crate::config::model::{Action, Body};
 use crate::config::names::Declared;
@@ -29,11 +31,11 @@ section! {
         /// The status.
         status: u16 = count(STATUSES).or("200"),
         /// The text.
-        body: () = beside(),
+        body: () = beside(Form::Text("a text"), "empty"),
         /// A file with the body, of at most 1 MiB.
-        file: () = beside(),
+        file: () = beside(FILE, "none"),
         /// The type of the body; by default it follows from the name of the file.
-        content_type: () = beside(),
+        content_type: () = beside(MEDIA_TYPE, "by the name of the file, else text"),
     }
 }
 
@@ -41,10 +43,10 @@ section! {
     /// `redirect`
     read as RedirectKeys {
         /// The address, which may have variables in it.
-        to: () = inner(|_, _| Ok(())).required("\"https://www.example.com{uri}\""),
+        to: () = inner(Form::Text("an address or a path, which may have variables in it"), |_, _| Ok(())).required("\"https://www.example.com{uri}\""),
         /// By default for a while, and with the method and the body that the request has: that can be taken back, and changes
         /// least.
-        status: u16 = by(redirect_status, u16::to_string).or("307"),
+        status: u16 = by(Form::Whole(301, 308), redirect_status, u16::to_string).or("307"),
     }
 }
 

@@ -3,19 +3,22 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use crate::config::findings::{Finding, Findings, quoted};
+use crate::admission::KeyExpr;
+use crate::config::findings::{Finding, Findings, Reported, quoted};
+use crate::config::form::{Form, KEY, NAME};
 use crate::config::key;
-use crate::config::kind::{Context, every, first_or_word};
+use crate::config::kind::{Context, by, count, every, size, word};
 use crate::config::model::{Action, Bandwidth, Direction};
-use crate::config::names::{Declared, Name, name};
+use crate::config::names::{self, Declared, Name};
 use crate::config::reader::{Node, Reader};
+use crate::config::section::{Declare as _, Row, section};
 use crate::config::size::{parse_size, show_size};
 use crate::config::token::with_causes;
 use crate::limiter::{Gcra, MAX_COUNT, Rate};
 use crate::time::Span;
 
 /// Bandwidths of one route; each is asked for each piece of a body.
-pub(super) const MAX_BANDWIDTHS: usize = 4;
+pub(in crate::config) const MAX_BANDWIDTHS: usize = 4;
 /// Below, one buffer would take a minute.
 const LEAST_PER_SECOND: u64 = 256;
 /// The least burst where the file does not say: a few buffers.
@@ -25,6 +28,35 @@ const KEYS: RangeInclusive<u64> = 1..=100_000_000;
 const MAX_KEYS: u64 = 1_000_000;
 /// Timers are of a millisecond: what they are late by has to fit into the burst.
 const LEAST_BURST_TIME: Span = Span::from_millis(5);
+
+section! {
+    /// The numbers of a `[[bandwidth]]`, or of `bandwidth` of a route.
+    read as BandwidthKeys {
+        /// Bytes of bodies and tunnels in a time.
+        rate: Rate = by(Form::ByteRate, |node, _| rate(node), Rate::to_string).required("\"10MiB/s\""),
+        /// Bytes that may go at once.
+        burst: Option<u64> = size(BURSTS).or_nothing("a quarter of a second, 64KiB or more"),
+        /// Bytes of one key are counted together.
+        key: KeyExpr = by(KEY, key::key, KeyExpr::to_string).or("client-ip"),
+        /// The bytes that it counts.
+        direction: Direction = word().or("both"),
+        /// Keys that are kept at once.
+        max_keys: u64 = count(KEYS).or("1000000"),
+    }
+}
+
+section! {
+    /// `[[bandwidth]]`, but for its numbers (`BandwidthKeys`).
+    read as NameKeys {
+        /// Its name, for routes to refer to.
+        name: Arc<str> = by(NAME, |node, _| names::read(node, "per-client"), ToString::to_string).required("\"per-client\""),
+    }
+}
+
+/// Every key of `[[bandwidth]]`, as it is declared.
+pub(in crate::config) fn rows() -> Vec<Row> {
+    [NameKeys::rows(), BandwidthKeys::rows()].concat()
+}
 
 const RATE_FORM: &str = "a bandwidth is a size, a slash and a time, like \"10MiB/s\" or \"500KB/s\"";
 const FORMS: &str = "\"10MiB/s\", [\"per-client\"] or { rate = \"10MiB/s\", key = \"client-ip\" }";
@@ -43,7 +75,7 @@ impl<'t> Bandwidths<'t> {
         let mut sections = Declared::new("bandwidth", findings);
         let count = readers.len();
         for mut reader in readers {
-            let name = name(&mut reader, "per-client");
+            let name = NameKeys::read(&mut reader, &context).name.node.as_ref().and_then(Name::of);
             let numbers = numbers(&mut reader, &context);
             reader.done(&[]);
             let bandwidth = name.as_ref().zip(numbers).map(|(name, numbers)| numbers.named(Arc::clone(&name.text)));
@@ -102,7 +134,7 @@ impl<'t> Bandwidths<'t> {
             node.error(message, format!("names stand in brackets: bandwidth = [{}]", quoted(text)));
             return None;
         }
-        let rate = rate(node)?;
+        let rate = rate(node).ok()?;
         Some(Numbers {
             key: key::client_ip()?,
             rate,
@@ -136,7 +168,7 @@ impl<'t> Bandwidths<'t> {
 
 /// All of a bandwidth but its name.
 struct Numbers {
-    key: crate::admission::KeyExpr,
+    key: KeyExpr,
     rate: Rate,
     burst: u64,
     direction: Direction,
@@ -151,28 +183,28 @@ impl Numbers {
 }
 
 fn numbers(reader: &mut Reader<'_>, context: &Context<'_>) -> Option<Numbers> {
-    let rate = reader.required("rate", "\"10MiB/s\"").and_then(|node| rate(&node));
-    let burst = match (reader.optional("burst"), rate) {
-        (Some(node), rate) => burst(&node, rate),
-        (None, rate) => rate.map(default_burst),
+    let keys = BandwidthKeys::read(reader, context);
+    let rate = keys.rate.value.ok();
+    let burst = match (&keys.burst.node, keys.burst.value.ok()?, rate) {
+        (Some(node), Some(bytes), rate) => burst(node, bytes, rate),
+        (_, _, rate) => rate.map(default_burst),
     };
-    let key = match reader.optional("key") {
-        Some(node) => key::key(&node, context).ok(),
-        None => key::client_ip(),
-    };
-    let direction = first_or_word(reader, "direction");
-    let max_keys = reader.optional("max_keys").map_or(Some(MAX_KEYS), |node| node.integer(KEYS));
-    Some(Numbers { key: key?, rate: rate?, burst: burst?, direction: direction?, max_keys: max_keys? })
+    Some(Numbers {
+        key: keys.key.value.ok()?,
+        rate: rate?,
+        burst: burst?,
+        direction: keys.direction.value.ok()?,
+        max_keys: keys.max_keys.value.ok()?,
+    })
 }
 
 /// `"10MiB/s"`: bytes in a time.
-fn rate(node: &Node<'_>) -> Option<Rate> {
-    let text = node.text("a bandwidth in quotes", "\"10MiB/s\"")?;
+fn rate(node: &Node<'_>) -> Result<Rate, Reported> {
+    let text = node.string("a bandwidth in quotes", "\"10MiB/s\"")?;
     let parsed = text.split_once('/').map(|(size, window)| (parse_size(size.trim()), window.trim()));
     let Some((Some(bytes), window)) = parsed else {
         let help = format!("{RATE_FORM}; sizes end in B KiB MiB GiB KB MB GB");
-        node.error(format!("{} = {} is no bandwidth", node.label(), quoted(text)), help);
-        return None;
+        return Err(node.error(format!("{} = {} is no bandwidth", node.label(), quoted(text)), help));
     };
     let rate = match format!("{bytes}/{window}").parse::<Rate>() {
         Ok(rate) => rate,
@@ -182,21 +214,19 @@ fn rate(node: &Node<'_>) -> Option<Rate> {
             } else {
                 with_causes(&error)
             };
-            node.error(format!("{} = {} is no bandwidth", node.label(), quoted(text)), help);
-            return None;
+            return Err(node.error(format!("{} = {} is no bandwidth", node.label(), quoted(text)), help));
         }
     };
     let is_too_slow = bytes_in(rate, Span::from_secs(1)) < u128::from(LEAST_PER_SECOND);
     if is_too_slow || Gcra::new(&[rate], Some(default_burst(rate))).is_err() {
         let help = format!("it is at least {}; to take no bodies use max_body_size", per_second(LEAST_PER_SECOND));
-        node.error(format!("{} = {} is too slow for any message", node.label(), quoted(text)), help);
-        return None;
+        return Err(node.error(format!("{} = {} is too slow for any message", node.label(), quoted(text)), help));
     }
-    Some(rate)
+    Ok(rate)
 }
 
-fn burst(node: &Node<'_>, rate: Option<Rate>) -> Option<u64> {
-    let burst = node.size(&BURSTS)?;
+/// A burst that is written, if it goes with the rate.
+fn burst(node: &Node<'_>, burst: u64, rate: Option<Rate>) -> Option<u64> {
     let rate = rate?;
     if Gcra::new(&[rate], Some(burst)).is_err() {
         node.error(format!("`burst` = {} takes this rate more than a century", show_size(burst)), "give a smaller one");

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{FIELD, Form};
 use crate::config::kind::{Context, duration, each, flag, list, word};
 use crate::config::model::{Cors, Preflight};
 use crate::config::reader::Node;
@@ -23,7 +24,7 @@ section! {
     /// `cors`
     read as CorsKeys {
         /// Origins whose scripts may use the route; `["*"]`: all.
-        allow_origins: Vec<String> = list(allowed, String::clone).required("[\"https://app.example.com\"]"),
+        allow_origins: Vec<String> = list(Form::List(&Form::Text("an origin, or \"*\""), 1, MAX_CONDITIONS), allowed, String::clone).required("[\"https://app.example.com\"]"),
         /// Whether they may send cookies.
         allow_credentials: bool = flag().or("false"),
         /// Whether limits count preflights.
@@ -31,11 +32,13 @@ section! {
         /// The one that answers preflights: the gateway, or the upstream.
         preflight: Preflight = word().or("answer"),
         /// Methods that they may use, of those of the route.
-        allow_methods: Vec<String> = list(methods, String::clone).or_else(all_methods),
+        allow_methods: Vec<String> = list(Form::List(&Form::Text("a method"), 0, MAX_CONDITIONS), methods, String::clone)
+            .or_else(all_methods, "GET, HEAD, POST, PUT, PATCH, DELETE"),
         /// Headers that they may send.
-        allow_headers: Vec<String> = list(headers, String::clone).or_else(|| vec!["*".to_owned()]),
+        allow_headers: Vec<String> = list(Form::List(&FIELD, 0, MAX_CONDITIONS), headers, String::clone)
+            .or_else(|| vec!["*".to_owned()], "all"),
         /// Headers of answers that they may read.
-        expose_headers: Vec<String> = list(exposed, String::clone).or_else(Vec::new),
+        expose_headers: Vec<String> = list(Form::List(&FIELD, 0, MAX_CONDITIONS), exposed, String::clone).or_else(Vec::new, "none"),
         /// How long browsers keep the answer to a preflight: by default as long as it takes to notice that a rule was wrong.
         max_age: Span = duration(MAX_AGES).or("10m"),
     }

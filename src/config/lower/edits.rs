@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use super::template;
 use crate::config::findings::{Finding, Reported, ticked};
+use crate::config::form::{FIELD, Form};
 use crate::config::kind::{Context, each};
 use crate::config::model::{Cors, Preflight};
 use crate::config::reader::Node;
-use crate::config::section::Key;
+use crate::config::section::{Key, beside, section};
 use crate::config::token::header_name;
 use crate::edit::{FieldEdits, Scope, Template, is_same_field};
 
@@ -30,22 +31,38 @@ const FRAMING: [&str; 10] = [
 ];
 
 /// `request_headers`
-pub(in crate::config) fn of_request(node: &Node<'_>, _: &Context<'_>) -> Result<FieldEdits, Reported> {
-    read(node, Scope::Request)
+pub(in crate::config) fn of_request(node: &Node<'_>, context: &Context<'_>) -> Result<FieldEdits, Reported> {
+    read(node, Scope::Request, context)
 }
 
 /// `response_headers`
-pub(in crate::config) fn of_response(node: &Node<'_>, _: &Context<'_>) -> Result<FieldEdits, Reported> {
-    read(node, Scope::Response)
+pub(in crate::config) fn of_response(node: &Node<'_>, context: &Context<'_>) -> Result<FieldEdits, Reported> {
+    read(node, Scope::Response, context)
+}
+
+/// Names of fields and their values.
+pub(super) const FIELDS: Form =
+    Form::Entries("names of headers", &Form::Either(&[VALUE, Form::List(&VALUE, 0, usize::MAX)]));
+const VALUE: Form = Form::Text("a value, which may have variables in it");
+
+section! {
+    /// `request_headers`, `response_headers`
+    read as EditKeys {
+        /// Fields that are set: one that is there is replaced.
+        set: () = beside(FIELDS, "none"),
+        /// Fields that are added to those that are there.
+        add: () = beside(FIELDS, "none"),
+        /// Fields that are removed.
+        remove: () = beside(Form::List(&FIELD, 0, usize::MAX), "none"),
+    }
 }
 
 /// `{ set = { NAME = "VALUE" }, add = { NAME = "VALUE" }, remove = ["NAME"] }`.
-fn read(node: &Node<'_>, scope: Scope<'_>) -> Result<FieldEdits, Reported> {
+fn read(node: &Node<'_>, scope: Scope<'_>, context: &Context<'_>) -> Result<FieldEdits, Reported> {
     let mut table = node.inner(node.label(), "{ set = { x-served-by = \"{server}\" }, remove = [\"x-debug\"] }")?;
-    let set_node = table.optional("set");
-    let add_node = table.optional("add");
-    let remove_node = table.optional("remove");
+    let EditKeys { set, add, remove } = EditKeys::read(&mut table, context);
     table.done(&[]);
+    let (set_node, add_node, remove_node) = (set.node, add.node, remove.node);
     let mut places = HashMap::new();
     let set = set_node.map_or(Ok(Vec::new()), |node| fields(&node, scope, &mut places));
     let add = add_node.map_or(Ok(Vec::new()), |node| fields(&node, scope, &mut HashMap::new()));

@@ -7,11 +7,15 @@ use std::sync::Arc;
 
 use crate::config::certificates::CertificateFiles;
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::Form;
 use crate::config::reader::Node;
 use crate::config::token::is_token;
 
 /// The largest file that is sent.
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The form of a `content_type`.
+pub(super) const MEDIA_TYPE: Form = Form::Text("a media type, such as \"text/html; charset=utf-8\"");
 
 /// What a file is by the end of its name.
 const TYPES: [(&str, &str); 18] = [

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::Form;
 use crate::config::kind::{Context, Kind as _, by, count, size, word};
 use crate::config::model::{MessageOver, MessageRules};
 use crate::config::reader::Node;
@@ -19,7 +20,7 @@ section! {
     /// `messages`
     read as MessageKeys {
         /// Messages that a client may send over one WebSocket.
-        rate: Option<Rate> = by(rate, Rate::to_string).or_nothing("none"),
+        rate: Option<Rate> = by(Form::Rate, rate, Rate::to_string).or_nothing("none"),
         /// Messages that may come at once; by default the rate's.
         burst: Option<u64> = count(BURSTS).or_nothing("the rate's"),
         /// The fate of a message over the rate.

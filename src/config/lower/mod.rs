@@ -3,7 +3,7 @@
 //! The rule: `None` is returned only after a finding was reported, so a file without errors always has a model.
 
 pub(super) mod action;
-mod bandwidth;
+pub(super) mod bandwidth;
 pub(super) mod cors;
 pub(super) mod edits;
 pub(super) mod file;
@@ -11,7 +11,7 @@ pub(super) mod messages;
 mod numbers;
 mod of_key;
 mod path;
-mod plans;
+pub(super) mod plans;
 pub(super) mod refusal;
 pub(super) mod rewrite;
 mod route;

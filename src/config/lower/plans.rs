@@ -11,19 +11,31 @@ use super::numbers::{self, NUMBERS, SAME_IN_ALL};
 use crate::admission::{AddressForm, KeyExpr};
 use crate::config::certificates::Certificates;
 use crate::config::findings::{Finding, Findings, quoted, ticked};
+use crate::config::form::{FILE, KEY};
 use crate::config::key;
-use crate::config::kind::Context;
+use crate::config::kind::{Context, by, inner};
 use crate::config::model::{LimitRule, PlanLimit, Route};
 use crate::config::names::Declared;
 use crate::config::nearest::nearest;
 use crate::config::plans::{Fault, KnownPlans, PlanBook, Reading, Wanted, nearest_plan};
 use crate::config::reader::{Node, Reader};
 use crate::config::report::{self, Severity};
+use crate::config::section::{Declare as _, Key, section};
 use crate::config::token::is_name;
 use crate::limiter::LimitSpec;
 
 /// Plans of one file. Each has a policy on each of its routes.
 const MAX_PLANS: usize = 1_000;
+
+section! {
+    /// `plans` of a route.
+    read as PlansKeys {
+        /// The plans file: what the plans are called, what they override, and the plan of each key.
+        file: () = inner(FILE, |_, _| Ok(())).required("\"plans.toml\""),
+        /// The key whose values the file names.
+        key: KeyExpr = by(KEY, key::key, KeyExpr::to_string).required("\"header:x-api-key\""),
+    }
+}
 
 const EXAMPLE: &str = "{ file = \"plans.toml\", key = \"header:x-api-key\" }";
 
@@ -47,6 +59,17 @@ struct Use<'t> {
     limits: Option<Vec<usize>>,
     /// What each of its requests costs, where that is fixed.
     cost: Option<u64>,
+}
+
+/// The key, if it tells anybody apart.
+fn key_of(key: &Key<'_, KeyExpr>) -> Option<KeyExpr> {
+    let (Ok(own), Some(node)) = (&key.value, &key.node) else { return None };
+    if own.has_global() {
+        let help = "name what tells clients apart, such as \"header:x-api-key\"";
+        node.error("`key` = global is the same for everybody", help);
+        return None;
+    }
+    Some(own.clone())
 }
 
 /// What came of it.
@@ -80,21 +103,9 @@ impl<'t> Asked<'t> {
         self.routes += 1;
         let Some(node) = node else { return };
         let Some(mut table) = node.table("`plans`", EXAMPLE) else { return };
-        let file = table.required("file", "\"plans.toml\"");
-        let key = table.required("key", "\"header:x-api-key\"");
+        let PlansKeys { file, key } = PlansKeys::read(&mut table, &self.context);
         table.done(&[]);
-        let key = key.and_then(|node| {
-            let place = node.place();
-            let key = key::key(&node, &self.context).ok()?;
-            if key.has_global() {
-                place.error(
-                    "`key` = global is the same for everybody",
-                    "name what tells clients apart, such as \"header:x-api-key\"",
-                );
-                return None;
-            }
-            Some(key)
-        });
+        let (file, key) = (file.node, key_of(&key));
         if let Some([]) = limits {
             node.warning("`plans` has no effect: the route has no limits", "name them in `limits`, or remove plans");
         }

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::file::MEDIA_TYPE;
 use super::{edits, file, template};
 use crate::config::certificates::CertificateFiles;
 use crate::config::change::Changes;
 use crate::config::describe_edits;
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{FILE, Form};
 use crate::config::kind::{Context, Kind, count, inner};
 use crate::config::model::{Refusal, RefusalBody};
 use crate::config::reader::Node;
@@ -29,11 +31,11 @@ section! {
         /// The status, where it is not the limit's.
         status: Option<u16> = count(STATUSES).or_nothing("the limit's"),
         /// A file with the text, of at most 1 MiB, which may have variables in it.
-        body_file: () = beside(),
+        body_file: () = beside(FILE, "the gateway's own text"),
         /// The type of the text; by default it follows from the name of the file.
-        content_type: () = beside(),
+        content_type: () = beside(MEDIA_TYPE, "by the name of the file"),
         /// Header fields that are set.
-        headers: Option<Vec<(Box<str>, Template)>> = inner(fields).or_nothing("none"),
+        headers: Option<Vec<(Box<str>, Template)>> = inner(edits::FIELDS, fields).or_nothing("none"),
     }
 }
 
@@ -60,6 +62,10 @@ impl Kind for RefusalPage {
 
     fn show(&self, value: &Self::Value) -> String {
         if value.is_some() { "its own" } else { "none" }.to_owned()
+    }
+
+    fn form(&self) -> Form {
+        Form::Table(RefusalKeys::rows)
     }
 
     fn compare(&self, _: &'static str, old: &Self::Value, new: &Self::Value, changes: &mut Changes) {

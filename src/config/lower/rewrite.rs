@@ -4,6 +4,7 @@ use super::path::{regex_of, target};
 use super::template;
 use crate::admission::{PathPattern, normal_path};
 use crate::config::findings::quoted;
+use crate::config::form::Form;
 use crate::config::kind::Context;
 use crate::config::reader::Node;
 use crate::config::section::{beside, section};
@@ -16,11 +17,11 @@ section! {
     /// `rewrite`
     read as RewriteKeys {
         /// A path in place of the one that the route matches.
-        prefix: () = beside(),
+        prefix: () = beside(Form::Text("a path, such as \"/v2\""), "none"),
         /// A regex over the whole path; by default the route's own.
-        regex: () = beside(),
+        regex: () = beside(Form::Text("a regular expression"), "the route's"),
         /// The path, with a query if it has one.
-        to: () = beside(),
+        to: () = beside(Form::Text("a path, which may have variables in it"), "none"),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::tls;
 use crate::config::address::{self, AdminAddress};
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{Form, NAME};
 use crate::config::kind::{Context, by, each, list, word};
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Section, section};
@@ -18,6 +19,8 @@ const MAX_CALLERS: usize = 256;
 const TOKENS_EXAMPLE: &str = "[{ name = \"ci\", sha256 = \"...\", role = \"operate\" }]";
 const CLIENTS_EXAMPLE: &str = "[{ name = \"ops\", subject = \"CN=ops\", role = \"rules\" }]";
 
+const SHA256: Form = Form::Text("64 hexadecimal digits");
+
 /// SHA-256 of no bytes: the mistake of a shell whose variable was empty.
 const OF_NOTHING: [u8; 4] = [0xe3, 0xb0, 0xc4, 0x42];
 
@@ -25,15 +28,19 @@ section! {
     /// `[admin]`
     pub struct Admin, read as AdminKeys {
         /// Where it listens: an IP address and a port, or a Unix socket.
-        address: AdminAddress = by(address::of_admin, AdminAddress::to_string).required("\"127.0.0.1:9900\""),
+        address: AdminAddress = by(
+            Form::Text("an IP address and a port, or a Unix socket, such as \"127.0.0.1:9900\" or \"unix:admin.sock\""),
+            address::of_admin,
+            AdminAddress::to_string,
+        ).required("\"127.0.0.1:9900\""),
         /// The callers that have a token.
-        tokens: Vec<AdminToken> = list(tokens, AdminToken::to_string).or("[]"),
+        tokens: Vec<AdminToken> = list(Form::List(&Form::Table(AdminToken::rows), 0, MAX_CALLERS), tokens, AdminToken::to_string).or("[]"),
         /// Certificates, and which clients are taken, for HTTPS.
         tls: Option<ServerSettings> = tls::Listener.optional(),
         /// The callers that have a client certificate.
-        clients: Vec<AdminClient> = list(clients, AdminClient::to_string).or("[]"),
+        clients: Vec<AdminClient> = list(Form::List(&Form::Table(ClientKeys::rows), 0, MAX_CALLERS), clients, AdminClient::to_string).or("[]"),
         /// SHA-256 of the token by which a request may ask for its explanation; `None`: none may.
-        explain_sha256: Option<[u8; 32]> = by(|node, _| sha256(node), begin_of).or_nothing("none"),
+        explain_sha256: Option<[u8; 32]> = by(SHA256, |node, _| sha256(node), begin_of).or_nothing("none"),
         /// Whether rules may be changed over the API.
         rules: RulesAccess = word().or("edit"),
     }
@@ -66,9 +73,9 @@ section! {
     /// One of `tokens`.
     pub struct AdminToken, read as TokenKeys {
         /// Its name, for the log.
-        name: Arc<str> = by(|node, _| name(node), ToString::to_string).required("\"ci\""),
+        name: Arc<str> = by(NAME, |node, _| name(node), ToString::to_string).required("\"ci\""),
         /// SHA-256 of the token.
-        sha256: [u8; 32] = by(|node, _| sha256(node), begin_of).required("\"...\""),
+        sha256: [u8; 32] = by(SHA256, |node, _| sha256(node), begin_of).required("\"...\""),
         /// The role of whoever has it.
         role: AdminRole = word().required("\"operate\""),
     }
@@ -98,11 +105,11 @@ section! {
     /// One of `clients`.
     read as ClientKeys {
         /// Its name, for the log.
-        name: Arc<str> = by(|node, _| name(node), ToString::to_string).required("\"ops\""),
+        name: Arc<str> = by(NAME, |node, _| name(node), ToString::to_string).required("\"ops\""),
         /// The subject of its certificate.
-        subject: Option<String> = by(subject, String::clone).or_nothing("none"),
+        subject: Option<String> = by(Form::Text("a subject as RFC 4514 writes it, such as \"CN=ops\""), subject, String::clone).or_nothing("none"),
         /// The SHA-256 of its certificate.
-        fingerprint: Option<String> = by(fingerprint, String::clone).or_nothing("none"),
+        fingerprint: Option<String> = by(SHA256, fingerprint, String::clone).or_nothing("none"),
         /// Its role.
         role: AdminRole = word().required("\"operate\""),
     }

@@ -7,6 +7,7 @@ use http::Uri;
 
 use super::secret_file::{FileSecret, SecretFile};
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::Form;
 use crate::config::kind::{Context, by, count, duration, each};
 use crate::config::reader::Node;
 use crate::config::section::{Declare, Section, section};
@@ -18,13 +19,13 @@ section! {
     /// One of `alerts`: it is told when the dead-letter log grows, and when that is over.
     pub struct Alert, read as AlertKeys {
         /// Where its messages are sent. Each is a line of the log too, with or without it.
-        webhook: Option<Webhook> = by(webhook, Webhook::to_string).or_nothing("none"),
+        webhook: Option<Webhook> = by(ADDRESS, webhook, Webhook::to_string).or_nothing("none"),
         /// Records that are neither replayed nor gone, from which on it fires.
         length: Option<u64> = count(COUNTS).or_nothing("none"),
         /// The age of the oldest of them.
         age: Option<Span> = duration(AGES).or_nothing("none"),
         /// Requests that the log was offered, by the time in which.
-        growth: Option<Rate> = by(growth, Rate::to_string).or_nothing("none"),
+        growth: Option<Rate> = by(Form::Rate, growth, Rate::to_string).or_nothing("none"),
         /// Records that were lost within a minute.
         drops: Option<u64> = count(COUNTS).or_nothing("none"),
         /// A file with the key of the signature: 32 bytes, or 64 hexadecimal digits.
@@ -61,11 +62,14 @@ impl fmt::Debug for Webhook {
     }
 }
 
+/// The form of an address of HTTP.
+pub(super) const ADDRESS: Form = Form::Text("an address of HTTP, such as \"https://hooks.example.com/t/1\"");
+
 const SECRET_HELP: &str = "a key has 32 bytes, or 64 hexadecimal digits: make one with \
                            `(umask 077; sluicegate dead-letters key > hook.key)`";
 
 /// Alerts of a file. Each has at most four figures, and each figure one message that waits.
-const MAX_ALERTS: usize = 16;
+pub(super) const MAX_ALERTS: usize = 16;
 
 const COUNTS: RangeInclusive<u64> = 1..=MAX_COUNT;
 

@@ -11,12 +11,13 @@ use toml::de::DeTable;
 use super::{doubts, rates, schedule};
 use crate::config::change::Changes;
 use crate::config::findings::Reported;
+use crate::config::form::Form;
 use crate::config::kind::{Context, count, duration, flag, word};
 use crate::config::reader::{Found, Node, Reader};
 use crate::config::section::{Declare, Key, beside, compare, section};
 use crate::limiter::{
     Algorithm, AlgorithmError, Align, Bound, Concurrency, FixedWindow, Gcra, LeakyBucket, LimitSpec, MAX_COLD_FACTOR,
-    MAX_COUNT, MAX_SLOTS, Mode, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel,
+    MAX_COUNT, MAX_RATES, MAX_SLOTS, Mode, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel,
     TimerWheelError, TokenBucket, WarmUp,
 };
 use crate::time::Span;
@@ -27,7 +28,7 @@ section! {
         /// How the limit counts.
         algorithm: Which = word().or("timer-wheel"),
         /// Requests in a time, such as `"100/s"`, or up to four of these, all of which hold.
-        rate: () = beside(),
+        rate: () = beside(Form::Either(&[Form::Rate, Form::List(&Form::Rate, 1, MAX_RATES)]), "required, except with concurrency"),
         /// timer-wheel, sliding-window: parts of the window, each the same and 1ms or more.
         slots: Option<u32> = count(1..=MAX_SLOTS).or_nothing("by the window"),
         /// timer-wheel: the stretch of time in which the rate is never exceeded.
@@ -41,7 +42,7 @@ section! {
         /// fixed-window: where windows begin.
         align: Aligned = word().or("epoch"),
         /// fixed-window by the calendar: the time zone of its days.
-        zone: () = beside(),
+        zone: () = beside(schedule::ZONE, "UTC"),
         /// sliding-window: requests of one slot.
         slot_limit: Option<u64> = count(COUNTS).or_nothing("twice the even share"),
         /// sliding-log: the least time between two requests of a key.

@@ -5,6 +5,7 @@ use ipnet::IpNet;
 use super::server::CONNECTIONS;
 use crate::admission::{AddressForm, AddressHeader, ClientRules};
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{Form, NETWORK};
 use crate::config::kind::{Context, Kind, by, count, each, list, word};
 use crate::config::networks;
 use crate::config::reader::{Node, Reader};
@@ -16,19 +17,19 @@ section! {
     /// `[client]`. A peer that is a trusted proxy is no client.
     pub struct Client, read as ClientKeys {
         /// Peers whose forwarding headers are believed.
-        trusted_proxies: Vec<IpNet> = list(trusted_proxies, IpNet::to_string).or("[]"),
+        trusted_proxies: Vec<IpNet> = list(Form::List(&NETWORK, 0, usize::MAX), trusted_proxies, IpNet::to_string).or("[]"),
         /// The field that carries the client's address.
         address_header: AddressHeader = word().or("x-forwarded-for"),
         /// How many bits of an IPv6 address are the client: by default, what a provider gives to one customer.
         ipv6_prefix: u8 = count(1..=128).or("64"),
         /// Peers whose connections are closed.
-        deny: Vec<IpNet> = list(networks::list, IpNet::to_string).or("[]"),
+        deny: Vec<IpNet> = list(networks::FORM, networks::list, IpNet::to_string).or("[]"),
         /// Peers whose connections are taken; where it is empty, everybody's.
-        allow: Vec<IpNet> = list(networks::list, IpNet::to_string).or("[]"),
+        allow: Vec<IpNet> = list(networks::FORM, networks::list, IpNet::to_string).or("[]"),
         /// Connections of one client that are open at once.
         max_connections: Option<u64> = count(CONNECTIONS).or_word("none").or("none"),
         /// New connections of one client.
-        connection_rate: Option<Rate> = by(connection_rate, Rate::to_string).or_word("none").or("none"),
+        connection_rate: Option<Rate> = by(Form::Rate, connection_rate, Rate::to_string).or_word("none").or("none"),
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::admission::{Cost, ResponseCost};
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::Form;
 use crate::config::kind::{Context, by, count};
 use crate::config::nearest::nearest;
 use crate::config::reader::Node;
@@ -15,11 +16,13 @@ section! {
     /// The cost of a request, as a limit or a route says it.
     read as CostKeys {
         /// A number, or where each request says it: "header:NAME" or "content-length".
-        cost: Option<Cost> = by(cost, Cost::to_string).or_nothing("the route's"),
+        cost: Option<Cost> = by(COST, cost, Cost::to_string).or_nothing("the route's"),
         /// The most that is believed of what a message says.
         max_cost: u64 = count(COSTS).or("1000000000000"),
     }
 }
+
+const COST: Form = Form::Either(&[Form::Whole(1, MAX_COUNT), Form::Text("\"header:NAME\" or \"content-length\"")]);
 
 /// A request costs so much.
 const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;

@@ -9,6 +9,7 @@ use super::deferred::{self, DeferredRoom};
 use super::secret_file::{FileSecret, SecretFile};
 use super::sink::{self, Sink};
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{FIELD, FILE, Form};
 use crate::config::kind::{Context, by, count, duration, each, list, size};
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Section, section};
@@ -20,11 +21,11 @@ section! {
     /// `[dead_letter]`: the log of what is refused and of what times out.
     pub struct DeadLetter, read as DeadLetterKeys {
         /// Where the segments are. A relative path starts at the file's directory.
-        directory: PathBuf = by(directory, |path| show_path(path)).or("dead-letters"),
+        directory: PathBuf = by(Form::Text("the path of a directory"), directory, |path| show_path(path)).or("dead-letters"),
         /// Full records a second in all; above it the log would be the load.
         max_record_rate: u64 = count(RECORD_RATES).or("2000"),
         /// Bytes of full records a second in all, from 64 KiB to 10 GiB.
-        max_byte_rate: u64 = by(byte_rate, |rate| format!("{}/s", show_size(*rate))).or("4MiB/s"),
+        max_byte_rate: u64 = by(Form::ByteRate, byte_rate, |rate| format!("{}/s", show_size(*rate))).or("4MiB/s"),
         /// Full records a second per key.
         max_key_rate: u64 = count(RECORD_RATES).or("10"),
         /// Bytes after which a segment is sealed.
@@ -36,19 +37,24 @@ section! {
         /// Age at which a sealed segment is removed.
         max_age: Span = duration(AGES).or("14d"),
         /// When what is written is forced to the disk.
-        fsync: Fsync = by(fsync, Fsync::to_string).or("interval:1s"),
+        fsync: Fsync = by(
+            Form::Text("\"always\", \"rotate\", \"never\", or \"interval:1s\" with a duration"),
+            fsync,
+            Fsync::to_string,
+        ).or("interval:1s"),
         /// Header and query names that are secret, beside the built-in list; lower case.
-        redact: Vec<String> = list(redact, String::clone).or("[]"),
+        redact: Vec<String> = list(Form::List(&FIELD, 0, usize::MAX), redact, String::clone).or("[]"),
         /// The file with the key of the marks that stand for secrets; by default it is beside the directory.
-        redact_secret_file: Option<PathBuf> = by(secret_file, |path| show_path(path)).or_nothing("beside the directory"),
+        redact_secret_file: Option<PathBuf> = by(FILE, secret_file, |path| show_path(path)).or_nothing("beside the directory"),
         /// A file with a key of 32 bytes, or 64 hexadecimal digits, under which records keep what is redacted, for a replay.
         seal_key_file: Option<FileSecret> = SecretFile { example: "seal.key", help: SEAL_HELP }.or_nothing("none"),
         /// Whom it tells when the log grows.
-        alerts: Vec<Alert> = list(alert::read, Alert::to_string).or("[]"),
+        alerts: Vec<Alert> = list(Form::List(&Form::Table(Alert::rows), 0, alert::MAX_ALERTS), alert::read, Alert::to_string).or("[]"),
         /// Where each of its lines is sent.
-        sinks: Vec<Sink> = list(sink::read, Sink::to_string).or("[]"),
+        sinks: Vec<Sink> = list(Form::List(&Form::Table(Sink::rows), 0, sink::MAX_SINKS), sink::read, Sink::to_string).or("[]"),
         /// The room for requests of routes with `on_limit = "defer"`.
-        deferred: DeferredRoom = by(deferred::read, DeferredRoom::to_string).or_else(DeferredRoom::default),
+        deferred: DeferredRoom = by(Form::Table(DeferredRoom::rows), deferred::read, DeferredRoom::to_string)
+            .or_else(DeferredRoom::default, "its defaults"),
     }
 }
 

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use crate::admission::{ExemptRules, KeyExpr, canonical};
 use crate::config::change::Changes;
 use crate::config::findings::Reported;
+use crate::config::form::Form;
 use crate::config::kind::{Context, Kind, each};
 use crate::config::networks::{self, Seen};
 use crate::config::reader::Node;
@@ -47,6 +48,13 @@ impl Kind for Exempt {
             }
         }
         Ok(rules)
+    }
+
+    fn form(&self) -> Form {
+        const ENTRY: Form = Form::Text(
+            "a network such as \"10.0.0.0/8\", an address, or \"key:VALUE\" with a value of the limit's key",
+        );
+        Form::List(&ENTRY, 0, networks::MAX_ENTRIES)
     }
 
     /// Values of keys are counted, not named: they may be secrets, and plans are logged.

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::secret_file::{FileSecret, SECRET_BYTES, SecretFile, without_line_end};
 use super::tls;
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{FILE, Form, NAME};
 use crate::config::kind::{Context, FleetTerms, Kind, by, duration, word};
 use crate::config::lower::file;
 use crate::config::reader::{Node, Reader};
@@ -23,21 +24,21 @@ section! {
     /// `[fleet]`: gateways that share limits, and the store through which they do.
     pub struct Fleet, read as FleetKeys {
         /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `rediss://` for TLS, or `unix:///PATH`.
-        store: Arc<str> = by(store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
+        store: Arc<str> = by(Form::Text("the address of a store"), store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
         /// A file with the authorities of the store's certificate; by default the machine's. Only with `rediss://`.
         ca: Option<StoreRoots> = Authorities.or_nothing("none"),
         /// The name that the store's certificate has to have; by default the store's host. Only with `rediss://`.
-        server_name: Option<String> = by(tls::server_name, String::clone).or_nothing("the store's host"),
+        server_name: Option<String> = by(tls::SERVER_NAME, tls::server_name, String::clone).or_nothing("the store's host"),
         /// The user that the store knows the gateways by.
-        username: Option<Arc<str>> = by(username, ToString::to_string).or_nothing("none"),
+        username: Option<Arc<str>> = by(Form::Text("a name without spaces"), username, ToString::to_string).or_nothing("none"),
         /// A file with the password for the store, in one line. The environment's `SLUICEGATE_FLEET_PASSWORD` wins.
         password_file: Option<FleetPassword> = PasswordFile.or_nothing("none"),
         /// A file with the secret that all gateways of the fleet share: 32 bytes, or 64 hexadecimal digits.
         secret_file: FileSecret = SecretFile { example: "fleet.key", help: SECRET_HELP }.required("\"fleet.key\""),
         /// The name of this gateway; by default the host's.
-        node: Arc<str> = by(node_name, ToString::to_string).or_else(host_name),
+        node: Arc<str> = by(NAME, node_name, ToString::to_string).or_else(host_name, "the host's name"),
         /// The beginning of every key in the store.
-        prefix: Arc<str> = by(prefix, ToString::to_string).or("sluicegate"),
+        prefix: Arc<str> = by(Form::Text("1 to 64 of `A-Z a-z 0-9 . _ - :`"), prefix, ToString::to_string).or("sluicegate"),
         /// The longest that a request waits for the store, over all its shared limits.
         deadline: Span = duration(DEADLINES).or("10ms"),
         /// The budget of a shared limit on a gateway that cannot reach the store.
@@ -196,6 +197,10 @@ impl Kind for PasswordFile {
     fn show(&self, _: &FleetPassword) -> String {
         "set".to_owned()
     }
+
+    fn form(&self) -> Form {
+        FILE
+    }
 }
 
 /// `ca`
@@ -211,6 +216,10 @@ impl Kind for Authorities {
 
     fn show(&self, ca: &StoreRoots) -> String {
         if ca.is_machines { "the machine's" } else { "set" }.to_owned()
+    }
+
+    fn form(&self) -> Form {
+        FILE
     }
 }
 

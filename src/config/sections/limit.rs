@@ -3,9 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-#[cfg(test)]
-use super::algorithm::CountingKeys;
-use super::algorithm::{self, Counting};
+use super::algorithm::{self, Counting, CountingKeys};
 use super::cost::{self, CostKeys};
 use super::exempt::{self, Exempt};
 use super::server::TIMEOUTS;
@@ -13,15 +11,14 @@ use super::{count_when, doubts, schedule};
 use crate::admission::{ExemptRules, KeyExpr, OnMissingKey, ResponseCost};
 use crate::config::change::Changes;
 use crate::config::findings::Reported;
+use crate::config::form::{Form, KEY, NAME};
 use crate::config::key::key;
 use crate::config::kind::{Context, FleetTerms, Kind, by, count, duration, flag, number, word};
 use crate::config::lower::refusal::{self, RefusalPage};
 use crate::config::model::{LimitRule, Refusal};
 use crate::config::names::{self, Name};
 use crate::config::reader::{Node, Reader};
-#[cfg(test)]
-use crate::config::section::Row;
-use crate::config::section::{Declare, Key, compare, section};
+use crate::config::section::{Declare, Key, Row, compare, section};
 use crate::config::statuses::StatusSet;
 use crate::fleet;
 use crate::limiter::{Algorithm, LEASE_HOLD, LimitSpec, Mode, OnFull, PPM, Penalty, Sharing};
@@ -31,9 +28,9 @@ section! {
     /// `[[limit]]`, but for the keys that say how it counts (`CountingKeys`), and what a request costs (`CostKeys`).
     read as LimitKeys {
         /// Its name, for routes to refer to.
-        name: Arc<str> = by(|node, _| names::read(node, "per-client"), ToString::to_string).required("\"per-client\""),
+        name: Arc<str> = by(NAME, |node, _| names::read(node, "per-client"), ToString::to_string).required("\"per-client\""),
         /// Requests of one key are counted together.
-        key: KeyExpr = by(key, KeyExpr::to_string).or("client-ip"),
+        key: KeyExpr = by(KEY, key, KeyExpr::to_string).or("client-ip"),
         /// Whether logs show a mark in place of the values of the key; by default, where its name says that they are secret.
         key_is_secret: Option<bool> = flag().or_nothing("by its name"),
         /// The fate of a request that lacks the key.
@@ -47,15 +44,15 @@ section! {
         /// The status of a refusal.
         status: u16 = count(refusal::STATUSES).or("429"),
         /// The header of a response that says what its request has cost.
-        cost_from_response: Option<ResponseCost> = by(cost::of_response, ResponseCost::to_string).or_nothing("none"),
+        cost_from_response: Option<ResponseCost> = by(Form::Text("\"header:NAME\""), cost::of_response, ResponseCost::to_string).or_nothing("none"),
         /// Answers that count; by default every request does, at its arrival.
-        count_when: Option<StatusSet> = by(count_when::read, StatusSet::to_string).or_nothing("every request"),
+        count_when: Option<StatusSet> = by(Form::Table(count_when::CountWhenKeys::rows), count_when::read, StatusSet::to_string).or_nothing("every request"),
         /// Whether it is shared with the other gateways of the fleet, and how.
         shared: Shared = word().or("off"),
         /// lease: the part of the rate that all gateways together may spend before they report it; 0 is none.
         overshoot: f64 = number(OVERSHOOTS).or("0.25"),
         /// Blocks a key that is refused again and again.
-        penalty: Option<Penalty> = by(penalty, Penalty::to_string).or_nothing("none"),
+        penalty: Option<Penalty> = by(Form::Table(PenaltyKeys::rows), penalty, Penalty::to_string).or_nothing("none"),
         /// Networks, and values of the key, that are neither counted nor refused.
         exempt: ExemptRules = Exempt.or("[]"),
         /// A random extra of at most this, added to Retry-After.
@@ -63,7 +60,7 @@ section! {
         /// The look of its refusals, where it is not the route's.
         refusal: Option<Arc<Refusal>> = RefusalPage.optional(),
         /// When the limit holds; always, where it is not written.
-        active: Option<ScheduleRules> = by(schedule::read, ScheduleRules::to_string).or_nothing("always"),
+        active: Option<ScheduleRules> = by(Form::Table(schedule::ActiveKeys::rows), schedule::read, ScheduleRules::to_string).or_nothing("always"),
     }
 }
 
@@ -275,7 +272,6 @@ pub(in crate::config) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
 }
 
 /// Every key of `[[limit]]`, as it is declared.
-#[cfg(test)]
 pub(super) fn rows() -> Vec<Row> {
     [LimitKeys::rows(), CountingKeys::rows(), CostKeys::rows()].concat()
 }

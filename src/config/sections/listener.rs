@@ -12,6 +12,7 @@ use super::client::ClientKeys;
 use super::server::CONNECTIONS;
 use super::tls;
 use crate::config::findings::{Finding, Findings, Reported};
+use crate::config::form::Form;
 use crate::config::kind::{Context, Kind, by, count, flag, list, word};
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Key, Section, section};
@@ -22,7 +23,11 @@ section! {
     /// `[[listener]]`
     pub struct Listener, read as ListenerKeys {
         /// Where it listens: an IP address and a port. Port 0 lets the kernel choose one.
-        address: SocketAddr = by(|node, _| address::listening(node, "127.0.0.1:8080"), SocketAddr::to_string)
+        address: SocketAddr = by(
+            Form::Text("an IP address and a port, such as \"0.0.0.0:8080\" or \"[::]:8080\""),
+            |node, _| address::listening(node, "127.0.0.1:8080"),
+            SocketAddr::to_string,
+        )
             .required("\"127.0.0.1:8080\""),
         /// The protocol that its clients speak.
         protocol: ListenerProtocol = word().or("http"),
@@ -32,11 +37,11 @@ section! {
         reject_unknown_sni: bool = flag().or("false"),
         /// A listener of "http" answers every request with a redirect to "https": to this port, or, by `true`, to that of the
         /// one listener that speaks it.
-        redirect_to_https: Redirect = by(redirect, Redirect::to_string).or("false"),
+        redirect_to_https: Redirect = by(Form::Either(&[Form::Flag, Form::Whole(1, 65_535)]), redirect, Redirect::to_string).or("false"),
         /// Whether each connection begins with a PROXY header that names its client.
         proxy_protocol: ProxyProtocol = word().or("off"),
         /// Peers that may send the PROXY header. By it they can be any client.
-        proxy_protocol_from: Vec<IpNet> = list(networks::list, IpNet::to_string).or("[]"),
+        proxy_protocol_from: Vec<IpNet> = list(networks::FORM, networks::list, IpNet::to_string).or("[]"),
         /// Connections at once, of all workers.
         max_connections: Option<u64> = count(CONNECTIONS).or_word("none").or("none"),
     }

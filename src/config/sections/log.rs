@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::paths::file;
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{FILE, Form};
 use crate::config::kind::{Context, by, word};
 use crate::config::nearest::nearest;
 use crate::config::reader::{Node, Reader};
@@ -14,15 +15,15 @@ section! {
     pub struct Log, read as LogKeys {
         /// `error warn info debug trace off` or a filter of `tracing`, such as `info,sluicegate::proxy=debug`; `RUST_LOG`
         /// wins.
-        level: String = by(level, String::clone).or("info"),
+        level: String = by(Form::Text("a level, or a filter such as \"info,sluicegate::proxy=debug\""), level, String::clone).or("info"),
         /// How log lines look.
         format: LogFormat = word().or("auto").needs_restart(),
         /// Where log lines go.
-        file: Option<PathBuf> = by(log_file, |path| path.display().to_string()).or_nothing("standard error").needs_restart(),
+        file: Option<PathBuf> = by(FILE, log_file, |path| path.display().to_string()).or_nothing("standard error").needs_restart(),
         /// The access log.
         access: AccessFormat = word().or("off"),
         /// Where it goes.
-        access_file: Option<PathBuf> = by(log_file, |path| path.display().to_string()).or_nothing("standard output"),
+        access_file: Option<PathBuf> = by(FILE, log_file, |path| path.display().to_string()).or_nothing("standard output"),
     }
 }
 

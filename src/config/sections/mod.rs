@@ -1,8 +1,6 @@
 //! The sections that are declared key by key, a file each, with the rules between their keys.
 
-#[cfg(test)]
-use super::lower::{action, cors, messages, refusal, rewrite};
-#[cfg(test)]
+use super::lower::bandwidth;
 use super::section::{Row, Section};
 
 pub(super) mod admin;
@@ -31,45 +29,71 @@ pub(super) mod sink;
 pub(super) mod tls;
 pub(super) mod upstream;
 
+/// A section of the file, as it is declared.
+pub(super) struct SectionRow {
+    pub(super) name: &'static str,
+    /// Whether it may be written many times.
+    pub(super) is_list: bool,
+    pub(super) doc: &'static str,
+    /// Its keys.
+    pub(super) rows: fn() -> Vec<Row>,
+}
+
+/// Every section, in the order of the walk of a request.
+pub(super) const FILE: &[SectionRow] = &[
+    once(
+        "server",
+        "The process: its threads, its files, and the timeouts and bounds of connections.",
+        server::Server::rows,
+    ),
+    once("log", "The log, and the access log.", log::Log::rows),
+    once("client", "How a client is found, and which connections are taken.", client::Client::rows),
+    many("listener", "Where clients connect. At least one is required.", listener::Listener::rows),
+    many("route", "What becomes of a request. The most specific route that matches it is taken.", route_rows),
+    many("limit", "How many requests of one key are admitted.", limit::rows),
+    many("bandwidth", "How many bytes of one key pass.", bandwidth::rows),
+    many("upstream", "The servers of one service.", upstream::Upstream::rows),
+    once(
+        "dead_letter",
+        "The log of what is refused and of what times out. Without the section there is none.",
+        dead_letter::DeadLetter::rows,
+    ),
+    once(
+        "admin",
+        "The admin API, the health checks and the metrics. Without the section there are none.",
+        admin::Admin::rows,
+    ),
+    once("fleet", "Gateways that share limits, and the store through which they do.", fleet::Fleet::rows),
+    once("rules", "Routes, limits, upstreams and bandwidths come from elsewhere.", rules::Follow::rows),
+];
+
+const fn once(name: &'static str, doc: &'static str, rows: fn() -> Vec<Row>) -> SectionRow {
+    SectionRow { name, is_list: false, doc, rows }
+}
+
+const fn many(name: &'static str, doc: &'static str, rows: fn() -> Vec<Row>) -> SectionRow {
+    SectionRow { name, is_list: true, doc, rows }
+}
+
+fn route_rows() -> Vec<Row> {
+    [route::RouteKeys::rows(), cost::CostKeys::rows()].concat()
+}
+
 /// Every table that is declared, by the keys that lead to it.
 #[cfg(test)]
-pub(super) fn declared() -> Vec<(&'static [&'static str], Vec<Row>)> {
-    vec![
-        (&["server"], server::Server::rows()),
-        (&["log"], log::Log::rows()),
-        (&["client"], client::Client::rows()),
-        (&["dead_letter"], dead_letter::DeadLetter::rows()),
-        (&["dead_letter", "alerts"], alert::Alert::rows()),
-        (&["dead_letter", "sinks"], sink::Sink::rows()),
-        (&["admin"], admin::Admin::rows()),
-        (&["admin", "tokens"], admin::AdminToken::rows()),
-        (&["admin", "clients"], admin::ClientKeys::rows()),
-        (&["admin", "tls"], tls::ListenerKeys::rows()),
-        (&["admin", "tls", "certificates"], tls::CertificateKeys::rows()),
-        (&["fleet"], fleet::Fleet::rows()),
-        (&["rules"], rules::Follow::rows()),
-        (&["listener"], listener::Listener::rows()),
-        (&["listener", "tls"], tls::ListenerKeys::rows()),
-        (&["listener", "tls", "certificates"], tls::CertificateKeys::rows()),
-        (&["upstream"], upstream::Upstream::rows()),
-        (&["upstream", "servers"], upstream::ServerSpec::rows()),
-        (&["upstream", "tls"], tls::UpstreamKeys::rows()),
-        (&["upstream", "eject"], outages::Eject::rows()),
-        (&["upstream", "health"], outages::Health::rows()),
-        (&["upstream", "breaker"], outages::BreakerSpec::rows()),
-        (&["upstream", "retry"], outages::Retry::rows()),
-        (&["route"], [route::RouteKeys::rows(), cost::CostKeys::rows()].concat()),
-        (&["route", "messages"], messages::MessageKeys::rows()),
-        (&["route", "cors"], cors::CorsKeys::rows()),
-        (&["route", "rewrite"], rewrite::RewriteKeys::rows()),
-        (&["route", "respond"], action::RespondKeys::rows()),
-        (&["route", "redirect"], action::RedirectKeys::rows()),
-        (&["route", "active"], schedule::ActiveKeys::rows()),
-        (&["route", "refusal"], refusal::RefusalKeys::rows()),
-        (&["limit"], limit::rows()),
-        (&["limit", "penalty"], limit::PenaltyKeys::rows()),
-        (&["limit", "count_when"], count_when::CountWhenKeys::rows()),
-        (&["limit", "active"], schedule::ActiveKeys::rows()),
-        (&["limit", "refusal"], refusal::RefusalKeys::rows()),
-    ]
+pub(super) fn declared() -> Vec<(Vec<&'static str>, Vec<Row>)> {
+    fn walk(path: &[&'static str], rows: Vec<Row>, all: &mut Vec<(Vec<&'static str>, Vec<Row>)>) {
+        for row in &rows {
+            let inner = row.form.rows();
+            if !inner.is_empty() {
+                walk(&[path, &[row.key]].concat(), inner, all);
+            }
+        }
+        all.push((path.to_vec(), rows));
+    }
+    let mut all = Vec::new();
+    for section in FILE {
+        walk(&[section.name], (section.rows)(), &mut all);
+    }
+    all
 }

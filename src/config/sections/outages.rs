@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::balance::{BreakerTerms, EjectTerms, HealthTerms};
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::Form;
 use crate::config::kind::{Context, Kind, by, count, duration, each, percent, statuses, word};
 use crate::config::reader::Node;
 use crate::config::section::{Declare, Section, section, table};
@@ -52,9 +53,9 @@ section! {
         /// How they are asked.
         protocol: HealthProtocol = word().or("http"),
         /// The path that is asked for by HTTP.
-        path: Option<Arc<str>> = by(path, ToString::to_string).or_nothing("none"),
+        path: Option<Arc<str>> = by(Form::Text("a path, such as \"/healthz\""), path, ToString::to_string).or_nothing("none"),
         /// The host that is named to them; by default that of the address.
-        host: Option<Arc<str>> = by(host, ToString::to_string).or_nothing("the server's"),
+        host: Option<Arc<str>> = by(Form::Text("a host"), host, ToString::to_string).or_nothing("the server's"),
         /// The port that is asked; by default that of the address.
         port: Option<u16> = count(1..=65_535).or_nothing("the server's"),
         /// From one check to the next, of each server.
@@ -135,13 +136,13 @@ section! {
         /// How often it is tried in all.
         attempts: u32 = count(2..=10).or("2"),
         /// Failures after which it is.
-        on: RetryOn = by(retry_on, RetryOn::to_string).or("[\"connect\", \"502\", \"503\", \"504\"]"),
+        on: RetryOn = by(Form::List(&FAILURE, 1, MAX_FAILURES), retry_on, RetryOn::to_string).or("[\"connect\", \"502\", \"503\", \"504\"]"),
         /// How long each try may take to the head of its answer.
         per_try: Option<Span> = duration(PER_TRIES).or_word("none").or("none"),
         /// The share of the requests of 10 s that may be retries; three a second are allowed anyway.
         budget: u32 = percent(1..=100).or("10%"),
         /// Methods of requests that may be sent again.
-        methods: Vec<Arc<str>> = by(methods, |methods| methods.join(", ")).or(IDEMPOTENT),
+        methods: Vec<Arc<str>> = by(Form::List(&Form::Text("a method"), 1, MAX_METHODS), methods, |methods| methods.join(", ")).or(IDEMPOTENT),
     }
 }
 
@@ -154,6 +155,11 @@ pub struct RetryOn {
     pub statuses: StatusSet,
 }
 
+const FAILURE: Form = Form::Text("\"connect\", a status such as \"503\", or \"4xx\" or \"5xx\"");
+/// Failures that one `on` names.
+const MAX_FAILURES: usize = 16;
+const MAX_METHODS: usize = 16;
+
 /// The methods that may be repeated (RFC 9110, 9.2.2).
 const IDEMPOTENT: &str = "[\"GET\", \"HEAD\", \"OPTIONS\", \"TRACE\", \"PUT\", \"DELETE\"]";
 
@@ -164,9 +170,9 @@ pub(super) fn retry(node: &Node<'_>, context: &Context<'_>) -> Result<Retry, Rep
 
 fn retry_on(node: &Node<'_>, _: &Context<'_>) -> Result<RetryOn, Reported> {
     let items = node.array("[\"connect\", \"503\"]")?;
-    if items.is_empty() || items.len() > 16 {
+    if items.is_empty() || items.len() > MAX_FAILURES {
         let message = format!("{} has {} failures", node.label(), items.len());
-        return Err(node.error(message, "give 1 to 16, like \"connect\" or \"503\""));
+        return Err(node.error(message, format!("give 1 to {MAX_FAILURES}, like \"connect\" or \"503\"")));
     }
     let texts = each(&items, |item| {
         let text = item.string("a failure in quotes", "\"connect\" or \"503\"")?;
@@ -182,9 +188,10 @@ fn retry_on(node: &Node<'_>, _: &Context<'_>) -> Result<RetryOn, Reported> {
 
 fn methods(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<Arc<str>>, Reported> {
     let items = node.array("[\"GET\", \"POST\"]")?;
-    if items.is_empty() || items.len() > 16 {
+    if items.is_empty() || items.len() > MAX_METHODS {
         let message = format!("{} has {} methods", node.label(), items.len());
-        return Err(node.error(message, "give 1 to 16, or remove it for those that are idempotent"));
+        let help = format!("give 1 to {MAX_METHODS}, or remove it for those that are idempotent");
+        return Err(node.error(message, help));
     }
     each(&items, |item| {
         let text = item.string("a method in quotes", "\"POST\"")?;

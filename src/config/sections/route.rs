@@ -9,8 +9,15 @@ use super::schedule;
 use super::server::{BODY_SIZES, TIMEOUTS};
 use crate::admission::HostPattern;
 use crate::config::findings::{Finding, Reported, quoted, ticked};
+use crate::config::form::{Form, NAME};
 use crate::config::kind::{Context, Kind as _, by, duration, each, flag, inner, list, size};
+use crate::config::lower::action::{RedirectKeys, RespondKeys};
+use crate::config::lower::bandwidth::{BandwidthKeys, MAX_BANDWIDTHS};
+use crate::config::lower::cors::CorsKeys;
+use crate::config::lower::edits::EditKeys;
+use crate::config::lower::plans::PlansKeys;
 use crate::config::lower::refusal::RefusalPage;
+use crate::config::lower::rewrite::RewriteKeys;
 use crate::config::lower::{edits, messages, template};
 use crate::config::model::{MessageRules, OnLimit, Refusal};
 use crate::config::names;
@@ -18,41 +25,42 @@ use crate::config::reader::Node;
 use crate::config::section::{Declare, beside, section};
 use crate::config::token::{header_name, is_token, with_causes};
 use crate::edit::FieldEdits;
+use crate::limiter::MAX_LIMITS;
 use crate::time::{ScheduleRules, Span};
 
 section! {
     /// `[[route]]`, but for what a request costs (`CostKeys`).
     read as RouteKeys {
         /// Its name, for logs, metrics and dead letters.
-        name: Arc<str> = by(|node, _| names::read(node, "api"), ToString::to_string).required("\"api\""),
+        name: Arc<str> = by(NAME, |node, _| names::read(node, "api"), ToString::to_string).required("\"api\""),
         /// Hosts that it is for; by default all.
-        hosts: Vec<HostPattern> = list(hosts, HostPattern::to_string).or_else(Vec::new),
+        hosts: Vec<HostPattern> = list(HOSTS, hosts, HostPattern::to_string).or_else(Vec::new, "all"),
         /// Paths that begin so; by default all.
-        path: () = beside(),
+        path: () = beside(Form::Text("a path, such as \"/api\""), "all"),
         /// This path alone.
-        path_exact: () = beside(),
+        path_exact: () = beside(Form::Text("a path, such as \"/login\""), "none"),
         /// Paths of which the whole matches a regex.
-        path_regex: () = beside(),
+        path_regex: () = beside(Form::Text("a regular expression, such as `'/users/[0-9]+'`"), "none"),
         /// Methods that it is for; by default all.
-        methods: Vec<String> = list(methods, String::clone).or_else(Vec::new),
+        methods: Vec<String> = list(METHODS, methods, String::clone).or_else(Vec::new, "all"),
         /// Headers that a request must have, each with this value.
-        headers: Vec<(String, String)> = list(headers, |(name, value)| format!("{name}:{value:?}")).or_else(Vec::new),
+        headers: Vec<(String, String)> = list(HEADERS, headers, |(name, value)| format!("{name}:{value:?}")).or_else(Vec::new, "all requests"),
         /// Whether paths with `%2F` in them are let through.
         allow_encoded_slash: bool = flag().or("false"),
         /// When it matches anything.
-        active: Option<ScheduleRules> = by(schedule::read, ScheduleRules::to_string).or_nothing("always"),
+        active: Option<ScheduleRules> = by(Form::Table(schedule::ActiveKeys::rows), schedule::read, ScheduleRules::to_string).or_nothing("always"),
         /// Names of its limits.
-        limits: () = beside(),
+        limits: () = beside(Form::List(&Form::Text("the name of a `[[limit]]`"), 0, MAX_LIMITS), "none"),
         /// Customers with limits of their own, in a file.
-        plans: () = beside(),
+        plans: () = beside(Form::Table(PlansKeys::rows), "none"),
         /// Requests go to this upstream.
-        upstream: () = beside(),
+        upstream: () = beside(Form::Text("the name of an `[[upstream]]`"), "one of `upstream`, `respond`, `redirect` is required"),
         /// The gateway answers by itself.
-        respond: () = beside(),
+        respond: () = beside(Form::Table(RespondKeys::rows), "one of `upstream`, `respond`, `redirect` is required"),
         /// Clients are sent elsewhere.
-        redirect: () = beside(),
+        redirect: () = beside(Form::Table(RedirectKeys::rows), "one of `upstream`, `respond`, `redirect` is required"),
         /// The fate of a request that a limit refuses.
-        on_limit: OnLimit = by(on_limit, |choice| choice.word().to_owned()).or("refuse"),
+        on_limit: OnLimit = by(Form::words::<OnLimit>(), on_limit, |choice| choice.word().to_owned()).or("refuse"),
         /// From a request's arrival to the last byte of its answer; by default the server's.
         timeout: Option<Option<Span>> = duration(TIMEOUTS).or_word("none").or_nothing("the server's"),
         /// From the last byte of a request to the head of its answer; by default the server's.
@@ -62,26 +70,34 @@ section! {
         /// Bytes of a request's body that its dead letter keeps.
         capture_body: Option<u64> = size(CAPTURES).or_word("none").or("none"),
         /// Scripts of other origins that may use it.
-        cors: () = beside(),
+        cors: () = beside(Form::Table(CorsKeys::rows), "none"),
         /// Fields of a request that are set, added or removed on their way to the server.
-        request_headers: FieldEdits = inner(edits::of_request).or_else(FieldEdits::default),
+        request_headers: FieldEdits = inner(Form::Table(EditKeys::rows), edits::of_request).or_else(FieldEdits::default, "none"),
         /// Fields of every answer that are set, added or removed.
-        response_headers: FieldEdits = inner(edits::of_response).or_else(FieldEdits::default),
+        response_headers: FieldEdits = inner(Form::Table(EditKeys::rows), edits::of_response).or_else(FieldEdits::default, "none"),
         /// Another path for the server.
-        rewrite: () = beside(),
+        rewrite: () = beside(Form::Table(RewriteKeys::rows), "none"),
         /// The `Host` that the server gets.
-        host: Option<Arc<str>> = by(host, ToString::to_string).or_nothing("the client's"),
+        host: Option<Arc<str>> = by(Form::Text("a host, with a port or without"), host, ToString::to_string).or_nothing("the client's"),
         /// The look of refusals, where the limit does not say.
         refusal: Option<Arc<Refusal>> = RefusalPage.optional(),
         /// The bandwidths that pace its bytes, by name or as a rate.
-        bandwidth: () = beside(),
+        bandwidth: () = beside(BANDWIDTH, "none"),
         /// Bounds of the messages of a WebSocket.
-        messages: Option<MessageRules> = inner(messages::read).or_nothing("none"),
+        messages: Option<MessageRules> = inner(Form::Table(messages::MessageKeys::rows), messages::read).or_nothing("none"),
     }
 }
 
 /// Bytes of a body that a dead letter keeps at most.
 pub const MAX_CAPTURED_BODY: u64 = 256 * 1024;
+const HOSTS: Form = Form::List(&Form::Text("a host such as \"api.example.com\" or \"*.example.org\""), 1, MAX_HOSTS);
+const METHODS: Form = Form::List(&Form::Text("a method"), 1, MAX_CONDITIONS);
+const HEADERS: Form = Form::Entries("names of headers", &Form::Text("its value"));
+const BANDWIDTH: Form = Form::Either(&[
+    Form::ByteRate,
+    Form::List(&Form::Text("the name of a `[[bandwidth]]`"), 0, MAX_BANDWIDTHS),
+    Form::Table(BandwidthKeys::rows),
+]);
 const CAPTURES: RangeInclusive<u64> = 1..=MAX_CAPTURED_BODY;
 /// Methods or headers of one route; each may be compared with each request.
 pub(in crate::config) const MAX_CONDITIONS: usize = 256;

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use http::Uri;
 
-use super::alert::http_address;
+use super::alert::{ADDRESS, http_address};
 use super::paths;
 use super::secret_file::without_line_end;
 use super::tls;
 use crate::config::findings::{Findings, Reported, quoted};
+use crate::config::form::FILE;
 use crate::config::kind::{Context, by, duration};
 use crate::config::lower::file;
 use crate::config::reader::{Node, Reader};
@@ -24,15 +25,15 @@ section! {
     /// `[rules]`: the routes, limits, upstreams and bandwidths come from elsewhere.
     pub struct Follow, read as FollowKeys {
         /// The address of the text that has them: that of another gateway, or of any HTTP server.
-        follow: RulesAddress = by(address, RulesAddress::to_string).required("\"https://rules.example/api/v1/config/text\""),
+        follow: RulesAddress = by(ADDRESS, address, RulesAddress::to_string).required("\"https://rules.example/api/v1/config/text\""),
         /// How often the text is asked for; each pause is by chance up to a fifth shorter or longer.
         every: Span = duration(PAUSES).or("5s"),
         /// A file with the bearer token that is sent, in one line. It is read each time.
-        token_file: Option<PathBuf> = by(token_file, |path| path.display().to_string()).or_nothing("none"),
+        token_file: Option<PathBuf> = by(FILE, token_file, |path| path.display().to_string()).or_nothing("none"),
         /// A file with the authorities of the server's certificate. Only with `https://`.
-        ca: Option<Roots> = by(ca, |_| "set".to_owned()).or_nothing("the machine's"),
+        ca: Option<Roots> = by(FILE, ca, |_| "set".to_owned()).or_nothing("the machine's"),
         /// The file that keeps the last good text; by default it lies beside this file, with `.followed` behind its name.
-        kept_file: Option<PathBuf> = by(kept_file, |path| path.display().to_string()).or_nothing("beside the file"),
+        kept_file: Option<PathBuf> = by(FILE, kept_file, |path| path.display().to_string()).or_nothing("beside the file"),
     }
 }
 

@@ -3,11 +3,17 @@
 use std::str::FromStr;
 
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::Form;
 use crate::config::kind::{Context, by, each, inner};
 use crate::config::nearest::nearest;
 use crate::config::reader::Node;
 use crate::config::section::{Declare, section};
 use crate::time::{DayTime, Days, LocalTime, ScheduleError, ScheduleRules, Weekday, Zone};
+
+const TIME: Form = Form::Text("a time such as \"09:00\" or \"2026-12-24T18:00\"");
+const DAYS: Form = Form::List(&Form::Words(|| day_words().into_iter().map(|(word, _)| (word, "")).collect()), 1, 7);
+/// The form of a time zone.
+pub(super) const ZONE: Form = Form::Text("a time zone, such as \"Europe/Berlin\"");
 
 const EXAMPLE: &str = "{ from = \"09:00\", until = \"18:00\" }";
 
@@ -22,13 +28,13 @@ section! {
     /// `active`
     read as ActiveKeys {
         /// The beginning: a time of day, such as "09:00", or one of a certain day, such as "2026-12-24T18:00".
-        from: Option<Written> = inner(time).or_nothing("midnight"),
+        from: Option<Written> = inner(TIME, time).or_nothing("midnight"),
         /// The end, in the same form.
-        until: Option<Written> = inner(time).or_nothing("midnight"),
+        until: Option<Written> = inner(TIME, time).or_nothing("midnight"),
         /// Days of the week on which it begins.
-        days: Option<Days> = inner(days).or_nothing("every day"),
+        days: Option<Days> = inner(DAYS, days).or_nothing("every day"),
         /// The time zone of these.
-        zone: Zone = by(zone, Zone::to_string).or("UTC"),
+        zone: Zone = by(ZONE, zone, Zone::to_string).or("UTC"),
     }
 }
 
@@ -125,6 +131,12 @@ fn local(time: Written) -> Option<LocalTime> {
     if let Written::Local(time) = time { Some(time) } else { None }
 }
 
+/// Each day by its first letters, and in full.
+fn day_words() -> Vec<(&'static str, Weekday)> {
+    let short = Weekday::ALL.iter().map(|day| (day.short(), *day));
+    short.chain(Weekday::ALL.iter().map(|day| (day.word(), *day))).collect()
+}
+
 fn days(node: &Node<'_>, _: &Context<'_>) -> Result<Days, Reported> {
     const ALL_DAYS: &str = "[\"mon\", \"tue\", \"wed\", \"thu\", \"fri\"]";
     let items = node.array(ALL_DAYS)?;
@@ -132,11 +144,7 @@ fn days(node: &Node<'_>, _: &Context<'_>) -> Result<Days, Reported> {
         let help = format!("leave it out for every day, or write days = {ALL_DAYS}");
         return Err(node.error("`days` is empty", help));
     }
-    let words: Vec<(&'static str, Weekday)> = Weekday::ALL
-        .iter()
-        .map(|day| (day.short(), *day))
-        .chain(Weekday::ALL.iter().map(|day| (day.word(), *day)))
-        .collect();
+    let words = day_words();
     let mut seen: Vec<Weekday> = Vec::new();
     let days = each(&items, |item| {
         let day = item.one_of(&words, &[])?;

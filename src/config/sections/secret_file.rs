@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::config::change::Changes;
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{FILE, Form};
 use crate::config::kind::{Context, Kind};
 use crate::config::lower::file;
 use crate::config::reader::Node;
@@ -73,6 +74,10 @@ impl Kind for SecretFile {
 
     fn show(&self, _: &FileSecret) -> String {
         "set".to_owned()
+    }
+
+    fn form(&self) -> Form {
+        FILE
     }
 
     fn compare(&self, what: &'static str, old: &FileSecret, new: &FileSecret, changes: &mut Changes) {

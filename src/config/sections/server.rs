@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::doubts;
 use super::paths::file;
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::{FILE, Form};
 use crate::config::kind::{Context, Kind, by, count, duration, flag, size, word};
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Section, section};
@@ -22,9 +23,9 @@ section! {
         /// How long a gateway that is told to end listens on while it says that it is not ready.
         drain_delay: Span = duration(GRACES).or("0s"),
         /// The file that names the process.
-        pid_file: Option<PathBuf> = by(pid_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
+        pid_file: Option<PathBuf> = by(FILE, pid_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
         /// The file that counts outlive the process in, with their secret beside it.
-        state_file: Option<PathBuf> = by(state_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
+        state_file: Option<PathBuf> = by(FILE, state_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
         /// How often it is written.
         state_interval: Span = duration(STATE_INTERVALS).or("30s").needs_restart(),
         /// How long a drain waits for what is in flight.
@@ -44,7 +45,7 @@ section! {
         /// How long no byte of a body may move, on either side and in either direction.
         body_timeout: Span = duration(CONNECTION_TIMEOUTS).or("60s"),
         /// Bytes a second of a request's body, over 30 s, until its answer begins.
-        min_body_rate: Option<u64> = by(bytes_a_second, |rate| show_rate(*rate)).or_word("off").or("240B/s"),
+        min_body_rate: Option<u64> = by(Form::ByteRate, bytes_a_second, |rate| show_rate(*rate)).or_word("off").or("240B/s"),
         /// How long no byte may move in an upgraded connection.
         tunnel_timeout: Option<Span> = duration(CONNECTION_TIMEOUTS).or_word("none").or("1h"),
         /// Bytes of a request's head.

@@ -4,9 +4,10 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::alert::{Webhook, webhook};
+use super::alert::{ADDRESS, Webhook, webhook};
 use super::secret_file::{FileSecret, SecretFile};
 use crate::config::findings::{Reported, quoted};
+use crate::config::form::NAME;
 use crate::config::kind::{Context, by, duration, each};
 use crate::config::names;
 use crate::config::reader::Node;
@@ -17,11 +18,11 @@ section! {
     /// One of `sinks`: it gets every line of the dead-letter log.
     pub struct Sink, read as SinkKeys {
         /// Where batches of lines are sent to, by POST.
-        http: Webhook = by(webhook, Webhook::to_string).required("\"https://siem.example.com\""),
+        http: Webhook = by(ADDRESS, webhook, Webhook::to_string).required("\"https://siem.example.com\""),
         /// How long a line may wait for others to go with.
         batch: Span = duration(BATCHES).or("1s"),
         /// How metrics and its file call it; a sink of the same name goes on where it was.
-        name: Option<Arc<str>> = by(|node, _| names::read(node, "siem"), ToString::to_string).or_nothing("its host"),
+        name: Option<Arc<str>> = by(NAME, |node, _| names::read(node, "siem"), ToString::to_string).or_nothing("its host"),
         /// A file with the key of the signature: 32 bytes, or 64 hexadecimal digits.
         secret_file: Option<FileSecret> = SecretFile { example: "sink.key", help: SECRET_HELP }.or_nothing("none"),
     }
@@ -31,7 +32,7 @@ const SECRET_HELP: &str = "a key has 32 bytes, or 64 hexadecimal digits: make on
                            `(umask 077; sluicegate dead-letters key > sink.key)`";
 
 /// Sinks of a file. Each has a thread of its own.
-const MAX_SINKS: usize = 8;
+pub(super) const MAX_SINKS: usize = 8;
 
 const BATCHES: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(60);
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::config::certificates::Certificates;
 use crate::config::change::Changes;
 use crate::config::findings::{Finding, Reported, quoted};
+use crate::config::form::{FILE, Form};
 use crate::config::kind::{Context, Kind, by, each, flag, inner, word};
 use crate::config::reader::Node;
 use crate::config::section::{Declare, section};
@@ -20,19 +21,21 @@ const MAX_CERTIFICATES: usize = 10_000;
 
 pub(super) const LISTENER_EXAMPLE: &str = "{ certificates = [{ cert = \"cert.pem\", key = \"key.pem\" }] }";
 const CERTIFICATES_EXAMPLE: &str = "[{ cert = \"cert.pem\", key = \"key.pem\" }]";
+/// The form of a name that a certificate has to have.
+pub(super) const SERVER_NAME: Form = Form::Text("a host");
 const UPSTREAM_EXAMPLE: &str = "true or { ca = \"ca.pem\", server_name = \"app.internal\" }";
 
 section! {
     /// `tls` of a listener.
     read as ListenerKeys {
         /// Certificates with their keys. The first is for clients whose name none has.
-        certificates: Vec<Identity> = inner(identities).required(CERTIFICATES_EXAMPLE),
+        certificates: Vec<Identity> = inner(Form::List(&Form::Table(CertificateKeys::rows), 1, MAX_CERTIFICATES), identities).required(CERTIFICATES_EXAMPLE),
         /// The oldest version of TLS that is spoken.
         min_version: MinVersion = word().or("'1.2'"),
         /// Whether clients are asked for a certificate.
         client_certificates: Asked = word().or("off"),
         /// A file with the authorities of the clients' certificates.
-        client_ca: Option<Option<Roots>> = inner(roots).or_nothing("none"),
+        client_ca: Option<Option<Roots>> = inner(FILE, roots).or_nothing("none"),
     }
 }
 
@@ -40,10 +43,10 @@ section! {
     /// One of `certificates`.
     read as CertificateKeys {
         /// A PEM file with the certificate, and those between it and its authority.
-        cert: Option<Chain> = inner(|node, context| read(node, context, Chain::read))
+        cert: Option<Chain> = inner(FILE, |node, context| read(node, context, Chain::read))
             .required("\"cert.pem\""),
         /// A PEM file with its key.
-        key: Option<PrivateKey> = inner(|node, context| read(node, context, PrivateKey::read))
+        key: Option<PrivateKey> = inner(FILE, |node, context| read(node, context, PrivateKey::read))
             .required("\"key.pem\""),
     }
 }
@@ -52,11 +55,11 @@ section! {
     /// `tls` of an upstream.
     read as UpstreamKeys {
         /// A file with the authorities of the servers' certificates; by default the machine's.
-        ca: Option<Option<Roots>> = inner(roots).or_nothing("the machine's"),
+        ca: Option<Option<Roots>> = inner(FILE, roots).or_nothing("the machine's"),
         /// Whether the servers' certificates are verified.
         verify: bool = flag().or("true"),
         /// The name that the certificates have to have; by default the host of each server's address.
-        server_name: Option<String> = by(server_name, String::clone).or_nothing("the server's"),
+        server_name: Option<String> = by(SERVER_NAME, server_name, String::clone).or_nothing("the server's"),
     }
 }
 
@@ -93,6 +96,10 @@ impl Kind for Listener {
 
     fn show(&self, value: &Self::Value) -> String {
         value.as_ref().map_or("none", |_| "set").to_owned()
+    }
+
+    fn form(&self) -> Form {
+        Form::Table(ListenerKeys::rows)
     }
 
     /// Where it comes or goes, `protocol` says so.
@@ -134,6 +141,10 @@ impl Kind for Upstream {
             (None, None) => return Err(node.wrong_type("a boolean or a table", UPSTREAM_EXAMPLE)),
         };
         Ok(Some(UpstreamSettings { roots, server_name, alpn: Alpn::Http1 }))
+    }
+
+    fn form(&self) -> Form {
+        Form::Either(&[Form::Flag, Form::Table(UpstreamKeys::rows)])
     }
 
     fn show(&self, value: &Self::Value) -> String {

@@ -11,6 +11,7 @@ use crate::admission::KeyExpr;
 use crate::balance::{Service, Strategy};
 use crate::config::address::{self, ServerAddress};
 use crate::config::findings::{Finding, Reported, quoted};
+use crate::config::form::{Form, KEY, NAME};
 use crate::config::key::key;
 use crate::config::kind::{Context, Kind, by, count, duration, each, flag, list, number, word};
 use crate::config::names::{self, Name};
@@ -27,30 +28,30 @@ section! {
     /// `[[upstream]]`: servers of one service.
     pub struct Upstream, read as UpstreamKeys {
         /// Its name, for routes to refer to.
-        name: Arc<str> = by(|node, _| names::read(node, "app"), ToString::to_string).required("\"app\""),
+        name: Arc<str> = by(NAME, |node, _| names::read(node, "app"), ToString::to_string).required("\"app\""),
         /// Where requests go; no address twice.
-        servers: Vec<ServerSpec> = list(servers, ServerSpec::to_string).required("[\"127.0.0.1:9001\"]"),
+        servers: Vec<ServerSpec> = list(SERVERS, servers, ServerSpec::to_string).required("[\"127.0.0.1:9001\"]"),
         /// How a server is chosen.
         balance: Strategy = word().or("hash"),
         /// The key that makes requests stick; where a request lacks it, the client's address does.
-        hash_key: KeyExpr = by(key, KeyExpr::to_string).or("client-ip"),
+        hash_key: KeyExpr = by(KEY, key, KeyExpr::to_string).or("client-ip"),
         /// No server gets more than this share of the mean load.
         hash_balance: Option<f64> = number(HASH_BALANCES).or_word("off").or("1.25"),
         /// How long a connect to a server may take, the TLS handshake included.
         connect_timeout: Span = duration(CONNECT_TIMEOUTS).or("5s"),
         /// How often one worker may connect to one server: by default, far more than one that keeps its connections ever
         /// sees.
-        connect_rate: Rate = by(connect_rate, Rate::to_string).or("2000/s"),
+        connect_rate: Rate = by(Form::Rate, connect_rate, Rate::to_string).or("2000/s"),
         /// The protocol that the servers speak.
-        protocol: Protocol = by(protocol, |own| own.word().to_owned()).or("http1"),
+        protocol: Protocol = by(Form::words::<Protocol>(), protocol, |own| own.word().to_owned()).or("http1"),
         /// The header that each connection to a server begins with, so that it learns the client's address.
         proxy_protocol: Option<Version> = word().or_word("off").or("off"),
         /// TLS to the servers.
         tls: Option<UpstreamSettings> = tls::Upstream.or("false"),
         /// A server that fails is given no requests for a while.
-        eject: Option<Eject> = by(outages::eject, Eject::to_string).or_word("off").or("{}"),
+        eject: Option<Eject> = by(Form::Table(Eject::rows), outages::eject, Eject::to_string).or_word("off").or("{}"),
         /// Servers are asked whether they work.
-        health: Option<Health> = by(outages::health, Health::to_string).or_word("off").or("off"),
+        health: Option<Health> = by(Form::Table(Health::rows), outages::health, Health::to_string).or_word("off").or("off"),
         /// A server that comes back gets its share in ten steps over this time.
         slow_start: Option<Span> = duration(SLOW_STARTS).or_word("off").or("off"),
         /// Requests at its servers, of all workers together.
@@ -62,9 +63,9 @@ section! {
         /// How long one waits.
         pending_timeout: Span = duration(PENDING_TIMEOUTS).or("1s"),
         /// A request that fails is sent to another server.
-        retry: Option<Retry> = by(outages::retry, Retry::to_string).or_word("off").or("off"),
+        retry: Option<Retry> = by(Form::Table(Retry::rows), outages::retry, Retry::to_string).or_word("off").or("off"),
         /// While too many requests fail, nothing is sent but a few probes.
-        breaker: Option<BreakerSpec> = by(outages::breaker, BreakerSpec::to_string).or_word("off").or("off"),
+        breaker: Option<BreakerSpec> = by(Form::Table(BreakerSpec::rows), outages::breaker, BreakerSpec::to_string).or_word("off").or("off"),
     }
 }
 
@@ -73,7 +74,7 @@ section! {
     #[derive(Eq)]
     pub struct ServerSpec, read as ServerKeys {
         /// Where it is.
-        address: ServerAddress = by(server_address, ToString::to_string).required("\"127.0.0.1:9001\""),
+        address: ServerAddress = by(ADDRESS, server_address, ToString::to_string).required("\"127.0.0.1:9001\""),
         /// Its share of the requests, beside the other servers' weights.
         weight: u32 = count(1..=1_000).or("1"),
         /// Whether it gets requests. "drain": no new ones, and checks of its health go on; "off": neither.
@@ -85,6 +86,9 @@ section! {
 
 /// Servers of one upstream. The hash ring has points for each, and a choice may look at all of them.
 const MAX_SERVERS: usize = 1_024;
+
+const ADDRESS: Form = Form::Text("a host and a port, such as \"127.0.0.1:9001\", or \"echo:NAME\"");
+const SERVERS: Form = Form::List(&Form::Either(&[ADDRESS, Form::Table(ServerSpec::rows)]), 1, MAX_SERVERS);
 
 /// At 1 every server would have to be exactly at the mean, so that a key could stick to none.
 const HASH_BALANCES: RangeInclusive<f64> = 1.01..=100.0;

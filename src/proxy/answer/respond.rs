@@ -416,7 +416,8 @@ fn grpc(problem: &Problem<'_>, reply: &mut Reply) {
         403 => 7,
         404 | 501 => 12,
         504 => 4,
-        400 | 413 => 3,
+        413 | 414 | 431 => 8,
+        400 => 3,
         _ => 14,
     };
     reply.status = 200;
@@ -631,6 +632,15 @@ mod tests {
         assert_eq!(field(&reply, "grpc-message"), Some("100%25 %C3%BCber"));
         assert_eq!(field(&reply, "grpc-retry-pushback-ms"), Some("3000"));
         assert!(reply.body.is_empty());
+    }
+
+    #[test]
+    fn grpc_has_a_status_of_its_own_for_each_refusal() {
+        for (status, code) in [(400, "3"), (404, "12"), (413, "8"), (431, "8"), (504, "4"), (502, "14"), (503, "14")] {
+            let wants = Wants { is_grpc: true, ..Wants::default() };
+            let reply = reply_to(&Problem { status, violated: &[], ..REFUSED }, wants);
+            assert_eq!(field(&reply, "grpc-status"), Some(code), "{status}");
+        }
     }
 
     #[test]
