@@ -2,12 +2,14 @@
 //!
 //! # The walk of one request
 //!
-//! 1. [`proxy`] accepts a connection on one worker; while nothing comes it holds no buffer. [`transport`] shakes hands if
-//!    it is one of TLS, and gives each stream of [`http2`] as a connection of HTTP/1 that carries one request. [`http1`] finds
-//!    the end of the request's head. The clock and the current snapshot are read once, and [`http1`] reads the head where it lies.
-//!    What it refuses is answered, and the connection closes.
-//! 2. [`admission`] runs client → route → key → [`limiter`]: one synchronous call, no I/O, no await. It says `Refused`,
-//!    `Waiting` or `Admitted`, a value that only it can make.
+//! 1. `proxy/accept` accepts a connection on one worker, and `proxy/serve` serves it; while nothing comes it holds no
+//!    buffer. [`transport`] shakes hands if it is one of TLS, and gives each stream of [`http2`] as a connection of HTTP/1
+//!    that carries one request. [`http1`] finds the end of the request's head. The clock and the current snapshot are read
+//!    once, and [`http1`] reads the head where it lies. What it refuses is answered, and the connection closes. From here to
+//!    the end of its answer `proxy/walk` leads the request from room to room.
+//! 2. `proxy/decide` asks [`admission`], which runs client → route → key → [`limiter`]: one synchronous call, no I/O, no
+//!    await. It says `Refused`, `Waiting` or `Admitted`, a value that only it can make. A request that is refused gets the
+//!    gateway's own answer, or `proxy/defer` keeps it for later.
 //! 3. `proxy/forward` takes an `Admitted`, asks [`balance`] for a server, takes a connection from [`upstream`], writes
 //!    the head anew, and is the only place that retries. Whatever may be overdue is one alarm of the connection on the
 //!    worker's timer wheel ([`time::Wheel`]).
@@ -20,7 +22,8 @@
 //! # Rooms and ranks
 //!
 //! Imports go from a higher rank to a lower one only; rooms of one rank never import each other; outsiders import from a
-//! room's `mod.rs`. `tests/architecture.rs` holds the table. Below all rooms are [`words`]: enums whose variants are words.
+//! room's `mod.rs`. `tests/architecture.rs` holds the table. The rooms inside of [`proxy`] have an order of the same kind, which
+//! its own page tells. Below all rooms are [`words`]: enums whose variants are words.
 //!
 //! | rank | rooms |
 //! |---|---|

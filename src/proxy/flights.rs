@@ -10,9 +10,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::alarm::Alarm;
-use super::route_view::RouteView;
-use super::upstream_view::UpstreamView;
+use crate::proxy::deadlines::Alarm;
+use crate::proxy::view::{RouteView, UpstreamView};
 use crate::time::{Span, Tick};
 
 /// The most that is kept of a path, of a host, of an id or of a method, in bytes.

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 
+use super::paced;
 use super::pick::Pick;
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
@@ -11,21 +12,14 @@ use crate::admission::{AddressHeader, Admitted};
 use crate::dead_letter::REPLAY_FIELD;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
-use crate::proxy::broken::{Broken, Late};
-use crate::proxy::client::Client;
-use crate::proxy::edited::{Edited, Whose, write_edits};
-use crate::proxy::ending::{Cause, Ending};
-use crate::proxy::exchange::{Exchange, Story};
+use crate::proxy::client::{Client, replayed};
+use crate::proxy::endings::{Broken, Cause, Ending, Failure, Late, Tried};
+use crate::proxy::exchange::{Edited, Exchange, Known, RequestFacts, Room, Story, Whose, write_edits};
 use crate::proxy::flights::FlightPhase;
 use crate::proxy::headers::{self, Also, Forwarding};
-use crate::proxy::pacing;
-use crate::proxy::parts::{RequestFacts, Room};
-use crate::proxy::replayed;
 use crate::proxy::scratch::Scratch;
 use crate::proxy::snapshot::RouteEdits;
-use crate::proxy::tried::{Failure, Tried};
-use crate::proxy::upstream_view::UpstreamView;
-use crate::proxy::variables::Known;
+use crate::proxy::view::UpstreamView;
 use crate::time::{Span, Tick};
 use crate::upstream::{Leased, Pass};
 
@@ -46,7 +40,7 @@ pub async fn forward(
     pass_breaker(exchange, &upstream)?;
     if exchange.story.route.as_ref().is_some_and(|route| route.plan.pacing.is_some()) {
         exchange.is_in(FlightPhase::Connecting);
-        bounds.named(Box::pin(pacing::begin(exchange, client, admitted, bounds.before_sent())).await)?;
+        bounds.named(Box::pin(paced::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
     retry::count(&upstream, exchange.arrived);
     let mut pick = Pick::new(&upstream, exchange, admitted);
@@ -187,7 +181,7 @@ fn prepare(exchange: &mut Exchange, admitted: &Admitted, lease: &mut Leased, max
     let is_paced = exchange.scratch.pacing.is_some();
     if is_paced {
         // More of it may have come while there was no connection.
-        pacing::charge_ahead(exchange);
+        paced::charge_ahead(exchange);
     }
     write_request(exchange, admitted, to_h2);
     exchange.story.attempts += 1;

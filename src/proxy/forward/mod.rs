@@ -1,8 +1,9 @@
 //! An admitted request on its way to a server and its answer on the way back: [`attempt`] sends it, and is the only place that
-//! sends it again; [`pick`] chooses a server and comes to a connection; [`relay`] carries the bytes of one try; [`retry`]
-//! says whether there is another one.
+//! sends it again; [`paced`] has it wait for its pace; [`pick`] chooses a server and comes to a connection; [`relay`] carries the
+//! bytes of one try; [`retry`] says whether there is another one.
 
 mod attempt;
+mod paced;
 mod pick;
 mod relay;
 mod relay_head;
@@ -10,5 +11,5 @@ mod relay_time;
 mod retry;
 
 pub use attempt::forward;
-pub use relay::{Afterwards, End, MAX_DISCARD, fault_in};
-pub use relay_head::{can_keep, write_connection};
+pub use relay::{Afterwards, End, fault_in};
+pub use relay_head::{MAX_DISCARD, can_keep, write_connection};

@@ -12,22 +12,17 @@ use std::task::{Context, Poll};
 use super::relay_head;
 use super::retry::{self, MAX_KEPT_BODY};
 use crate::http1::{Fault, Form, Framing, HeadLimits, Side, Version};
-use crate::proxy::broken::{Broken, Late};
 use crate::proxy::client::Client;
-use crate::proxy::edited::{Whose, write_trailers};
-use crate::proxy::exchange::Exchange;
-use crate::proxy::patience::Timers;
+use crate::proxy::deadlines::Timers;
+use crate::proxy::endings::{Broken, Failure, Late};
+use crate::proxy::exchange::{Exchange, Whose, write_trailers};
 use crate::proxy::scratch::Scratch;
-use crate::proxy::tried::Failure;
 use crate::time::{Span, Tick};
 use crate::transport::{STREAM_RESET, UNPROCESSED};
 use crate::upstream::Leased;
 
 /// How long the upstream may take to say `100 Continue` before the gateway says it in its place.
 const CONTINUE_AFTER: Span = Span::from_secs(1);
-/// Unread bytes of a request that are worth reading for keeping its connection.
-pub const MAX_DISCARD: u64 = 64 * 1024;
-
 /// How an exchange ended that nothing broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -115,7 +110,7 @@ pub struct Relay<'r> {
     pub(super) bounds: &'r Bounds,
     pub(super) phase: Phase,
     /// When the request was sent.
-    pub(super) sent_at: Tick,
+    sent_at: Tick,
     /// When a byte moved last, or something else gave reason to be patient.
     pub(super) moved_at: Tick,
     /// When the client is told to go on, unless somebody else has.
@@ -126,9 +121,9 @@ pub struct Relay<'r> {
     answered: bool,
     stray: bool,
     is_drained: bool,
-    pub(super) keep: bool,
+    keep: bool,
     /// Whether an upstream's body that only its end delimits is cut into chunks.
-    pub(super) chunks: bool,
+    chunks: bool,
     in_chunk: bool,
     upload_tail_added: bool,
     download_tail_added: bool,
@@ -175,7 +170,7 @@ impl<'r> Relay<'r> {
     }
 
     /// The head of the answer is here, with this status.
-    pub(super) fn answered(&mut self, status: u16, now: Tick) {
+    fn answered(&mut self, status: u16, now: Tick) {
         self.noted(status, now);
         let held = &mut self.exchange.scratch.held;
         if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.story.upstream) {
@@ -387,11 +382,33 @@ impl<'r> Relay<'r> {
                 return Err(Broken::Status(status));
             }
             self.continue_at = Tick::MAX;
-            relay_head::write_final(self, length);
+            self.pass_head(length);
             self.exchange.scratch.outbound.consume(length);
             self.phase = Phase::Body;
             return self.pass_body();
         }
+    }
+
+    /// Passes the final head on and begins its body. `length` is how many bytes of what came in it has.
+    fn pass_head(&mut self, length: usize) {
+        let now = self.exchange.worker.clock.now();
+        self.exchange.worker.alarms.note(now);
+        self.exchange.ended_at(now);
+        let status = self.exchange.scratch.response.status();
+        self.answered(status, now);
+        self.exchange.settle(status, Some(length), now);
+        self.begin_download();
+        self.keep = relay_head::write_final(self.exchange, length, now);
+    }
+
+    /// Begins the reading of the response's body, as it is to be written on.
+    fn begin_download(&mut self) {
+        let scratch = &mut *self.exchange.scratch;
+        let framing = scratch.response.framing();
+        let is_old = scratch.request.version() == Version::Http10;
+        let form = if is_old { Form::Content } else { Form::AsIs };
+        scratch.download.reset(framing, form);
+        self.chunks = framing == Framing::UntilClose && !is_old;
     }
 
     /// Takes what came of the response's body.
@@ -481,16 +498,6 @@ impl<'r> Relay<'r> {
         request.is_head() && response.states_length()
             || upload.content() > 0 && self.exchange.request().method() == "GET"
     }
-}
-
-/// Begins the reading of the response's body, as it is to be written on.
-pub(super) fn begin_download(relay: &mut Relay<'_>) {
-    let scratch = &mut *relay.exchange.scratch;
-    let framing = scratch.response.framing();
-    let is_old = scratch.request.version() == Version::Http10;
-    let form = if is_old { Form::Content } else { Form::AsIs };
-    scratch.download.reset(framing, form);
-    relay.chunks = framing == Framing::UntilClose && !is_old;
 }
 
 /// What is wrong with a request, where its stream of HTTP/2 has found that out.

@@ -1,17 +1,15 @@
 //! The head of a response on its way to the client.
 
-use super::relay::{MAX_DISCARD, Relay, begin_download};
-use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Piece, Request, Response, Version, write_chunk_head};
-use crate::proxy::broken::Broken;
-use crate::proxy::date::DateCell;
-use crate::proxy::edited::{Changes, Whose};
-use crate::proxy::exchange::Exchange;
-use crate::proxy::explanation;
-use crate::proxy::headers::{self, Sink};
-use crate::proxy::parts::Room;
+use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Request, Response, Version, write_chunk_head};
+use crate::proxy::answer::DateCell;
+use crate::proxy::endings::Broken;
+use crate::proxy::exchange::{Changes, Exchange, Known, Room, Whose, explanation, write_rate_fields};
+use crate::proxy::headers;
 use crate::proxy::scratch::Scratch;
-use crate::proxy::variables::Known;
 use crate::time::Tick;
+
+/// Unread bytes of a request that are worth reading for keeping its connection.
+pub const MAX_DISCARD: u64 = 64 * 1024;
 
 /// Passes an interim response on (RFC 9110, 15.2).
 pub fn write_interim(exchange: &mut Exchange, length: usize) {
@@ -73,17 +71,13 @@ pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken
     Ok(())
 }
 
-/// Writes the head of the response itself and begins its body.
-pub fn write_final(relay: &mut Relay<'_>, length: usize) {
-    let now = relay.exchange.worker.clock.now();
-    observe(relay, now);
-    relay.exchange.settle(relay.exchange.scratch.response.status(), Some(length), now);
-    begin_download(relay);
-    let keep = can_keep(relay.exchange);
-    relay.exchange.story.status = Some(relay.exchange.scratch.response.status());
-    let version = relay.exchange.scratch.request.version();
-    let explanation = relay.exchange.explanation();
-    let (facts, Room { worker, outbound, response, to_client, text, .. }) = relay.exchange.split();
+/// Writes the head of the response itself. Whether the client's connection can be kept after it.
+pub fn write_final(exchange: &mut Exchange, length: usize, now: Tick) -> bool {
+    let keep = can_keep(exchange);
+    exchange.story.status = Some(exchange.scratch.response.status());
+    let version = exchange.scratch.request.version();
+    let explanation = exchange.explanation();
+    let (facts, Room { worker, outbound, response, to_client, text, .. }) = exchange.split();
     let framing = response.framing();
     let content_length = response.content_length();
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
@@ -91,7 +85,7 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
     match Changes::of(facts.story.route.as_deref()) {
         None => {
             let passed = headers::forward_response(&response, None, &mut writer);
-            crate::proxy::write_rate_fields(facts.view, facts.story, facts.report, None, text, &mut writer);
+            write_rate_fields(facts.view, facts.story, facts.report, None, text, &mut writer);
             if !passed.date {
                 worker.date.write(now, &mut writer);
             }
@@ -117,9 +111,10 @@ pub fn write_final(relay: &mut Relay<'_>, length: usize) {
         }
         (Framing::Chunked | Framing::UntilClose, Version::Http10) => false,
     };
-    relay.keep = keep && is_delimited;
-    write_connection(relay.keep, version, &mut writer);
+    let keep = keep && is_delimited;
+    write_connection(keep, version, &mut writer);
     writer.end();
+    keep
 }
 
 /// The fields of a response whose route changes some. Apart, so that the others are not slower for it.
@@ -135,7 +130,7 @@ fn write_changed(
 ) {
     let mut sink = changes.sink(writer, Whose::Servers);
     let passed = headers::forward_response(response, None, &mut sink);
-    crate::proxy::write_rate_fields(known.view, known.story, known.report, None, text, &mut sink);
+    write_rate_fields(known.view, known.story, known.report, None, text, &mut sink);
     if !passed.date {
         date.write(now, &mut sink);
     }
@@ -166,33 +161,4 @@ pub fn can_keep(exchange: &Exchange) -> bool {
         || (!request.expects_continue() || upload.content() > 0)
             && upload.remaining().is_some_and(|left| left <= MAX_DISCARD);
     is_readable && request.is_persistent() && !exchange.connection.is_closing()
-}
-
-fn observe(relay: &mut Relay<'_>, now: crate::time::Tick) {
-    let exchange = &mut *relay.exchange;
-    exchange.worker.alarms.note(now);
-    exchange.ended_at(now);
-    let status = exchange.scratch.response.status();
-    relay.answered(status, now);
-}
-
-impl Sink for HeadWriter<'_> {
-    #[inline(always)]
-    #[expect(clippy::inline_always, reason = "names are mostly constants, and then copying them is a store or two")]
-    fn put(&mut self, name: &[u8], value: &[u8]) {
-        self.field(name, value);
-    }
-
-    fn put_joined(&mut self, name: &[u8], parts: &[&[u8]]) {
-        self.joined(name, parts);
-    }
-
-    #[inline]
-    fn put_piece(&mut self, piece: Piece<'_>) {
-        self.piece(piece);
-    }
-
-    fn has(&self, lower_name: &[u8]) -> bool {
-        HeadWriter::has(self, lower_name)
-    }
 }

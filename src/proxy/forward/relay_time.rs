@@ -2,11 +2,11 @@
 
 use super::relay::{Bounds, Phase, Relay};
 use crate::http1::Version;
-use crate::proxy::broken::{Broken, Late};
 use crate::proxy::client::PROBE;
+use crate::proxy::deadlines::{Overdue, Patience, Standing};
+use crate::proxy::endings::{Broken, Late};
 use crate::proxy::exchange::Exchange;
 use crate::proxy::flights::FlightPhase;
-use crate::proxy::patience::{Overdue, Patience, Standing};
 use crate::proxy::scratch::Scratch;
 use crate::time::{Span, Tick};
 

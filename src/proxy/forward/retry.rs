@@ -1,10 +1,10 @@
 //! Whether a request that failed is sent to another server.
 
 use crate::config::Retry;
+use crate::proxy::endings::Failure;
 use crate::proxy::exchange::Exchange;
 use crate::proxy::meters::Retried;
-use crate::proxy::tried::Failure;
-use crate::proxy::upstream_view::UpstreamView;
+use crate::proxy::view::UpstreamView;
 use crate::time::Tick;
 use crate::upstream::Pass;
 

@@ -6,6 +6,7 @@
 //! whatever its name, and nothing is allocated but for what few messages hold.
 
 mod forwarded;
+mod http1;
 mod lines;
 pub mod passed;
 #[cfg(test)]

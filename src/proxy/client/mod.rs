@@ -1,0 +1,26 @@
+//! Clients: their connections, and how much each holds of a worker.
+//!
+//! [`ClientLedger`] has an account of each client; [`Holdings`] finds whoever holds most of something, and [`Reclaimable`] the
+//! connections that make room for others. It decides about connections alone, and knows neither routes nor limits of requests.
+//! Callers: `accept`, `serve` and `worker`.
+
+mod connection;
+mod given_up;
+mod h2_share;
+mod holdings;
+mod ledger;
+mod reclaim;
+pub(super) mod replayed;
+mod room;
+mod seen;
+mod socket;
+
+pub(super) use connection::{Connection, Facts, Listening};
+pub(super) use given_up::pays_for;
+pub(super) use h2_share::{H2Totals, StreamBound};
+pub(super) use holdings::{Held, Holdings};
+pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
+pub(super) use replayed::Vouched;
+pub(super) use room::Room;
+pub(super) use seen::{Origin, Seen};
+pub(super) use socket::{Client, Gone, LINGER, PROBE};

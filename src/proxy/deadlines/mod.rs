@@ -1,0 +1,9 @@
+//! The times by which something has to have happened: [`Alarm`] wakes a task, [`Patience`] says what is overdue then.
+//!
+//! It ends nothing itself: whoever is woken looks at its own deadlines. Time is an argument. Callers: every room that waits.
+
+mod alarm;
+mod patience;
+
+pub(super) use alarm::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
+pub(super) use patience::{Overdue, Patience, Standing, Timers};

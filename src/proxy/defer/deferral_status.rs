@@ -1,0 +1,81 @@
+//! How a request fares that was kept for later: the gateway's own answer under `/.sluicegate/deferred/`, wherever a route
+//! defers. No route is looked for and no limit is asked: whoever has an id, which nobody can guess, may ask.
+
+use std::net::IpAddr;
+
+use crate::dead_letter::{Deferrals, DeferredStatus as Status, KeptAnswer, parse_deferred_id as parse_id};
+use crate::proxy::answer::Problem;
+use crate::proxy::decide::write_problem;
+use crate::proxy::endings::Fate;
+use crate::proxy::exchange::Exchange;
+use crate::proxy::exchange::deferral_path::PREFIX;
+use crate::proxy::headers::Sink as _;
+use crate::proxy::meters::Outcome;
+
+/// When a client may ask again, in seconds.
+const RETRY_SECS: u64 = 1;
+
+/// The knowledge of a request.
+enum Known {
+    /// This, and its answer.
+    Status(Status, Option<KeptAnswer>),
+    /// Nothing.
+    Nothing,
+    /// Not now.
+    Busy,
+}
+
+/// Makes the answer.
+pub async fn answer(exchange: &mut Exchange) -> Fate {
+    exchange.finish(Outcome::Responded);
+    if !matches!(exchange.request().method(), "GET" | "HEAD") {
+        problem(exchange, 405, "How a deferred request fares is asked for by GET.", None);
+        exchange.scratch.reply.put(b"allow", b"GET, HEAD");
+        return Fate::Keep;
+    }
+    let id = exchange.request().path_bytes().strip_prefix(PREFIX.as_bytes());
+    let id = id.and_then(|id| parse_id(std::str::from_utf8(id).ok()?));
+    let store = exchange.view.snapshot.deferrals.clone();
+    let known = match (&store, id) {
+        (Some(store), Some(id)) => look(store, id, exchange.connection.peer.ip()).await,
+        _ => Known::Nothing,
+    };
+    match known {
+        Known::Status(status, answer) => {
+            let is_pending = status.ended.is_none();
+            let reply = &mut exchange.scratch.reply;
+            reply.clear();
+            reply.status = 200;
+            reply.put(b"content-type", b"application/json");
+            reply.put_no_store();
+            if is_pending {
+                reply.put_number(b"retry-after", RETRY_SECS);
+            }
+            reply.body = status.to_json(answer.as_ref()).to_string().into_bytes();
+            reply.body.push(b'\n');
+            exchange.story.status = Some(200);
+        }
+        Known::Nothing => problem(exchange, 404, "No deferred request has this id, or it is forgotten.", None),
+        Known::Busy => problem(exchange, 503, "Deferred requests cannot be looked at now.", Some(RETRY_SECS)),
+    }
+    Fate::Keep
+}
+
+async fn look(store: &Deferrals, id: u128, client: IpAddr) -> Known {
+    let Some(status) = store.status(id) else {
+        return if store.is_open() { Known::Nothing } else { Known::Busy };
+    };
+    if !status.has_answer {
+        return Known::Status(status, None);
+    }
+    let Some(told) = store.answer(id, client) else { return Known::Busy };
+    match told.await {
+        Ok(answer) => Known::Status(status, answer),
+        Err(_) => Known::Busy,
+    }
+}
+
+fn problem(exchange: &mut Exchange, status: u16, detail: &str, retry_after_secs: Option<u64>) {
+    exchange.story.status = Some(status);
+    write_problem(exchange, &Problem { status, detail, violated: &[], retry_after_secs });
+}

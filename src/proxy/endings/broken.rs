@@ -1,0 +1,121 @@
+//! What can break an exchange.
+
+use std::fmt;
+use std::io;
+
+use crate::http1::Fault;
+use crate::proxy::client::Gone;
+use crate::time::{Span, Tick};
+use crate::upstream::ConnectError;
+
+/// Why an exchange ended before its response did.
+#[derive(Debug)]
+pub enum Broken {
+    /// No server could be reached; the last error.
+    Unreachable(Option<ConnectError>),
+    /// The answer has this status, and the request is sent to another server.
+    Status(u16),
+    /// The operator has taken all servers out of service.
+    OutOfService,
+    /// The upstream's breaker is open.
+    Breaker {
+        /// When the next probe may be sent.
+        retry_at: Tick,
+    },
+    /// There was no place at the upstream, and none in the line, or none in time.
+    QueueFull,
+    /// The server closed the connection without a byte of an answer.
+    Silent {
+        /// Whether it had taken a byte of the request.
+        written: bool,
+    },
+    /// The server has not even looked at the request (RFC 9113, 8.7).
+    Unread,
+    /// The server's connection failed in the middle of its answer.
+    Upstream(io::Error),
+    /// The server's answer is not acceptable.
+    Response(Fault),
+    /// The server switched to a protocol that nobody had asked for.
+    Unasked,
+    /// The request's body is not acceptable.
+    Request(Fault),
+    /// The request's body is larger than allowed.
+    TooLarge,
+    /// The client went away.
+    ClientGone,
+    /// An operator has cancelled it.
+    Cancelled,
+    /// Something took too long.
+    Late(Late),
+}
+
+impl Broken {
+    /// When the client should try again, where that can be said.
+    pub fn retry_at(&self, now: Tick) -> Option<Tick> {
+        match self {
+            Self::Breaker { retry_at } => Some(*retry_at),
+            // Nobody knows when a place is free.
+            Self::QueueFull => Some(now + Span::from_secs(1)),
+            _ => None,
+        }
+    }
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// The whole: the timeout of the route or of a limit.
+    Deadline,
+    /// The head of the answer: the route's `response_timeout`.
+    Head,
+    /// The head of the answer to one try: `per_try` of `retry`.
+    Try,
+    /// The client did not go on sending its request.
+    ClientSends,
+    /// The client sent its request too slowly.
+    ClientDrips,
+    /// The client did not go on reading.
+    ClientReads,
+    /// The upstream did not go on taking the request.
+    UpstreamReads,
+    /// The upstream did not go on sending its response.
+    UpstreamSends,
+}
+
+impl From<Gone> for Broken {
+    fn from(_: Gone) -> Self {
+        Self::ClientGone
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(Some(error)) => write!(f, "{error}"),
+            Self::Unreachable(None) => write!(f, "the upstream has no server"),
+            Self::OutOfService => write!(f, "all servers of the upstream are out of service (drain or off)"),
+            Self::Status(status) => write!(f, "the server answered {status}"),
+            Self::Breaker { .. } => write!(f, "the breaker of the upstream is open"),
+            Self::QueueFull => {
+                write!(f, "no place at the upstream within pending_timeout (max_in_flight, max_pending)")
+            }
+            Self::Silent { .. } => write!(f, "the server closed the connection without an answer"),
+            Self::Unread => write!(f, "the server refused the stream, unread, and another one"),
+            Self::Upstream(error) => write!(f, "the server broke its answer off: {error}"),
+            Self::Response(fault) => write!(f, "the server's answer is refused ({}): {fault}", fault.word()),
+            Self::Unasked => write!(f, "the server answered 101 for a protocol that nobody asked for"),
+            Self::Request(fault) => write!(f, "the request is refused ({}): {fault}", fault.word()),
+            Self::TooLarge => write!(f, "the request's body is larger than max_body_size"),
+            Self::ClientGone => write!(f, "the client went away"),
+            Self::Cancelled => write!(f, "an operator cancelled the request"),
+            Self::Late(Late::Deadline) => write!(f, "the timeout is over"),
+            Self::Late(Late::Head) => write!(f, "the response_timeout is over"),
+            Self::Late(Late::Try) => write!(f, "the per_try of retry is over"),
+            Self::Late(Late::ClientDrips) => write!(f, "the client sent below min_body_rate"),
+            Self::Late(Late::ClientSends) => write!(f, "the client stopped sending for body_timeout"),
+            Self::Late(Late::ClientReads) => write!(f, "the client stopped reading for body_timeout"),
+            Self::Late(Late::UpstreamReads) => write!(f, "the server stopped reading for body_timeout"),
+            Self::Late(Late::UpstreamSends) => write!(f, "the server stopped sending for body_timeout"),
+        }
+    }
+}

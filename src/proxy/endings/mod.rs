@@ -1,0 +1,12 @@
+//! The ways in which an exchange ends that does not get its route's answer: [`Broken`] is what went wrong, [`Tried`] a try that
+//! failed, and [`Ending`] the one table of what follows from it.
+//!
+//! An error becomes a status here and nowhere else. It carries nothing out: `decide` does.
+
+mod broken;
+mod ending;
+mod tried;
+
+pub(super) use broken::{Broken, Late};
+pub(super) use ending::{Cause, Counted, Ending, Fate, Status, TOO_MANY_REQUESTS};
+pub(super) use tried::{Failure, Tried};

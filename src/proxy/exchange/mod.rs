@@ -1,0 +1,24 @@
+//! One request from its arrival to its end: the facts about it, its story so far, and its records.
+//!
+//! Whatever happens, dropping an [`Exchange`] records exactly one outcome. It decides nothing and sends nothing; what it says of
+//! itself (access log, dead letters, explanation, variables of templates) is here, so that all of them say the same. Callers: the
+//! rooms that move a request on.
+
+pub(super) mod capturing;
+pub(super) mod deferral_path;
+mod edited;
+pub(super) mod explanation;
+mod in_flight;
+mod letter;
+mod life;
+mod parts;
+mod rate_fields;
+mod variables;
+mod watch;
+
+pub(super) use edited::{Changes, Edited, Whose, write_edits, write_trailers};
+pub(super) use life::{Exchange, Story};
+pub(super) use parts::{RequestFacts, Room};
+pub(super) use rate_fields::write_rate_fields;
+pub(super) use variables::Known;
+pub(super) use watch::poll_gone;

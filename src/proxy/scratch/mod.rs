@@ -1,0 +1,17 @@
+//! The things that an exchange works with, kept from one to the next: buffers, heads, bodies, and the timers and paces of its bytes.
+//!
+//! A connection has a set while it carries a request, and none while it is idle. It knows no exchange. Callers: `worker`, which
+//! has the sets, and whoever carries an exchange.
+
+mod capture;
+mod held;
+mod inbound;
+mod outgoing;
+mod pacing;
+mod pool;
+
+pub(super) use capture::{Capture, Letter};
+pub(super) use inbound::Inbound;
+pub(super) use outgoing::Outgoing;
+pub(super) use pacing::{Hold, Lane, Pacing};
+pub(super) use pool::{BUFFER_BYTES, Lent, Pool, Scratch, Times};
