@@ -5,7 +5,7 @@
 //! 1. [`proxy`] accepts a connection on one worker; while nothing comes it holds no buffer. [`transport`] shakes hands if
 //!    it is one of TLS, and gives each stream of [`http2`] as a connection of HTTP/1 that carries one request. [`http1`] finds
 //!    the end of the request's head. The clock and the current snapshot are read once, and [`http1`] reads the head where it lies.
-//!    What it refuses is answered, and the connection closes.
+//!    A head that it refuses is answered, and the connection closes.
 //! 2. [`admission`] runs client → route → key → [`limiter`]: one synchronous call, no I/O, no await. It says `Refused`,
 //!    `Waiting` or `Admitted`, a value that only it can make.
 //! 3. `proxy/forward` takes an `Admitted`, asks [`balance`] for a server, takes a connection from [`upstream`], writes
@@ -13,9 +13,9 @@
 //!    worker's timer wheel ([`time::Wheel`]).
 //! 4. `proxy/forward/relay` carries both directions at once, a buffer each, and writes on only what [`http1`] has understood.
 //!    After a 101 that was asked for, `proxy/tunnel` carries bytes as they come.
-//! 5. Its end, error or drop produces exactly one outcome, which feeds [`telemetry`] and frees every guard. What was
-//!    refused or timed out is offered to [`dead_letter`], without waiting. A connection is used again only if nothing
-//!    of the exchange is left on it.
+//! 5. Its end, error or drop produces exactly one outcome, which feeds [`telemetry`] and frees every guard. A request
+//!    that was refused or timed out is offered to [`dead_letter`], without waiting. A connection is used again only if
+//!    nothing of the exchange is left on it.
 //!
 //! # Rooms and ranks
 //!
