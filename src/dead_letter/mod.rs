@@ -189,7 +189,7 @@ pub struct Stats {
     pub aggregated: u64,
     /// Requests counted for the next aggregates.
     pub aggregating: u64,
-    /// The losses.
+    /// Records that were lost.
     pub dropped: Drops,
     /// Records that wait for the writer, of at most 8192.
     pub queue_records: u64,

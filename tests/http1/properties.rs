@@ -1,5 +1,5 @@
-//! Properties that hold for every input to `http1`. The fuzz targets of `fuzz/` look for one that breaks it; `cargo
-//! test` tries the committed corpus.
+//! Properties that hold for every input to `http1`. The fuzz targets of `fuzz/` look for one that breaks it;
+//! `cargo test` tries the committed corpus.
 //!
 //! An input is four bytes that say how to read, then what is read: see [`Input`]. The expectations are computed the
 //! naive way, from whole lines, and share no code with the room.
