@@ -1,4 +1,4 @@
-//! What admission costs per request: plain, limited by 10,000 keys, by a million with plans and without, among 1,000
+//! The cost of admission per request: plain, limited by 10,000 keys, by a million with plans and without, among 1,000
 //! routes; and the spelling of paths.
 //!
 //! `cargo bench --bench admission`

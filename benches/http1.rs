@@ -1,4 +1,4 @@
-//! What the codec costs alone: heads read, beside `httparse` on the same bytes, heads written, chunks accepted.
+//! The cost of the codec alone: heads read, beside `httparse` on the same bytes, heads written, chunks accepted.
 //!
 //! `cargo bench --bench http1`. `HTTP1_BENCH_TIMES='find and parse, small request:1000'` does that one as often and
 //! nothing else, for a profiler that counts instructions: the difference of two such runs is without the start.

@@ -36,7 +36,7 @@ fn policy(name: &str, algorithm: Algorithm, max_wait: Span) -> Result<Arc<Policy
     Ok(Policy::new(vec![limit])?)
 }
 
-/// Who asks: a fingerprint under a secret of this process, and what the request costs.
+/// The client that asks, as a fingerprint under a secret of this process, and the cost of the request.
 fn ask(hasher: &KeyHasher, client: &str) -> [Ask; 1] {
     let mut key = hasher.start();
     key.part(0, client.as_bytes());

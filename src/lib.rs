@@ -5,7 +5,7 @@
 //! 1. `proxy/accept` accepts a connection on one worker, and `proxy/serve` serves it; while nothing comes it holds no
 //!    buffer. [`transport`] shakes hands if it is one of TLS, and gives each stream of [`http2`] as a connection of HTTP/1
 //!    that carries one request. [`http1`] finds the end of the request's head. The clock and the current snapshot are read
-//!    once, and [`http1`] reads the head where it lies. What it refuses is answered, and the connection closes. From here to
+//!    once, and [`http1`] reads the head where it lies. A head that it refuses is answered, and the connection closes. From here to
 //!    the end of its answer `proxy/walk` leads the request from room to room.
 //! 2. `proxy/decide` asks [`admission`], which runs client → route → key → [`limiter`]: one synchronous call, no I/O, no
 //!    await. It says `Refused`, `Waiting` or `Admitted`, a value that only it can make. A request that is refused gets the
@@ -15,9 +15,9 @@
 //!    worker's timer wheel ([`time::Wheel`]).
 //! 4. `proxy/forward/relay` carries both directions at once, a buffer each, and writes on only what [`http1`] has understood.
 //!    After a 101 that was asked for, `proxy/tunnel` carries bytes as they come.
-//! 5. Its end, error or drop produces exactly one outcome, which feeds [`telemetry`] and frees every guard. What was
-//!    refused or timed out is offered to [`dead_letter`], without waiting. A connection is used again only if nothing
-//!    of the exchange is left on it.
+//! 5. Its end, error or drop produces exactly one outcome, which feeds [`telemetry`] and frees every guard. A request
+//!    that was refused or timed out is offered to [`dead_letter`], without waiting. A connection is used again only if
+//!    nothing of the exchange is left on it.
 //!
 //! # Rooms and ranks
 //!

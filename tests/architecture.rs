@@ -43,7 +43,7 @@ const RANKS: [(&str, u8); 26] = [
     ("cli", 9),
 ];
 
-/// What a pure room may not name.
+/// The names that are forbidden in a pure room.
 const FORBIDDEN: [(&str, &[&str]); 9] = [
     ("fair", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
     ("time", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
@@ -358,7 +358,8 @@ fn paths(code: &str, prefix: &[String], found: &mut Vec<Module>) {
     }
 }
 
-/// The module of the file that has what a path in `from` names. What a module has from another one by `use` is that one's.
+/// The module of the file that has what a path in `from` names. A name that a module has from another one by `use` is
+/// that one's.
 fn resolve(path: &[String], from: &Module, modules: &BTreeMap<Module, String>, hops: usize) -> Option<Module> {
     let (first, rest) = path.split_first()?;
     let mut whole = match first.as_str() {

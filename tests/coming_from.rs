@@ -75,7 +75,7 @@ fn letters(policy: &Arc<Policy>, nanos: impl IntoIterator<Item = u64>) -> String
     waits_of(policy, nanos.into_iter().map(|nanos| (Tick::from_nanos(nanos), 1))).into_iter().map(letter).collect()
 }
 
-/// What a request that comes now is told, and consumes nothing: it costs more than anything may.
+/// The answer to a request that comes now; it consumes nothing, since it costs more than anything may.
 fn next_after(policy: &Arc<Policy>, now: Tick) -> Span {
     let mut report = sluicegate::limiter::Report::default();
     let mut key = sluicegate::limiter::KeyHasher::fixed().start();

@@ -1,5 +1,5 @@
-//! What a check costs beside `governor` and beside a map under a lock, all in one run: time per check with few and with
-//! many keys, two threads at once, bytes per key, the worst insert while a table grows, and a flood of new keys.
+//! The cost of a check beside `governor` and beside a map under a lock, all in one run: time per check with few and
+//! with many keys, two threads at once, bytes per key, the worst insert while a table grows, and a flood of new keys.
 //!
 //! `cargo bench --bench limiter`; `LIMITER_BENCH_KEYS=1000,1000000` leaves the ten million keys out.
 //! `LIMITER_BENCH_TIMES='gcra admitted:1000'` does that one as often and nothing else, for a profiler that counts

@@ -1,4 +1,4 @@
-//! What is measured: limits of this crate, `governor`'s keyed limiter, and what one writes in an afternoon.
+//! The measured limiters: limits of this crate, `governor`'s keyed limiter, and what one writes in an afternoon.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -23,7 +23,7 @@ pub trait Subject: Sync + Sized {
     /// One for so many keys.
     fn new(quotas: Quotas, keys: u64) -> Self;
 
-    /// What it takes for the key of this name.
+    /// The key of this name, in the limiter's own form.
     fn key(&self, name: Name) -> Self::Key;
 
     /// Whether one more request of a key passes at `now`. `report` is kept from check to check, as a worker does.

@@ -1,4 +1,4 @@
-//! What one limit makes of the burst that every limit of the page is offered, as SVG and as numbers.
+//! The answers of one limit to the burst that every limit of the page is offered, as SVG and as numbers.
 
 use std::fmt::Write;
 

@@ -14,11 +14,11 @@ use sluicegate::time::{Span, Tick};
 pub struct Request {
     /// When.
     pub at: Tick,
-    /// What it takes.
+    /// Its cost.
     pub cost: u64,
 }
 
-/// What became of it.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It passed then: at its arrival, or later if it waited.

@@ -334,7 +334,7 @@ fn check_object(body: &[u8]) -> Result<(), Problem> {
     })
 }
 
-/// Whether the body ends within `most` bytes. What it says is ignored.
+/// Whether the body ends within `most` bytes. Its content is ignored.
 async fn ends_within(mut body: impl Body<Data = Bytes> + Unpin, most: usize) -> bool {
     let mut left = most;
     while let Some(frame) = body.frame().await {

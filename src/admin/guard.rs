@@ -1,4 +1,5 @@
-//! What a web page in an operator's browser must not do: admin is on loopback, where every page may send requests.
+//! Refuses requests that a web page in an operator's browser must not send: admin is on loopback, where every page may
+//! send requests.
 //!
 //! Across origins a page can send a POST but not hide where it comes from: its `Origin` must be admin itself. By DNS
 //! rebinding a page makes its own name resolve to loopback and is then same-origin with admin: so on loopback `Host`

@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 
 use crate::telemetry::{Counter, Family, Kind, Registration, Registry};
 
-/// What Prometheus expects of a page in its text format.
+/// The content type that Prometheus expects of a page in its text format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 static REFUSED_CONNECTIONS: Family = Family {

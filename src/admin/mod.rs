@@ -92,7 +92,7 @@ pub use self::rules::Rules;
 pub use endpoints::NotReplayed;
 pub use key_change::{KeyChange, Unchanged};
 
-/// What admin can ask of the gateway.
+/// The requests of admin to the gateway.
 pub trait Commands: Send + Sync + 'static {
     /// Whether it takes traffic. Must not block: it is called on admin's own thread.
     fn ready(&self) -> bool;

@@ -17,7 +17,7 @@ use super::view::{RequestView, is_preflight};
 use crate::limiter::{Ask, Attempt, Fingerprint, KeyHasher, MAX_LIMITS, Permit, Refusal, Report, Ticket, Verdict};
 use crate::time::{Span, Tick};
 
-/// What admission says to a request.
+/// The answer of admission to a request.
 #[derive(Debug)]
 #[must_use]
 pub enum Admission {
@@ -33,10 +33,10 @@ pub enum Admission {
     Admitted(Admitted),
 }
 
-/// What was found out about a request, whatever became of it.
+/// The facts found about a request, whatever became of it.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Who asks.
+    /// The client.
     pub client: ClientIp,
     /// Whether the peer of the connection is a trusted proxy.
     pub trusted_peer: bool,
@@ -84,7 +84,7 @@ pub struct Admitted {
     permit: Permit,
 }
 
-/// What was decided about a request before the limits were asked.
+/// The decisions about a request that are made before the limits are asked.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     route: usize,
@@ -112,7 +112,7 @@ struct Place {
     keys: [Option<Fingerprint>; MAX_LIMITS],
 }
 
-/// What became of a waiting request.
+/// The state of a waiting request.
 #[derive(Debug)]
 #[must_use]
 pub enum Progress {
@@ -157,7 +157,8 @@ impl Rules {
         self.clients.of_peer(peer).is_none()
     }
 
-    /// What tells a peer from others by its address; `None` of a trusted proxy, which stands for many.
+    /// The fingerprint that tells a peer from others by its address; `None` of a trusted proxy, which stands
+    /// for many.
     pub fn key_of_peer(&self, peer: IpAddr) -> Option<Fingerprint> {
         let client = self.clients.of_peer(peer)?;
         Some(fingerprint_in_place(&client, &self.hasher))
@@ -382,7 +383,7 @@ impl Places {
 }
 
 impl Admitted {
-    /// What was found out about the request.
+    /// The facts found about the request.
     pub fn arrival(&self) -> &Arrival {
         &self.arrival
     }
@@ -392,7 +393,7 @@ impl Admitted {
         self.facts.route
     }
 
-    /// What makes it stick to a server, equal in every process and version; 0 if its route has no hash key.
+    /// The hash that makes it stick to a server, equal in every process and version; 0 if its route has no hash key.
     pub fn sticky_hash(&self) -> u64 {
         self.facts.sticky_hash
     }
@@ -417,8 +418,8 @@ impl Admitted {
         self.waited
     }
 
-    /// What it gives back to its limits at its end: to be kept until the last byte of the response is sent, or the client
-    /// is gone. The second time it is empty.
+    /// The permit that gives back to its limits at its end: to be kept until the last byte of the response is sent, or
+    /// the client is gone. The second time it is empty.
     pub fn take_permit(&mut self) -> Permit {
         std::mem::take(&mut self.permit)
     }
@@ -443,7 +444,7 @@ impl Waiting {
         }
     }
 
-    /// What was found out about the request.
+    /// The facts found about the request.
     pub fn arrival(&self) -> &Arrival {
         &self.0.arrival
     }

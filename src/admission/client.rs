@@ -1,5 +1,5 @@
-//! Who the client is. The only place that builds a [`ClientIp`], so no forwarding field becomes a key unless a trusted
-//! peer vouches for it.
+//! Finds the client of a request. The only place that builds a [`ClientIp`], so no forwarding field becomes a key
+//! unless a trusted peer vouches for it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,9 +16,9 @@ const MAX_HOPS: usize = 64;
 /// How the client of a request is found: `[client]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRules {
-    /// Whose forwarding fields are believed.
+    /// The proxies whose forwarding fields are believed.
     pub trusted_proxies: Vec<IpNet>,
-    /// Which field they write the client's address to.
+    /// The field that they write the client's address to.
     pub address_header: AddressHeader,
     /// How much of an IPv6 address is the client, 1 to 128 bits.
     pub ipv6_prefix: u8,
@@ -105,8 +105,8 @@ impl ClientIp {
         self.addr
     }
 
-    /// What tells it from other clients: an IPv4 address mapped into IPv6, or the first `ipv6_prefix` bits of an IPv6
-    /// address.
+    /// The bytes that tell it from other clients: an IPv4 address mapped into IPv6, or the first `ipv6_prefix` bits of
+    /// an IPv6 address.
     pub fn key(&self) -> [u8; 16] {
         key_of(self.addr, self.ipv6_prefix)
     }
@@ -141,7 +141,7 @@ impl fmt::Display for ClientIp {
     }
 }
 
-/// What the connection and the forwarding fields say together.
+/// The findings from the connection and the forwarding fields together.
 pub(super) struct Identity {
     pub(super) client: ClientIp,
     pub(super) trusted_peer: bool,

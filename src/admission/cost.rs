@@ -1,4 +1,4 @@
-//! What one request takes of a limit, and what its response says that it has cost.
+//! The cost that one request takes of a limit, and the cost that its response states.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::view::RequestView;
 use crate::limiter::MAX_COUNT;
 
-/// What one request costs.
+/// The cost of one request.
 ///
-/// What a request says of itself is read strictly: digits and nothing else, in one field line. Zero counts as 1, because
-/// a request that takes nothing would pass every limit; more than `max` counts as `max`, however many digits it has.
+/// A number that a request states is read strictly: digits and nothing else, in one field line. Zero counts as 1,
+/// because a request that takes nothing would pass every limit; more than `max` counts as `max`, however many digits it
+/// has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// The same for every request, 1 to 10^12.
@@ -39,7 +40,7 @@ pub struct ResponseCost {
     pub max: u64,
 }
 
-/// What the head of a response says that its request has cost.
+/// The cost of a request as the head of its response states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stated {
     /// So much, from 0 to the most that it counts as.
@@ -50,7 +51,7 @@ pub enum Stated {
     NoNumber,
 }
 
-/// What was meant for a number is none.
+/// A text that was meant for a number is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoNumber;
 
@@ -58,7 +59,7 @@ impl Cost {
     /// One request, one count.
     pub const ONE: Self = Self::Fixed(1);
 
-    /// What this request takes, at least 1.
+    /// The cost of this request, at least 1.
     pub(super) fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, NoNumber> {
         match self {
             Self::Fixed(cost) => Ok(*cost),
@@ -70,7 +71,7 @@ impl Cost {
 }
 
 impl ResponseCost {
-    /// What a response states, by the names and values of its field lines.
+    /// The cost that a response states, by the names and values of its field lines.
     pub fn stated<'b>(&self, fields: impl Iterator<Item = (&'b [u8], &'b [u8])>) -> Stated {
         let mut lines = fields.filter(|(name, _)| name.eq_ignore_ascii_case(self.name.as_bytes()));
         match (lines.next().and_then(|(_, line)| number(line.trim_ascii())), lines.next()) {

@@ -32,8 +32,8 @@ pub(super) fn are_any(terms: &Terms<'_>) -> bool {
     terms.limits.iter().any(|rule| rule.exceptions.are_any())
 }
 
-/// The exceptions of the request's key in the limit at this place of its route. Who lacks the key has none: what stands in its
-/// place is no value of the key.
+/// The exceptions of the request's key in the limit at this place of its route. A request that lacks the key has none:
+/// its stand-in is no value of the key.
 pub(super) fn of_request<V: RequestView + ?Sized>(
     terms: &Terms<'_>,
     place: usize,

@@ -44,7 +44,7 @@ pub struct KeyException {
 /// Something that is done with a key once, when its next request comes.
 #[derive(Debug)]
 pub struct Once {
-    /// What.
+    /// The action.
     pub act: Act,
     /// From then on it would change nothing.
     pub until: Tick,

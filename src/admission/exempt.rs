@@ -1,4 +1,4 @@
-//! Who is neither counted nor refused by a limit.
+//! Requests that are neither counted nor refused by a limit.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use super::path;
 use super::spelling::credentials;
 use crate::limiter::{Fingerprint, KeyHasher};
 
-/// What joins the values of a key of several parts.
+/// The text between the values of a key of several parts.
 const JOINT: &str = " + ";
 
-/// Who is exempt from a limit, as it is written.
+/// The exemptions from a limit, as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExemptRules {
     /// Clients with an address in one of these.
@@ -27,7 +27,7 @@ pub struct ExemptRules {
     pub keys: Vec<Box<str>>,
 }
 
-/// Who is exempt from a limit, laid out for the traffic: a few dozen comparisons for each request, whatever it sends.
+/// The exemptions from a limit, laid out for the traffic: a few dozen comparisons for each request, whatever it sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exempt {
     networks: Networks,
@@ -49,13 +49,13 @@ pub enum KeyValueError {
     },
     /// The key is the client's address alone, which has a form of its own.
     ClientIp,
-    /// What stands for the client's address is none.
+    /// The value for the client's address is no address.
     Address(String),
-    /// What stands for the host is none.
+    /// The value for the host is no host.
     Host(String),
-    /// What stands for the path is none.
+    /// The value for the path is no path.
     Path(String),
-    /// What stands for the fingerprint of a certificate is none.
+    /// The value for the fingerprint of a certificate is no fingerprint.
     Fingerprint(String),
     /// The key has the same value for everybody.
     Global,

@@ -106,8 +106,8 @@ words! {
 }
 
 impl Rules {
-    /// What [`admit`](Self::admit) would do with a request now, and why: by the same code, on copies of what the limiter
-    /// knows of its keys. Nothing is counted. It allocates, and looks at every route.
+    /// Explains how [`admit`](Self::admit) would treat a request now, and why: by the same code, on copies of what the
+    /// limiter knows of its keys. Nothing is counted. It allocates, and looks at every route.
     ///
     /// By a view of any kind, so that no function of the hot path is called from here too: the compiler would no longer put it
     /// in line there.

@@ -1,4 +1,4 @@
-//! What a key is for one request: as a fingerprint for the limiter, as a stable hash for stickiness, in words for the
+//! The key of one request: as a fingerprint for the limiter, as a stable hash for stickiness, in words for the
 //! dead-letter log. All three read the same bytes.
 
 use super::client::ClientIp;
@@ -167,7 +167,7 @@ fn sole_cookie<'v, V: RequestView + ?Sized>(view: &'v V, name: &str) -> Result<&
     if is_sole { Ok(first.unwrap_or_default()) } else { Err(Missing::Unusable) }
 }
 
-/// What takes the bytes of a key.
+/// A receiver of the bytes of a key.
 pub(super) trait Sink {
     fn part(&mut self, tag: u8, bytes: &[u8]);
 

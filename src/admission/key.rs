@@ -22,7 +22,7 @@ const LATER: [&str; 1] = ["jwt:"];
 /// Fields that only a trusted peer's word makes true: what they say is in `client-ip`.
 const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 
-/// What requests are counted together by, or stick together by: one to [`MAX_KEY_PARTS`] parts, none twice.
+/// The key by which requests are counted together, or stick together: one to [`MAX_KEY_PARTS`] parts, none twice.
 ///
 /// - `client-ip`: the client's address, of IPv6 its first `ipv6_prefix` bits.
 /// - `header:NAME`: the value of the field of that name, without blanks around it. Of `authorization` and
@@ -39,10 +39,10 @@ const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 /// Cookies and parameters are percent-decoded, and `+`, a space and their escapes are one: servers disagree on these
 /// spellings, so no spelling may have a count of its own. Of a value of any length every byte counts.
 ///
-/// An empty value is an absent one. What is there but names nobody for sure is missing too, as unusable: a field line,
-/// cookie or parameter that occurs again with another value (servers disagree on which one they take, so whoever sends
-/// two could be counted by one and served by the other), and `Basic` credentials that cannot be decoded or name no user.
-/// What occurs again with the same value is that value.
+/// An empty value is an absent one. A value that is there but names nobody for sure is missing too, as unusable: a
+/// field line, cookie or parameter that occurs again with another value (servers disagree on which one they take, so
+/// whoever sends two could be counted by one and served by the other), and `Basic` credentials that cannot be decoded
+/// or name no user. A value that occurs again unchanged is that value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyExpr(Vec<Part>);
 
@@ -82,7 +82,7 @@ words! {
 pub struct KeyPart {
     /// As in the configuration: `header:x-api-key`.
     pub source: String,
-    /// What the request had there.
+    /// The value that the request had there.
     pub value: String,
 }
 

@@ -1,4 +1,4 @@
-//! Who may pass: client, route, key, limiter, in one synchronous call.
+//! Decides who may pass: client, route, key, limiter, in one synchronous call.
 //!
 //! [`Rules::admit`] reads a request through [`RequestView`] and says what becomes of it. It is pure: no I/O, no clock, no
 //! await; what was read is not changed, and the only state it touches is the tables of the limiter, and what schedules

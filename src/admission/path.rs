@@ -104,7 +104,7 @@ enum Scan {
     Other,
 }
 
-/// What a byte of a path calls for.
+/// The treatment that a byte of a path calls for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Nothing: unreserved, sub-delims, `:` and `@`.

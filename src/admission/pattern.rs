@@ -1,4 +1,4 @@
-//! What a route asks of a request.
+//! The conditions of a route on a request.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -8,7 +8,7 @@ use super::malformed::Malformed;
 use super::path;
 use crate::edit::{PathRegex, PathRegexError};
 
-/// What a route matches. A request has to meet all of it.
+/// The pattern that a route matches. A request has to meet all of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutePattern {
     /// Any of these; empty: every host, and requests without one.

@@ -1,4 +1,4 @@
-//! Which plan a request is of, and what holds there.
+//! The plan of a request, and its terms.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -21,15 +21,15 @@ const FULL_TENTHS: usize = 8;
 /// The plans of one route.
 #[derive(Clone, Debug)]
 pub struct RoutePlans {
-    /// Who has which.
+    /// The plan of each key.
     pub keys: Arc<PlanKeys>,
     /// The plan of who has no key, or an unknown one; an index into `terms`.
     pub default: u16,
-    /// What holds in each plan, in the order of their numbers in `keys`.
+    /// The terms of each plan, in the order of their numbers in `keys`.
     pub terms: Vec<PlanTerms>,
 }
 
-/// What holds in one plan of a route, in place of what the route says.
+/// The terms of one plan of a route, in place of the route's own.
 #[derive(Clone, Debug)]
 pub struct PlanTerms {
     /// The plan's name.
@@ -42,7 +42,7 @@ pub struct PlanTerms {
     pub timeout: Option<Span>,
 }
 
-/// Which key has which plan: fingerprints and small numbers, no key itself. Built once, then only read.
+/// The plan of each key: fingerprints and small numbers, no key itself. Built once, then only read.
 pub struct PlanKeys {
     key: KeyExpr,
     hasher: KeyHasher,
@@ -83,7 +83,7 @@ impl PlanPlace {
 }
 
 impl RoutePlans {
-    /// What holds in a plan.
+    /// The terms of a plan.
     #[inline]
     pub fn terms_of(&self, plan: PlanPlace) -> Option<&PlanTerms> {
         self.terms.get(plan.index())
@@ -145,12 +145,12 @@ impl PlanKeys {
         None
     }
 
-    /// What it knows clients by.
+    /// The key that it knows clients by.
     pub fn key(&self) -> &KeyExpr {
         &self.key
     }
 
-    /// What makes its fingerprints.
+    /// The hasher that makes its fingerprints.
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }
@@ -187,7 +187,7 @@ impl PlanKeys {
     }
 }
 
-/// What becomes of the keys of a table.
+/// The changes of the keys of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyChanges {
     /// New keys.

@@ -1,4 +1,4 @@
-//! Which route a request takes.
+//! Finds the route of a request.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::time::{Schedule, Span, Tick};
 pub struct RouteRules {
     /// Its name.
     pub name: Arc<str>,
-    /// What it matches.
+    /// The pattern that it matches.
     pub pattern: RoutePattern,
     /// When it matches anything at all; `None`: always.
     pub active: Option<Arc<Schedule>>,
@@ -31,7 +31,7 @@ pub struct RouteRules {
     pub policy: Arc<Policy>,
     /// How each limit is used, in the order of the policy. A limit of the policy that has no entry here does not apply.
     pub limits: Vec<LimitUse>,
-    /// What requests stick together by; `None` where nothing asks for it.
+    /// The key by which requests stick together; `None` where nothing asks for it.
     pub hash_key: Option<KeyExpr>,
     /// From arrival to the last byte of the response: the smallest of the route's and of those of its enforced limits
     /// that always hold; `None` is without end.
@@ -43,24 +43,24 @@ pub struct RouteRules {
     pub count_preflight: bool,
     /// Whether a CORS preflight is for this route if the method that it asks for is.
     pub takes_preflights: bool,
-    /// What holds for whom in place of `policy`, `limits` and `timeout`; `None`: these, for everybody.
+    /// The plans, each with its terms in place of `policy`, `limits` and `timeout`; `None`: these, for everybody.
     pub plans: Option<Box<RoutePlans>>,
 }
 
 /// How a route uses a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
-    /// Who is counted together.
+    /// The key by which requests are counted together.
     pub key: KeyExpr,
     /// Makes the fingerprints by which they are counted. It has to outlive reloads, as the table of the limit does.
     pub hasher: KeyHasher,
-    /// What happens to a request that lacks the key.
+    /// The treatment of a request that lacks the key.
     pub on_missing: OnMissingKey,
-    /// What one request takes.
+    /// The cost of one request.
     pub cost: Cost,
     /// When that is counted.
     pub counting: Counting,
-    /// Who is neither counted nor refused; `None`: nobody.
+    /// The requests that are neither counted nor refused; `None`: there are none.
     pub exempt: Option<Arc<Exempt>>,
     /// Single keys that are blocked by hand, or have numbers of their own.
     pub exceptions: Arc<KeyExceptions>,

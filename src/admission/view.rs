@@ -1,4 +1,4 @@
-/// What admission reads of a request: one implementation per protocol, in the proxy.
+/// The parts of a request that admission reads: one implementation per protocol, in the proxy.
 ///
 /// Nothing here is normalised: admission does that. Implementations answer from the bytes they hold; they allocate
 /// nothing.

@@ -123,7 +123,7 @@ impl HashRing {
     }
 }
 
-/// What the caps of one choice have in common. They are taken over the servers that may be chosen: the cap of the last
+/// The common part of the caps of one choice. They are taken over the servers that may be chosen: the cap of the last
 /// one left is above its load, and always one of them is below its cap.
 struct Caps {
     /// Bound times (requests in flight + 1), in millionths.

@@ -6,7 +6,7 @@ use super::{Facts, Server, is_less_loaded, weight_of};
 #[derive(Clone, Debug)]
 pub(super) struct LeastConnections {
     weights: Vec<u64>,
-    /// Whose turn it is among equals. By weight, so that idle servers share by weight too.
+    /// The server whose turn it is among equals. By weight, so that idle servers share by weight too.
     rotation: Rotation,
 }
 

@@ -1,4 +1,4 @@
-//! What start-up prints: addresses, routes with their limits, three things to try.
+//! The text that start-up prints: addresses, routes with their limits, three things to try.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -33,7 +33,7 @@ use print::{Style, write_details, write_json, write_line, write_summary, write_s
 
 /// How often `--follow` looks for more.
 const POLL: Duration = Duration::from_millis(200);
-/// What `ls --follow` shows first unless told otherwise.
+/// The number of entries that `ls --follow` shows first unless told otherwise.
 const FOLLOW_LAST: usize = 10;
 /// The most that `--last` holds in memory.
 const MAX_LAST: usize = 100_000;
@@ -41,7 +41,7 @@ const MAX_LAST: usize = 100_000;
 /// The longest time that a picture shows whatever happened in it.
 const MAX_STRETCH: Span = Span::from_secs(24 * 3600);
 
-/// What the help of `dead-letters` ends with.
+/// The end of the help of `dead-letters`.
 pub const EXAMPLES: &str = "Examples:
   sluicegate dead-letters ls --last 20
   sluicegate dead-letters ls --follow --reason rate-limited
@@ -58,12 +58,12 @@ pub struct DeadLettersArguments {
     /// The key of the marks that stand for secrets [default: that of the configuration, or DIR.secret]
     #[arg(long, global = true, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
-    /// What to do
+    /// The action
     #[command(subcommand)]
     pub command: DeadLettersCommand,
 }
 
-/// What can be done with dead letters.
+/// The actions on dead letters.
 #[derive(Subcommand, Debug)]
 pub enum DeadLettersCommand {
     /// List records, oldest first

@@ -31,7 +31,7 @@ pub enum ChangeKey {
         #[command(flatten)]
         asked: Asked,
     },
-    /// Ends the block of a key, by hand or by a penalty. What is counted of it stays.
+    /// Ends the block of a key, by hand or by a penalty. Its counts stay.
     Unblock {
         #[command(flatten)]
         key: Key,

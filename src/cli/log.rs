@@ -11,7 +11,7 @@ use crate::config::{self, LogFormat};
 use crate::gateway::Logging;
 use crate::telemetry::{LogFile, Reopen};
 
-/// Lines that may wait for whoever reads stderr. What comes beyond is lost: a log that nobody reads must not stop traffic.
+/// Lines that may wait for whoever reads stderr. Lines beyond are lost: a log that nobody reads must not stop traffic.
 const MAX_WAITING_LINES: usize = 8192;
 
 /// Lines about changes over the admin interface, as a directive.

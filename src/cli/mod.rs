@@ -110,7 +110,7 @@ enum Command {
     #[command(after_help = "Example:
   sluicegate completions bash > /etc/bash_completion.d/sluicegate")]
     Completions {
-        /// Which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
     /// Print the manual page, or write one for every command.

@@ -10,7 +10,7 @@ use super::record::SHADOW;
 use super::seal::Sealed;
 use crate::time::Tick;
 
-/// What one line says.
+/// The content of one line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
     /// One request.
@@ -44,7 +44,7 @@ pub struct Record {
     pub upstream: Option<String>,
     /// The gateway that wrote it.
     pub node: String,
-    /// Who sent it.
+    /// The client that sent it.
     pub client_ip: Option<String>,
     /// Source and value of each part of its key.
     pub key: Vec<(String, String)>,
@@ -79,7 +79,7 @@ pub struct Record {
     pub trace_id: Option<String>,
     /// Of its `X-Request-Id`.
     pub request_id: Option<String>,
-    /// What it does not show, for the holder of a key.
+    /// The content that it does not show, for the holder of a key.
     #[serde(default)]
     pub sealed: Option<Sealed>,
     /// The short form of an explanation; records of earlier versions have none.
@@ -90,14 +90,14 @@ pub struct Record {
     pub truncated: bool,
 }
 
-/// What a refusing rate said.
+/// The numbers of the rate that refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct RecordedQuota {
     /// Requests per window.
     pub limit: u64,
     /// The window, in milliseconds.
     pub window_ms: u64,
-    /// What was left of it.
+    /// The requests that were left in the window.
     pub remaining: u64,
     /// When a retry would be admitted, if ever.
     pub retry_after_ms: Option<u64>,

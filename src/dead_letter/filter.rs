@@ -1,4 +1,4 @@
-//! Which entries someone asks for.
+//! The filter by which someone asks for entries.
 
 use std::borrow::Cow;
 use std::fmt;

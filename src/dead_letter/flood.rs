@@ -34,10 +34,10 @@ const MAX_TOP: usize = 10;
 const TOP_SETS: usize = 4;
 /// How many slots are tried for one (reason, limit) before it counts among the others.
 const MAX_PROBES: usize = 16;
-/// What aggregates of too many limits are called.
+/// The name of aggregates of too many limits.
 pub(super) const OTHER_LIMITS: &str = "(other)";
 
-/// What becomes of one event.
+/// The treatment of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     /// A record of its own.

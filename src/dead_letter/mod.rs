@@ -150,7 +150,7 @@ use writer::{Desk, Writer};
 /// How long [`DeadLetters::close`] waits for a disk that hangs.
 const MAX_CLOSE: Duration = Duration::from_secs(5);
 
-/// What happened, in as much as flood control needs to know: cheap to make, nothing built.
+/// An event, as far as flood control needs to know it: cheap to make, nothing built.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// Why the request was not served.
@@ -189,7 +189,7 @@ pub struct Stats {
     pub aggregated: u64,
     /// Requests counted for the next aggregates.
     pub aggregating: u64,
-    /// What was lost.
+    /// Records that were lost.
     pub dropped: Drops,
     /// Records that wait for the writer, of at most 8192.
     pub queue_records: u64,
@@ -197,7 +197,7 @@ pub struct Stats {
     pub queue_bytes: u64,
     /// The segment being written.
     pub segment: Option<PathBuf>,
-    /// What went wrong last, with its path; it may be over.
+    /// The last error, with its path; it may be over.
     pub last_error: Option<String>,
 }
 

@@ -2,12 +2,13 @@
 //!
 //! A segment of which nothing is left is unlinked. One of which something is left is written anew beside it
 //! (`NAME.jsonl.purge`, which no reader and no gateway takes for a segment), synced, and renamed over it: whenever the process
-//! dies, the segment is as it was or as it is to be. What it leaves beside, the next purge removes.
+//! dies, the segment is as it was or as it is to be. The next purge removes what it leaves beside.
 //!
-//! What a gateway writes to is left alone: the newest segment of each series of a slot that a process has (`store` tells of
-//! slots). Older ones are sealed; their gateway looks at them again before it counts on them. The first slot is held
-//! meanwhile, if it is free: who starts takes another one, begins segments of its own, and takes the first slot, with all that
-//! is in the directory, when the purge has ended. No process writes on an older segment of another slot.
+//! A segment that a gateway writes to is left alone: the newest of each series of a slot that a process has (`store`
+//! tells of slots). Older ones are sealed; their gateway looks at them again before it counts on them. The first slot
+//! is held meanwhile, if it is free: who starts takes another one, begins segments of its own, and takes the first
+//! slot, with all that is in the directory, when the purge has ended. No process writes on an older segment of another
+//! slot.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata};

@@ -14,8 +14,8 @@ pub(super) const MAX_QUEUED_BYTES: u64 = 16 * 1024 * 1024;
 /// Room for wake-ups beside the records.
 const WAKES: usize = 8;
 
-/// What became of the offered requests so far. With what waits in the queue and in flood control's counters, these
-/// add up to what was offered.
+/// Counters of the fate of the offered requests so far. With what waits in the queue and in flood control's counters,
+/// these add up to what was offered.
 #[derive(Default)]
 pub(super) struct Counters {
     /// Records on disk.
@@ -44,7 +44,7 @@ impl Counters {
     }
 }
 
-/// What travels through the queue.
+/// A message in the queue.
 pub(super) enum Message {
     /// A record to write.
     Record(Place),

@@ -25,7 +25,7 @@ const TAIL: usize = 16 * 1024;
 /// An entry and the line that it was read from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// What the line says.
+    /// The content of the line.
     pub entry: Entry,
     /// The line, without its line feed.
     pub line: String,
@@ -58,7 +58,7 @@ impl Snapshot {
         Ok(Self { directory: directory.to_owned(), segments })
     }
 
-    /// What was there, oldest first by each segment's first line.
+    /// The segments that were there, oldest first by each segment's first line.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }

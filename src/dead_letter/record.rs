@@ -1,4 +1,5 @@
-//! What a line says, and how it is written: the record of one request, the aggregate of many, the summary of drops.
+//! The content of a line, and how it is written: the record of one request, the aggregate of many, the summary of
+//! drops.
 //!
 //! Every text of a stranger is cut by whoever makes the [`Draft`] ([`TextRoom`](super::text_room::TextRoom)), redacted by the writer, and cut once more by
 //! its length as it is written; the bounds of that add up to less than [`MAX_PLAIN_LINE`], and with a body to less than
@@ -50,7 +51,7 @@ pub struct Draft {
     pub plan: Option<Arc<str>>,
     /// The upstream that it was meant for.
     pub upstream: Option<Arc<str>>,
-    /// Who sent it.
+    /// The client that sent it.
     pub client_ip: Option<IpAddr>,
     /// Source and value of each part of the key it was counted under.
     pub key: Vec<(String, Clip)>,
@@ -90,14 +91,14 @@ pub struct Draft {
     pub request_id: Option<String>,
 }
 
-/// What a refusing rate said.
+/// The numbers of the rate that refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     /// Requests per window.
     pub limit: u64,
     /// The window, in milliseconds.
     pub window_ms: u64,
-    /// What was left of it.
+    /// The requests that were left in the window.
     pub remaining: u64,
     /// When a retry would be admitted, if ever.
     pub retry_after_ms: Option<u64>,

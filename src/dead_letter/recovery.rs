@@ -1,4 +1,4 @@
-//! What a start-up does to the last segment of a process that may have died while writing it.
+//! The repair, at a start-up, of the last segment of a process that may have died while writing it.
 //!
 //! Everything up to the last line whose checksum holds stays in its place, junk between good lines included; the rest
 //! is moved to `NAME.torn`. A last line that lacks only its line feed is whole: it gets the line feed.
@@ -15,7 +15,7 @@ const MAX_TORN: u64 = 8 * MAX_LINE as u64;
 /// How much is read at once, from the end backwards. Windows overlap by a line, so none falls between two.
 const WINDOW: usize = 2 * MAX_LINE;
 
-/// What was found at the end of a segment.
+/// The findings at the end of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// The segment.

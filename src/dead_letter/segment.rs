@@ -18,7 +18,7 @@ const TORN: &str = ".torn";
 /// `NODE-SEQ.jsonl`: names of one node sort by sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentName {
-    /// Who wrote it.
+    /// The node that wrote it.
     pub node: String,
     /// Counts up from 1; never used twice by one node while its segments exist.
     pub sequence: u64,
@@ -55,7 +55,7 @@ pub struct Segment {
     pub bytes: u64,
 }
 
-/// All segments of a directory, by node and sequence number. What disappears meanwhile is left out.
+/// All segments of a directory, by node and sequence number. A segment that disappears meanwhile is left out.
 pub(super) fn list(directory: &Path) -> io::Result<Vec<Segment>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -33,7 +33,7 @@ const SLOT_MARK: char = '~';
 /// How often sealed segments are looked at again.
 const LOOK_AGAIN: Span = Span::from_secs(60);
 
-/// What went wrong with the files, and where.
+/// An error of the files, with its place.
 #[derive(Debug)]
 pub enum StoreError {
     /// As many other processes write into the directory as may.
@@ -42,11 +42,11 @@ pub enum StoreError {
     Purging(PathBuf),
     /// The file system refused something.
     Io {
-        /// What was tried.
+        /// The action that was tried.
         doing: &'static str,
         /// With what.
         path: PathBuf,
-        /// What it said.
+        /// The error of the file system.
         source: io::Error,
     },
 }

@@ -14,7 +14,7 @@ const MAX_RANKED: usize = 2048;
 const MAX_MINUTES: usize = 14 * 24 * 60;
 const MINUTE: Span = Span::from_secs(60);
 
-/// What a stretch of the log adds up to.
+/// The sums over a stretch of the log.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Requests with a record of their own.
@@ -45,7 +45,7 @@ pub struct Summary {
     pub clients: Ranking,
     /// Records and aggregates per minute (by the first request of an aggregate); the tick is the minute's start.
     pub minutes: BTreeMap<Tick, u64>,
-    /// What happened before the first of `minutes`, because there were too many.
+    /// The sum of the minutes before the first of `minutes`, because there were too many.
     pub earlier: u64,
     /// Records and aggregates by reason over all of the time.
     pub timeline: Timeline,
@@ -163,7 +163,7 @@ struct Counter {
 /// One line of a [`Ranking`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked {
-    /// What was counted.
+    /// The name that was counted.
     pub name: Arc<str>,
     /// How often, at most.
     pub count: u64,
@@ -205,7 +205,7 @@ impl Ranking {
         self.counters.is_empty()
     }
 
-    /// What a new name starts with: nothing, or the place of the smallest.
+    /// The counter that a new name starts with: zero, or that of the smallest, whose place it takes.
     fn room(&mut self) -> Counter {
         if self.counters.len() < MAX_RANKED {
             return Counter::default();

@@ -92,7 +92,7 @@ impl Drops {
         self.queue_full.saturating_add(self.disk_error)
     }
 
-    /// What came on top of `earlier`.
+    /// The drops on top of `earlier`.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self {
             queue_full: self.queue_full.saturating_sub(earlier.queue_full),

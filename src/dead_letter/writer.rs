@@ -1,4 +1,4 @@
-//! What the writer thread does with records: a pure machine driven by [`Writer::take`], [`Writer::tick`] and
+//! The writer thread and its work on records: a pure machine driven by [`Writer::take`], [`Writer::tick`] and
 //! [`Writer::close`], and the thread around it.
 //!
 //! Exactness: a request counts as written or aggregated when the line that stands for it is in the file, as a disk drop
@@ -53,7 +53,7 @@ pub(super) struct Writer {
     sum_due: bool,
 }
 
-/// What a line of the batch stands for.
+/// The meaning of a line of the batch.
 enum Meaning {
     Record,
     Aggregate(u64),
@@ -131,7 +131,8 @@ impl Writer {
         }
     }
 
-    /// What is due by now: once a second the aggregates and the summary of drops, then rotation, retention, syncing.
+    /// Does the work that is due by now: once a second the aggregates and the summary of drops, then rotation,
+    /// retention, syncing.
     pub(super) fn tick(&mut self, now: Tick) {
         if second_of(now) != self.last_second {
             self.last_second = second_of(now);
@@ -256,7 +257,7 @@ fn second_of(at: Tick) -> u64 {
 /// New settings, and another directory if it changes.
 type Orders = (DeadLetter, Redactor, Option<Store>);
 
-/// What the handle tells the thread and hears from it.
+/// The orders of the handle to the thread, and the thread's reports.
 #[derive(Default)]
 pub(super) struct Desk {
     state: Mutex<DeskState>,

@@ -1,6 +1,6 @@
 use super::template::Template;
 
-/// What is changed in the fields of a message: some are removed, then some are set, then some are added.
+/// The changes to the fields of a message: some are removed, then some are set, then some are added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldEdits {
     set: Vec<(Box<str>, Template)>,
@@ -36,17 +36,17 @@ impl FieldEdits {
         self.set.iter().chain(&self.add).map(|(name, value)| (&**name, value))
     }
 
-    /// What is set, as it was given.
+    /// The fields that are set, as they were given.
     pub fn set(&self) -> &[(Box<str>, Template)] {
         &self.set
     }
 
-    /// What is added, as it was given.
+    /// The fields that are added, as they were given.
     pub fn add(&self) -> &[(Box<str>, Template)] {
         &self.add
     }
 
-    /// What is removed, as it was given.
+    /// The fields that are removed, as they were given.
     pub fn removed(&self) -> &[Box<str>] {
         &self.remove
     }

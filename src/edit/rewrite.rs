@@ -9,14 +9,14 @@ use super::variable::Variable;
 /// Another path for the server than the one that the client asked for. Limits and routes go by the latter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewrite {
-    /// What stands in the place of the route's prefix.
+    /// A text in the place of the route's prefix.
     Prefix {
         /// The prefix: whole segments, without a slash at its end; empty for `/`.
         from: Box<str>,
         /// Its replacement, without a slash at its end.
         to: Box<str>,
     },
-    /// What stands in the place of the whole path: a path, and a query, if it has a `?`.
+    /// A text in the place of the whole path: a path, and a query, if it has a `?`.
     Whole(Target),
 }
 
@@ -38,7 +38,7 @@ pub struct Spellings<'p> {
     pub matched: &'p str,
 }
 
-/// What became of a path.
+/// The outcome for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rewritten {
     /// It stays: the regex does not match it.

@@ -22,13 +22,13 @@ enum Piece {
     Value(Variable),
 }
 
-/// What variables stand for.
+/// The values of variables.
 pub trait Values {
     /// Appends what `variable` stands for; nothing if there is no such thing.
     fn write(&self, variable: &Variable, out: &mut Vec<u8>);
 }
 
-/// What a value must not be taken for, where it goes.
+/// The kind of place where a value goes, which it must not break out of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
     /// Anything goes, as in plain text.
@@ -43,14 +43,14 @@ pub enum Escape {
     Target,
 }
 
-/// What is wrong with a template.
+/// A fault of a template, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
     /// The braces and what is in them, by their bytes in the text.
     pub at: Range<usize>,
     /// The name in them.
     pub name: String,
-    /// What it is about.
+    /// The fault.
     pub fault: TemplateFault,
 }
 
@@ -112,7 +112,7 @@ impl Template {
         &self.source
     }
 
-    /// What it says where there is nothing to fill in; `None` if there is.
+    /// Its text where there is nothing to fill in; `None` if there is.
     pub fn fixed(&self) -> Option<&[u8]> {
         match self.pieces.as_slice() {
             [] => Some(b""),

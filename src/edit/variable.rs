@@ -66,7 +66,7 @@ pub enum Scope<'r> {
     Request,
     /// Fields of an answer on its way to the client.
     Response,
-    /// What a limit's refusal says.
+    /// The answer of a limit that refuses.
     Refusal,
     /// A path or an address to go to, with the groups of a regex, if there is one.
     Target(Option<&'r PathRegex>),
@@ -129,7 +129,7 @@ pub(super) enum NoVariable {
     NotHere,
     /// The regex has no such group, or there is no regex.
     NoGroup,
-    /// What follows `header:` or `cookie:` is no name.
+    /// The text after `header:` or `cookie:` is no name.
     Name,
 }
 

@@ -1,8 +1,8 @@
 //! Notices that gateways send each other beside counts: a hash in the store, of short texts that this room does not understand.
 //!
 //! Each change writes its fields and then another `version`; each gateway looks at the version a few times a second, and reads the
-//! hash when it is another. Who reads in between sees a newer field, and the version soon after. What could not be told is kept,
-//! the last word for each field, and told when the store answers again.
+//! hash when it is another. A gateway that reads in between sees a newer field, and the version soon after. Notices
+//! that could not be told are kept, the last word for each field, and told when the store answers again.
 
 use std::collections::BTreeMap;
 use std::fmt;

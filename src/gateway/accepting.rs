@@ -1,4 +1,4 @@
-//! What bounds connections and their bytes, across reloads: counts go on under new numbers.
+//! The bounds of connections and of their bytes, across reloads: counts go on under new numbers.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::time::Span;
 /// Clients whose connections are counted at once.
 const MAX_CLIENTS: u64 = 1_000_000;
 
-/// What is counted of connections.
+/// The counts of connections.
 #[derive(Clone, Default)]
 pub struct Counts {
     /// Those that a client has open, and its new ones.
@@ -28,7 +28,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What a model counts. What it counts already goes on.
+    /// The counts for a model. Those that exist already go on.
     pub(super) fn renew(&self, model: &Model) -> Self {
         let clients = specs(&model.client).into_iter().map(|(by, spec)| {
             let mut known = self.clients.iter().filter(|(own, ..)| *own == by).map(|(_, limit, _)| limit);
@@ -50,7 +50,7 @@ impl Counts {
         self.bytes.reconfigure();
     }
 
-    /// Which connections are taken.
+    /// The plan by which connections are accepted.
     pub(super) fn plan(&self, model: &Model) -> Result<AcceptPlan, BuildError> {
         let limits: Vec<_> = self.clients.iter().map(|(_, limit, _)| Arc::clone(limit)).collect();
         let policy = Policy::new(limits).map_err(|source| BuildError::Limits { route: "[client]".into(), source })?;
@@ -62,12 +62,12 @@ impl Counts {
         })
     }
 
-    /// What counts bytes.
+    /// The counters of bytes.
     pub(super) fn bandwidths(&self, model: &Model) -> Vec<Arc<BandwidthPlan>> {
         self.bytes.plans(model)
     }
 
-    /// What counts bytes, by its names and directions.
+    /// The counters of bytes, by their names and directions.
     pub(super) fn live_bandwidths(&self) -> impl Iterator<Item = (&Arc<str>, &'static str, &Arc<Limit>)> {
         self.bytes.live()
     }

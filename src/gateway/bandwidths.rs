@@ -1,4 +1,4 @@
-//! What paces bytes, across reloads: what was counted goes on under new numbers.
+//! The limits that pace bytes, across reloads: counts go on under new numbers.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ struct Live {
 }
 
 impl LiveBandwidths {
-    /// Those of a model: those that stay are taken over, not yet with new numbers. What is paced by one that goes is paced
-    /// by it to its end.
+    /// Those of a model: those that stay are taken over, not yet with new numbers. Bytes that are paced by one that
+    /// goes are paced by it to their end.
     pub(super) fn renew(&self, model: &Model) -> Self {
         Self(model.bandwidths.iter().filter_map(|bandwidth| self.live_of(bandwidth)).collect())
     }

@@ -36,7 +36,7 @@ use crate::upstream::{EchoServers, Endpoint, Link, Load};
 pub enum BuildError {
     /// A listening socket.
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
         /// `[[listener]]` or `[admin]`.
         section: &'static str,
@@ -45,14 +45,14 @@ pub enum BuildError {
     },
     /// A listening socket whose port an earlier listener of this gateway holds.
     OwnPort {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// Who holds it.
+        /// The address of the listener that holds it.
         own: SocketAddr,
     },
     /// The Unix socket of admin.
     AdminSocket {
-        /// Which.
+        /// The address.
         address: AdminAddress,
         /// Why.
         source: io::Error,
@@ -75,7 +75,7 @@ pub enum BuildError {
     NotWanted(io::Error),
     /// The file of a log.
     LogFile {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -174,7 +174,7 @@ impl std::error::Error for BuildError {
     }
 }
 
-/// What outlives a snapshot, by the names that identify it across reloads.
+/// The parts that outlive a snapshot, by the names that identify them across reloads.
 pub struct Lasting {
     /// Live limits, and what they count by.
     pub limits: LiveLimits,
@@ -186,9 +186,9 @@ pub struct Lasting {
     pub upstreams: HashMap<Arc<str>, Memory>,
     /// Tells when servers came to their states.
     pub clock: Clock,
-    /// What shakes hands.
+    /// The settings of TLS.
     pub tls: Secured,
-    /// What is counted of connections.
+    /// The counts of connections.
     pub accepting: Counts,
     /// The keys of session tickets.
     pub tickets: Tickets,
@@ -196,7 +196,7 @@ pub struct Lasting {
     pub echo: EchoServers,
     /// The secret of key fingerprints.
     pub hasher: KeyHasher,
-    /// Whose marks stand for secrets.
+    /// The redactor, which makes the marks that stand for secrets.
     pub redactor: Redactor,
     /// How many workers there are.
     pub workers: usize,
@@ -226,9 +226,9 @@ pub struct Built {
     pub limits: LiveLimits,
     /// In-flight cells from now on.
     pub loads: HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
-    /// What shakes hands from now on.
+    /// The settings of TLS from now on.
     pub tls: Secured,
-    /// What is counted of connections from now on.
+    /// The counts of connections from now on.
     pub accepting: Counts,
     /// When limits hold that do not always, from now on.
     pub schedules: HashMap<Arc<str>, Arc<Schedule>>,

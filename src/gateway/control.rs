@@ -94,14 +94,15 @@ pub struct Control {
     state: Mutex<State>,
 }
 
-/// What reloads change, one at a time.
+/// The state that reloads change, one at a time.
 struct State {
     model: Arc<Model>,
     /// Of the text and of the files that it names.
     digest: [u8; 32],
     /// Of the text alone.
     text_digest: [u8; 32],
-    /// What was right the last time and yet could not be built, so that the watcher does not try it again and again.
+    /// The digest of a text that was right the last time and yet could not be built, so that the watcher does not try
+    /// it again and again.
     refused: Option<[u8; 32]>,
     /// How the file was found when it was looked at last.
     written: Written,
@@ -147,7 +148,7 @@ struct Prepared {
     built: Built,
 }
 
-/// What a reload did.
+/// The outcome of a reload.
 #[derive(Debug)]
 pub enum Reloaded {
     /// The text, and what it names, is what runs already, or is not taken over yet.

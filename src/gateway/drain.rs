@@ -17,7 +17,7 @@ const ONE_WISH: Duration = Duration::from_millis(100);
 /// How the process came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// What was in flight was waited for, as long as the grace allows.
+    /// Work in flight was waited for, as long as the grace allows.
     Drained,
     /// A second signal ended it at once.
     Forced,

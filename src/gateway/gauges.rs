@@ -161,7 +161,7 @@ const LIMIT_COLUMNS: [Column; LIMIT_FIGURES.len()] = {
     columns
 };
 
-/// What the control thread counts.
+/// The counters of the control thread.
 #[derive(Debug, Default)]
 pub struct ControlCounts {
     reloads_done: AtomicU64,

@@ -1,4 +1,4 @@
-//! What holds on a route, and what holds there in each of its plans: policies over live limits, and how they are used.
+//! The terms of a route, and those of each of its plans: policies over live limits, and how they are used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::config::{LimitId, LimitRule, Model, PlanLimit, Route};
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
 
-/// What holds of one model, as far as routes share it.
+/// The terms of one model, as far as routes share them.
 pub(super) struct Limits<'m> {
     model: &'m Model,
     live: &'m LiveLimits,
@@ -20,11 +20,11 @@ pub(super) struct Limits<'m> {
     hasher: &'m KeyHasher,
     /// Makes those of keys that are shared.
     fleet_hasher: Option<KeyHasher>,
-    /// Who is exempt, for all routes that use the limit.
+    /// The exemptions, for all routes that use the limit.
     exempt: Vec<Option<Arc<Exempt>>>,
     /// When those hold that do not always, by their names.
     schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
-    /// What plans override, by the limit's place and the plan.
+    /// The overrides of plans, by the limit's place and the plan.
     overrides: HashMap<(usize, &'m str), &'m PlanLimit>,
     /// The exceptions of single keys.
     exceptions: &'m Exceptions,
@@ -81,7 +81,7 @@ impl<'m> Limits<'m> {
         Self { model, live, hasher, fleet_hasher, exempt, schedules, overrides: overrides.collect(), exceptions }
     }
 
-    /// What holds on a route for who is of no plan.
+    /// The terms on a route for requests of no plan.
     pub(super) fn terms(&self, route: &Route) -> Result<PlanTerms, BuildError> {
         self.terms_of(route, &route.name, None)
     }

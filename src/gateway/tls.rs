@@ -8,7 +8,7 @@ use super::build::BuildError;
 use crate::config::Model;
 use crate::tls::{self, ServerSettings, ServerTls, Tickets, UpstreamSettings, UpstreamTls};
 
-/// What was built, with the settings that it was built from.
+/// The TLS configurations that were built, with the settings that they were built from.
 ///
 /// Connections to an upstream go on only if its [`UpstreamTls`] is the very same: so it is built anew only where
 /// something in it has changed.

@@ -19,14 +19,14 @@ use crate::time::{Clock, Span};
 
 /// How many commands may wait for a worker.
 const INBOX: usize = 64;
-/// What Rust's own panics exit with.
+/// The exit code of Rust's own panics.
 const PANICKED: i32 = 101;
 /// Before a worker takes the place of one that panicked: it may do so again at once.
 const RESTART_PAUSE: Span = Span::from_millis(100);
 /// How often a draining worker looks whether it is done.
 const DRAIN_LOOK: Span = Span::from_millis(10);
 
-/// What a worker is told.
+/// A command to a worker.
 #[derive(Debug)]
 pub enum Command {
     /// Accept on these sockets, which the configuration calls by this address.
@@ -49,7 +49,7 @@ pub enum Command {
 
 /// A worker thread as the gateway holds it.
 pub struct WorkerThread {
-    /// What others may read of it.
+    /// The gauges of the worker, which others may read.
     pub gauges: Arc<WorkerGauges>,
     inbox: mpsc::Sender<Command>,
     thread: Option<JoinHandle<()>>,

@@ -4,7 +4,7 @@ use super::chunked::Chunked;
 use super::fault::Fault;
 use super::framing::Framing;
 
-/// What of a chunked body is written on. Bodies with another framing are content only.
+/// The part of a chunked body that is written on. Bodies with another framing are content only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Chunks stay chunks, without extensions and with the trailers that may pass.
@@ -13,7 +13,7 @@ pub enum Form {
     Content,
 }
 
-/// What was done with the bytes given to [`Body::accept`].
+/// The result for the bytes given to [`Body::accept`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// How many belong to the body: all, unless it ended. They are consumed.
@@ -53,7 +53,7 @@ impl Body {
         self.chunked.reset();
     }
 
-    /// Takes the next bytes, up to the end of the body. What is to be written on is moved to the front of them.
+    /// Takes the next bytes, up to the end of the body. The bytes that are to be written on are moved to the front.
     ///
     /// After a fault it gives that fault for ever.
     pub fn accept(&mut self, bytes: &mut [u8]) -> Result<Accepted, Fault> {
@@ -98,8 +98,8 @@ impl Body {
         matches!(self.framing, Framing::Length(_)).then_some(self.left)
     }
 
-    /// What is written after the last kept byte, once the body is complete: the trailer lines that may pass and the
-    /// empty line. Nothing if no trailer line came, since then the empty line was kept.
+    /// The bytes that are written after the last kept one, once the body is complete: the trailer lines that may pass
+    /// and the empty line. Nothing if no trailer line came, since then the empty line was kept.
     pub fn tail(&self) -> &[u8] {
         if self.form == Form::AsIs { self.trailer_lines() } else { &[] }
     }

@@ -23,12 +23,12 @@ impl Buffer {
         self.bytes.len()
     }
 
-    /// What was read and not consumed.
+    /// The bytes that were read and not consumed.
     pub fn filled(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// What was read and not consumed.
+    /// The bytes that were read and not consumed.
     pub fn filled_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.end]
     }

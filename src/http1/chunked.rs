@@ -46,7 +46,7 @@ enum State {
     Failed(Fault),
 }
 
-/// What becomes of a byte that is not data.
+/// The fate of a byte that is not data.
 #[derive(PartialEq, Eq)]
 enum Fate {
     Kept,

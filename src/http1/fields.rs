@@ -18,7 +18,7 @@ pub enum Piece<'b> {
 /// The most fields that `Connection` may name: each is looked for among all, and real messages name one or two.
 const MAX_NOMINATED: usize = 32;
 
-/// What `Connection` says, over all of its lines.
+/// The options of `Connection`, over all of its lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ConnectionOptions {
     pub(super) close: bool,

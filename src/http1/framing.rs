@@ -19,7 +19,7 @@ pub enum Framing {
 /// The largest length of a body or chunk, so that sums of it and a buffer's size are always representable.
 pub(super) const MAX_LENGTH: u64 = i64::MAX as u64;
 
-/// What the fields of a head say about its body, gathered line by line.
+/// The fields of a head that tell of its body, gathered line by line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FramingFields {
     length: Option<u64>,
@@ -48,7 +48,7 @@ impl FramingFields {
         self.length
     }
 
-    /// What frames the body; [`Framing::None`] if no field does.
+    /// The framing of the body; [`Framing::None`] if no field frames it.
     pub(super) fn framing(self, is_http_10: bool) -> Result<Framing, Fault> {
         match (self.codings.last, self.length) {
             (None, None) => Ok(Framing::None),

@@ -20,7 +20,7 @@ pub struct HeadLimits {
     pub max_fields: usize,
 }
 
-/// Which kind of message is read.
+/// The kind of message that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// From a client.
@@ -59,8 +59,8 @@ pub struct HeadEnd {
     begun: bool,
 }
 
-/// What ends the last line and the head. A search for it hardly ever stops at another line's end, as one for two CRLF
-/// would.
+/// The end of the last line and of the head. A search for it hardly ever stops at another line's end, as one for two
+/// CRLF would.
 static EMPTY_LINE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\n\r\n"));
 
 impl HeadEnd {
@@ -142,8 +142,8 @@ impl HeadEnd {
     }
 }
 
-/// What a search would have refused in a head, had its bytes come one by one. Asked only about a head that is refused
-/// anyway, so that the reason does not depend on how it came.
+/// The fault that a search would have found in a head, had its bytes come one by one. Asked only about a head that is
+/// refused anyway, so that the reason does not depend on how it came.
 #[cold]
 pub(super) fn fault_in_lines(head: &[u8], side: Side, limits: &HeadLimits) -> Option<Fault> {
     let mut search = HeadEnd::default();

@@ -30,7 +30,7 @@ pub enum Known {
 }
 
 impl Known {
-    /// Which one a name is, in any case.
+    /// The field of this name, in any case.
     pub fn of(name: &[u8]) -> Self {
         match name.len() {
             2 if is_name(name, b"te") => Self::Te,

@@ -60,8 +60,8 @@ impl FieldLine {
     }
 }
 
-/// What is wrong with the line that begins at `at`, which could not be read. Whether its ends are wrong is not asked
-/// here but where lines are searched.
+/// The fault of the line that begins at `at`, which could not be read. Whether its ends are wrong is not asked here but
+/// where lines are searched.
 #[cold]
 pub(super) fn fault_in_field(head: &[u8], at: usize) -> Fault {
     let line = head.get(at..).unwrap_or_default();

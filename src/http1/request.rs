@@ -12,7 +12,7 @@ use super::target::{Target, is_authority};
 /// The longest method.
 const MAX_METHOD: usize = 32;
 
-/// What a request's head says, as ranges of its bytes. It is kept and filled again for the next one.
+/// The content of a request's head, as ranges of its bytes. It is kept and filled again for the next one.
 ///
 /// Its bytes stay with the caller, who hands them to [`on`](Self::on).
 #[derive(Debug, Default)]
@@ -186,7 +186,7 @@ pub(super) fn parse_version(bytes: &[u8]) -> Option<(Result<Version, Fault>, &[u
     Some((version, rest))
 }
 
-/// What was found to be ASCII when it was read.
+/// The text of bytes that were found to be ASCII when they were read.
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or("?")
 }
@@ -261,8 +261,8 @@ impl<'b> Request<'b> {
         self.head.fields.nominated(self.bytes)
     }
 
-    /// What the client wants to speak instead: the value of the one `Upgrade` line, if `Connection` names it. Never so
-    /// in HTTP/1.0 (RFC 9110, 7.8).
+    /// The protocol that the client wants to speak instead: the value of the one `Upgrade` line, if `Connection` names
+    /// it. Never so in HTTP/1.0 (RFC 9110, 7.8).
     pub fn upgrade(&self) -> Option<&'b [u8]> {
         if self.head.wants_upgrade() { self.head.fields.upgrade(self.bytes) } else { None }
     }

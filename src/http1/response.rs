@@ -8,7 +8,7 @@ use super::known::Known;
 use super::line::{Span, find_line_end};
 use super::request::parse_version;
 
-/// What a response's head says, as ranges of its bytes. It is kept and filled again for the next one.
+/// The content of a response's head, as ranges of its bytes. It is kept and filled again for the next one.
 ///
 /// Its bytes stay with the caller, who hands them to [`on`](Self::on).
 #[derive(Debug, Default)]
@@ -164,8 +164,8 @@ impl<'b> Response<'b> {
         self.head.fields.nominated(self.bytes)
     }
 
-    /// What the server speaks from now on (with 101) or would rather speak: the value of the one `Upgrade` line, if
-    /// `Connection` names it. Never so in HTTP/1.0.
+    /// The protocol that the server speaks from now on (with 101) or would rather speak: the value of the one `Upgrade`
+    /// line, if `Connection` names it. Never so in HTTP/1.0.
     pub fn upgrade(&self) -> Option<&'b [u8]> {
         if self.head.version == Version::Http11 { self.head.fields.upgrade(self.bytes) } else { None }
     }

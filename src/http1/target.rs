@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::line::Span;
 use super::scan::{self, Is};
 
-/// What a target says, as ranges of the head's bytes.
+/// The content of a target, as ranges of the head's bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Target {
     /// Path and query as they were written; empty if the absolute form has neither.
@@ -94,7 +94,7 @@ pub(super) fn is_authority(bytes: &[u8]) -> bool {
     host_is_valid && is_port(rest)
 }
 
-/// What stands between the brackets of an IP literal, by its bytes: which address it is, is not judged here.
+/// Whether these bytes may stand between the brackets of an IP literal: which address it is, is not judged here.
 fn is_literal(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| *byte == b':' || is_name_byte(*byte))
 }

@@ -9,7 +9,7 @@ use super::line::FieldLine;
 const MAX_BYTES: usize = 8 * 1024;
 /// The most trailer lines.
 const MAX_LINES: usize = 32;
-/// What is kept of the memory for the next message.
+/// The memory that is kept for the next message.
 const KEPT_CAPACITY: usize = 512;
 
 /// Collects trailer lines, then gives those that may pass.
@@ -21,7 +21,7 @@ pub(super) struct Trailers {
     tail: Vec<u8>,
 }
 
-/// What was found at the front of the bytes.
+/// The finding at the front of the bytes.
 pub(super) enum TrailerStep {
     /// As many bytes, at least one, that are collected or not needed.
     Taken(usize),

@@ -13,7 +13,7 @@ use super::settings;
 use super::stream::{Failure, Place, Stream, StreamKey, Streams};
 use crate::time::Tick;
 
-/// What a client sends first (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
+/// The first bytes of a client (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Room for a stream's body on its way in, in bytes.
@@ -26,7 +26,7 @@ const FIRST_WINDOW: u32 = 65_535;
 const HEADER_TABLE: usize = 4_096;
 /// Bytes that may wait to be written before no more data is put behind them.
 pub(super) const MAX_OUT: usize = 64 * 1024;
-/// The same before nothing more is read. What is answered to what is read comes on top of data: a client that downloads as
+/// The same before nothing more is read. The answers to what is read come on top of data: a client that downloads as
 /// fast as it can has to be heard all the same.
 const MAX_OUT_IN_ALL: usize = 2 * MAX_OUT;
 /// Decoded bytes of the heads and trailers of requests that are here, beyond which no more are taken: a few bytes can stand
@@ -35,10 +35,10 @@ const MAX_OUT_IN_ALL: usize = 2 * MAX_OUT;
 pub(super) const MAX_HEADS: usize = 1280 * 1024;
 /// Room for what is written that an idle connection keeps none of.
 const OUT_ROOM: usize = 4 * 1024;
-/// What our first GOAWAY sends with it, to hear when its receipt is known.
+/// Our first GOAWAY is sent with this PING, to hear when its receipt is known.
 pub(super) const LAST_PING: &[u8; 8] = b"sluice\x02\x07";
 
-/// What a client's connection may take.
+/// The limits of a client's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Requests at once.
@@ -70,9 +70,9 @@ pub struct Refused {
 /// Why a connection was ended by us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// What the client was told.
+    /// The reason that the client was told.
     pub reason: Reason,
-    /// What it has done.
+    /// The client's mistake.
     pub what: &'static str,
 }
 
@@ -97,11 +97,11 @@ pub struct Connection {
     pub(super) heads: usize,
     /// Requests that nobody has taken yet.
     pub(super) incoming: VecDeque<StreamKey>,
-    /// What the client may send of data still.
+    /// The bytes of data that the client may still send.
     pub(super) recv_window: i64,
-    /// What was read and was not yet given back to it.
+    /// The bytes that were read and not yet given back to that window.
     pub(super) owed: u32,
-    /// What we may send of data.
+    /// The bytes of data that we may send.
     pub(super) send_window: i64,
     /// The same for a new stream.
     pub(super) stream_window: i64,
@@ -123,7 +123,7 @@ pub struct Connection {
     is_cut: bool,
 }
 
-/// What comes next.
+/// The part that comes next.
 #[derive(Clone, Copy, Debug)]
 enum Reading {
     /// So many bytes of the preface have come.
@@ -209,7 +209,7 @@ impl Connection {
         self.flood.fill(now);
     }
 
-    /// What the client may still send that is neither request nor data.
+    /// The frames that the client may still send that are neither request nor data.
     pub fn flood(&self) -> &Flood {
         &self.flood
     }
@@ -237,7 +237,7 @@ impl Connection {
         self.incoming.pop_front()
     }
 
-    /// What is to be written.
+    /// The bytes that are to be written.
     pub fn unwritten(&self) -> &[u8] {
         self.out.get(self.written..).unwrap_or_default()
     }
@@ -543,7 +543,7 @@ impl Connection {
         self.streams.get(key).is_some_and(|stream| stream.end == super::stream::End::Done)
     }
 
-    /// What of a frame of data is still to come and was not given back to the client.
+    /// The rest of a frame of data that is still to come and was not given back to the client.
     pub(super) fn left_of_data(&self) -> usize {
         if let Reading::Data(data) = self.reading { data.left } else { 0 }
     }

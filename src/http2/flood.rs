@@ -14,7 +14,7 @@ use crate::time::{Span, Tick};
 const CONTROL: Store = Store { most: 1_000, per_second: 100 };
 /// `WINDOW_UPDATE` frames that no data of ours has caused.
 const WINDOWS: Store = Store { most: 2_000, per_second: 100 };
-/// What a frame of data that we send lets the peer say about windows.
+/// The window updates that one frame of our data lets the peer send.
 const WINDOWS_PER_DATA: i64 = 4;
 /// The most of that which is kept. A client that is slow has a whole window of frames before it: 65,535 of a byte each.
 const MOST_EARNED: i64 = 65_536 * WINDOWS_PER_DATA;
@@ -24,7 +24,7 @@ const RESETS: Store = Store { most: 2_000, per_second: 200 };
 /// The same of a peer that speaks for many, such as a load balancer: 10,000, and 500 a second.
 const RESETS_OF_MANY: Store = Store { most: 20_000, per_second: 1_000 };
 const RESET_COST: i64 = 2;
-/// What a new request lets its sender say besides.
+/// The control frames that a new request lets its sender send besides.
 const CONTROL_PER_REQUEST: i64 = 2;
 /// DATA and HEADERS on streams that were reset or answered. A client that is told to stop has sent a window of 256 KiB
 /// by then: 16 large frames, or thousands of small ones.
@@ -66,12 +66,12 @@ words! {
     }
 }
 
-/// What a connection may still send that is no request and no data.
+/// The frames that a connection may still send that are no request and no data.
 #[derive(Debug)]
 pub struct Flood {
     control: i64,
     windows: i64,
-    /// What data of ours has earned besides.
+    /// The credit that our data has earned besides.
     earned: i64,
     resets: i64,
     resets_store: Store,

@@ -1,19 +1,19 @@
 //! A request's fields as the head of HTTP/1.1 that means the same (RFC 9113, 8.1 to 8.3).
 //!
-//! What HTTP/2 calls malformed is found here, and with it whatever would mean something else once it stands in a line of
-//! text. What HTTP/1 calls malformed besides is found by its codec, which reads the head.
+//! A request that HTTP/2 calls malformed is found here, and with it whatever would mean something else once it stands
+//! in a line of text. A request that HTTP/1 calls malformed besides is found by its codec, which reads the head.
 
 use std::ops::Range;
 
 use crate::http1::{Fault, Known, has_control, is_name, is_token_byte};
 
-/// What each field counts beside its name and value, in bytes (RFC 9113, 6.5.2).
+/// The bytes that each field counts beside its name and value (RFC 9113, 6.5.2).
 pub const FIELD_OVERHEAD: usize = 32;
 
 /// Room that one request leaves to the next of its connection, in bytes of each buffer.
 const KEPT_ROOM: usize = 1_024;
 
-/// What was asked, as far as the answer depends on it.
+/// The kind of request, as far as the answer depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// HEAD: no body follows.
@@ -25,11 +25,11 @@ pub enum Kind {
     Other,
 }
 
-/// What is known of a request beside its head.
+/// The facts known of a request beside its head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meaning {
     pub(super) kind: Kind,
-    /// What it is refused for.
+    /// The fault that it is refused for.
     pub(super) fault: Option<Fault>,
     /// Whether that makes it malformed in HTTP/2, so that its stream is reset behind the answer.
     pub(super) is_malformed: bool,
@@ -286,7 +286,7 @@ impl<'l> TrailerReader<'l> {
     }
 }
 
-/// What no field may be (RFC 9113, 8.2).
+/// Refuses fields that RFC 9113, 8.2, forbids.
 fn check_field(name: &[u8], value: &[u8]) -> Result<(), Fault> {
     if name.is_empty() || !name.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase()) {
         return Err(Fault::FieldName);

@@ -21,7 +21,7 @@ impl From<Unreadable> for io::Error {
     }
 }
 
-/// What a head of a response says of itself.
+/// The content of a head of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead<'h> {
     /// The status.

@@ -13,8 +13,8 @@ use crate::http1::Fault;
 /// Bytes of data that are worth window updates although there was no window for more: what a hundred streams have each of
 /// a small window that they share.
 const LEAST_CREDITED: usize = 128;
-/// What a stream may send in its turn, in bytes, although more of them wait than there is room for: smaller frames would
-/// cost more than they are worth.
+/// The bytes that a stream may send in its turn, although more of them wait than there is room for: smaller frames
+/// would cost more than they are worth.
 const LEAST_TURN: usize = 4_096;
 
 /// Whether more can be read of a body.
@@ -30,7 +30,7 @@ pub enum Coming<'c> {
     Failed,
 }
 
-/// What whoever serves a stream does with it.
+/// The calls for the server of a stream.
 impl Connection {
     /// The request's head of HTTP/1.1, without the empty line and what stands before it for [`kind`](Self::kind) and
     /// [`is_chunked`](Self::is_chunked).
@@ -59,7 +59,7 @@ impl Connection {
         self.streams.get(key).map_or(0, |stream| stream.head_size)
     }
 
-    /// What was asked.
+    /// The kind of request.
     pub fn kind(&self, key: StreamKey) -> Kind {
         self.streams.get(key).map_or(Kind::Other, |stream| stream.meaning.kind)
     }
@@ -69,7 +69,7 @@ impl Connection {
         self.streams.get(key).is_some_and(|stream| stream.meaning.is_chunked)
     }
 
-    /// What the request is to be refused for, where the codec of HTTP/1 would not find out.
+    /// The fault that the request is to be refused for, where the codec of HTTP/1 would not find out.
     pub fn fault(&self, key: StreamKey) -> Option<Fault> {
         self.streams.get(key).and_then(|stream| stream.meaning.fault)
     }
@@ -92,7 +92,7 @@ impl Connection {
         self.streams.get(key).is_none_or(|stream| stream.failure.is_some())
     }
 
-    /// What there is to read of the body.
+    /// The part of the body that can be read.
     pub fn coming(&self, key: StreamKey) -> Coming<'_> {
         match self.streams.get(key) {
             Some(stream) if stream.failure.is_some() => Coming::Failed,
@@ -136,7 +136,7 @@ impl Connection {
     }
 
     /// Sends content, while it [is flushed](Self::is_flushed): `first`, then `second`, and then the end if there is one.
-    /// What there is no window for is kept, and goes out as one opens.
+    /// Content that there is no window for is kept, and goes out as one opens.
     pub fn send(&mut self, key: StreamKey, first: &[u8], second: &[u8], end: Sending<'_>) {
         let room = if self.queue.is_empty() { self.room() } else { 0 };
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.failure.is_none()) else { return };
@@ -317,7 +317,7 @@ fn note_sent(window: &mut i64, flood: &mut Flood, stream: &mut Stream, size: usi
     }
 }
 
-/// What comes behind content that is sent.
+/// The part that comes behind content that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending<'s> {
     /// Perhaps more.

@@ -1,4 +1,4 @@
-//! What each side says of itself (RFC 9113, 6.5).
+//! The settings of each side (RFC 9113, 6.5).
 
 use super::frame::{MAX_WINDOW, Reason, kind, put_head};
 
@@ -17,7 +17,7 @@ const ENTRY: usize = 6;
 /// The smallest and largest `SETTINGS_MAX_FRAME_SIZE`.
 const FRAME_SIZES: std::ops::RangeInclusive<u32> = 16_384..=16_777_215;
 
-/// What of a client's settings changes what we send. Its frame size does not: we never send more than the least that
+/// The settings of a client that change what we send. Its frame size does not: we never send more than the least that
 /// anybody must take. Nor does its header table: our encoder has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {

@@ -5,8 +5,8 @@ use std::task::Waker;
 use super::request::Meaning;
 use crate::time::{Span, Tick};
 
-/// How many streams that we have reset are remembered. What still comes on one is nobody's fault: a client whose uploads
-/// are refused has sent it before it knew. A power of two, as the next one.
+/// How many streams that we have reset are remembered. Frames that still come on one are nobody's fault: a client whose
+/// uploads are refused has sent them before it knew. A power of two, as the next one.
 const RESET_KNOWN: usize = 1_024;
 /// How many streams that have ended otherwise are remembered, so that what comes on one is told from what comes on one
 /// that was never opened.
@@ -70,22 +70,22 @@ pub(super) struct Stream {
     pub(super) head: Vec<u8>,
     /// How long it was, in bytes.
     pub(super) head_size: usize,
-    /// What came of the body and was not read, from `data_at` on.
+    /// The bytes of the body that came and were not read, from `data_at` on.
     pub(super) data: Vec<u8>,
     pub(super) data_at: usize,
     /// Field lines.
     pub(super) trailers: Vec<u8>,
     /// Whether the request is complete.
     pub(super) has_ended: bool,
-    /// What is to come by `content-length`.
+    /// The bytes that are to come by `content-length`.
     pub(super) length_left: Option<u64>,
-    /// What the client may send still.
+    /// The bytes that the client may still send.
     pub(super) recv_window: i64,
-    /// What was read and was not yet given back to it.
+    /// The bytes that were read and not yet given back to that window.
     pub(super) owed: u32,
-    /// What we may send.
+    /// The bytes that we may send.
     pub(super) send_window: i64,
-    /// What there was no window for, from `held_at` on.
+    /// The bytes that there was no window for, from `held_at` on.
     pub(super) held: Vec<u8>,
     pub(super) held_at: usize,
     pub(super) end: End,
@@ -117,7 +117,7 @@ impl Stream {
         self.failure.is_none() && !self.is_answered && now < self.opened_at + EARLY
     }
 
-    /// Takes content that came. What was read makes room.
+    /// Takes content that came. Content that was read makes room.
     pub(super) fn put_data(&mut self, content: &[u8]) {
         if self.data_at > 0 && self.data.len() + content.len() > self.data.capacity() {
             self.data.drain(..self.data_at);
@@ -219,7 +219,7 @@ impl<const MOST: usize> Numbers<MOST> {
     }
 }
 
-/// What is known of a number.
+/// The state of a stream's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It is here.

@@ -6,8 +6,8 @@ use crate::time::{Span, Tick};
 
 /// One key's sliding log as the store keeps it: the instants of what was charged, once for all rates.
 ///
-/// What was charged without room takes the places of the oldest. Nothing is decided otherwise by that: a cost fits once the
-/// `L` newest have made room for it, however many there are behind them.
+/// Cost that was charged without room takes the places of the oldest. Nothing is decided otherwise by that: a cost fits
+/// once the `L` newest have made room for it, however many there are behind them.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Log {
     rates: Vec<Rate>,

@@ -2,7 +2,7 @@ use super::Why;
 use super::shard::{Blocked, Opinion};
 use crate::time::{Span, Tick};
 
-/// What becomes of a request that some limits cannot admit now.
+/// The decision about a request that some limits cannot admit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// It waits in the queue of the limit whose room comes last.
@@ -11,7 +11,7 @@ pub(super) enum Decision {
     Refuse(Denial),
 }
 
-/// Who says no, without the numbers of the report.
+/// The limit that says no and its reason, without the numbers of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Denial {
     pub(super) limit: usize,
@@ -41,7 +41,7 @@ impl<'a> Obstacles<'a> {
         Self { heard, own: Some(own), ..self }
     }
 
-    /// Which limits they are, as bits.
+    /// The obstructing limits, as bits.
     pub(super) fn set(self) -> u8 {
         self.iter().fold(0, |set, (limit, _)| set | 1 << limit)
     }

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use sha2::{Digest, Sha256};
 use siphasher::sip::SipHasher13;
 
-/// What the limiter keeps of a key: 64 bits of a keyed hash.
+/// The form in which the limiter keeps a key: 64 bits of a keyed hash.
 ///
 /// Constant size, no personal data, and nobody without the secret can choose two keys that collide. Ten million
 /// live keys make about 3e-6 expected collisions.

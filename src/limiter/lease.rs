@@ -10,11 +10,11 @@
 //! 4. Otherwise the store is asked, and the request waits.
 //!
 //! A key is hot for a window after the store has refused it, and then has no credit. **Why the bound holds**: what is
-//! granted was charged before it is spent, so it is never above the limit. What is spent on credit is charged whether
-//! there is room or not; but once the store is full, the next acknowledgement that a gateway gets says so, and until
-//! then it spends at most `c`. So all gateways together are at most `N c` above. A grant is held for `T` at most, so
-//! what is admitted in a stretch was charged in one that is `T` longer: the stretch in which the bound holds is by `T`
-//! shorter than that of the limit alone.
+//! granted was charged before it is spent, so it is never above the limit. Cost that is spent on credit is charged
+//! whether there is room or not; but once the store is full, the next acknowledgement that a gateway gets says so, and
+//! until then it spends at most `c`. So all gateways together are at most `N c` above. A grant is held for `T` at most,
+//! so what is admitted in a stretch was charged in one that is `T` longer: the stretch in which the bound holds is by
+//! `T` shorter than that of the limit alone.
 
 use std::sync::Arc;
 
@@ -285,7 +285,7 @@ impl Lease {
         self.flags & BUSY != 0 && self.serial == serial
     }
 
-    /// The store has answered a settle that was sent at `sent`. What is left of a grant that it replaces is handed back,
+    /// The store has answered a settle that was sent at `sent`. The rest of a grant that it replaces is handed back,
     /// with its age.
     pub(super) fn answered(
         &mut self,

@@ -11,7 +11,7 @@ use super::sharing::{Seen, Sharing};
 use super::sync::{AtomicU64, Mutex, MutexGuard};
 use crate::time::{Span, Tick};
 
-/// What a shard's table takes at `max_keys`, about: it is copied to grow, and no single request waits long for that.
+/// The size of a shard's table at `max_keys`, about: it is copied to grow, and no single request waits long for that.
 const BYTES_PER_SHARD: u64 = 256 * 1024;
 const MAX_SHARDS: u64 = 65_536;
 
@@ -56,15 +56,15 @@ pub struct LimitSpec {
     /// How many keys are kept; at least one. Threads that insert at the same instant may exceed it by one each, and so
     /// may keys whose waiters have their turn.
     pub max_keys: u64,
-    /// What happens when they are more.
+    /// The fate of a new key when they would be more.
     pub on_full: OnFull,
-    /// What becomes of a key that keeps hitting the limit.
+    /// The penalty of a key that keeps hitting the limit.
     pub penalty: Option<Penalty>,
     /// How it is shared with other gateways; `None`: it is this one's alone.
     pub sharing: Option<Sharing>,
 }
 
-/// What [`Limit::reconfigure`] did.
+/// The outcome of [`Limit::reconfigure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reconfigured {
     /// Nothing had changed.
@@ -124,7 +124,7 @@ pub struct Limit {
 #[repr(align(64))]
 struct Padded(Mutex<Shard>);
 
-/// What a shard works by: switched under its lock, so that a change applies from its next operation on, whichever
+/// The parameters of a shard: switched under its lock, so that a change applies from its next operation on, whichever
 /// configuration a request came with.
 #[derive(Debug)]
 pub(super) struct Params {
@@ -140,7 +140,7 @@ pub(super) struct Params {
     pub(super) quota: (u64, Span),
 }
 
-/// What a limit does about anybody.
+/// How a limit treats all requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stance {
     Enforce,
@@ -215,8 +215,8 @@ impl Limit {
     }
 
     /// Counts `cost` of a key at `now`, whether there is room or not, and answers when all that the key owes fits: until
-    /// then its caller waits. Callers of one key have their turns in the order in which they have charged. Who gives
-    /// up waiting [gives back](Self::refund) what it has charged.
+    /// then its caller waits. Callers of one key have their turns in the order in which they have charged. A caller
+    /// that gives up waiting [gives back](Self::refund) what it has charged.
     pub fn charge(&self, key: Fingerprint, cost: u64, now: Tick) -> Tick {
         self.lock(key).charge(key, cost, now, &self.keys)
     }

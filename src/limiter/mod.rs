@@ -25,8 +25,8 @@
 //!
 //! # Invariants
 //!
-//! - Every limit keeps the bound of its algorithm, whatever the interleaving of threads, cancels and reloads. What is given
-//!   back leaves it kept, counted with real costs; what is charged above an estimate is charged, room or not.
+//! - Every limit keeps the bound of its algorithm, whatever the interleaving of threads, cancels and reloads. Cost that
+//!   is given back leaves it kept, counted with real costs; what is charged above an estimate is charged, room or not.
 //! - A request that is not admitted takes nothing anywhere, and nobody is refused for a count that is about to be undone:
 //!   all shards are locked, in an order that is the same for everybody, all are asked, then all count. Only the limit that
 //!   refuses may take a note of that, for a [`Penalty`] or a [`SlidingLog`] that counts refusals.

@@ -6,14 +6,14 @@ use super::shard::Reserved;
 use super::verdict::Spent;
 use crate::time::Tick;
 
-/// What an admitted request still owes to its limits: to count it, or to correct what it was counted as, once it is known
+/// The debt of an admitted request to its limits: to count it, or to correct what it was counted as, once it is known
 /// how it ended, where a limit was [asked for that](super::Counting); and to give back what it took when it ends, which
 /// dropping the permit does, where a limit counts how many are in flight. Nothing for all others.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "dropping it says that the request has ended"]
 pub struct Permit(Option<Box<Grant>>);
 
-/// What is owed to one limit.
+/// The debt to one limit.
 #[derive(Debug)]
 struct Grant {
     /// The limit's index in the policy.
@@ -22,11 +22,11 @@ struct Grant {
     key: Fingerprint,
     cost: u64,
     owes: Owes,
-    /// What the other limits get back: a list, so that whoever has nothing to give back carries one word.
+    /// The debts to the other limits: a list, so that a request that has nothing to give back carries one word.
     others: Permit,
 }
 
-/// What is owed.
+/// The kind of a debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owes {
     /// To give back what was taken.
@@ -52,12 +52,12 @@ impl Permit {
     /// asked to correct; `spent` says what it has cost, and is called with the limit's index in the policy. Once it was
     /// called nothing more changes; a permit that is dropped before counts nothing later, and leaves estimates as they are.
     ///
-    /// What is counted now may find no room any more: others were let in meanwhile. It is counted all the same, and the
-    /// next ones wait for it; but not where the key owes more than a window already, and never more than
-    /// [`Algorithm::largest_charge`](super::Algorithm::largest_charge). What a request has cost less than it was counted
-    /// as is given back as far as time has not brought it back already, and no further than leaves the limit's bound kept,
-    /// counted with real costs. Nothing is given back once the key was forgotten, because the table is full, or its counts
-    /// were rebuilt by a reload.
+    /// A request that is counted now may find no room any more: others were let in meanwhile. It is counted all the
+    /// same, and the next ones wait for it; but not where the key owes more than a window already, and never more than
+    /// [`Algorithm::largest_charge`](super::Algorithm::largest_charge). If a request has cost less than it was counted
+    /// as, the difference is given back as far as time has not brought it back already, and no further than leaves the
+    /// limit's bound kept, counted with real costs. Nothing is given back once the key was forgotten, because the table
+    /// is full, or its counts were rebuilt by a reload.
     pub fn settle(&mut self, now: Tick, mut spent: impl FnMut(usize) -> Spent) {
         let mut next = &mut self.0;
         while let Some(grant) = next {

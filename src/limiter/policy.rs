@@ -74,9 +74,9 @@ impl Policy {
         }
     }
 
-    /// What [`check`](Self::check) would say now, without counting, noting or sweeping anything: it is asked of copies. The
-    /// lines of `report` are those of before the request, but of a limit on what is in flight, which counts it. Limits are
-    /// copied one after the other, so beside traffic they may be some microseconds apart.
+    /// The verdict that [`check`](Self::check) would give now, without counting, noting or sweeping anything: it is
+    /// asked of copies. The lines of `report` are those of before the request, but of a limit on what is in flight,
+    /// which counts it. Limits are copied one after the other, so beside traffic they may be some microseconds apart.
     ///
     /// For whoever explains; it allocates, and copies up to some 256 KiB of each limit's table under its lock.
     pub fn peek(&self, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Peeked {

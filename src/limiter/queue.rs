@@ -45,7 +45,7 @@ pub(super) struct Planned {
     pub(super) on_release: bool,
 }
 
-/// What a waiter is.
+/// A request that waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter {
     pub(super) key: Fingerprint,

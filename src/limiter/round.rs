@@ -26,7 +26,7 @@ pub(super) struct Round<'a, const N: usize> {
     opinions: [Opinion; N],
 }
 
-/// What became of an arrival.
+/// The outcome of an arrival.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Admitted(Permit),
@@ -77,7 +77,7 @@ pub(super) struct Claims<'w> {
     pub(super) is_late: bool,
 }
 
-/// What the limits say, taken together.
+/// The opinions of the limits, taken together.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Findings {
     Fits,
@@ -274,7 +274,7 @@ impl<'a, const N: usize> Round<'a, N> {
         rings
     }
 
-    /// What the limits that have no room said when last asked.
+    /// The last answers of the limits that have no room.
     pub(super) fn obstacles(&self) -> Obstacles<'_> {
         Obstacles::new(self.opinions.get(..self.policy.limits().len()).unwrap_or_default())
     }

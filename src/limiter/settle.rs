@@ -55,7 +55,7 @@ pub enum Collect {
     Reports,
 }
 
-/// Which keys have their turn.
+/// The keys that have their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Once in each [`LEASE_HOLD`](super::LEASE_HOLD): those whose grant is over, and every so many rounds those that have

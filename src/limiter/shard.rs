@@ -58,7 +58,7 @@ pub(super) struct Shard {
     followed: Option<Vec<Followed>>,
 }
 
-/// What happened for want of places.
+/// Counters of what happened for want of places.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) evicted_idle: u64,
@@ -68,7 +68,7 @@ pub(super) struct Counts {
     pub(super) blocks: u64,
 }
 
-/// Who asks.
+/// The kind of request that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asking {
     /// Does not overtake those who wait.

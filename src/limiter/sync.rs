@@ -1,5 +1,5 @@
-//! What the shards are locked and counted with: std's, or under `--cfg loom` those with which the models in `loom/` try
-//! every interleaving.
+//! The locks and counters of the shards: std's, or under `--cfg loom` those with which the models in `loom/` try every
+//! interleaving.
 //!
 //! `Arc` is std's always: loom's can be no receiver of a method, and nothing here depends on its counts.
 

@@ -32,7 +32,7 @@ pub struct Ticket {
     store_left: Option<Span>,
 }
 
-/// What an attempt came to, and whom to wake once no lock is held.
+/// The outcome of an attempt, and the wakers to wake once no lock is held.
 type Stepped = (Step, [Wakers; 2]);
 
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl Ticket {
         }
     }
 
-    /// What the head, or one whose time is up, does under all locks.
+    /// The step of the head, or of one whose time is up, under all locks.
     fn step(
         &mut self,
         round: &mut Round<'_, MAX_LIMITS>,

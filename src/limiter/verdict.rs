@@ -4,10 +4,10 @@ use super::key::Fingerprint;
 use super::permit::Permit;
 use super::ticket::Ticket;
 
-/// What one request asks of one limit.
+/// The question that one request asks of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// Whose count it goes to; `None`: this limit does not apply to this request.
+    /// The key that it is counted for; `None`: this limit does not apply to this request.
     pub key: Option<Fingerprint>,
     /// How much it takes, usually 1.
     pub cost: u64,
@@ -27,7 +27,7 @@ pub enum Counting {
     Later,
 }
 
-/// What is known of a request once it is answered, for [`Permit::settle`].
+/// The cost of a request as far as it is known once it is answered, for [`Permit::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spent {
     /// It has cost nothing.
@@ -69,7 +69,7 @@ pub enum Peeked {
     Refused(Refusal),
 }
 
-/// Who refused, why, and when to come back.
+/// The limit that refused, its reason, and when to come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The index in the policy of the limit that refused; of several, the one with the latest retry.

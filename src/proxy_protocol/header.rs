@@ -1,4 +1,4 @@
-//! What a header says.
+//! The content of a header.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ pub struct Endpoints {
 /// One header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which form it has.
+    /// The form that it has.
     pub version: Version,
     /// `None`: the addresses of the connection itself hold. The proxy speaks for itself (LOCAL), or for a client whose
     /// addresses it does not know or that came by a unix socket.
@@ -33,7 +33,7 @@ pub struct Header {
     pub(super) details: Option<Box<Details>>,
 }
 
-/// What vectors say; there is none of what is empty.
+/// The content of vectors; an empty value is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Details {
     pub(super) alpn: Option<Box<[u8]>>,
@@ -64,7 +64,7 @@ impl Header {
         self.details.as_deref().is_some_and(|details| details.tls)
     }
 
-    /// Which version of TLS, as the proxy names it: `TLSv1.3`.
+    /// The version of TLS, as the proxy names it: `TLSv1.3`.
     pub fn tls_version(&self) -> Option<&str> {
         self.details.as_deref()?.tls_version.as_deref()
     }

@@ -12,7 +12,7 @@
 //!
 //! - Bytes that cannot become a header are refused as soon as that shows: a line at its first wrong byte, version 2 in
 //!   its first 16 bytes, what follows these once it is there. So nobody waits for a peer that speaks HTTP.
-//! - What was refused stays refused, and what is complete stays as it is, whatever comes behind it.
+//! - A refused header stays refused, and a complete one stays as it is, whatever comes behind it.
 //! - IPv4 addresses in the dress of IPv6 (`::ffff:192.0.2.1`) become IPv4 on reading, so that no client counts twice.
 //! - Nothing is longer than [`MAX_HEADER_BYTES`], and no input panics.
 //!
@@ -34,12 +34,12 @@ pub use write::{Outgoing, write};
 /// room for vectors of others and is still little to hold for a connection that has shown nothing yet.
 pub const MAX_HEADER_BYTES: usize = 2_048;
 
-/// What the bytes that are there amount to.
+/// The result of reading the bytes that are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// A header: its `length` in bytes, behind which the connection proper begins.
     Complete {
-        /// What it says.
+        /// The header.
         header: Header,
         /// How many bytes it has.
         length: usize,
@@ -76,7 +76,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// Whether `bytes` begin with all of `expected`. What is there of it has to be right.
+/// Whether `bytes` begin with all of `expected`. The bytes that are there have to be right.
 fn begins_with(bytes: &[u8], expected: &[u8]) -> Result<(), Stop> {
     if bytes.starts_with(expected) {
         Ok(())

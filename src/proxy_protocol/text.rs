@@ -12,8 +12,8 @@ const MAX_LINE_BYTES: usize = 107;
 const MAX_ADDRESS_BYTES: usize = 45;
 pub(super) const BEGIN: &[u8] = b"PROXY ";
 
-/// What makes an address of the beginning of one, if anything does: the rest of its numbers as IPv4 writes them, or `::`,
-/// which leaves out what is missing of IPv6.
+/// The texts that make an address of the beginning of one, if any does: the rest of its numbers as IPv4 writes them, or
+/// `::`, which leaves out what is missing of IPv6.
 const COMPLETIONS: [&str; 10] = ["", "0", ".0", "0.0", ".0.0", "0.0.0", ".0.0.0", "0.0.0.0", ":", "::"];
 
 pub(super) fn read(bytes: &[u8]) -> Result<(Header, usize), Stop> {

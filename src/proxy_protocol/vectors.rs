@@ -40,7 +40,7 @@ struct Sum {
 }
 
 impl<'h> Vectors<'h> {
-    /// Those of a header, from `at` to its end. What they say is not looked at before the checksum is.
+    /// Those of a header, from `at` to its end. Their content is not looked at before the checksum is.
     pub(super) fn of(whole: &'h [u8], at: usize) -> Result<Self, Fault> {
         let mut vectors = Self::default();
         let mut walk = Walk { rest: whole.get(at..).ok_or(Fault::Length)? };
@@ -71,7 +71,7 @@ impl<'h> Vectors<'h> {
         }
     }
 
-    /// What they say. An empty value says nothing.
+    /// The content of the vectors. An empty value says nothing.
     pub(super) fn details(&self) -> Result<Option<Box<Details>>, Fault> {
         let (tls, tls_version) = self.ssl.map_or(Ok((false, None)), tls)?;
         let details = Details {
@@ -110,7 +110,7 @@ fn bounded(value: Option<&[u8]>, most: usize) -> Result<Option<&[u8]>, Fault> {
     }
 }
 
-/// What a client has named that is no host says nothing: the connection is not refused for its words.
+/// A name of a client that is no host says nothing: the connection is not refused for its words.
 fn host(value: Option<&[u8]>) -> Result<Option<&str>, Fault> {
     let text = bounded(value, MAX_AUTHORITY_BYTES)?.and_then(|value| std::str::from_utf8(value).ok());
     Ok(text.filter(|text| is_host(text)))

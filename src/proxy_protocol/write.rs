@@ -11,9 +11,10 @@ use super::vectors::{
     ALPN, AUTHORITY, CRC32C, MAX_ALPN_BYTES, MAX_UNIQUE_ID_BYTES, SUM_BYTES, UNIQUE_ID, is_host, sum_without,
 };
 
-/// What a header of version 2 says beside the addresses; version 1 has no place for it.
+/// The content of a header of version 2 beside the addresses; version 1 has no place for it.
 ///
-/// What is empty, or longer than what [`read`](super::read) takes, or no host, is left out: half of it would be wrong.
+/// A value that is empty, or longer than what [`read`](super::read) takes, or no host, is left out: half of it would be
+/// wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outgoing<'o> {
     /// The protocol that was agreed upon with the client.

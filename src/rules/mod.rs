@@ -1,8 +1,8 @@
 //! Edits of the configuration's file by others than an editor: entry by entry, with every comment kept, written at once or not
 //! at all, and a history of what the file said before.
 //!
-//! What it is: [`Document`], which makes an edit of an entry in a text; [`set_plan`], which gives a key of a plans file another
-//! plan; [`write_atomically`]; and [`History`]. What it is not: it judges no rules. A text that was edited is checked by
+//! Its parts: [`Document`], which makes an edit of an entry in a text; [`set_plan`], which gives a key of a plans file
+//! another plan; [`write_atomically`]; and [`History`]. It judges no rules. A text that was edited is checked by
 //! [`config`](crate::config) before it is written.
 //!
 //! Invariants:

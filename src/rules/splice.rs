@@ -29,7 +29,8 @@ impl<'t> Splices<'t> {
         self.made.push(Splice { range, with, is_line: false });
     }
 
-    /// Adds lines where a line begins, or at the end of the text. What was added to the same place before comes before.
+    /// Adds lines where a line begins, or at the end of the text. Lines that were added to the same place before come
+    /// before.
     pub(super) fn add_lines(&mut self, at: usize, lines: &[String]) {
         let with = lines.iter().flat_map(|line| [line.as_str(), self.line_end]).collect();
         self.made.push(Splice { range: at..at, with, is_line: true });

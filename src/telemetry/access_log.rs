@@ -48,7 +48,7 @@ pub const MAX_LOGGED_FIELD: usize = 512;
 pub struct AccessEntry {
     /// When the request arrived.
     pub at: Tick,
-    /// Whose request it was.
+    /// The client that sent the request.
     pub client: IpAddr,
     /// Its method.
     pub method: Clip,

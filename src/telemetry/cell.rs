@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// What only grows, as one thread counts it.
+/// A number that only grows, as one thread counts it.
 ///
 /// A counter can move to another thread but cannot be shared or cloned, so its cell has one writer, and a relaxed load
 /// and store lose nothing. That is a plain addition in memory, where `fetch_add` would lock the cache line.
@@ -18,8 +18,8 @@ pub struct Counter {
     one_writer: PhantomData<Cell<()>>,
 }
 
-/// What goes up and down, as one thread sees it; the same terms as [`Counter`]. Once dropped it adds nothing to its
-/// series.
+/// A number that goes up and down, as one thread sees it; the same terms as [`Counter`]. Once dropped it adds nothing
+/// to its series.
 #[derive(Debug)]
 pub struct Gauge {
     cell: Arc<GaugeCell>,

@@ -42,7 +42,7 @@ pub(super) struct HistogramCell {
     sum: AtomicU64,
 }
 
-/// What cells add up to.
+/// The sums of cells.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pub(super) counts: [u64; BUCKETS],

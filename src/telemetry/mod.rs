@@ -1,4 +1,4 @@
-//! What the gateway tells its operator about traffic: metrics and the access log.
+//! The gateway's reports to its operator about traffic: metrics and the access log.
 //!
 //! Metrics live in a [`Registry`] of [`Family`]s with bounded labels. Whoever counts owns a cell of its own, made for
 //! it before traffic comes, and is that cell's one writer; a series is the sum of its cells, taken when somebody reads.
@@ -40,18 +40,18 @@ pub struct Family {
     pub name: &'static str,
     /// One sentence for whoever reads it in a dashboard.
     pub help: &'static str,
-    /// What its cells are.
+    /// The kind of its cells.
     pub kind: Kind,
     /// Names of the labels, in the order in which their values are given.
     pub labels: &'static [&'static str],
 }
 
-/// What a family measures.
+/// The kind of number that a family measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What only grows.
+    /// A number that only grows.
     Counter,
-    /// What goes up and down.
+    /// A number that goes up and down.
     Gauge,
     /// How long something took.
     Histogram,

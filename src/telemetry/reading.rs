@@ -1,7 +1,7 @@
 use super::registry::Labels;
 
-/// What is read of one series or row: one reading for each name. There are several names only where the registry had no room
-/// and keeps them all as `other`.
+/// The numbers read of one series or row: one reading for each name. There are several names only where the registry
+/// had no room and keeps them all as `other`.
 pub(super) struct Readings<R>(Vec<Reading<R>>);
 
 struct Reading<R> {

@@ -11,8 +11,8 @@ use super::reading::Readings;
 use super::text::Value;
 use super::{Family, Kind};
 
-/// Series in all, those of a row counted as one. What comes beyond them is counted in the series of its family whose label
-/// values are all `other`, or in the row of this name.
+/// Series in all, those of a row counted as one. Series beyond them are counted in the series of their family whose
+/// label values are all `other`, or in the row of this name.
 ///
 /// Labels are names from the configuration file, which is bounded, and words of ours. Ten thousand routes with as many limits
 /// have 30,000; the rest is for names that came and went.

@@ -8,7 +8,7 @@ use super::stretch::Stretch;
 use super::zone::Zone;
 use super::{Span, Tick};
 
-/// What a window of a calendar is.
+/// The unit of a calendar's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CalendarUnit {
     /// An hour of the clock, 60 minutes. One that comes twice, when clocks go back, is two.
@@ -58,12 +58,12 @@ impl Calendar {
         Self { unit, zone, known: [AtomicU64::new(0), AtomicU64::new(0)] }
     }
 
-    /// What its windows are.
+    /// The unit of its windows.
     pub fn unit(&self) -> CalendarUnit {
         self.unit
     }
 
-    /// Whose clocks it goes by.
+    /// The zone whose clocks it goes by.
     pub fn zone(&self) -> &Zone {
         &self.zone
     }

@@ -29,7 +29,7 @@ impl Clock {
         Self::System { started: Instant::now(), epoch: Tick::ZERO + epoch.into() }
     }
 
-    /// What time it is. About 27 ns: read it once per exchange and carry it.
+    /// The present time. About 27 ns: read it once per exchange and carry it.
     #[inline]
     #[allow(clippy::disallowed_methods, reason = "this file is the door that the ban points to")]
     pub fn now(&self) -> Tick {
@@ -50,7 +50,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// What time it is.
+    /// The present time.
     pub fn now(&self) -> Tick {
         Tick::from_nanos(self.0.load(Ordering::Acquire))
     }

@@ -3,7 +3,7 @@
 //! Pure code takes `now: Tick` as an argument. The only reading of a clock in the crate is [`Clock::now`].
 //! All arithmetic saturates: an absurd configuration gives a far deadline, never a wrapped one.
 //!
-//! What people call time, days in a [`Zone`], is here too: [`Calendar`] says when the window of an instant begins and
+//! Time as people tell it, days in a [`Zone`], is here too: [`Calendar`] says when the window of an instant begins and
 //! ends, [`Schedule`] whether something holds. Both remember what they said last, for all threads, so that to ask them is a
 //! load and a comparison. A tick is Unix time as of the process's start: a wall clock that is set moves neither.
 

@@ -78,9 +78,9 @@ pub enum ScheduleError {
     Endless,
 }
 
-/// When something holds, for traffic. What is so now, and from when until when that is, is remembered in one word for all
-/// threads: a question is a load and a comparison. Whoever finds that the word is about another time works it out anew,
-/// from the rules alone, so that it does not matter who does, and how often.
+/// When something holds, for traffic. The answer for now, and from when until when it is so, is remembered in one word
+/// for all threads: a question is a load and a comparison. Whoever finds that the word is about another time works it
+/// out anew, from the rules alone, so that it does not matter who does, and how often.
 pub struct Schedule {
     rules: ScheduleRules,
     known: AtomicU64,
@@ -207,7 +207,7 @@ impl Schedule {
         if known.contains(second) { known.mark() } else { self.look_up(second, known) }
     }
 
-    /// What is earlier than what is remembered is asked by somebody who is a little behind, and soon by nobody.
+    /// An earlier time than the remembered one is asked for by somebody who is a little behind, and soon by nobody.
     #[cold]
     fn look_up(&self, second: u64, known: Stretch) -> bool {
         let found = self.rules.at(second);
@@ -326,7 +326,7 @@ impl fmt::Display for ScheduleError {
 
 impl std::error::Error for ScheduleError {}
 
-/// What clocks show on a date at a time of it; 24:00 is its 00:00.
+/// The reading of clocks on a date at a time of it; 24:00 is its 00:00.
 fn shown(date: Date, DayTime(seconds): DayTime) -> DateTime {
     let part = |number: u32| i8::try_from(number).unwrap_or(0);
     date.at(part(seconds / 3_600 % 24), part(seconds / 60 % 60), part(seconds % 60), 0)

@@ -55,7 +55,7 @@ impl Zone {
         names
     }
 
-    /// What the clocks show at a second since the epoch.
+    /// The reading of the clocks at a second since the epoch.
     pub(super) fn local(&self, second: i64) -> DateTime {
         self.rules.to_datetime(timestamp(second))
     }

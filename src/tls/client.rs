@@ -25,15 +25,15 @@ pub struct UpstreamTls {
 /// The same as an operator says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSettings {
-    /// Who vouches for the servers; `None`: nobody, any certificate will do.
+    /// The roots that vouch for the servers; `None`: nobody does, any certificate will do.
     pub roots: Option<Roots>,
     /// The name that certificates have to have; `None`: the host of each server's address.
     pub server_name: Option<String>,
-    /// What is asked for by ALPN.
+    /// The protocol that is asked for by ALPN.
     pub alpn: Alpn,
 }
 
-/// What a server is asked to speak (RFC 7301).
+/// The protocol that a server is asked to speak (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alpn {
     /// `http/1.1`
@@ -44,7 +44,7 @@ pub enum Alpn {
     Nothing,
 }
 
-/// What is needed to shake hands with the servers of an upstream. Sessions resume.
+/// The configuration to shake hands with the servers of an upstream. Sessions resume.
 pub fn upstream(settings: &UpstreamSettings) -> Result<UpstreamTls, TlsError> {
     let name = match &settings.server_name {
         Some(name) => Some(ServerName::try_from(name.clone()).map_err(|_| TlsError::ServerName)?),
@@ -65,8 +65,8 @@ pub fn upstream(settings: &UpstreamSettings) -> Result<UpstreamTls, TlsError> {
     Ok(UpstreamTls { config: Arc::new(config), name })
 }
 
-/// What is needed to shake hands with any server of the web. ALPN asks for nothing yet.
-/// `identity` is shown to who asks for it.
+/// The configuration to shake hands with any server of the web. ALPN asks for nothing yet. `identity` is shown to who
+/// asks for it.
 pub fn by_roots(roots: &Roots, identity: Option<&Identity>) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions().map_err(TlsError::Library)?;

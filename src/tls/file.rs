@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 /// The largest file of certificates or keys that is read: a bundle of every public root has 200 KiB.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// What is wrong with a file of certificates or keys.
+/// An error in a file of certificates or keys.
 #[derive(Debug)]
 pub struct FileError {
     /// The file.
     pub file: PathBuf,
-    /// What is wrong with it.
+    /// The fault of it.
     pub fault: FileFault,
 }
 
-/// What may be wrong with such a file.
+/// The possible faults of such a file.
 #[derive(Debug)]
 pub enum FileFault {
     /// It cannot be read.
@@ -56,7 +56,7 @@ pub enum FileFault {
 }
 
 impl FileError {
-    /// What is wrong, without the file's name.
+    /// The fault in words, without the file's name.
     pub fn reason(&self) -> String {
         let text = match &self.fault {
             FileFault::Read(error) => {
@@ -87,7 +87,7 @@ impl FileError {
         text.to_owned()
     }
 
-    /// What to do about it.
+    /// Advice to the operator.
     pub fn remedy(&self) -> String {
         let file = self.file.display();
         match &self.fault {

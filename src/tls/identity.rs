@@ -161,7 +161,7 @@ pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, F
     })
 }
 
-/// What a PEM text has.
+/// The sections of a PEM text.
 #[derive(Default)]
 struct Sections {
     certificates: Vec<CertificateDer<'static>>,

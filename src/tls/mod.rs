@@ -1,4 +1,4 @@
-//! What TLS needs to know before a handshake: certificates and keys from PEM files, and the settings of both sides.
+//! The inputs of TLS before a handshake: certificates and keys from PEM files, and the settings of both sides.
 //!
 //! It opens no socket and shakes no hand: `transport` does, with what is built here. It reads files only when it is told
 //! to, and keeps what it has read: a file that breaks later breaks nothing that runs.

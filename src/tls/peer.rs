@@ -7,7 +7,7 @@ use x509_cert::der::Decode;
 /// Longest subject in bytes. A longer one is none: cut, it would be somebody else's.
 const MAX_SUBJECT_BYTES: usize = 1_024;
 
-/// Who a client is by the certificate that it has shown, and that was verified.
+/// The identity of a client by the certificate that it has shown, and that was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerCertificate {
     /// Its subject (RFC 4514), such as `CN=billing,O=Example`; `None` if it has none that can be read, or one of more

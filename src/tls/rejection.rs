@@ -62,7 +62,7 @@ fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Res
     }
 }
 
-/// The names as the library tells them: `DnsName("app.example")`, `IpAddress(192.0.2.1)`. What they have inside is not
+/// The names as the library tells them: `DnsName("app.example")`, `IpAddress(192.0.2.1)`. The text inside them is not
 /// verified.
 fn names(presented: &[String], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if presented.is_empty() {

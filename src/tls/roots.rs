@@ -31,7 +31,7 @@ impl Roots {
         Ok(Self { store: Arc::new(store), named, digest })
     }
 
-    /// Those of this machine. What cannot be read among them is left out, as browsers do.
+    /// Those of this machine. Files that cannot be read among them are left out, as browsers do.
     pub fn system() -> Result<Self, FileError> {
         let found = rustls_native_certs::load_native_certs();
         let mut store = RootCertStore::empty();

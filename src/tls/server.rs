@@ -11,7 +11,7 @@ use super::roots::Roots;
 use super::tickets::Tickets;
 use super::{TlsError, provider};
 
-/// What clients may speak in TLS, by preference (RFC 7301).
+/// The protocols that clients may speak in TLS, by preference (RFC 7301).
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// How a listener speaks TLS.
@@ -48,7 +48,7 @@ pub enum ClientCertificates {
     Required(Roots),
 }
 
-/// What is needed to shake hands with clients.
+/// The configuration to shake hands with clients.
 #[derive(Debug)]
 pub struct ServerTls {
     /// Takes the cipher suite that we prefer.
@@ -68,9 +68,9 @@ impl ServerTls {
         Arc::new(Self { ours: of(&self.ours), theirs: of(&self.theirs) })
     }
 
-    /// What to shake hands with, once the client has told what it can. We choose the cipher suite, unless the client
-    /// would have `ChaCha20` before AES: then it has no instructions for AES, and would pay for our choice (the rule is
-    /// that of Go's `crypto/tls`).
+    /// The configuration for a handshake, once the client has told what it can. We choose the cipher suite, unless the
+    /// client would have `ChaCha20` before AES: then it has no instructions for AES, and would pay for our choice (the
+    /// rule is that of Go's `crypto/tls`).
     pub fn for_client(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
         let known = hello.cipher_suites().iter().find_map(|suite| is_chacha(*suite));
         Arc::clone(if known == Some(true) { &self.theirs } else { &self.ours })

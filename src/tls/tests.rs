@@ -94,7 +94,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// What a PKCS#8 key has inside: PKCS#1 or SEC1. It is the last octet string but for what may follow it.
+/// The key inside a PKCS#8 key: PKCS#1 or SEC1. It is the last octet string but for what may follow it.
 fn inside(pkcs8: &[u8]) -> Vec<u8> {
     use x509_cert::der::{Decode, Reader, SliceReader, asn1::OctetStringRef};
     let mut reader = SliceReader::new(pkcs8).unwrap();
@@ -238,7 +238,7 @@ fn client(authority: &Authority, own: Option<&Made>, version: &'static Supported
     }
 }
 
-/// What a handshake begins with.
+/// A server's side at the beginning of a handshake.
 trait Serves {
     /// Of a client that begins like this.
     fn config(&self, hello: &[u8]) -> Arc<ServerConfig>;

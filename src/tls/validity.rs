@@ -12,7 +12,7 @@ pub struct Validity {
     not_after: u64,
 }
 
-/// What a moment is to a certificate.
+/// The standing of a certificate at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It is not valid yet.

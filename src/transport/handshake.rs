@@ -18,10 +18,10 @@ use crate::tls::{PeerCertificate, Rejection, ServerTls, UpstreamTls};
 /// The type of a TLS record that tells of an error (RFC 8446, 5.1).
 const ALERT_RECORD: u8 = 21;
 
-/// What ALPN calls HTTP/2 (RFC 9113, 3.1).
+/// The name of HTTP/2 in ALPN (RFC 9113, 3.1).
 const H2: &[u8] = b"h2";
 
-/// What a client is told that speaks plain HTTP to a port of TLS.
+/// The answer to a client that speaks plain HTTP to a port of TLS.
 pub const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
     cache-control: no-store\r\ncontent-length: 70\r\nconnection: close\r\n\r\nThis port speaks HTTPS. The request came as plain HTTP: use https://.\n";
 
@@ -32,7 +32,7 @@ pub struct Accepted {
     pub stream: Stream,
     /// Whether the client chose HTTP/2.
     pub is_h2: bool,
-    /// Who the client is by its certificate, if it has shown one.
+    /// The identity of the client by its certificate, if it has shown one.
     pub certificate: Option<PeerCertificate>,
     /// Whether it went on from an earlier handshake.
     pub resumed: bool,

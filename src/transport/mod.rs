@@ -1,4 +1,5 @@
-//! What bytes of HTTP/1.1 go over: a socket, TLS over one, or a stream of HTTP/2 that is spoken to as if it were one.
+//! Carriers of the bytes of HTTP/1.1: a socket, TLS over one, or a stream of HTTP/2 that is spoken to as if it were
+//! one.
 //!
 //! Whoever carries messages speaks HTTP/1.1 to a [`Stream`] and need not know what is below. That is why there is one
 //! policy and one relay for all four mixes of protocols: an HTTP/2 request becomes the HTTP/1.1 head that means the same
@@ -44,7 +45,7 @@ pub fn has_unread(socket: &TcpStream) -> bool {
 /// TLS over a socket, either side of it.
 pub type TlsStream = tokio_rustls::TlsStream<Socket>;
 
-/// What carries the messages of one peer.
+/// The carrier of the messages of one peer.
 #[derive(Debug)]
 pub enum Stream {
     /// A socket.
@@ -85,7 +86,7 @@ impl Stream {
         matches!(self, Self::Plain(_))
     }
 
-    /// Writes of `first`, then of `second`; how many bytes were taken. What was taken may have to be
+    /// Writes of `first`, then of `second`; how many bytes were taken. Bytes that were taken may have to be
     /// [flushed](Self::poll_flush). Where the first byte of a head is in `first`, all of the head is.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, first: &[u8], second: &[u8]) -> Poll<io::Result<usize>> {
         match self {

@@ -97,7 +97,7 @@ async fn accept(name: Arc<str>, listener: TcpListener) {
     }
 }
 
-/// What the query asks of the answer.
+/// The wishes of the query for the answer.
 struct Wishes {
     status: StatusCode,
     delay: Span,
@@ -150,7 +150,7 @@ async fn answer(name: Arc<str>, request: Request<Incoming>) -> Result<Response<F
     Ok(response)
 }
 
-/// What an echo server saw, in the order in which it tells it.
+/// The request that an echo server saw, in the order in which it tells it.
 #[derive(serde::Serialize)]
 struct Seen<'a> {
     server: &'a str,

@@ -49,7 +49,7 @@ pub struct Endpoint {
 /// How the servers of an upstream are spoken to.
 #[derive(Clone, Debug, Default)]
 pub struct Link {
-    /// What is spoken.
+    /// The protocol that is spoken.
     pub protocol: Protocol,
     /// Over TLS, if this says how.
     pub tls: Option<Arc<UpstreamTls>>,

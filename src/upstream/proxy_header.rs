@@ -13,8 +13,9 @@ impl ProxyHeader {
     /// Of the client at one end to the server at the other.
     ///
     /// `owner`: the connection of a client that it is for, by a number that no other one has; `None` where a client is
-    /// known by fields alone, whose requests may come over any. What a proxy in front has `told` beside the addresses is
-    /// passed on, but for the protocol that it has agreed upon with the client: to a server the gateway speaks its own.
+    /// known by fields alone, whose requests may come over any. The facts that a proxy in front has `told` beside the
+    /// addresses are passed on, but for the protocol that it has agreed upon with the client: to a server the gateway
+    /// speaks its own.
     pub fn new(endpoints: Endpoints, owner: Option<u64>, told: Option<&Header>) -> Self {
         Self {
             endpoints,

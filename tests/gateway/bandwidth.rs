@@ -127,7 +127,7 @@ fn a_client_that_goes_while_it_waits_is_noticed() {
     gateway.wait_metric("sluicegate_requests_total", &["outcome=\"client-gone\""], 2.0);
 }
 
-/// What comes over a stream of HTTP/2 whose window is not opened again, until nothing does for a while.
+/// The bytes that come over a stream of HTTP/2 whose window is not opened again, until none do for a while.
 async fn first_piece(address: std::net::SocketAddr, window: u32) -> (usize, h2::RecvStream) {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (client, connection) =

@@ -1,4 +1,4 @@
-//! What bounds connections: of a worker, a listener, a client; how often they come, and how much they carry.
+//! The bounds of connections: of a worker, a listener, a client; how often they come, and how much they carry.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};

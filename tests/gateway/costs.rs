@@ -1,4 +1,4 @@
-//! What a request takes of a limit, where it says so itself.
+//! The cost that a request takes of a limit, where it says so itself.
 
 use crate::support::{Answer, Client, Gateway, eventually, get, get_with};
 use crate::wire::{Wire, wait_outcome};

@@ -1,5 +1,5 @@
-//! What reaches the other side is framed by the gateway alone: one framing, no extensions, no unfit trailers, whatever
-//! the versions on both sides. The reader of these tests is strict: an answer read by it is well-framed.
+//! A message that reaches the other side is framed by the gateway alone: one framing, no extensions, no unfit trailers,
+//! whatever the versions on both sides. The reader of these tests is strict: an answer read by it is well-framed.
 
 use std::sync::atomic::Ordering;
 

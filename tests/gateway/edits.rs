@@ -1,4 +1,4 @@
-//! What routes change in messages, over both protocols.
+//! The changes that routes make to messages, over both protocols.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::h2::peer;
 use crate::support::{Answer, Backend, Client, Gateway, eventually, get_with};
 use crate::wire::{Wire, telling, wait_outcome};
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug)]
 pub enum Protocol {
     Http1,

@@ -1,9 +1,9 @@
-//! What servers are told of who asks, and of traces, over both protocols.
+//! The fields that tell servers of the client, and of traces, over both protocols.
 
 use crate::edits::BOTH;
 use crate::support::{Answer, Gateway};
 
-/// What the echo server got of this name.
+/// The fields of this name that the echo server got.
 fn told(answer: &Answer, name: &str) -> Vec<String> {
     let echoed = answer.json();
     let pairs = echoed["headers"].as_array().unwrap();

@@ -1,6 +1,6 @@
 use crate::support::{Client, Gateway};
 
-/// What a connection may cost while it is idle, in bytes of resident memory.
+/// The cost of a connection while it is idle, at most, in bytes of resident memory.
 const MOST: u64 = 2048;
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::support::{Backend, Client, Gateway, eventually};
 use crate::wire::{Faults, Wire, get, rules, telling, wait_fault, wait_outcome};
 
-/// What is sent, the status and the reason; an empty reason where more than one would be right.
+/// The bytes that are sent, the status and the reason; an empty reason where more than one would be right.
 type Case<'a> = (&'a [u8], u16, &'a str);
 
 const BEHIND: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";

@@ -1,4 +1,4 @@
-//! What a request has cost, where its response says so.
+//! The cost of a request, where its response states it.
 
 use std::io::Write;
 use std::sync::mpsc;

@@ -13,7 +13,7 @@ use crate::timing::{assert_below, best_of_three};
 const LIMIT: usize = 8;
 /// No stretch of this length admits more: a window without a slot, and 300 ms for a request's way to the upstream.
 const STRETCH: Duration = Duration::from_millis(1500);
-/// What comes while nobody is there to take it.
+/// Requests that come while nobody is there to take them.
 const LATECOMERS: usize = 30;
 
 /// A gateway whose upstream never answers `/slow`, and the instants at which requests reached the upstream.
@@ -63,7 +63,7 @@ fn count(gateway: &Gateway, name: &str, label: &str) -> usize {
     gateway.metric(&format!("sluicegate_{name}"), &[label]) as usize
 }
 
-/// What became of each arrival: the three balances of the limiter, in the gateway's own metrics.
+/// Checks the fate of each arrival: the three balances of the limiter, in the gateway's own metrics.
 fn balances(gateway: &Gateway, arrivals: usize, upstream: usize) {
     let decided = |decision: &str| count(gateway, "limit_decisions_total", &format!("decision=\"{decision}\""));
     let ended = |outcome: &str| count(gateway, "requests_total", &format!("outcome=\"{outcome}\""));
@@ -77,7 +77,7 @@ fn balances(gateway: &Gateway, arrivals: usize, upstream: usize) {
     assert_eq!((refused, decided("wait-timeout")), (ended("refused"), ended("wait-timeout")));
 }
 
-/// What reached the upstream, before a stop and after it, is never more than the limit admits.
+/// Checks that never more requests than the limit admits have reached the upstream, before a stop and after it.
 fn holds_the_limit(reached: &Mutex<Vec<Instant>>) {
     let mut reached = reached.lock().unwrap().clone();
     reached.sort();

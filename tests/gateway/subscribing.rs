@@ -50,7 +50,7 @@ fn segments(gateway: &Gateway) -> usize {
     files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "jsonl")).count()
 }
 
-/// What reads a stream.
+/// A reader of a stream.
 struct Stream {
     reader: BufReader<TcpStream>,
     text: String,

@@ -1,4 +1,4 @@
-//! What the upstream is told of the target, the host and the fields, whatever form the client chose.
+//! The target, the host and the fields as the upstream gets them, whatever form the client chose.
 
 use crate::support::{Backend, Gateway};
 use crate::wire::{Message, Wire, front, get, ok, rules, telling};

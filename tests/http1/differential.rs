@@ -1,8 +1,8 @@
 //! Every message that we accept, two independent parsers accept too, and understand the same way: h11 (Python) and
-//! llhttp (C, Node.js). What they said is recorded in `golden.jsonl` by `fuzz/differential/record.py`.
+//! llhttp (C, Node.js). Their verdicts are recorded in `golden.jsonl` by `fuzz/differential/record.py`.
 //!
-//! Where one of them says otherwise, `differences.txt` says why that is right. What only we refuse is counted in
-//! `stricter.txt`.
+//! Where one of them says otherwise, `differences.txt` says why that is right. A message that only we refuse is counted
+//! in `stricter.txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use crate::properties::{Input, Message, Transcript, transcript};
 
 const LIMITS: HeadLimits = HeadLimits { max_bytes: 16 * 1024, max_fields: 100 };
 
-/// What is before a body of the corpus.
+/// The head before a body of the corpus.
 const CHUNKED: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 /// A message to be judged, and where it comes from.
@@ -26,7 +26,7 @@ pub struct Entry {
     pub bytes: Vec<u8>,
 }
 
-/// What is recorded of an entry.
+/// The record of an entry.
 #[derive(Deserialize)]
 struct Golden {
     name: String,

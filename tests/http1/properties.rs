@@ -1,5 +1,5 @@
-//! What holds for every input to `http1`. The fuzz targets of `fuzz/` look for one that breaks it; `cargo test` tries the
-//! committed corpus.
+//! Properties that hold for every input to `http1`. The fuzz targets of `fuzz/` look for one that breaks it;
+//! `cargo test` tries the committed corpus.
 //!
 //! An input is four bytes that say how to read, then what is read: see [`Input`]. The expectations are computed the
 //! naive way, from whole lines, and share no code with the room.
@@ -25,7 +25,7 @@ pub struct Input<'d> {
     pub side: Side,
     /// Whether responses answer HEAD.
     pub answers_head: bool,
-    /// What comes over the wire.
+    /// The bytes that come over the wire.
     pub bytes: &'d [u8],
     limits: HeadLimits,
     pieces: Pieces,
@@ -264,7 +264,7 @@ impl<'h> Lines<'h> {
         named.map(|field| field.1).collect()
     }
 
-    /// What the fields say of the body, where they may say it in one way only.
+    /// The framing of the body by the fields, where they may tell it in one way only.
     fn framing(&self, version: Version) -> Framing {
         match (&self.values("content-length")[..], &self.values("transfer-encoding")[..]) {
             ([], []) => Framing::None,
@@ -368,12 +368,12 @@ fn response_is_as_written(head: &[u8], lines: &Lines<'_>, answers_head: bool) {
     assert!(lines.values("content-length").len() < 2, "accepted two lengths");
 }
 
-/// What is written of a head.
+/// The part of a head that is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rewrite {
     /// Every field.
     All,
-    /// What a proxy passes on: nothing that speaks of the connection. Of an unframed body, chunks.
+    /// The part that a proxy passes on: nothing that speaks of the connection. Of an unframed body, chunks.
     PassedOn,
 }
 
@@ -407,7 +407,7 @@ fn rewrite(side: Side, head: &[u8], answers_head: bool, what: Rewrite) -> Vec<u8
     out
 }
 
-/// What became of a body.
+/// The result of reading a body.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     written: Vec<u8>,
@@ -501,7 +501,7 @@ fn take_line<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     Some(line)
 }
 
-/// What stands behind the last chunk: some of the trailers, in order, and the empty line.
+/// Checks that this may stand behind the last chunk: some of the trailers, in order, and the empty line.
 fn may_be_passed_on(section: &[u8], trailers: &[(&[u8], &[u8])]) {
     const NEVER: [&str; 8] =
         ["content-length", "transfer-encoding", "host", "connection", "trailer", "te", "authorization", "set-cookie"];
@@ -530,7 +530,7 @@ pub struct Message {
     pub is_complete: bool,
 }
 
-/// What was read of a connection.
+/// The results of reading a connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Transcript {
     /// Each message whose head was accepted.

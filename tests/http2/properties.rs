@@ -1,5 +1,5 @@
-//! What holds for every input to `http2`, as far as it can be seen from outside. The fuzz target of `fuzz/` looks for one
-//! that breaks it; `cargo test` tries the committed corpus.
+//! Properties that hold for every input to `http2`, as far as they can be seen from outside. The fuzz target of `fuzz/`
+//! looks for one that breaks it; `cargo test` tries the committed corpus.
 //!
 //! An input is four bytes that say how to read and serve, then what comes behind the preface.
 
@@ -11,9 +11,9 @@ use crate::time::Tick;
 const LIMITS: Limits = Limits { max_streams: 8, max_header_list: 4_096, is_of_many: false };
 const HEAD: usize = 9;
 const MAX_PAYLOAD: u16 = 16_384;
-/// What our first frames allow in all (4 MiB); half of it is given back at once.
+/// The window that our first frames allow in all (4 MiB); half of it is given back at once.
 const WINDOW: i64 = 4 * 1024 * 1024;
-/// What may wait to be written: data, and answers to what came in one piece.
+/// The bytes that may wait to be written: data, and answers to what came in one piece.
 const MOST_OUT: usize = 1024 * 1024;
 
 /// One conversation: it never panics, fails alike however it is cut, and what is written is frames that a client can
@@ -33,7 +33,7 @@ fn begun() -> Connection {
     connection
 }
 
-/// What comes of it if nobody answers: the output, the heads and what is to read of each stream, and why it failed.
+/// The result if nobody answers: the output, the heads and what is to read of each stream, and why it failed.
 fn unserved(bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<u8>, Option<Failed>) {
     let mut connection = begun();
     feed(bytes, pieces, |piece| connection.feed(piece));
@@ -178,7 +178,7 @@ fn length_of(head: &[u8; HEAD]) -> usize {
     usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])
 }
 
-/// What the frames of data that have begun to come take of the window.
+/// The window that the frames of data that have begun to come take.
 fn data_of(mut bytes: &[u8]) -> i64 {
     let mut sum = 0;
     while let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() {

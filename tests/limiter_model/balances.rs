@@ -1,4 +1,4 @@
-//! Who came, who waits, and what became of everybody, over several limits of any algorithms.
+//! The balances of requests that came, that wait and that have ended, over several limits of any algorithms.
 
 use proptest::prelude::*;
 use sluicegate::limiter::{Report, Verdict};

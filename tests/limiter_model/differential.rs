@@ -13,7 +13,7 @@ use sluicegate::time::{Span, Tick};
 
 use super::{asks, one, spec};
 
-/// What either says; instants are nanoseconds from the start.
+/// The answer of either limiter; instants are nanoseconds from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Passes,
@@ -125,7 +125,7 @@ fn any_rates() -> impl Strategy<Value = (u32, Rate, Quota)> {
     })
 }
 
-/// What was admitted, and the promise of the algorithm in its own words.
+/// The admitted requests, and the promise of the algorithm in its own words.
 struct Promise {
     rate: Rate,
     burst: u32,
@@ -151,7 +151,7 @@ impl Promise {
         self.log.iter().map(|(_, cost)| u64::from(*cost)).sum()
     }
 
-    /// What governor says if it has admitted the same.
+    /// The answer of governor if it has admitted the same.
     fn asked_of_governor(&self, quota: Quota, now: u64, cost: u32) -> Answer {
         let governor = Theirs::new(quota, self.burst);
         for (at, cost) in &self.log {

@@ -41,7 +41,7 @@ fn on_full() -> impl Strategy<Value = OnFull> {
     prop_oneof![Just(OnFull::EvictOldest), Just(OnFull::Allow), Just(OnFull::Refuse)]
 }
 
-/// What the table did with a request for want of places.
+/// The effect on a request of a table that had no place for its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happened {
     Nothing,

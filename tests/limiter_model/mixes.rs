@@ -19,7 +19,7 @@ const UNFORESEEN: u64 = 1_000 * MS;
 pub struct Arrival {
     /// Nanoseconds since the one before.
     pub after: u64,
-    /// Which limits apply, as bits.
+    /// The limits that apply, as bits.
     pub on: u8,
     pub name: u64,
     pub costs: [u64; LIMITS],
@@ -65,7 +65,7 @@ pub struct Gate {
     pub now: u64,
 }
 
-/// What a request was told.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Told {
     id: usize,
@@ -147,7 +147,7 @@ impl Gate {
     }
 }
 
-/// What one key of one limit has counted: who, when and how much.
+/// The requests that one key of one limit has counted: who, when and how much.
 #[derive(Clone, Debug, Default)]
 struct Past(Vec<(usize, u64, u64)>);
 

@@ -14,7 +14,7 @@ use sluicegate::time::{CalendarUnit, Span, Zone};
 use super::MS;
 use super::naive::NaiveRate;
 
-/// What was counted, and what it cost; with [`Oracle::InFlight`] what has not ended yet.
+/// The counted requests, and their cost; with [`Oracle::InFlight`] those that have not ended yet.
 pub type Log = [(u64, u64)];
 
 /// One rate of one algorithm.
@@ -38,7 +38,7 @@ pub enum Oracle {
     Stamps { limit: u64, window: u64, apart: u64 },
     /// Guava's `SmoothWarmingUp`, in floating point.
     Warm { interval: f64, period: f64, factor: f64 },
-    /// What runs at once.
+    /// Requests that run at once.
     InFlight { max: u64 },
 }
 
@@ -180,7 +180,7 @@ impl Oracle {
     }
 }
 
-/// What clocks and calendars show of the unit that an instant is in.
+/// The unit that an instant is in, as clocks and calendars show it.
 pub fn shown(unit: CalendarUnit, behind: i32, nanos: u64) -> (i16, i8, i8, i8) {
     let now = Timestamp::from_nanosecond(i128::from(nanos)).expect("before 9999");
     let now = Offset::from_seconds(-behind).expect("less than a day").to_datetime(now);

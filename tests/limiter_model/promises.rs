@@ -1,4 +1,4 @@
-//! What a limit promises across reloads: the most that the strictest reading of the documentation lets through, given
+//! The promise of a limit across reloads: the most that the strictest reading of the documentation lets through, given
 //! what was let through before.
 
 use sluicegate::time::Span;
@@ -22,7 +22,7 @@ pub struct Promise {
 /// The past as the algorithm sees it.
 #[derive(Clone, Debug)]
 enum Past {
-    /// What was counted, known from an instant on.
+    /// The requests that were counted, known from an instant on.
     Log { known_from: u64, log: Vec<(u64, u64)> },
     /// A window that may be open: since when, and its count.
     Window { from: u64, count: u64 },
@@ -161,7 +161,7 @@ impl Promise {
         };
     }
 
-    /// What is left of a log under `new`: what the old rate has let go may be forgotten.
+    /// The rest of a log under `new`: what the old rate has let go may be forgotten.
     fn remembered(&self, known_from: u64, mut log: Vec<(u64, u64)>, now: u64, new: &Shape) -> Past {
         let slots = |slot: u64, summed: u64| (now / slot + 1).saturating_sub(summed) * slot;
         let known_from = match self.rate {

@@ -53,7 +53,7 @@ fn spec_of(setting: Setting) -> LimitSpec {
     }
 }
 
-/// What is known of the past: everything admitted, and from when on the rings that were in force remember.
+/// The known past: everything admitted, and from when on the rings that were in force remember.
 struct Past {
     rate: NaiveRate,
     known_from: u64,

@@ -1,4 +1,4 @@
-//! What a request that is sent away reads of its limits.
+//! The limits as a request that is sent away reads them.
 
 use std::sync::Arc;
 

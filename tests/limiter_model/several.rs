@@ -8,7 +8,7 @@ use super::naive::NaiveRate;
 use super::workers::Workers;
 use super::{MS, asks, bounds, policy, runs, spec, wheel};
 
-/// Which limits a request has to pass: the first, the second, or both.
+/// The limits that a request has to pass: the first, the second, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     First,

@@ -42,7 +42,7 @@ pub struct Workers {
     pub permits: Vec<(usize, Permit)>,
     /// How many of those have ended.
     pub ended: usize,
-    /// What those who waited in vain were told, and how all limits stood.
+    /// The answers to those who waited in vain, and how all limits stood.
     pub timeouts: Vec<(End, Refusal, Report)>,
 }
 

@@ -1,5 +1,5 @@
-//! What holds for every input to `proxy_protocol`, as far as it can be seen from outside. The fuzz target of `fuzz/` looks
-//! for one that breaks it; `cargo test` tries the committed corpus and what comes of it by chance.
+//! Properties that hold for every input to `proxy_protocol`, as far as they can be seen from outside. The fuzz target
+//! of `fuzz/` looks for one that breaks it; `cargo test` tries the committed corpus and what comes of it by chance.
 //!
 //! An input is one byte that says how to make what comes over the wire of the rest: 1, the signature of version 2 is put
 //! before it; 2, its checksum, if there is one, is made right.
@@ -20,8 +20,8 @@ const LINES: [&str; 4] = [
     "PROXY UNKNOWN\r\n",
 ];
 
-/// One header, or none: it is read as a naive reader reads it, however much of it is there, and refused for good. What
-/// is read can be written and is read the same.
+/// One header, or none: it is read as a naive reader reads it, however much of it is there, and refused for good. A
+/// header that was read can be written and is read the same.
 pub fn header(data: &[u8]) {
     let Some((options, bytes)) = data.split_first() else { return };
     let bytes = wire(*options, bytes);

@@ -45,7 +45,7 @@ impl Drop for Shared {
     }
 }
 
-/// What a test holds that measures time.
+/// The hold of a test that measures time.
 pub struct Alone(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>);
 
 /// Waits until no other gateway runs, and keeps others from starting. To be called before the test starts its own.

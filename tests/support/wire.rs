@@ -1,5 +1,6 @@
 //! Connections whose bytes are the test's own, on either side of the gateway, and a strict reader of what comes back:
-//! one framing, no chunk extensions, no bare line feeds. What it reads without an error is HTTP/1.1 to the letter.
+//! one framing, no chunk extensions, no bare line feeds. A message that it reads without an error is HTTP/1.1 to the
+//! letter.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -187,8 +188,8 @@ impl Wire {
         self.answer()
     }
 
-    /// What a client learns that is to be refused: the status, and what more came before an orderly end, if there was
-    /// one. For tables, whose failing rows are to be told all at once.
+    /// The refusal as a client learns it: the status, and what more came before an orderly end, if there was one. For
+    /// tables, whose failing rows are to be told all at once.
     pub fn refusal(&mut self) -> Result<u16, String> {
         self.stream().set_read_timeout(Some(Duration::from_secs(3))).unwrap();
         let answer = self.response("GET").map_err(|error| format!("no answer: {error}"))?;
@@ -354,7 +355,7 @@ pub fn telling() -> Backend {
     Backend::scripted(tell)
 }
 
-/// What [`telling`] does with a connection. A request that is not strict HTTP/1.1 is a 500 that says why.
+/// The answers of [`telling`] on a connection. A request that is not strict HTTP/1.1 is a 500 that says why.
 pub fn tell(wire: &mut Wire, number: usize) {
     loop {
         match wire.request() {

@@ -19,7 +19,7 @@ fn counted_once(policy: &Arc<Policy>, key: Fingerprint) -> bool {
     room(policy, key, second(0)) == 1
 }
 
-/// What the limit says that it holds is what it holds: its tables are emptied one by one, and nothing is left.
+/// Checks that a limit holds as many keys as it says: its tables are emptied one by one, and nothing is left.
 fn empties(limit: &Limit) {
     limit.release();
     assert_eq!(limit.stats().keys, 0, "a key was counted twice, or not at all");

@@ -7,7 +7,8 @@
 //! `message` says so, and signs it; `outbox` keeps what is not delivered, and `send` delivers it.
 //!
 //! Invariants: an alert fires once, and again only after it was over; a message that nobody takes costs eight tries and a line
-//! of the log; at most four messages of an alert wait, one of each figure. What fires is forgotten with the process.
+//! of the log; at most four messages of an alert wait, one of each figure. An alert that fires is forgotten with the
+//! process.
 
 mod backlog;
 mod mark;

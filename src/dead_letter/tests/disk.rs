@@ -112,7 +112,7 @@ fn drops_get_one_summary_a_second() {
     assert_eq!(told(directory.path()).2.queue_full, 40);
 }
 
-/// What a device without room says, by the kernel itself.
+/// A device without room, with the errors of the kernel itself.
 struct FullDevice;
 
 impl Disk for FullDevice {

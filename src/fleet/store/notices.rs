@@ -72,7 +72,7 @@ impl Store {
         }
     }
 
-    /// All fields but the version. What is too long, or no text, is left out; of too many the rest is.
+    /// All fields but the version. A field that is too long, or no text, is left out; of too many the rest is.
     pub(in crate::fleet) async fn notices(&self, key: &str) -> Result<BTreeMap<String, String>, StoreError> {
         let (mut fields, mut bytes, mut cursor) = (BTreeMap::new(), 0_usize, b"0".to_vec());
         // Each page is one of a hash that has at most so many, unless somebody fills it without end.

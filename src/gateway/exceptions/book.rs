@@ -134,7 +134,8 @@ impl Id {
 }
 
 impl Exceptions {
-    /// Those that were written by another process, or by another gateway. What is more than a gateway keeps is left out.
+    /// Those that were written by another process, or by another gateway. Entries beyond those that a gateway keeps are
+    /// left out.
     pub fn of(entries: impl IntoIterator<Item = (Id, Entry)>) -> Self {
         Self { entries: entries.into_iter().take(MAX_EXCEPTIONS).collect(), ..Self::default() }
     }
@@ -295,8 +296,8 @@ impl Exceptions {
         of_key(model, rule, id, self.entries.get(id)?, now).ok().flatten()
     }
 
-    /// From now on all of it holds, for the limits of this model; what has ended is dropped. What does not fit its limit does not
-    /// hold: the log says so, once.
+    /// From now on all of it holds, for the limits of this model; what has ended is dropped. An entry that does not fit
+    /// its limit does not hold: the log says so, once.
     pub fn install(&mut self, model: &Model, live: &LiveLimits, secrets: &Secrets, now: Tick) {
         self.drop_ended(now);
         self.make_tables(model);

@@ -21,7 +21,7 @@ impl DoneFile {
         Self { path: state::beside(state_file, ".acts") }
     }
 
-    /// Reads them. What cannot be read is a line of the log.
+    /// Reads them. A file that cannot be read is a line of the log.
     pub fn read(&self) -> BTreeSet<String> {
         match self.texts() {
             Ok(texts) => texts,

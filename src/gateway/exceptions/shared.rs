@@ -36,7 +36,7 @@ pub struct ActTold {
     pub id: Id,
     /// The parts of it.
     pub by: Arc<str>,
-    /// What.
+    /// The action.
     pub act: Act,
     /// When.
     pub at: Tick,

@@ -1,4 +1,4 @@
-//! What RFC 9112 says, section by section, and what must hold whatever comes.
+//! The rules of RFC 9112, section by section, and properties that must hold whatever comes.
 
 mod bodies;
 mod heads;
@@ -45,7 +45,7 @@ struct SeenResponse {
     upgrade: Option<Vec<u8>>,
 }
 
-/// What came of a head: itself, a fault, or nothing yet.
+/// The result of reading a head: itself, a fault, or nothing yet.
 type Read<T> = Result<Option<T>, Fault>;
 
 /// Looks at `bytes` when as many of them are there as each of `cuts` says, then at all.
@@ -112,10 +112,10 @@ fn response(bytes: impl AsRef<[u8]>) -> Read<SeenResponse> {
     response_in_pieces(bytes.as_ref(), &LIMITS, false, &[])
 }
 
-/// What came of a body.
+/// The result of reading a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SeenBody {
-    /// What is written on: the kept bytes, then the tail.
+    /// The bytes written on: the kept ones, then the tail.
     written: Vec<u8>,
     taken: usize,
     content: u64,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What becomes of a chunked body of which `bytes` is what came.
+/// The fate of a chunked body of which `bytes` have come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NaiveBody {
     Complete { content: Vec<u8>, taken: usize, trailers: Vec<(String, Vec<u8>)> },
@@ -271,7 +271,7 @@ fn options_of(fields: &[(String, String)]) -> Vec<String> {
     lines.split(',').map(|option| option.trim_matches([' ', '\t']).to_owned()).filter(|o| !o.is_empty()).collect()
 }
 
-/// What frames the body, if anything does, and the length that is given. Refused if there is doubt.
+/// The framing of the body, if there is any, and the length that is given. Refused if there is doubt.
 fn framing_of(fields: &[(String, String)], version: Version) -> Option<(Option<Framing>, Option<u64>)> {
     let length = match values_of(fields, "content-length").as_slice() {
         [] => None,

@@ -1,4 +1,4 @@
-//! What holds for every input: no split changes the outcome, nothing panics, what is written is read again.
+//! Properties that hold for every input: no split changes the outcome, nothing panics, what is written is read again.
 
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn check_body(bytes: &[u8], cuts: &[usize]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What is written on has the same content, no extension, and none but trailers that came.
+/// Checks that the bytes written on have the same content, no extension, and none but trailers that came.
 fn check_written(written: &[u8], content: &[u8], trailers: &[(String, Vec<u8>)]) -> Result<(), TestCaseError> {
     let NaiveBody::Complete { content: again, taken, trailers: kept } = chunked_body(written) else {
         return Err(TestCaseError::fail("what is written on is no body"));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// What an entry counts beside its bytes (RFC 7541, 4.1).
+/// The size that an entry counts beside its bytes (RFC 7541, 4.1).
 const OVERHEAD: usize = 32;
 /// How many bytes the first entry makes room for, at least.
 const FIRST_ROOM: usize = 256;
@@ -18,7 +18,7 @@ pub(super) struct DynamicTable {
     bytes: Vec<u8>,
     /// Where the bytes of the oldest entry begin.
     oldest: usize,
-    /// What the entries count: at most `max_size`.
+    /// The size of the entries: at most `max_size`.
     size: usize,
     /// At most `limit`.
     max_size: usize,

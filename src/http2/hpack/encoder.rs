@@ -23,7 +23,7 @@ const OVERHEAD: usize = 24;
 
 /// Encodes the header blocks of one connection.
 ///
-/// It writes literals: no dynamic table, no Huffman. What a proxy answers differs from one answer to the next, so that a
+/// It writes literals: no dynamic table, no Huffman. The answers of a proxy differ from one to the next, so that a
 /// table would be searched and filled for little, and the bytes that Huffman saves cost more time than they are worth.
 /// It has no state that must be kept in step with the peer's, so that blocks may be written in any order.
 #[derive(Debug, Default)]

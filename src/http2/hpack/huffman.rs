@@ -59,9 +59,9 @@ static IN_ORDER: [u16; ALL] = in_order();
 /// Decodes the string of `length` bytes that `bytes` begins with, to `out` from `at` on, and gives where it ends there.
 /// None if it is not such a string.
 ///
-/// What follows the string in `bytes` has no meaning: it is there so that a whole word can be read at the string's end.
-/// `out` grows to eight fifths of the string and a word, and is never made shorter: what lies behind the end of the
-/// decoded string has no meaning either.
+/// Bytes behind the string in `bytes` have no meaning: they are there so that a whole word can be read at the string's
+/// end. `out` grows to eight fifths of the string and a word, and is never made shorter: what lies behind the end of
+/// the decoded string has no meaning either.
 #[inline(never)]
 pub(super) fn decode(bytes: &[u8], length: usize, out: &mut Vec<u8>, mut at: usize) -> Option<usize> {
     let string = bytes.get(..length)?;

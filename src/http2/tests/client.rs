@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 
-/// What it knows of one stream.
+/// The client's view of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) content: Vec<u8>,
@@ -12,9 +12,9 @@ pub(super) struct Seen {
     pub(super) trailers: Option<Vec<(String, String)>>,
     pub(super) ends: usize,
     pub(super) resets: Vec<u32>,
-    /// What we may send of data to it.
+    /// The bytes of data that we may send to it.
     pub(super) window: i64,
-    /// What it may send to us, less what it was first allowed.
+    /// The bytes that it may send to us, less those that it was first allowed.
     pub(super) granted: i64,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Seen {
 pub(super) struct Client {
     rest: Vec<u8>,
     pub(super) streams: BTreeMap<u32, Seen>,
-    /// What we may send of data in all.
+    /// The bytes of data that we may send in all.
     pub(super) window: i64,
     initial: i64,
     /// Windows that it has named in SETTINGS, until we say that we know.
@@ -31,7 +31,7 @@ pub(super) struct Client {
     pub(super) granted: i64,
     /// Streams of the frames of data, in their order.
     pub(super) order: Vec<u32>,
-    /// Which of them were the last of their stream.
+    /// Whether each of them was the last of its stream.
     pub(super) lasts: Vec<bool>,
     pub(super) gone_away: Vec<(u32, u32)>,
 }

@@ -10,7 +10,7 @@ use super::*;
 const CONNECTION_WINDOW: i64 = 4 * 1024 * 1024;
 const STREAM_WINDOW: i64 = 256 * 1024;
 
-/// What either side does next. Streams are chosen among those that there are.
+/// The next step of either side. Streams are chosen among those that there are.
 #[derive(Clone, Debug)]
 enum Step {
     Open {
@@ -72,7 +72,7 @@ struct World {
     client: Client,
     on_the_way: Vec<u8>,
     sent: i64,
-    /// What was sent on each stream that the client has not ended.
+    /// The bytes that were sent on each stream that the client has not ended.
     open: BTreeMap<u32, i64>,
     held: Vec<StreamKey>,
     next: u32,

@@ -1,4 +1,4 @@
-//! What a connection holds when its client means ill.
+//! The memory that a connection holds when its client means ill.
 
 use super::*;
 

@@ -63,7 +63,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// What is to arrive of one stream.
+/// The content that is to arrive of one stream.
 #[derive(Debug, Default)]
 struct Expected {
     content: Vec<u8>,
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// What has arrived is what was sent, as far as it goes.
+    /// Checks that what has arrived is what was sent, as far as it goes.
     fn check(&self) {
         assert_eq!(self.connection.failed(), None);
         for (stream, expected) in &self.expected {

@@ -69,7 +69,7 @@ fn conversation() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What came of it, so that it can be compared.
+/// The results, so that they can be compared.
 #[derive(Debug, Default, PartialEq)]
 struct Heard {
     out: Vec<u8>,

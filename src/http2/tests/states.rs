@@ -1,8 +1,8 @@
-//! What comes on a stream, by the state that it is in (RFC 9113, 5.1).
+//! Frames that come on a stream, by the state that it is in (RFC 9113, 5.1).
 
 use super::*;
 
-/// What becomes of it.
+/// The reaction to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Ignored,

@@ -65,12 +65,12 @@ pub enum AlgorithmError {
     },
     /// A cold factor that makes a cold key no slower, or slower than [`MAX_COLD_FACTOR`](super::MAX_COLD_FACTOR) times.
     ColdFactor {
-        /// What was given.
+        /// The given factor.
         given: u32,
     },
     /// Nobody at once, or more than [`MAX_COUNT`](crate::limiter::MAX_COUNT).
     InFlight {
-        /// What was given.
+        /// The given number.
         given: u64,
     },
 }

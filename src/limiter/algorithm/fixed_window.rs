@@ -85,7 +85,7 @@ impl FixedWindow {
         }
     }
 
-    /// What the windows of a rate are, if by a calendar.
+    /// The unit of the windows of a rate, if they follow a calendar.
     pub fn unit_of(&self, rate: usize) -> Option<CalendarUnit> {
         self.calendar_of(rate).map(Calendar::unit)
     }
@@ -284,7 +284,7 @@ impl Meter for Window {
         }
     }
 
-    /// What is counted now is counted on: in the aligned window of now, or from when its window opened.
+    /// The present count stays: in the aligned window of now, or from when its window opened.
     fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
         match (self, old) {
             (Self::Aligned(new), Self::Aligned(old)) => new.take_over(old, from, to, latest),

@@ -47,7 +47,7 @@ impl Gcra {
 pub(in crate::limiter) struct Credit {
     pace: Pace,
     burst: u64,
-    /// What the burst takes, in parts.
+    /// The cost of the whole burst, in parts.
     whole: u128,
 }
 
@@ -57,7 +57,7 @@ impl Credit {
         Self { pace, burst, whole: pace.cost(burst) }
     }
 
-    /// What is taken of the burst, in requests, rounded up.
+    /// The part of the burst that is taken, in requests, rounded up.
     pub(super) fn taken(&self, chunk: &[u64], now: Tick) -> u64 {
         let taken = self.pace.ahead(chunk, now);
         let whole = self.pace.requests_in(taken);

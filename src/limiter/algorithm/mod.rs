@@ -3,8 +3,8 @@
 //!
 //! An algorithm is pure arithmetic on the words of one key. It knows nothing of tables, queues, locks or other
 //! limits; those know nothing of what the words mean. A new algorithm is one file with its parameters and its
-//! [`Meter`](several::Meter), one rate of it; `several` puts the rates of one limit side by side. What the other rooms
-//! count on:
+//! [`Meter`](several::Meter), one rate of it; `several` puts the rates of one limit side by side. The other rooms count
+//! on this:
 //!
 //! - words that are all zero are the state of a key that was never seen;
 //! - every question is asked of words that were [advanced](Rule::advance) to `now` first;
@@ -113,7 +113,7 @@ pub(super) struct Moment {
     pub(super) era: u64,
 }
 
-/// What is kept of a commit, so that a part of it can be given back.
+/// The facts that are kept of a commit, so that a part of it can be given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::limiter) struct Taken {
     /// When it was committed, which may be a little after it was due.
@@ -124,7 +124,7 @@ pub(in crate::limiter) struct Taken {
     pub(in crate::limiter) given: u64,
 }
 
-/// What a refusal has changed, for those behind it.
+/// The effect of a refusal on those behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Noted {
     /// Nothing: room comes when it would have come.
@@ -143,7 +143,7 @@ pub(super) struct Standing {
     pub(super) grows_at: Option<Tick>,
 }
 
-/// What a changed configuration means for the words of the keys; the later, the more is lost.
+/// The effect of a changed configuration on the words of the keys; the later, the more is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Layout {
     /// They stay as they are.
@@ -156,7 +156,7 @@ pub(super) enum Layout {
     Reset,
 }
 
-/// What becomes of the counts of an [`Algorithm`] when another one takes its place.
+/// The fate of the counts of an [`Algorithm`] when another one takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carry {
     /// They stay as they are.
@@ -224,12 +224,12 @@ impl Algorithm {
         Rule::new(self, None, None).most_counted()
     }
 
-    /// What a key takes in the table: its fingerprint and its words.
+    /// The size of a key in the table: its fingerprint and its words.
     pub fn bytes_per_key(&self) -> u64 {
         (1 + Rule::new(self, None, None).words() as u64) * 8
     }
 
-    /// What becomes of the counts of `old` if this takes its place.
+    /// The fate of the counts of `old` if this takes its place.
     pub fn carries(&self, old: &Self) -> Carry {
         let old = Rule::new(old, None, None);
         match Rule::new(self, None, Some(&old)).layout_since(&old) {

@@ -26,7 +26,7 @@ pub enum PenaltyError {
     TimeTooLong,
 }
 
-/// What a block's record has in place of a count.
+/// A block's record has this in place of a count.
 const BLOCKED: u64 = u64::MAX;
 
 impl Penalty {

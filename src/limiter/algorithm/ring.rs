@@ -95,7 +95,7 @@ impl Ring {
         *last = slot;
     }
 
-    /// What is held against the limit, as of the newest slot.
+    /// The count that is held against the limit, as of the newest slot.
     #[inline]
     pub(super) fn sum(&self, chunk: &[u64]) -> u64 {
         self.lane.sum_of(chunk.get(1..).unwrap_or_default())
@@ -107,7 +107,7 @@ impl Ring {
         gone >= self.summed.get() || self.oldest_first(chunk).skip(gone as usize).all(|(_, count)| count == 0)
     }
 
-    /// What is counted in the newest slot.
+    /// The count of the newest slot.
     pub(super) fn newest(&self, chunk: &[u64]) -> u64 {
         let (word, up) = self.lane.place(self.summed.remainder(last_of(chunk)));
         (chunk.get(1 + word).copied().unwrap_or(0) >> up) & self.lane.most()

@@ -272,7 +272,7 @@ impl Rule {
         with_rates!(self, rates => rates.same_moment(a, b))
     }
 
-    /// What has to happen to words that were written under `old`.
+    /// The change that words written under `old` need.
     pub(in crate::limiter) fn layout_since(&self, old: &Self) -> Layout {
         with_both!((self, old), (rates, old) => rates.layout_since(old), else Layout::Reset)
     }

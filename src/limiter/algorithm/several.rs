@@ -23,10 +23,10 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// The largest cost that is ever admitted.
     fn largest(&self) -> u64;
 
-    /// What remains for a key that was never seen.
+    /// The remaining count of a key that was never seen.
     fn fresh(&self) -> u64;
 
-    /// Brings the chunk up to `now`. What reckons from instants needs no such thing.
+    /// Brings the chunk up to `now`. A rate that reckons from instants needs no such thing.
     #[inline]
     fn advance(&self, _chunk: &mut [u64], _now: Tick) {}
 
@@ -58,7 +58,7 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
         take_by_steps(self, chunk, cost, moment)
     }
 
-    /// What remains and when that grows.
+    /// The remaining count, and when it grows.
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing;
 
     /// When a cost that is granted ahead has to be spent, so that it is spent where it is counted; `None`: it does not matter.
@@ -78,10 +78,10 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// Whether a commit that was due at `a` and is made at `b` leaves the same state as one made at `a`.
     fn same_moment(&self, a: Tick, b: Tick) -> bool;
 
-    /// What has to happen to a chunk that was written under `old`.
+    /// The change that a chunk written under `old` needs.
     fn layout_since(&self, old: &Self) -> Layout;
 
-    /// Which of the `olds` this rate, the `index`-th, takes over from.
+    /// The one of the `olds` that this rate, the `index`-th, takes over from.
     fn source(&self, index: usize, olds: &[Self]) -> Option<usize> {
         likeliest(self, index, olds)
     }
@@ -127,7 +127,7 @@ pub(super) fn likeliest<M: Meter>(rate: &M, index: usize, olds: &[M]) -> Option<
         .or_else(|| (0..olds.len()).max_by_key(|at| olds.get(*at).map(|old| old.quota().1)))
 }
 
-/// What became of a cost that was to be taken at once.
+/// The outcome for a cost that was to be taken at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::limiter) struct Answer {
     /// [`Room::Now`]: it was taken.

@@ -52,7 +52,7 @@ impl Counter {
         (self.0.sum(chunk) - current, current, gone)
     }
 
-    /// What `previous` weighs when `gone` of the window after it has.
+    /// The weight of `previous` when `gone` of the window after it has passed.
     fn weight(&self, previous: u64, gone: u64) -> u64 {
         let window = self.0.window.as_nanos().max(1);
         let left = window.saturating_sub(gone);

@@ -82,7 +82,7 @@ impl Stamps {
         Tick::from_nanos(chunk.get(self.place(chunk, nth)).copied().unwrap_or(0))
     }
 
-    /// Which word is the `nth` oldest stamp.
+    /// The index of the word that holds the `nth` oldest stamp.
     #[inline]
     fn place(&self, chunk: &[u64], nth: u64) -> usize {
         let oldest = chunk.first().copied().unwrap_or(0) & !LOST;

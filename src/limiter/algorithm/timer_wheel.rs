@@ -5,7 +5,7 @@ use crate::limiter::MAX_RATES;
 use crate::limiter::quota::Rate;
 use crate::time::Span;
 
-/// The most slots per window. What a key costs grows with them.
+/// The most slots per window. A key costs more with each of them.
 pub const MAX_SLOTS: u32 = 3_600;
 const MIN_SLOT: Span = Span::from_millis(1);
 const LONG_WINDOW: Span = Span::from_secs(60);
@@ -88,7 +88,7 @@ impl TimerWheel {
         &self.rates
     }
 
-    /// What it promises.
+    /// The bound that it promises.
     pub fn bound(&self) -> Bound {
         self.bound
     }

@@ -20,8 +20,8 @@ words! {
 /// **Promises** never more than `burst + L t / W` in any stretch of `t`, and with [`Refill::Interval`] never more than
 /// `burst + L` in any `W`. **Costs** one word a key, 16 bytes with its fingerprint; two where `W / L` is no whole
 /// number of nanoseconds, and with `Interval`. **Choose it** for clients that rest and then come in bursts. **Source**:
-/// Turner, "New Directions in Communications" (1986). What is kept is the instant at which the bucket is full again:
-/// no tokens are counted, no fraction of one is dropped, and nothing ticks.
+/// Turner, "New Directions in Communications" (1986). It keeps the instant at which the bucket is full again: no tokens
+/// are counted, no fraction of one is dropped, and nothing ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     rates: Vec<Rate>,
@@ -46,7 +46,7 @@ impl TokenBucket {
         &self.rates
     }
 
-    /// What each bucket holds; `None`: its own `L`.
+    /// The tokens that each bucket holds; `None`: its own `L`.
     pub fn burst(&self) -> Option<u64> {
         self.burst
     }
@@ -120,8 +120,8 @@ impl Periods {
         Self::set(chunk, began, missing.saturating_add(cost));
     }
 
-    /// Puts tokens back, but none that the periods since have brought back already. What is still missing of those that the
-    /// commit left missing may have been put back for others meanwhile. Periods stay where they are.
+    /// Puts tokens back, but none that the periods since have brought back already. Tokens that the commit left
+    /// missing, and that are missing still, may have been put back for others meanwhile. Periods stay where they are.
     fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
         let still_missing = self.as_of(&taken.words, now).1.saturating_sub(taken.given);
         let (began, missing) = self.as_of(chunk, now);

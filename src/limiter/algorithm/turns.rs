@@ -76,7 +76,7 @@ impl Meter for Turns {
         self.pace.move_back(chunk, cost, taken, self.saved, now);
     }
 
-    /// What is saved up in whole requests, and one more if it is somebody's turn.
+    /// The savings in whole requests, and one more if it is somebody's turn.
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
         if let Room::At { at, .. } = self.room(chunk, 1, now) {
             return Standing { remaining: 0, grows_at: Some(at) };

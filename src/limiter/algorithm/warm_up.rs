@@ -20,8 +20,8 @@ const LONGEST: Span = Span::from_secs(3_600);
 /// its fingerprint. **Choose it** before a server with cold caches. **Source**: Guava, `SmoothRateLimiter.
 /// SmoothWarmingUp`. A key never seen is cold.
 ///
-/// What a request took and did not cost in the end is not given back: how cold the key was before is not kept, and a key
-/// that is too warm would be let through too fast.
+/// A cost that a request took and did not have in the end is not given back: how cold the key was before is not kept,
+/// and a key that is too warm would be let through too fast.
 ///
 /// Guava stores permits; what is kept here is their mirror in time, how long the key would have to rest to be cold
 /// again. In it the interval between requests falls on a straight line from `cold_factor x W / L` (cold) to `W / L`,
@@ -113,7 +113,7 @@ impl Warmth {
         Stand { next: next.max(now), warmth: word(2).saturating_sub(now.saturating_sub(next)) }
     }
 
-    /// What `cost` requests take at the rate, in fixed point, rounded up.
+    /// The time that `cost` requests take at the rate, in fixed point, rounded up.
     fn time_of(&self, cost: u64) -> u128 {
         let nanos = u128::from(cost) * u128::from(self.rate.window().as_nanos());
         let limit = u128::from(self.rate.limit());

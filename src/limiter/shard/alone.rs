@@ -7,7 +7,7 @@ use crate::limiter::key::Fingerprint;
 use crate::limiter::sync::AtomicU64;
 use crate::time::{Span, Tick};
 
-/// What the short way came to.
+/// The result of the short way.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::limiter) struct Alone {
     /// `None`: it was taken. Else when there is room.

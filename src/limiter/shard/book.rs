@@ -77,7 +77,7 @@ impl Book {
         self.rings = true;
     }
 
-    /// All keys that are listed have their turn. What is spent on credit is reported in each `rounds`-th round.
+    /// All keys that are listed have their turn. Cost that is spent on credit is reported in each `rounds`-th round.
     pub(super) fn begin(&mut self, turn: Turn, rounds: u32) {
         self.begun = self.begun.wrapping_add(u32::from(turn == Turn::Round));
         self.turns = self.rounds.len();

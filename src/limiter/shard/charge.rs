@@ -1,4 +1,4 @@
-//! What is counted whatever room there is, by who then waits until it is paid for.
+//! Charges: cost that is counted whatever room there is, by callers that then wait until it is paid for.
 
 use crate::limiter::algorithm::Taken;
 

@@ -1,4 +1,4 @@
-//! What a request has reserved by its estimated cost, until its real one is known.
+//! Reservations: requests are counted by their estimated cost until their real one is known.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -12,7 +12,7 @@ use crate::limiter::queue::{FingerprintHasher, Wakers};
 use crate::limiter::sync::AtomicU64;
 use crate::time::Tick;
 
-/// What one request has reserved; its permit holds it. It is to be handed in once: to [`Shard::correct`], or to
+/// The reservation of one request; its permit holds it. It is to be handed in once: to [`Shard::correct`], or to
 /// [`Shard::let_stand`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::limiter) struct Reserved {
@@ -21,7 +21,7 @@ pub(in crate::limiter) struct Reserved {
     /// The first words of each rate just after.
     words: [[u64; 2]; MAX_RATES],
     account: u64,
-    /// What the account had been given back by then.
+    /// The sum that the account had been given back by then.
     given: u128,
     /// It was taken while the store of a shared limit was away, and of such cost the store may never have been told: nothing
     /// of it is given back, or what others have spent would be.
@@ -43,7 +43,7 @@ struct Account {
     number: u64,
     /// Reservations that are not settled.
     open: u64,
-    /// What was given back to the key since it was opened, in cost.
+    /// The sum that was given back to the key since it was opened, in cost.
     given: u128,
 }
 
@@ -64,8 +64,8 @@ impl Shard {
         Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0, stays }
     }
 
-    /// A request that was counted as `estimate` has cost `real`. What is missing is [counted](Self::count), whether there
-    /// is room or not; what is too much is given back, as far as it is still held against the key.
+    /// A request that was counted as `estimate` has cost `real`. A shortfall is [counted](Self::count), whether there
+    /// is room or not; an excess is given back, as far as it is still held against the key.
     pub(in crate::limiter) fn correct(
         &mut self,
         key: Fingerprint,
@@ -98,7 +98,7 @@ impl Shard {
         self.queues.stir(key)
     }
 
-    /// What a request has reserved stays counted.
+    /// Leaves the reservation of a request counted.
     pub(in crate::limiter) fn let_stand(&mut self, key: Fingerprint, reserved: &Reserved) {
         let _ = self.ledger.settle(key, reserved, 0);
     }

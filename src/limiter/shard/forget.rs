@@ -62,8 +62,8 @@ impl Shard {
         front.into_iter().chain(next).collect()
     }
 
-    /// Empties the record of a shared limit where it is: requests may wait for the store's answer, which is to find it. What is
-    /// on its way is an answer of before, so those who wait ask once more.
+    /// Empties the record of a shared limit where it is: requests may wait for the store's answer, which is to find it.
+    /// An answer on its way is one of before, so those who wait ask once more.
     fn clear_shared(&mut self, key: Fingerprint, at: usize) {
         let Self { params, table, book, latest, .. } = self;
         let state = table.state_mut(at);

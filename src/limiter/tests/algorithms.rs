@@ -32,7 +32,7 @@ fn pattern(policy: &Arc<Policy>, instants: impl IntoIterator<Item = u64>) -> Str
     instants.into_iter().map(letter).collect()
 }
 
-/// What remains and in how many nanoseconds that grows, as a refused or unlimited request is told.
+/// The remaining count and in how many nanoseconds it grows, as a refused or unlimited request is told.
 fn standing(policy: &Arc<Policy>, now: Tick) -> (u64, Option<u64>) {
     let mut report = Report::default();
     let _ = policy.check(&asks(1, MAX_COUNT), Span::ZERO, now, &mut report);

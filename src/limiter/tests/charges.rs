@@ -1,4 +1,4 @@
-//! What is charged whatever room there is, and waited for afterwards.
+//! Charges: they are counted whatever room there is, and waited for afterwards.
 
 use super::*;
 

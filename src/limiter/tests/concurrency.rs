@@ -26,7 +26,7 @@ fn let_in(waiting: &mut Waiting, now: Tick) -> Permit {
     }
 }
 
-/// What remains and whether the report knows when it grows.
+/// The remaining count, and when it grows if the report knows that.
 fn remaining(policy: &Arc<Policy>, name: u64, now: Tick) -> (u64, Option<Span>) {
     let mut report = Report::default();
     let _ = policy.check(&asks(name, MAX_COUNT), Span::ZERO, now, &mut report);

@@ -156,8 +156,8 @@ fn a_head_that_was_due_a_little_earlier_is_corrected_as_of_then() {
     assert_eq!(left(&policy, at(now + 4_000)), 3);
 }
 
-/// What is left after a request of 5 was taken, something happened, another one of 5 came if it could, and the first is
-/// found to have cost nothing: before that is known, and after.
+/// The count that is left after a request of 5 was taken, something happened, another one of 5 came if it could, and
+/// the first is found to have cost nothing: before that is known, and after.
 fn left_around(happens: impl Fn(&Arc<Limit>, &Arc<Policy>)) -> (u64, u64) {
     let (limit, policy) = one(LimitSpec { max_keys: 1, ..spec("10/1h") });
     let permit = ask(&policy, 5, at(0));

@@ -1,5 +1,5 @@
-//! What the specification says, by its own figures, and what comes of each byte that is missing or wrong. What holds for
-//! every input is in `tests/proxy_protocol`, with a naive reader to compare with.
+//! The rules of the specification, by its own figures, and the result of each byte that is missing or wrong. Properties
+//! that hold for every input are in `tests/proxy_protocol`, with a naive reader to compare with.
 
 mod refused;
 

@@ -20,8 +20,8 @@ use super::{SEND_BUFFER, STREAM_WINDOW, io_error};
 const MAX_STREAMS: usize = 100;
 /// Room for the data of all streams together: slow readers of some of them shall not stop the others.
 const WINDOW: u32 = MAX_STREAMS as u32 * STREAM_WINDOW;
-/// The most fields of a response, in bytes with 32 more for each. What is too much for the gateway is refused later, by
-/// the bounds that the configuration has.
+/// The most fields of a response, in bytes with 32 more for each. A response that is too large for the gateway is
+/// refused later, by the bounds that the configuration has.
 const MAX_HEADER_LIST: u32 = 1024 * 1024;
 
 /// A connection to a server that streams can be opened on. Dropping the last one of its clones and streams ends it.
@@ -44,7 +44,7 @@ struct ChannelState {
 #[derive(Debug)]
 pub(super) struct Place {
     state: Rc<ChannelState>,
-    /// What had come when it was opened.
+    /// The count of what had come when it was opened.
     heard: u64,
 }
 

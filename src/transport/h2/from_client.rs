@@ -29,17 +29,17 @@ pub struct FromClient {
     outgoing: Writing,
 }
 
-/// What of the request is to be read.
+/// The part of the request that is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unread {
     Body,
-    /// What ends a chunked body, of which so much was read.
+    /// The end of a chunked body, of which so much was read.
     Tail(usize),
     /// Nothing.
     Done,
 }
 
-/// What is to be written next.
+/// The part that is to be written next.
 #[derive(Debug)]
 enum Writing {
     Head,
@@ -247,7 +247,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Sends what comes next; how many bytes that were. What is more than a length says is dropped.
+    /// Sends what comes next; how many bytes that were. Bytes beyond a length are dropped.
     fn put(&mut self, connection: &mut Connection, key: StreamKey, first: &[u8], second: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tunnel => connection.send(key, first, second, Sending::More),
@@ -270,7 +270,7 @@ impl Writing {
     }
 }
 
-/// What comes behind the content of a chunked body.
+/// The part behind the content of a chunked body.
 fn sending(body: &Body) -> Sending<'_> {
     match body.trailer_lines() {
         _ if !body.is_complete() => Sending::More,

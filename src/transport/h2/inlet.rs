@@ -34,7 +34,7 @@ pub(super) struct Inlet {
     tail: Vec<u8>,
     tail_at: usize,
     is_over: bool,
-    /// What was wrong is told again to whoever asks again: it may have been told to one who did not listen.
+    /// A fault is told again to whoever asks again: it may have been told to one who did not listen.
     has_failed: bool,
 }
 
@@ -145,7 +145,7 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
     }
 
-    /// What arrives when these pieces are sent, one after the other, and then the end.
+    /// The bytes that arrive when these pieces are sent, one after the other, and then the end.
     fn arrives(form: Form, pieces: &[Vec<u8>], trailers: Option<HeaderMap>, room: usize) -> (Vec<u8>, io::Result<()>) {
         run(async {
             let mut ends = exchange(65_535).await;

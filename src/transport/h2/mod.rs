@@ -46,10 +46,10 @@ pub const STREAM_RESET: io::ErrorKind = io::ErrorKind::ConnectionAborted;
 
 /// Room for a stream's data in each direction, in bytes: what is under way to us of a response's body.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// What of a stream may lie ready to be written.
+/// The bytes of a stream that may lie ready to be written.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// What a client's nonce is hashed with (RFC 6455, 4.2.2).
+/// The text that a client's nonce is hashed with (RFC 6455, 4.2.2).
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// A nonce of the client's handshake of WebSocket (RFC 6455, 4.1), which extended CONNECT has none of.

@@ -32,7 +32,7 @@ pub(super) struct Outlet {
     sent: u64,
 }
 
-/// What a piece of a body of HTTP/1.1 is in HTTP/2.
+/// A piece of a body of HTTP/1.1, as HTTP/2 has it.
 #[derive(Debug)]
 pub(super) struct Piece {
     content: Bytes,
@@ -167,7 +167,7 @@ mod tests {
     use super::super::loopback::{exchange, run};
     use super::*;
 
-    /// What a client reads: the content, the trailers, and whether the stream came to its end.
+    /// The response as a client reads it: the content, the trailers, and whether the stream came to its end.
     #[derive(Debug, Default, PartialEq)]
     struct Read {
         content: Vec<u8>,
@@ -175,7 +175,7 @@ mod tests {
         has_ended: bool,
     }
 
-    /// What a client with this window reads when these pieces of a body are written, each in two parts.
+    /// The response as a client with this window reads it when these pieces of a body are written, each in two parts.
     fn read(framing: Framing, pieces: &[(Vec<u8>, Vec<u8>)], window: u32) -> io::Result<Read> {
         run(async {
             let mut ends = exchange(window).await;

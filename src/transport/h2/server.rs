@@ -21,7 +21,7 @@ const TURN_FRAMES: usize = 128;
 /// How much is read at once of a client whose frames are small: less than 64 bytes, with their heads, one with another.
 const SMALL_READ: usize = 1024;
 const SMALL_FRAME: usize = 64;
-/// What the kernel may hold that it has not sent, in bytes: enough for a sender that never has to wait for us.
+/// The bytes that the kernel may hold unsent: enough for a sender that never has to wait for us.
 const MAX_UNSENT: u32 = 128 * 1024;
 /// Room behind a head that is all of a request: so that nobody takes the buffer for a full one.
 const LEAST_BEHIND: usize = 64;

@@ -26,13 +26,13 @@ use crate::http1::{Body, Framing, HeadWriter};
 pub struct ToServer {
     request: SendRequest<Bytes>,
     scheme: Scheme,
-    /// Which it holds among the streams of its connection.
+    /// Its place among the streams of its connection.
     place: Place,
     outlet: Option<Outlet>,
     body: Body,
     response: Option<ResponseFuture>,
     inlet: Option<Inlet>,
-    /// What was made of the response's head and is not read yet.
+    /// The bytes that were made of the response's head and are not read yet.
     made: Vec<u8>,
     made_at: usize,
     is_head: bool,
@@ -234,7 +234,7 @@ impl ToServer {
 }
 
 impl Drop for ToServer {
-    /// What nobody waits for any more is cancelled at the server too (RFC 9113, 7).
+    /// A stream that nobody waits for any more is cancelled at the server too (RFC 9113, 7).
     fn drop(&mut self) {
         if let Some(outlet) = &mut self.outlet {
             outlet.reset(Reason::CANCEL);
@@ -242,7 +242,8 @@ impl Drop for ToServer {
     }
 }
 
-/// A head of HTTP/1.1. What speaks of a connection cannot be in a message of HTTP/2 (RFC 9113, 8.2.2): `h2` refuses it.
+/// A head of HTTP/1.1. Fields that speak of a connection cannot be in a message of HTTP/2 (RFC 9113, 8.2.2): `h2`
+/// refuses it.
 fn write_head(out: &mut Vec<u8>, status: u16, fields: &http::HeaderMap, more: &[(&[u8], &[u8])]) {
     let mut writer = HeadWriter::response(out, status, b"");
     for (name, value) in fields {

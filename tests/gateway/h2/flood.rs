@@ -16,7 +16,7 @@ use super::frames::{
     frame, integer, request, request_with,
 };
 
-/// What an attack may leave behind in memory, in bytes.
+/// The memory that an attack may leave behind, in bytes.
 const MOST: u64 = 24 << 20;
 
 /// The most that an attack may make the gateway work.

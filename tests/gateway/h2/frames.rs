@@ -325,7 +325,7 @@ impl Raw {
         heads.map(|frame| status_of(&frame.payload)).find(|status| *status >= 200).unwrap_or_default()
     }
 
-    /// What has come of the body of a stream.
+    /// The bytes that have come of the body of a stream.
     pub fn body(&self, stream: u32) -> Vec<u8> {
         let data = self.seen.iter().filter(|frame| frame.kind == DATA && frame.stream == stream);
         data.flat_map(|frame| frame.payload.clone()).collect()

@@ -339,7 +339,7 @@ fn the_payloads_of_the_sequel_is_always_worse_do_not_pass() {
     assert_none_passes(&rows);
 }
 
-/// What follows the head of a request, frame by frame.
+/// The frames that follow the head of a request.
 type Rest = Vec<(u8, u8, Vec<u8>)>;
 
 /// Sends each head, without its end, and what follows it: none is a whole request to the server.

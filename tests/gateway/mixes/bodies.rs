@@ -101,7 +101,7 @@ async fn count_body(recv: &mut RecvStream) -> Result<Count, h2::Error> {
     Ok(count)
 }
 
-/// What the server counted of an upload.
+/// The server's count of an upload.
 fn upload(mix: Mix, gateway: &Gateway, target: &str, size: u64) -> String {
     match mix.client {
         Http::One => {
@@ -125,7 +125,7 @@ fn upload(mix: Mix, gateway: &Gateway, target: &str, size: u64) -> String {
     }
 }
 
-/// What the client counted of a download that it began to read after `pause`.
+/// The client's count of a download that it began to read after `pause`.
 fn download(mix: Mix, gateway: &Gateway, size: u64, pause: Duration) -> String {
     let mut count = Count::default();
     match mix.client {

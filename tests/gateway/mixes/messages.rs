@@ -23,7 +23,7 @@ in_every_mix! {
     bytes_of_a_tunnel_are_paced_both_ways
 }
 
-/// What the server says first, and what it says when it has heard that its client goes.
+/// The first message of the server, and the one that it sends when it has heard that its client goes.
 const WELCOME: &[u8] = b"\x81\x07welcome";
 const TRY_AGAIN_LATER: [u8; 4] = [0x88, 2, 0x03, 0xf5];
 

@@ -26,7 +26,7 @@ pub enum Http {
     Two,
 }
 
-/// Who speaks what.
+/// The protocols of the client and of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     pub client: Http,
@@ -107,7 +107,7 @@ pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("in time")
 }
 
-/// What a server answers.
+/// The answer of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     pub interim: Vec<(u16, Fields)>,
@@ -349,7 +349,7 @@ pub async fn read_body(recv: &mut RecvStream, message: &mut Message) -> Result<(
     Ok(())
 }
 
-/// What surely fits into a window that was not used yet.
+/// A size that surely fits into a window that was not used yet.
 const SMALL: usize = 1024;
 
 /// Writes bytes as the window opens.
@@ -375,7 +375,7 @@ pub async fn pour(send: &mut SendStream<Bytes>, bytes: &[u8], ends: bool) -> Res
     Ok(())
 }
 
-/// What a client asks.
+/// The request of a client.
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
     pub method: &'static str,
@@ -410,7 +410,7 @@ impl Ask {
     }
 }
 
-/// What a client got.
+/// The answer that a client got.
 #[derive(Debug)]
 pub struct Seen {
     pub interim: Vec<Message>,

@@ -275,7 +275,7 @@ fn a_connection_whose_server_has_gone_mute_gets_no_more_requests() {
     }
 }
 
-/// What a client of HTTP/2 sends, frame by frame, and what is written to it.
+/// The frames that a client of HTTP/2 sends, and those that are written to it.
 struct Frames<'w>(&'w mut Wire);
 
 impl Frames<'_> {

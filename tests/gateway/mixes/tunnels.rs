@@ -1,5 +1,5 @@
 //! WebSocket in every mix: an upgrade of HTTP/1 and an extended CONNECT of HTTP/2 (RFC 8441) are the same to the other
-//! side. What goes through is bytes; `websocket.rs` speaks the protocol itself over HTTP/1.
+//! side. Bytes go through as they are; `websocket.rs` speaks the protocol itself over HTTP/1.
 
 use std::io::Read;
 use std::net::SocketAddr;

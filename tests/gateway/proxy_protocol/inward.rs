@@ -44,7 +44,7 @@ fn assert_closed(mut stream: TcpStream) {
     assert!(!ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "it was not closed");
 }
 
-/// What clients speak behind the header.
+/// The protocol that clients speak behind the header.
 #[derive(Clone, Copy, Debug)]
 enum Spoken {
     Http1,

@@ -6,7 +6,7 @@ mod outward;
 
 use std::net::SocketAddrV4;
 
-/// What TLVs of version 2 are called.
+/// The types of TLVs of version 2.
 const AUTHORITY: u8 = 2;
 const UNIQUE_ID: u8 = 5;
 const TLS: u8 = 0x20;

@@ -43,7 +43,7 @@ enum Chatter {
     Http2(tokio::runtime::Runtime, peer::Sender),
 }
 
-/// What is held of a tunnel; to drop it ends it.
+/// The handle of a tunnel; to drop it ends it.
 enum Tunnel {
     Http1(#[allow(dead_code, reason = "held")] Wire),
     Http2(SendStream<Bytes>),

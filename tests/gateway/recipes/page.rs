@@ -173,7 +173,7 @@ pub fn for_production() -> &'static str {
 struct Block {
     language: &'static str,
     text: &'static str,
-    /// What stands between it and the one above.
+    /// The text between it and the one above.
     before: &'static str,
 }
 

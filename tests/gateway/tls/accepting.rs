@@ -437,7 +437,7 @@ fn a_client_that_resets_in_the_handshake_is_counted_as_gone() {
     gateway.wait_metric("sluicegate_client_connections", &[], 0.0);
 }
 
-/// What a server behind it is told, and what the logs say.
+/// Requests as a server behind it sees them, and as the logs tell them.
 #[test]
 fn requests_over_tls_are_told_and_logged_as_such() {
     let authority = Authority::new("ca");

@@ -233,7 +233,7 @@ fn an_idle_connection_is_told_of_the_end() {
     assert!(gateway.wait_exit().success());
 }
 
-/// What a connection may cost while it is idle, in bytes of resident memory.
+/// The cost of a connection while it is idle, at most, in bytes of resident memory.
 const MOST: u64 = 40 << 10;
 
 #[test]

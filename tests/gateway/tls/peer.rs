@@ -34,7 +34,7 @@ pub struct Made {
     pub key: KeyPair,
 }
 
-/// What is the same in all certificates: names, and the year's first day until which they are valid.
+/// The parameters that all certificates have in common: names, and the year's first day until which they are valid.
 pub fn params(names: &[&str]) -> CertificateParams {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).unwrap();
@@ -259,7 +259,7 @@ where
         socket2::SockRef::from(self.tcp()).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     }
 
-    /// What comes before an end by `close_notify`; any other end is an error.
+    /// The bytes before an end by `close_notify`; any other end is an error.
     pub fn rest(&mut self) -> io::Result<Vec<u8>> {
         let mut rest = Vec::new();
         self.reader.read_to_end(&mut rest)?;

@@ -29,7 +29,7 @@ fn field(name: &str, value: &str) -> Field {
     (name.as_bytes().to_vec(), value.as_bytes().to_vec())
 }
 
-/// What the dynamic table holds, newest first.
+/// The entries of the dynamic table, newest first.
 fn table(decoder: &mut Decoder) -> Vec<Field> {
     let mut entries = Vec::new();
     for index in 62.. {

@@ -1,4 +1,4 @@
-//! What the encoder writes.
+//! The output of the encoder.
 
 use proptest::prelude::*;
 

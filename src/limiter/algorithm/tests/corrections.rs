@@ -1,4 +1,5 @@
-//! What is given back: examples of each algorithm, and all of them against the list of what requests have really cost.
+//! Cost that is given back: examples of each algorithm, and all of them against the list of what requests have really
+//! cost.
 
 use super::*;
 use crate::limiter::MAX_RATES;
@@ -7,7 +8,7 @@ use crate::limiter::MAX_RATES;
 struct Key {
     rule: Rule,
     state: Vec<u64>,
-    /// What was given back, as the ledger of a shard has it.
+    /// The cost that was given back, as the ledger of a shard has it.
     given: u64,
 }
 

@@ -7,7 +7,7 @@ use crate::limiter::CalendarRate;
 use crate::limiter::MAX_COUNT;
 use crate::time::{CalendarUnit, Zone};
 
-/// What was admitted: when, and at what cost.
+/// The admitted requests: when, and at what cost.
 pub(super) type Log = Vec<(u64, u64)>;
 
 /// An algorithm, and for each of its rates whether a cost fits behind a log.
@@ -85,8 +85,8 @@ impl Case {
         self.oracles.iter().filter_map(|oracle| oracle.largest()).min()
     }
 
-    /// What one rate may admit after a reload, which may have left a window or a period open, at most that of two of
-    /// them in a stretch as long as one; or time that was saved up.
+    /// Whether the rates have admitted no more than each may after a reload. A reload may have left a window or a
+    /// period open: then at most as much as two of them in a stretch as long as one; or time that was saved up.
     pub(super) fn fits_after_reload(&self, log: &Log, cost: u64, now: u64) -> bool {
         self.oracles.iter().all(|oracle| {
             let (most, window) = match *oracle {
@@ -274,7 +274,7 @@ impl Oracle {
     }
 }
 
-/// What clocks and calendars show of a unit that an instant is in. An hour that comes twice has two offsets from UTC.
+/// The unit that an instant is in, as clocks and calendars show it. An hour that comes twice has two offsets from UTC.
 fn shown(unit: CalendarUnit, zone: &str, nanos: u64) -> (i32, i8, i8, i32) {
     let now = Timestamp::from_nanosecond(i128::from(nanos)).unwrap().to_zoned(TimeZone::get(zone).unwrap());
     let (year, month, day) = (i32::from(now.year()), now.month(), now.day());

@@ -62,7 +62,7 @@ fn rate(text: &str) -> [Rate; 1] {
     [text.parse().unwrap()]
 }
 
-/// What remains at `at` ms of the first rate of `new`, when under `old` so much was taken at each of some ms.
+/// The remaining count at `at` ms of the first rate of `new`, when under `old` so much was taken at each of some ms.
 fn remains(old: &Algorithm, taken: &[(u64, u64)], new: &Algorithm, at: u64) -> u64 {
     remains_of_each(old, taken, new, at)[0]
 }

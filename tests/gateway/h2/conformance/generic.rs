@@ -1,4 +1,4 @@
-//! What any server takes (the suite's group "generic").
+//! Frames that any server takes (the suite's group "generic").
 
 use crate::h2::frames::{
     CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, PADDED, PING, PREFACE, SETTINGS, WHOLE,

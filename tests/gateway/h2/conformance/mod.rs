@@ -48,7 +48,7 @@ pub enum Turn {
     Came(u32, usize),
 }
 
-/// What has to be seen then.
+/// The result that has to be seen then.
 pub enum Must {
     /// A connection error: GOAWAY with one of these codes, and the end of the connection (5.4.1).
     End(&'static [u32]),
@@ -178,7 +178,7 @@ impl Case {
         }
     }
 
-    /// What came, short.
+    /// The frames that came, in short form.
     fn story(&self) -> String {
         let frames = self.raw.seen.iter().map(|frame| match frame.kind {
             RESET => format!("RST_STREAM {} of {}", frame.code(), frame.stream),

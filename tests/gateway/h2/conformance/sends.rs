@@ -1,4 +1,4 @@
-//! What rows send, in bytes.
+//! The bytes that rows send.
 
 use crate::h2::frames::{
     CONTINUATION, DATA, END_HEADERS, Fields, GOAWAY, HEADERS, PADDED, PRIORITY, RESET, SETTINGS, WHOLE, WINDOW, block,
@@ -70,7 +70,7 @@ pub fn padded(flags: u8, stream: u32, content: &[u8], padding: u8) -> Vec<u8> {
     frame(DATA, flags | PADDED, stream, &[&[padding][..], content, &vec![0; usize::from(padding)]].concat())
 }
 
-/// What PRIORITY carries: the stream that it depends on, with the bit of exclusiveness, and the weight less one.
+/// The payload of PRIORITY: the stream that it depends on, with the bit of exclusiveness, and the weight less one.
 pub fn dependency(on: u32, weight: u8) -> Vec<u8> {
     [&on.to_be_bytes()[..], &[weight]].concat()
 }

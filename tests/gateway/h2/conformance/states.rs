@@ -164,7 +164,7 @@ fn closed_rows() -> Vec<Row> {
     ]
 }
 
-/// What the server's SETTINGS say of one thing.
+/// The value of one setting in the server's SETTINGS.
 pub fn said(case: &Case, id: u16) -> Option<u32> {
     let settings = case.raw.seen.iter().find(|frame| frame.kind == SETTINGS)?;
     let entry = settings.payload.chunks(6).find(|entry| entry[..2] == id.to_be_bytes())?;

@@ -269,7 +269,7 @@ fn goaway_names_9(case: &mut Case) -> Result<(), String> {
     if told.payload[..4] == 9_u32.to_be_bytes() { Ok(()) } else { Err(format!("{told:?}")) }
 }
 
-/// What a client had under way when the server reset its stream is dropped, and is no error (5.1, "closed").
+/// Frames that a client had under way when the server reset its stream are dropped, and are no error (5.1, "closed").
 fn crossing_rows() -> Vec<Row> {
     let refused = |rest: Vec<u8>| {
         let malformed = head(END_HEADERS, 1, &[request("POST", "/echo"), pairs(&[("connection", "close")])].concat());

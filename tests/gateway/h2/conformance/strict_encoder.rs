@@ -91,7 +91,7 @@ fn names_are_right(case: &mut Case) -> Result<(), String> {
     if is_so && !forbidden.iter().any(|name| is(name)) { Ok(()) } else { Err(format!("{block:x?}")) }
 }
 
-/// What a block is made of.
+/// The parts that a block is made of.
 #[derive(Default)]
 struct Read {
     /// The changes of the table's size.

@@ -157,7 +157,7 @@ fn receiving_rows() -> Vec<Row> {
     ]
 }
 
-/// What the client may still send on a stream and over the connection, by what it was told.
+/// The bytes that the client may still send on a stream and over the connection, by what it was told.
 fn left(case: &Case, stream: u32, sent: usize, sent_in_all: usize) -> usize {
     let opened = |of: u32| -> usize {
         let updates = case.raw.seen.iter().filter(|frame| frame.kind == WINDOW && frame.stream == of);
