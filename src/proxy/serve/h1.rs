@@ -102,7 +102,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 return;
             }
             if connection.count_request() {
-                worker.connections.used_up.inc();
+                worker.connections.max_requests.inc();
             }
             let mut exchange = Exchange::new(worker, connection, scratch, head_bytes, now);
             let fault = match arrived {

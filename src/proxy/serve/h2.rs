@@ -231,7 +231,7 @@ impl Serving<'_> {
                 }
                 Some(incoming) => {
                     if connection.count_request() {
-                        worker.connections.used_up.inc();
+                        worker.connections.max_requests.inc();
                     }
                     // It may be that of a neighbour behind the same address.
                     let is_spared = self.answers > 0 && pays_for(self.answers, self.resets);
