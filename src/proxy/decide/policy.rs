@@ -1,4 +1,4 @@
-//! What is done about a request, whatever the protocols on either side.
+//! The decision about a request, whatever the protocols on either side.
 
 use std::rc::Rc;
 

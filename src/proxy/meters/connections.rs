@@ -1,4 +1,4 @@
-//! What a worker counts of its connections, whatever the configuration is.
+//! A worker's counters of its connections, which no configuration changes.
 
 use crate::admission::Malformed;
 use crate::http1::Fault;

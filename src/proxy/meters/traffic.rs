@@ -1,4 +1,4 @@
-//! What a worker counts. Each cell has one writer; `telemetry` sums them when somebody asks.
+//! The counters of a worker. Each cell has one writer; `telemetry` sums them when somebody asks.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -303,7 +303,7 @@ pub struct Meters {
 
 type Named<T> = Vec<(Arc<str>, Rc<T>)>;
 
-/// What stands under each name: the old one, if there is one.
+/// The value under each name: the old one if there is one, else a new one.
 fn named<'n, T>(
     names: impl Iterator<Item = &'n Arc<str>>,
     old: Option<&Named<T>>,
