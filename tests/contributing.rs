@@ -201,6 +201,42 @@ fn the_walk_names_functions_that_are_there() {
     assert!(steps >= 15, "{steps} steps");
 }
 
+/// The text of all files below a directory.
+fn all_code(directory: &Path, text: &mut String) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all_code(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn types_that_the_page_names_are_there() {
+    let (prose, _) = prose_and_diffs();
+    let mut code = String::new();
+    all_code(&repository().join("src"), &mut code);
+    all_code(&repository().join("tests"), &mut code);
+    let is_type = |text: &&str| {
+        text.starts_with(|c: char| c.is_ascii_uppercase()) && text.chars().any(|c| c.is_ascii_lowercase())
+    };
+    let types: BTreeSet<&str> = quoted(&prose)
+        .filter(is_type)
+        .map(|text| text.split(|c: char| !c.is_alphanumeric()).next().unwrap())
+        .filter(|name| !["Cargo", "Makefile", "Spaced"].contains(name))
+        .collect();
+    assert!(types.len() > 20, "{types:?}");
+    for name in types {
+        let forms = ["struct", "enum", "trait", "type"].map(|kind| format!("{kind} {name}"));
+        let is_there = forms.iter().any(|form| {
+            code.match_indices(form).any(|(at, form)| !code[at + form.len()..].starts_with(char::is_alphanumeric))
+        });
+        assert!(is_there, "CONTRIBUTING.md names {name}");
+    }
+}
+
 #[test]
 fn every_link_of_the_contents_leads_to_a_heading() {
     let headings = PAGE.lines().filter(|line| line.starts_with("##")).map(|line| {
