@@ -704,3 +704,83 @@ fn a_bound_from_above_is_told_from_one_from_below() {
     assert_eq!(durations(text), ["came", "t"]);
     assert_eq!(assertions("a;\nassert!(\n    b < c,\n    d\n);\nassert_eq!(a, b);\n"), ["assert!( b < c, d )"]);
 }
+
+/// The sentences of a text's doc comments, each with the number of the line in which it begins. A paragraph, a heading and
+/// an item of a list begin one, whatever is before them.
+fn doc_sentences(text: &str) -> Vec<(usize, String)> {
+    let mut all: Vec<(usize, String)> = Vec::new();
+    let mut is_open = false;
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).unwrap_or_default().trim();
+        is_open &= !doc.is_empty() && !["- ", "* ", "> ", "#"].iter().any(|mark| doc.starts_with(mark));
+        for word in doc.trim_start_matches(['-', '*', '>', '#']).split_whitespace() {
+            match all.last_mut().filter(|_| is_open) {
+                Some((_, sentence)) => sentence.extend([" ", word]),
+                None => all.push((at + 1, word.to_owned())),
+            }
+            is_open = !word.trim_end_matches([')', '"', '*']).ends_with(['.', '!', '?']);
+        }
+    }
+    all
+}
+
+/// Whether a sentence begins like a question and asks nothing: its reader has to find out its subject.
+fn is_riddle(sentence: &str) -> bool {
+    let words = sentence.trim_matches(['(', ')', '"', '*']);
+    let first = words.split(|c| !is_in_word(c)).next();
+    first.is_some_and(|word| ["What", "Who", "Whose", "Which"].contains(&word)) && !words.ends_with('?')
+}
+
+#[test]
+fn doc_comments_say_what_they_are_about() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    // A package has no crates but its own.
+    for room in ["src", "tests", "benches", "examples", "loom/src", "loom/tests", "fuzz/fuzz_targets"] {
+        let room = root.join(room);
+        if room.is_dir() {
+            files(&room, &mut found);
+        }
+    }
+    assert!(found.len() > 600, "the walk found only {} files", found.len());
+    let mut riddles = Vec::new();
+    for path in found {
+        let text = fs::read_to_string(&path).unwrap();
+        let inside = path.strip_prefix(root).unwrap().display();
+        let sentences = doc_sentences(&text).into_iter().filter(|(_, sentence)| is_riddle(sentence));
+        riddles.extend(sentences.map(|(line, sentence)| format!("{inside}:{line}: {sentence}")));
+    }
+    let remedy = "begin with the subject: \"The outcome.\" for \"What became of it.\", \"The client that is served next.\" for \
+                  \"Whose turn it is.\"";
+    assert!(riddles.is_empty(), "{remedy}\n{}", riddles.join("\n"));
+}
+
+#[test]
+fn a_riddle_is_told_from_a_question_and_from_a_sentence_with_a_subject() {
+    let riddles = |text: &str| {
+        let sentences = doc_sentences(text).into_iter().filter(|(_, sentence)| is_riddle(sentence));
+        sentences.map(|(line, _)| line).collect::<Vec<_>>()
+    };
+    for text in
+        ["/// What became of it.", "    /// Whose; `None`: nobody's.", "//! **Which** it is", "/// Who? Who asks."]
+    {
+        assert_eq!(riddles(text), [1], "{text}");
+    }
+    for text in [
+        "/// The outcome.",
+        "/// What became of\n/// it?",
+        "/// The one\n/// Who asks.",
+        "// What became of it.",
+        "/// [`Whose`] it is.",
+        "/// Whatever it is.",
+        "fn f() {} /// What?",
+    ] {
+        assert_eq!(riddles(text), Vec::<usize>::new(), "{text}");
+    }
+    assert_eq!(
+        riddles("/// Ends. What\n/// follows (1.5).\n/// One: \n/// - Who asks;\n/// 2. Which one;\n///\n/// Whose?"),
+        [1, 4, 5]
+    );
+    assert_eq!(riddles("/// No end\nWhat;\n/// What has no end\n#[test]\n/// Who has"), [3, 5]);
+}

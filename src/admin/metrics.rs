@@ -9,6 +9,7 @@ use crate::telemetry::{Counter, Family, Kind, Registration, Registry};
 /// The content type that Prometheus expects of a page in its text format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// A request was being answered over each of the 64 that were open. A request whose body has not come is none.
 static REFUSED_CONNECTIONS: Family = Family {
     name: "sluicegate_admin_connections_refused_total",
     help: "Connections to admin that were closed unread because there were too many.",
@@ -20,6 +21,7 @@ pub(super) fn refused_connections(registry: &Arc<Registry>) -> Counter {
     registry.counter(&REFUSED_CONNECTIONS, &[])
 }
 
+/// There are at most 16.
 static STREAMS: Family = Family {
     name: "sluicegate_admin_dead_letter_streams",
     help: "Subscribers to dead letters.",

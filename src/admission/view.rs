@@ -12,7 +12,7 @@ pub trait RequestView {
     fn authority(&self) -> Option<&str>;
     /// The path as received, without the query; `/` where the target has none, `*` for the asterisk form.
     fn path(&self) -> &str;
-    /// What follows the first `?` of the target.
+    /// The part of the target behind its first `?`.
     fn query(&self) -> Option<&str>;
     /// The value of the first field line called `name`, which is lower case.
     fn header(&self, name: &str) -> Option<&[u8]>;

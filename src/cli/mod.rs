@@ -63,7 +63,7 @@ enum Command {
   sluicegate run -c /etc/sluicegate/gateway.toml
   RUST_LOG=debug sluicegate run")]
     Run,
-    /// Check a configuration file: exit 0 if it is right, 1 with every error if not.
+    /// Check a configuration file: exits 0 if it is valid; otherwise lists all errors and exits 1.
     #[command(after_help = "Examples:
   sluicegate check
   sluicegate check -c candidate.toml && mv candidate.toml gateway.toml

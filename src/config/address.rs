@@ -92,7 +92,7 @@ pub(super) fn listening(node: &Node<'_>, example: &str) -> Result<SocketAddr, Re
         (_, None) if text.parse::<std::net::Ipv4Addr>().is_ok() => format!("a port is missing: \"{text}:8080\""),
         _ => format!("an address is an IP and a port from 0 to 65535, like \"{example}\" or \"[::1]:8080\""),
     };
-    Err(node.error(format!("{} is no address to listen on", quoted(text)), help))
+    Err(node.error(format!("invalid listen address {}", quoted(text)), help))
 }
 
 /// Where admin listens: an IP address and a port, or `unix:PATH`.
@@ -115,7 +115,7 @@ pub(super) fn of_admin(node: &Node<'_>, context: &Context<'_>) -> Result<AdminAd
 
 /// Where a server is: `host:port` or `echo:NAME`.
 pub(super) fn server(node: &Node<'_>, text: &str) -> Result<ServerAddress, Reported> {
-    let error = |help: String| node.error(format!("{} is no address of a server", quoted(text)), help);
+    let error = |help: String| node.error(format!("invalid server address {}", quoted(text)), help);
     parse_server(text).map_err(error)
 }
 

@@ -286,7 +286,7 @@ error: `timeout` is out of range: "0s"
   |
   = help: it goes from 1ms to 1d; or "none"
 
-error: `shutdown_grace` = "5 s" is no duration
+error: `shutdown_grace`: invalid duration "5 s"
  --> gateway.toml:4:18
   |
 4 | shutdown_grace = "5 s"
@@ -302,7 +302,7 @@ error: `rotate_size` is out of range: "1KiB"
   |
   = help: it goes from 64KiB to 1024GiB
 
-error: `max_total_size` = "4 gigs" is no size
+error: `max_total_size`: invalid size "4 gigs"
  --> gateway.toml:8:18
   |
 8 | max_total_size = "4 gigs"
@@ -310,7 +310,7 @@ error: `max_total_size` = "4 gigs" is no size
   |
   = help: a size is a whole number and one of B KiB MiB GiB KB MB GB, like "64KiB"
 
-error: "1h30m" is no interval for `fsync`
+error: invalid `fsync` interval "1h30m"
  --> gateway.toml:9:9
   |
 9 | fsync = "interval:1h30m"
@@ -364,7 +364,7 @@ error: `keep_alive_timeout` takes a duration in quotes, not an integer
   |
   = help: write it as "250ms", "5s" or "1m"
 
-error: `body_timeout` = "none" is no duration
+error: `body_timeout`: invalid duration "none"
  --> gateway.toml:4:16
   |
 4 | body_timeout = "none"
@@ -396,7 +396,7 @@ error: `max_head_fields` is out of range: `1000`
   |
   = help: it goes from 1 to 256
 
-error: `max_body_size` = "unlimited" is no size
+error: `max_body_size`: invalid size "unlimited"
  --> gateway.toml:8:17
   |
 8 | max_body_size = "unlimited"
@@ -624,7 +624,7 @@ name = "a"
 rate = ["0/s", "100", "5/5 s", 100]
 "#;
     let report = r#"
-error: "0/s" is no rate
+error: invalid rate "0/s"
   --> gateway.toml:11:9
    |
 11 | rate = ["0/s", "100", "5/5 s", 100]
@@ -632,7 +632,7 @@ error: "0/s" is no rate
    |
    = help: a rate of 0 would admit nobody: give at least 1, or refuse in the route
 
-error: "100" is no rate
+error: invalid rate "100"
   --> gateway.toml:11:16
    |
 11 | rate = ["0/s", "100", "5/5 s", 100]
@@ -640,7 +640,7 @@ error: "100" is no rate
    |
    = help: a rate is a whole number, a slash and a time, like "100/s" or "20/100ms"
 
-error: "5/5 s" is no rate
+error: invalid rate "5/5 s"
   --> gateway.toml:11:23
    |
 11 | rate = ["0/s", "100", "5/5 s", 100]
@@ -796,7 +796,7 @@ headers = { "x version" = "1", X-A = "1 " }
 respond = { body = "x" }
 "#;
     let report = r#"
-error: "/api/*" is no path of a route
+error: invalid route path "/api/*"
  --> gateway.toml:6:8
   |
 6 | path = "/api/*"
@@ -812,7 +812,7 @@ error: "get" would match no request
   |
   = help: methods are upper-case: "GET"
 
-error: "x version" is no header name
+error: invalid header name "x version"
  --> gateway.toml:8:13
   |
 8 | headers = { "x version" = "1", X-A = "1 " }
@@ -858,7 +858,7 @@ rate = "1/s"
 key = "header:x-forwarded-for"
 "#;
     let report = r#"
-error: "client_ip" is no key
+error: unknown key source "client_ip"
   --> gateway.toml:12:8
    |
 12 | key = ["client_ip", "heder:x-api-key", "jwt:sub", "planet"]
@@ -866,7 +866,7 @@ error: "client_ip" is no key
    |
    = help: did you mean "client-ip"?
 
-error: "heder:x-api-key" is no key
+error: unknown key source "heder:x-api-key"
   --> gateway.toml:12:21
    |
 12 | key = ["client_ip", "heder:x-api-key", "jwt:sub", "planet"]
@@ -882,7 +882,7 @@ error: the key "jwt:sub" is not in this version
    |
    = help: keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, tls:fingerprint and global
 
-error: "planet" is no key
+error: unknown key source "planet"
   --> gateway.toml:12:51
    |
 12 | key = ["client_ip", "heder:x-api-key", "jwt:sub", "planet"]
@@ -898,7 +898,7 @@ error: `key` cannot be made of these parts
    |
    = help: "host" is in the key twice: remove one
 
-error: "header:x-forwarded-for" is no key
+error: unknown key source "header:x-forwarded-for"
   --> gateway.toml:22:7
    |
 22 | key = "header:x-forwarded-for"
@@ -926,7 +926,7 @@ path_regex = '/(x{1000}){1000}'
 respond = { body = "x" }
 "#;
     let report = r#"
-error: "/v[0-9" is no regex: unclosed character class
+error: invalid regular expression "/v[0-9": unclosed character class
  --> gateway.toml:6:14
   |
 6 | path_regex = '/v[0-9'
@@ -977,7 +977,7 @@ error: the listeners 127.0.0.1:8080 and 0.0.0.0:8080 are in each other's way
   = note: the first is at gateway.toml:2:11
   = help: give each its own port, or remove one
 
-error: "localhost:9900" is no address to listen on
+error: invalid listen address "localhost:9900"
  --> gateway.toml:8:11
   |
 8 | address = "localhost:9900"
@@ -1011,7 +1011,7 @@ name = "app"
 servers = ["http://app:9001", "app", { address = "app:9002", wieght = 2 }, "app:9002"]
 "#;
     let report = r#"
-error: "http://app:9001" is no address of a server
+error: invalid server address "http://app:9001"
   --> gateway.toml:10:12
    |
 10 | servers = ["http://app:9001", "app", { address = "app:9002", wieght = 2 }, "app:9002"]
@@ -1019,7 +1019,7 @@ error: "http://app:9001" is no address of a server
    |
    = help: leave the scheme out: "app:9001"
 
-error: "app" is no address of a server
+error: invalid server address "app"
   --> gateway.toml:10:31
    |
 10 | servers = ["http://app:9001", "app", { address = "app:9002", wieght = 2 }, "app:9002"]
@@ -1107,7 +1107,7 @@ error: "10.1.2.3/8" has bits beyond its prefix
   |
   = help: write "10.0.0.0/8" for the network, or "10.1.2.3" for the one address
 
-error: "10.0.0.0/33" is no network
+error: invalid network "10.0.0.0/33"
  --> gateway.toml:2:34
   |
 2 | trusted_proxies = ["10.1.2.3/8", "10.0.0.0/33"]
@@ -1115,7 +1115,7 @@ error: "10.0.0.0/33" is no network
   |
   = help: write "10.0.0.0/8", "fd00::/8" or a lone address
 
-error: "https://App.example.com" is no origin
+error: invalid origin "https://App.example.com"
   --> gateway.toml:10:27
    |
 10 | cors = { allow_origins = ["https://App.example.com", "https://b.example/"], allow_credentials = true }
@@ -1123,7 +1123,7 @@ error: "https://App.example.com" is no origin
    |
    = help: write it as browsers do: scheme and host in lower case, no path, no default port, like "https://app.example.com"
 
-error: "https://b.example/" is no origin
+error: invalid origin "https://b.example/"
   --> gateway.toml:10:54
    |
 10 | cors = { allow_origins = ["https://App.example.com", "https://b.example/"], allow_credentials = true }
@@ -1226,7 +1226,7 @@ redact_secret_file = "x/../log/./redact.secret"
 seal_key_file = "log/seal.key"
 "#;
     let report = r#"
-error: `max_byte_rate` = "4MiB" is no number of bytes a second
+error: `max_byte_rate`: invalid byte rate "4MiB"
  --> gateway.toml:8:17
   |
 8 | max_byte_rate = "4MiB"
@@ -1287,7 +1287,7 @@ error: `workers` is out of range: `0`
   |
   = help: it goes from 1 to 1024; or "auto"
 
-error: `timeout` = "1 minute" is no duration
+error: `timeout`: invalid duration "1 minute"
  --> gateway.toml:3:11
   |
 3 | timeout = "1 minute"
@@ -1295,7 +1295,7 @@ error: `timeout` = "1 minute" is no duration
   |
   = help: " minute" is no unit of time: use ns, us, ms, s, m, h or d; or "none"
 
-error: "127.0.0.1" is no address to listen on
+error: invalid listen address "127.0.0.1"
  --> gateway.toml:6:11
   |
 6 | address = "127.0.0.1"
@@ -1319,7 +1319,7 @@ error: "per client" cannot be a name
    |
    = help: a name is 1 to 64 letters, digits, dots, dashes or underscores (A-Z a-z 0-9 . _ -)
 
-error: "100 per second" is no rate
+error: invalid rate "100 per second"
   --> gateway.toml:14:8
    |
 14 | rate = "100 per second"

@@ -78,7 +78,7 @@ fn what_cannot_be_is_refused_with_its_remedy() {
             "hash the token",
         ),
         (tokens(&[token("ci", HASH, "admin")]), "`role` cannot be \"admin\"", "operate"),
-        (tokens(&[token("c i", HASH, "read")]), "\"c i\" is no name", "1 to 64"),
+        (tokens(&[token("c i", HASH, "read")]), "invalid name \"c i\"", "1 to 64"),
         (
             tokens(&[token("ci", HASH, "read"), token("ci", &other, "read")]),
             "two tokens have the name \"ci\"",

@@ -47,9 +47,9 @@ fn what_cannot_be_is_refused_with_its_remedy() {
         ("[{ length = 0 }]", "`length` is out of range: `0`", "it goes from 1 to 1000000000000"),
         ("[{ drops = 0 }]", "`drops` is out of range: `0`", "it goes from 1 to"),
         ("[{ age = \"999ms\" }]", "`age` is out of range: \"999ms\"", "it goes from 1s to 3650d"),
-        ("[{ growth = \"1/2d\" }]", "\"1/2d\" is no growth", "its time goes from 1s to 1d"),
-        ("[{ growth = \"1/999ms\" }]", "\"1/999ms\" is no growth", "its time goes from 1s to 1d"),
-        ("[{ growth = \"fast\" }]", "\"fast\" is no growth", ""),
+        ("[{ growth = \"1/2d\" }]", "invalid growth \"1/2d\"", "its time goes from 1s to 1d"),
+        ("[{ growth = \"1/999ms\" }]", "invalid growth \"1/999ms\"", "its time goes from 1s to 1d"),
+        ("[{ growth = \"fast\" }]", "invalid growth \"fast\"", ""),
         ("[{ lenght = 5 }]", "unknown key `lenght` in an alert", "did you mean `length`?"),
         (
             "[{ drops = 1, webhook = 5 }]",

@@ -126,17 +126,17 @@ fn what_is_no_bandwidth_and_what_is_to_be_done() {
     for (text, message, help) in [
         ("", "[[bandwidth]] has no `rate`", "add rate = \"10MiB/s\""),
         ("rate = 5", "`rate` takes a bandwidth in quotes, not an integer", "write it as \"10MiB/s\""),
-        ("rate = \"fast\"", "`rate` = \"fast\" is no bandwidth", &units),
-        ("rate = \"10Mbit/s\"", "`rate` = \"10Mbit/s\" is no bandwidth", &units),
-        ("rate = \"10MiB\"", "`rate` = \"10MiB\" is no bandwidth", &units),
-        ("rate = \"10MiB/\"", "`rate` = \"10MiB/\" is no bandwidth", &range),
+        ("rate = \"fast\"", "`rate`: invalid bandwidth \"fast\"", &units),
+        ("rate = \"10Mbit/s\"", "`rate`: invalid bandwidth \"10Mbit/s\"", &units),
+        ("rate = \"10MiB\"", "`rate`: invalid bandwidth \"10MiB\"", &units),
+        ("rate = \"10MiB/\"", "`rate`: invalid bandwidth \"10MiB/\"", &range),
         (
             "rate = \"10MiB/x\"",
-            "`rate` = \"10MiB/x\" is no bandwidth",
+            "`rate`: invalid bandwidth \"10MiB/x\"",
             "the part after the slash is no duration: \"x\" is no unit of time: use ns, us, ms, s, m, h or d",
         ),
-        ("rate = \"0/s\"", "`rate` = \"0/s\" is no bandwidth", &range),
-        ("rate = \"2000GiB/s\"", "`rate` = \"2000GiB/s\" is no bandwidth", &range),
+        ("rate = \"0/s\"", "`rate`: invalid bandwidth \"0/s\"", &range),
+        ("rate = \"2000GiB/s\"", "`rate`: invalid bandwidth \"2000GiB/s\"", &range),
         (
             "rate = \"1KiB/m\"",
             "`rate` = \"1KiB/m\" is too slow for any message",
@@ -155,7 +155,7 @@ fn what_is_no_bandwidth_and_what_is_to_be_done() {
         ),
         (
             "rate = \"1MiB/s\"\nkey = \"ip\"",
-            "\"ip\" is no key",
+            "unknown key source \"ip\"",
             "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, \
              tls:subject, tls:fingerprint and global",
         ),
@@ -176,7 +176,7 @@ fn what_a_route_cannot_have_as_its_bandwidth() {
         ),
         (
             "\"1MiB\"",
-            "`bandwidth` = \"1MiB\" is no bandwidth",
+            "`bandwidth`: invalid bandwidth \"1MiB\"",
             "a bandwidth is a size, a slash and a time, like \"10MiB/s\" or \"500KB/s\"; sizes end in B KiB MiB GiB KB \
              MB GB",
         ),
@@ -215,7 +215,7 @@ fn messages_that_cannot_be_bounded_so() {
         ),
         (
             "{ rate = \"0/s\" }",
-            "\"0/s\" is no rate of messages",
+            "invalid message rate \"0/s\"",
             "a rate of 0 would admit nobody: give at least 1, or refuse in the route",
         ),
         ("{ rate = 7 }", "`rate` takes a rate in quotes, not an integer", "write it as \"20/s\""),

@@ -169,7 +169,7 @@ error: there is no group {1} in "{1}"
    |
    = help: groups of a regex are for rewrite and redirect; as text it is written {{1}}
 
-error: " y" is no value of a header
+error: invalid header value " y"
   --> gateway.toml:20:71
    |
 20 | response_headers = { set = { content-length = "0", x-c = "{1}", x-d = " y" } }
@@ -177,7 +177,7 @@ error: " y" is no value of a header
    |
    = help: a value has no control characters, and no blanks at its ends
 
-error: "v2" is no path
+error: invalid path "v2"
   --> gateway.toml:21:22
    |
 21 | rewrite = { prefix = "v2" }
@@ -185,7 +185,7 @@ error: "v2" is no path
    |
    = help: a path begins with a slash and has no query: "/v2"
 
-error: "a b" is no host
+error: invalid host "a b"
   --> gateway.toml:22:8
    |
 22 | host = "a b"
@@ -225,7 +225,7 @@ error: `prefix` replaces the route's `path`, and this route has none
    |
    = help: write rewrite = { to = "/x" }
 
-error: "/e/(" is no regex: unclosed group
+error: invalid regular expression "/e/(": unclosed group
   --> gateway.toml:44:21
    |
 44 | rewrite = { regex = '/e/(', to = "/x" }
@@ -258,7 +258,7 @@ error: `regex` without `to`
    |
    = help: say what becomes of such a path: to = "/u?id={1}"
 
-error: "get" is no method
+error: invalid method "get"
   --> gateway.toml:63:66
    |
 63 | cors = { allow_origins = ["https://a.example"], allow_methods = ["get"], allow_headers = ["x y"], preflight = "both" }
@@ -266,7 +266,7 @@ error: "get" is no method
    |
    = help: methods are upper-case words like "GET" or "POST"
 
-error: "x y" is no header name
+error: invalid header name "x y"
   --> gateway.toml:63:91
    |
 63 | cors = { allow_origins = ["https://a.example"], allow_methods = ["get"], allow_headers = ["x y"], preflight = "both" }
@@ -282,7 +282,7 @@ error: `preflight` cannot be "both"
    |
    = help: use one of "answer", "forward"
 
-error: "x#y" is no path for a server
+error: invalid server path "x#y"
   --> gateway.toml:68:18
    |
 68 | rewrite = { to = "x#y" }
@@ -373,7 +373,7 @@ respond = {}
         "`max_connections` takes a whole number, not a string: write it as a number from 1 to 10000000; or \"auto\"",
         "`max_requests` is out of range: `0`: it goes from 1 to 4000000000; or \"none\"",
         "`max_connections` takes a whole number, not a string: write it as a number from 1 to 10000000; or \"none\"",
-        "\"20\" is no rate of connections: \
+        "invalid connection rate \"20\": \
          a rate is a whole number, a slash and a time, like \"100/s\" or \"20/100ms\"; or \"none\"",
         "`max_connections` is out of range: `10000001`: it goes from 1 to 10000000; or \"none\"",
     ];

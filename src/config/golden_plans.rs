@@ -202,7 +202,7 @@ error: no route with these plans has a limit "per-keys"
   |
   = help: did you mean "per-key"?
 
-error: "100" is no rate
+error: invalid rate "100"
  --> plans.toml:5:20
   |
 5 | per-key = { rate = "100", status = 503, brust = 3, burst = 4 }
@@ -427,8 +427,11 @@ fn what_a_route_may_not_say_of_plans() {
                 "name what tells clients apart, such as \"header:x-api-key\"",
             ],
         ),
-        ("{ file = \"plans.toml\", key = \"heder:x\" }", &["\"heder:x\" is no key", "did you mean \"header:\"?"]),
-        ("{ file = \"\", key = \"host\" }", &["\"\" is no file", "name a plans file, such as \"plans.toml\""]),
+        (
+            "{ file = \"plans.toml\", key = \"heder:x\" }",
+            &["unknown key source \"heder:x\"", "did you mean \"header:\"?"],
+        ),
+        ("{ file = \"\", key = \"host\" }", &["invalid file name \"\"", "name a plans file, such as \"plans.toml\""]),
         (
             "{ file = \"none.toml\", key = \"host\" }",
             &[

@@ -77,7 +77,7 @@ fn what_is_no_schedule() {
     assert_eq!(
         format!("\n{}", errors(&text)),
         r#"
-error: `from` = "9:00" is no time
+error: `from`: invalid time "9:00"
   --> gateway.toml:11:19
    |
 11 | active = { from = "9:00", until = "2026-02-29T00:00", days = ["mond", "fri", "friday"], zone = "Europe/Berlim", on = 1 }
@@ -85,7 +85,7 @@ error: `from` = "9:00" is no time
    |
    = help: a time of day is HH:MM or HH:MM:SS, like "09:00", up to "24:00"
 
-error: `until` = "2026-02-29T00:00" is no time
+error: `until`: invalid time "2026-02-29T00:00"
   --> gateway.toml:11:35
    |
 11 | active = { from = "9:00", until = "2026-02-29T00:00", days = ["mond", "fri", "friday"], zone = "Europe/Berlim", on = 1 }
@@ -166,7 +166,7 @@ fn each_mistake_in_a_schedule_has_its_remedy() {
         ),
         (
             "{ from = \"2026-12-24T18:00Z\" }",
-            "`from` = \"2026-12-24T18:00Z\" is no time",
+            "`from`: invalid time \"2026-12-24T18:00Z\"",
             "a date and time is like \"2026-12-24T18:00\", by the clocks of `zone`",
         ),
         (
@@ -227,18 +227,18 @@ fn what_no_calendar_has() {
     for (text, message, help) in [
         (
             calendar("rate = \"5/s\""),
-            "\"5/s\" is no rate of a calendar",
+            "invalid calendar rate \"5/s\"",
             "a calendar has no windows of 1s: count per \"h\", \"d\", \"7d\" (from Monday on) or \"month\"; or leave \
              `align` out: windows of any length begin at their multiples in UTC",
         ),
         (
             calendar("rate = \"5/2month\""),
-            "\"5/2month\" is no rate",
+            "invalid rate \"5/2month\"",
             "the part after the slash is no duration: \"month\" is no unit of time: use ns, us, ms, s, m, h or d",
         ),
         (
             calendar("rate = \"0/month\""),
-            "\"0/month\" is no rate",
+            "invalid rate \"0/month\"",
             "a rate of 0 would admit nobody: give at least 1, or refuse in the route",
         ),
         (calendar("rate = []"), "`rate` has 0 rates", "give 1 to 4; all of them hold"),
@@ -258,8 +258,8 @@ fn what_no_calendar_has() {
             "a cost of 6 never fits into the rate 5/month: every request would be refused",
             "lower the cost to at most 5, or raise the rate",
         ),
-        (with("rate = \"5/month\""), "\"5/month\" is no rate", months),
-        (with("algorithm = \"fixed-window\"\nrate = \"5/month\""), "\"5/month\" is no rate", months),
+        (with("rate = \"5/month\""), "invalid rate \"5/month\"", months),
+        (with("algorithm = \"fixed-window\"\nrate = \"5/month\""), "invalid rate \"5/month\"", months),
         (
             with("algorithm = \"fixed-window\"\nrate = \"5/d\"\nzone = \"Europe/Berlin\""),
             "`zone` without a calendar: other windows are the same everywhere",

@@ -188,7 +188,7 @@ error: a certificate has no `key`
    |
    = help: add key = "key.pem"
 
-error: "" is no file
+error: invalid file name ""
   --> gateway.toml:14:34
    |
 14 | tls = { certificates = [{ cert = "" }, { cert = 1, key = "key.pem" }, "cert.pem"] }
@@ -367,7 +367,7 @@ error: `tls` and the server echo:a, which speaks plain HTTP/1
   |
   = help: remove `tls`, or give the server an upstream of its own
 
-error: "https://app.internal:8443/" is no address of a server
+error: invalid server address "https://app.internal:8443/"
   --> gateway.toml:12:12
    |
 12 | servers = ["https://app.internal:8443/", "https://app.internal"]
@@ -375,7 +375,7 @@ error: "https://app.internal:8443/" is no address of a server
    |
    = help: write "app.internal:8443", and tls = true in its [[upstream]]
 
-error: "https://app.internal" is no address of a server
+error: invalid server address "https://app.internal"
   --> gateway.toml:12:42
    |
 12 | servers = ["https://app.internal:8443/", "https://app.internal"]
@@ -383,7 +383,7 @@ error: "https://app.internal" is no address of a server
    |
    = help: write "app.internal:443", and tls = true in its [[upstream]]
 
-error: "app.internal:443" is no name of a certificate
+error: invalid certificate name "app.internal:443"
   --> gateway.toml:17:23
    |
 17 | tls = { server_name = "app.internal:443", verify = "no", sni = "x" }
@@ -438,7 +438,7 @@ rate = "1/s"
 key = ["tls:subject", "tls:ja4"]
 "#;
     let expected = r#"
-error: "tls:ja4" is no key
+error: unknown key source "tls:ja4"
  --> gateway.toml:7:23
   |
 7 | key = ["tls:subject", "tls:ja4"]

@@ -19,7 +19,7 @@ pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Rep
             Err(KeyError::NotInThisVersion(_)) => {
                 Err(part.error(format!("the key {} is not in this version", quoted(text)), KEY_SOURCES))
             }
-            Err(error) => Err(part.error(format!("{} is no key", quoted(text)), remedy(&error))),
+            Err(error) => Err(part.error(format!("unknown key source {}", quoted(text)), remedy(&error))),
         }
     })?;
     let key = KeyExpr::parse(&parts)

@@ -310,7 +310,7 @@ pub(super) fn statuses() -> By<StatusSet> {
 
 fn no_status(node: &Node<'_>, text: &str) -> Reported {
     let help = "write three digits, 200 to 599, or a class: \"2xx\" \"3xx\" \"4xx\" \"5xx\"";
-    node.error(format!("{} is no status of an answer", quoted(text)), help)
+    node.error(format!("invalid status {}", quoted(text)), help)
 }
 
 /// A share in whole percent within a range, such as `"50%"`.
@@ -371,7 +371,7 @@ impl Node<'_> {
         let text = self.string("a share in quotes", "\"50%\"")?;
         let number = text.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
         let Some(number) = number.and_then(|digits| digits.parse().ok()) else {
-            let message = format!("{} = {} is no share", self.label(), quoted(text));
+            let message = format!("{}: invalid percentage {}", self.label(), quoted(text));
             return Err(self.error(message, "a share is a whole number and a percent sign, like \"50%\""));
         };
         let in_range = range.contains(&number).then_some(number);
@@ -382,7 +382,7 @@ impl Node<'_> {
     pub(super) fn span_of_time(&self, range: &RangeInclusive<Span>) -> Result<Span, Reported> {
         let text = self.string("a duration in quotes", "\"250ms\", \"5s\" or \"1m\"")?;
         let span = text.parse::<Span>().map_err(|error| {
-            self.error(format!("{} = {} is no duration", self.label(), quoted(text)), error.to_string())
+            self.error(format!("{}: invalid duration {}", self.label(), quoted(text)), error.to_string())
         })?;
         let in_range = range.contains(&span).then_some(span);
         in_range.ok_or_else(|| self.out_of_range(&quoted(text), range.start(), range.end()))
@@ -394,7 +394,7 @@ impl Node<'_> {
         }
         let text = self.string("a size in quotes", "\"64KiB\", \"10MB\" or a plain number of bytes")?;
         let bytes = parse_size(text).ok_or_else(|| {
-            let message = format!("{} = {} is no size", self.label(), quoted(text));
+            let message = format!("{}: invalid size {}", self.label(), quoted(text));
             self.error(message, "a size is a whole number and one of B KiB MiB GiB KB MB GB, like \"64KiB\"")
         })?;
         let in_range = N::try_from(bytes).ok().filter(|bytes| range.contains(bytes));

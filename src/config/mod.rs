@@ -1,8 +1,9 @@
 //! The text of `gateway.toml` -> an immutable [`Model`], with every mistake told at once; and the plan of a reload.
 //!
-//! What it is: [`parse`] and [`load`], which report every error of a file in one run, each with its line, a caret and
-//! the remedy; and [`diff`], which says what a new model changes. It is not the place where anything runs: it opens no sockets, resolves no
-//! names and builds nothing that runs; it reads one file, and the certificates, keys, plans and kept rules that this file names.
+//! It is [`parse`] and [`load`], which report every error of a file in one run, each with its line, a caret and the
+//! remedy; and [`diff`], which says what a new model changes. It is not the place where anything runs: it opens no
+//! sockets, resolves no names and builds nothing that runs; it reads one file, and the certificates, keys, plans and
+//! kept rules that this file names.
 //!
 //! Invariants:
 //! - a [`Model`] can be built: every name refers to something, every number is in its range;

@@ -30,8 +30,8 @@ pub(super) fn network(node: &Node<'_>, or: &str) -> Result<IpNet, Reported> {
         let help = format!("write \"10.0.0.0/8\", \"fd00::/8\" or a lone address{or}");
         // Where values of keys are entries too, it may be one, and a secret.
         let is_open = secret_in(text).is_none() && (or.is_empty() || looks_like_network(text));
-        let what = if is_open { quoted(text) } else { "this".to_owned() };
-        return Err(node.error(format!("{what} is no network"), help));
+        let message = if is_open { format!("invalid network {}", quoted(text)) } else { "invalid network".to_owned() };
+        return Err(node.error(message, help));
     };
     if network != network.trunc() {
         let help =

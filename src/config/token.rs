@@ -35,7 +35,7 @@ pub(super) fn header_name(node: &Node<'_>, name: &str) -> Result<String, Reporte
     if is_token(name) {
         return Ok(name.to_ascii_lowercase());
     }
-    let message = format!("{} is no header name", quoted(name));
+    let message = format!("invalid header name {}", quoted(name));
     Err(node.error(message, "a header name is made of letters, digits and !#$%&'*+-.^_`|~"))
 }
 

@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::control::Control;
 use super::service;
 
-/// Signals that come within this time of the first are one wish: `timeout`, `docker stop` with an init, or a shell may
+/// Signals that come within this time of the first count as one: `timeout`, `docker stop` with an init, or a shell may
 /// signal the process and its group.
 const ONE_WISH: Duration = Duration::from_millis(100);
 

@@ -2,9 +2,11 @@
 
 use crate::telemetry::{Column, Family, FromStart};
 
-/// A static [`Family`]: its name here, its kind, its name in metrics, its help and its labels.
+/// A static [`Family`]: its doc, which is that of `docs/metrics.md`, its name here, its kind, its name in metrics, its help and its
+/// labels.
 macro_rules! family {
-    ($id:ident, $kind:ident, $name:literal, $help:literal, [$($label:literal),*]) => {
+    ($(#[doc = $doc:expr])* $id:ident, $kind:ident, $name:literal, $help:literal, [$($label:literal),*]) => {
+        $(#[doc = $doc])*
         static $id: $crate::telemetry::Family = $crate::telemetry::Family {
             name: $name,
             help: $help,

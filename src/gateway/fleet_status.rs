@@ -15,14 +15,23 @@ use crate::time::{Clock, Span, Tick};
 
 family!(GATEWAYS, Gauge, "sluicegate_fleet_gateways", "Gateways of the fleet that live, this one included.", []);
 family!(
+    /// 1 also while the first connection is made.
     SHARED,
     Gauge,
     "sluicegate_fleet_shared",
     "1 while shared limits ask the store, 0 while this gateway decides alone.",
     []
 );
-family!(CIRCUIT_OPEN, Gauge, "sluicegate_fleet_circuit_open", "1 while the store is not asked after failures.", []);
 family!(
+    /// 0 where there is no connection at all: see `sluicegate_fleet_shared`.
+    CIRCUIT_OPEN,
+    Gauge,
+    "sluicegate_fleet_circuit_open",
+    "1 while the store is not asked after failures.",
+    []
+);
+family!(
+    /// A batch or a heartbeat each. An attempt to connect that fails is `failed` too.
     EXCHANGES,
     Counter,
     "sluicegate_fleet_exchanges_total",
@@ -43,7 +52,14 @@ family!(
     "Budget of a limit that the store has granted, not spent.",
     ["limit"]
 );
-family!(DEBT, Gauge, "sluicegate_fleet_debt", "Cost that a limit has spent and the store not acknowledged.", ["limit"]);
+family!(
+    /// It is small while the store answers, and grows while it does not.
+    DEBT,
+    Gauge,
+    "sluicegate_fleet_debt",
+    "Cost that a limit has spent and the store not acknowledged.",
+    ["limit"]
+);
 family!(WAITING, Gauge, "sluicegate_fleet_waiting", "Requests of a limit that wait for the store.", ["limit"]);
 family!(
     LOST,
@@ -53,6 +69,7 @@ family!(
     ["limit"]
 );
 family!(
+    /// `on_failure` decided them.
     UNANSWERED,
     Counter,
     "sluicegate_fleet_unanswered_total",

@@ -15,7 +15,14 @@ use crate::proxy::Feed;
 use crate::telemetry::{AccessLog, Column, FromStart, Group, Registration, Registry};
 use crate::time::{Clock, Schedule, Tick};
 
-family!(GENERATION, Gauge, "sluicegate_config_generation", "Which configuration runs; grows with each change.", []);
+family!(
+    /// 1 at start, one more with each change.
+    GENERATION,
+    Gauge,
+    "sluicegate_config_generation",
+    "Which configuration runs; grows with each change.",
+    []
+);
 family!(
     RELOADS,
     Counter,
@@ -24,12 +31,33 @@ family!(
     ["result"]
 );
 family!(OPEN, Gauge, "sluicegate_client_connections", "Open client connections.", []);
-family!(IN_FLIGHT, Gauge, "sluicegate_requests_in_flight", "Requests sent upstream that have not ended.", []);
+family!(
+    /// Tunnels are not among them.
+    IN_FLIGHT,
+    Gauge,
+    "sluicegate_requests_in_flight",
+    "Requests sent upstream that have not ended.",
+    []
+);
 family!(TUNNELS, Gauge, "sluicegate_tunnels_open", "Connections that speak another protocol, such as WebSocket.", []);
 family!(KEYS, Gauge, "sluicegate_limit_keys", "Keys that a limit's table holds.", ["limit"]);
 family!(WAITING, Gauge, "sluicegate_limit_waiting", "Requests in the queues of a limit.", ["limit"]);
-family!(EVICTED, Counter, "sluicegate_limit_evicted_total", "Keys evicted from a limit's table.", ["limit", "state"]);
-family!(FULL, Counter, "sluicegate_limit_table_full_total", "Requests that met a full table.", ["limit", "answer"]);
+family!(
+    /// `idle` keys cost nothing, `live` ones lost their count.
+    EVICTED,
+    Counter,
+    "sluicegate_limit_evicted_total",
+    "Keys evicted from a limit's table.",
+    ["limit", "state"]
+);
+family!(
+    /// They had a new key. The answer is `refused` or `allowed`.
+    FULL,
+    Counter,
+    "sluicegate_limit_table_full_total",
+    "Requests that met a full table.",
+    ["limit", "answer"]
+);
 family!(BLOCKS, Counter, "sluicegate_limit_blocks_total", "Blocks of keys that a penalty has begun.", ["limit"]);
 family!(ACTIVE, Gauge, "sluicegate_limit_active", "Whether a limit with a schedule holds now: 1 or 0.", ["limit"]);
 family!(
@@ -40,6 +68,7 @@ family!(
     ["bandwidth", "direction"]
 );
 family!(
+    /// The gateway forgets their debt, too.
     BANDWIDTH_EVICTED,
     Counter,
     "sluicegate_bandwidth_evicted_total",
@@ -47,6 +76,7 @@ family!(
     ["bandwidth", "direction"]
 );
 family!(
+    /// Fates: `written`, `aggregated`, `dropped-queue-full`, `dropped-disk-error`.
     LETTERS,
     Counter,
     "sluicegate_dead_letters_total",
@@ -54,6 +84,7 @@ family!(
     ["fate"]
 );
 family!(
+    /// `kept` is the sum of the others and of those that wait.
     DEFERRED,
     Counter,
     "sluicegate_deferred_requests_total",
@@ -62,7 +93,14 @@ family!(
     ["fate"]
 );
 family!(DEFERRED_PENDING, Gauge, "sluicegate_deferred_pending", "Deferred requests that wait to be sent.", []);
-family!(DEFERRED_BYTES, Gauge, "sluicegate_deferred_bytes", "Bytes of the deferred requests that wait.", []);
+family!(
+    /// As `max_bytes` counts them.
+    DEFERRED_BYTES,
+    Gauge,
+    "sluicegate_deferred_bytes",
+    "Bytes of the deferred requests that wait.",
+    []
+);
 family!(
     DEFERRED_OLDEST,
     Gauge,
@@ -72,6 +110,7 @@ family!(
 );
 family!(LETTER_QUEUE, Gauge, "sluicegate_dead_letter_queue", "Records that wait for the writer.", []);
 family!(
+    /// It is there once there was an alert on `length` or `age`, and 0 until they are counted.
     LETTERS_LENGTH,
     Gauge,
     "sluicegate_dead_letters_length",
@@ -82,10 +121,11 @@ family!(
     LETTERS_OLDEST,
     Gauge,
     "sluicegate_dead_letters_oldest_seconds",
-    "Age of the oldest of these records; 0 if there is none.",
+    "Age of the oldest record that is neither replayed nor gone; 0 if there is none.",
     []
 );
 family!(
+    /// The figures are `length`, `age`, `growth` and `drops`. It is there once there were `alerts`.
     ALERTS,
     Counter,
     "sluicegate_dead_letter_alerts_total",
@@ -100,6 +140,8 @@ family!(
     []
 );
 family!(
+    /// [dead-letters.md](dead-letters.md#send-all-of-it-elsewhere) says exactly how the metrics of sinks count. They
+    /// are there with `sinks`.
     SINK_LAG,
     Gauge,
     "sluicegate_dead_letters_sink_lag_seconds",
@@ -113,8 +155,15 @@ family!(
     "Lines of the dead-letter log that a sink is to get and has not taken.",
     ["sink"]
 );
-family!(SINK_BEHIND_BYTES, Gauge, "sluicegate_dead_letters_sink_behind_bytes", "Bytes of these lines.", ["sink"]);
 family!(
+    SINK_BEHIND_BYTES,
+    Gauge,
+    "sluicegate_dead_letters_sink_behind_bytes",
+    "Bytes of the lines that a sink is to get and has not taken.",
+    ["sink"]
+);
+family!(
+    /// `refused`: the sink refused the line alone. `lost`: it was removed from the log before it was sent.
     SINK_LINES,
     Counter,
     "sluicegate_dead_letters_sink_lines_total",
@@ -129,13 +178,21 @@ family!(
     ["sink"]
 );
 family!(
+    /// Each second in which a sink cannot have its file is one that failed.
     SINK_BATCHES,
     Counter,
     "sluicegate_dead_letters_sink_batches_total",
     "Tries to send a batch to a sink by result: taken, failed.",
     ["sink", "result"]
 );
-family!(ACCESS_DROPPED, Counter, "sluicegate_access_log_dropped_total", "Access log lines lost to a full queue.", []);
+family!(
+    /// It is there only while the access log is on.
+    ACCESS_DROPPED,
+    Counter,
+    "sluicegate_access_log_dropped_total",
+    "Access log lines lost to a full queue.",
+    []
+);
 
 /// The figures of a limit's row, and where each is read: the number of its keys without looking into its shards.
 const LIMIT_FIGURES: [Figure; 7] = [

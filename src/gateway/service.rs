@@ -30,7 +30,8 @@ pub fn reloading() {
 
 /// A reload has ended.
 pub fn reloaded(is_done: bool) {
-    let status = if is_done { "" } else { "The last reload was refused, the old rules go on: see the log." };
+    let status =
+        if is_done { "" } else { "The last reload was rejected; the current configuration stays: see the log." };
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 

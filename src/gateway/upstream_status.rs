@@ -12,6 +12,7 @@ use crate::time::{Clock, Tick};
 use crate::upstream::{Load, ServerStates};
 
 family!(
+    /// Of a server that a reload has removed the series stays until the process ends.
     IN_SERVICE,
     Gauge,
     "sluicegate_upstream_server_up",
@@ -33,6 +34,7 @@ family!(
     ["upstream", "server", "result"]
 );
 family!(
+    /// Servers that the operator has taken out are not among them.
     OUT,
     Gauge,
     "sluicegate_upstream_servers_out",

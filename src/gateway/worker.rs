@@ -238,7 +238,11 @@ async fn drain(worker: &Rc<Worker>, grace: Span) {
     };
     if tokio::time::timeout(grace.into(), finished).await.is_err() {
         let tunnels = worker.open_tunnels();
-        tracing::warn!(connections = worker.open_connections(), tunnels, "the grace is over; closing what is left");
+        tracing::warn!(
+            connections = worker.open_connections(),
+            tunnels,
+            "shutdown grace period over; closing what is left"
+        );
         if tunnels > 0 {
             worker.alarms.end();
             let silent = async {

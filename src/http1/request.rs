@@ -214,7 +214,7 @@ impl<'b> Request<'b> {
         self.head.target.path(self.bytes)
     }
 
-    /// What follows the first `?` of the target.
+    /// The part of the target behind its first `?`.
     pub fn query(&self) -> Option<&'b str> {
         self.query_bytes().map(text)
     }

@@ -53,7 +53,7 @@
 //!
 //! `admission` checks and attempts; `gateway` builds limits and policies and reconfigures them; other programs may
 //! embed it. Only [`Concurrency`] limits how many run at once: what it counts is given back when the [`Permit`] of a
-//! request is dropped. With the others finishing a request gives nothing back, but what it was counted above its real
+//! request is dropped. With the others a finished request does not free quota, but what it was counted above its real
 //! cost, where that is [asked for](Counting::Corrected).
 //!
 //! # Example

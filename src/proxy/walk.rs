@@ -74,7 +74,8 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afte
     }
 }
 
-/// What cannot be understood is answered, and the connection closes: what follows may not be what it seems.
+/// Answers a request that cannot be understood, and has the connection closed: the bytes behind it may not be what they
+/// seem.
 pub(super) async fn answer_fault(exchange: &mut Exchange, client: &mut Client, cause: Cause<'_>) -> Afterwards {
     let fate = end_by(exchange, cause, false);
     reply(exchange, client, fate).await

@@ -23,6 +23,7 @@ const REFUSALS_PER_LOOK: u32 = 1_000;
 
 const OTHER: &str = "other";
 
+/// There is room for 200,000. All series of a route are one here, and so are those of a limit.
 static OVERFLOW: Family = Family {
     name: "sluicegate_metrics_series_overflow_total",
     help: "Times that a new series was refused for want of room and counted as other.",

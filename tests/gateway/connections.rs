@@ -214,7 +214,7 @@ fn an_address_that_holds_most_of_a_worker_is_told_of_once_unless_it_is_trusted()
 #[test]
 fn a_connection_carries_so_many_requests_and_says_which_is_the_last() {
     let gateway = Gateway::start(&format!("[server]\nmax_requests = 3\n{ROUTE}"));
-    let used_up = |count: f64| gateway.wait_metric("sluicegate_client_connections_used_up_total", &[], count);
+    let used_up = |count: f64| gateway.wait_metric("sluicegate_client_connections_max_requests_total", &[], count);
     let mut wire = Wire::open(gateway.address());
     assert!(wire.send(crate::wire::get("/").repeat(5)), "all at once");
     for last in [false, false, true] {

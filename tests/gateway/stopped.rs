@@ -69,8 +69,8 @@ fn balances(gateway: &Gateway, arrivals: usize, upstream: usize) {
     let ended = |outcome: &str| count(gateway, "requests_total", &format!("outcome=\"{outcome}\""));
     let refused = decided("refused") + decided("queue-full");
     assert_eq!(arrivals, refused + decided("queued") + decided("admitted"));
-    assert_eq!(decided("queued"), decided("admitted-later") + decided("wait-timeout") + decided("cancelled"));
-    let admitted = decided("admitted") + decided("admitted-later");
+    assert_eq!(decided("queued"), decided("admitted-after-wait") + decided("wait-timeout") + decided("cancelled"));
+    let admitted = decided("admitted") + decided("admitted-after-wait");
     let gone = ended("client-gone") - decided("cancelled");
     assert_eq!(admitted, ended("forwarded") + ended("timeout") + gone);
     assert_eq!(admitted, upstream, "each was sent on once");

@@ -32,7 +32,7 @@ fn a_request_over_the_limit_waits_for_its_slot() {
             assert_lasted(ended[number].1, range, &format!("number {number} of {ended:?}"));
         }
         gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"queued\""], 4.0);
-        gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"admitted-later\""], 4.0);
+        gateway.wait_metric("sluicegate_limit_decisions_total", &["decision=\"admitted-after-wait\""], 4.0);
         gateway.wait_metric("sluicegate_limit_waiting", &[], 0.0);
     });
 }
@@ -157,12 +157,12 @@ fn the_counts_of_each_limit_balance() {
     let passed = passed as f64;
     let same = |left: f64, right: f64| (left - right).abs() < 0.5;
     let refused = count("slow", "refused") + count("slow", "queue-full");
-    assert!(same(count("slow", "queued"), count("slow", "admitted-later") + count("slow", "wait-timeout")));
+    assert!(same(count("slow", "queued"), count("slow", "admitted-after-wait") + count("slow", "wait-timeout")));
     assert!(same(9.0, refused + count("slow", "queued") + count("slow", "admitted")), "arrivals");
-    assert!(same(passed, count("slow", "admitted") + count("slow", "admitted-later")));
+    assert!(same(passed, count("slow", "admitted") + count("slow", "admitted-after-wait")));
     assert!(same(passed, count("wide", "admitted")), "who waited for the one was admitted by the other");
-    assert!(same(0.0, count("wide", "queued") + count("wide", "admitted-later")));
-    assert!(count("slow", "admitted-later") > 0.5);
+    assert!(same(0.0, count("wide", "queued") + count("wide", "admitted-after-wait")));
+    assert!(count("slow", "admitted-after-wait") > 0.5);
 }
 
 /// A limit is replaced under its name while some wait for it: they end, and the figures of before go on.
@@ -192,7 +192,9 @@ fn the_waiters_of_a_replaced_limit_stay_in_the_balance() {
             assert!(answer.status == 429 && answer.text().contains("in vain"), "{}", answer.text());
         }
         // Queued: cancelled, waited in vain, and nobody waits.
-        for (decision, count) in [("queued", 3.0), ("cancelled", 1.0), ("wait-timeout", 2.0), ("admitted-later", 0.0)] {
+        for (decision, count) in
+            [("queued", 3.0), ("cancelled", 1.0), ("wait-timeout", 2.0), ("admitted-after-wait", 0.0)]
+        {
             decisions(decision, count);
         }
         gateway.wait_metric("sluicegate_limit_waiting", &[], 0.0);

@@ -204,7 +204,7 @@ fn rate(node: &Node<'_>) -> Result<Rate, Reported> {
     let parsed = text.split_once('/').map(|(size, window)| (parse_size(size.trim()), window.trim()));
     let Some((Some(bytes), window)) = parsed else {
         let help = format!("{RATE_FORM}; sizes end in B KiB MiB GiB KB MB GB");
-        return Err(node.error(format!("{} = {} is no bandwidth", node.label(), quoted(text)), help));
+        return Err(node.error(format!("{}: invalid bandwidth {}", node.label(), quoted(text)), help));
     };
     let rate = match format!("{bytes}/{window}").parse::<Rate>() {
         Ok(rate) => rate,
@@ -214,7 +214,7 @@ fn rate(node: &Node<'_>) -> Result<Rate, Reported> {
             } else {
                 with_causes(&error)
             };
-            return Err(node.error(format!("{} = {} is no bandwidth", node.label(), quoted(text)), help));
+            return Err(node.error(format!("{}: invalid bandwidth {}", node.label(), quoted(text)), help));
         }
     };
     let is_too_slow = bytes_in(rate, Span::from_secs(1)) < u128::from(LEAST_PER_SECOND);

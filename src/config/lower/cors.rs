@@ -140,7 +140,7 @@ fn method(item: &Node<'_>) -> Result<String, Reported> {
     let text = item.string("a method in quotes", "\"GET\"")?;
     if !is_token(text) || text.bytes().any(|byte| byte.is_ascii_lowercase()) {
         let help = "methods are upper-case words like \"GET\" or \"POST\"";
-        return Err(item.error(format!("{} is no method", quoted(text)), help));
+        return Err(item.error(format!("invalid method {}", quoted(text)), help));
     }
     Ok(text.to_owned())
 }
@@ -159,5 +159,5 @@ fn origin(item: &Node<'_>) -> Result<String, Reported> {
     }
     let help = "write it as browsers do: scheme and host in lower case, no path, no default port, like \
                 \"https://app.example.com\"";
-    Err(item.error(format!("{} is no origin", quoted(text)), help))
+    Err(item.error(format!("invalid origin {}", quoted(text)), help))
 }

@@ -43,9 +43,10 @@ const TYPES: [(&str, &str); 18] = [
 pub(in crate::config) fn read(node: &Node<'_>, files: &CertificateFiles, example: &str) -> Result<Arc<[u8]>, Reported> {
     let text = node.string("a path in quotes", &quoted(example))?;
     if text.is_empty() || text.contains('\0') {
-        return Err(
-            node.error(format!("{} is no file", quoted(text)), format!("name a file, such as {}", quoted(example)))
-        );
+        return Err(node.error(
+            format!("invalid file name {}", quoted(text)),
+            format!("name a file, such as {}", quoted(example)),
+        ));
     }
     let path = files.locate(text);
     if !files.certificates().are_read() {
@@ -98,5 +99,5 @@ pub(super) fn content_type(given: Option<&Node<'_>>, file: Option<&Node<'_>>) ->
     if is_token(kind) && is_token(subtype) && text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
         return Ok(text.into());
     }
-    Err(node.error(format!("{} is no media type", quoted(text)), "write \"text/html; charset=utf-8\""))
+    Err(node.error(format!("invalid media type {}", quoted(text)), "write \"text/html; charset=utf-8\""))
 }

@@ -66,5 +66,5 @@ pub(in crate::config) fn read(node: &Node<'_>, context: &Context<'_>) -> Result<
 fn rate(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {
     let text = node.string("a rate in quotes", "\"20/s\"")?;
     text.parse::<Rate>()
-        .map_err(|error| node.error(format!("{} is no rate of messages", quoted(text)), with_causes(&error)))
+        .map_err(|error| node.error(format!("invalid message rate {}", quoted(text)), with_causes(&error)))
 }

@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn numbers_that_do_not_fit_say_why_and_how_to_mend_it() {
         for (text, words) in [
-            ("rate = \"500\"", "\"500\" is no rate"),
+            ("rate = \"500\"", "invalid rate \"500\""),
             ("rate = \"2/s\"", "3"),
             ("burst = 5", "`burst` is no setting of the algorithm timer-wheel"),
             ("mode = \"off\"", "\"mode\" of a limit cannot be another for a single key: a key may have another burst"),

@@ -33,7 +33,7 @@ fn plain(node: &Node<'_>, parse: impl Fn(&str) -> Result<PathPattern, PathPatter
     match parsed {
         Ok(pattern) => Some(pattern),
         Err(help) => {
-            node.error(format!("{} is no path of a route", quoted(text)), help);
+            node.error(format!("invalid route path {}", quoted(text)), help);
             None
         }
     }
@@ -76,7 +76,7 @@ pub(super) fn regex_of(node: &Node<'_>) -> Option<PathRegex> {
             "use smaller repetitions, and in place of a `.*` before one say what may stand there, such as [^/]*",
         ),
         Err(error) => (
-            format!("{} is no regex: {error}", quoted(text)),
+            format!("invalid regular expression {}: {error}", quoted(text)),
             "see docs.rs/regex for the syntax, and quote it with '...'",
         ),
     };

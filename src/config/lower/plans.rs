@@ -112,7 +112,7 @@ impl<'t> Asked<'t> {
         let Some(file) = file else { return };
         let Some(text) = file.text("a path in quotes", "\"plans.toml\"") else { return };
         if text.is_empty() || text.contains('\0') {
-            file.error(format!("{} is no file", quoted(text)), "name a plans file, such as \"plans.toml\"");
+            file.error(format!("invalid file name {}", quoted(text)), "name a plans file, such as \"plans.toml\"");
             return;
         }
         let (path, shown) = (self.context.files.locate(text), self.context.files.shown(text));

@@ -46,7 +46,7 @@ pub(super) fn lower(
 fn prefix(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
     let text = node.text("a path in quotes", "\"/v2\"")?;
     let Ok(to) = normal_path(text) else {
-        node.error(format!("{} is no path", quoted(text)), "a path begins with a slash and has no query: \"/v2\"");
+        node.error(format!("invalid path {}", quoted(text)), "a path begins with a slash and has no query: \"/v2\"");
         return None;
     };
     match path? {
@@ -68,7 +68,7 @@ fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) ->
     let text = to.text("a path in quotes", "\"/u?id={1}\"")?;
     if !(text.starts_with('/') || text.starts_with("{path}") || text.starts_with("{uri}")) || text.contains('#') {
         let help = "write a path, with a query if it has one: \"/u?id={1}\"";
-        to.error(format!("{} is no path for a server", quoted(text)), help);
+        to.error(format!("invalid server path {}", quoted(text)), help);
         return None;
     }
     let template = template::target(to, text, Scope::Target(regex.as_ref()))?;

@@ -31,7 +31,8 @@ pub(super) fn field_value(node: &Node<'_>, scope: Scope<'_>) -> Result<Template,
     let text = node.string("a text in quotes", "\"value\" or \"{client_ip}\"")?;
     if text.trim() != text || text.chars().any(|character| character.is_control() && character != '\t') {
         let help = "a value has no control characters, and no blanks at its ends";
-        return Err(node.error(format!("{} is no value of a header", field_text(node, text)), help));
+        let shown = if names_a_secret(node.label()) { String::new() } else { format!(" {}", quoted(text)) };
+        return Err(node.error(format!("invalid header value{shown}"), help));
     }
     template(node, text, scope)
 }

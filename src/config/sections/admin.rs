@@ -252,7 +252,7 @@ pub fn check_admin_name(text: &str) -> Result<(), &'static str> {
 
 fn name(node: &Node<'_>) -> Result<Arc<str>, Reported> {
     let text = node.string("a name in quotes", "\"ci\"")?;
-    check_admin_name(text).map_err(|help| node.error(format!("{} is no name", quoted(text)), help))?;
+    check_admin_name(text).map_err(|help| node.error(format!("invalid name {}", quoted(text)), help))?;
     Ok(text.into())
 }
 

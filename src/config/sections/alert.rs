@@ -153,7 +153,7 @@ fn growth(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {
         }
         Ok(rate) => return Ok(rate),
     };
-    Err(node.error(format!("{} is no growth", quoted(text)), help))
+    Err(node.error(format!("invalid growth {}", quoted(text)), help))
 }
 
 impl fmt::Display for Alert {

@@ -69,6 +69,6 @@ fn connection_rate(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {
             Err(error) => with_causes(error),
             Ok(_) => "write a rate such as \"20/s\" or \"600/m\"".to_owned(),
         };
-        node.error(format!("{} is no rate of connections", quoted(text)), help)
+        node.error(format!("invalid connection rate {}", quoted(text)), help)
     })
 }

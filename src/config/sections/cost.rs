@@ -93,7 +93,7 @@ fn check_response(node: &Node<'_>, keys: &CostKeys<'_>, max: u64, algorithm: &Al
     let most = algorithm.largest_charge();
     match (algorithm, &keys.max_cost.node) {
         (Algorithm::WarmUp(_), _) => node.warning(
-            "algorithm = \"warm-up\" gives nothing back: only what turns out dearer than its `cost` is corrected",
+            "algorithm = \"warm-up\" gives no quota back: only a request that turns out dearer than its `cost` is corrected",
             "choose another algorithm, or a `cost` that is never above the real one",
         ),
         (Algorithm::LeakyBucket(_) | Algorithm::SmoothBursty(_), None) => node.warning(
@@ -117,7 +117,7 @@ fn check_response(node: &Node<'_>, keys: &CostKeys<'_>, max: u64, algorithm: &Al
 pub(super) fn of_response(node: &Node<'_>, _: &Context<'_>) -> Result<ResponseCost, Reported> {
     let text = node.string("a header in quotes", "\"header:x-cost\"")?;
     let Some(name) = text.strip_prefix("header:") else {
-        let message = format!("{} is no header of a response", quoted(text));
+        let message = format!("invalid response header {}", quoted(text));
         return Err(node.error(message, "write cost_from_response = \"header:NAME\""));
     };
     Ok(ResponseCost { name: header_name(node, name)?.into(), max: MAX_COUNT })
@@ -134,7 +134,7 @@ fn cost(node: &Node<'_>, _: &Context<'_>) -> Result<Cost, Reported> {
                     Some(near) => format!("did you mean \"{near}\"?"),
                     None => "write a whole number, \"header:NAME\" or \"content-length\"".to_owned(),
                 };
-                return Err(node.error(format!("{} is no cost", quoted(text)), help));
+                return Err(node.error(format!("invalid cost {}", quoted(text)), help));
             };
             Ok(Cost::Header { name: header_name(node, name)?.into(), max: MAX_COUNT })
         }

@@ -180,7 +180,7 @@ fn byte_rate(node: &Node<'_>, _: &Context<'_>) -> Result<u64, Reported> {
     let rate = text.strip_suffix("/s").and_then(|size| parse_size(size.trim()));
     rate.filter(|rate| BYTE_RATES.contains(rate)).ok_or_else(|| {
         let (low, high) = (show_size(*BYTE_RATES.start()), show_size(*BYTE_RATES.end()));
-        let message = format!("`max_byte_rate` = {} is no number of bytes a second", quoted(text));
+        let message = format!("`max_byte_rate`: invalid byte rate {}", quoted(text));
         node.error(message, format!("write a size and \"/s\", like \"4MiB/s\", from {low}/s to {high}/s"))
     })
 }
@@ -188,7 +188,7 @@ fn byte_rate(node: &Node<'_>, _: &Context<'_>) -> Result<u64, Reported> {
 fn directory(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
     let text = node.string("a path in quotes", "\"dead-letters\"")?;
     if text.is_empty() || text.contains('\0') {
-        let message = format!("{} is no directory", quoted(text));
+        let message = format!("invalid directory {}", quoted(text));
         return Err(node.error(message, "name a directory, such as \"dead-letters\""));
     }
     Ok(context.files.beside(text))
@@ -198,7 +198,7 @@ fn secret_file(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Report
     let text = node.string("a path in quotes", "\"/etc/sluicegate/redact.secret\"")?;
     if text.is_empty() || text.ends_with('/') || text.contains('\0') {
         let help = "name a file, such as \"/etc/sluicegate/redact.secret\"";
-        return Err(node.error(format!("{} is no file", quoted(text)), help));
+        return Err(node.error(format!("invalid file name {}", quoted(text)), help));
     }
     Ok(context.files.beside(text))
 }
@@ -222,7 +222,7 @@ fn fsync(node: &Node<'_>, _: &Context<'_>) -> Result<Fsync, Reported> {
         let span = interval.parse::<Span>().ok().filter(|span| FSYNC_INTERVALS.contains(span));
         return span.map(Fsync::Interval).ok_or_else(|| {
             let (low, high) = (FSYNC_INTERVALS.start(), FSYNC_INTERVALS.end());
-            let message = format!("{} is no interval for `fsync`", quoted(interval));
+            let message = format!("invalid `fsync` interval {}", quoted(interval));
             node.error(message, format!("write \"interval:1s\"; it goes from {low} to {high}"))
         });
     }

@@ -230,7 +230,7 @@ const STORE_FORMS: &str = "write \"redis://10.0.0.5:6379/0\", \"rediss://\" for 
 
 fn store(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
     let text = node.string("an address in quotes", "\"redis://10.0.0.5:6379/0\"")?;
-    let no_store = || node.error(format!("{} is no store", quoted(text)), STORE_FORMS);
+    let no_store = || node.error(format!("invalid store address {}", quoted(text)), STORE_FORMS);
     let (scheme, rest) = text.split_once("://").ok_or_else(no_store)?;
     // They are hidden wherever the text stands.
     if rest.contains(['@', '?']) {
@@ -285,7 +285,7 @@ fn username(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
         return Ok(text.into());
     }
     let help = format!("write 1 to {MAX_USERNAME_BYTES} characters of ASCII, without spaces");
-    Err(node.error(format!("{} is no user of a store", quoted(text)), help))
+    Err(node.error(format!("invalid store user {}", quoted(text)), help))
 }
 
 fn node_name(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
@@ -304,7 +304,7 @@ fn name(node: &Node<'_>, others: &str, example: &str) -> Result<Arc<str>, Report
     }
     let others = others.chars().map(String::from).collect::<Vec<_>>().join(" ");
     let help = format!("write 1 to {MAX_NAME_BYTES} letters and digits (A-Z a-z 0-9), or {others}");
-    Err(node.error(format!("{} = {} is no name", node.label(), quoted(text)), help))
+    Err(node.error(format!("{}: invalid name {}", node.label(), quoted(text)), help))
 }
 
 fn is_plain(character: char) -> bool {

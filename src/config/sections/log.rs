@@ -108,5 +108,5 @@ fn check(text: &str) -> Result<(), (String, String)> {
     }
     let help = "write a level, or \"info,sluicegate::proxy=debug\"".to_owned();
     let filter = text.parse::<tracing_subscriber::EnvFilter>();
-    filter.map(drop).map_err(|error| (format!("{} is no filter: {error}", quoted(text)), help))
+    filter.map(drop).map_err(|error| (format!("invalid filter {}: {error}", quoted(text)), help))
 }

@@ -178,11 +178,11 @@ fn retry_on(node: &Node<'_>, _: &Context<'_>) -> Result<RetryOn, Reported> {
         let text = item.string("a failure in quotes", "\"connect\" or \"503\"")?;
         let is_known = text == CONNECT || text.starts_with(['4', '5']) && StatusSet::parse(&[text]).is_ok();
         let help = "write \"connect\", three digits, 400 to 599, or a class: \"5xx\"; a reset counts as \"502\"";
-        if is_known { Ok(text) } else { Err(item.error(format!("{} is no failure", quoted(text)), help)) }
+        if is_known { Ok(text) } else { Err(item.error(format!("unknown failure {}", quoted(text)), help)) }
     })?;
     let statuses: Vec<_> = texts.iter().copied().filter(|text| *text != CONNECT).collect();
     let statuses =
-        StatusSet::parse(&statuses).map_err(|text| node.error(format!("{} is no status", quoted(text)), ""))?;
+        StatusSet::parse(&statuses).map_err(|text| node.error(format!("invalid status {}", quoted(text)), ""))?;
     Ok(RetryOn { connect: texts.contains(&CONNECT), statuses })
 }
 
@@ -197,7 +197,7 @@ fn methods(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<Arc<str>>, Reported> 
         let text = item.string("a method in quotes", "\"POST\"")?;
         let is_sound = is_token(text) && !text.bytes().any(|byte| byte.is_ascii_lowercase());
         let help = "methods are upper-case words like \"GET\" or \"POST\"";
-        if is_sound { Ok(text.into()) } else { Err(item.error(format!("{} is no method", quoted(text)), help)) }
+        if is_sound { Ok(text.into()) } else { Err(item.error(format!("invalid method {}", quoted(text)), help)) }
     })
 }
 
@@ -254,12 +254,14 @@ pub(super) fn health(node: &Node<'_>, context: &Context<'_>) -> Result<Health, R
 fn path(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
     let text = node.string("a path in quotes", "\"/healthz\"")?;
     if !text.starts_with('/') {
-        return Err(node.error(format!("{} is no path", quoted(text)), "a path begins with a slash, like \"/healthz\""));
+        return Err(
+            node.error(format!("invalid path {}", quoted(text)), "a path begins with a slash, like \"/healthz\"")
+        );
     }
     let is_sound = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
     if text.len() > MAX_PATH || !text.bytes().all(is_sound) {
         let help = format!("a path has up to {MAX_PATH} visible letters of ASCII, without #; escape others, like %20");
-        return Err(node.error(format!("{} is no path of a request", quoted(text)), help));
+        return Err(node.error(format!("invalid request path {}", quoted(text)), help));
     }
     Ok(text.into())
 }
@@ -269,7 +271,7 @@ fn host(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
     let is_sound = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     if text.is_empty() || text.len() > 255 || !text.bytes().all(is_sound) {
         let help = "write a name or an address, with a port if the server wants one, like \"app.internal\"";
-        return Err(node.error(format!("{} is no host", quoted(text)), help));
+        return Err(node.error(format!("invalid host {}", quoted(text)), help));
     }
     Ok(text.into())
 }

@@ -10,7 +10,7 @@ use crate::config::reader::Node;
 pub(super) fn file(node: &Node<'_>, context: &Context<'_>, example: &str) -> Result<PathBuf, Reported> {
     let text = node.string("a path in quotes", &format!("\"{example}\""))?;
     if text.is_empty() || text.ends_with('/') || text.contains('\0') {
-        let message = format!("{} is no file", quoted(text));
+        let message = format!("invalid file name {}", quoted(text));
         let help = format!("name a file in a directory that is there, such as \"{example}\"");
         return Err(node.error(message, help));
     }

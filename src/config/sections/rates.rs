@@ -15,7 +15,7 @@ pub(super) fn read(node: &Node<'_>) -> Result<Vec<Rate>, Reported> {
             } else {
                 with_causes(&error)
             };
-            node.error(format!("{} is no rate", quoted(text)), help)
+            node.error(format!("invalid rate {}", quoted(text)), help)
         })
     })
 }
@@ -27,10 +27,10 @@ pub(super) fn of_calendar(node: &Node<'_>) -> Result<Vec<CalendarRate>, Reported
             CalendarRateError::Window(_) => {
                 let help =
                     format!("{error}; or leave `align` out: windows of any length begin at their multiples in UTC");
-                node.error(format!("{} is no rate of a calendar", quoted(text)), help)
+                node.error(format!("invalid calendar rate {}", quoted(text)), help)
             }
             error @ CalendarRateError::Rate(_) => {
-                node.error(format!("{} is no rate", quoted(text)), with_causes(&error))
+                node.error(format!("invalid rate {}", quoted(text)), with_causes(&error))
             }
         })
     })

@@ -117,7 +117,7 @@ fn hosts(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<HostPattern>, Reported>
     conditions(node, MAX_HOSTS, "[\"api.example.com\", \"*.example.org\"]", |item| {
         let text = item.string("a host in quotes", "\"api.example.com\" or \"*.example.org\"")?;
         HostPattern::parse(text)
-            .map_err(|error| item.error(format!("{} is no host of a route", quoted(text)), with_causes(&error)))
+            .map_err(|error| item.error(format!("invalid host {}", quoted(text)), with_causes(&error)))
     })
 }
 
@@ -157,7 +157,7 @@ fn method(item: &Node<'_>) -> Result<String, Reported> {
     let text = item.string("a method in quotes", "\"GET\"")?;
     if !is_token(text) {
         let help = "methods are words like \"GET\" or \"POST\"";
-        return Err(item.error(format!("{} is no method", quoted(text)), help));
+        return Err(item.error(format!("invalid method {}", quoted(text)), help));
     }
     if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
         let help = format!("methods are upper-case: \"{}\"", text.to_ascii_uppercase());
@@ -207,7 +207,7 @@ fn host(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
         || name.starts_with('[') && HostPattern::parse(name).is_ok();
     if !is_host || port.parse::<u16>().is_err() || !port.bytes().all(|byte| byte.is_ascii_digit()) {
         let help = "write \"app.internal\" or \"app.internal:8080\"";
-        return Err(node.error(format!("{} is no host", quoted(text)), help));
+        return Err(node.error(format!("invalid host {}", quoted(text)), help));
     }
     Ok(text.into())
 }

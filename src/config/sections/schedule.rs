@@ -118,8 +118,9 @@ fn time(node: &Node<'_>, _: &Context<'_>) -> Result<Written, Reported> {
 }
 
 fn parsed<T: FromStr<Err = ScheduleError>>(node: &Node<'_>, text: &str) -> Result<T, Reported> {
-    let no_time =
-        |error: ScheduleError| node.error(format!("{} = {} is no time", node.label(), quoted(text)), error.to_string());
+    let no_time = |error: ScheduleError| {
+        node.error(format!("{}: invalid time {}", node.label(), quoted(text)), error.to_string())
+    };
     text.parse().map_err(no_time)
 }
 

@@ -175,7 +175,7 @@ pub(super) fn server_name(node: &Node<'_>, _: &Context<'_>) -> Result<String, Re
         return Ok(text.to_ascii_lowercase());
     }
     let help = "write a DNS name or an IP address, without a port: server_name = \"app.internal\"";
-    Err(node.error(format!("{} is no name of a certificate", quoted(text)), help))
+    Err(node.error(format!("invalid certificate name {}", quoted(text)), help))
 }
 
 fn clients(keys: &ListenerKeys<'_>) -> Result<ClientCertificates, Reported> {
@@ -338,7 +338,7 @@ fn read<T>(
 fn path(node: &Node<'_>, context: &Context<'_>) -> Result<PathBuf, Reported> {
     let text = node.string("a path in quotes", "\"cert.pem\"")?;
     if text.is_empty() || text.contains('\0') {
-        return Err(node.error(format!("{} is no file", quoted(text)), "name a PEM file, such as \"cert.pem\""));
+        return Err(node.error(format!("invalid file name {}", quoted(text)), "name a PEM file, such as \"cert.pem\""));
     }
     Ok(context.files.locate(text))
 }

@@ -212,7 +212,7 @@ fn connect_rate(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {
         }
         Ok(rate) => return Ok(rate),
     };
-    let message = format!("{} is no rate of connections", quoted(text));
+    let message = format!("invalid connection rate {}", quoted(text));
     Err(node.error(message, format!("{help}; or remove it for \"2000/s\"")))
 }
 

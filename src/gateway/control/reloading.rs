@@ -161,7 +161,7 @@ impl Control {
                 Ok((reloaded, taken))
             }
             Err((refused, report)) => {
-                tracing::error!("reload refused, the old rules go on:\n{report}");
+                tracing::error!("reload rejected; the current configuration stays:\n{report}");
                 state.refused = refused;
                 state.last_error = Some(report.clone());
                 self.counts.reloaded(false);

@@ -202,7 +202,7 @@ fn lineup(settings: &Settings, clock: &Clock) -> Result<Lineup, NotReplayed> {
     let patience = Patience::tries(settings.max_tries);
     let of_rate = |rate: Rate| Lineup::new(rate, settings.parallel as usize, patience, clock.now().as_nanos());
     let lineup = settings.rate.parse().ok().and_then(of_rate);
-    lineup.ok_or_else(|| NotReplayed::Wrong(format!("{} is no rate of a leaky bucket", settings.rate)))
+    lineup.ok_or_else(|| NotReplayed::Wrong(format!("invalid leaky-bucket rate {}", settings.rate)))
 }
 
 fn run(

@@ -247,7 +247,7 @@ impl Control {
             }
             Err(error) => format!(
                 "The rules are right and cannot run here: {report}\nThe file has them all the same, since it could not be put \
-                 back: {error} The old rules go on."
+                 back: {error} The current configuration stays."
             ),
         };
         Err(Refusal::NotRunning(detail))

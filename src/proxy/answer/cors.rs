@@ -1,20 +1,20 @@
-//! What browsers are told about scripts of other origins (Fetch standard, 3.3).
+//! CORS: the fields that tell browsers which scripts of other origins may read an answer (Fetch standard, 3.3).
 
 use super::respond::Reply;
 use crate::config::{Cors, Preflight};
 use crate::proxy::headers::Sink;
 
-/// What the gateway says about every answer of its own, whatever the upstream would say.
+/// Fields that the gateway alone sets where [all of it is the gateway's](is_owned), whatever the upstream would say.
 pub const OWNED: &[&str] = &["access-control-allow-origin", "access-control-allow-credentials"];
 
 /// Fields that scripts may read beside those that they always may: without them a refusal is of no use.
 const EXPOSED: &[u8] = b"retry-after, ratelimit, ratelimit-policy, x-ratelimit-limit, x-ratelimit-remaining, \
     x-ratelimit-reset, x-ratelimit-retry-after";
 
-/// What a preflight asks for.
+/// The fields of a preflight that its answer depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Who asks.
+    /// The origin that asks.
     pub origin: &'a [u8],
     /// `Access-Control-Request-Headers`, if any.
     pub headers: Option<&'a [u8]>,
@@ -62,7 +62,7 @@ pub fn answer(cors: &Cors, asked: Asked<'_>, reply: &mut Reply) {
     reply.put(b"vary", b"access-control-request-method, access-control-request-headers");
 }
 
-/// Whether the origin may. What depends on the origin says so to caches, also where it was refused.
+/// Whether the origin may. An answer that depends on the origin says so to caches, also where it was refused.
 fn write_origin(cors: &Cors, origin: Option<&[u8]>, sink: &mut impl Sink) -> bool {
     let any = cors.allow_origins.iter().any(|allowed| allowed == "*");
     let listed = |origin: &[u8]| cors.allow_origins.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(origin));

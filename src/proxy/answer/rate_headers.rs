@@ -9,7 +9,7 @@ use crate::time::Span;
 
 const SECOND_NANOS: u64 = 1_000_000_000;
 
-/// What a refusal adds to the rate fields.
+/// The facts of a refusal that the rate fields tell.
 #[derive(Clone, Copy, Debug)]
 pub struct RefusedBy {
     /// The limit that refused, by its index in the route.

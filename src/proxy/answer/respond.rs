@@ -87,7 +87,7 @@ impl Sink for Reply {
     }
 }
 
-/// What went wrong, as the client is told.
+/// A problem, as the client is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem<'a> {
     /// The status: 4xx or 5xx.
@@ -100,7 +100,7 @@ pub struct Problem<'a> {
     pub retry_after_secs: Option<u64>,
 }
 
-/// What the request says about the answer that it wants.
+/// The facts of a request that choose the form of its answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wants<'a> {
     /// Its `Accept`, if any.

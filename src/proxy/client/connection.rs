@@ -1,4 +1,4 @@
-//! What is known of a client's connection.
+//! A client's connection: the facts about it, and its state.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::proxy_protocol::Header;
 use crate::time::Tick;
 use crate::tls::PeerCertificate;
 
-/// What the connections of one listener on one worker share.
+/// The state that the connections of one listener on one worker share.
 #[derive(Debug)]
 pub struct Listening {
     /// Those that may be closed to make room for others.
@@ -23,12 +23,12 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// That the configuration calls `address`.
+    /// Of the listener that the configuration calls `address`.
     pub fn new(address: SocketAddr) -> Rc<Self> {
         Rc::new(Self { reclaimable: Reclaimable::default(), address, closing: Cell::new(false) })
     }
 
-    /// What the configuration calls it.
+    /// Its address in the configuration.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -57,13 +57,13 @@ pub struct Facts {
     pub is_own: bool,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
-    /// What a proxy in front has said of it in a PROXY header.
+    /// The PROXY header by which a proxy in front has told for whom the connection is, if there was one.
     pub proxied: Option<Rc<Header>>,
     /// The gateway's end of the socket, where it cannot be asked for it any more.
     pub own_end: Option<Rc<SocketAddr>>,
 }
 
-/// What is known of a client connection, or of one stream of it.
+/// A client connection, or one stream of it.
 #[derive(Debug)]
 pub struct Connection {
     /// A number that no other connection of its worker has or had.

@@ -13,7 +13,7 @@ use crate::tls::PeerCertificate;
 pub struct Seen<'a> {
     /// The request.
     pub request: Request<'a>,
-    /// What it came over.
+    /// The connection that it came over.
     pub origin: Origin<'a>,
     /// The rules of who is believed.
     pub rules: &'a Rules,

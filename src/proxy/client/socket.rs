@@ -26,7 +26,7 @@ pub struct Gone;
 /// A client's connection, or a stream of one.
 #[derive(Debug)]
 pub struct Client {
-    /// What its bytes go over.
+    /// The stream that carries its bytes.
     pub stream: Stream,
     /// Whether the client has closed its side. It may still be reading.
     closed: bool,

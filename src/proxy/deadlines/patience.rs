@@ -9,7 +9,7 @@
 //! - A body that the answer waits for has to come at `min_body_rate`, over each [`SLOW_AFTER`] that the client alone
 //!   delays it. Once the head of the answer is there, both sides may talk as slowly as they like.
 //!
-//! Caller: `relay`, which sets the alarm for [`next`](Timers::next) and asks [`overdue`](Timers::overdue) when it rings.
+//! Caller: `relay_time`, which sets the alarm for [`next`](Timers::next) and asks [`overdue`](Timers::overdue) when it rings.
 
 use crate::time::{Span, Tick};
 

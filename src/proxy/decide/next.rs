@@ -4,7 +4,7 @@ use super::deferrable::Deferred;
 use crate::admission::{Admitted, Waiting};
 use crate::proxy::endings::Fate;
 
-/// What comes next for a request.
+/// The next step of a request.
 pub enum Next {
     /// It is over but for the reply that lies ready, if there is one: what becomes of the connection.
     Over(Fate),

@@ -1,4 +1,4 @@
-//! What is done about a request, whatever the protocols on either side.
+//! The decision about a request, whatever the protocols on either side.
 
 use std::rc::Rc;
 
@@ -158,7 +158,7 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             }
             let Scratch { reply, target, .. } = &mut *exchange.scratch;
             keep_on_this_host(target);
-            respond::text(*status, "This is elsewhere: see the location of this answer.\n", reply);
+            respond::text(*status, "See the Location header.\n", reply);
             reply.put(b"location", target);
             responded(exchange)
         }
@@ -272,13 +272,13 @@ fn count_admitted(exchange: &Exchange, route: &RouteView) {
     for line in report.lines().iter().filter(|line| line.rate == 0 && !(line.shadow && would_refuse(line.limit))) {
         if let Some(limit) = route.limit(line.limit) {
             let waited = waited_for.take_if(|queued_in| *queued_in == line.limit).is_some();
-            limit.meters.decided(if waited { Decision::AdmittedLater } else { Decision::Admitted });
+            limit.meters.decided(if waited { Decision::AdmittedAfterWait } else { Decision::Admitted });
             exchange.count_key(line.limit, report.key(line.limit), true);
         }
     }
     if let Some(limit) = waited_for.and_then(|place| route.limit(place)) {
         // It was replaced meanwhile, and has nothing more to say.
-        limit.meters.decided(Decision::AdmittedLater);
+        limit.meters.decided(Decision::AdmittedAfterWait);
     }
     for shadow in report.shadow_refusals() {
         if let Some(limit) = route.limit(shadow) {

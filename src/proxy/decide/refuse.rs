@@ -1,4 +1,4 @@
-//! What a limit's refusal says, and what is recorded of it.
+//! The answer to a request that a limit refuses, and the records of the refusal.
 
 use super::end::{name_request, write_problem};
 use super::next::Next;
@@ -24,7 +24,7 @@ const FIRST_GUESS: Span = Span::from_secs(1);
 /// Seconds after which a client may ask again where the disk has refused its request.
 const UNKEPT_RETRY_SECS: u64 = 5;
 
-/// What the client is told when a limit says no.
+/// Refuses a request because a limit says no: records it, and makes the client's answer.
 pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
     let ending = Ending::of(Cause::Refused(refusal.why));
     let route = exchange.story.route.clone();
@@ -95,7 +95,7 @@ pub fn note_deferred(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refus
     exchange.write_dead_letter(Reason::Deferred, arrival.key, Some(refusal));
 }
 
-/// What the client is told when it lacks the key of a limit that refuses such requests.
+/// Refuses a request that lacks the key of a limit which refuses such requests.
 pub fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) -> Next {
     let ending = Ending::of(Cause::KeyMissing);
     let route = exchange.story.route.clone();
@@ -129,7 +129,7 @@ fn refuse_namelessly(exchange: &mut Exchange, ending: Ending) -> Next {
     Next::Over(ending.fate)
 }
 
-/// What the refusal looks like by the file: the limit's word, else the route's.
+/// The form of the refusal in the file: the limit's, else the route's.
 fn own_refusal<'p>(route: &'p RoutePlan, limit: &'p LimitPlan) -> Option<&'p Own> {
     limit.refusal.as_deref().or(route.refusal.as_deref())
 }
@@ -173,7 +173,7 @@ fn with_known(
     write(&facts.known(problem.status, problem.retry_after_secs), room.reply, room.text);
 }
 
-/// What a client's words must not be taken for in a text of this type.
+/// The escape by which a text of this type takes a client's words for nothing but text.
 fn escape_for(content_type: &str) -> Escape {
     let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {

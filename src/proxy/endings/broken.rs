@@ -1,4 +1,4 @@
-//! What can break an exchange.
+//! The errors that break an exchange.
 
 use std::fmt;
 use std::io;
@@ -61,7 +61,7 @@ impl Broken {
     }
 }
 
-/// What took too long.
+/// The kind of timeout that an exchange ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
     /// The whole: the timeout of the route or of a limit.

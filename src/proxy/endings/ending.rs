@@ -172,7 +172,7 @@ impl Counted {
             Self::ClientFault(fault) => meters.client_fault(fault),
             Self::Malformed(fault) => meters.malformed(fault),
             Self::UpstreamFault(fault) => meters.upstream_fault(fault),
-            Self::UnaskedSwitch => meters.unasked_switch.inc(),
+            Self::UnaskedSwitch => meters.unexpected_upgrade.inc(),
             Self::BodyTooLarge => meters.body_too_large.inc(),
             Self::HeadTimeout => meters.head_timeout.inc(),
             Self::BodyTimeout => meters.body_timeout.inc(),
@@ -257,8 +257,8 @@ impl Ending {
                 Outcome::WaitTimeout,
                 Decision::WaitTimeout,
                 Reason::WaitTimeout,
-                "Waited for the limit \"",
-                "\" in vain; ",
+                "Timed out waiting for limit \"",
+                "\"; ",
             ),
             Why::TooCostly => {
                 let after = "\"; this request can never fit in it.";
@@ -295,8 +295,8 @@ impl Ending {
             outcome: Outcome::Refused,
             status: Status::OfLimit,
             words: Words::OfLimit {
-                before: "The request lacks what the limit \"",
-                after: "\" tells clients apart by.",
+                before: "The request lacks the key of limit \"",
+                after: "\".",
                 says_when: false,
                 nameless: "The request lacks the key of a limit.",
             },
@@ -397,8 +397,8 @@ impl Ending {
 }
 
 const HOSTLESS: Words = Words::Fixed("The request does not say which host it is for.");
-const BROKEN_OFF: &str = "The upstream broke the exchange off.";
-const STOOD_STILL: &str = "The exchange stood still for too long.";
+const BROKEN_OFF: &str = "The upstream closed the connection early.";
+const STOOD_STILL: &str = "Idle timeout.";
 
 /// Whether a fault is one of size.
 fn is_too_large(fault: Fault) -> bool {
@@ -499,7 +499,7 @@ mod tests {
                  counted Decision(Refused), Keep",
                 "queue full: refused the limit's \"Over the limit \\\"x\\\"; try again in 3 s.\", dead letter queue-full, \
                  counted Decision(QueueFull), Keep",
-                "wait timeout: wait-timeout the limit's \"Waited for the limit \\\"x\\\" in vain; try again in 3 s.\", \
+                "wait timeout: wait-timeout the limit's \"Timed out waiting for limit \\\"x\\\"; try again in 3 s.\", \
                  dead letter wait-timeout, counted Decision(WaitTimeout), Keep",
                 "too costly: refused the limit's \"Over the limit \\\"x\\\"; this request can never fit in it.\", \
                  dead letter rate-limited, counted Decision(TooCostly), Keep",
@@ -509,7 +509,7 @@ mod tests {
                  counted Decision(Blocked), Keep",
                 "store down: refused 503 \"The limit \\\"x\\\" cannot reach its store; try again in 3 s.\", \
                  dead letter overload, counted Decision(StoreDown), Keep",
-                "key missing: refused the limit's \"The request lacks what the limit \\\"x\\\" tells clients apart by.\", \
+                "key missing: refused the limit's \"The request lacks the key of limit \\\"x\\\".\", \
                  dead letter rate-limited, counted Decision(MissingKey), Keep",
             ],
         );
@@ -557,15 +557,15 @@ mod tests {
              dead letter breaker, counted Alone, Keep",
             "QueueFull: queue-full 503 \"The upstream has as many requests as it may have.\", dead letter queue-full, \
              counted Alone, Keep",
-            "Silent { written: true }: upstream-error 502 \"The upstream broke the exchange off.\", \
+            "Silent { written: true }: upstream-error 502 \"The upstream closed the connection early.\", \
              dead letter upstream-error, counted Alone, Keep",
-            "Unread: upstream-error 502 \"The upstream broke the exchange off.\", dead letter upstream-error, \
+            "Unread: upstream-error 502 \"The upstream closed the connection early.\", dead letter upstream-error, \
              counted Alone, Keep",
-            "Upstream(Kind(ConnectionReset)): upstream-error 502 \"The upstream broke the exchange off.\", \
+            "Upstream(Kind(ConnectionReset)): upstream-error 502 \"The upstream closed the connection early.\", \
              dead letter upstream-error, counted Alone, Keep",
             "Response(ChunkSize): upstream-error 502 \"The upstream's answer is not valid.\", \
              dead letter upstream-error, counted UpstreamFault(ChunkSize), Close",
-            "Unasked: upstream-error 502 \"The upstream broke the exchange off.\", dead letter upstream-error, \
+            "Unasked: upstream-error 502 \"The upstream closed the connection early.\", dead letter upstream-error, \
              counted UnaskedSwitch, Close",
             "Request(ChunkSize): malformed 400 \"The size of a chunk is malformed.\", dead letter none, \
              counted ClientFault(ChunkSize), Close",
@@ -580,11 +580,11 @@ mod tests {
              counted BodyTimeout, Close",
             "Late(ClientDrips): timeout 408 \"The request's body came too slowly.\", dead letter timeout, \
              counted BodyTooSlow, Close",
-            "Late(ClientReads): timeout 504 \"The exchange stood still for too long.\", dead letter timeout, \
+            "Late(ClientReads): timeout 504 \"Idle timeout.\", dead letter timeout, \
              counted ReadTimeout, Cut",
-            "Late(UpstreamReads): timeout 504 \"The exchange stood still for too long.\", dead letter timeout, \
+            "Late(UpstreamReads): timeout 504 \"Idle timeout.\", dead letter timeout, \
              counted UpstreamReadTimeout, Close",
-            "Late(UpstreamSends): timeout 504 \"The exchange stood still for too long.\", dead letter timeout, \
+            "Late(UpstreamSends): timeout 504 \"Idle timeout.\", dead letter timeout, \
              counted UpstreamBodyTimeout, Close",
         ];
         assert_eq!(rows, expected, "{rows:#?}");

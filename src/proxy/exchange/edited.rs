@@ -14,22 +14,22 @@ pub struct Edited<'e, S> {
     edits: &'e FieldEdits,
     /// Fields that are left out beside those of the edits, in lower case.
     also: &'static [&'static str],
-    /// Whose fields they are.
+    /// The source of the answer that they are of.
     whose: Whose,
 }
 
-/// Whose answer it is that a route changes.
+/// The source of an answer that a route changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// A server's.
+    /// A server.
     Servers,
-    /// The gateway's.
+    /// The gateway.
     Own,
-    /// The gateway's, which says what went wrong.
+    /// The gateway, in an answer that says what went wrong.
     Problem,
 }
 
-/// What a route changes in answers.
+/// The changes that a route makes in answers.
 #[derive(Clone, Copy)]
 pub struct Changes<'v> {
     edits: &'v FieldEdits,
@@ -37,8 +37,9 @@ pub struct Changes<'v> {
 }
 
 impl Whose {
-    /// What the gateway answers is what it says that it is: a page is escaped for its type, and a call of gRPC has its own.
-    /// And how long caches keep the answers of a route is no word about its errors.
+    /// Whether a route may change this field. An answer of the gateway's keeps its `Content-Type`: a page is escaped
+    /// for its type, and a call of gRPC has its own. An error keeps its fields for caches too: how long caches keep the
+    /// answers of a route is no word about its errors.
     fn may_change(self, name: &[u8]) -> bool {
         match self {
             Self::Servers => true,
@@ -60,7 +61,7 @@ fn is_for_caches(name: &[u8]) -> bool {
 static NO_EDITS: FieldEdits = FieldEdits::none();
 
 impl<'v> Changes<'v> {
-    /// What the route of a request changes; `None`: nothing.
+    /// The changes of a request's route; `None`: it makes none.
     pub fn of(route: Option<&'v RouteView>) -> Option<Self> {
         let plan = &*route?.plan;
         let edits = plan.edits.as_deref().map(|edits| &edits.response).filter(|edits| !edits.is_empty());
@@ -96,7 +97,7 @@ impl<'v> Changes<'v> {
 }
 
 impl<'e, S: Sink> Edited<'e, S> {
-    /// What `edits` leave of what comes of another.
+    /// A sink for the fields of somebody else's message, which leaves out those that `edits` cut.
     pub fn new(sink: &'e mut S, edits: &'e FieldEdits) -> Self {
         Self { sink, edits, also: &[], whose: Whose::Servers }
     }

@@ -35,11 +35,11 @@ pub struct Exchange {
     pub arrived: Tick,
     /// Its connection.
     pub connection: Rc<Connection>,
-    /// What it works with, the request among it.
+    /// The buffers and the state that it works with, the request among them.
     pub scratch: Lent,
-    /// What its limits get back when it ends, whatever the end is.
+    /// The permit of its limits, which is given back when it ends, whatever the end is.
     pub permit: Permit,
-    /// What happened to it so far.
+    /// The record of it so far.
     pub story: Story,
     /// Whether its connection was switched to WebSocket.
     pub is_websocket: bool,
@@ -53,14 +53,14 @@ pub struct Exchange {
     recorded: bool,
 }
 
-/// What happened to a request, as logs and dead letters tell it.
+/// The record of a request, as logs and dead letters tell it.
 #[derive(Default)]
 pub struct Story {
     /// The route that matched.
     pub route: Option<Rc<RouteView>>,
     /// The plan that it is of.
     pub plan: Option<PlanPlace>,
-    /// Who asked.
+    /// The client that asked.
     pub client: Option<ClientIp>,
     /// The upstream that it was to go to.
     pub upstream: Option<Rc<UpstreamView>>,
@@ -135,7 +135,7 @@ impl Exchange {
         }
     }
 
-    /// What the client sent.
+    /// The request that the client sent.
     pub fn request(&self) -> Request<'_> {
         self.scratch.request.on(self.scratch.inbound.head())
     }

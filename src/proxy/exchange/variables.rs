@@ -1,4 +1,4 @@
-//! What the variables of a route's texts stand for, in one exchange.
+//! The values of the variables in a route's texts, in one exchange.
 
 use std::net::IpAddr;
 
@@ -11,15 +11,15 @@ use crate::proxy::headers::passed;
 use crate::proxy::view::View;
 use crate::proxy_protocol::Header;
 
-/// What is known of an exchange while a message of it is written.
+/// The facts that are known of an exchange while a message of it is written.
 pub struct Known<'a> {
     /// The request as it came.
     pub request: Request<'a>,
-    /// What it came over.
+    /// The connection that it came over.
     pub connection: &'a Connection,
     /// Routes, limits, upstreams.
     pub view: &'a View,
-    /// What happened to it.
+    /// The record of it so far.
     pub story: &'a Story,
     /// How the limits stand.
     pub report: &'a Report,
@@ -51,7 +51,7 @@ impl Known<'_> {
         refusing.map(|limit| &*limit.plan.name).or_else(|| self.limit().map(|(name, _)| name))
     }
 
-    /// What a proxy in front has said of the connection.
+    /// The PROXY header by which a proxy in front has told for whom the connection is, if there was one.
     fn header(&self) -> Option<&Header> {
         self.connection.facts.proxied.as_deref()
     }

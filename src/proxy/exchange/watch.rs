@@ -9,7 +9,8 @@ use crate::proxy::endings::Broken;
 use crate::proxy::scratch::Scratch;
 use crate::time::Tick;
 
-/// Ready when the client has gone, or an operator has cancelled its request: either is what broke it. Sets the alarm for `due`, or for when the client has to be looked at before.
+/// Ready when the client has gone, or an operator has cancelled its request: either is what broke it. Sets the alarm for
+/// `due`, or for when the client has to be looked at before.
 pub fn poll_gone(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due: Tick) -> Poll<Broken> {
     match look(cx, exchange, client, due) {
         Ok(()) if exchange.is_cancelled() => Poll::Ready(Broken::Cancelled),

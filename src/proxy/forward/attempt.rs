@@ -259,7 +259,7 @@ fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: &UpstreamView) -> 
     }
 }
 
-/// What the route of a request changes in messages, if anything.
+/// The changes that the route of a request makes in messages, if any.
 fn edits(story: &Story) -> Option<&RouteEdits> {
     story.route.as_ref()?.plan.edits.as_deref()
 }

@@ -37,7 +37,7 @@ pub async fn begin(
     Ok(())
 }
 
-/// What paces a request of this route; `None`: nothing.
+/// The pacing of a request of this route; `None`: it is not paced.
 fn pacing_of(exchange: &Exchange, admitted: &Admitted) -> Option<Box<Pacing>> {
     let route = exchange.story.route.as_ref()?;
     route.plan.pacing.as_ref()?;

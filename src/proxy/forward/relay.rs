@@ -2,9 +2,9 @@
 //! of the response.
 //!
 //! Both directions run in one task: the response is read while the request is still being sent. Each has one buffer,
-//! which is filled again when the other side has taken what was in it, so a slow reader slows its writer down. What is
-//! written on was understood by the codec; a message that it refuses ends the exchange, and then neither connection is
-//! used again.
+//! which is filled again when the other side has taken what was in it, so a slow reader slows its writer down. Only
+//! bytes that the codec has understood are written on; a message that it refuses ends the exchange, and then neither
+//! connection is used again.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -30,7 +30,7 @@ pub enum End {
     Answered {
         /// The state of the upstream's connection.
         upstream: Left,
-        /// What becomes of the client's connection.
+        /// The fate of the client's connection.
         client: Afterwards,
     },
     /// The server switches protocols, and the client was told so.
@@ -49,7 +49,7 @@ pub struct Left {
     pub is_doubtful: bool,
 }
 
-/// What becomes of a client's connection after an answer.
+/// The fate of a client's connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Afterwards {
     /// It carries the next request.
@@ -72,7 +72,7 @@ pub(super) enum Phase {
     Switched,
 }
 
-/// What bounds an exchange.
+/// The bounds of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// When it has to be over.
@@ -500,7 +500,7 @@ impl<'r> Relay<'r> {
     }
 }
 
-/// What is wrong with a request, where its stream of HTTP/2 has found that out.
+/// The fault of a request, where its stream of HTTP/2 has found one.
 pub fn fault_in(error: &io::Error) -> Option<Fault> {
     error.get_ref()?.downcast_ref().copied()
 }

@@ -4,8 +4,8 @@ use super::lines::Lines;
 use super::{Forwarding, Sink};
 
 /// The element of our peer (RFC 7239, 4), behind those of others: addresses of IPv6 and authorities are no tokens, so they
-/// stand in quotes. What others have written that is no list is left out: behind a quote that nobody closes our element
-/// would be a part of theirs.
+/// stand in quotes. The lines of others are left out if one of them is no list: behind a quote that nobody closes our
+/// element would be a part of theirs.
 #[inline(never)]
 pub fn add(facts: &Forwarding<'_>, others: &Lines<'_>, sink: &mut impl Sink) {
     let (before, after): (&[u8], &[u8]) = if facts.peer.contains(&b':') { (b"\"[", b"]\"") } else { (b"", b"") };
@@ -35,7 +35,7 @@ fn is_list(line: &[u8]) -> bool {
     }
 }
 
-/// What is behind a `token=token` or `token="..."`.
+/// The text behind a `token=token` or `token="..."`; `None`: `line` begins with neither.
 fn pair(line: &[u8]) -> Option<&[u8]> {
     let value = behind_token(line)?.strip_prefix(b"=")?;
     match value.strip_prefix(b"\"") {

@@ -24,7 +24,7 @@ impl<'f> Lines<'f> {
         self.first.is_none()
     }
 
-    /// What the lines say, in order.
+    /// The values of the lines, in order.
     pub fn values(&self) -> impl Iterator<Item = &'f [u8]> {
         self.first.into_iter().chain(self.others.iter().copied())
     }

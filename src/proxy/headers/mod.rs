@@ -1,4 +1,4 @@
-//! What the gateway does to the fields of a message, written once for every protocol pair.
+//! The gateway's changes to the fields of a message, written once for every protocol pair.
 //!
 //! A [`Fields`] is read, a [`Sink`] is written. Hop-by-hop fields and those that `Connection` nominates are cut first
 //! (RFC 9110, 7.6.1), then what an untrusted peer may not say, then ours are added. `Content-Length` and
@@ -59,7 +59,7 @@ pub trait Sink {
 /// Fields that `Connection` may not nominate: cutting them would change what the message is or whom it is for.
 const NEVER_NOMINATED: [&[u8]; 4] = [b"content-type", b"content-encoding", b"authorization", b"cookie"];
 
-/// What forwarding adds to a request.
+/// The facts for the fields that forwarding adds to a request.
 #[derive(Debug)]
 pub struct Forwarding<'a> {
     /// The address at the other end of the connection, as [`IpAddr::to_canonical`](std::net::IpAddr::to_canonical)
@@ -77,7 +77,7 @@ pub struct Forwarding<'a> {
     pub request_id: &'a [u8],
     /// A trace that starts here, used if the request carries no valid one.
     pub new_traceparent: Option<&'a [u8]>,
-    /// What the client spoke and our name, as `Via` has them: `1.1 sluicegate`.
+    /// The protocol that the client spoke and our name, as `Via` has them: `1.1 sluicegate`.
     pub via: &'a [u8],
     /// How the server is told who the client is, beside `X-Forwarded-For`: as `address_header` says that we are.
     pub also: Also<'a>,
@@ -98,7 +98,7 @@ pub enum Also<'a> {
     RealIp(&'a [u8]),
 }
 
-/// What a response brought along.
+/// The facts about the fields that a response brought along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Passed {
@@ -138,7 +138,7 @@ pub fn forward_response(fields: &impl Fields, upgrade: Option<&[u8]>, sink: &mut
     passed
 }
 
-/// What a field is to a proxy.
+/// The meaning of a field for a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Nothing: it is for others.
@@ -162,9 +162,9 @@ enum Kind {
 }
 
 impl Kind {
-    /// What is not `known` is told by its length, which leaves one or two names to compare with. A name with `_` where
-    /// one of these has `-` is cut like a field of one connection: servers that put fields into variables, as CGI does,
-    /// would take it for the same.
+    /// A name that is not `known` is told by its length, which leaves one or two names to compare with. A name with `_`
+    /// where one of these has `-` is cut like a field of one connection: servers that put fields into variables, as CGI
+    /// does, would take it for the same.
     #[inline]
     fn of(known: Known, name: &[u8]) -> Self {
         match known {
@@ -222,7 +222,7 @@ fn is_forwarding(name: &[u8]) -> bool {
     is_name(name, b"forwarded") || is_name(name, b"x-real-ip") || is_claim(name)
 }
 
-/// What was found so far among the fields of a request, for those that are added or completed at the end.
+/// The values found so far among the fields of a request, for those that are added or completed at the end.
 struct Kept<'f> {
     trusted_peer: bool,
     also: Also<'f>,

@@ -479,7 +479,7 @@ fn line() -> impl Strategy<Value = (String, String)> {
     (name, select(VALUES).prop_map(str::to_owned))
 }
 
-/// What is cut because `Connection` says so, said another way.
+/// The fields that are cut because `Connection` says so, found another way.
 fn nominated_in(lines: &[(String, String)]) -> Vec<String> {
     let spared = "|close|keep-alive|host|content-length|content-type|content-encoding|authorization|cookie|";
     let options = lines.iter().filter(|(name, _)| name.to_lowercase() == "connection");

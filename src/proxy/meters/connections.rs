@@ -1,4 +1,4 @@
-//! What a worker counts of its connections, whatever the configuration is.
+//! A worker's counters of its connections, which no configuration changes.
 
 use crate::admission::Malformed;
 use crate::http1::Fault;
@@ -15,12 +15,14 @@ static CONNECTIONS: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
+/// An example is too many open files. The pause is 50 ms.
 static ACCEPT_ERRORS: Family = Family {
     name: "sluicegate_accept_errors_total",
     help: "Failed accepts, after each of which accepting pauses.",
     kind: Kind::Counter,
     labels: &[],
 };
+/// `share`: few places are left, and the client has more connections than that.
 static CONNECTIONS_REFUSED: Family = Family {
     name: "sluicegate_client_connections_refused_total",
     help: "Client connections closed at once, by the bound that they were over: max_connections of a worker or the limit \
@@ -35,8 +37,8 @@ static CONNECTIONS_RECLAIMED: Family = Family {
     kind: Kind::Counter,
     labels: &["reason"],
 };
-static CONNECTIONS_USED_UP: Family = Family {
-    name: "sluicegate_client_connections_used_up_total",
+static CONNECTIONS_MAX_REQUESTS: Family = Family {
+    name: "sluicegate_client_connections_max_requests_total",
     help: "Client connections closed because they had carried max_requests.",
     kind: Kind::Counter,
     labels: &[],
@@ -48,6 +50,8 @@ static CONNECTIONS_DENIED: Family = Family {
     kind: Kind::Counter,
     labels: &[],
 };
+/// `side` is the sender: `client` or `upstream`. [operating.md](operating.md#rejected-messages) has the reasons.
+/// Every series is there from the start.
 static FAULTS: Family = Family {
     name: "sluicegate_http1_faults_total",
     help: "HTTP/1 messages refused for what they are, by the side that sent them and the reason: what is malformed, too \
@@ -77,12 +81,15 @@ static H2_ENDED: Family = Family {
     kind: Kind::Counter,
     labels: &["reason"],
 };
+/// [http2.md](http2.md#bounds) has the bounds.
 static H2_FLOODS: Family = Family {
     name: "sluicegate_http2_floods_total",
     help: "HTTP/2 connections of clients that were ended because they sent too many frames of a kind that carries nothing.",
     kind: Kind::Counter,
     labels: &["frames"],
 };
+/// Bounds: `connection-streams`, `connection-heads`, `client-heads`, `client-resets`, `share-of-streams`,
+/// `share-of-heads`, `worker-streams`, `worker-heads`; see [http2.md](http2.md#bounds).
 static H2_REFUSED: Family = Family {
     name: "sluicegate_http2_streams_refused_total",
     help: "HTTP/2 requests refused unread (REFUSED_STREAM), by the bound that they met: requests or decoded heads that \
@@ -91,6 +98,7 @@ static H2_REFUSED: Family = Family {
     kind: Kind::Counter,
     labels: &["bound"],
 };
+/// A panic is a fault of the gateway itself: the log names it with the request's id. Please report it.
 static PANICS: Family = Family {
     name: "sluicegate_panics_total",
     help: "Panics, each of which has cost the request or the connection that it was met in, or a worker its connections.",
@@ -152,7 +160,7 @@ pub struct ConnectionMeters {
     reclaimed_silent: Counter,
     reclaimed_idle: Counter,
     /// Connections that have carried all the requests that they may.
-    pub used_up: Counter,
+    pub max_requests: Counter,
     /// Connections closed because their peer is denied.
     pub denied: Counter,
     /// Failed accepts.
@@ -174,7 +182,7 @@ pub struct ConnectionMeters {
     /// Upstreams that stopped reading a request.
     pub upstream_read_timeout: Counter,
     /// Upstreams that switched to a protocol that nobody had asked for.
-    pub unasked_switch: Counter,
+    pub unexpected_upgrade: Counter,
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
     streams_refused: [Counter; StreamBound::ALL.len()],
@@ -196,7 +204,7 @@ impl ConnectionMeters {
             turned: Turned::ALL.map(|bound| registry.counter(&CONNECTIONS_REFUSED, &[bound.word()])),
             reclaimed_silent: registry.counter(&CONNECTIONS_RECLAIMED, &["silent"]),
             reclaimed_idle: registry.counter(&CONNECTIONS_RECLAIMED, &["idle"]),
-            used_up: registry.counter(&CONNECTIONS_USED_UP, &[]),
+            max_requests: registry.counter(&CONNECTIONS_MAX_REQUESTS, &[]),
             denied: registry.counter(&CONNECTIONS_DENIED, &[]),
             accept_errors: registry.counter(&ACCEPT_ERRORS, &[]),
             panics: registry.counter(&PANICS, &[]),
@@ -207,7 +215,7 @@ impl ConnectionMeters {
             read_timeout: registry.counter(&FAULTS, &["client", "read-timeout"]),
             upstream_body_timeout: registry.counter(&FAULTS, &["upstream", "body-timeout"]),
             upstream_read_timeout: registry.counter(&FAULTS, &["upstream", "read-timeout"]),
-            unasked_switch: registry.counter(&FAULTS, &["upstream", "unasked-switch"]),
+            unexpected_upgrade: registry.counter(&FAULTS, &["upstream", "unexpected-upgrade"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
             streams_refused: StreamBound::ALL.map(|bound| registry.counter(&H2_REFUSED, &[bound.word()])),
             handshakes: Handshook::ALL.map(|result| registry.counter(&HANDSHAKES, &[result.word()])),

@@ -1,4 +1,4 @@
-//! What a worker counts of bytes that are paced and of messages that are bounded.
+//! A worker's counters of bytes that are paced and of messages that are bounded.
 
 use crate::telemetry::{Counter, Family, Kind, Registry};
 
@@ -25,9 +25,9 @@ static MESSAGES_OVER: Family = Family {
 /// A worker's figures of one bandwidth.
 #[derive(Debug)]
 pub struct BandwidthMeters {
-    /// What clients got.
+    /// The direction to clients.
     pub down: WayMeters,
-    /// What clients sent.
+    /// The direction from clients.
     pub up: WayMeters,
 }
 

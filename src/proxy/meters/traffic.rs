@@ -1,4 +1,4 @@
-//! What a worker counts. Each cell has one writer; `telemetry` sums them when somebody asks.
+//! The counters of a worker. Each cell has one writer; `telemetry` sums them when somebody asks.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -13,18 +13,26 @@ use crate::upstream::ServerTimes;
 use super::pace::{BandwidthMeters, MessageMeters};
 use crate::proxy::snapshot::Snapshot;
 
+/// Outcomes: `forwarded`; `responded` (by the route itself); `refused`; `blocked` (the same of a key that is
+/// blocked); `wait-timeout`; `timeout`; `upstream-error`; `client-gone`; `no-route`; `malformed` (also too large);
+/// `upgraded` (a tunnel, counted when it ends); `message-limit` (a WebSocket closed for the messages of its client);
+/// `dropped` (a limit said no, and the route has `on_limit = "drop"`); `deferred` (the same with `"defer"`, and it
+/// was kept); `breaker` (that of the upstream was open); `queue-full` (no place at the upstream); `cancelled` (by an
+/// operator). `route` is empty where no route matched.
 static REQUESTS: Family = Family {
     name: "sluicegate_requests_total",
     help: "Finished requests by route and outcome.",
     kind: Kind::Counter,
     labels: &["route", "outcome"],
 };
+/// A refused gRPC call counts as its limit's status. A 101 is in no class, and neither is a dropped request.
 static RESPONSES: Family = Family {
     name: "sluicegate_responses_total",
     help: "Responses sent by route and class of status.",
     kind: Kind::Counter,
     labels: &["route", "class"],
 };
+/// It is there of a route that has had a request.
 static REQUEST_SECONDS: Family = Family {
     name: "sluicegate_request_seconds",
     help: "Time from the arrival of a request to the end of its answer, by route.",
@@ -37,13 +45,16 @@ static WAIT_SECONDS: Family = Family {
     kind: Kind::Histogram,
     labels: &["route"],
 };
+/// `admitted` at once; `queued`, then `admitted-after-wait`, `wait-timeout` or `cancelled`; `refused`; `blocked`;
+/// `queue-full`; `too-costly`; `table-full`; `missing-key`; `shadow-refused`.
 static DECISIONS: Family = Family {
     name: "sluicegate_limit_decisions_total",
-    help: "Decisions of each limit: admitted, admitted-later, refused, queue-full, wait-timeout, too-costly, \
+    help: "Decisions of each limit: admitted, admitted-after-wait, refused, queue-full, wait-timeout, too-costly, \
            table-full, missing-key, cancelled, queued, shadow-refused.",
     kind: Kind::Counter,
     labels: &["limit", "decision"],
 };
+/// For a response the estimate stands then, or `max_cost`.
 static COSTS_INVALID: Family = Family {
     name: "sluicegate_limit_cost_invalid_total",
     help: "Stated costs that were not taken as they stood, by limit: of a request, what is no number (it counts as 1); \
@@ -63,6 +74,8 @@ static CONNECT_SECONDS: Family = Family {
     kind: Kind::Histogram,
     labels: &["upstream", "server"],
 };
+/// `stale-connection`: an idle connection had died. `unreachable`: a server could not be connected to, so another was
+/// tried if there was one. By `retry`: `reset`, `invalid`, `timeout`, `status`.
 static UPSTREAM_RETRIES: Family = Family {
     name: "sluicegate_upstream_retries_total",
     help: "Requests sent again, by upstream and cause.",
@@ -178,7 +191,7 @@ words! {
         /// Put in its queue.
         Queued = "queued",
         /// Admitted from its queue.
-        AdmittedLater = "admitted-later",
+        AdmittedAfterWait = "admitted-after-wait",
         /// Refused: no room.
         Refused = "refused",
         /// Refused: its key is blocked.
@@ -290,7 +303,7 @@ pub struct Meters {
 
 type Named<T> = Vec<(Arc<str>, Rc<T>)>;
 
-/// What stands under each name: the old one, if there is one.
+/// The value under each name: the old one if there is one, else a new one.
 fn named<'n, T>(
     names: impl Iterator<Item = &'n Arc<str>>,
     old: Option<&Named<T>>,

@@ -1,4 +1,5 @@
-//! The things that an exchange works with, kept from one to the next: buffers, heads, bodies, and the timers and paces of its bytes.
+//! The things that an exchange works with, kept from one to the next: buffers, heads, bodies, and the timers and paces of
+//! its bytes.
 //!
 //! A connection has a set while it carries a request, and none while it is idle. It knows no exchange. Callers: `worker`, which
 //! has the sets, and whoever carries an exchange.

@@ -12,7 +12,7 @@ const COPIED: usize = 2048;
 /// its time.
 const KEPT: usize = 16 * 1024;
 
-/// What one side is still to get: first what was made for it, such as a head, then a part of a buffer.
+/// The bytes that one side is still to get: first those that were made for it, such as a head, then a part of a buffer.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     made: Vec<u8>,

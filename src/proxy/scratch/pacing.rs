@@ -1,4 +1,4 @@
-//! What a key may move in a second, as a wait: bytes are charged as they are read, and go on when they are paid for.
+//! Bounds a key's bytes in a second by waits: bytes are charged as they are read, and go on when they are paid for.
 //!
 //! Whoever waits holds the one piece that its relay holds anyway, and reads nothing: so the kernel, or the window of a
 //! stream, slows its peer down. Everybody of one key, on every worker, has its turn in the order in which it has charged.
@@ -18,12 +18,12 @@ use crate::proxy::meters::{BandwidthMeters, WayMeters};
 use crate::proxy::view::{BandwidthView, RouteView};
 use crate::time::{Clock, Span, Tick};
 
-/// What paces the two directions of one exchange.
+/// The pacing of the two directions of one exchange.
 #[derive(Debug, Default)]
 pub struct Pacing {
-    /// What the client gets.
+    /// The direction to the client.
     pub down: Lane,
-    /// What the client sends.
+    /// The direction from the client.
     pub up: Lane,
     /// How much was charged of the part of the body that goes with the head.
     ahead: usize,
@@ -39,7 +39,7 @@ pub struct Lane {
     owed: u64,
 }
 
-/// What one bandwidth counts it by.
+/// The part of one bandwidth in a direction: the limit that charges its bytes, by this key.
 #[derive(Debug)]
 struct Share {
     limit: Arc<Limit>,
@@ -60,7 +60,7 @@ pub struct Hold {
 }
 
 impl Pacing {
-    /// What paces a request of this route.
+    /// The pacing of a request of this route.
     pub fn of(route: &RouteView, seen: &Seen<'_>, client: &ClientIp) -> Box<Self> {
         let mut pacing = Self::default();
         for BandwidthView { plan: bandwidth, meters } in &route.bandwidths {
@@ -141,7 +141,7 @@ impl Lane {
 }
 
 impl Drop for Lane {
-    /// What does not go on any more is nobody's debt: others of the key would wait for it.
+    /// Gives back the charge for bytes that do not go on any more: others of the key would wait for it.
     fn drop(&mut self) {
         if self.owed > 0 {
             for Share { limit, key, .. } in &self.shares {

@@ -1,4 +1,4 @@
-//! What an exchange works with, kept from one to the next so that none of them allocates.
+//! The buffers and the state of an exchange, kept from one to the next so that none of them allocates.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
@@ -31,7 +31,7 @@ const SPARE: usize = 64;
 pub struct Scratch {
     /// The bytes that the client sent.
     pub inbound: Inbound,
-    /// What the upstream sent and is not written on yet.
+    /// Bytes that the upstream sent and that are not written on yet.
     pub outbound: Buffer,
     /// Where a head ends that is not there in full.
     pub head_end: HeadEnd,
@@ -43,9 +43,9 @@ pub struct Scratch {
     pub upload: Body,
     /// The response's body.
     pub download: Body,
-    /// What is on its way to the upstream.
+    /// Bytes on their way to the upstream.
     pub to_upstream: Outgoing,
-    /// What is on its way to the client.
+    /// Bytes on their way to the client.
     pub to_client: Outgoing,
     /// An answer of the gateway's own.
     pub reply: Reply,
@@ -53,7 +53,7 @@ pub struct Scratch {
     pub report: Report,
     /// For values of fields that are put together.
     pub text: Vec<u8>,
-    /// What a problem is, in words.
+    /// The words of a problem.
     pub detail: String,
     /// The path and the query that the server gets, if they are not the client's; else empty.
     pub target: Vec<u8>,
@@ -61,7 +61,7 @@ pub struct Scratch {
     pub request_id: Vec<u8>,
     /// When parts of the exchange with a server are overdue. Here, since a connection without a request has none.
     pub timers: Timers,
-    /// What paces the bytes of its messages; `None`: nothing.
+    /// The pacing of its messages' bytes; `None`: they are not paced.
     pub pacing: Option<Box<Pacing>>,
     /// The things that the request holds of its upstream.
     pub held: Held,

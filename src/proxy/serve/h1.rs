@@ -31,7 +31,7 @@ const MAX_LINGER: u64 = 16 * 1024 * 1024;
 /// How long a connection that is to close waits for a request that may be on its way.
 pub const LAST_REQUEST: Span = Span::from_millis(500);
 
-/// What came over an idle connection.
+/// The outcome of a wait for a request on an idle connection.
 enum Arrived {
     /// A head of this many bytes.
     Head(usize),
@@ -102,7 +102,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 return;
             }
             if connection.count_request() {
-                worker.connections.used_up.inc();
+                worker.connections.max_requests.inc();
             }
             let mut exchange = Exchange::new(worker, connection, scratch, head_bytes, now);
             let fault = match arrived {
@@ -155,7 +155,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
     }
 }
 
-/// Whether an HTTP/2 client speaks, by prior knowledge (RFC 9113, 3.3). What follows the head may not be here yet.
+/// Whether an HTTP/2 client speaks, by prior knowledge (RFC 9113, 3.3). The bytes behind the head may not be here yet.
 fn is_preface(scratch: &Scratch) -> bool {
     let come = scratch.inbound.filled();
     let length = come.len().min(PREFACE.len());

@@ -1,8 +1,8 @@
 //! HTTP/2 clients: a connection, and each of its streams as an exchange of its own.
 //!
 //! The connection has one task, which carries the frames of all streams; each stream has one, which speaks HTTP/1.1 to
-//! its [`Stream`]: so everything behind the head of a request is the same for both protocols. What bounds a connection
-//! is on the worker's wheel.
+//! its [`Stream`]: so everything behind the head of a request is the same for both protocols. The timeouts of a
+//! connection are on the worker's wheel.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -231,7 +231,7 @@ impl Serving<'_> {
                 }
                 Some(incoming) => {
                     if connection.count_request() {
-                        worker.connections.used_up.inc();
+                        worker.connections.max_requests.inc();
                     }
                     // It may be that of a neighbour behind the same address.
                     let is_spared = self.answers > 0 && pays_for(self.answers, self.resets);

@@ -21,27 +21,27 @@ use crate::upstream::{Bulkhead, Circuit, Endpoint, Link, Load, ServerPlaces, Ser
 
 /// One generation of the configuration, built whole before any request sees it.
 pub struct Snapshot {
-    /// Which one; it grows by one with each reload that changed something.
+    /// Its number, which grows by one with each reload that changed something.
     pub generation: u64,
     /// The file as it was read; the rest was built from it.
     pub model: Arc<Model>,
     /// Client, route, key, limits.
     pub rules: Rules,
-    /// Whose connections are closed.
+    /// The networks whose connections are closed.
     pub deny: Networks,
-    /// Which others are taken.
+    /// The rules by which other connections are taken.
     pub accept: AcceptPlan,
-    /// What a route does, in the order of [`Rules::routes`].
+    /// The plans of routes, in the order of [`Rules::routes`].
     pub routes: Vec<Arc<RoutePlan>>,
-    /// What a limit's refusal looks like, in the file's order.
+    /// The plans of limits, in the file's order.
     pub limits: Vec<Arc<LimitPlan>>,
     /// The parts of upstreams that were built, in the file's order.
     pub upstreams: Vec<Arc<UpstreamPlan>>,
     /// Whether the servers of one are told for whom a connection is.
     pub sends_proxy_headers: bool,
-    /// What paces bytes, as [`RoutePacing::bandwidths`] has them.
+    /// The plans of bandwidths, which [`RoutePacing::bandwidths`] names by their places here.
     pub bandwidths: Vec<Arc<BandwidthPlan>>,
-    /// What is special about listeners, by their addresses in the file.
+    /// The plans of listeners, by their addresses in the file.
     pub listeners: HashMap<SocketAddr, ListenerPlan>,
     /// The dead-letter log, if there is one.
     pub dead_letters: Option<DeadLetters>,
@@ -55,7 +55,7 @@ pub struct Snapshot {
     pub hasher: KeyHasher,
 }
 
-/// What is special about a listener.
+/// The settings of one listener.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerPlan {
     /// Connections at once, of all workers; `None`: any number.
@@ -68,20 +68,20 @@ pub struct ListenerPlan {
     pub proxied_by: Option<Arc<Networks>>,
 }
 
-/// Which connections are taken.
+/// The rules by which connections are taken.
 #[derive(Default)]
 pub struct AcceptPlan {
-    /// Whose; `None`: everybody's.
+    /// The networks that may connect; `None`: all of them.
     pub allow: Option<Networks>,
     /// How many, and how often, of one client.
     pub clients: Option<ClientBounds>,
 }
 
-/// What bounds the connections of one client.
+/// The bounds of one client's connections.
 pub struct ClientBounds {
     /// One limit or two.
     pub policy: Arc<Policy>,
-    /// What a refusal by each is counted as, in the policy's order.
+    /// The reason that a refusal by each of its limits is counted under, in the policy's order.
     pub reasons: Vec<Turned>,
 }
 
@@ -122,15 +122,15 @@ impl Drop for Place {
     }
 }
 
-/// What is done with an admitted request of a route.
+/// The settings of a route for all that follows admission.
 pub struct RoutePlan {
     /// The route's name.
     pub name: Arc<str>,
     /// Forward or answer.
     pub action: RouteAction,
-    /// What is done once a limit says no.
+    /// The fate of a request that a limit refuses.
     pub on_limit: OnLimit,
-    /// What refusals tell browsers.
+    /// The CORS rules, which refusals follow too.
     pub cors: Option<Cors>,
     /// The route's limits, as indexes into [`Snapshot::limits`], in the order of its policy.
     pub limits: Vec<usize>,
@@ -140,11 +140,11 @@ pub struct RoutePlan {
     pub max_body_size: Option<u64>,
     /// Bytes of a body that the dead letter of a request keeps; `None`: no bodies.
     pub capture_body: Option<u64>,
-    /// What it changes in messages; `None`: nothing.
+    /// The changes that it makes in messages; `None`: it makes none.
     pub edits: Option<Box<RouteEdits>>,
-    /// What refusals look like where the limit does not say.
+    /// The form of refusals where the limit has none.
     pub refusal: Option<Arc<Refusal>>,
-    /// What paces its bytes and bounds its messages; `None`: nothing.
+    /// The pacing of its bytes and the bounds of its messages; `None`: it has neither.
     pub pacing: Option<Box<RoutePacing>>,
 }
 
@@ -155,27 +155,27 @@ impl RoutePlan {
     }
 }
 
-/// What paces the bytes of a route, and bounds its messages.
+/// The pacing of a route's bytes, and the bounds of its messages.
 pub struct RoutePacing {
     /// Indexes into [`Snapshot::bandwidths`].
     pub bandwidths: Vec<usize>,
-    /// What a client may send over one WebSocket; `None`: whatever it likes.
+    /// The bounds of a client's messages over one WebSocket; `None`: it sends what it likes.
     pub messages: Option<MessageRules>,
 }
 
-/// What paces bytes.
+/// A bandwidth: its limits pace bytes.
 pub struct BandwidthPlan {
     /// Its name.
     pub name: Arc<str>,
-    /// Whose bytes are counted together.
+    /// The key by which bytes are counted together.
     pub key: KeyExpr,
-    /// What counts bytes that clients get; `None`: nothing.
+    /// The limit of the bytes that clients get; `None`: there is none.
     pub down: Option<Arc<Limit>>,
-    /// What counts bytes that clients send; `None`: nothing.
+    /// The limit of the bytes that clients send; `None`: there is none.
     pub up: Option<Arc<Limit>>,
 }
 
-/// What a route changes in messages.
+/// The changes that a route makes in messages.
 pub struct RouteEdits {
     /// In a request's fields.
     pub request: FieldEdits,
@@ -202,7 +202,7 @@ pub enum RouteAction {
     Respond {
         /// Its status.
         status: u16,
-        /// What it says.
+        /// Its body.
         body: Body,
     },
     /// The client is sent elsewhere.
@@ -214,7 +214,7 @@ pub enum RouteAction {
     },
 }
 
-/// What a limit's refusal looks like.
+/// The settings of a limit beside those in the policy.
 pub struct LimitPlan {
     /// The limit's name.
     pub name: Arc<str>,
@@ -226,11 +226,11 @@ pub struct LimitPlan {
     pub retry_after_jitter: Span,
     /// The limit's timeout, which holds where it is enforced.
     pub timeout: Option<Span>,
-    /// Which answers count; `None`: every request, at its arrival.
+    /// The statuses of the answers that count; `None`: every request counts, at its arrival.
     pub count_when: Option<StatusSet>,
     /// Where the upstream's response says what its request has cost; `None`: nowhere.
     pub cost_from_response: Option<ResponseCost>,
-    /// What its refusals look like; `None`: as the route says.
+    /// The form of its refusals; `None`: as the route says.
     pub refusal: Option<Arc<Refusal>>,
     /// The keys that it admits and refuses most often.
     pub keys: Arc<KeyTally>,
@@ -238,7 +238,7 @@ pub struct LimitPlan {
 
 /// The part of an upstream that was built; the rest of it is in the model.
 pub struct UpstreamPlan {
-    /// Who gets which request.
+    /// Chooses the server of each request.
     pub balancer: Balancer,
     /// How its servers are spoken to.
     pub link: Link,

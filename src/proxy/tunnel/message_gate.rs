@@ -1,4 +1,5 @@
-//! What of a WebSocket may go on: frames are counted as they begin, and what ends a connection ends it between two frames.
+//! Decides which bytes of a WebSocket may go on: frames are counted as they begin, and a connection that has to end
+//! does so between two frames.
 
 use super::websocket::{Frame, Frames, PROTOCOL_ERROR, Step, TOO_BIG, TRY_AGAIN_LATER};
 use crate::config::{MessageOver, MessageRules};
@@ -20,14 +21,14 @@ pub struct Gate {
     at: usize,
     /// A frame that waits for its time: how much of its head came before, and how much has been looked at since.
     waiting: Option<(usize, usize)>,
-    /// What counts; nothing on the way to the client.
+    /// Counts the client's messages; `None`: the way to the client, on which nothing is counted.
     meter: Option<Meter>,
     /// Whether the next frame does not go on.
     is_closing: bool,
     is_stopped: bool,
 }
 
-/// What a client has sent.
+/// The messages that a client has sent, as they are counted.
 #[derive(Debug)]
 struct Meter {
     rules: MessageRules,
@@ -41,14 +42,14 @@ struct Meter {
     has_closed: bool,
 }
 
-/// What became of what was read.
+/// The outcome for bytes that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passed {
     /// All of it goes on.
     All,
-    /// What is before a frame goes on, and the rest at this time.
+    /// The bytes before a frame go on, and the rest at this time.
     Until(Tick),
-    /// What is before a frame goes on, and nothing else ever.
+    /// The bytes before a frame go on, and nothing else ever.
     Stopped(Option<Over>),
 }
 

@@ -33,7 +33,7 @@ const LOOK_EVERY: Span = Span::from_secs(1);
 
 /// One direction.
 struct Way {
-    /// What was read and not written yet.
+    /// Bytes that were read and not written yet.
     carried: Option<Lent>,
     /// The source has closed its side.
     ended: bool,
@@ -43,7 +43,7 @@ struct Way {
     bytes: u64,
     /// Bytes that came and bytes that went: what shows that it is alive.
     moved: u64,
-    /// What keeps it from going on as fast as it can; `None`: nothing.
+    /// The bounds that slow it down; `None`: it goes on as fast as it can.
     bounds: Option<Box<WayBounds>>,
     /// Where frames are, of a WebSocket whose bounds do not look at them.
     frames: Option<Frames>,

@@ -1,4 +1,4 @@
-//! What keeps one direction of a tunnel from going on as fast as it can.
+//! The bounds that keep one direction of a tunnel from going on as fast as it can.
 
 use std::task::{Context, Poll, ready};
 
@@ -23,15 +23,15 @@ pub struct WayBounds {
     holds_back: bool,
     /// How many messages were held since somebody asked.
     paced: u64,
-    /// What ends the connection.
+    /// The reason for which the connection ends.
     over: Option<Over>,
     is_stopped: bool,
-    /// What the other side is told once no frame is open.
+    /// The words for the other side, which are said once no frame is open.
     last_words: Option<Box<[u8]>>,
     drops: bool,
 }
 
-/// What comes next for a direction that carries nothing.
+/// The next step of a direction that carries nothing.
 pub enum Turn {
     /// It reads on.
     Go,
@@ -57,7 +57,7 @@ pub fn bounds_of(exchange: &mut Exchange) -> (Option<Box<WayBounds>>, Option<Box
     (up, down)
 }
 
-/// What is no WebSocket has no messages that anybody could count.
+/// The rules of its messages, for a WebSocket: nothing else has messages that anybody could count.
 fn message_rules(exchange: &Exchange) -> Option<MessageRules> {
     let route = exchange.story.route.as_ref()?;
     route.plan.pacing.as_ref()?.messages.filter(|_| exchange.is_websocket)
@@ -148,7 +148,7 @@ impl WayBounds {
         }
     }
 
-    /// What it does next; `ended`: its source has nothing more to say.
+    /// The next step; `ended`: its source has nothing more to say.
     pub fn turn(&mut self, ended: bool) -> Turn {
         let is_between = || self.gate.as_ref().is_none_or(|gate| gate.is_between_frames());
         if !ended

@@ -1,4 +1,4 @@
-//! Frames of WebSocket (RFC 6455, 5.2) by their heads alone: where each begins, and how long it is. What they carry is
+//! Frames of WebSocket (RFC 6455, 5.2) by their heads alone: where each begins, and how long it is. Their payload is
 //! neither looked at nor unmasked, so that it may be compressed or be of any extension.
 
 /// Bytes of the longest head, without the mask.
@@ -16,7 +16,7 @@ pub const TOO_BIG: u16 = 1009;
 const MASKED: u8 = 0x80;
 const CLOSE: u8 = 0x88;
 
-/// What a frame's head says.
+/// A frame, as its head describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Whether it is its message's last one.
@@ -27,7 +27,7 @@ pub struct Frame {
     pub length: u64,
 }
 
-/// What comes next.
+/// The outcome of one step of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// So many bytes belong to the frame that is open.
@@ -164,7 +164,7 @@ mod tests {
         frames
     }
 
-    /// What is read of a stream that comes in these pieces; what is told of each byte is put together again.
+    /// Reads a stream that comes in these pieces: its frames, and its bytes as they were told, put together again.
     fn read(pieces: &[&[u8]]) -> (Vec<(usize, Frame)>, Vec<u8>) {
         let (mut reader, mut found, mut told) = (Frames::default(), Vec::new(), Vec::new());
         let mut came = 0;

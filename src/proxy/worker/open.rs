@@ -8,7 +8,7 @@ use crate::proxy::client::Connection;
 
 /// A connection that is open. Dropping it takes it off the worker's wheel and out of its count.
 pub struct Open {
-    /// What is known of it.
+    /// The connection, as its requests see it.
     pub connection: Rc<Connection>,
     place: OpenPlace,
 }
@@ -19,7 +19,7 @@ impl Open {
         Self { connection, place }
     }
 
-    /// Who serves it.
+    /// The worker that serves it.
     pub fn worker(&self) -> &Rc<Worker> {
         self.place.worker()
     }

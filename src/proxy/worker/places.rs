@@ -23,7 +23,7 @@ pub struct OpenPlace {
     held: Option<Box<Held>>,
 }
 
-/// What a connection has of bounded things, given back when it ends.
+/// The bounded things that a connection holds, given back when it ends.
 struct Held {
     permit: Permit,
     _place: Option<Place>,

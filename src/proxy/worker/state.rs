@@ -29,7 +29,7 @@ const SHRINK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Two records of TLS, or what some dozens of small requests are.
 const H2_ROOM: usize = 32 * 1024;
 
-/// What others may read of a worker at any time.
+/// The gauges of a worker, which others may read at any time.
 #[derive(Debug, Default)]
 pub struct WorkerGauges {
     /// Open client connections.
@@ -40,7 +40,8 @@ pub struct WorkerGauges {
     pub tunnels: AtomicU64,
 }
 
-/// What one worker thread owns. Nothing in it is shared with another thread but the feed, the registry and the gauges.
+/// The things that one worker thread owns. Nothing in it is shared with another thread but the feed, the registry and
+/// the gauges.
 pub struct Worker {
     /// Its number, from 0.
     pub index: usize,
@@ -48,7 +49,7 @@ pub struct Worker {
     pub clock: Clock,
     /// Deadlines of its connections.
     pub alarms: Alarms,
-    /// What its exchanges work with.
+    /// The buffers that its exchanges work with.
     pub pool: Rc<Pool>,
     /// Where connections of HTTP/2 read what comes, one after the other: they take what they want of it at once.
     pub h2_room: RefCell<Box<[u8]>>,
@@ -204,7 +205,7 @@ impl Worker {
         self.view.borrow().snapshot.server().keep_alive_timeout
     }
 
-    /// What is special about the listener that the configuration calls `address`.
+    /// The settings of the listener that the configuration calls `address`.
     pub fn listener(&self, address: SocketAddr) -> ListenerPlan {
         self.follow();
         self.view.borrow().snapshot.listeners.get(&address).cloned().unwrap_or_default()

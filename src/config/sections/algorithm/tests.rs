@@ -238,7 +238,7 @@ fn what_is_hardly_meant_is_warned_of() {
         ),
         (
             "algorithm = \"warm-up\"\nrate = \"9/s\"\nwarm_up = \"1s\"\ncost_from_response = \"header:x\"",
-            "\"warm-up\" gives nothing back",
+            "\"warm-up\" gives no quota back",
         ),
         (
             "algorithm = \"smooth-bursty\"\nrate = \"9/s\"\ncost_from_response = \"header:x\"",
