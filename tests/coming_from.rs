@@ -12,7 +12,7 @@ use std::sync::Arc;
 use offered::{Fate, Request, offer};
 use sluicegate::admission::Cost;
 use sluicegate::config::LimitRule;
-use sluicegate::limiter::{Algorithm, Counting, MAX_COUNT, Policy, Why};
+use sluicegate::limiter::{Algorithm, Counting, MAX_COUNT, Policy, RefusalReason};
 use sluicegate::time::{Span, Tick};
 
 const PAGE: &str = include_str!("../docs/coming-from.md");
@@ -353,5 +353,5 @@ fn class_dojo_rolling_rate_limiter() {
     let policy = limit("class_dojo_rolling_rate_limiter");
     assert_eq!(letters_of(&policy, &[0, 50, 120, 220]), "ARRA", "apart from the refused ones too");
     let fates = offer(&policy, &[Request { at: at(230), cost: 1 }], Span::ZERO);
-    assert_eq!(fates, [Fate::Refused(Why::Rate, Some(at(330)))], "behind its own stamp");
+    assert_eq!(fates, [Fate::Refused(RefusalReason::Rate, Some(at(330)))], "behind its own stamp");
 }

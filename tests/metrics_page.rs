@@ -62,7 +62,7 @@ fn read(code: &str, all: &mut BTreeMap<String, Family>) {
         let (help, rest) = literal(&rest[rest.find("help:").unwrap()..]);
         let kind = rest.split("Kind::").nth(1).unwrap().split(',').next().unwrap().to_owned();
         let labels = rest.split("labels: &[").nth(1).unwrap().split(']').next().unwrap();
-        add(all, name, Family { kind, labels: labels_of(labels), help, doc });
+        add(all, &name, Family { kind, labels: labels_of(labels), help, doc });
     }
     for (at, start) in code.match_indices("family!(") {
         let declared = code[at + start.len()..].trim_start();
@@ -73,7 +73,7 @@ fn read(code: &str, all: &mut BTreeMap<String, Family>) {
         let (name, rest) = literal(declared);
         let (help, rest) = literal(rest);
         let labels = rest.split('[').nth(1).unwrap().split(']').next().unwrap();
-        add(all, name, Family { kind, labels: labels_of(labels), help, doc });
+        add(all, &name, Family { kind, labels: labels_of(labels), help, doc });
     }
 }
 
@@ -81,10 +81,10 @@ fn labels_of(list: &str) -> Vec<String> {
     list.split(',').map(|label| label.trim().trim_matches('"').to_owned()).filter(|label| !label.is_empty()).collect()
 }
 
-fn add(all: &mut BTreeMap<String, Family>, name: String, family: Family) {
+fn add(all: &mut BTreeMap<String, Family>, name: &str, family: Family) {
     assert!(name.starts_with("sluicegate_"), "{name}");
     assert!(["Counter", "Gauge", "Histogram"].contains(&family.kind.as_str()), "{name}: {}", family.kind);
-    assert!(all.insert(name.clone(), family).is_none(), "{name} is declared twice");
+    assert!(all.insert(name.to_owned(), family).is_none(), "{name} is declared twice");
 }
 
 fn walk(directory: &Path, all: &mut BTreeMap<String, Family>, names: &mut usize) {

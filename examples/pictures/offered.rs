@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use sluicegate::limiter::{
-    Ask, Attempt, Counting, KeyHasher, MAX_LIMITS, Permit, Policy, Report, Ticket, Verdict, Why,
+    Ask, Attempt, Counting, KeyHasher, MAX_LIMITS, Permit, Policy, RefusalReason, Report, Ticket, Verdict,
 };
 use sluicegate::time::{Span, Tick};
 
@@ -24,7 +24,7 @@ pub enum Fate {
     /// It passed then: at its arrival, or later if it waited.
     Passed(Tick),
     /// It did not, for this reason; when it may come back.
-    Refused(Why, Option<Tick>),
+    Refused(RefusalReason, Option<Tick>),
 }
 
 struct Waiting {

@@ -477,7 +477,9 @@ mod tests {
     use crate::admission::{
         AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, PathPattern, PlainRequest, RoutePattern,
     };
-    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Why};
+    use crate::limiter::{
+        Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, Policy, RefusalReason, TimerWheel,
+    };
     use crate::time::{Schedule, ScheduleRules, Zone};
 
     const PEER: &str = "192.0.2.1";
@@ -578,7 +580,7 @@ mod tests {
     }
 
     fn is_over_limit(admission: &Admission) -> bool {
-        matches!(admission, Admission::Refused(_, Refused::Limit(refusal)) if refusal.why == Why::Rate)
+        matches!(admission, Admission::Refused(_, Refused::Limit(refusal)) if refusal.why == RefusalReason::Rate)
     }
 
     #[test]
@@ -666,7 +668,7 @@ mod tests {
         let (one, two) = (get("/").with("k", "one"), get("/").with("k", "two"));
         assert_eq!(places_asked(&rules, &one), [0]);
         let Admission::Refused(arrival, Refused::Limit(refusal)) = admit(&rules, &one) else { panic!("the second") };
-        assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, Why::Rate, Some(at_millis(1_000))));
+        assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, RefusalReason::Rate, Some(at_millis(1_000))));
         let mut key = KeyHasher::fixed().start();
         key.part(2, b"one");
         assert_eq!(arrival.key, Some(key.finish()));
@@ -798,7 +800,7 @@ mod tests {
         else {
             panic!("8 do not fit into 5")
         };
-        assert_eq!((refusal.limit, refusal.why, refusal.remaining), (0, Why::Rate, 5));
+        assert_eq!((refusal.limit, refusal.why, refusal.remaining), (0, RefusalReason::Rate, 5));
         assert_eq!(remaining("5"), [0, 2]);
     }
 
@@ -809,7 +811,7 @@ mod tests {
         else {
             panic!("11 never fit into 10")
         };
-        assert_eq!((refusal.why, refusal.retry_at), (Why::TooCostly, None));
+        assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::TooCostly, None));
         assert!(is_admitted(&admit(&rules, &get("/").with("content-length", "10"))), "nothing was counted");
     }
 
@@ -1086,7 +1088,7 @@ mod tests {
         let Progress::TimedOut(arrival, refusal) = attempt(&mut waiting, at_millis(60_000)) else {
             panic!("its time is over")
         };
-        assert_eq!((refusal.limit, refusal.why), (1, Why::WaitTimeout));
+        assert_eq!((refusal.limit, refusal.why), (1, RefusalReason::WaitTimeout));
         let mut key = KeyHasher::fixed().start();
         key.part(1, &arrival.client.key());
         assert_eq!(arrival.key, Some(key.finish()));

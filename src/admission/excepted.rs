@@ -6,7 +6,7 @@ use super::exceptions::{Act, KeyException};
 use super::identity::KeyFacts;
 use super::terms::Terms;
 use super::view::RequestView;
-use crate::limiter::{Ask, Fingerprint, Limit, Policy, Refusal, Why};
+use crate::limiter::{Ask, Fingerprint, Limit, Policy, Refusal, RefusalReason};
 use crate::time::{Span, Tick};
 
 /// The limit at this place of the route refuses the key, whatever else holds.
@@ -22,7 +22,7 @@ impl BlockedByHand {
     /// The refusal. It has no numbers, since it is not about any.
     pub(super) fn refusal(self) -> Refusal {
         let Self { limit, until, key: _ } = self;
-        Refusal { limit, why: Why::Blocked, retry_at: until, quota: 0, window: Span::ZERO, remaining: 0 }
+        Refusal { limit, why: RefusalReason::Blocked, retry_at: until, quota: 0, window: Span::ZERO, remaining: 0 }
     }
 }
 

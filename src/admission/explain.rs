@@ -249,7 +249,7 @@ mod tests {
     };
     use crate::limiter::{
         Algorithm, Bound, Concurrency, Counting, Gcra, KeyHasher, Limit, LimitSpec, Mode, OnFull, Penalty, Policy,
-        Refill, SlidingLog, TimerWheel, TokenBucket, Why,
+        Refill, RefusalReason, SlidingLog, TimerWheel, TokenBucket,
     };
 
     fn limit(algorithm: Algorithm, mode: Mode, max_wait: Span, penalty: Option<Penalty>) -> Arc<Limit> {
@@ -468,7 +468,7 @@ mod tests {
         assert_eq!((limit.cost, limit.rates[0].remaining, limit.not_asked), (2, 0, None));
         assert_eq!((limit.key[0].source.as_str(), limit.key[0].value.as_str()), ("header:k", "one"));
         let Decided::Limits(Peeked::Refused(refusal)) = explained.decision else { panic!("used up") };
-        assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(now + Span::from_secs(1))));
+        assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::Rate, Some(now + Span::from_secs(1))));
         assert_eq!(limit.alone, Some(Peeked::Refused(refusal)));
     }
 }

@@ -326,7 +326,7 @@ pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, 
         let messages = received.map_or_else(|_| Vec::new(), |first| with_rest(&receiver, first));
         // After these were received, and before they are written: those of after a reload are written by its settings, and
         // by its redactor.
-        obey(&mut writer, desk, clock.now());
+        run_commands(&mut writer, desk, clock.now());
         drain(&mut writer, messages, clock.now());
         if is_over {
             break;
@@ -346,10 +346,10 @@ pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, 
     let now = clock.now();
     while let Ok(message) = receiver.try_recv() {
         let messages = with_rest(&receiver, message);
-        obey(&mut writer, desk, now);
+        run_commands(&mut writer, desk, now);
         drain(&mut writer, messages, now);
     }
-    obey(&mut writer, desk, now);
+    run_commands(&mut writer, desk, now);
     // What slips in from here on is counted as dropped, by the place that it holds in the queue.
     drop(receiver);
     writer.close(now);
@@ -373,7 +373,7 @@ pub(super) fn give_way() {
 }
 
 /// Takes new settings over, if there are any.
-fn obey(writer: &mut Writer, desk: &Desk, now: Tick) {
+fn run_commands(writer: &mut Writer, desk: &Desk, now: Tick) {
     if let Some((settings, redactor, store)) = desk.orders() {
         writer.reconfigure(settings, redactor, store, now);
     }

@@ -10,7 +10,7 @@ use super::build::BuildError;
 use crate::admission::Networks;
 use crate::config::{Client, Listener, Model};
 use crate::limiter::{Algorithm, Bound, Carry, Concurrency, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel};
-use crate::proxy::{AcceptPlan, BandwidthPlan, ClientBounds, Places, Turned};
+use crate::proxy::{AcceptPlan, BandwidthPlan, ClientBounds, ConnectionRejection, Places};
 use crate::time::Span;
 
 /// Clients whose connections are counted at once.
@@ -20,7 +20,7 @@ const MAX_CLIENTS: u64 = 1_000_000;
 #[derive(Clone, Default)]
 pub struct Counts {
     /// Those that a client has open, and its new ones.
-    clients: Vec<(Turned, Arc<Limit>, LimitSpec)>,
+    clients: Vec<(ConnectionRejection, Arc<Limit>, LimitSpec)>,
     /// Those of each listener that bounds them.
     listeners: HashMap<SocketAddr, Arc<AtomicU64>>,
     /// Their bytes.
@@ -78,7 +78,7 @@ impl Counts {
     }
 }
 
-fn specs(client: &Client) -> Vec<(Turned, LimitSpec)> {
+fn specs(client: &Client) -> Vec<(ConnectionRejection, LimitSpec)> {
     let open = client.max_connections.and_then(|most| Concurrency::new(most).ok()).map(Algorithm::Concurrency);
     let new = client.connection_rate.and_then(|rate| TimerWheel::new(&[rate], None, Bound::Sliding).ok());
     let spec = |name: &str, algorithm| LimitSpec {
@@ -93,7 +93,7 @@ fn specs(client: &Client) -> Vec<(Turned, LimitSpec)> {
         penalty: None,
         sharing: None,
     };
-    let open = open.map(|algorithm| (Turned::Client, spec("max_connections", algorithm)));
-    let new = new.map(|wheel| (Turned::ClientRate, spec("connection_rate", Algorithm::TimerWheel(wheel))));
+    let open = open.map(|algorithm| (ConnectionRejection::Client, spec("max_connections", algorithm)));
+    let new = new.map(|wheel| (ConnectionRejection::ClientRate, spec("connection_rate", Algorithm::TimerWheel(wheel))));
     open.into_iter().chain(new).collect()
 }

@@ -9,7 +9,7 @@ use super::offline::{Offline, sticky};
 use crate::admission::{Decided, ExplainedLimit, Explanation, Networks, RouteRules, Rules};
 use crate::config::{Action, LimitRule, Model, OnLimit, Route};
 use crate::http1::HeadLimits;
-use crate::limiter::{Peeked, QuotaLine, Refusal, Why};
+use crate::limiter::{Peeked, QuotaLine, Refusal, RefusalReason};
 use crate::proxy::{Question, Snapshot, status_of_no_route, status_of_refusal};
 use crate::redact::{End, Redactor};
 use crate::time::{Span, Tick};
@@ -391,7 +391,12 @@ impl Book<'_> {
                         let (reason, detail) = reason_of(*why);
                         refuse(explained, reason, detail, status_of(rule, Some(*why)));
                         let defers = route.is_some_and(|route| route.on_limit == OnLimit::Defer);
-                        if defers && matches!(why, Why::Rate | Why::QueueFull | Why::WaitTimeout) {
+                        if defers
+                            && matches!(
+                                why,
+                                RefusalReason::Rate | RefusalReason::QueueFull | RefusalReason::WaitTimeout
+                            )
+                        {
                             explained.status = Some(DEFERRED);
                         }
                     }
@@ -453,15 +458,15 @@ fn word(peeked: &Peeked) -> &'static str {
 }
 
 /// The reason of the dead letter, and a sentence.
-fn reason_of(why: Why) -> (&'static str, &'static str) {
+fn reason_of(why: RefusalReason) -> (&'static str, &'static str) {
     match why {
-        Why::Rate => ("rate-limited", "The limit has no room."),
-        Why::QueueFull => ("queue-full", "It could wait, but the queue of the key is full."),
-        Why::WaitTimeout => ("wait-timeout", "Its room does not come in time."),
-        Why::TooCostly => ("rate-limited", "It costs more than the limit can ever admit."),
-        Why::TableFull => ("overload", "The table of keys is full, and the limit refuses new ones."),
-        Why::Blocked => ("blocked", "The key is blocked, by a penalty or by hand."),
-        Why::StoreDown => ("overload", "The limit is shared, and closed while its store does not answer."),
+        RefusalReason::Rate => ("rate-limited", "The limit has no room."),
+        RefusalReason::QueueFull => ("queue-full", "It could wait, but the queue of the key is full."),
+        RefusalReason::WaitTimeout => ("wait-timeout", "Its room does not come in time."),
+        RefusalReason::TooCostly => ("rate-limited", "It costs more than the limit can ever admit."),
+        RefusalReason::TableFull => ("overload", "The table of keys is full, and the limit refuses new ones."),
+        RefusalReason::Blocked => ("blocked", "The key is blocked, by a penalty or by hand."),
+        RefusalReason::StoreDown => ("overload", "The limit is shared, and closed while its store does not answer."),
     }
 }
 

@@ -115,7 +115,7 @@ fn serve(mut runtime: LocalRuntime, make: impl Fn() -> Rc<Worker>, mut commands:
     loop {
         let worker = make();
         // What a panic leaves half done is dropped with the worker: only the sockets and the inbox go on.
-        let run = AssertUnwindSafe(|| runtime.block_on(obey(&worker, &mut commands, &mut sockets)));
+        let run = AssertUnwindSafe(|| runtime.block_on(run_commands(&worker, &mut commands, &mut sockets)));
         let ended = catch_unwind(run);
         // Connections that the grace did not wait for are dropped here, at once.
         runtime.shutdown_background();
@@ -143,8 +143,8 @@ fn build() -> io::Result<LocalRuntime> {
 /// The sockets of a worker, by what the configuration calls them.
 type Sockets = HashMap<SocketAddr, Vec<TcpListener>>;
 
-async fn obey(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
-    let mut house = tokio::task::spawn_local(Rc::clone(worker).keep_house());
+async fn run_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
+    let mut house = tokio::task::spawn_local(Rc::clone(worker).run_maintenance());
     tokio::select! {
         () = obey_commands(worker, commands, sockets) => {}
         ended = &mut house => panic!("deadlines are no longer swept: {ended:?}"),

@@ -1,5 +1,5 @@
-use super::Why;
-use super::shard::{Blocked, Opinion};
+use super::RefusalReason;
+use super::shard::{Blocked, Evaluation};
 use crate::time::{Span, Tick};
 
 /// The decision about a request that some limits cannot admit now.
@@ -16,14 +16,14 @@ pub(super) enum Decision {
 pub(super) struct Denial {
     pub(super) limit: usize,
     pub(super) rate: usize,
-    pub(super) why: Why,
+    pub(super) why: RefusalReason,
     pub(super) retry_at: Option<Tick>,
 }
 
 /// The limits that cannot admit a request now, among the opinions of all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Obstacles<'a> {
-    opinions: &'a [Opinion],
+    opinions: &'a [Evaluation],
     /// The limits, as bits, that have no more say in the deadline.
     heard: u8,
     /// In whose queue the request has its place already.
@@ -31,7 +31,7 @@ pub(super) struct Obstacles<'a> {
 }
 
 impl<'a> Obstacles<'a> {
-    pub(super) fn new(opinions: &'a [Opinion]) -> Self {
+    pub(super) fn new(opinions: &'a [Evaluation]) -> Self {
         Self { opinions, heard: 0, own: None }
     }
 
@@ -52,7 +52,7 @@ impl<'a> Obstacles<'a> {
 
     fn iter(self) -> impl Iterator<Item = (usize, Blocked)> {
         self.opinions.iter().enumerate().filter_map(move |(limit, opinion)| {
-            let Opinion::Blocked(mut blocked) = *opinion else { return None };
+            let Evaluation::Blocked(mut blocked) = *opinion else { return None };
             if self.heard & (1 << limit) != 0 {
                 blocked.max_wait = Span::MAX;
             }
@@ -72,13 +72,13 @@ impl<'a> Obstacles<'a> {
     /// that is `P` itself, the queue it would join needs a place.
     pub(super) fn decide(self, arrived: Tick, timeout: Span, patience: Tick) -> Option<Decision> {
         // What most refusals are: one limit, which lets nobody wait.
-        if let ([Opinion::Blocked(blocked)], None) = (self.opinions, self.own)
+        if let ([Evaluation::Blocked(blocked)], None) = (self.opinions, self.own)
             && blocked.max_wait.is_zero()
             && self.heard == 0
             && !blocked.planned.on_release
         {
             let (rate, at) = (blocked.planned.rate(), blocked.planned.at.max(arrived));
-            return Some(Decision::Refuse(Denial { limit: 0, rate, why: Why::Rate, retry_at: Some(at) }));
+            return Some(Decision::Refuse(Denial { limit: 0, rate, why: RefusalReason::Rate, retry_at: Some(at) }));
         }
         // Of several that come last, the one where it has a place already, else the first in the file's order.
         let later = |a: &Blocked, b: &(usize, Blocked)| {
@@ -104,12 +104,12 @@ impl<'a> Obstacles<'a> {
             Decision::Refuse(Denial {
                 limit: last,
                 rate: last_blocked.planned.rate(),
-                why: Why::QueueFull,
+                why: RefusalReason::QueueFull,
                 retry_at: Some(place_at),
             })
         } else {
             let retry_at = Some(if full { place_at } else { room_at });
-            Decision::Refuse(Denial { limit: named, rate: blocked.planned.rate(), why: Why::Rate, retry_at })
+            Decision::Refuse(Denial { limit: named, rate: blocked.planned.rate(), why: RefusalReason::Rate, retry_at })
         })
     }
 
@@ -131,7 +131,7 @@ impl<'a> Obstacles<'a> {
         if may_wait && last.place_at == Some(Tick::ZERO) {
             return Decision::Wait { limit, planned: deadline, deadline };
         }
-        let why = if may_wait { Why::QueueFull } else { Why::Rate };
+        let why = if may_wait { RefusalReason::QueueFull } else { RefusalReason::Rate };
         let unforeseen = (arrived + UNFORESEEN, limit, last.planned.rate());
         let others = foreseen().map(|(index, blocked)| (blocked.planned.at, index, blocked.planned.rate()));
         let (retry_at, limit, rate) = others.fold(unforeseen, |a, b| if b.0 > a.0 { b } else { a });
@@ -157,10 +157,10 @@ mod tests {
     /// A limit's instant, its patience, and when its queue has a place.
     type Facts = (u64, u64, Option<u64>);
 
-    fn opinions(blocked: &[Facts]) -> Vec<Opinion> {
+    fn opinions(blocked: &[Facts]) -> Vec<Evaluation> {
         let opinion = |(limit, (planned, max_wait, place)): (usize, &Facts)| {
             let planned = Planned::new(Room::At { at: tick(*planned), rate: limit }, Tick::ZERO);
-            Opinion::Blocked(Blocked::new(planned, Span::from_nanos(*max_wait), place.map(tick)))
+            Evaluation::Blocked(Blocked::new(planned, Span::from_nanos(*max_wait), place.map(tick)))
         };
         blocked.iter().enumerate().map(opinion).collect()
     }
@@ -202,7 +202,7 @@ mod tests {
                 Some(Decision::Refuse(Denial { limit, rate, why, retry_at })) => {
                     prop_assert_eq!(retry_at, Some(tick(first)));
                     prop_assert_eq!(limit, rate);
-                    if why == Why::QueueFull {
+                    if why == RefusalReason::QueueFull {
                         prop_assert_eq!(blocked[limit].0, due);
                         prop_assert!(blocked[limit].2.is_none_or(|place| place > 0));
                     }
@@ -216,7 +216,7 @@ mod tests {
     fn of_several_the_latest_retry_is_named() {
         let denied = |limit, at| {
             let retry_at = Some(tick(at));
-            Some(Decision::Refuse(Denial { limit, rate: limit, why: Why::Rate, retry_at }))
+            Some(Decision::Refuse(Denial { limit, rate: limit, why: RefusalReason::Rate, retry_at }))
         };
         assert_eq!(decide(&[(10, 0, None), (20, 0, None), (15, 0, None)], Span::MAX), denied(1, 20));
         // The second may wait, so the first is the one that keeps it out.

@@ -132,7 +132,7 @@ pub use report::{QuotaLine, Report};
 pub use settle::{Answer, Collect, Outstanding, Settle, Turn, Wanted};
 pub use sharing::{FleetView, LEASE_HOLD, OnFailure, PPM, Sharing};
 pub use ticket::Ticket;
-pub use verdict::{Ask, Attempt, Counting, Peeked, Refusal, Spent, Verdict, Why};
+pub use verdict::{Ask, Attempt, Counting, Peeked, Refusal, RefusalReason, Spent, Verdict};
 
 /// The most limits on one route.
 pub const MAX_LIMITS: usize = 8;

@@ -245,7 +245,7 @@ impl Queues {
     }
 
     /// Room has come that nobody could foresee: the head of this key's queue has to look again.
-    pub(super) fn stir(&mut self, key: Fingerprint) -> Wakers {
+    pub(super) fn wake_head(&mut self, key: Fingerprint) -> Wakers {
         let Some(queue) = self.by_key.get_mut(&key) else { return Wakers::default() };
         queue.stale = true;
         queue.replanned_at = None;
@@ -260,7 +260,7 @@ impl Queues {
     }
 
     /// The key's state is another one than was planned with: its plan is stale.
-    pub(super) fn doubt(&mut self, key: Fingerprint) {
+    pub(super) fn mark_stale(&mut self, key: Fingerprint) {
         if let Some(queue) = self.by_key.get_mut(&key) {
             queue.stale = true;
         }
@@ -323,7 +323,7 @@ impl Queues {
 
     /// The rule or its layout has changed: every plan is stale, and every head has to look again. `state_words` is the
     /// new size of a key's state.
-    pub(super) fn unsettle(&mut self, state_words: usize) -> Vec<Waker> {
+    pub(super) fn invalidate(&mut self, state_words: usize) -> Vec<Waker> {
         let mut heads = Vec::with_capacity(self.by_key.len());
         for queue in self.by_key.values_mut() {
             queue.stale = true;

@@ -4,8 +4,8 @@ use super::MAX_LIMITS;
 use super::decision::Denial;
 use super::key::Fingerprint;
 use super::permit::Permit;
-use super::shard::Alone;
-use super::verdict::{Refusal, Verdict, Why};
+use super::shard::FastPath;
+use super::verdict::{Refusal, RefusalReason, Verdict};
 
 /// Lines that need no heap. Every request carries the room for them, so it is what nearly every route needs and no more.
 const INLINE_LINES: usize = 4;
@@ -109,15 +109,15 @@ impl Report {
 
     /// The verdict of the only limit, and its line.
     #[inline]
-    pub(super) fn verdict_alone(&mut self, alone: Alone, now: Tick) -> Verdict {
-        let Alone { room_at, remaining, grows_at, quota, window } = alone;
+    pub(super) fn verdict_alone(&mut self, alone: FastPath, now: Tick) -> Verdict {
+        let FastPath { room_at, remaining, grows_at, quota, window } = alone;
         let reset = grows_at.map(|at| at.since(now));
         self.push(QuotaLine { limit: 0, rate: 0, shadow: false, quota, window, remaining, reset });
         match room_at {
             None => Verdict::Admitted(Permit::default()),
             Some(at) => {
                 let retry_at = Some(at.max(now));
-                Verdict::Refused(Refusal { limit: 0, why: Why::Rate, retry_at, quota, window, remaining })
+                Verdict::Refused(Refusal { limit: 0, why: RefusalReason::Rate, retry_at, quota, window, remaining })
             }
         }
     }
@@ -158,7 +158,7 @@ mod tests {
             let places: Vec<_> = report.lines().iter().map(|line| line.limit * 4 + line.rate).collect();
             assert_eq!(places, (0..32).collect::<Vec<_>>());
         }
-        let denial = Denial { limit: 7, rate: 3, why: crate::limiter::Why::Rate, retry_at: None };
+        let denial = Denial { limit: 7, rate: 3, why: crate::limiter::RefusalReason::Rate, retry_at: None };
         assert_eq!(report.refusal(denial).quota, 7);
     }
 
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_line_with_something_left_is_exhausted_wherever_it_is_kept() {
-        let (second, why) = (Span::from_secs(1), crate::limiter::Why::Rate);
+        let (second, why) = (Span::from_secs(1), crate::limiter::RefusalReason::Rate);
         for lines in [2, 9] {
             let fill = || {
                 let mut report = Report::default();

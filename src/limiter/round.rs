@@ -9,9 +9,9 @@ use super::permit::{Owes, Permit};
 use super::policy::Policy;
 use super::queue::{Place, Waiter, Wakers};
 use super::report::{QuotaLine, Report};
-use super::shard::{Asking, Claim, Opinion, Record, Shard};
+use super::shard::{Asking, Claim, Evaluation, Record, Shard};
 use super::sync::MutexGuard;
-use super::verdict::{Ask, Counting, Why};
+use super::verdict::{Ask, Counting, RefusalReason};
 use crate::time::{Span, Tick};
 
 /// One request before all its limits at once: their locks taken in order, all asked, then all counted or none. `N` is
@@ -23,7 +23,7 @@ pub(super) struct Round<'a, const N: usize> {
     asks: &'a [Ask],
     now: Tick,
     shards: [Option<MutexGuard<'a, Shard>>; N],
-    opinions: [Opinion; N],
+    opinions: [Evaluation; N],
 }
 
 /// The outcome of an arrival.
@@ -101,7 +101,7 @@ impl<'a, const N: usize> Round<'a, N> {
                 *shard = Some(limit.lock(key));
             }
         }
-        Self { policy, asks, now, shards, opinions: [Opinion::None; N] }
+        Self { policy, asks, now, shards, opinions: [Evaluation::None; N] }
     }
 
     /// A new request: admits it, lets it wait, or refuses it.
@@ -129,7 +129,12 @@ impl<'a, const N: usize> Round<'a, N> {
                 let refused_by = self.obstacles().set();
                 match self.join(limit, planned, deadline) {
                     Some(place) => Outcome::Waits(Wait { limit, place, deadline, refused_by }),
-                    None => Outcome::Refused(Denial { limit, rate: 0, why: Why::QueueFull, retry_at: Some(planned) }),
+                    None => Outcome::Refused(Denial {
+                        limit,
+                        rate: 0,
+                        why: RefusalReason::QueueFull,
+                        retry_at: Some(planned),
+                    }),
                 }
             }
         }
@@ -141,14 +146,14 @@ impl<'a, const N: usize> Round<'a, N> {
         let blocked = self.blocked();
         let denial = if self.note_refused(timeout) { self.again(denial, timeout) } else { denial };
         let is_blocked = blocked & (1 << denial.limit) != 0;
-        if is_blocked { Denial { why: Why::Blocked, ..denial } } else { denial }
+        if is_blocked { Denial { why: RefusalReason::Blocked, ..denial } } else { denial }
     }
 
     /// The limits, as bits, whose penalty blocks the key.
     fn blocked(&mut self) -> u8 {
         let mut blocked = 0;
         for index in 0..self.policy.limits().len().min(N) {
-            let Opinion::Blocked(_) = self.opinions[index] else { continue };
+            let Evaluation::Blocked(_) = self.opinions[index] else { continue };
             let at = self.opinions[index].record();
             if self.shard(index).zip(at).is_some_and(|(shard, at)| shard.is_blocked(at)) {
                 blocked |= 1 << index;
@@ -178,16 +183,16 @@ impl<'a, const N: usize> Round<'a, N> {
             let denial = |rate, why| Findings::Impossible(Denial { limit: index, rate, why, retry_at: None });
             match (opinion, findings) {
                 // Of several, the one for which there is no hope at all.
-                (Opinion::TooCostly { .. }, Findings::Impossible(Denial { why: Why::TooCostly, .. })) => {}
-                (Opinion::TooCostly { rate, .. }, _) => findings = denial(rate, Why::TooCostly),
-                (Opinion::TableFull, Findings::Fits | Findings::Awaits | Findings::Blocked) => {
-                    findings = denial(0, Why::TableFull);
+                (Evaluation::TooCostly { .. }, Findings::Impossible(Denial { why: RefusalReason::TooCostly, .. })) => {}
+                (Evaluation::TooCostly { rate, .. }, _) => findings = denial(rate, RefusalReason::TooCostly),
+                (Evaluation::TableFull, Findings::Fits | Findings::Awaits | Findings::Blocked) => {
+                    findings = denial(0, RefusalReason::TableFull);
                 }
-                (Opinion::Unavailable { .. }, Findings::Fits | Findings::Awaits | Findings::Blocked) => {
-                    findings = denial(0, Why::StoreDown);
+                (Evaluation::Unavailable { .. }, Findings::Fits | Findings::Awaits | Findings::Blocked) => {
+                    findings = denial(0, RefusalReason::StoreDown);
                 }
-                (Opinion::Blocked(_), Findings::Fits | Findings::Awaits) => findings = Findings::Blocked,
-                (Opinion::Awaits { .. }, Findings::Fits) => findings = Findings::Awaits,
+                (Evaluation::Blocked(_), Findings::Fits | Findings::Awaits) => findings = Findings::Blocked,
+                (Evaluation::Awaits { .. }, Findings::Fits) => findings = Findings::Awaits,
                 _ => {}
             }
             self.opinions[index] = opinion;
@@ -210,7 +215,7 @@ impl<'a, const N: usize> Round<'a, N> {
             Some(limit) => {
                 // Nobody stands behind one who has just come: there is nobody to wake.
                 drop(self.leave_lines(&wait));
-                Outcome::Refused(Denial { limit, rate: 0, why: Why::TableFull, retry_at: None })
+                Outcome::Refused(Denial { limit, rate: 0, why: RefusalReason::TableFull, retry_at: None })
             }
         }
     }
@@ -224,7 +229,7 @@ impl<'a, const N: usize> Round<'a, N> {
     /// for the key.
     pub(super) fn join_lines(&mut self, wait: &mut StoreWait, head_of: Option<usize>) -> Option<usize> {
         for index in 0..self.policy.limits().len().min(N) {
-            let Opinion::Awaits { .. } = self.opinions[index] else { continue };
+            let Evaluation::Awaits { .. } = self.opinions[index] else { continue };
             let Some((key, cost)) = self.key_and_cost(index) else { continue };
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
@@ -284,11 +289,11 @@ impl<'a, const N: usize> Round<'a, N> {
     pub(super) fn commit(&mut self, due: Tick) -> Permit {
         let mut permit = Permit::default();
         for index in 0..self.policy.limits().len().min(N) {
-            if let Opinion::Leased { .. } = self.opinions[index] {
+            if let Evaluation::Leased { .. } = self.opinions[index] {
                 self.commit_leased(index, due, &mut permit);
                 continue;
             }
-            let Opinion::Fits(record) = self.opinions[index] else { continue };
+            let Evaluation::Fits(record) = self.opinions[index] else { continue };
             let Some((key, cost)) = self.key_and_cost(index) else { continue };
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
@@ -305,9 +310,9 @@ impl<'a, const N: usize> Round<'a, N> {
                     } else if counting == Counting::Corrected {
                         permit.add(index, limit, key, cost, Owes::Correct(shard.reserve(key, at)));
                     }
-                    Opinion::Fits(Record::At(at))
+                    Evaluation::Fits(Record::At(at))
                 }
-                None => Opinion::Fits(Record::Uncounted),
+                None => Evaluation::Fits(Record::Uncounted),
             };
         }
         permit
@@ -316,7 +321,7 @@ impl<'a, const N: usize> Round<'a, N> {
     /// The same for a limit that is shared.
     #[inline(never)]
     fn commit_leased(&mut self, index: usize, due: Tick, permit: &mut Permit) {
-        let Opinion::Leased { record, source } = self.opinions[index] else { return };
+        let Evaluation::Leased { record, source } = self.opinions[index] else { return };
         let Some((key, cost)) = self.key_and_cost(index) else { return };
         let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else { return };
         let counting = self.asks.get(index).map_or(Counting::AtOnce, |ask| ask.counting);
@@ -327,7 +332,7 @@ impl<'a, const N: usize> Round<'a, N> {
         if let (Some(_), Counting::Corrected) = (at, counting) {
             permit.add(index, limit, key, cost, Owes::Correct(shard.reserve_leased(source)));
         }
-        self.opinions[index] = Opinion::Leased { record: at.map_or(Record::Uncounted, Record::At), source };
+        self.opinions[index] = Evaluation::Leased { record: at.map_or(Record::Uncounted, Record::At), source };
     }
 
     pub(super) fn join(&mut self, limit: usize, planned: Tick, deadline: Tick) -> Option<Place> {
@@ -341,7 +346,7 @@ impl<'a, const N: usize> Round<'a, N> {
 
     /// Counts a request that a full table ended, once for each such request.
     pub(super) fn note(&mut self, denial: Denial) {
-        if denial.why == Why::TableFull
+        if denial.why == RefusalReason::TableFull
             && let Some(shard) = self.shard(denial.limit)
         {
             shard.note_refused_full();
@@ -352,7 +357,7 @@ impl<'a, const N: usize> Round<'a, N> {
     fn note_refused(&mut self, timeout: Span) -> bool {
         let mut noted = false;
         for index in 0..self.policy.limits().len().min(N) {
-            let Opinion::Blocked(blocked) = self.opinions[index] else { continue };
+            let Evaluation::Blocked(blocked) = self.opinions[index] else { continue };
             let (at, refuses) = (self.opinions[index].record(), blocked.refuses(self.now, timeout));
             let Some((key, cost)) = self.key_and_cost(index).filter(|_| refuses) else { continue };
             noted |= self.shard(index).is_some_and(|shard| shard.note_refused(key, at, cost));
@@ -375,8 +380,8 @@ impl<'a, const N: usize> Round<'a, N> {
         for (index, (shard, opinion)) in self.shards.iter_mut().zip(&self.opinions).enumerate() {
             let (Some(shard), Some(key)) = (shard, self.asks.get(index).and_then(|ask| ask.key)) else { continue };
             let shadowed = match *opinion {
-                Opinion::None => continue,
-                Opinion::Shadowed { rate, wait, .. } if wait.is_none_or(|wait| wait > patience) => {
+                Evaluation::None => continue,
+                Evaluation::Shadowed { rate, wait, .. } if wait.is_none_or(|wait| wait > patience) => {
                     report.note_shadow_refusal(index);
                     rate
                 }

@@ -28,7 +28,7 @@ use correct::Ledger;
 
 pub(super) use correct::Reserved;
 
-pub(super) use alone::Alone;
+pub(super) use alone::FastPath;
 pub(super) use shared::Claim;
 
 /// A part of a limit's keys, under one lock: their records, who waits for them, and the parameters they live by.
@@ -79,7 +79,7 @@ pub(super) enum Asking {
 
 /// One limit's opinion of one request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Opinion {
+pub(super) enum Evaluation {
     /// It has none: the limit does not apply, or is off.
     None,
     Fits(Record),
@@ -196,11 +196,11 @@ impl Shard {
         cost: u64,
         now: Tick,
         keys: &AtomicU64,
-    ) -> Opinion {
+    ) -> Evaluation {
         let enforced = match self.params.stance {
             Stance::Enforce => true,
             Stance::Shadow => false,
-            Stance::Pass | Stance::Closed => return Opinion::None,
+            Stance::Pass | Stance::Closed => return Evaluation::None,
         };
         self.latest = self.latest.max(now);
         self.checks += 1;
@@ -220,24 +220,24 @@ impl Shard {
         };
         if let Some(rate) = too_costly {
             return if enforced {
-                Opinion::TooCostly { rate, at }
+                Evaluation::TooCostly { rate, at }
             } else {
-                Opinion::Shadowed { at, rate: Some(rate), wait: None }
+                Evaluation::Shadowed { at, rate: Some(rate), wait: None }
             };
         }
         let queued = enforced && asking == Asking::Arrival && self.queues.has(key);
         if room != Room::Now || queued {
             return if enforced {
-                Opinion::Blocked(self.blocked(key, cost, at, queued, room))
+                Evaluation::Blocked(self.blocked(key, cost, at, queued, room))
             } else {
                 let rate = Some(Planned::new(room, self.latest).rate());
-                Opinion::Shadowed { at, rate, wait: self.would_wait(room) }
+                Evaluation::Shadowed { at, rate, wait: self.would_wait(room) }
             };
         }
         match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
-            Some(record) => Opinion::Fits(record),
-            None if enforced => Opinion::TableFull,
-            None => Opinion::Shadowed { at: None, rate: None, wait: None },
+            Some(record) => Evaluation::Fits(record),
+            None if enforced => Evaluation::TableFull,
+            None => Evaluation::Shadowed { at: None, rate: None, wait: None },
         }
     }
 
@@ -304,14 +304,14 @@ impl Shard {
             None => self.place_for_new(Asking::Arrival, keys).unwrap_or(Record::Uncounted),
         };
         self.commit(record, key, cost, self.latest, keys);
-        self.queues.stir(key)
+        self.queues.wake_head(key)
     }
 
     /// Gives back what was taken under `era`; nothing if the key has been forgotten since.
     pub(super) fn release(&mut self, key: Fingerprint, cost: u64, era: u64) -> Wakers {
         let Some(at) = self.table.find(key) else { return Wakers::default() };
         self.params.rule.release(self.table.state_mut(at), cost, era);
-        self.queues.stir(key)
+        self.queues.wake_head(key)
     }
 
     /// Counts a request that this limit itself refused for want of room, if it counts such; answers whether room comes
@@ -323,7 +323,7 @@ impl Shard {
         if noted == Noted::Nothing {
             return false;
         }
-        self.queues.doubt(key);
+        self.queues.mark_stale(key);
         true
     }
 
@@ -429,7 +429,7 @@ impl Shard {
         if was_shared && (rule.largest(), numbers(rule)) != (was.largest(), numbers(was)) {
             self.forget_refusals();
         }
-        self.queues.unsettle(self.params.words())
+        self.queues.invalidate(self.params.words())
     }
 
     /// Forgets every key; the waiters stay.
@@ -490,7 +490,7 @@ impl Blocked {
     }
 }
 
-impl Opinion {
+impl Evaluation {
     /// Why there is no room, if that is what it is.
     pub(super) fn blocked(&self) -> Option<Blocked> {
         if let Self::Blocked(blocked) = *self { Some(blocked) } else { None }

@@ -10,7 +10,7 @@ use super::policy::Policy;
 use super::queue::Wakers;
 use super::report::Report;
 use super::round::{Claims, Findings, Outcome, Round, StoreWait, Wait};
-use super::verdict::{Ask, Attempt, Refusal, Why};
+use super::verdict::{Ask, Attempt, Refusal, RefusalReason};
 use crate::time::{Span, Tick};
 
 /// A request's place in a queue. Dropping it cancels the request and wakes the next in line.
@@ -128,7 +128,7 @@ impl Ticket {
     ) -> Stepped {
         let Some(shard) = round.shard(wait.limit) else {
             // It waits where it asked, so there is a shard.
-            let denial = Denial { limit: wait.limit, rate: 0, why: Why::WaitTimeout, retry_at: None };
+            let denial = Denial { limit: wait.limit, rate: 0, why: RefusalReason::WaitTimeout, retry_at: None };
             return (Step::Over(denial), Default::default());
         };
         // A timer may be late: so much after its deadline a head whose room was there in time is still let in.
@@ -157,7 +157,7 @@ impl Ticket {
                 round.note(denial);
                 let (step, wakers) = self.end(round, wait, denial.limit, now);
                 match step {
-                    Step::Over(ended) if denial.why == Why::StoreDown => {
+                    Step::Over(ended) if denial.why == RefusalReason::StoreDown => {
                         (Step::Over(Denial { why: denial.why, ..ended }), wakers)
                     }
                     step => (step, wakers),
@@ -217,7 +217,7 @@ impl Ticket {
             if let Some(limit) = round.join_lines(store, head_of) {
                 lines.extend(round.leave_lines(store));
                 self.store = None;
-                return Findings::Impossible(Denial { limit, rate: 0, why: Why::TableFull, retry_at: None });
+                return Findings::Impossible(Denial { limit, rate: 0, why: RefusalReason::TableFull, retry_at: None });
             }
             lines.extend(round.listen_in_lines(store, waker));
         } else if let Some(store) = self.store.take() {
@@ -286,7 +286,7 @@ impl Ticket {
                 }
             }
         };
-        let denial = Denial { limit, rate, why: Why::WaitTimeout, retry_at };
+        let denial = Denial { limit, rate, why: RefusalReason::WaitTimeout, retry_at };
         (Step::Over(denial), [left.unwrap_or_default(), Wakers::default()])
     }
 }
@@ -333,5 +333,12 @@ fn pending(round: &mut Round<'_, MAX_LIMITS>, wait: Wait, wake_at: Tick, waker: 
 
 /// For a ticket that is attempted after its end.
 fn ended(now: Tick) -> Refusal {
-    Refusal { limit: 0, why: Why::WaitTimeout, retry_at: Some(now), quota: 0, window: Span::ZERO, remaining: 0 }
+    Refusal {
+        limit: 0,
+        why: RefusalReason::WaitTimeout,
+        retry_at: Some(now),
+        quota: 0,
+        window: Span::ZERO,
+        remaining: 0,
+    }
 }

@@ -75,7 +75,7 @@ pub struct Refusal {
     /// The index in the policy of the limit that refused; of several, the one with the latest retry.
     pub limit: usize,
     /// Why.
-    pub why: Why,
+    pub why: RefusalReason,
     /// The earliest instant at which the request would not be refused if nobody else came or cancelled; `None`: never,
     /// or unknown.
     pub retry_at: Option<Tick>,
@@ -89,7 +89,7 @@ pub struct Refusal {
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum RefusalReason {
     /// No room in the rate, and none soon enough to wait for.
     Rate,
     /// It could have waited, but the key's queue is full.

@@ -11,10 +11,10 @@ use crate::http1::{HeadWriter, Piece, Version};
 use crate::proxy::client::Client;
 use crate::proxy::decide::{Next, Waited, end_by, policy, waiting};
 use crate::proxy::defer::{deferral_status, deferring};
-use crate::proxy::endings::{Broken, Cause, Fate};
-use crate::proxy::exchange::{Changes, Exchange, Room, Whose, explanation};
+use crate::proxy::endings::{Cause, ExchangeError, Fate};
+use crate::proxy::exchange::{Changes, Exchange, ResponseOrigin, Room, explanation};
 use crate::proxy::flights::FlightPhase;
-use crate::proxy::forward::{self, Afterwards, End};
+use crate::proxy::forward::{self, ConnectionFate, End};
 use crate::proxy::headers::Sink;
 use crate::proxy::meters::Outcome;
 use crate::proxy::scratch::Scratch;
@@ -24,7 +24,7 @@ use crate::proxy::worker::panics;
 use crate::time::Tick;
 
 /// One request, from its head to the end of its answer.
-pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
+pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> ConnectionFate {
     let mut next = match exchange.connection.facts.redirect_to_https {
         Some(port) => policy::redirect(exchange, port),
         None => policy::decide(exchange),
@@ -35,8 +35,8 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afte
         next = match Box::pin(waiting::wait(exchange, client, waiting)).await {
             Waited::Admitted(admitted) => policy::admit(exchange, admitted),
             Waited::InVain(arrival, refusal) => policy::defer_or_refuse(exchange, arrival, refusal),
-            Waited::ClientGone => return Afterwards::Cut,
-            Waited::Cancelled => Next::Over(end_by(exchange, Cause::Broken(&Broken::Cancelled), false)),
+            Waited::ClientGone => return ConnectionFate::Cut,
+            Waited::Cancelled => Next::Over(end_by(exchange, Cause::ExchangeError(&ExchangeError::Cancelled), false)),
         };
         if !matches!(next, Next::Forward(_)) {
             // It waits no more, and goes nowhere.
@@ -61,7 +61,7 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afte
                     exchange.finish(Outcome::Forwarded);
                     lease.is_over();
                     if left.is_clean {
-                        lease.give_back(left.is_drained, left.is_doubtful, exchange.worker.alarms.recently());
+                        lease.give_back(left.is_drained, left.is_doubtful, exchange.worker.alarms.coarse_now());
                     }
                     client
                 }
@@ -70,39 +70,39 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Afte
             }
         }
         // It has waited already, and been deferred or answered.
-        Next::Wait(_) | Next::Defer(_) | Next::Status => Afterwards::Cut,
+        Next::Wait(_) | Next::Defer(_) | Next::Status => ConnectionFate::Cut,
     }
 }
 
 /// Answers a request that cannot be understood, and has the connection closed: the bytes behind it may not be what they
 /// seem.
-pub(super) async fn answer_fault(exchange: &mut Exchange, client: &mut Client, cause: Cause<'_>) -> Afterwards {
+pub(super) async fn answer_fault(exchange: &mut Exchange, client: &mut Client, cause: Cause<'_>) -> ConnectionFate {
     let fate = end_by(exchange, cause, false);
     reply(exchange, client, fate).await
 }
 
 /// Sends the gateway's own answer, which lies ready.
-async fn reply(exchange: &mut Exchange, client: &mut Client, fate: Fate) -> Afterwards {
+async fn reply(exchange: &mut Exchange, client: &mut Client, fate: Fate) -> ConnectionFate {
     if fate == Fate::Cut {
         // By an end, not a reset: answers of before may be on their way, and a reset could take them back. If the client
         // has sent more than was read, the kernel makes it a reset all the same.
-        return Afterwards::Cut;
+        return ConnectionFate::Cut;
     }
     let keep = fate == Fate::Keep && forward::can_keep(exchange);
     write_reply(exchange, keep);
     let is_out = write_out(exchange, client).await;
     match (keep, exchange.scratch.upload.is_complete()) {
-        _ if fate == Fate::Linger => Afterwards::Linger,
-        _ if !is_out => Afterwards::Cut,
-        (true, true) => Afterwards::Keep,
-        (true, false) => Afterwards::Drain,
-        (false, true) => Afterwards::Close,
-        (false, false) => Afterwards::Linger,
+        _ if fate == Fate::Linger => ConnectionFate::Linger,
+        _ if !is_out => ConnectionFate::Cut,
+        (true, true) => ConnectionFate::Keep,
+        (true, false) => ConnectionFate::Drain,
+        (false, true) => ConnectionFate::Close,
+        (false, false) => ConnectionFate::Linger,
     }
 }
 
 fn write_reply(exchange: &mut Exchange, keep: bool) {
-    exchange.settle(exchange.scratch.reply.status, None, exchange.worker.alarms.recently());
+    exchange.settle(exchange.scratch.reply.status, None, exchange.worker.alarms.coarse_now());
     let route = exchange.story.route.clone();
     let changes = Changes::of(route.as_deref());
     if changes.is_some_and(|changes| changes.has_edits()) {
@@ -114,7 +114,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     let explanation = exchange.explanation();
     let (facts, room) = exchange.split();
     let Room { worker, reply, text, to_client, bytes_sent, .. } = room;
-    let now = worker.alarms.recently();
+    let now = worker.alarms.coarse_now();
     let mut writer = HeadWriter::response(to_client.made(), reply.status, b"");
     match changes {
         None => {
@@ -122,7 +122,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
             worker.date.write(now, &mut writer);
         }
         Some(changes) => {
-            let whose = if reply.is_problem { Whose::Problem } else { Whose::Own };
+            let whose = if reply.is_problem { ResponseOrigin::Problem } else { ResponseOrigin::Own };
             let mut sink = changes.sink(&mut writer, whose);
             sink.put_piece(Piece::Lines(&reply.lines));
             worker.date.write(now, &mut sink);
@@ -150,16 +150,16 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
 /// Writes the reply that lies ready for the client. Whether all of it was written.
 async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
     let idle = exchange.view.snapshot.server().body_timeout;
-    let mut moved_at = exchange.worker.alarms.recently();
+    let mut moved_at = exchange.worker.alarms.coarse_now();
     poll_fn(|cx| {
         loop {
             match poll_write_out(exchange, client, cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(true),
-                Poll::Ready(Ok(_)) => moved_at = exchange.worker.alarms.recently(),
+                Poll::Ready(Ok(_)) => moved_at = exchange.worker.alarms.coarse_now(),
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
                 Poll::Pending => {
                     let due: Tick = moved_at + idle;
-                    if exchange.connection.alarm.has_rung() && exchange.worker.alarms.recently() >= due {
+                    if exchange.connection.alarm.has_rung() && exchange.worker.alarms.coarse_now() >= due {
                         return Poll::Ready(false);
                     }
                     exchange.worker.alarms.set(&exchange.connection.alarm, due);
@@ -180,7 +180,7 @@ fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context
 
 /// An exchange that broke: an answer if none has begun, else the connection is cut, so that nobody takes what went out
 /// for all of it.
-async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Broken) -> Afterwards {
+async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &ExchangeError) -> ConnectionFate {
     exchange.scratch.held.clear();
     let begun = exchange.begun;
     let Scratch { to_client, download, .. } = &mut *exchange.scratch;
@@ -189,7 +189,7 @@ async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Broken) 
     } else if to_client.is_unsent() {
         to_client.clear();
     }
-    let fate = end_by(exchange, Cause::Broken(broken), begun);
+    let fate = end_by(exchange, Cause::ExchangeError(broken), begun);
     if fate == Fate::Cut && exchange.scratch.request.version() == Version::Http10 {
         // Its end is all that delimits this body: a reset tells that it is not complete.
         client.stream.abort();

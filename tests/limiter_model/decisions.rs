@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use sluicegate::limiter::{Bound, LimitSpec, Report, Verdict, Why};
+use sluicegate::limiter::{Bound, LimitSpec, RefusalReason, Report, Verdict};
 use sluicegate::time::{Span, Tick};
 
 use super::naive::{Naive, NaiveRate, NaiveVerdict};
@@ -113,9 +113,9 @@ fn agrees(naive: Naive, steps: Vec<Step>) -> Result<(), TestCaseError> {
                             );
                         }
                         match refusal.why {
-                            Why::Rate => NaiveVerdict::Rate,
-                            Why::QueueFull => NaiveVerdict::QueueFull,
-                            Why::TooCostly => NaiveVerdict::TooCostly,
+                            RefusalReason::Rate => NaiveVerdict::Rate,
+                            RefusalReason::QueueFull => NaiveVerdict::QueueFull,
+                            RefusalReason::TooCostly => NaiveVerdict::TooCostly,
                             other => panic!("{other:?} cannot be"),
                         }
                     }

@@ -8,7 +8,7 @@ use governor::nanos::Nanos;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use proptest::prelude::*;
-use sluicegate::limiter::{Algorithm, Gcra, LimitSpec, Policy, Rate, Report, Verdict, Why};
+use sluicegate::limiter::{Algorithm, Gcra, LimitSpec, Policy, Rate, RefusalReason, Report, Verdict};
 use sluicegate::time::{Span, Tick};
 
 use super::{asks, one, spec};
@@ -33,7 +33,7 @@ impl Ours {
         let asks = asks(1, u64::from(cost));
         match self.0.check(&asks[..1], Span::MAX, Tick::from_nanos(now), &mut Report::default()) {
             Verdict::Admitted(_) => Answer::Passes,
-            Verdict::Refused(refusal) if refusal.why == Why::TooCostly => Answer::Never,
+            Verdict::Refused(refusal) if refusal.why == RefusalReason::TooCostly => Answer::Never,
             Verdict::Refused(refusal) => Answer::NotBefore(refusal.retry_at.expect("it fits some day").as_nanos()),
             Verdict::Queued(_) => panic!("nobody waits"),
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sluicegate::limiter::{Limit, LimitSpec, OnFull, Policy, Report, Verdict, Why};
+use sluicegate::limiter::{Limit, LimitSpec, OnFull, Policy, RefusalReason, Report, Verdict};
 use sluicegate::time::{Span, Tick};
 
 use super::naive::{Naive, NaiveVerdict};
@@ -77,7 +77,7 @@ impl Gate {
         let asks = asks(arrival.name, arrival.cost);
         let verdict = self.policy.check(&asks[..1], Span::MAX, Tick::from_nanos(self.now), &mut Report::default());
         let after = self.limit.stats();
-        let is_full = matches!(&verdict, Verdict::Refused(refusal) if refusal.why == Why::TableFull);
+        let is_full = matches!(&verdict, Verdict::Refused(refusal) if refusal.why == RefusalReason::TableFull);
         prop_assert_eq!(after.refused_full - before.refused_full, u64::from(is_full));
         let happened = if is_full {
             Happened::Refused
@@ -209,8 +209,8 @@ proptest! {
                     NaiveVerdict::Waits
                 }
                 Verdict::Refused(refusal) => match refusal.why {
-                    Why::QueueFull => NaiveVerdict::QueueFull,
-                    Why::TooCostly => NaiveVerdict::TooCostly,
+                    RefusalReason::QueueFull => NaiveVerdict::QueueFull,
+                    RefusalReason::TooCostly => NaiveVerdict::TooCostly,
                     _ => NaiveVerdict::Rate,
                 },
             };

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sluicegate::limiter::{Ask, Counting, Limit, LimitSpec, Penalty, Policy, QuotaLine, Report, Verdict, Why};
+use sluicegate::limiter::{
+    Ask, Counting, Limit, LimitSpec, Penalty, Policy, QuotaLine, RefusalReason, Report, Verdict,
+};
 use sluicegate::time::{Span, Tick};
 
 use super::oracle::{ALL, BLUR, Case, TIMED, cases};
@@ -211,12 +213,12 @@ proptest! {
                     }
                 }
                 Verdict::Queued(_) => prop_assert!(false, "nobody waits"),
-                Verdict::Refused(refusal) if refusal.why == Why::TooCostly => {
+                Verdict::Refused(refusal) if refusal.why == RefusalReason::TooCostly => {
                     prop_assert_eq!((Some(refusal.limit), refusal.retry_at), (costly, None));
                 }
                 Verdict::Refused(_) if is_unsure => {}
                 Verdict::Refused(refusal) => {
-                    prop_assert!(costly.is_none() && !blocked.is_empty() && refusal.why == Why::Rate, "{} at {}", id, now);
+                    prop_assert!(costly.is_none() && !blocked.is_empty() && refusal.why == RefusalReason::Rate, "{} at {}", id, now);
                     let room = |room: Option<u64>| room.unwrap_or(now + UNFORESEEN);
                     let latest = blocked.iter().map(|(_, at)| room(*at)).max().unwrap_or(0);
                     let retry = refusal.retry_at.map_or(0, Tick::as_nanos);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use sluicegate::limiter::{
-    Algorithm, Ask, Counting, Limit, LimitSpec, Mode, Penalty, Policy, Refusal, Report, SlidingLog, Verdict, Why,
+    Algorithm, Ask, Counting, Limit, LimitSpec, Mode, Penalty, Policy, Refusal, RefusalReason, Report, SlidingLog,
+    Verdict,
 };
 use sluicegate::time::{Span, Tick};
 
@@ -111,7 +112,7 @@ proptest! {
                 Verdict::Queued(ticket) => workers.take(id, ticket, Tick::from_nanos(now)),
                 Verdict::Refused(refusal) => {
                     prop_assert_eq!(limits[refusal.limit].spec().mode, Mode::Enforce);
-                    if arrival.cost == 1 && refusal.why != Why::TooCostly {
+                    if arrival.cost == 1 && refusal.why != RefusalReason::TooCostly {
                         prop_assert!(shows_nothing(&refusal, &report), "{}: {:?} at {}: {:?}", id, refusal, now, report);
                     }
                 }

@@ -9,7 +9,7 @@ use crate::time::{Span, Tick};
 
 /// The result of the short way.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::limiter) struct Alone {
+pub(in crate::limiter) struct FastPath {
     /// `None`: it was taken. Else when there is room.
     pub(in crate::limiter) room_at: Option<Tick>,
     pub(in crate::limiter) remaining: u64,
@@ -28,7 +28,7 @@ impl Shard {
         cost: u64,
         now: Tick,
         keys: &AtomicU64,
-    ) -> Option<Alone> {
+    ) -> Option<FastPath> {
         let params = &*self.params;
         if !params.is_plain || self.queues.len() > 0 {
             return None;
@@ -41,13 +41,13 @@ impl Shard {
         let alone = match room {
             Room::Now => {
                 let (remaining, grows_at) = (standing.remaining, standing.grows_at);
-                Alone { room_at: None, remaining, grows_at, quota, window }
+                FastPath { room_at: None, remaining, grows_at, quota, window }
             }
             Room::At { at, .. } if params.spec.max_wait.is_zero() => {
                 // What is stored is of no use to one who is sent away.
                 let (remaining, grows_at) =
                     if cost == 1 { (0, Some(at)) } else { (standing.remaining, standing.grows_at) };
-                Alone { room_at: Some(at), remaining, grows_at, quota, window }
+                FastPath { room_at: Some(at), remaining, grows_at, quota, window }
             }
             _ => return None,
         };

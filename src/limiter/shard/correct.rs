@@ -95,7 +95,7 @@ impl Shard {
         rule.advance(state, self.latest);
         let taken = reserved.words.iter().map(|words| Taken { at: reserved.at, words: *words, given });
         rule.give_back(state, back, taken, self.latest);
-        self.queues.stir(key)
+        self.queues.wake_head(key)
     }
 
     /// Leaves the reservation of a request counted.

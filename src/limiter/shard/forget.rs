@@ -58,7 +58,7 @@ impl Shard {
     /// The front of the key's line and the head of its queue have to look again.
     fn fronts_of(&mut self, key: Fingerprint) -> Vec<Waker> {
         let front = self.book.as_mut().and_then(|book| book.lines.wake(key));
-        let Wakers { next, done: _ } = self.queues.stir(key);
+        let Wakers { next, done: _ } = self.queues.wake_head(key);
         front.into_iter().chain(next).collect()
     }
 

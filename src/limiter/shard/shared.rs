@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::book::{Leftover, Speaker, is_behind};
 use super::{
-    CHECKS_PER_SWEEP, Fingerprint, Moment, Opinion, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
+    CHECKS_PER_SWEEP, Evaluation, Fingerprint, Moment, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
 };
 use crate::limiter::lease::{Lease, List, Say, Source, Terms};
 use crate::limiter::limit::Params;
@@ -43,11 +43,11 @@ impl Shard {
         cost: u64,
         now: Tick,
         keys: &AtomicU64,
-    ) -> Opinion {
+    ) -> Evaluation {
         let enforced = match self.params.stance {
             Stance::Enforce => true,
             Stance::Shadow => false,
-            Stance::Pass | Stance::Closed => return Opinion::None,
+            Stance::Pass | Stance::Closed => return Evaluation::None,
         };
         self.latest = self.latest.max(now);
         let claim = Claim { is_late: claim.is_late || self.is_given_up(claim, key), ..claim };
@@ -58,44 +58,46 @@ impl Shard {
         let at = self.table.find(key);
         if let Some(rate) = self.params.rule.too_costly(cost) {
             return if enforced {
-                Opinion::TooCostly { rate, at }
+                Evaluation::TooCostly { rate, at }
             } else {
-                Opinion::Shadowed { at, rate: Some(rate), wait: None }
+                Evaluation::Shadowed { at, rate: Some(rate), wait: None }
             };
         }
         if enforced && self.stands_behind(claim, key) {
-            return Opinion::Awaits { at };
+            return Evaluation::Awaits { at };
         }
         let queued = enforced && !claim.is_head && self.queues.has(key);
         match self.say(claim, key, at, cost) {
-            Some(Say::Take(_) | Say::Ask) if queued => Opinion::Blocked(self.blocked(key, cost, at, true, Room::Now)),
+            Some(Say::Take(_) | Say::Ask) if queued => {
+                Evaluation::Blocked(self.blocked(key, cost, at, true, Room::Now))
+            }
             Some(Say::Take(source)) => {
                 let asking = if claim.is_head { super::Asking::Head } else { super::Asking::Arrival };
                 match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
-                    Some(record) => Opinion::Leased { record, source },
-                    None if enforced => Opinion::TableFull,
-                    None => Opinion::Shadowed { at: None, rate: None, wait: None },
+                    Some(record) => Evaluation::Leased { record, source },
+                    None if enforced => Evaluation::TableFull,
+                    None => Evaluation::Shadowed { at: None, rate: None, wait: None },
                 }
             }
             Some(Say::Full(until)) if enforced => {
-                Opinion::Blocked(self.blocked(key, cost, at, queued, Room::At { at: until, rate: 0 }))
+                Evaluation::Blocked(self.blocked(key, cost, at, queued, Room::At { at: until, rate: 0 }))
             }
             Some(Say::Full(until)) => {
                 let wait = self.would_wait(Room::At { at: until, rate: 0 });
-                Opinion::Shadowed { at, rate: Some(0), wait }
+                Evaluation::Shadowed { at, rate: Some(0), wait }
             }
             Some(Say::Ask) => self.awaits(claim, at, enforced, keys),
-            None => Opinion::Unavailable { at },
+            None => Evaluation::Unavailable { at },
         }
     }
 
     /// The opinion of one who has to ask the store, whose answer a record of the key is to hold.
-    fn awaits(&mut self, claim: Claim, at: Option<usize>, enforced: bool, keys: &AtomicU64) -> Opinion {
+    fn awaits(&mut self, claim: Claim, at: Option<usize>, enforced: bool, keys: &AtomicU64) -> Evaluation {
         let asking = if claim.is_head { super::Asking::Head } else { super::Asking::Arrival };
         match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
-            Some(record @ Record::Uncounted) => Opinion::Leased { record, source: Source::Unbounded },
-            None if enforced => Opinion::TableFull,
-            _ => Opinion::Awaits { at },
+            Some(record @ Record::Uncounted) => Evaluation::Leased { record, source: Source::Unbounded },
+            None if enforced => Evaluation::TableFull,
+            _ => Evaluation::Awaits { at },
         }
     }
 
@@ -323,10 +325,10 @@ impl Shard {
         book.list(&mut lease, *key, is_short.then_some(List::Asks));
         let is_full = matches!(lease.known(u64::MAX, *latest), Some(Say::Full(_)));
         params.set_lease(state, lease);
-        self.queues.doubt(*key);
+        self.queues.mark_stale(*key);
         let front = book.lines.wake(*key);
         // One that waits until the instant that the store named before need not.
-        if front.is_none() && !is_full { self.queues.stir(*key).next } else { front }
+        if front.is_none() && !is_full { self.queues.wake_head(*key).next } else { front }
     }
 
     /// No answer came; `is_refused`: none will come to whoever asks for this key. Whom to wake then, once no lock is held.

@@ -180,7 +180,7 @@ fn leaky_bucket_drips_one_every_100_ms_and_three_wait() {
     assert!(admitted(&policy, 1, at(0)));
     let mut waiters: Vec<_> = (0..3).map(|_| queued(check(&policy, 1, 1, at(0)))).collect();
     for _ in 0..3 {
-        assert_eq!(refused(check(&policy, 1, 1, at(0))).why, Why::QueueFull, "strictly three");
+        assert_eq!(refused(check(&policy, 1, 1, at(0))).why, RefusalReason::QueueFull, "strictly three");
     }
     for (waiter, turn) in waiters.iter_mut().zip([100, 200, 300]) {
         assert_eq!(waiter.wake_at(at(turn - 1)), at(turn));
@@ -285,7 +285,7 @@ fn sliding_log_enters_only_what_it_refuses_itself() {
     }
     let alone = policy(&[&counting]);
     assert_eq!(drain(&alone, 1, at(2)), 1, "refusals by the other limit are not entered");
-    assert_eq!(refused(check(&alone, 1, 3, at(2))).why, Why::TooCostly);
+    assert_eq!(refused(check(&alone, 1, 3, at(2))).why, RefusalReason::TooCostly);
     let _ = counting.reconfigure(LimitSpec { mode: Mode::Shadow, ..counting.spec() });
     assert!(admitted(&alone, 1, at(3)), "in shadow mode nothing is refused, and nothing entered");
     let _ = counting.reconfigure(LimitSpec { mode: Mode::Enforce, ..counting.spec() });
@@ -527,7 +527,7 @@ fn who_is_kept_from_waiting_for_another_limit_is_told_that_nothing_remains() {
     assert!(admitted(&both, 1, at(0)));
     let mut report = Report::default();
     let refusal = refused(both.check(&asks(1, 1), Span::MAX, at(0), &mut report));
-    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, Why::Rate, Some(at(1_000))));
+    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, RefusalReason::Rate, Some(at(1_000))));
     let line = report.lines()[0];
     assert_eq!((refusal.remaining, line.remaining, line.reset), (0, 0, Some(Span::from_secs(1))));
     assert_eq!(refused(both.check(&asks(1, 1), Span::MAX, at(999), &mut report)).remaining, 0);

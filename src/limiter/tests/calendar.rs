@@ -57,7 +57,7 @@ fn a_window_is_full_to_its_last_nanosecond_and_the_next_one_is_empty() {
         assert_eq!(drain(&policy, 1, tick(spent)), 3, "{rate} {zone} {spent}");
         assert_eq!(drain(&policy, 1, just_before(ends)), 0, "{rate} {zone} before {ends}");
         let refusal = refused(check(&policy, 1, 1, just_before(ends)));
-        assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(tick(ends))), "{rate} {zone} {spent}");
+        assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::Rate, Some(tick(ends))), "{rate} {zone} {spent}");
         assert_eq!(drain(&policy, 1, tick(ends)), 3, "{rate} {zone} {ends}");
     }
 }
@@ -107,7 +107,7 @@ fn costs_add_up_and_what_never_fits_says_so() {
     assert!(matches!(check(&policy, 1, 7, now), Verdict::Admitted(_)));
     assert_eq!(refused(check(&policy, 1, 4, now)).remaining, 3);
     assert!(matches!(check(&policy, 1, 3, now), Verdict::Admitted(_)));
-    assert_eq!(refused(check(&policy, 1, 11, now)).why, Why::TooCostly);
+    assert_eq!(refused(check(&policy, 1, 11, now)).why, RefusalReason::TooCostly);
 }
 
 #[test]

@@ -39,7 +39,11 @@ fn permits_are_given_back_at_the_end_and_not_by_time() {
     let first = permit(&policy, 1, 1, at(0));
     let second = permit(&policy, 1, 1, at(0));
     let refusal = refused(check(&policy, 1, 1, at(3_600_000)));
-    assert_eq!((refusal.why, refusal.retry_at, refusal.quota), (Why::Rate, Some(at(3_601_000)), 2), "in a second");
+    assert_eq!(
+        (refusal.why, refusal.retry_at, refusal.quota),
+        (RefusalReason::Rate, Some(at(3_601_000)), 2),
+        "in a second"
+    );
     assert_eq!(remaining(&policy, 1, at(3_600_000)), (0, None));
     drop(first);
     assert_eq!(remaining(&policy, 1, at(3_600_000)), (1, None));
@@ -60,7 +64,7 @@ fn other_limits_have_nothing_to_give_back() {
 #[test]
 fn a_cost_above_the_cap_never_fits_and_one_below_waits_for_all_of_it() {
     let (_, policy) = one(at_once(3, 5_000));
-    assert_eq!(refused(check(&policy, 1, 4, at(0))).why, Why::TooCostly);
+    assert_eq!(refused(check(&policy, 1, 4, at(0))).why, RefusalReason::TooCostly);
     let two = permit(&policy, 1, 2, at(0));
     let mut three = queued(check(&policy, 1, 3, at(0)));
     let mut one = queued(check(&policy, 1, 1, at(0)));
@@ -85,7 +89,11 @@ fn a_release_lets_in_as_many_as_fit_one_waking_the_next() {
         let _ = waiter.wake_at(at(0));
     }
     let refusal = refused(check(&policy, 1, 1, at(0)));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::QueueFull, Some(at(1_000))), "as many wait as may be in flight");
+    assert_eq!(
+        (refusal.why, refusal.retry_at),
+        (RefusalReason::QueueFull, Some(at(1_000))),
+        "as many wait as may be in flight"
+    );
     drop(both);
     let first = let_in(&mut waiters[0], at(1));
     assert_eq!(waiters[1].times_woken(), 1);
@@ -101,7 +109,7 @@ fn who_waits_in_vain_is_sent_away_at_its_deadline() {
     let mut waiter = queued(check(&policy, 1, 1, at(0)));
     assert_eq!(waiter.wake_at(at(0)), at(500));
     assert!(matches!(waiter.attempt(at(499)), Attempt::Pending { .. }));
-    assert_eq!(waiter.timed_out(at(500)).why, Why::WaitTimeout);
+    assert_eq!(waiter.timed_out(at(500)).why, RefusalReason::WaitTimeout);
     assert_eq!(limit.stats().waiting, 0);
 }
 
@@ -198,7 +206,7 @@ fn who_comes_to_a_full_limit_too_late_to_wait_there_ends_at_once() {
             let refusal = waiter.timed_out(at(1_000));
             assert_eq!(
                 (refusal.limit, refusal.why, refusal.retry_at),
-                (1, Why::WaitTimeout, Some(at(1_000))),
+                (1, RefusalReason::WaitTimeout, Some(at(1_000))),
                 "one of now may wait"
             );
         }
@@ -212,7 +220,7 @@ fn nobody_waits_for_a_release_whose_other_room_comes_too_late() {
     let both = policy(&[&slots, &slow]);
     let _held = permit(&both, 1, 1, at(0));
     let refusal = refused(check(&both, 1, 1, at(0)));
-    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (1, Why::Rate, Some(at(10_000))));
+    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (1, RefusalReason::Rate, Some(at(10_000))));
     let _ = queued(check(&both, 1, 1, at(5_000)));
 }
 
@@ -288,8 +296,8 @@ proptest! {
                         waiting.push((cost, place, 0));
                     }
                     Verdict::Refused(refusal) => match refusal.why {
-                        Why::TooCostly => prop_assert!(cost > cap),
-                        Why::QueueFull => prop_assert!(waiting.len() >= 4),
+                        RefusalReason::TooCostly => prop_assert!(cost > cap),
+                        RefusalReason::QueueFull => prop_assert!(waiting.len() >= 4),
                         other => prop_assert!(false, "{other:?} cannot be"),
                     },
                 },

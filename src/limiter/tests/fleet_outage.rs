@@ -135,10 +135,10 @@ fn the_negative_tokens_of_the_seeds() {
 #[test]
 fn an_outage_lets_pass_what_on_failure_says() {
     for (on_failure, passed, refused) in [
-        (OnFailure::Full, 12, Why::Rate),
-        (OnFailure::Fair, 3, Why::Rate),
-        (OnFailure::Open, 60, Why::Rate),
-        (OnFailure::Closed, 0, Why::StoreDown),
+        (OnFailure::Full, 12, RefusalReason::Rate),
+        (OnFailure::Fair, 3, RefusalReason::Rate),
+        (OnFailure::Open, 60, RefusalReason::Rate),
+        (OnFailure::Closed, 0, RefusalReason::StoreDown),
     ] {
         let fleet = of_the_seeds(on_failure);
         fleet.see(false);
@@ -207,7 +207,7 @@ fn one_that_waits_is_decided_at_its_deadline_and_not_before() {
         assert_eq!(waiting.wake_at(just_before), at(10));
         match waiting.attempt(at(10)) {
             Attempt::Admitted(_) => assert!(passes),
-            Attempt::TimedOut(refusal) => assert_eq!((passes, refusal.why), (false, Why::StoreDown)),
+            Attempt::TimedOut(refusal) => assert_eq!((passes, refusal.why), (false, RefusalReason::StoreDown)),
             Attempt::Pending { .. } => panic!("its time is over"),
         }
     }
@@ -243,8 +243,8 @@ fn those_who_wait_are_let_in_as_they_came_and_nobody_overtakes_them() {
     assert!(matches!(late.attempt(at(1)), Attempt::Pending { .. }));
     assert_eq!(fleet.talk(0, at(2)), 1);
     let refusal = line[4].timed_out(at(2));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(251))));
-    assert_eq!(late.timed_out(at(2)).why, Why::Rate);
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::Rate, Some(at(251))));
+    assert_eq!(late.timed_out(at(2)).why, RefusalReason::Rate);
 }
 
 #[test]

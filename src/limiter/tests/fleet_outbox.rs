@@ -92,7 +92,7 @@ fn whoever_asks_a_store_that_refuses_to_answer_is_decided_for_at_once() {
             assert_eq!(waiting.times_woken(), 1);
             match waiting.attempt(at(1)) {
                 Attempt::Admitted(_) => assert!(passes),
-                Attempt::TimedOut(refusal) => assert_eq!((passes, refusal.why), (false, Why::StoreDown)),
+                Attempt::TimedOut(refusal) => assert_eq!((passes, refusal.why), (false, RefusalReason::StoreDown)),
                 Attempt::Pending { .. } => panic!("it waits for nothing"),
             }
         }

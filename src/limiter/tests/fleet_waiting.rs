@@ -133,7 +133,7 @@ fn patience_is_kept_exactly() {
     let _ = waiting.wake_at(at(0));
     fleet.talk(0, at(0));
     let refusal = waiting.timed_out(at(0));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(1))));
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::Rate, Some(at(1))));
     // Others take its room: it waits on until its patience ends, and no longer.
     let mut fleet = empty(2, shared(OnFailure::Closed), 300);
     let (mut waiting, wake_at) = fleet.waits(0, at(0));
@@ -144,7 +144,11 @@ fn patience_is_kept_exactly() {
     assert_eq!(waiting.wake_at(at(252)), at(300), "the next room is at 500 ms");
     assert_eq!(waiting.wake_at(just_before(at(300))), at(300));
     let refusal = waiting.timed_out(at(300));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::WaitTimeout, Some(at(300))), "it would wait until 500 ms then");
+    assert_eq!(
+        (refusal.why, refusal.retry_at),
+        (RefusalReason::WaitTimeout, Some(at(300))),
+        "it would wait until 500 ms then"
+    );
     assert_eq!(fleet.waiting(0), (0, 0));
 }
 
@@ -170,7 +174,9 @@ fn one_whose_turn_comes_at_the_end_of_its_patience_is_answered_within_the_deadli
         };
         match waiting.attempt(now) {
             Attempt::Admitted(_) => assert!(passes, "{on_failure:?}"),
-            Attempt::TimedOut(refusal) => assert_eq!((passes, refusal.why), (false, Why::StoreDown), "{on_failure:?}"),
+            Attempt::TimedOut(refusal) => {
+                assert_eq!((passes, refusal.why), (false, RefusalReason::StoreDown), "{on_failure:?}");
+            }
             Attempt::Pending { .. } => panic!("{on_failure:?}: its time is over"),
         }
         assert_eq!(fleet.waiting(0), (0, 0));
@@ -182,7 +188,7 @@ fn one_whose_turn_comes_at_the_end_of_its_patience_is_answered_within_the_deadli
     assert!(fleet.passes(1, at(250)));
     fleet.talk(0, at(255));
     let refusal = waiting.timed_out(at(255));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::WaitTimeout, Some(at(255))));
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::WaitTimeout, Some(at(255))));
 }
 
 #[test]
@@ -195,7 +201,7 @@ fn the_timeout_of_a_request_counts_the_wait_for_the_store() {
     fleet.talk(0, at(0));
     assert_eq!((waiting.wake_at(at(0)), waiting.wake_at(at(0))), (at(0), at(250)));
     assert_eq!(waiting.wake_at(at(250)), at(255), "not for the whole deadline");
-    assert_eq!(waiting.timed_out(at(255)).why, Why::StoreDown);
+    assert_eq!(waiting.timed_out(at(255)).why, RefusalReason::StoreDown);
 }
 
 /// The deadline is of one turn: a store that answers each time is not given up because it says no for long.
@@ -251,7 +257,7 @@ fn a_queue_has_its_bound_and_says_when_to_come_back() {
     // By default what the rate admits in the wait.
     let mut line = vec![fleet.waits(0, at(0)).0, fleet.waits(0, at(0)).0];
     let refusal = refused(check(&fleet.gateways[0].1, 1, 1, at(0)));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(250))), "half a second before 750 ms");
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::Rate, Some(at(250))), "half a second before 750 ms");
     for (turn, waiting) in (1..).zip(&mut line) {
         let _ = waiting.wake_at(at(250 * turn));
         fleet.talk(0, at(250 * turn));
@@ -299,7 +305,7 @@ fn a_store_that_goes_away_leaves_those_in_the_queue_to_on_failure() {
         for (place, waiting) in line.iter_mut().enumerate() {
             let Some(admitted_at) = admitted_at else {
                 let refusal = waiting.timed_out(at(250));
-                assert_eq!((refusal.why, refusal.retry_at), (Why::StoreDown, None), "{on_failure:?}");
+                assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::StoreDown, None), "{on_failure:?}");
                 continue;
             };
             let (mut now, end) = (at(250), at(admitted_at[place]));
@@ -401,7 +407,7 @@ fn a_limit_that_is_no_longer_shared_lets_those_who_wait_go_on() {
     limit.reconfigure(LimitSpec { sharing: Some(shared(OnFailure::Closed)), ..limit.spec() });
     assert_eq!(waiting.times_woken(), 1);
     assert_eq!(waiting.wake_at(at(1)), at(11), "it asks");
-    assert_eq!(waiting.timed_out(at(11)).why, Why::StoreDown);
+    assert_eq!(waiting.timed_out(at(11)).why, RefusalReason::StoreDown);
 }
 
 #[test]

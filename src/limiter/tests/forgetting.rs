@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn why(policy: &Arc<Policy>, name: u64, now: Tick) -> Option<(Why, Option<Tick>)> {
+fn why(policy: &Arc<Policy>, name: u64, now: Tick) -> Option<(RefusalReason, Option<Tick>)> {
     match check(policy, name, 1, now) {
         Verdict::Refused(refusal) => Some((refusal.why, refusal.retry_at)),
         _ => None,
@@ -34,17 +34,21 @@ fn a_key_that_is_reset_begins_anew_and_others_go_on() {
 fn a_block_of_a_penalty_is_told_from_a_refusal_and_ends_when_it_is_told_to() {
     let (limit, policy) = one(blocking("2/1h"));
     assert!(admitted(&policy, 1, at(0)) && admitted(&policy, 1, at(0)));
-    assert_eq!(why(&policy, 1, at(1)), Some((Why::Rate, Some(at(3_600_000)))));
+    assert_eq!(why(&policy, 1, at(1)), Some((RefusalReason::Rate, Some(at(3_600_000)))));
     assert_eq!(limit.blocked_until(key(1), at(1)), None);
-    assert_eq!(why(&policy, 1, at(2)).map(|(why, _)| why), Some(Why::Rate), "it begins the block");
+    assert_eq!(why(&policy, 1, at(2)).map(|(why, _)| why), Some(RefusalReason::Rate), "it begins the block");
     assert_eq!(limit.blocked_until(key(1), at(2)), Some(at(600_002)));
-    assert_eq!(why(&policy, 1, at(3)).map(|(why, _)| why), Some(Why::Blocked));
+    assert_eq!(why(&policy, 1, at(3)).map(|(why, _)| why), Some(RefusalReason::Blocked));
     assert!(limit.end_block(key(1), at(4)) && !limit.end_block(key(1), at(4)));
     assert!(!limit.end_block(key(2), at(4)), "of a key that nobody knows");
     assert_eq!(limit.blocked_until(key(1), at(4)), None);
-    assert_eq!(why(&policy, 1, at(5)), Some((Why::Rate, Some(at(3_600_000)))), "what it has used stays counted");
-    assert_eq!(why(&policy, 1, at(6)).map(|(why, _)| why), Some(Why::Rate), "and refusals are counted anew");
-    assert_eq!(why(&policy, 1, at(7)).map(|(why, _)| why), Some(Why::Blocked));
+    assert_eq!(
+        why(&policy, 1, at(5)),
+        Some((RefusalReason::Rate, Some(at(3_600_000)))),
+        "what it has used stays counted"
+    );
+    assert_eq!(why(&policy, 1, at(6)).map(|(why, _)| why), Some(RefusalReason::Rate), "and refusals are counted anew");
+    assert_eq!(why(&policy, 1, at(7)).map(|(why, _)| why), Some(RefusalReason::Blocked));
     assert!(limit.forget_key(key(1), at(8)));
     assert!(admitted(&policy, 1, at(9)), "a reset ends the block, too");
 }
@@ -59,10 +63,13 @@ fn a_block_is_named_by_the_limit_that_blocks() {
         Verdict::Refused(refusal) => Some((refusal.limit, refusal.why)),
         _ => None,
     };
-    assert_eq!([check(at(0)), check(at(1)), check(at(2))], [None, Some((1, Why::Rate)), Some((1, Why::Rate))]);
-    assert_eq!(check(at(3)), Some((1, Why::Blocked)));
+    assert_eq!(
+        [check(at(0)), check(at(1)), check(at(2))],
+        [None, Some((1, RefusalReason::Rate)), Some((1, RefusalReason::Rate))]
+    );
+    assert_eq!(check(at(3)), Some((1, RefusalReason::Blocked)));
     let Peeked::Refused(peeked) = both.peek(&asks, Span::MAX, at(4), &mut Report::default()) else { panic!("blocked") };
-    assert_eq!((peeked.limit, peeked.why), (1, Why::Blocked), "who explains says the same");
+    assert_eq!((peeked.limit, peeked.why), (1, RefusalReason::Blocked), "who explains says the same");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn a_full_quota_has_no_reset() {
 fn a_cost_above_the_limit_never_fits() {
     let (_, policy) = one(waiting("5/s", 60_000));
     let refusal = refused(check(&policy, 1, 6, at(0)));
-    assert_eq!((refusal.why, refusal.retry_at, refusal.remaining), (Why::TooCostly, None, 5));
+    assert_eq!((refusal.why, refusal.retry_at, refusal.remaining), (RefusalReason::TooCostly, None, 5));
     assert!(matches!(check(&policy, 1, 5, at(0)), Verdict::Admitted(_)));
 }
 
@@ -87,7 +87,7 @@ fn the_largest_numbers_do_not_wrap() {
     let (_, policy) = one(waiting("1000000000000/5000d", u64::MAX));
     assert!(matches!(check(&policy, 1, MAX_COUNT, at(0)), Verdict::Admitted(_)));
     let _ = queued(check(&policy, 1, MAX_COUNT, at(0)));
-    assert_eq!(refused(check(&policy, 1, u64::MAX, Tick::MAX)).why, Why::TooCostly);
+    assert_eq!(refused(check(&policy, 1, u64::MAX, Tick::MAX)).why, RefusalReason::TooCostly);
     let (_, policy) = one(spec("3/584y".replace("584y", "200000d").as_str()));
     assert_eq!(drain(&policy, 1, Tick::MAX), 3);
 }

@@ -29,7 +29,7 @@ fn tells_the_room_and_the_next_instant_and_changes_nothing() {
         assert_eq!(lines(at(10)).1[0].0, left);
     }
     let (Peeked::Refused(refusal), lines) = lines(at(20)) else { panic!("three a second") };
-    assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(1_000))));
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::Rate, Some(at(1_000))));
     assert_eq!(lines, [(0, Some(Span::from_millis(980)))]);
 }
 
@@ -48,7 +48,7 @@ fn who_waits_is_seen_and_not_woken() {
 
 #[test]
 fn a_table_that_is_full_says_so_and_evicts_nobody() {
-    for (on_full, expected) in [(OnFull::Refuse, Some(Why::TableFull)), (OnFull::EvictOldest, None)] {
+    for (on_full, expected) in [(OnFull::Refuse, Some(RefusalReason::TableFull)), (OnFull::EvictOldest, None)] {
         let (limit, policy) = one(LimitSpec { max_keys: 2, on_full, ..spec("1/m") });
         assert!(admitted(&policy, 1, at(0)) && admitted(&policy, 2, at(0)));
         let before = all_of(&[Arc::clone(&limit)]);

@@ -71,7 +71,7 @@ fn waiters_keep_their_place_and_deadline() {
     assert_eq!((first.times_woken(), second.times_woken()), (1, 0));
     assert_eq!(first.wake_at(at(0)), at(500));
     assert_eq!(second.wake_at(at(0)), at(5002));
-    assert_eq!(refused(check(&policy, 1, 1, at(0))).why, Why::Rate, "arrivals do not wait any more");
+    assert_eq!(refused(check(&policy, 1, 1, at(0))).why, RefusalReason::Rate, "arrivals do not wait any more");
     let mut report = Report::default();
     let _ = policy.check(&asks(1, 1), Span::MAX, at(0), &mut report);
     assert_eq!(report.lines()[0].reset, Some(Span::from_millis(1500)), "planned by the new rate");
@@ -96,7 +96,7 @@ fn a_waiter_that_a_lowered_limit_can_never_admit_ends_at_once() {
         "1 s for the small one, 2 s for this, 3 s for the next"
     );
     let refusal = large.timed_out(at(500));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::WaitTimeout, None), "two never fit into one");
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::WaitTimeout, None), "two never fit into one");
     assert_eq!(small.times_woken(), 1);
     assert_eq!(small.wake_at(at(500)), at(1000));
     assert_eq!(small.attempt(at(1000)), Attempt::Admitted(Permit::default()));
@@ -142,9 +142,9 @@ fn a_closed_limit_ends_its_waiters_and_refuses_nobody() {
     let _ = (waiters[0].wake_at(at(0)), waiters[1].wake_at(at(0)));
     limit.close();
     assert_eq!(waiters[0].times_woken(), 1);
-    assert_eq!(waiters[0].timed_out(at(5)).why, Why::WaitTimeout);
+    assert_eq!(waiters[0].timed_out(at(5)).why, RefusalReason::WaitTimeout);
     assert_eq!(waiters[1].times_woken(), 1);
-    assert_eq!(waiters[1].timed_out(at(5)).why, Why::WaitTimeout);
+    assert_eq!(waiters[1].timed_out(at(5)).why, RefusalReason::WaitTimeout);
     assert_eq!(limit.stats().waiting, 0);
     limit.release();
     let _ = limit.reconfigure(spec("2/s"));

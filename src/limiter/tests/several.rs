@@ -22,7 +22,7 @@ fn the_refusal_names_the_limit_with_the_latest_retry() {
     assert_eq!((refusal.limit, refusal.retry_at), (1, Some(at(10_000))));
     assert_eq!((refusal.quota, refusal.window), (1, Span::from_secs(10)));
     let refusal = refused(check(&policy, 1, 2, at(0)));
-    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, Why::TooCostly, None));
+    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, RefusalReason::TooCostly, None));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_shortest_patience_of_those_that_refuse_holds() {
     assert!(admitted(&policy, 1, at(0)));
     let refusal = refused(check(&policy, 1, 1, at(0)));
     // At 1 s the first has room again and the last one's patience of 4 s counts.
-    assert_eq!((refusal.why, refusal.limit, refusal.retry_at), (Why::Rate, 0, Some(at(1000))));
+    assert_eq!((refusal.why, refusal.limit, refusal.retry_at), (RefusalReason::Rate, 0, Some(at(1000))));
     let mut waiter = queued(check(&policy, 1, 1, at(1000)));
     assert_eq!(waiter.wake_at(at(1000)), at(3000));
 }
@@ -115,7 +115,7 @@ fn a_new_refusal_without_patience_ends_it() {
     let _ = super::policy(&[&other]);
     assert_eq!(drain(&super::policy(&[&other]), 1, at(1000)), 1);
     let refusal = waiter.timed_out(at(1000));
-    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (1, Why::WaitTimeout, Some(at(1900))));
+    assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (1, RefusalReason::WaitTimeout, Some(at(1900))));
     assert_eq!((refusal.quota, mine.stats().waiting), (2, 0));
     assert!(admitted(&super::policy(&[&mine]), 1, at(1000)), "nothing was counted");
 }

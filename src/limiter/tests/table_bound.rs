@@ -58,7 +58,7 @@ fn a_key_with_a_queue_is_never_evicted() {
     assert!(admitted(&policy, 2, at(0)));
     let mut waiters = [queued(check(&policy, 1, 1, at(0))), queued(check(&policy, 2, 1, at(0)))];
     let refusal = refused(check(&policy, 3, 1, at(0)));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::TableFull, None));
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::TableFull, None));
     assert_eq!(limit.stats().refused_full, 1);
     for waiter in &mut waiters {
         assert_eq!(waiter.wake_at(at(0)), at(1000));
@@ -83,7 +83,7 @@ fn a_waiter_keeps_its_turn_when_its_idle_record_was_swept() {
         let refused_before = limit.stats().refused_full;
         assert_eq!(waiter.attempt(at(1001)), Attempt::Admitted(Permit::default()), "{on_full:?}");
         assert_eq!(limit.stats().refused_full, refused_before);
-        assert_eq!(refused(check(&policy, 1, 5, at(1001))).why, Why::TooCostly);
+        assert_eq!(refused(check(&policy, 1, 5, at(1001))).why, RefusalReason::TooCostly);
         let _ = queued(check(&policy, 1, 1, at(1001)));
         assert!(limit.stats().keys <= 5, "{}", limit.stats().keys);
     }
@@ -98,7 +98,7 @@ fn a_waiter_that_another_limits_full_table_ends_is_counted_once() {
     let mut waiter = queued(check(&both, 1, 1, at(0)));
     assert_eq!(waiter.wake_at(at(0)), at(1000));
     assert!(admitted(&policy(&[&other]), 2, at(500)));
-    assert_eq!(waiter.timed_out(at(1000)).why, Why::WaitTimeout);
+    assert_eq!(waiter.timed_out(at(1000)).why, RefusalReason::WaitTimeout);
     assert_eq!(other.stats().refused_full, 1);
 }
 
@@ -106,7 +106,7 @@ fn a_waiter_that_another_limits_full_table_ends_is_counted_once() {
 fn a_full_table_can_refuse_new_keys_or_let_them_pass_uncounted() {
     let (limit, policy) = bounded("1/s", 1, OnFull::Refuse);
     assert!(admitted(&policy, 1, at(0)));
-    assert_eq!(refused(check(&policy, 2, 1, at(0))).why, Why::TableFull);
+    assert_eq!(refused(check(&policy, 2, 1, at(0))).why, RefusalReason::TableFull);
     assert_eq!(limit.stats().refused_full, 1);
     assert!(admitted(&policy, 2, at(1000)), "the first is idle by now");
     let (limit, policy) = bounded("1/s", 1, OnFull::Allow);
@@ -166,7 +166,7 @@ fn a_full_table_is_named_before_a_limit_that_only_has_no_room() {
     assert!(admitted(&policy(&[&slow]), 1, at(0)) && admitted(&policy(&[&full]), 2, at(0)));
     for (limits, named) in [([&slow, &full], 1), ([&full, &slow], 0)] {
         let refusal = refused(check(&policy(&limits), 1, 1, at(0)));
-        assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (named, Why::TableFull, None));
+        assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (named, RefusalReason::TableFull, None));
     }
     assert_eq!(full.stats().refused_full, 2);
 }

@@ -7,7 +7,7 @@ fn waiters_get_in_one_after_another_at_their_instants() {
     let mut first = queued(check(&policy, 1, 1, at(10)));
     let mut second = queued(check(&policy, 1, 1, at(20)));
     let refusal = refused(check(&policy, 1, 1, at(30)));
-    assert_eq!((refusal.why, refusal.retry_at, refusal.remaining), (Why::Rate, Some(at(500)), 0));
+    assert_eq!((refusal.why, refusal.retry_at, refusal.remaining), (RefusalReason::Rate, Some(at(500)), 0));
     assert_eq!(first.wake_at(at(30)), at(1000));
     assert_eq!(second.wake_at(at(30)), at(2522), "its deadline and the slack of a timer: the head's leaving wakes it");
     assert_eq!(first.attempt(Tick::from_nanos(999_999_999)), Attempt::Pending { wake_at: at(1000) });
@@ -17,7 +17,7 @@ fn waiters_get_in_one_after_another_at_their_instants() {
     assert_eq!(second.wake_at(at(1000)), at(2000));
     assert_eq!(second.attempt(at(2000)), Attempt::Admitted(Permit::default()));
     assert_eq!(limit.stats().waiting, 0);
-    assert_eq!(second.timed_out(at(2001)).why, Why::WaitTimeout, "a ticket that has ended");
+    assert_eq!(second.timed_out(at(2001)).why, RefusalReason::WaitTimeout, "a ticket that has ended");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_full_queue_refuses_until_its_head_leaves() {
     assert!(admitted(&policy, 1, at(0)));
     let mut first = queued(check(&policy, 1, 1, at(0)));
     let refusal = refused(check(&policy, 1, 1, at(0)));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::QueueFull, Some(at(1000))));
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::QueueFull, Some(at(1000))));
     assert_eq!(first.attempt(at(1000)), Attempt::Admitted(Permit::default()));
     let _ = queued(check(&policy, 1, 1, at(1000)));
 }
@@ -69,7 +69,7 @@ fn the_default_queue_holds_what_the_rate_admits_in_the_wait() {
     let (limit, policy) = one(waiting("2/s", 2001));
     assert_eq!(drain(&policy, 1, at(0)), 2);
     let kept: Vec<_> = (0..4).map(|_| queued(check(&policy, 1, 1, at(0)))).collect();
-    assert_eq!(refused(check(&policy, 1, 1, at(0))).why, Why::Rate);
+    assert_eq!(refused(check(&policy, 1, 1, at(0))).why, RefusalReason::Rate);
     assert_eq!(limit.stats().waiting, 4);
     drop(kept);
     assert_eq!(limit.stats().waiting, 0);
@@ -82,7 +82,7 @@ fn nobody_waits_longer_than_the_request_may_take() {
     assert!(admitted(&policy, 1, at(0)));
     let timeout = Span::from_millis(900);
     let refusal = refused(policy.check(&asks(1, 1), timeout, at(0), &mut report));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::Rate, Some(at(100))));
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::Rate, Some(at(100))));
     let mut in_time = queued(policy.check(&asks(1, 1), timeout, at(100), &mut report));
     assert_eq!(report.lines()[0].reset, Some(Span::from_millis(1900)), "one more would get in at 2 s");
     assert_eq!(in_time.attempt(at(1000)), Attempt::Admitted(Permit::default()), "its deadline to the nanosecond");
@@ -113,7 +113,7 @@ fn a_head_that_comes_at_the_moment_of_its_deadline_gets_in_whatever_was_planned(
             assert_eq!(waiter.wake_at(at(600)), at(1000));
             // At half the rate its room would come too late, as the plan for the next one finds out.
             limit.reconfigure(with(&half));
-            assert_eq!(refused(check(&policy, 1, 1, at(700))).why, Why::Rate);
+            assert_eq!(refused(check(&policy, 1, 1, at(700))).why, RefusalReason::Rate);
             limit.reconfigure(with(&full));
             let attempt = waiter.attempt(at(1100) + Span::from_nanos(late_micros * 1_000));
             let admitted = attempt == Attempt::Admitted(Permit::default());
@@ -132,7 +132,7 @@ fn a_stopped_process_times_out_everybody_who_is_overdue() {
     }
     for waiter in &mut waiters {
         let refusal = waiter.timed_out(at(20_000));
-        assert_eq!((refusal.why, refusal.limit, refusal.quota), (Why::WaitTimeout, 0, 1));
+        assert_eq!((refusal.why, refusal.limit, refusal.quota), (RefusalReason::WaitTimeout, 0, 1));
     }
     assert_eq!(limit.stats().waiting, 0);
     assert!(admitted(&policy, 1, at(20_000)));
@@ -177,7 +177,7 @@ fn a_queue_that_was_made_shorter_has_a_place_when_enough_have_left() {
     let _waiters: Vec<_> = (0..3).map(|_| queued(check(&policy, 1, 1, at(0)))).collect();
     let _ = limit.reconfigure(LimitSpec { max_queue: Some(2), ..limit.spec() });
     let refusal = refused(check(&policy, 1, 1, at(0)));
-    assert_eq!((refusal.why, refusal.retry_at), (Why::QueueFull, Some(at(2000))));
+    assert_eq!((refusal.why, refusal.retry_at), (RefusalReason::QueueFull, Some(at(2000))));
 }
 
 #[test]

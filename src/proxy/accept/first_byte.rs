@@ -38,7 +38,7 @@ pub fn first_byte<'w>(
     listening: &'w Listening,
     stream: &'w TcpStream,
 ) -> impl Future<Output = Spoken> + use<'w> {
-    let silent = listening.reclaimable.list(account, alarm, worker.alarms.recently());
+    let silent = listening.reclaimable.list(account, alarm, worker.alarms.coarse_now());
     async move {
         let _silent = silent;
         if in_time(worker, alarm, due, Some(listening), stream.peek(&mut [0])).await.is_some() {
@@ -74,7 +74,7 @@ pub async fn in_time<T>(
         if let Poll::Ready(ended) = work.as_mut().poll(cx) {
             return Poll::Ready(Some(ended));
         }
-        let now = worker.alarms.recently();
+        let now = worker.alarms.coarse_now();
         if alarm.has_rung() && (now >= due || alarm.is_dismissed()) {
             return Poll::Ready(None);
         }

@@ -15,9 +15,9 @@ use super::first_byte::{Spoken, first_byte, in_time};
 use super::proxied;
 use crate::proxy::client::{Client, ClientAccount, Connection, Facts, Listening};
 use crate::proxy::deadlines::Alarm;
-use crate::proxy::meters::Handshook;
+use crate::proxy::meters::HandshakeOutcome;
 use crate::proxy::serve::{h1, h2};
-use crate::proxy::snapshot::{ListenerPlan, Throttle, Turned};
+use crate::proxy::snapshot::{ConnectionRejection, ListenerPlan, Throttle};
 use crate::proxy::worker::{ConnectionGuard, Open, Worker};
 use crate::proxy_protocol::Header;
 use crate::time::Tick;
@@ -194,7 +194,7 @@ struct Arrival {
 impl Arrival {
     /// Takes the place of another one, which was asked to end and does so while this one lets others have their turn.
     async fn wait_for_room(self, worker: Rc<Worker>) {
-        let mut full = Turned::Worker;
+        let mut full = ConnectionRejection::Worker;
         for _ in 0..ROOM_TRIES {
             tokio::task::yield_now().await;
             match worker.connection_opened(self.client, &self.plan) {
@@ -207,7 +207,7 @@ impl Arrival {
         self.turn_away(&worker, full);
     }
 
-    fn turn_away(self, worker: &Worker, by: Turned) {
+    fn turn_away(self, worker: &Worker, by: ConnectionRejection) {
         worker.connections.turned_away(by);
         // A client that comes too often learns it at once, and the kernel keeps nothing of it.
         drop(self.stream.set_zero_linger());
@@ -224,7 +224,7 @@ impl Arrival {
             worker.report_crowd(client, guard.account(), now);
         }
         if !worker.keep_headroom(&plan, &listening, guard.account(), now) {
-            return Self { stream, peer, client, plan, listening }.turn_away(worker, Turned::Share);
+            return Self { stream, peer, client, plan, listening }.turn_away(worker, ConnectionRejection::Share);
         }
         let due = now + worker.handshake_timeout();
         let socket = Accepted { stream, peer, plan, due, listening, guard };
@@ -281,7 +281,7 @@ impl Accepted {
             tokio::task::spawn_local(serve_tls(stream, tls, peer, facts, listening, due, guard));
             return;
         }
-        let now = worker.alarms.recently();
+        let now = worker.alarms.coarse_now();
         let (id, max_requests) = (worker.next_connection(), worker.max_requests());
         let (place, account) = guard.into_parts();
         let connection = Connection::new(id, peer, facts, account, listening, max_requests, now);
@@ -342,7 +342,7 @@ async fn shake_hands(
         None => None,
         Some(None) => {
             worker.alarms.cancel(&alarm);
-            worker.connections.handshook(Handshook::TooMany);
+            worker.connections.handshook(HandshakeOutcome::TooMany);
             drop(stream.set_zero_linger());
             return None;
         }
@@ -355,13 +355,13 @@ async fn shake_hands(
     drop(place);
     worker.alarms.cancel(&alarm);
     worker.connections.handshook(match &ended {
-        Some(Ok(accepted)) if accepted.resumed => Handshook::Resumed,
-        Some(Ok(_)) => Handshook::Full,
-        Some(Err(HandshakeError::PlainHttp(_))) => Handshook::PlainHttp,
-        Some(Err(HandshakeError::Io(_))) => Handshook::ClientGone,
-        Some(Err(_)) => Handshook::Failed,
-        None if alarm.take_dismissal().is_some() => Handshook::Displaced,
-        None => Handshook::Timeout,
+        Some(Ok(accepted)) if accepted.resumed => HandshakeOutcome::Resumed,
+        Some(Ok(_)) => HandshakeOutcome::Full,
+        Some(Err(HandshakeError::PlainHttp(_))) => HandshakeOutcome::PlainHttp,
+        Some(Err(HandshakeError::Io(_))) => HandshakeOutcome::ClientGone,
+        Some(Err(_)) => HandshakeOutcome::Failed,
+        None if alarm.take_dismissal().is_some() => HandshakeOutcome::Displaced,
+        None => HandshakeOutcome::Timeout,
     });
     match ended? {
         Ok(accepted) => return Some(accepted),

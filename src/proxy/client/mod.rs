@@ -22,5 +22,5 @@ pub(super) use holdings::{Held, Holdings};
 pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
 pub(super) use replayed::Vouched;
 pub(super) use room::Room;
-pub(super) use seen::{Origin, Seen};
+pub(super) use seen::{Origin, RequestContext};
 pub(super) use socket::{Client, Gone, LINGER, PROBE};

@@ -10,7 +10,7 @@ use crate::tls::PeerCertificate;
 /// The request that a client has sent, and what is known of its connection. Of its fields only those that go further are
 /// there: no key, cost, plan, condition or text is made of what no server would see.
 #[derive(Clone, Copy)]
-pub struct Seen<'a> {
+pub struct RequestContext<'a> {
     /// The request.
     pub request: Request<'a>,
     /// The connection that it came over.
@@ -32,7 +32,7 @@ pub struct Origin<'a> {
     pub certificate: Option<&'a PeerCertificate>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> RequestContext<'a> {
     /// The first value of a field, whose name is in lower case.
     pub fn field(&self, name: &str) -> Option<&'a [u8]> {
         if name == "host" {
@@ -54,7 +54,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl RequestView for Seen<'_> {
+impl RequestView for RequestContext<'_> {
     fn method(&self) -> &str {
         self.request.method()
     }

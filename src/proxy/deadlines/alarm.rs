@@ -23,7 +23,7 @@ pub struct Alarms {
     wheel: RefCell<Wheel<Rc<Alarm>>>,
     filed: Notify,
     /// The last clock reading that somebody took: good enough to say when a byte moved.
-    recently: Cell<Tick>,
+    coarse_now: Cell<Tick>,
     is_over: Cell<bool>,
 }
 
@@ -56,7 +56,7 @@ impl Alarms {
         Self {
             wheel: RefCell::new(Wheel::new(now, GRANULARITY)),
             filed: Notify::new(),
-            recently: Cell::new(now),
+            coarse_now: Cell::new(now),
             is_over: Cell::new(false),
         }
     }
@@ -82,13 +82,13 @@ impl Alarms {
     }
 
     /// A time at most one sweep ago, without reading the clock. It is kept fresh as long as any alarm is set.
-    pub fn recently(&self) -> Tick {
-        self.recently.get()
+    pub fn coarse_now(&self) -> Tick {
+        self.coarse_now.get()
     }
 
     /// Takes note of a clock reading.
     pub fn note(&self, now: Tick) {
-        self.recently.set(now);
+        self.coarse_now.set(now);
     }
 
     /// Rings every alarm whose time has come.
@@ -266,8 +266,8 @@ mod tests {
     fn recently_is_the_last_reading() {
         let (alarms, _) = one();
         alarms.sweep(at(4));
-        assert_eq!(alarms.recently(), at(4));
+        assert_eq!(alarms.coarse_now(), at(4));
         alarms.note(at(5));
-        assert_eq!(alarms.recently(), at(5));
+        assert_eq!(alarms.coarse_now(), at(5));
     }
 }

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use crate::admission::{Explanation, Rules};
 use crate::http1::{HeadLimits, RequestHead};
-use crate::limiter::Why;
-use crate::proxy::client::{Origin, Seen};
+use crate::limiter::RefusalReason;
+use crate::proxy::client::{Origin, RequestContext};
 use crate::proxy::endings::{Cause, Ending, TOO_MANY_REQUESTS};
 use crate::time::Tick;
 
@@ -49,13 +49,13 @@ impl Question {
         head.parse(bytes.as_bytes(), limits).map_err(|fault| fault.to_string())?;
         let scheme = if self.is_https { "https" } else { "http" };
         let origin = Origin { peer: self.peer, scheme, trusts: None, certificate: None };
-        let seen = Seen { request: head.on(bytes.as_bytes()), origin, rules };
+        let seen = RequestContext { request: head.on(bytes.as_bytes()), origin, rules };
         Ok(rules.explain(&seen, self.peer, now))
     }
 }
 
 /// The status of a limit's refusal, whose own is `of_limit`; `None`: for want of its key.
-pub fn status_of_refusal(why: Option<Why>, of_limit: u16) -> u16 {
+pub fn status_of_refusal(why: Option<RefusalReason>, of_limit: u16) -> u16 {
     Ending::of(why.map_or(Cause::KeyMissing, Cause::Refused)).status.or(|| of_limit)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::admission::Arrival;
 use crate::config::OnLimit;
-use crate::limiter::{Refusal, Why};
+use crate::limiter::{Refusal, RefusalReason};
 use crate::proxy::answer::Wants;
 use crate::proxy::exchange::Exchange;
 
@@ -15,10 +15,10 @@ pub struct Deferred {
 }
 
 /// Whether a request that is refused so may be kept.
-pub fn may_be_kept(exchange: &Exchange, why: Why) -> bool {
+pub fn may_be_kept(exchange: &Exchange, why: RefusalReason) -> bool {
     let is_asked = exchange.story.route.as_ref().is_some_and(|route| route.plan.on_limit == OnLimit::Defer);
     is_asked
-        && matches!(why, Why::Rate | Why::QueueFull | Why::WaitTimeout)
+        && matches!(why, RefusalReason::Rate | RefusalReason::QueueFull | RefusalReason::WaitTimeout)
         && exchange.view.snapshot.deferrals.is_some()
         && exchange.scratch.replayed.is_none()
         && !exchange.scratch.request.wants_upgrade()

@@ -1,7 +1,7 @@
 //! The end of an exchange, as the table of endings says, and the problem that its client is told.
 
 use crate::proxy::answer::{Problem, Wants, respond};
-use crate::proxy::endings::{Broken, Cause, Ending, Fate, Late};
+use crate::proxy::endings::{Cause, Ending, ExchangeError, Fate, TimeoutKind};
 use crate::proxy::exchange::Exchange;
 use crate::proxy::headers::Sink as _;
 use crate::proxy::meters::Outcome;
@@ -11,7 +11,7 @@ use crate::proxy::scratch::Scratch;
 pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
     let ending = Ending::of(cause);
     ending.counted.count(&exchange.worker.connections);
-    if matches!(cause, Cause::Broken(Broken::Late(Late::Deadline))) {
+    if matches!(cause, Cause::ExchangeError(ExchangeError::Timeout(TimeoutKind::Deadline))) {
         exchange.blame_timeout();
     }
     exchange.finish(ending.outcome);
@@ -23,7 +23,7 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
         exchange.story.status = Some(status);
     }
     let mut retry_after_secs = None;
-    if let Cause::Broken(broken) = cause {
+    if let Cause::ExchangeError(broken) = cause {
         let now = exchange.worker.clock.now();
         exchange.ended_at(now);
         retry_after_secs = broken.retry_at(now).map(|at| at.since(now).as_secs_ceil().max(1));
@@ -41,7 +41,7 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
     ending.fate
 }
 
-fn report(exchange: &Exchange, broken: &Broken) {
+fn report(exchange: &Exchange, broken: &ExchangeError) {
     if let Some(more) = exchange.worker.upstream_reports.due(exchange.ended()) {
         let upstream = exchange.upstream_name().map_or("", |name| name);
         let server = exchange.server_name().map_or("", |name| name);

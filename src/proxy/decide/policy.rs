@@ -14,9 +14,11 @@ use crate::edit::{Rewrite, Rewritten, Spellings, Variable};
 use crate::http1::Framing;
 use crate::limiter::Refusal;
 use crate::proxy::answer::{Asked, cors, respond};
-use crate::proxy::client::{Seen, replayed};
-use crate::proxy::endings::{Broken, Cause, Fate};
-use crate::proxy::exchange::{Exchange, Known, Room, capturing, deferral_path, explanation, write_rate_fields};
+use crate::proxy::client::{RequestContext, replayed};
+use crate::proxy::endings::{Cause, ExchangeError, Fate};
+use crate::proxy::exchange::{
+    Exchange, Room, TemplateContext, capturing, deferral_path, explanation, write_rate_fields,
+};
 use crate::proxy::headers::Sink as _;
 use crate::proxy::meters::{Decision, Outcome};
 use crate::proxy::scratch::Scratch;
@@ -41,7 +43,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     let origin = replayed::origin_of(scratch.replayed.as_deref(), connection.origin());
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let seen = Seen { request, origin, rules: &view.snapshot.rules };
+    let seen = RequestContext { request, origin, rules: &view.snapshot.rules };
     match view.snapshot.rules.admit(&seen, origin.peer, *arrived, report) {
         Admission::Malformed(fault) => Next::Over(end_by(exchange, Cause::Malformed(fault), false)),
         Admission::NoRoute(arrival) => {
@@ -169,7 +171,7 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
                 _ => upload.content(),
             };
             if plan.max_body_size.is_some_and(|most| length > most) {
-                return Next::Over(end_by(exchange, Cause::Broken(&Broken::TooLarge), false));
+                return Next::Over(end_by(exchange, Cause::ExchangeError(&ExchangeError::TooLarge), false));
             }
             match plan.edits.as_ref().and_then(|edits| edits.rewrite.as_ref()) {
                 Some(rewrite) => match rewrite_target(exchange, rewrite) {
@@ -249,7 +251,7 @@ fn rewrite_target(exchange: &mut Exchange, rewrite: &Rewrite) -> Result<(), Malf
 /// Has `write` fill in where a request for its path is sent.
 fn lead_to(
     exchange: &mut Exchange,
-    write: impl FnOnce(Spellings<'_>, &Known<'_>, &mut Vec<u8>) -> Rewritten,
+    write: impl FnOnce(Spellings<'_>, &TemplateContext<'_>, &mut Vec<u8>) -> Rewritten,
 ) -> Rewritten {
     exchange.identify();
     let (facts, room) = exchange.split();

@@ -6,10 +6,10 @@ use crate::admission::Arrival;
 use crate::config::{OnLimit, Refusal as Own};
 use crate::dead_letter::{ROOM_IN, Reason, room_in};
 use crate::edit::Escape;
-use crate::limiter::{Refusal, Why};
+use crate::limiter::{Refusal, RefusalReason};
 use crate::proxy::answer::{Problem, RefusedBy, Reply, Wants, respond};
 use crate::proxy::endings::{Cause, Counted, Ending, Fate, Status};
-use crate::proxy::exchange::{Exchange, Known, Whose, write_edits, write_rate_fields};
+use crate::proxy::exchange::{Exchange, ResponseOrigin, TemplateContext, write_edits, write_rate_fields};
 use crate::proxy::headers::Sink as _;
 use crate::proxy::meters::Outcome;
 use crate::proxy::scratch::Scratch;
@@ -35,17 +35,17 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
         0 => Span::ZERO,
         most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
     };
-    let now = if refusal.why == Why::WaitTimeout { exchange.ended() } else { exchange.arrived };
+    let now = if refusal.why == RefusalReason::WaitTimeout { exchange.ended() } else { exchange.arrived };
     let retry_at = match refusal.why {
         // Nobody knows when it is back: soon, if anybody asks.
-        Why::StoreDown => Some(now + Span::from_secs(1)),
+        RefusalReason::StoreDown => Some(now + Span::from_secs(1)),
         _ => refusal.retry_at,
     };
     let retry_after_secs = retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
     let own = own_refusal(route, limit);
     let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.status));
     let fate = finish_refused(exchange, ending, status);
-    if refusal.why != Why::WaitTimeout {
+    if refusal.why != RefusalReason::WaitTimeout {
         exchange.ended_at(now);
     }
     if let Some(reason) = ending.reason {
@@ -158,7 +158,7 @@ fn write_headers(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Ow
     let Some(edits) = own.map(|own| &own.headers).filter(|edits| !edits.is_empty()) else { return };
     with_known(exchange, problem, |known, reply, text| {
         reply.cut(|name| edits.cuts(name));
-        write_edits(edits, Whose::Own, known, text, reply);
+        write_edits(edits, ResponseOrigin::Own, known, text, reply);
     });
 }
 
@@ -166,7 +166,7 @@ fn write_headers(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Ow
 fn with_known(
     exchange: &mut Exchange,
     problem: &Problem<'_>,
-    write: impl FnOnce(&Known<'_>, &mut Reply, &mut Vec<u8>),
+    write: impl FnOnce(&TemplateContext<'_>, &mut Reply, &mut Vec<u8>),
 ) {
     exchange.identify();
     let (facts, room) = exchange.split();

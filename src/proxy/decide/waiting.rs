@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::admission::{Admitted, Arrival, Progress, Waiting};
 use crate::limiter::Refusal;
 use crate::proxy::client::Client;
-use crate::proxy::endings::Broken;
+use crate::proxy::endings::ExchangeError;
 use crate::proxy::exchange::{Exchange, poll_gone};
 use crate::proxy::meters::{Decision, LimitMeters};
 use crate::time::{Span, Tick};
@@ -46,7 +46,7 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
                 Progress::TimedOut(arrival, refusal) => return Poll::Ready(Waited::InVain(arrival, refusal)),
                 Progress::Pending { wake_at } => {
                     match poll_gone(cx, exchange, client, Tick::MAX) {
-                        Poll::Ready(Broken::Cancelled) => return Poll::Ready(Waited::Cancelled),
+                        Poll::Ready(ExchangeError::Cancelled) => return Poll::Ready(Waited::Cancelled),
                         Poll::Ready(_) => return Poll::Ready(Waited::ClientGone),
                         Poll::Pending => {}
                     }

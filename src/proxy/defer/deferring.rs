@@ -16,7 +16,7 @@ use crate::limiter::Refusal;
 use crate::proxy::client::{Client, PROBE};
 use crate::proxy::deadlines::{Overdue, Patience, Standing, Timers};
 use crate::proxy::decide::{Deferred, Next, end_by, name_request, refuse};
-use crate::proxy::endings::{Broken, Cause, Fate, Late};
+use crate::proxy::endings::{Cause, ExchangeError, Fate, TimeoutKind};
 use crate::proxy::exchange::deferral_path::PREFIX;
 use crate::proxy::exchange::{Exchange, write_rate_fields};
 use crate::proxy::forward::fault_in;
@@ -30,7 +30,7 @@ const KEEP_WITHIN: Duration = Duration::from_secs(10);
 /// Why a request is not kept.
 enum NotRead {
     /// It cannot be understood, is too large, late, or its client has gone.
-    Broken(Broken),
+    ExchangeError(ExchangeError),
     /// The worker has no room for its body.
     NoRoom,
 }
@@ -41,9 +41,9 @@ pub async fn defer(exchange: &mut Exchange, client: &mut Client, deferred: Defer
     let kept = match read_body(exchange, client).await {
         Ok(()) => keep(exchange, &arrival, &refusal).await,
         Err(NotRead::NoRoom) => Err(Unkept::Full),
-        Err(NotRead::Broken(broken)) => {
+        Err(NotRead::ExchangeError(broken)) => {
             limit_capture(exchange);
-            return Next::Over(end_by(exchange, Cause::Broken(&broken), false));
+            return Next::Over(end_by(exchange, Cause::ExchangeError(&broken), false));
         }
     };
     // The dead letter has no more of it than its route says.
@@ -140,7 +140,7 @@ async fn read_body(exchange: &mut Exchange, client: &mut Client) -> Result<(), N
     let framing = request.framing();
     inbound.capture = None;
     if matches!(framing, Framing::Length(length) if length > most) || upload.content() > most {
-        return Err(NotRead::Broken(Broken::TooLarge));
+        return Err(NotRead::ExchangeError(ExchangeError::TooLarge));
     }
     if framing == Framing::None {
         return Ok(());
@@ -158,7 +158,7 @@ async fn read_body(exchange: &mut Exchange, client: &mut Client) -> Result<(), N
         to_client.made().extend_from_slice(PROBE);
     }
     exchange.scratch.timers = Timers::new(Tick::MAX, false);
-    let mut moved_at = exchange.worker.alarms.recently();
+    let mut moved_at = exchange.worker.alarms.coarse_now();
     poll_fn(|cx| poll_body(exchange, client, most as u64, &mut moved_at, cx)).await
 }
 
@@ -169,15 +169,15 @@ fn poll_body(
     moved_at: &mut Tick,
     cx: &mut Context<'_>,
 ) -> Poll<Result<(), NotRead>> {
-    let broken = |broken| Poll::Ready(Err(NotRead::Broken(broken)));
+    let broken = |broken| Poll::Ready(Err(NotRead::ExchangeError(broken)));
     loop {
         let Scratch { inbound, upload, to_client, .. } = &mut *exchange.scratch;
         if !to_client.is_empty() && matches!(to_client.poll_write(cx, &mut client.stream, &[]), Poll::Ready(Err(_))) {
-            return broken(Broken::ClientGone);
+            return broken(ExchangeError::ClientGone);
         }
         let Some(capture) = &inbound.capture else { return Poll::Ready(Err(NotRead::NoRoom)) };
         if upload.content() > most {
-            return broken(Broken::TooLarge);
+            return broken(ExchangeError::TooLarge);
         }
         if capture.kept() as u64 != upload.content() {
             return Poll::Ready(Err(NotRead::NoRoom));
@@ -191,26 +191,26 @@ fn poll_body(
         match read {
             Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
             // Whoever has not sent all of it waits for no answer.
-            Poll::Ready(Ok(0)) => return broken(Broken::ClientGone),
+            Poll::Ready(Ok(0)) => return broken(ExchangeError::ClientGone),
             Poll::Ready(Err(error)) => {
-                return broken(fault_in(&error).map_or(Broken::ClientGone, Broken::Request));
+                return broken(fault_in(&error).map_or(ExchangeError::ClientGone, ExchangeError::Request));
             }
             Poll::Pending => {
                 return match wait(exchange, *moved_at) {
-                    Some(late) => broken(Broken::Late(late)),
+                    Some(late) => broken(ExchangeError::Timeout(late)),
                     None => Poll::Pending,
                 };
             }
         }
-        *moved_at = exchange.worker.alarms.recently();
+        *moved_at = exchange.worker.alarms.coarse_now();
         if let Err(fault) = inbound.accept(upload) {
-            return broken(Broken::Request(fault));
+            return broken(ExchangeError::Request(fault));
         }
     }
 }
 
 /// Sets the alarm for when the client is too slow, unless it is.
-fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<Late> {
+fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<TimeoutKind> {
     let server = exchange.view.snapshot.server();
     let patience = Patience {
         deadline: Tick::MAX,
@@ -219,7 +219,7 @@ fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<Late> {
         idle: server.body_timeout,
         min_body_rate: server.min_body_rate.unwrap_or(0),
     };
-    let now = exchange.worker.alarms.recently();
+    let now = exchange.worker.alarms.coarse_now();
     let Scratch { upload, timers, .. } = &mut *exchange.scratch;
     let standing = Standing {
         is_answered: false,
@@ -232,7 +232,7 @@ fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<Late> {
     if exchange.connection.alarm.has_rung()
         && let Some(overdue) = timers.overdue(&patience, &standing, now)
     {
-        return Some(if overdue == Overdue::SlowBody { Late::ClientDrips } else { Late::ClientSends });
+        return Some(if overdue == Overdue::SlowBody { TimeoutKind::ClientDrips } else { TimeoutKind::ClientSends });
     }
     let due = timers.next(&patience, &standing, now);
     exchange.worker.alarms.set(&exchange.connection.alarm, due);

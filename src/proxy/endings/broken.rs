@@ -10,7 +10,7 @@ use crate::upstream::ConnectError;
 
 /// Why an exchange ended before its response did.
 #[derive(Debug)]
-pub enum Broken {
+pub enum ExchangeError {
     /// No server could be reached; the last error.
     Unreachable(Option<ConnectError>),
     /// The answer has this status, and the request is sent to another server.
@@ -46,10 +46,10 @@ pub enum Broken {
     /// An operator has cancelled it.
     Cancelled,
     /// Something took too long.
-    Late(Late),
+    Timeout(TimeoutKind),
 }
 
-impl Broken {
+impl ExchangeError {
     /// When the client should try again, where that can be said.
     pub fn retry_at(&self, now: Tick) -> Option<Tick> {
         match self {
@@ -63,7 +63,7 @@ impl Broken {
 
 /// The kind of timeout that an exchange ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
+pub enum TimeoutKind {
     /// The whole: the timeout of the route or of a limit.
     Deadline,
     /// The head of the answer: the route's `response_timeout`.
@@ -82,13 +82,13 @@ pub enum Late {
     UpstreamSends,
 }
 
-impl From<Gone> for Broken {
+impl From<Gone> for ExchangeError {
     fn from(_: Gone) -> Self {
         Self::ClientGone
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for ExchangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(Some(error)) => write!(f, "{error}"),
@@ -108,14 +108,14 @@ impl fmt::Display for Broken {
             Self::TooLarge => write!(f, "the request's body is larger than max_body_size"),
             Self::ClientGone => write!(f, "the client went away"),
             Self::Cancelled => write!(f, "an operator cancelled the request"),
-            Self::Late(Late::Deadline) => write!(f, "the timeout is over"),
-            Self::Late(Late::Head) => write!(f, "the response_timeout is over"),
-            Self::Late(Late::Try) => write!(f, "the per_try of retry is over"),
-            Self::Late(Late::ClientDrips) => write!(f, "the client sent below min_body_rate"),
-            Self::Late(Late::ClientSends) => write!(f, "the client stopped sending for body_timeout"),
-            Self::Late(Late::ClientReads) => write!(f, "the client stopped reading for body_timeout"),
-            Self::Late(Late::UpstreamReads) => write!(f, "the server stopped reading for body_timeout"),
-            Self::Late(Late::UpstreamSends) => write!(f, "the server stopped sending for body_timeout"),
+            Self::Timeout(TimeoutKind::Deadline) => write!(f, "the timeout is over"),
+            Self::Timeout(TimeoutKind::Head) => write!(f, "the response_timeout is over"),
+            Self::Timeout(TimeoutKind::Try) => write!(f, "the per_try of retry is over"),
+            Self::Timeout(TimeoutKind::ClientDrips) => write!(f, "the client sent below min_body_rate"),
+            Self::Timeout(TimeoutKind::ClientSends) => write!(f, "the client stopped sending for body_timeout"),
+            Self::Timeout(TimeoutKind::ClientReads) => write!(f, "the client stopped reading for body_timeout"),
+            Self::Timeout(TimeoutKind::UpstreamReads) => write!(f, "the server stopped reading for body_timeout"),
+            Self::Timeout(TimeoutKind::UpstreamSends) => write!(f, "the server stopped sending for body_timeout"),
         }
     }
 }

@@ -6,11 +6,11 @@
 
 use std::borrow::Cow;
 
-use super::broken::{Broken, Late};
+use super::broken::{ExchangeError, TimeoutKind};
 use crate::admission::Malformed;
 use crate::dead_letter::Reason;
 use crate::http1::Fault;
-use crate::limiter::Why;
+use crate::limiter::RefusalReason;
 use crate::proxy::meters::{ConnectionMeters, Decision, Outcome};
 
 /// The status in logs where a connection was closed without an answer, as nginx has it. It is never sent.
@@ -42,11 +42,11 @@ pub enum Cause<'c> {
     /// The route has no plan. The two are built side by side; a hole would be our fault, not the client's.
     Unplanned,
     /// A limit refused the request.
-    Refused(Why),
+    Refused(RefusalReason),
     /// The request lacks the key of a limit that refuses such requests.
     KeyMissing,
     /// The exchange with a server broke.
-    Broken(&'c Broken),
+    ExchangeError(&'c ExchangeError),
 }
 
 /// A row of the table.
@@ -202,7 +202,7 @@ impl Ending {
     pub fn of(cause: Cause<'_>) -> Self {
         let (outcome, status, words, reason, counted, fate) = match cause {
             Cause::Refused(why) => return Self::of_refusal(why),
-            Cause::Broken(broken) => return Self::of_broken(broken),
+            Cause::ExchangeError(broken) => return Self::of_broken(broken),
             Cause::KeyMissing => return Self::of_missing_key(),
             // What follows on the connection may not be what it seems.
             Cause::Fault(fault) => (
@@ -248,38 +248,40 @@ impl Ending {
     }
 
     /// That of a limit's refusal, where its route does not drop what is refused.
-    fn of_refusal(why: Why) -> Self {
+    fn of_refusal(why: RefusalReason) -> Self {
         const OVER: &str = "Over the limit \"";
         let (outcome, decision, reason, before, after) = match why {
-            Why::Rate => (Outcome::Refused, Decision::Refused, Reason::RateLimited, OVER, "\"; "),
-            Why::QueueFull => (Outcome::Refused, Decision::QueueFull, Reason::QueueFull, OVER, "\"; "),
-            Why::WaitTimeout => (
+            RefusalReason::Rate => (Outcome::Refused, Decision::Refused, Reason::RateLimited, OVER, "\"; "),
+            RefusalReason::QueueFull => (Outcome::Refused, Decision::QueueFull, Reason::QueueFull, OVER, "\"; "),
+            RefusalReason::WaitTimeout => (
                 Outcome::WaitTimeout,
                 Decision::WaitTimeout,
                 Reason::WaitTimeout,
                 "Timed out waiting for limit \"",
                 "\"; ",
             ),
-            Why::TooCostly => {
+            RefusalReason::TooCostly => {
                 let after = "\"; this request can never fit in it.";
                 (Outcome::Refused, Decision::TooCostly, Reason::RateLimited, OVER, after)
             }
-            Why::TableFull => (
+            RefusalReason::TableFull => (
                 Outcome::Refused,
                 Decision::TableFull,
                 Reason::Overload,
                 "The limit \"",
                 "\" counts as many clients as it can; ",
             ),
-            Why::Blocked => (Outcome::Blocked, Decision::Blocked, Reason::Blocked, "Blocked by the limit \"", "\"; "),
-            Why::StoreDown => {
+            RefusalReason::Blocked => {
+                (Outcome::Blocked, Decision::Blocked, Reason::Blocked, "Blocked by the limit \"", "\"; ")
+            }
+            RefusalReason::StoreDown => {
                 (Outcome::Refused, Decision::StoreDown, Reason::Overload, "The limit \"", "\" cannot reach its store; ")
             }
         };
         // The client of a limit that is closed while its store is away has done nothing wrong, and its rate is not what it
         // should mind.
-        let status = if why == Why::StoreDown { Status::Fixed(503) } else { Status::OfLimit };
-        let says_when = why != Why::TooCostly;
+        let status = if why == RefusalReason::StoreDown { Status::Fixed(503) } else { Status::OfLimit };
+        let says_when = why != RefusalReason::TooCostly;
         Self {
             outcome,
             status,
@@ -308,61 +310,64 @@ impl Ending {
 
     /// That of an exchange that broke before a byte of its answer went out. Later there is no answer, and the connection is
     /// cut, so that nobody takes what went out for all of it.
-    fn of_broken(broken: &Broken) -> Self {
+    fn of_broken(broken: &ExchangeError) -> Self {
         let (outcome, status, words, counted, fate) = match broken {
-            Broken::Unreachable(_) => {
+            ExchangeError::Unreachable(_) => {
                 let words = "No server of the upstream can be reached.";
                 (Outcome::UpstreamError, 502, words, Counted::Alone, Fate::Keep)
             }
-            Broken::OutOfService => {
+            ExchangeError::OutOfService => {
                 let words = "All servers of the upstream are out of service.";
                 (Outcome::UpstreamError, 503, words, Counted::Alone, Fate::Keep)
             }
-            Broken::Breaker { .. } => {
+            ExchangeError::Breaker { .. } => {
                 let words = "The upstream fails too often; nothing is sent to it for a while.";
                 (Outcome::Breaker, 503, words, Counted::Alone, Fate::Keep)
             }
-            Broken::QueueFull => {
+            ExchangeError::QueueFull => {
                 let words = "The upstream has as many requests as it may have.";
                 (Outcome::QueueFull, 503, words, Counted::Alone, Fate::Keep)
             }
             // A status ends no exchange: its request is sent again.
-            Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) | Broken::Status(_) => {
-                (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, Fate::Keep)
-            }
+            ExchangeError::Silent { .. }
+            | ExchangeError::Unread
+            | ExchangeError::Upstream(_)
+            | ExchangeError::Status(_) => (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, Fate::Keep),
             // An answer that could be understood in two ways is a doubt about everybody who takes part.
-            Broken::Unasked => (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::UnaskedSwitch, Fate::Close),
-            Broken::Response(fault) => {
+            ExchangeError::Unasked => (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::UnaskedSwitch, Fate::Close),
+            ExchangeError::Response(fault) => {
                 let words = "The upstream's answer is not valid.";
                 (Outcome::UpstreamError, 502, words, Counted::UpstreamFault(*fault), Fate::Close)
             }
-            Broken::Request(fault) => return Self::of_request(*fault),
-            Broken::TooLarge => {
+            ExchangeError::Request(fault) => return Self::of_request(*fault),
+            ExchangeError::TooLarge => {
                 (Outcome::Malformed, 413, "The request's body is too large.", Counted::BodyTooLarge, Fate::Close)
             }
-            Broken::ClientGone => (Outcome::ClientGone, CLIENT_CLOSED, "", Counted::Alone, Fate::Cut),
-            Broken::Cancelled => {
+            ExchangeError::ClientGone => (Outcome::ClientGone, CLIENT_CLOSED, "", Counted::Alone, Fate::Cut),
+            ExchangeError::Cancelled => {
                 (Outcome::Cancelled, 503, "An operator cancelled the request.", Counted::Alone, Fate::Close)
             }
-            Broken::Late(Late::Deadline | Late::Head | Late::Try) => {
+            ExchangeError::Timeout(TimeoutKind::Deadline | TimeoutKind::Head | TimeoutKind::Try) => {
                 (Outcome::Timeout, 504, "The upstream did not answer in time.", Counted::Alone, Fate::Keep)
             }
-            Broken::Late(Late::ClientSends) => {
+            ExchangeError::Timeout(TimeoutKind::ClientSends) => {
                 (Outcome::Timeout, 408, "The request's body did not come in time.", Counted::BodyTimeout, Fate::Close)
             }
-            Broken::Late(Late::ClientDrips) => {
+            ExchangeError::Timeout(TimeoutKind::ClientDrips) => {
                 (Outcome::Timeout, 408, "The request's body came too slowly.", Counted::BodyTooSlow, Fate::Close)
             }
-            Broken::Late(Late::ClientReads) => (Outcome::Timeout, 504, STOOD_STILL, Counted::ReadTimeout, Fate::Cut),
-            Broken::Late(Late::UpstreamReads) => {
+            ExchangeError::Timeout(TimeoutKind::ClientReads) => {
+                (Outcome::Timeout, 504, STOOD_STILL, Counted::ReadTimeout, Fate::Cut)
+            }
+            ExchangeError::Timeout(TimeoutKind::UpstreamReads) => {
                 (Outcome::Timeout, 504, STOOD_STILL, Counted::UpstreamReadTimeout, Fate::Close)
             }
-            Broken::Late(Late::UpstreamSends) => {
+            ExchangeError::Timeout(TimeoutKind::UpstreamSends) => {
                 (Outcome::Timeout, 504, STOOD_STILL, Counted::UpstreamBodyTimeout, Fate::Close)
             }
         };
         let reason = match (broken, outcome) {
-            (Broken::TooLarge, _) => Some(Reason::TooLarge),
+            (ExchangeError::TooLarge, _) => Some(Reason::TooLarge),
             (_, Outcome::Timeout) => Some(Reason::Timeout),
             (_, Outcome::UpstreamError) => Some(Reason::UpstreamError),
             (_, Outcome::Breaker) => Some(Reason::Breaker),
@@ -485,13 +490,13 @@ mod tests {
     fn refusals_end_as_the_table_says() {
         assert_rows(
             &[
-                ("rate", Cause::Refused(Why::Rate)),
-                ("queue full", Cause::Refused(Why::QueueFull)),
-                ("wait timeout", Cause::Refused(Why::WaitTimeout)),
-                ("too costly", Cause::Refused(Why::TooCostly)),
-                ("table full", Cause::Refused(Why::TableFull)),
-                ("blocked", Cause::Refused(Why::Blocked)),
-                ("store down", Cause::Refused(Why::StoreDown)),
+                ("rate", Cause::Refused(RefusalReason::Rate)),
+                ("queue full", Cause::Refused(RefusalReason::QueueFull)),
+                ("wait timeout", Cause::Refused(RefusalReason::WaitTimeout)),
+                ("too costly", Cause::Refused(RefusalReason::TooCostly)),
+                ("table full", Cause::Refused(RefusalReason::TableFull)),
+                ("blocked", Cause::Refused(RefusalReason::Blocked)),
+                ("store down", Cause::Refused(RefusalReason::StoreDown)),
                 ("key missing", Cause::KeyMissing),
             ],
             &[
@@ -513,8 +518,8 @@ mod tests {
                  dead letter rate-limited, counted Decision(MissingKey), Keep",
             ],
         );
-        let dropped = Ending::of(Cause::Refused(Why::Rate)).dropped();
-        let own = Ending::of(Cause::Refused(Why::Rate));
+        let dropped = Ending::of(Cause::Refused(RefusalReason::Rate)).dropped();
+        let own = Ending::of(Cause::Refused(RefusalReason::Rate));
         assert_eq!((dropped.outcome, dropped.own_status(), dropped.fate), (Outcome::Dropped, 444, Fate::Cut));
         assert_eq!((dropped.reason, dropped.counted), (own.reason, own.counted));
         assert_eq!((own.own_status(), &*own.words.text()), (429, "Over the limit."), "of a limit that is gone");
@@ -525,29 +530,30 @@ mod tests {
     #[test]
     fn exchanges_that_break_end_as_the_table_says() {
         let broken = [
-            Broken::Unreachable(None),
-            Broken::OutOfService,
-            Broken::Breaker { retry_at: Tick::ZERO },
-            Broken::QueueFull,
-            Broken::Silent { written: true },
-            Broken::Unread,
-            Broken::Upstream(io::Error::from(io::ErrorKind::ConnectionReset)),
-            Broken::Response(Fault::ChunkSize),
-            Broken::Unasked,
-            Broken::Request(Fault::ChunkSize),
-            Broken::TooLarge,
-            Broken::ClientGone,
-            Broken::Late(Late::Deadline),
-            Broken::Late(Late::Head),
-            Broken::Late(Late::Try),
-            Broken::Late(Late::ClientSends),
-            Broken::Late(Late::ClientDrips),
-            Broken::Late(Late::ClientReads),
-            Broken::Late(Late::UpstreamReads),
-            Broken::Late(Late::UpstreamSends),
+            ExchangeError::Unreachable(None),
+            ExchangeError::OutOfService,
+            ExchangeError::Breaker { retry_at: Tick::ZERO },
+            ExchangeError::QueueFull,
+            ExchangeError::Silent { written: true },
+            ExchangeError::Unread,
+            ExchangeError::Upstream(io::Error::from(io::ErrorKind::ConnectionReset)),
+            ExchangeError::Response(Fault::ChunkSize),
+            ExchangeError::Unasked,
+            ExchangeError::Request(Fault::ChunkSize),
+            ExchangeError::TooLarge,
+            ExchangeError::ClientGone,
+            ExchangeError::Timeout(TimeoutKind::Deadline),
+            ExchangeError::Timeout(TimeoutKind::Head),
+            ExchangeError::Timeout(TimeoutKind::Try),
+            ExchangeError::Timeout(TimeoutKind::ClientSends),
+            ExchangeError::Timeout(TimeoutKind::ClientDrips),
+            ExchangeError::Timeout(TimeoutKind::ClientReads),
+            ExchangeError::Timeout(TimeoutKind::UpstreamReads),
+            ExchangeError::Timeout(TimeoutKind::UpstreamSends),
         ];
         let names: Vec<_> = broken.iter().map(|broken| format!("{broken:?}")).collect();
-        let rows: Vec<_> = names.iter().zip(&broken).map(|(name, broken)| row(name, Cause::Broken(broken))).collect();
+        let rows: Vec<_> =
+            names.iter().zip(&broken).map(|(name, broken)| row(name, Cause::ExchangeError(broken))).collect();
         let expected = [
             "Unreachable(None): upstream-error 502 \"No server of the upstream can be reached.\", \
              dead letter upstream-error, counted Alone, Keep",
@@ -572,19 +578,19 @@ mod tests {
             "TooLarge: malformed 413 \"The request's body is too large.\", dead letter too-large, counted BodyTooLarge, \
              Close",
             "ClientGone: client-gone 499 \"\", dead letter none, counted Alone, Cut",
-            "Late(Deadline): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, \
+            "Timeout(Deadline): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, \
              Keep",
-            "Late(Head): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, Keep",
-            "Late(Try): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, Keep",
-            "Late(ClientSends): timeout 408 \"The request's body did not come in time.\", dead letter timeout, \
+            "Timeout(Head): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, Keep",
+            "Timeout(Try): timeout 504 \"The upstream did not answer in time.\", dead letter timeout, counted Alone, Keep",
+            "Timeout(ClientSends): timeout 408 \"The request's body did not come in time.\", dead letter timeout, \
              counted BodyTimeout, Close",
-            "Late(ClientDrips): timeout 408 \"The request's body came too slowly.\", dead letter timeout, \
+            "Timeout(ClientDrips): timeout 408 \"The request's body came too slowly.\", dead letter timeout, \
              counted BodyTooSlow, Close",
-            "Late(ClientReads): timeout 504 \"Idle timeout.\", dead letter timeout, \
+            "Timeout(ClientReads): timeout 504 \"Idle timeout.\", dead letter timeout, \
              counted ReadTimeout, Cut",
-            "Late(UpstreamReads): timeout 504 \"Idle timeout.\", dead letter timeout, \
+            "Timeout(UpstreamReads): timeout 504 \"Idle timeout.\", dead letter timeout, \
              counted UpstreamReadTimeout, Close",
-            "Late(UpstreamSends): timeout 504 \"Idle timeout.\", dead letter timeout, \
+            "Timeout(UpstreamSends): timeout 504 \"Idle timeout.\", dead letter timeout, \
              counted UpstreamBodyTimeout, Close",
         ];
         assert_eq!(rows, expected, "{rows:#?}");
@@ -607,7 +613,7 @@ mod tests {
         assert_eq!(statuses.len(), 6);
         for fault in Fault::ALL {
             let (of_head, of_body) =
-                (Ending::of(Cause::Fault(fault)), Ending::of(Cause::Broken(&Broken::Request(fault))));
+                (Ending::of(Cause::Fault(fault)), Ending::of(Cause::ExchangeError(&ExchangeError::Request(fault))));
             assert_eq!((of_head.status, of_head.words), (of_body.status, of_body.words));
             assert_eq!(of_head.reason.is_some(), [414, 431].contains(&status_of(fault)), "{fault:?}");
         }

@@ -1,4 +1,4 @@
-//! The ways in which an exchange ends that does not get its route's answer: [`Broken`] is what went wrong, [`Tried`] a try that
+//! The ways in which an exchange ends that does not get its route's answer: [`ExchangeError`] is what went wrong, [`Tried`] a try that
 //! failed, and [`Ending`] the one table of what follows from it.
 //!
 //! An error becomes a status here and nowhere else. It carries nothing out: `decide` does.
@@ -7,6 +7,6 @@ mod broken;
 mod ending;
 mod tried;
 
-pub(super) use broken::{Broken, Late};
+pub(super) use broken::{ExchangeError, TimeoutKind};
 pub(super) use ending::{Cause, Counted, Ending, Fate, Status, TOO_MANY_REQUESTS};
 pub(super) use tried::{Failure, Tried};

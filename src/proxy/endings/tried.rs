@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::broken::{Broken, Late};
+use super::broken::{ExchangeError, TimeoutKind};
 use crate::proxy::meters::Retried;
 use crate::upstream::ConnectError;
 
@@ -54,23 +54,29 @@ impl Failure {
     }
 
     /// That of an exchange that broke before the head of its answer, if the server may be the reason.
-    pub fn of(broken: &Broken) -> Option<Self> {
+    pub fn of(broken: &ExchangeError) -> Option<Self> {
         match broken {
-            Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) => Some(Self::Reset),
-            Broken::Response(_) | Broken::Unasked => Some(Self::Invalid),
-            Broken::Late(Late::Try | Late::Deadline | Late::Head | Late::UpstreamReads | Late::UpstreamSends) => {
-                Some(Self::Timeout)
+            ExchangeError::Silent { .. } | ExchangeError::Unread | ExchangeError::Upstream(_) => Some(Self::Reset),
+            ExchangeError::Response(_) | ExchangeError::Unasked => Some(Self::Invalid),
+            ExchangeError::Timeout(
+                TimeoutKind::Try
+                | TimeoutKind::Deadline
+                | TimeoutKind::Head
+                | TimeoutKind::UpstreamReads
+                | TimeoutKind::UpstreamSends,
+            ) => Some(Self::Timeout),
+            ExchangeError::Status(status) => Some(Self::Status(*status)),
+            ExchangeError::Unreachable(_)
+            | ExchangeError::OutOfService
+            | ExchangeError::Breaker { .. }
+            | ExchangeError::QueueFull
+            | ExchangeError::Request(_)
+            | ExchangeError::TooLarge
+            | ExchangeError::ClientGone
+            | ExchangeError::Cancelled
+            | ExchangeError::Timeout(TimeoutKind::ClientSends | TimeoutKind::ClientDrips | TimeoutKind::ClientReads) => {
+                None
             }
-            Broken::Status(status) => Some(Self::Status(*status)),
-            Broken::Unreachable(_)
-            | Broken::OutOfService
-            | Broken::Breaker { .. }
-            | Broken::QueueFull
-            | Broken::Request(_)
-            | Broken::TooLarge
-            | Broken::ClientGone
-            | Broken::Cancelled
-            | Broken::Late(Late::ClientSends | Late::ClientDrips | Late::ClientReads) => None,
         }
     }
 
@@ -102,11 +108,14 @@ mod tests {
 
     #[test]
     fn a_reset_and_a_malformed_answer_count_as_502_and_what_is_late_as_504() {
-        let status = |broken: &Broken| Failure::of(broken).and_then(Failure::status);
-        assert_eq!(status(&Broken::Silent { written: true }), Some(502));
-        assert_eq!(status(&Broken::Unasked), Some(502));
-        assert_eq!(status(&Broken::Late(Late::Try)), Some(504));
-        assert_eq!(status(&Broken::Status(503)), Some(503));
-        assert_eq!((status(&Broken::ClientGone), status(&Broken::Late(Late::ClientSends))), (None, None));
+        let status = |broken: &ExchangeError| Failure::of(broken).and_then(Failure::status);
+        assert_eq!(status(&ExchangeError::Silent { written: true }), Some(502));
+        assert_eq!(status(&ExchangeError::Unasked), Some(502));
+        assert_eq!(status(&ExchangeError::Timeout(TimeoutKind::Try)), Some(504));
+        assert_eq!(status(&ExchangeError::Status(503)), Some(503));
+        assert_eq!(
+            (status(&ExchangeError::ClientGone), status(&ExchangeError::Timeout(TimeoutKind::ClientSends))),
+            (None, None)
+        );
     }
 }

@@ -49,7 +49,7 @@ pub async fn finish(exchange: &mut Exchange, client: &mut Client) {
             match client.poll_read(cx, inbound.room()) {
                 Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending if exchange.worker.alarms.recently() >= until => return Poll::Ready(()),
+                Poll::Pending if exchange.worker.alarms.coarse_now() >= until => return Poll::Ready(()),
                 Poll::Pending => {
                     exchange.connection.alarm.has_rung();
                     exchange.worker.alarms.set(&exchange.connection.alarm, until);

@@ -1,6 +1,6 @@
 //! The fields of a message on their way through what a route changes in them.
 
-use super::variables::Known;
+use super::variables::TemplateContext;
 use crate::config::Cors;
 use crate::edit::{Escape, FieldEdits, is_same_field};
 use crate::http1::{Piece, line_name};
@@ -15,12 +15,12 @@ pub struct Edited<'e, S> {
     /// Fields that are left out beside those of the edits, in lower case.
     also: &'static [&'static str],
     /// The source of the answer that they are of.
-    whose: Whose,
+    whose: ResponseOrigin,
 }
 
 /// The source of an answer that a route changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum ResponseOrigin {
     /// A server.
     Servers,
     /// The gateway.
@@ -36,7 +36,7 @@ pub struct Changes<'v> {
     cors: Option<&'v Cors>,
 }
 
-impl Whose {
+impl ResponseOrigin {
     /// Whether a route may change this field. An answer of the gateway's keeps its `Content-Type`: a page is escaped
     /// for its type, and a call of gRPC has its own. An error keeps its fields for caches too: how long caches keep the
     /// answers of a route is no word about its errors.
@@ -80,17 +80,17 @@ impl<'v> Changes<'v> {
     }
 
     /// Where the fields of the answer go before [`write`](Self::write) is called.
-    pub fn sink<'s, S: Sink>(&'s self, sink: &'s mut S, whose: Whose) -> Edited<'s, S> {
-        let owned = whose == Whose::Servers && self.cors.is_some_and(cors::is_owned);
+    pub fn sink<'s, S: Sink>(&'s self, sink: &'s mut S, whose: ResponseOrigin) -> Edited<'s, S> {
+        let owned = whose == ResponseOrigin::Servers && self.cors.is_some_and(cors::is_owned);
         Edited { sink, edits: self.edits, also: if owned { cors::OWNED } else { &[] }, whose }
     }
 
     /// Adds the fields of the route. `text` is overwritten.
-    pub fn write(&self, known: &Known<'_>, whose: Whose, text: &mut Vec<u8>, sink: &mut impl Sink) {
+    pub fn write(&self, known: &TemplateContext<'_>, whose: ResponseOrigin, text: &mut Vec<u8>, sink: &mut impl Sink) {
         write_edits(self.edits, whose, known, text, sink);
         // Of an upstream that answers preflights itself, all that is about other origins is its own. Edits do not reach
         // this: caches would take the answer to one origin for everybody's.
-        if let Some(rules) = self.cors.filter(|rules| whose != Whose::Servers || cors::is_owned(rules)) {
+        if let Some(rules) = self.cors.filter(|rules| whose != ResponseOrigin::Servers || cors::is_owned(rules)) {
             cors::write(rules, passed::field(&known.request, b"origin"), sink);
         }
     }
@@ -99,7 +99,7 @@ impl<'v> Changes<'v> {
 impl<'e, S: Sink> Edited<'e, S> {
     /// A sink for the fields of somebody else's message, which leaves out those that `edits` cut.
     pub fn new(sink: &'e mut S, edits: &'e FieldEdits) -> Self {
-        Self { sink, edits, also: &[], whose: Whose::Servers }
+        Self { sink, edits, also: &[], whose: ResponseOrigin::Servers }
     }
 
     fn cuts(&self, name: &[u8]) -> bool {
@@ -110,7 +110,7 @@ impl<'e, S: Sink> Edited<'e, S> {
     /// Whether the gateway says this only where the route does not: that caches keep none of its own answers.
     fn is_default(&self, name: &[u8]) -> bool {
         let adds = || self.edits.add().iter().any(|(own, _)| is_same_field(own, name));
-        self.whose == Whose::Own && is_same_field("cache-control", name) && adds()
+        self.whose == ResponseOrigin::Own && is_same_field("cache-control", name) && adds()
     }
 }
 
@@ -145,7 +145,13 @@ impl<S: Sink> Sink for Edited<'_, S> {
 }
 
 /// Adds what is set and added. A field whose value comes out empty is none. `text` is overwritten.
-pub fn write_edits(edits: &FieldEdits, whose: Whose, known: &Known<'_>, text: &mut Vec<u8>, sink: &mut impl Sink) {
+pub fn write_edits(
+    edits: &FieldEdits,
+    whose: ResponseOrigin,
+    known: &TemplateContext<'_>,
+    text: &mut Vec<u8>,
+    sink: &mut impl Sink,
+) {
     for (name, value) in edits.written().filter(|(name, _)| whose.may_change(name.as_bytes())) {
         text.clear();
         value.render(known, Escape::Field, text);
@@ -158,7 +164,7 @@ pub fn write_edits(edits: &FieldEdits, whose: Whose, known: &Known<'_>, text: &m
 
 /// Adds the trailers of a request or an answer and the line that ends them, but for those that its route leaves out of
 /// the head: who merges trailers into the head would take them for what was removed or set there.
-pub fn write_trailers(tail: &[u8], whose: Option<Whose>, route: Option<&RouteView>, made: &mut Vec<u8>) {
+pub fn write_trailers(tail: &[u8], whose: Option<ResponseOrigin>, route: Option<&RouteView>, made: &mut Vec<u8>) {
     let edits = route.and_then(|route| route.plan.edits.as_deref());
     let cuts = |name: &[u8]| match whose {
         None => edits.is_some_and(|edits| edits.request.cuts(name)),

@@ -8,7 +8,7 @@ use super::life::Exchange;
 use crate::admission::KeyPart;
 use crate::dead_letter::{Draft, Event, KeptBody, KeyName, Quota, Reason, TextRoom};
 use crate::http1::Framing;
-use crate::limiter::{Fingerprint, Refusal, Why};
+use crate::limiter::{Fingerprint, Refusal, RefusalReason};
 use crate::proxy::headers::passed;
 use crate::proxy::scratch::{Letter, Scratch};
 use crate::redact::Clip;
@@ -253,14 +253,14 @@ pub(super) struct About<'r> {
     pub(super) now: Tick,
 }
 
-fn words_of(why: Why) -> &'static str {
+fn words_of(why: RefusalReason) -> &'static str {
     match why {
-        Why::Rate => "no room",
-        Why::QueueFull => "its queue is full",
-        Why::WaitTimeout => "no room in time",
-        Why::TooCostly => "costs more than it ever admits",
-        Why::TableFull => "its table of keys is full",
-        Why::Blocked => "the key is blocked",
-        Why::StoreDown => "its store does not answer",
+        RefusalReason::Rate => "no room",
+        RefusalReason::QueueFull => "its queue is full",
+        RefusalReason::WaitTimeout => "no room in time",
+        RefusalReason::TooCostly => "costs more than it ever admits",
+        RefusalReason::TableFull => "its table of keys is full",
+        RefusalReason::Blocked => "the key is blocked",
+        RefusalReason::StoreDown => "its store does not answer",
     }
 }

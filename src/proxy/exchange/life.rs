@@ -10,10 +10,10 @@ use crate::config::Traceparent;
 use crate::dead_letter::TextRoom;
 use crate::http1::{Request, Response, Version};
 use crate::limiter::{Permit, Spent};
-use crate::proxy::client::{Connection, Seen, replayed};
+use crate::proxy::client::{Connection, RequestContext, replayed};
 use crate::proxy::headers::{self, passed};
 use crate::proxy::meters::{Finished, Outcome};
-use crate::proxy::scratch::{Lent, Scratch, Times};
+use crate::proxy::scratch::{PooledScratch, Scratch, Times};
 use crate::proxy::view::{LimitView, RouteView, UpstreamView, View};
 use crate::proxy::worker::Worker;
 use crate::redact::Clip;
@@ -36,11 +36,11 @@ pub struct Exchange {
     /// Its connection.
     pub connection: Rc<Connection>,
     /// The buffers and the state that it works with, the request among them.
-    pub scratch: Lent,
+    pub scratch: PooledScratch,
     /// The permit of its limits, which is given back when it ends, whatever the end is.
     pub permit: Permit,
     /// The record of it so far.
-    pub story: Story,
+    pub story: ExchangeRecord,
     /// Whether its connection was switched to WebSocket.
     pub is_websocket: bool,
     /// Bytes of the response's body that went out.
@@ -55,7 +55,7 @@ pub struct Exchange {
 
 /// The record of a request, as logs and dead letters tell it.
 #[derive(Default)]
-pub struct Story {
+pub struct ExchangeRecord {
     /// The route that matched.
     pub route: Option<Rc<RouteView>>,
     /// The plan that it is of.
@@ -83,7 +83,7 @@ pub struct Story {
     pub pending: Option<Span>,
 }
 
-impl Story {
+impl ExchangeRecord {
     /// The time that it has waited in all, if it has.
     fn waits(&self) -> Option<Span> {
         let all = [self.waited, self.pending].into_iter().flatten();
@@ -112,7 +112,7 @@ impl Exchange {
     pub fn new(
         worker: &Rc<Worker>,
         connection: &Rc<Connection>,
-        mut scratch: Lent,
+        mut scratch: PooledScratch,
         head_bytes: usize,
         arrived: Tick,
     ) -> Self {
@@ -123,7 +123,7 @@ impl Exchange {
             connection: Rc::clone(connection),
             scratch,
             permit: Permit::default(),
-            story: Story::default(),
+            story: ExchangeRecord::default(),
             is_websocket: false,
             bytes_sent: 0,
             begun: false,
@@ -141,9 +141,9 @@ impl Exchange {
     }
 
     /// The same as admission sees it.
-    pub fn seen(&self) -> Seen<'_> {
+    pub fn seen(&self) -> RequestContext<'_> {
         let origin = replayed::origin_of(self.scratch.replayed.as_deref(), self.connection.origin());
-        Seen { request: self.request(), origin, rules: &self.view.snapshot.rules }
+        RequestContext { request: self.request(), origin, rules: &self.view.snapshot.rules }
     }
 
     /// Takes the id of a trusted peer over.
@@ -215,7 +215,7 @@ impl Exchange {
     }
 
     /// Ends it and gives back what it worked with, for the next request of the same connection.
-    pub fn end(mut self) -> Lent {
+    pub fn end(mut self) -> PooledScratch {
         self.record();
         self.scratch.take()
     }

@@ -16,9 +16,9 @@ mod rate_fields;
 mod variables;
 mod watch;
 
-pub(super) use edited::{Changes, Edited, Whose, write_edits, write_trailers};
-pub(super) use life::{Exchange, Story};
+pub(super) use edited::{Changes, Edited, ResponseOrigin, write_edits, write_trailers};
+pub(super) use life::{Exchange, ExchangeRecord};
 pub(super) use parts::{RequestFacts, Room};
 pub(super) use rate_fields::write_rate_fields;
-pub(super) use variables::Known;
+pub(super) use variables::TemplateContext;
 pub(super) use watch::poll_gone;

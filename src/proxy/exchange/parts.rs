@@ -1,12 +1,12 @@
 //! An exchange taken apart for whoever writes a message of it: the facts about the request to read, and the room to write
 //! in, borrowed side by side.
 
-use super::life::{Exchange, Story};
-use super::variables::Known;
+use super::life::{Exchange, ExchangeRecord};
+use super::variables::TemplateContext;
 use crate::http1::{Buffer, Request, RequestHead, ResponseHead};
 use crate::limiter::Report;
 use crate::proxy::answer::Reply;
-use crate::proxy::client::{Connection, Seen, Vouched, replayed};
+use crate::proxy::client::{Connection, RequestContext, Vouched, replayed};
 use crate::proxy::scratch::{Inbound, Outgoing, Scratch};
 use crate::proxy::view::View;
 use crate::proxy::worker::Worker;
@@ -21,7 +21,7 @@ pub struct RequestFacts<'e> {
     /// The configuration that it sees.
     pub view: &'e View,
     /// Its story so far.
-    pub story: &'e Story,
+    pub story: &'e ExchangeRecord,
     /// How the limits stand.
     pub report: &'e Report,
     /// The token of the replay that sends it again.
@@ -39,16 +39,25 @@ impl<'e> RequestFacts<'e> {
     }
 
     /// The same as admission sees it.
-    pub fn seen(&self) -> Seen<'e> {
+    pub fn seen(&self) -> RequestContext<'e> {
         let origin = replayed::origin_of(self.replayed, self.connection.origin());
-        Seen { request: self.request(), origin, rules: &self.view.snapshot.rules }
+        RequestContext { request: self.request(), origin, rules: &self.view.snapshot.rules }
     }
 
     /// The values of variables in an answer with this status; 0 as long as there is none.
     #[inline]
-    pub fn known(&self, status: u16, retry_after_secs: Option<u64>) -> Known<'e> {
+    pub fn known(&self, status: u16, retry_after_secs: Option<u64>) -> TemplateContext<'e> {
         let Self { connection, view, story, report, request_id, .. } = *self;
-        Known { request: self.request(), connection, view, story, report, request_id, status, retry_after_secs }
+        TemplateContext {
+            request: self.request(),
+            connection,
+            view,
+            story,
+            report,
+            request_id,
+            status,
+            retry_after_secs,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The rate fields of an answer, from the story of its request.
 
-use super::life::Story;
+use super::life::ExchangeRecord;
 use crate::limiter::Report;
 use crate::proxy::answer::{RefusedBy, rate_headers};
 use crate::proxy::headers::Sink;
@@ -9,7 +9,7 @@ use crate::proxy::view::View;
 /// Adds how the limits of the route stand.
 pub fn write_rate_fields(
     view: &View,
-    story: &Story,
+    story: &ExchangeRecord,
     report: &Report,
     refused: Option<RefusedBy>,
     text: &mut Vec<u8>,

@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
-use super::life::Story;
+use super::life::ExchangeRecord;
 use crate::edit::{Values, Variable};
 use crate::http1::Request;
 use crate::limiter::{QuotaLine, Report};
-use crate::proxy::client::{Connection, Seen};
+use crate::proxy::client::{Connection, RequestContext};
 use crate::proxy::headers::passed;
 use crate::proxy::view::View;
 use crate::proxy_protocol::Header;
 
 /// The facts that are known of an exchange while a message of it is written.
-pub struct Known<'a> {
+pub struct TemplateContext<'a> {
     /// The request as it came.
     pub request: Request<'a>,
     /// The connection that it came over.
@@ -20,7 +20,7 @@ pub struct Known<'a> {
     /// Routes, limits, upstreams.
     pub view: &'a View,
     /// The record of it so far.
-    pub story: &'a Story,
+    pub story: &'a ExchangeRecord,
     /// How the limits stand.
     pub report: &'a Report,
     /// Its id, once it has one.
@@ -31,7 +31,7 @@ pub struct Known<'a> {
     pub retry_after_secs: Option<u64>,
 }
 
-impl Known<'_> {
+impl TemplateContext<'_> {
     /// The path in its one spelling.
     pub fn path(&self) -> &[u8] {
         self.story.path.as_deref().map_or_else(|| self.request.path_bytes(), str::as_bytes)
@@ -75,7 +75,7 @@ impl Known<'_> {
     }
 }
 
-impl Values for Known<'_> {
+impl Values for TemplateContext<'_> {
     fn write(&self, variable: &Variable, out: &mut Vec<u8>) {
         let certificate = || self.connection.facts.certificate.as_deref();
         let mut number = itoa::Buffer::new();
@@ -125,9 +125,9 @@ impl Values for Known<'_> {
     }
 }
 
-impl Known<'_> {
-    fn seen(&self) -> Seen<'_> {
-        Seen { request: self.request, origin: self.connection.origin(), rules: &self.view.snapshot.rules }
+impl TemplateContext<'_> {
+    fn seen(&self) -> RequestContext<'_> {
+        RequestContext { request: self.request, origin: self.connection.origin(), rules: &self.view.snapshot.rules }
     }
 
     fn cookie(&self, name: &str) -> Option<&[u8]> {

@@ -5,15 +5,15 @@ use std::task::{Context, Poll};
 use super::life::Exchange;
 use crate::http1::Version;
 use crate::proxy::client::{Client, Gone, PROBE};
-use crate::proxy::endings::Broken;
+use crate::proxy::endings::ExchangeError;
 use crate::proxy::scratch::Scratch;
 use crate::time::Tick;
 
 /// Ready when the client has gone, or an operator has cancelled its request: either is what broke it. Sets the alarm for
 /// `due`, or for when the client has to be looked at before.
-pub fn poll_gone(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due: Tick) -> Poll<Broken> {
+pub fn poll_gone(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due: Tick) -> Poll<ExchangeError> {
     match look(cx, exchange, client, due) {
-        Ok(()) if exchange.is_cancelled() => Poll::Ready(Broken::Cancelled),
+        Ok(()) if exchange.is_cancelled() => Poll::Ready(ExchangeError::Cancelled),
         Ok(()) => Poll::Pending,
         Err(gone) => Poll::Ready(gone.into()),
     }
@@ -27,7 +27,7 @@ fn look(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due:
         while client.poll_ahead(cx, inbound)? {}
     }
     let rung = connection.alarm.has_rung();
-    let now = worker.alarms.recently();
+    let now = worker.alarms.coarse_now();
     let probe = rung && client.look(now)?;
     if probe && to_client.is_empty() && request.version() == Version::Http11 {
         to_client.made().extend_from_slice(PROBE);

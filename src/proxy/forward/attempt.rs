@@ -13,8 +13,10 @@ use crate::dead_letter::REPLAY_FIELD;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
 use crate::proxy::client::{Client, replayed};
-use crate::proxy::endings::{Broken, Cause, Ending, Failure, Late, Tried};
-use crate::proxy::exchange::{Edited, Exchange, Known, RequestFacts, Room, Story, Whose, write_edits};
+use crate::proxy::endings::{Cause, Ending, ExchangeError, Failure, TimeoutKind, Tried};
+use crate::proxy::exchange::{
+    Edited, Exchange, ExchangeRecord, RequestFacts, ResponseOrigin, Room, TemplateContext, write_edits,
+};
 use crate::proxy::flights::FlightPhase;
 use crate::proxy::headers::{self, Also, Forwarding};
 use crate::proxy::scratch::Scratch;
@@ -32,9 +34,9 @@ pub async fn forward(
     exchange: &mut Exchange,
     client: &mut Client,
     admitted: &Admitted,
-) -> Result<(End, Leased), Broken> {
+) -> Result<(End, Leased), ExchangeError> {
     let upstream =
-        exchange.story.route.as_ref().and_then(|route| route.upstream.clone()).ok_or(Broken::OutOfService)?;
+        exchange.story.route.as_ref().and_then(|route| route.upstream.clone()).ok_or(ExchangeError::OutOfService)?;
     let mut bounds = bounds(exchange, admitted, &upstream);
     exchange.story.upstream = Some(Rc::clone(&upstream));
     pass_breaker(exchange, &upstream)?;
@@ -81,7 +83,7 @@ struct Sent {
 
 /// A try that broke.
 struct Failed {
-    broken: Broken,
+    broken: ExchangeError,
     sent: Sent,
     waits_for_head: bool,
     is_repeatable: bool,
@@ -110,16 +112,16 @@ fn after(
     pick: &mut Pick<'_>,
     (server, lease): (usize, &mut Leased),
     failed: Failed,
-) -> Result<(), Broken> {
+) -> Result<(), ExchangeError> {
     let Failed { broken, sent, waits_for_head, is_repeatable, until } = failed;
     let is_here = exchange.scratch.upload.is_complete() && exchange.scratch.inbound.is_kept();
     let may_be_stale = !pick.is_fresh_only();
     let is_again = match &broken {
-        Broken::Silent { written } if lease.is_reused() && may_be_stale => {
+        ExchangeError::Silent { written } if lease.is_reused() && may_be_stale => {
             is_here && (!written || exchange.scratch.request.is_idempotent())
         }
         // Whatever its method is, and however the stream was come by; once.
-        Broken::Unread if may_be_stale => is_here,
+        ExchangeError::Unread if may_be_stale => is_here,
         _ => false,
     };
     if is_again {
@@ -130,15 +132,15 @@ fn after(
         pick.again_freshly(server);
         return Ok(());
     }
-    let is_over = exchange.worker.alarms.recently() >= until;
-    let is_only_try = matches!(broken, Broken::Late(Late::Head)) && !is_over;
-    let broken = if is_only_try { Broken::Late(Late::Try) } else { broken };
-    let is_stale = matches!(broken, Broken::Silent { .. }) && lease.is_reused() && may_be_stale;
+    let is_over = exchange.worker.alarms.coarse_now() >= until;
+    let is_only_try = matches!(broken, ExchangeError::Timeout(TimeoutKind::Head)) && !is_over;
+    let broken = if is_only_try { ExchangeError::Timeout(TimeoutKind::Try) } else { broken };
+    let is_stale = matches!(broken, ExchangeError::Silent { .. }) && lease.is_reused() && may_be_stale;
     let is_blamed = blame(lease, &broken, sent, waits_for_head && !is_stale, exchange);
     let failure = Failure::of(&broken).filter(|_| waits_for_head);
     let is_retried = match (failure, &broken) {
         // That was asked before the head was passed on.
-        (Some(_), Broken::Status(_)) => true,
+        (Some(_), ExchangeError::Status(_)) => true,
         (Some(failure), _) => is_repeatable && (is_blamed || is_stale) && retry::is_due(exchange, failure, until),
         (None, _) => false,
     };
@@ -146,7 +148,7 @@ fn after(
         exchange.scratch.tries.push(Tried { server, why });
     }
     if is_retried {
-        Ending::of(Cause::Broken(&broken)).counted.count(&exchange.worker.connections);
+        Ending::of(Cause::ExchangeError(&broken)).counted.count(&exchange.worker.connections);
         begin_anew(exchange);
         pick.other_than(server);
         return Ok(());
@@ -166,9 +168,14 @@ fn begin_anew(exchange: &mut Exchange) {
 ///
 /// For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier attempt
 /// parts may be gone.
-fn prepare(exchange: &mut Exchange, admitted: &Admitted, lease: &mut Leased, max_body: u64) -> Result<Sent, Broken> {
+fn prepare(
+    exchange: &mut Exchange,
+    admitted: &Admitted,
+    lease: &mut Leased,
+    max_body: u64,
+) -> Result<Sent, ExchangeError> {
     if exchange.scratch.upload.content() > max_body {
-        return Err(Broken::TooLarge);
+        return Err(ExchangeError::TooLarge);
     }
     let to_h2 = lease.stream().is_single_use();
     if to_h2
@@ -176,7 +183,7 @@ fn prepare(exchange: &mut Exchange, admitted: &Admitted, lease: &mut Leased, max
         && edits(&exchange.story).is_none_or(|edits| edits.host.is_none())
     {
         // It has nothing to say it by (RFC 9113, 8.3.1).
-        return Err(Broken::Request(Fault::HostMissing));
+        return Err(ExchangeError::Request(Fault::HostMissing));
     }
     let is_paced = exchange.scratch.pacing.is_some();
     if is_paced {
@@ -196,31 +203,38 @@ fn prepare(exchange: &mut Exchange, admitted: &Admitted, lease: &mut Leased, max
 }
 
 /// Asks the breaker of the upstream, if it has one.
-fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), Broken> {
+fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), ExchangeError> {
     let Some(circuit) = &upstream.plan.circuit else { return Ok(()) };
-    let passed = circuit.pass(exchange.scratch.upload.is_complete(), exchange.worker.alarms.recently());
-    exchange.scratch.held.pass = Some(passed.map_err(|retry_at| Broken::Breaker { retry_at })?);
+    let passed = circuit.pass(exchange.scratch.upload.is_complete(), exchange.worker.alarms.coarse_now());
+    exchange.scratch.held.pass = Some(passed.map_err(|retry_at| ExchangeError::Breaker { retry_at })?);
     Ok(())
 }
 
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
-fn blame(lease: &mut Leased, broken: &Broken, sent: Sent, may_be_blamed: bool, exchange: &mut Exchange) -> bool {
+fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: bool, exchange: &mut Exchange) -> bool {
     let is_trial = exchange.scratch.held.trial.take().is_some();
     let is_blamed = may_be_blamed && is_servers_fault(broken, sent, exchange);
     if is_blamed {
         let now = exchange.worker.clock.now();
-        let given_up = matches!(broken, Broken::Late(_)).then(|| now.since(sent.at));
+        let given_up = matches!(broken, ExchangeError::Timeout(_)).then(|| now.since(sent.at));
         lease.failed(&broken.to_string(), given_up, is_trial, now);
     }
-    if let Broken::Late(Late::Deadline | Late::Head | Late::Try | Late::UpstreamReads | Late::UpstreamSends) = broken {
+    if let ExchangeError::Timeout(
+        TimeoutKind::Deadline
+        | TimeoutKind::Head
+        | TimeoutKind::Try
+        | TimeoutKind::UpstreamReads
+        | TimeoutKind::UpstreamSends,
+    ) = broken
+    {
         lease.stream().distrust();
     }
     is_blamed
 }
 
 /// Whether the server is to blame that there is no answer.
-fn is_servers_fault(broken: &Broken, sent: Sent, exchange: &Exchange) -> bool {
+fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> bool {
     // It had most of the time.
     let had_time = || {
         let (now, story) = (exchange.worker.clock.now(), &exchange.story);
@@ -230,21 +244,27 @@ fn is_servers_fault(broken: &Broken, sent: Sent, exchange: &Exchange) -> bool {
     // Whoever withholds a body may have made it close.
     let has_all = exchange.scratch.upload.is_complete();
     match broken {
-        Broken::Silent { .. } | Broken::Unread | Broken::Upstream(_) | Broken::Response(_) | Broken::Unasked => has_all,
-        Broken::Late(Late::Try | Late::UpstreamReads | Late::UpstreamSends) => true,
-        Broken::Late(Late::Deadline | Late::Head) => had_time(),
+        ExchangeError::Silent { .. }
+        | ExchangeError::Unread
+        | ExchangeError::Upstream(_)
+        | ExchangeError::Response(_)
+        | ExchangeError::Unasked => has_all,
+        ExchangeError::Timeout(TimeoutKind::Try | TimeoutKind::UpstreamReads | TimeoutKind::UpstreamSends) => true,
+        ExchangeError::Timeout(TimeoutKind::Deadline | TimeoutKind::Head) => had_time(),
         // Whoever connects has told of a connect that fails; the others are not the server's.
         // A status was told of when it came.
-        Broken::Unreachable(_)
-        | Broken::Status(_)
-        | Broken::OutOfService
-        | Broken::Breaker { .. }
-        | Broken::QueueFull
-        | Broken::Request(_)
-        | Broken::TooLarge
-        | Broken::ClientGone
-        | Broken::Cancelled
-        | Broken::Late(Late::ClientSends | Late::ClientDrips | Late::ClientReads) => false,
+        ExchangeError::Unreachable(_)
+        | ExchangeError::Status(_)
+        | ExchangeError::OutOfService
+        | ExchangeError::Breaker { .. }
+        | ExchangeError::QueueFull
+        | ExchangeError::Request(_)
+        | ExchangeError::TooLarge
+        | ExchangeError::ClientGone
+        | ExchangeError::Cancelled
+        | ExchangeError::Timeout(TimeoutKind::ClientSends | TimeoutKind::ClientDrips | TimeoutKind::ClientReads) => {
+            false
+        }
     }
 }
 
@@ -260,7 +280,7 @@ fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: &UpstreamView) -> 
 }
 
 /// The changes that the route of a request makes in messages, if any.
-fn edits(story: &Story) -> Option<&RouteEdits> {
+fn edits(story: &ExchangeRecord) -> Option<&RouteEdits> {
     story.route.as_ref()?.plan.edits.as_deref()
 }
 
@@ -330,10 +350,10 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
 fn write_edited(
     edits: &FieldEdits,
     facts: &Forwarding<'_>,
-    known: &Known<'_>,
+    known: &TemplateContext<'_>,
     text: &mut Vec<u8>,
     writer: &mut HeadWriter<'_>,
 ) {
     headers::forward_request(&known.request, facts, &mut Edited::new(writer, edits));
-    write_edits(edits, Whose::Servers, known, text, writer);
+    write_edits(edits, ResponseOrigin::Servers, known, text, writer);
 }

@@ -11,5 +11,5 @@ mod relay_time;
 mod retry;
 
 pub use attempt::forward;
-pub use relay::{Afterwards, End, fault_in};
+pub use relay::{ConnectionFate, End, fault_in};
 pub use relay_head::{MAX_DISCARD, can_keep, write_connection};

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use crate::admission::Admitted;
 use crate::proxy::client::Client;
-use crate::proxy::endings::{Broken, Late};
+use crate::proxy::endings::{ExchangeError, TimeoutKind};
 use crate::proxy::exchange::{Exchange, poll_gone};
 use crate::proxy::scratch::Pacing;
 use crate::time::Tick;
@@ -16,7 +16,7 @@ pub async fn begin(
     client: &mut Client,
     admitted: &Admitted,
     deadline: Tick,
-) -> Result<(), Broken> {
+) -> Result<(), ExchangeError> {
     exchange.scratch.pacing = pacing_of(exchange, admitted);
     // While it waits, more of it may come.
     while charge_ahead(exchange) {
@@ -27,8 +27,8 @@ pub async fn begin(
             if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline) {
                 return Poll::Ready(Err(broken));
             }
-            if exchange.worker.alarms.recently() >= deadline {
-                return Poll::Ready(Err(Broken::Late(Late::Deadline)));
+            if exchange.worker.alarms.coarse_now() >= deadline {
+                return Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline)));
             }
             Poll::Pending
         })

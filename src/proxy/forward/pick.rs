@@ -9,7 +9,7 @@ use std::task::Poll;
 use crate::admission::{Admitted, address_of};
 use crate::balance::{Entry, Facts};
 use crate::proxy::client::{Client, Connection};
-use crate::proxy::endings::{Broken, Failure, Late, Tried};
+use crate::proxy::endings::{ExchangeError, Failure, TimeoutKind, Tried};
 use crate::proxy::exchange::{Exchange, poll_gone};
 use crate::proxy::flights::FlightPhase;
 use crate::proxy::meters::Retried;
@@ -31,7 +31,7 @@ async fn turn(
     client: &mut Client,
     deadline: Tick,
     takes_kept: bool,
-) -> Result<Turn, Broken> {
+) -> Result<Turn, ExchangeError> {
     let mut turn = pin!(server.turn(exchange.client_key(), takes_kept));
     poll_fn(|cx| {
         if let Poll::Ready(turn) = turn.as_mut().poll(cx) {
@@ -40,16 +40,16 @@ async fn turn(
         if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline) {
             return Poll::Ready(Err(broken));
         }
-        match exchange.worker.alarms.recently() {
-            now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
+        match exchange.worker.alarms.coarse_now() {
+            now if now >= deadline => Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline))),
             _ => Poll::Pending,
         }
     })
     .await
 }
 
-fn none_left(exchange: &Exchange, last: Option<ConnectError>) -> Broken {
-    if exchange.scratch.tries.is_empty() { Broken::OutOfService } else { Broken::Unreachable(last) }
+fn none_left(exchange: &Exchange, last: Option<ConnectError>) -> ExchangeError {
+    if exchange.scratch.tries.is_empty() { ExchangeError::OutOfService } else { ExchangeError::Unreachable(last) }
 }
 
 /// Tells the breaker that the request has failed, and its servers are to blame.
@@ -180,7 +180,7 @@ impl<'v> Pick<'v> {
         let worker = exchange.worker.index;
         let own_load = |index: usize| servers.get(index).map_or(0, |server| server.load().of(worker));
         let all_load = |index: usize| servers.get(index).map_or(0, |server| server.load().total());
-        let now = exchange.worker.alarms.recently();
+        let now = exchange.worker.alarms.coarse_now();
         let gate = gates.gate(now);
         // A body that its client withholds would keep the server out.
         let may_try = exchange.scratch.upload.is_complete();
@@ -243,7 +243,7 @@ impl<'v> Pick<'v> {
         exchange: &mut Exchange,
         client: &mut Client,
         deadline: Tick,
-    ) -> Result<(usize, Leased), Broken> {
+    ) -> Result<(usize, Leased), ExchangeError> {
         exchange.is_in(FlightPhase::Connecting);
         let mut last = None;
         loop {
@@ -288,31 +288,31 @@ impl<'v> Pick<'v> {
         exchange: &mut Exchange,
         client: &mut Client,
         deadline: Tick,
-    ) -> Result<usize, Broken> {
+    ) -> Result<usize, ExchangeError> {
         let UpstreamView { settings, plan, .. } = self.upstream;
-        let Some(places) = &plan.places else { return Err(Broken::OutOfService) };
+        let Some(places) = &plan.places else { return Err(ExchangeError::OutOfService) };
         exchange.scratch.held.place = None;
-        let mut pending = Some(places.bulkhead.join(exchange.client_key()).ok_or(Broken::QueueFull)?);
+        let mut pending = Some(places.bulkhead.join(exchange.client_key()).ok_or(ExchangeError::QueueFull)?);
         let began = exchange.worker.clock.now();
         let until = began + settings.pending_timeout;
         let mut look_at = Tick::MAX;
         let chosen = poll_fn(|cx| {
             match pending.as_ref().map_or(Standing::PutOut, |pending| pending.look(cx)) {
-                Standing::PutOut => return Poll::Ready(Err(Broken::QueueFull)),
+                Standing::PutOut => return Poll::Ready(Err(ExchangeError::QueueFull)),
                 Standing::MayTry => match self.choose(exchange, &mut pending) {
                     Ok(choice) => return Poll::Ready(Ok(choice)),
                     Err(NoServer::Left) => return Poll::Ready(Err(none_left(exchange, None))),
                     // A server that comes back wakes nobody.
-                    Err(NoServer::Full) => look_at = exchange.worker.alarms.recently() + LOOK_AGAIN,
+                    Err(NoServer::Full) => look_at = exchange.worker.alarms.coarse_now() + LOOK_AGAIN,
                 },
                 Standing::Waits => look_at = Tick::MAX,
             }
             if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline.min(until).min(look_at)) {
                 return Poll::Ready(Err(broken));
             }
-            match exchange.worker.alarms.recently() {
-                now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
-                now if now >= until => Poll::Ready(Err(Broken::QueueFull)),
+            match exchange.worker.alarms.coarse_now() {
+                now if now >= deadline => Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline))),
+                now if now >= until => Poll::Ready(Err(ExchangeError::QueueFull)),
                 _ => Poll::Pending,
             }
         })
@@ -345,7 +345,7 @@ impl<'v> Pick<'v> {
         exchange: &mut Exchange,
         client: &mut Client,
         deadline: Tick,
-    ) -> Result<Result<Leased, ConnectError>, Broken> {
+    ) -> Result<Result<Leased, ConnectError>, ExchangeError> {
         let mut patience = self.upstream.settings.connect_timeout;
         loop {
             if !server.may_connect() {
@@ -366,7 +366,7 @@ impl<'v> Pick<'v> {
             let took = exchange.worker.clock.now().since(began);
             let before = exchange.scratch.times.connect.unwrap_or_default();
             exchange.scratch.times.connect = Some(Span::from_nanos(before.as_nanos() + took.as_nanos()));
-            if let Err(Broken::Late(_)) = &connected
+            if let Err(ExchangeError::Timeout(_)) = &connected
                 && took >= began.since(exchange.arrived)
             {
                 // The request's own time was over before connect_timeout, and most of it was spent here.
@@ -395,7 +395,7 @@ impl<'v> Pick<'v> {
         client: &mut Client,
         deadline: Tick,
         until: Tick,
-    ) -> Result<Result<Option<Leased>, ConnectError>, Broken> {
+    ) -> Result<Result<Option<Leased>, ConnectError>, ExchangeError> {
         let header = server.link().proxy_protocol.map(|_| Box::new(self.proxy_header(&exchange.connection, client)));
         let mut connecting = pin!(Rc::clone(server).connect(header));
         poll_fn(|cx| {
@@ -405,8 +405,8 @@ impl<'v> Pick<'v> {
             if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline.min(until)) {
                 return Poll::Ready(Err(broken));
             }
-            match exchange.worker.alarms.recently() {
-                now if now >= deadline => Poll::Ready(Err(Broken::Late(Late::Deadline))),
+            match exchange.worker.alarms.coarse_now() {
+                now if now >= deadline => Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline))),
                 now if now >= until => Poll::Ready(Ok(Err(ConnectError::Timeout))),
                 _ => Poll::Pending,
             }

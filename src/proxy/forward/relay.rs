@@ -14,8 +14,8 @@ use super::retry::{self, MAX_KEPT_BODY};
 use crate::http1::{Fault, Form, Framing, HeadLimits, Side, Version};
 use crate::proxy::client::Client;
 use crate::proxy::deadlines::Timers;
-use crate::proxy::endings::{Broken, Failure, Late};
-use crate::proxy::exchange::{Exchange, Whose, write_trailers};
+use crate::proxy::endings::{ExchangeError, Failure, TimeoutKind};
+use crate::proxy::exchange::{Exchange, ResponseOrigin, write_trailers};
 use crate::proxy::scratch::Scratch;
 use crate::time::{Span, Tick};
 use crate::transport::{STREAM_RESET, UNPROCESSED};
@@ -31,7 +31,7 @@ pub enum End {
         /// The state of the upstream's connection.
         upstream: Left,
         /// The fate of the client's connection.
-        client: Afterwards,
+        client: ConnectionFate,
     },
     /// The server switches protocols, and the client was told so.
     Switched,
@@ -51,7 +51,7 @@ pub struct Left {
 
 /// The fate of a client's connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Afterwards {
+pub enum ConnectionFate {
     /// It carries the next request.
     Keep,
     /// The same, once the rest of the request's body has been read.
@@ -94,9 +94,11 @@ impl Bounds {
     }
 
     /// Says what was late, where the time before the request is sent was over.
-    pub fn named<T>(&self, result: Result<T, Broken>) -> Result<T, Broken> {
+    pub fn named<T>(&self, result: Result<T, ExchangeError>) -> Result<T, ExchangeError> {
         result.map_err(|broken| match broken {
-            Broken::Late(Late::Deadline) if self.respond_by < self.deadline => Broken::Late(Late::Head),
+            ExchangeError::Timeout(TimeoutKind::Deadline) if self.respond_by < self.deadline => {
+                ExchangeError::Timeout(TimeoutKind::Head)
+            }
             broken => broken,
         })
     }
@@ -138,7 +140,7 @@ impl<'r> Relay<'r> {
         bounds: &'r Bounds,
         sent_at: Tick,
     ) -> Self {
-        let now = exchange.worker.alarms.recently();
+        let now = exchange.worker.alarms.coarse_now();
         let asks = exchange.scratch.request.expects_continue() && exchange.scratch.upload.content() == 0;
         let continue_at = if asks && !exchange.scratch.upload.is_complete() { now + CONTINUE_AFTER } else { Tick::MAX };
         exchange.scratch.timers = Timers::new(bounds.respond_by, exchange.scratch.upload.is_complete());
@@ -190,7 +192,7 @@ impl<'r> Relay<'r> {
     }
 
     /// Moves whatever can be moved.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, Broken>> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, ExchangeError>> {
         let started = self.answered;
         if self.exchange.connection.alarm.has_rung() {
             self.look_at_the_time()?;
@@ -212,7 +214,7 @@ impl<'r> Relay<'r> {
                 self.wait();
                 return Poll::Pending;
             }
-            self.moved_at = self.exchange.worker.alarms.recently();
+            self.moved_at = self.exchange.worker.alarms.coarse_now();
             if self.exchange.scratch.pacing.as_mut().is_some_and(|pacing| pacing.ends_turn()) {
                 cx.waker().wake_by_ref();
                 self.wait();
@@ -251,7 +253,7 @@ impl<'r> Relay<'r> {
         }
     }
 
-    fn poll_from_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+    fn poll_from_client(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
         let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
         if upload.is_complete() {
@@ -271,13 +273,13 @@ impl<'r> Relay<'r> {
                 self.keep = false;
                 return Ok(false);
             }
-            Err(error) => return Err(fault_in(&error).map_or(Broken::ClientGone, Broken::Request)),
+            Err(error) => return Err(fault_in(&error).map_or(ExchangeError::ClientGone, ExchangeError::Request)),
             // A request that is not complete has nobody who waits for its answer.
-            Ok(0) => return Err(Broken::ClientGone),
+            Ok(0) => return Err(ExchangeError::ClientGone),
         }
-        let accepted = inbound.accept(upload).map_err(Broken::Request)?;
+        let accepted = inbound.accept(upload).map_err(ExchangeError::Request)?;
         if upload.content() > self.bounds.max_body {
-            return Err(Broken::TooLarge);
+            return Err(ExchangeError::TooLarge);
         }
         self.continue_at = Tick::MAX;
         if let Some(pacing) = pacing {
@@ -287,7 +289,7 @@ impl<'r> Relay<'r> {
         Ok(true)
     }
 
-    fn poll_from_upstream(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+    fn poll_from_upstream(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
         let Scratch { outbound, to_client, download, .. } = &mut *self.exchange.scratch;
         if !to_client.is_empty() {
             return Ok(false);
@@ -313,11 +315,11 @@ impl<'r> Relay<'r> {
                 self.is_drained = size < outbound.room().len() && self.upstream.stream().tells_by_short_reads();
                 outbound.advance(size);
             }
-            Err(error) if error.kind() == UNPROCESSED && !self.answered => return Err(Broken::Unread),
+            Err(error) if error.kind() == UNPROCESSED && !self.answered => return Err(ExchangeError::Unread),
             Err(error) if self.phase == Phase::Head && !self.answered && error.kind() != STREAM_RESET => {
                 return Err(self.silent());
             }
-            Err(error) => return Err(Broken::Upstream(error)),
+            Err(error) => return Err(ExchangeError::Upstream(error)),
         }
         self.answered = true;
         match self.phase {
@@ -328,16 +330,16 @@ impl<'r> Relay<'r> {
     }
 
     /// The server closed its side.
-    fn upstream_closed(&mut self) -> Result<(), Broken> {
+    fn upstream_closed(&mut self) -> Result<(), ExchangeError> {
         if self.phase == Phase::Head && !self.answered {
             return Err(self.silent());
         }
         self.stray = true;
         if self.phase == Phase::Head {
-            return Err(Broken::Response(Fault::Truncated));
+            return Err(ExchangeError::Response(Fault::Truncated));
         }
         let Scratch { to_client, download, .. } = &mut *self.exchange.scratch;
-        download.end().map_err(Broken::Response)?;
+        download.end().map_err(ExchangeError::Response)?;
         if self.chunks {
             let end: &[u8] = if self.in_chunk { b"\r\n0\r\n\r\n" } else { b"0\r\n\r\n" };
             to_client.made().extend_from_slice(end);
@@ -345,19 +347,19 @@ impl<'r> Relay<'r> {
         Ok(())
     }
 
-    fn silent(&self) -> Broken {
-        Broken::Silent { written: self.written_any }
+    fn silent(&self) -> ExchangeError {
+        ExchangeError::Silent { written: self.written_any }
     }
 
     /// Looks for heads among what came: interim ones are passed on until the final one is there.
-    fn read_head(&mut self) -> Result<(), Broken> {
+    fn read_head(&mut self) -> Result<(), ExchangeError> {
         loop {
             let is_head = self.exchange.scratch.request.is_head();
             let Scratch { outbound, head_end, response, .. } = &mut *self.exchange.scratch;
             let found = head_end.find(outbound.filled(), Side::Response, &self.bounds.head);
-            let Some(length) = found.map_err(Broken::Response)? else { return Ok(()) };
+            let Some(length) = found.map_err(ExchangeError::Response)? else { return Ok(()) };
             let head = outbound.filled().get(..length).unwrap_or_default();
-            response.parse(head, &self.bounds.head, is_head).map_err(Broken::Response)?;
+            response.parse(head, &self.bounds.head, is_head).map_err(ExchangeError::Response)?;
             head_end.reset();
             let status = response.status();
             if response.is_interim() {
@@ -379,7 +381,7 @@ impl<'r> Relay<'r> {
                 && retry::is_due(self.exchange, Failure::Status(status), self.bounds.before_sent())
             {
                 self.noted(status, self.exchange.worker.clock.now());
-                return Err(Broken::Status(status));
+                return Err(ExchangeError::Status(status));
             }
             self.continue_at = Tick::MAX;
             self.pass_head(length);
@@ -412,10 +414,10 @@ impl<'r> Relay<'r> {
     }
 
     /// Takes what came of the response's body.
-    fn pass_body(&mut self) -> Result<(), Broken> {
+    fn pass_body(&mut self) -> Result<(), ExchangeError> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
         let Scratch { outbound, to_client, download, pacing, held, .. } = &mut **scratch;
-        let accepted = download.accept(outbound.filled_mut()).map_err(Broken::Response)?;
+        let accepted = download.accept(outbound.filled_mut()).map_err(ExchangeError::Response)?;
         if let Some(pacing) = pacing {
             pacing.down.charge(accepted.kept, &worker.clock);
         }
@@ -438,7 +440,7 @@ impl<'r> Relay<'r> {
         Ok(())
     }
 
-    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
+    fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
         let Exchange { scratch, story, begun, .. } = &mut *self.exchange;
         let Scratch { outbound, to_client, download, pacing, .. } = &mut **scratch;
         if pacing.as_mut().is_some_and(|pacing| pacing.down.poll_free(cx).is_pending()) {
@@ -452,7 +454,12 @@ impl<'r> Relay<'r> {
                     return Ok(moved);
                 }
                 self.download_tail_added = true;
-                write_trailers(download.tail(), Some(Whose::Servers), story.route.as_deref(), to_client.made());
+                write_trailers(
+                    download.tail(),
+                    Some(ResponseOrigin::Servers),
+                    story.route.as_deref(),
+                    to_client.made(),
+                );
                 continue;
             }
             match to_client.poll_write(cx, &mut self.client.stream, outbound.filled()) {
@@ -460,7 +467,7 @@ impl<'r> Relay<'r> {
                     moved = true;
                     *begun |= self.phase != Phase::Head;
                 }
-                Poll::Ready(Err(_)) => return Err(Broken::ClientGone),
+                Poll::Ready(Err(_)) => return Err(ExchangeError::ClientGone),
                 Poll::Pending => return Ok(moved),
             }
         }
@@ -480,10 +487,10 @@ impl<'r> Relay<'r> {
         let is_tail_sent = upload.tail().is_empty() || self.upload_tail_added;
         let uploaded = upload.is_complete() && to_upstream.is_empty() && is_tail_sent && !self.upload_failed;
         let client = match (self.keep, upload.is_complete()) {
-            (true, true) => Afterwards::Keep,
-            (true, false) => Afterwards::Drain,
-            (false, true) => Afterwards::Close,
-            (false, false) => Afterwards::Linger,
+            (true, true) => ConnectionFate::Keep,
+            (true, false) => ConnectionFate::Drain,
+            (false, true) => ConnectionFate::Close,
+            (false, false) => ConnectionFate::Linger,
         };
         let upstream = Left {
             is_clean: uploaded && !self.stray && response.is_persistent(),

@@ -2,8 +2,10 @@
 
 use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Request, Response, Version, write_chunk_head};
 use crate::proxy::answer::DateCell;
-use crate::proxy::endings::Broken;
-use crate::proxy::exchange::{Changes, Exchange, Known, Room, Whose, explanation, write_rate_fields};
+use crate::proxy::endings::ExchangeError;
+use crate::proxy::exchange::{
+    Changes, Exchange, ResponseOrigin, Room, TemplateContext, explanation, write_rate_fields,
+};
 use crate::proxy::headers;
 use crate::proxy::scratch::Scratch;
 use crate::time::Tick;
@@ -30,7 +32,9 @@ fn forward_interim(
 ) {
     let _ = match changes {
         None => headers::forward_response(response, upgrade, writer),
-        Some(changes) => headers::forward_response(response, upgrade, &mut changes.sink(writer, Whose::Servers)),
+        Some(changes) => {
+            headers::forward_response(response, upgrade, &mut changes.sink(writer, ResponseOrigin::Servers))
+        }
     };
 }
 
@@ -46,20 +50,20 @@ pub fn offered_protocols<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
 }
 
 /// Passes a 101 on, if it switches to what the client asked for (RFC 9110, 7.8).
-pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Broken> {
+pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), ExchangeError> {
     let Exchange { scratch, story, .. } = &mut *exchange;
     let Scratch { inbound, outbound, request, response, to_client, to_upstream, upload, .. } = &mut **scratch;
     let request = request.on(inbound.head());
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let asked = offered_protocols(&request);
-    let (Some(asked), Some(chosen)) = (asked, response.upgrade()) else { return Err(Broken::Unasked) };
+    let (Some(asked), Some(chosen)) = (asked, response.upgrade()) else { return Err(ExchangeError::Unasked) };
     let mut offers = asked.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     if chosen.is_empty()
         || !upload.is_complete()
         || !to_upstream.is_empty()
         || !offers.any(|offer| offer.eq_ignore_ascii_case(chosen))
     {
-        return Err(Broken::Unasked);
+        return Err(ExchangeError::Unasked);
     }
     let is_websocket = chosen.eq_ignore_ascii_case(b"websocket");
     let mut writer = HeadWriter::response(to_client.made(), 101, response.reason());
@@ -122,19 +126,19 @@ pub fn write_final(exchange: &mut Exchange, length: usize, now: Tick) -> bool {
 fn write_changed(
     response: &Response<'_>,
     changes: Changes<'_>,
-    known: &Known<'_>,
+    known: &TemplateContext<'_>,
     date: &DateCell,
     now: Tick,
     text: &mut Vec<u8>,
     writer: &mut HeadWriter<'_>,
 ) {
-    let mut sink = changes.sink(writer, Whose::Servers);
+    let mut sink = changes.sink(writer, ResponseOrigin::Servers);
     let passed = headers::forward_response(response, None, &mut sink);
     write_rate_fields(known.view, known.story, known.report, None, text, &mut sink);
     if !passed.date {
         date.write(now, &mut sink);
     }
-    changes.write(known, Whose::Servers, text, writer);
+    changes.write(known, ResponseOrigin::Servers, text, writer);
 }
 
 /// Says what becomes of the connection, where its version does not say it already (RFC 9112, 9.3).

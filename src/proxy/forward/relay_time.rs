@@ -4,7 +4,7 @@ use super::relay::{Bounds, Phase, Relay};
 use crate::http1::Version;
 use crate::proxy::client::PROBE;
 use crate::proxy::deadlines::{Overdue, Patience, Standing};
-use crate::proxy::endings::{Broken, Late};
+use crate::proxy::endings::{ExchangeError, TimeoutKind};
 use crate::proxy::exchange::Exchange;
 use crate::proxy::flights::FlightPhase;
 use crate::proxy::scratch::Scratch;
@@ -21,8 +21,8 @@ impl Relay<'_> {
         let is_unread = scratch.upload.is_complete() && scratch.inbound.room().is_empty();
         let is_held = self.upload_failed || !scratch.to_upstream.is_empty();
         let is_unread = is_unread || !scratch.upload.is_complete() && is_held;
-        let look = self.client.next_look(is_unread, worker.alarms.recently());
-        let due = scratch.timers.next(&patience, &standing, worker.alarms.recently());
+        let look = self.client.next_look(is_unread, worker.alarms.coarse_now());
+        let due = scratch.timers.next(&patience, &standing, worker.alarms.coarse_now());
         worker.alarms.set(&connection.alarm, due.min(look).min(self.continue_at));
     }
 
@@ -58,7 +58,7 @@ impl Relay<'_> {
         let Exchange { worker, scratch, begun, .. } = &*self.exchange;
         let held_until = scratch.pacing.as_ref().map_or(Tick::ZERO, |pacing| pacing.down.held_until());
         let is_unsent = !begun && scratch.to_client.is_unsent();
-        is_unsent && held_until > worker.alarms.recently() && scratch.request.version() == Version::Http11
+        is_unsent && held_until > worker.alarms.coarse_now() && scratch.request.version() == Version::Http11
     }
 
     /// When a byte moved last, or could have: what is held for its pace is nobody's delay.
@@ -66,23 +66,23 @@ impl Relay<'_> {
         self.exchange.scratch.pacing.as_ref().map_or(self.moved_at, |pacing| pacing.held_until().max(self.moved_at))
     }
 
-    pub(super) fn look_at_the_time(&mut self) -> Result<(), Broken> {
+    pub(super) fn look_at_the_time(&mut self) -> Result<(), ExchangeError> {
         if self.exchange.is_cancelled() {
-            return Err(Broken::Cancelled);
+            return Err(ExchangeError::Cancelled);
         }
-        let now = self.exchange.worker.alarms.recently();
+        let now = self.exchange.worker.alarms.coarse_now();
         let (patience, standing) = (self.patience(), self.standing());
         let scratch = &mut *self.exchange.scratch;
         let overdue = scratch.timers.overdue(&patience, &standing, now);
         if let Some(overdue) = overdue {
-            return Err(Broken::Late(match (overdue, self.phase, scratch.to_client.is_empty()) {
-                (Overdue::Deadline, ..) => Late::Deadline,
-                (Overdue::Head, ..) => Late::Head,
-                (Overdue::SlowBody, ..) => Late::ClientDrips,
-                (Overdue::Idle, Phase::Body, false) => Late::ClientReads,
-                (Overdue::Idle, Phase::Body, true) if !standing.is_uploading => Late::UpstreamSends,
-                (Overdue::Idle, ..) if scratch.to_upstream.is_empty() => Late::ClientSends,
-                (Overdue::Idle, ..) => Late::UpstreamReads,
+            return Err(ExchangeError::Timeout(match (overdue, self.phase, scratch.to_client.is_empty()) {
+                (Overdue::Deadline, ..) => TimeoutKind::Deadline,
+                (Overdue::Head, ..) => TimeoutKind::Head,
+                (Overdue::SlowBody, ..) => TimeoutKind::ClientDrips,
+                (Overdue::Idle, Phase::Body, false) => TimeoutKind::ClientReads,
+                (Overdue::Idle, Phase::Body, true) if !standing.is_uploading => TimeoutKind::UpstreamSends,
+                (Overdue::Idle, ..) if scratch.to_upstream.is_empty() => TimeoutKind::ClientSends,
+                (Overdue::Idle, ..) => TimeoutKind::UpstreamReads,
             }));
         }
         let probe = self.client.look(now)?;

@@ -36,7 +36,7 @@ pub fn is_due(exchange: &Exchange, failure: Failure, until: Tick) -> bool {
     let has_another = scratch.tries.len() + 1 < retry.attempts as usize;
     // One that has opened since is not to be tried again and again.
     let is_passed = !scratch.held.pass.as_ref().is_some_and(Pass::is_outdated);
-    let now = exchange.worker.alarms.recently();
+    let now = exchange.worker.alarms.coarse_now();
     if exchange.begun || !is_here || !is_meant || !has_another || !is_passed || now >= until {
         return false;
     }

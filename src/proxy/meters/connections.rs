@@ -5,7 +5,7 @@ use crate::http1::Fault;
 use crate::http2::FloodKind;
 use crate::proxy::client::StreamBound;
 use crate::proxy::deadlines::Dismissed;
-use crate::proxy::snapshot::Turned;
+use crate::proxy::snapshot::ConnectionRejection;
 use crate::telemetry::{Counter, Family, Kind, Registry};
 use crate::transport::{ConnectionError, Ended};
 
@@ -114,7 +114,7 @@ static TUNNELS: Family = Family {
 
 words! {
     /// How a TLS handshake with a client ended.
-    pub enum Handshook {
+    pub enum HandshakeOutcome {
         /// With new keys.
         Full = "full",
         /// With those of an earlier one.
@@ -156,7 +156,7 @@ words! {
 pub struct ConnectionMeters {
     /// Accepted connections.
     pub accepted: Counter,
-    turned: [Counter; Turned::ALL.len()],
+    turned: [Counter; ConnectionRejection::ALL.len()],
     reclaimed_silent: Counter,
     reclaimed_idle: Counter,
     /// Connections that have carried all the requests that they may.
@@ -186,7 +186,7 @@ pub struct ConnectionMeters {
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
     streams_refused: [Counter; StreamBound::ALL.len()],
-    handshakes: [Counter; Handshook::ALL.len()],
+    handshakes: [Counter; HandshakeOutcome::ALL.len()],
     headers: [Counter; HeaderResult::ALL.len()],
     h2_ended: [Counter; ConnectionError::ALL.len()],
     h2_floods: [Counter; FloodKind::ALL.len()],
@@ -201,7 +201,7 @@ impl ConnectionMeters {
         let faults = |side| Fault::ALL.map(|fault| registry.counter(&FAULTS, &[side, fault.word()]));
         Self {
             accepted: registry.counter(&CONNECTIONS, &[]),
-            turned: Turned::ALL.map(|bound| registry.counter(&CONNECTIONS_REFUSED, &[bound.word()])),
+            turned: ConnectionRejection::ALL.map(|bound| registry.counter(&CONNECTIONS_REFUSED, &[bound.word()])),
             reclaimed_silent: registry.counter(&CONNECTIONS_RECLAIMED, &["silent"]),
             reclaimed_idle: registry.counter(&CONNECTIONS_RECLAIMED, &["idle"]),
             max_requests: registry.counter(&CONNECTIONS_MAX_REQUESTS, &[]),
@@ -218,7 +218,7 @@ impl ConnectionMeters {
             unexpected_upgrade: registry.counter(&FAULTS, &["upstream", "unexpected-upgrade"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
             streams_refused: StreamBound::ALL.map(|bound| registry.counter(&H2_REFUSED, &[bound.word()])),
-            handshakes: Handshook::ALL.map(|result| registry.counter(&HANDSHAKES, &[result.word()])),
+            handshakes: HandshakeOutcome::ALL.map(|result| registry.counter(&HANDSHAKES, &[result.word()])),
             headers: HeaderResult::ALL.map(|result| registry.counter(&PROXY_HEADERS, &[result.word()])),
             h2_ended: ConnectionError::ALL.map(|error| registry.counter(&H2_ENDED, &[error.word()])),
             h2_floods: FloodKind::ALL.map(|kind| registry.counter(&H2_FLOODS, &[kind.word()])),
@@ -229,7 +229,7 @@ impl ConnectionMeters {
     }
 
     /// Counts a connection that was closed at once.
-    pub fn turned_away(&self, by: Turned) {
+    pub fn turned_away(&self, by: ConnectionRejection) {
         self.turned[by as usize].inc();
     }
 
@@ -248,7 +248,7 @@ impl ConnectionMeters {
     }
 
     /// Counts how a handshake ended.
-    pub fn handshook(&self, result: Handshook) {
+    pub fn handshook(&self, result: HandshakeOutcome) {
         self.handshakes[result as usize].inc();
     }
 

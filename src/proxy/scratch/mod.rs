@@ -15,4 +15,4 @@ pub(super) use capture::{Capture, Letter};
 pub(super) use inbound::Inbound;
 pub(super) use outgoing::Outgoing;
 pub(super) use pacing::{Hold, Lane, Pacing};
-pub(super) use pool::{BUFFER_BYTES, Lent, Pool, Scratch, Times};
+pub(super) use pool::{BUFFER_BYTES, Pool, PooledScratch, Scratch, Times};

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::admission::ClientIp;
 use crate::limiter::{Fingerprint, Limit};
-use crate::proxy::client::Seen;
+use crate::proxy::client::RequestContext;
 use crate::proxy::meters::{BandwidthMeters, WayMeters};
 use crate::proxy::view::{BandwidthView, RouteView};
 use crate::time::{Clock, Span, Tick};
@@ -61,7 +61,7 @@ pub struct Hold {
 
 impl Pacing {
     /// The pacing of a request of this route.
-    pub fn of(route: &RouteView, seen: &Seen<'_>, client: &ClientIp) -> Box<Self> {
+    pub fn of(route: &RouteView, seen: &RequestContext<'_>, client: &ClientIp) -> Box<Self> {
         let mut pacing = Self::default();
         for BandwidthView { plan: bandwidth, meters } in &route.bandwidths {
             let key = seen.rules.key_of(seen, client, route.place, &bandwidth.key);

@@ -158,12 +158,12 @@ pub struct Pool {
 
 impl Pool {
     /// A set, empty.
-    pub fn lend(self: &Rc<Self>) -> Lent {
+    pub fn lend(self: &Rc<Self>) -> PooledScratch {
         let mut sets = self.kept.borrow_mut();
         let kept = sets.pop();
         self.least.set(self.least.get().min(sets.len()));
         drop(sets);
-        Lent { pool: Rc::clone(self), scratch: Some(kept.unwrap_or_else(Scratch::new)) }
+        PooledScratch { pool: Rc::clone(self), scratch: Some(kept.unwrap_or_else(Scratch::new)) }
     }
 
     /// Lets sets go that nobody has needed since the last call. To be called every second.
@@ -181,20 +181,20 @@ impl Pool {
 
 /// A set on loan; dropping it gives it back.
 #[derive(Debug)]
-pub struct Lent {
+pub struct PooledScratch {
     pool: Rc<Pool>,
     /// `None` once it was taken or dropped.
     scratch: Option<Box<Scratch>>,
 }
 
-impl Lent {
+impl PooledScratch {
     /// Moves the loan out of its place, which is not to be used any more.
     pub fn take(&mut self) -> Self {
         Self { pool: Rc::clone(&self.pool), scratch: self.scratch.take() }
     }
 }
 
-impl Deref for Lent {
+impl Deref for PooledScratch {
     type Target = Scratch;
 
     fn deref(&self) -> &Scratch {
@@ -205,7 +205,7 @@ impl Deref for Lent {
     }
 }
 
-impl DerefMut for Lent {
+impl DerefMut for PooledScratch {
     fn deref_mut(&mut self) -> &mut Scratch {
         match &mut self.scratch {
             Some(scratch) => scratch,
@@ -214,7 +214,7 @@ impl DerefMut for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledScratch {
     fn drop(&mut self) {
         let Some(mut scratch) = self.scratch.take() else { return };
         let mut kept = self.pool.kept.borrow_mut();
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn sets_that_nobody_has_needed_between_two_looks_are_let_go() {
         let pool = Rc::new(Pool::default());
-        let all: Vec<Lent> = (0..500).map(|_| pool.lend()).collect();
+        let all: Vec<PooledScratch> = (0..500).map(|_| pool.lend()).collect();
         drop(all);
         // They were needed since the first look.
         pool.prune();

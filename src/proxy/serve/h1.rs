@@ -19,8 +19,8 @@ use crate::proxy::client::{Client, Connection, Facts, LINGER, Listening};
 use crate::proxy::deadlines::Dismissed;
 use crate::proxy::endings::Cause;
 use crate::proxy::exchange::{Exchange, capturing};
-use crate::proxy::forward::{Afterwards, MAX_DISCARD};
-use crate::proxy::scratch::{Lent, Scratch};
+use crate::proxy::forward::{ConnectionFate, MAX_DISCARD};
+use crate::proxy::scratch::{PooledScratch, Scratch};
 use crate::proxy::walk;
 use crate::proxy::worker::{Open, Worker};
 use crate::time::Span;
@@ -85,7 +85,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                     if has_answered {
                         connection.rest(connection.idle_since.get());
                     } else {
-                        connection.list_silent(worker.alarms.recently());
+                        connection.list_silent(worker.alarms.coarse_now());
                     }
                     continue;
                 }
@@ -118,17 +118,17 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             if capturing::is_due(&exchange) {
                 Box::pin(capturing::finish(&mut exchange, &mut client)).await;
             }
-            if afterwards == Afterwards::Drain {
+            if afterwards == ConnectionFate::Drain {
                 // It has its answer: what the client still sends takes nobody's place.
                 drop(std::mem::take(&mut exchange.permit));
                 afterwards = drain(&mut exchange, &mut client).await;
             }
             match afterwards {
-                Afterwards::Keep => {}
-                Afterwards::Drain | Afterwards::Linger => {
+                ConnectionFate::Keep => {}
+                ConnectionFate::Drain | ConnectionFate::Linger => {
                     return Box::pin(linger(exchange.end(), worker, connection, client)).await;
                 }
-                Afterwards::Close => {
+                ConnectionFate::Close => {
                     let rest = exchange.scratch.inbound.rest_at() < exchange.scratch.inbound.len();
                     if rest {
                         return Box::pin(linger(exchange.end(), worker, connection, client)).await;
@@ -136,7 +136,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                     drop(exchange);
                     return client.stream.say_goodbye().await;
                 }
-                Afterwards::Cut => return,
+                ConnectionFate::Cut => return,
             }
             let mut scratch = exchange.end();
             let rest_at = scratch.inbound.rest_at();
@@ -145,7 +145,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             scratch.head_end.reset();
             scratch.request.clear();
             if scratch.inbound.is_empty() {
-                let now = worker.alarms.recently();
+                let now = worker.alarms.coarse_now();
                 connection.rest(now);
             } else {
                 scratch.inbound.compact();
@@ -191,7 +191,7 @@ async fn wait_for_bytes(worker: &Rc<Worker>, connection: &Rc<Connection>, client
             return Poll::Ready(false);
         }
         is_armed = true;
-        let now = worker.alarms.recently();
+        let now = worker.alarms.coarse_now();
         let mut due = since + idle;
         if connection.is_closing() {
             // A request may be on its way: each answer says that it is the last one, and only a connection over which
@@ -212,7 +212,7 @@ async fn read_head(
     worker: &Rc<Worker>,
     connection: &Rc<Connection>,
     client: &mut Client,
-    scratch: &mut Lent,
+    scratch: &mut PooledScratch,
     has_answered: bool,
 ) -> Arrived {
     let limits = worker.head_limits();
@@ -252,7 +252,7 @@ async fn read_head(
                         // More of it is here: another connection makes room.
                         connection.delist();
                     }
-                    let now = worker.alarms.recently();
+                    let now = worker.alarms.coarse_now();
                     connection.list_silent(now);
                     let due = *due.get_or_insert_with(|| worker.clock.now() + worker.head_timeout());
                     if connection.alarm.has_rung() && now >= due {
@@ -270,35 +270,37 @@ async fn read_head(
 }
 
 /// Reads what is left of a request that has its answer.
-async fn drain(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
+async fn drain(exchange: &mut Exchange, client: &mut Client) -> ConnectionFate {
     let until = exchange.worker.clock.now() + LINGER;
     let mut left = MAX_DISCARD;
     let ended = poll_fn(|cx| {
         loop {
             let Scratch { inbound, upload, .. } = &mut *exchange.scratch;
             if upload.is_complete() {
-                return Poll::Ready(Afterwards::Keep);
+                return Poll::Ready(ConnectionFate::Keep);
             }
             inbound.drop_body();
             match client.poll_read(cx, inbound.room()) {
                 Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
-                Poll::Ready(_) => return Poll::Ready(Afterwards::Close),
-                Poll::Pending if exchange.worker.alarms.recently() >= until => return Poll::Ready(Afterwards::Linger),
+                Poll::Ready(_) => return Poll::Ready(ConnectionFate::Close),
+                Poll::Pending if exchange.worker.alarms.coarse_now() >= until => {
+                    return Poll::Ready(ConnectionFate::Linger);
+                }
                 Poll::Pending => {
                     exchange.connection.alarm.has_rung();
                     exchange.worker.alarms.set(&exchange.connection.alarm, until);
                     return Poll::Pending;
                 }
             }
-            let Ok(accepted) = inbound.accept(upload) else { return Poll::Ready(Afterwards::Linger) };
+            let Ok(accepted) = inbound.accept(upload) else { return Poll::Ready(ConnectionFate::Linger) };
             match left.checked_sub(accepted.taken as u64) {
                 Some(rest) => left = rest,
-                None => return Poll::Ready(Afterwards::Linger),
+                None => return Poll::Ready(ConnectionFate::Linger),
             }
         }
     });
     let ended = ended.await;
-    if ended == Afterwards::Close {
+    if ended == ConnectionFate::Close {
         exchange.scratch.inbound.drops_rest();
     }
     ended
@@ -306,7 +308,7 @@ async fn drain(exchange: &mut Exchange, client: &mut Client) -> Afterwards {
 
 /// Reads and drops what the client still sends, so that closing does not reset the connection before it has read its
 /// answer. Nothing of it is taken for a request.
-async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connection>, mut client: Client) {
+async fn linger(mut scratch: PooledScratch, worker: &Rc<Worker>, connection: &Rc<Connection>, mut client: Client) {
     let until = worker.clock.now() + LINGER;
     let mut left = MAX_LINGER;
     poll_fn(|cx| {
@@ -317,7 +319,7 @@ async fn linger(mut scratch: Lent, worker: &Rc<Worker>, connection: &Rc<Connecti
             match client.poll_read(cx, scratch.inbound.room()) {
                 Poll::Ready(Ok(size @ 1..)) if left > size as u64 => left -= size as u64,
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending if worker.alarms.recently() >= until => return Poll::Ready(()),
+                Poll::Pending if worker.alarms.coarse_now() >= until => return Poll::Ready(()),
                 Poll::Pending => {
                     connection.alarm.has_rung();
                     worker.alarms.set(&connection.alarm, until);

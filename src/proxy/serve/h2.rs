@@ -121,10 +121,10 @@ impl Serving<'_> {
         let (worker, connection) = (self.worker, self.connection);
         connection.alarm.wakes(cx);
         let rung = connection.alarm.has_rung();
-        self.accepting.note_time(worker.alarms.recently());
+        self.accepting.note_time(worker.alarms.coarse_now());
         let mut is_denied = rung && worker.denies(connection.peer.ip());
         let accepted = self.poll_accept(cx, &mut is_denied);
-        let now = worker.alarms.recently();
+        let now = worker.alarms.coarse_now();
         self.account_for_streams(now);
         if let (Some(what), false) = (self.accepting.flooded(), self.is_flooded) {
             worker.connections.h2_flood(what);
@@ -245,13 +245,13 @@ impl Serving<'_> {
 
 /// Begins the exchange of a stream. `is_spared`: what its client has given up over other connections is not held against it.
 fn open(worker: &Rc<Worker>, connection: &Rc<Connection>, streams: &Rc<Streams>, incoming: Incoming, is_spared: bool) {
-    let now = if is_spared { None } else { Some(worker.alarms.recently()) };
+    let now = if is_spared { None } else { Some(worker.alarms.coarse_now()) };
     let place = match StreamPlace::take(worker, &connection.account, incoming.held(), now) {
         Ok(place) => place,
         Err(bound) => {
             worker.connections.streams_refused(bound, 1);
             if matches!(bound, StreamBound::ClientHeads | StreamBound::ShareOfHeads | StreamBound::ShareOfStreams) {
-                let (peer, now) = (connection.peer.ip(), worker.alarms.recently());
+                let (peer, now) = (connection.peer.ip(), worker.alarms.coarse_now());
                 worker.report_crowding(peer, &connection.account, "HTTP/2 requests", now);
             }
             return match bound {
@@ -284,9 +284,9 @@ impl Drop for OpenStream {
         worker.note_panic();
         worker.alarms.cancel(&connection.alarm);
         streams.open.set(streams.open.get() - 1);
-        streams.idle_since.set(worker.alarms.recently());
+        streams.idle_since.set(worker.alarms.coarse_now());
         if streams.open.get() == 0 && !streams.has_ended.get() {
-            streams.connection.rest(worker.alarms.recently());
+            streams.connection.rest(worker.alarms.coarse_now());
         }
     }
 }

@@ -13,7 +13,7 @@ pub use plans::{
     AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, PlacesPlan, RouteAction,
     RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
 };
-pub use turned::Turned;
+pub use turned::ConnectionRejection;
 
 pub(super) use plans::Place;
 pub(super) use throttle::Throttle;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::key_tally::KeyTally;
 use super::throttle::Seldom;
-use super::turned::{Turned, headroom};
+use super::turned::{ConnectionRejection, headroom};
 use crate::admission::{KeyExpr, Networks, ResponseCost, Rules};
 use crate::balance::Balancer;
 use crate::config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet};
@@ -82,7 +82,7 @@ pub struct ClientBounds {
     /// One limit or two.
     pub policy: Arc<Policy>,
     /// The reason that a refusal by each of its limits is counted under, in the policy's order.
-    pub reasons: Vec<Turned>,
+    pub reasons: Vec<ConnectionRejection>,
 }
 
 /// Places for connections, of all workers.

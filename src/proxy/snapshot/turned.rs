@@ -2,7 +2,7 @@
 
 words! {
     /// By which bound a connection was closed at once.
-    pub enum Turned {
+    pub enum ConnectionRejection {
         /// Those of a worker.
         Worker = "worker",
         /// Those of a listener.

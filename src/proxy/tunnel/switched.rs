@@ -16,9 +16,9 @@ use crate::http1::Buffer;
 use crate::proxy::client::Client;
 use crate::proxy::exchange::Exchange;
 use crate::proxy::flights::FlightPhase;
-use crate::proxy::forward::Afterwards;
+use crate::proxy::forward::ConnectionFate;
 use crate::proxy::meters::{Outcome, Over};
-use crate::proxy::scratch::Lent;
+use crate::proxy::scratch::PooledScratch;
 use crate::proxy::worker::Worker;
 use crate::time::{Span, Tick};
 use crate::transport::Stream;
@@ -34,7 +34,7 @@ const LOOK_EVERY: Span = Span::from_secs(1);
 /// One direction.
 struct Way {
     /// Bytes that were read and not written yet.
-    carried: Option<Lent>,
+    carried: Option<PooledScratch>,
     /// The source has closed its side.
     ended: bool,
     /// The other side was told.
@@ -50,7 +50,7 @@ struct Way {
 }
 
 /// Carries bytes until both sides have ended, one fails, or nothing moves for `tunnel_timeout`.
-pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased) -> Afterwards {
+pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased) -> ConnectionFate {
     exchange.finish(Outcome::Upgraded);
     lease.is_over();
     let worker = Rc::clone(&exchange.worker);
@@ -59,7 +59,7 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
     exchange.is_in(FlightPhase::Tunnel);
     let (mut up, mut down) = begin(exchange, client, &worker);
     let idle = exchange.view.snapshot.server().tunnel_timeout;
-    let mut moved_at = worker.alarms.recently();
+    let mut moved_at = worker.alarms.coarse_now();
     let mut closed_at = Tick::MAX;
     poll_fn(|cx| {
         let before = up.moved + down.moved;
@@ -68,7 +68,7 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
         if up.bounds.is_some()
             && let Some(over) = look_at_messages(exchange, &mut up, &mut down)
         {
-            closed_at = worker.alarms.recently() + LAST_WORDS;
+            closed_at = worker.alarms.coarse_now() + LAST_WORDS;
             close_both(code_of(over), &mut up, &mut down, &worker);
             upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
             downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
@@ -79,7 +79,7 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
         }
         let ends = worker.alarms.is_over() || is_cancelled;
         if ends && closed_at == Tick::MAX && up.knows_frames() && down.knows_frames() {
-            closed_at = worker.alarms.recently() + LAST_WORDS;
+            closed_at = worker.alarms.coarse_now() + LAST_WORDS;
             close_both(GOING_AWAY, &mut up, &mut down, &worker);
             upward = up.poll(cx, &mut client.stream, lease.stream(), &worker);
             downward = down.poll(cx, lease.stream(), &mut client.stream, &worker);
@@ -88,7 +88,7 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
             // It knows no words to say so.
             return Poll::Ready(());
         }
-        let now = worker.alarms.recently();
+        let now = worker.alarms.coarse_now();
         if up.moved + down.moved != before {
             moved_at = now;
         }
@@ -115,7 +115,7 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
     })
     .await;
     exchange.bytes_sent = down.bytes;
-    Afterwards::Cut
+    ConnectionFate::Cut
 }
 
 /// Takes over what each side has sent already, and gives up the room that only messages need.

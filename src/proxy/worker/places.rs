@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::state::Worker;
 use crate::limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use crate::proxy::client::{ClientAccount, Entered, Listening};
-use crate::proxy::snapshot::{ListenerPlan, Place, Snapshot, Turned, headroom};
+use crate::proxy::snapshot::{ConnectionRejection, ListenerPlan, Place, Snapshot, headroom};
 use crate::time::{Span, Tick};
 
 /// An open connection of a worker.
@@ -41,7 +41,7 @@ impl Worker {
         self: &Rc<Self>,
         client: Option<IpAddr>,
         listener: &ListenerPlan,
-    ) -> Result<ConnectionGuard, Turned> {
+    ) -> Result<ConnectionGuard, ConnectionRejection> {
         let snapshot = Arc::clone(&self.view.borrow().snapshot);
         let key = client.and_then(|client| snapshot.rules.key_of_peer(client));
         let held = self.take_places(&snapshot, key, listener)?;
@@ -65,12 +65,12 @@ impl Worker {
         snapshot: &Snapshot,
         key: Option<Fingerprint>,
         listener: &ListenerPlan,
-    ) -> Result<Option<Box<Held>>, Turned> {
+    ) -> Result<Option<Box<Held>>, ConnectionRejection> {
         if self.open_connections() >= self.connection_bound(snapshot) {
-            return Err(Turned::Worker);
+            return Err(ConnectionRejection::Worker);
         }
         let place = match &listener.places {
-            Some(places) => Some(places.take().ok_or(Turned::Listener)?),
+            Some(places) => Some(places.take().ok_or(ConnectionRejection::Listener)?),
             None => None,
         };
         let permit = self.take_clients_place(snapshot, key)?;
@@ -83,12 +83,12 @@ impl Worker {
     }
 
     /// Asks a connection to end for one that met this bound. False if there is none, or the bound is a client's own.
-    pub fn make_room(&self, by: Turned, listening: &Rc<Listening>) -> bool {
+    pub fn make_room(&self, by: ConnectionRejection, listening: &Rc<Listening>) -> bool {
         let now = self.clock.now();
         match by {
-            Turned::Worker => self.room.make(None, true, now),
-            Turned::Listener => self.room.make(Some(listening), true, now),
-            Turned::Client | Turned::ClientRate | Turned::Share => false,
+            ConnectionRejection::Worker => self.room.make(None, true, now),
+            ConnectionRejection::Listener => self.room.make(Some(listening), true, now),
+            ConnectionRejection::Client | ConnectionRejection::ClientRate | ConnectionRejection::Share => false,
         }
     }
 
@@ -136,15 +136,17 @@ impl Worker {
     }
 
     /// A place among the connections of the client with this key. A trusted proxy stands for many, and has none.
-    fn take_clients_place(&self, snapshot: &Snapshot, key: Option<Fingerprint>) -> Result<Permit, Turned> {
+    fn take_clients_place(&self, snapshot: &Snapshot, key: Option<Fingerprint>) -> Result<Permit, ConnectionRejection> {
         let (Some(bounds), Some(key)) = (&snapshot.accept.clients, key) else { return Ok(Permit::default()) };
         let asks = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }; 2];
         let mut report = Report::default();
         match bounds.policy.check(&asks[..bounds.reasons.len().min(2)], Span::ZERO, self.clock.now(), &mut report) {
             Verdict::Admitted(permit) => Ok(permit),
-            Verdict::Refused(refusal) => Err(*bounds.reasons.get(refusal.limit).unwrap_or(&Turned::Client)),
+            Verdict::Refused(refusal) => {
+                Err(*bounds.reasons.get(refusal.limit).unwrap_or(&ConnectionRejection::Client))
+            }
             // Neither limit lets anybody wait.
-            Verdict::Queued(_) => Err(Turned::ClientRate),
+            Verdict::Queued(_) => Err(ConnectionRejection::ClientRate),
         }
     }
 }

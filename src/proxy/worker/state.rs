@@ -238,7 +238,7 @@ impl Worker {
     }
 
     /// Sweeps deadlines and idle connections for as long as the worker runs.
-    pub async fn keep_house(self: Rc<Self>) {
+    pub async fn run_maintenance(self: Rc<Self>) {
         let sweep = async {
             loop {
                 self.alarms.any().await;

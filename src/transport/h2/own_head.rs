@@ -13,7 +13,7 @@ use memchr::{memchr, memmem};
 use crate::http1::{Framing, Known};
 
 /// A head that we wrote.
-pub(super) struct OwnHead {
+pub(super) struct TrustedHead {
     /// Its bytes, up to the end of the empty line.
     pub(super) length: usize,
     /// Its fields but for those that speak of the connection, and `Host`.
@@ -28,7 +28,7 @@ pub(super) struct OwnHead {
     first: Bytes,
 }
 
-impl OwnHead {
+impl TrustedHead {
     /// Reads the head that `bytes` begin with.
     pub(super) fn read(bytes: &[u8]) -> io::Result<Self> {
         let end = memmem::find(bytes, b"\r\n\r\n").ok_or_else(broken)?;
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::http1::HeadWriter;
 
-    fn pairs(head: &OwnHead) -> Vec<(String, Vec<u8>)> {
+    fn pairs(head: &TrustedHead) -> Vec<(String, Vec<u8>)> {
         head.fields.iter().map(|(name, value)| (name.to_string(), value.as_bytes().to_vec())).collect()
     }
 
@@ -131,7 +131,7 @@ mod tests {
     fn a_request_is_its_parts_without_what_speaks_of_the_connection() {
         let bytes = b"GET /a?b=c HTTP/1.1\r\nhost: h:1\r\nX-A:  1 \r\nconnection: upgrade\r\nupgrade: websocket\r\n\
                       keep-alive: 5\r\nproxy-connection: x\r\nte: gzip\r\nx-empty:\r\nx-a: 2\r\n\r\nthe body";
-        let head = OwnHead::read(bytes).unwrap();
+        let head = TrustedHead::read(bytes).unwrap();
         assert_eq!(head.length, bytes.len() - b"the body".len());
         let (method, target) = head.method_and_target().unwrap();
         assert_eq!((method, &*target), (&b"GET"[..], &b"/a?b=c"[..]));
@@ -148,7 +148,7 @@ mod tests {
             ("transfer-encoding: chunked", Framing::Chunked, false),
             ("te: trailers", Framing::None, true),
         ] {
-            let head = OwnHead::read(format!("GET / HTTP/1.1\r\n{line}\r\n\r\n").as_bytes()).unwrap();
+            let head = TrustedHead::read(format!("GET / HTTP/1.1\r\n{line}\r\n\r\n").as_bytes()).unwrap();
             assert_eq!((head.framing, head.fields.len()), (framing, usize::from(is_kept)), "{line}");
         }
     }
@@ -159,12 +159,12 @@ mod tests {
             ["", "\r\n\r\n", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nx\r\n\r\n", "A\r\ncontent-length: x\r\n\r\n"]
         {
             assert!(
-                OwnHead::read(bytes.as_bytes()).and_then(|head| head.method_and_target().map(drop)).is_err(),
+                TrustedHead::read(bytes.as_bytes()).and_then(|head| head.method_and_target().map(drop)).is_err(),
                 "{bytes:?}"
             );
         }
         for first in ["", "GET", "GET ", "GET /", "GET HTTP/1.1", " HTTP/1.1"] {
-            let head = OwnHead::read(format!("{first}\r\n\r\n").as_bytes());
+            let head = TrustedHead::read(format!("{first}\r\n\r\n").as_bytes());
             assert!(head.is_err() || head.is_ok_and(|head| head.method_and_target().is_err()), "{first:?}");
         }
     }
@@ -183,7 +183,7 @@ mod tests {
             writer.end();
             let length = bytes.len();
             bytes.extend_from_slice(&body);
-            let head = OwnHead::read(&bytes).unwrap();
+            let head = TrustedHead::read(&bytes).unwrap();
             prop_assert_eq!((head.length, head.method_and_target().unwrap().0), (length, &b"PUT"[..]));
             let mut read = pairs(&head);
             let mut written: Vec<_> = fields.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
@@ -195,7 +195,7 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b':'), Just(b' '), any::<u8>()], 0..60)) {
-            if let Ok(head) = OwnHead::read(&bytes) {
+            if let Ok(head) = TrustedHead::read(&bytes) {
                 let _ = head.method_and_target();
             }
             let _ = fields(&bytes);

@@ -15,7 +15,7 @@ use http::{Method, Request, Uri, Version};
 use super::client::Place;
 use super::inlet::{Form, Inlet, write_tail};
 use super::outlet::{Outlet, Piece, body_of};
-use super::own_head::OwnHead;
+use super::own_head::TrustedHead;
 use super::{UNPROCESSED, io_error, websocket_accept};
 use crate::http1::{Body, Framing, HeadWriter};
 
@@ -91,7 +91,7 @@ impl ToServer {
     /// Opens the stream with the head in `first` and what of the body comes with it.
     fn open(&mut self, cx: &mut Context<'_>, first: &[u8], second: &[u8]) -> Poll<io::Result<()>> {
         ready!(self.request.poll_ready(cx)).map_err(io_error)?;
-        let head = OwnHead::read(first)?;
+        let head = TrustedHead::read(first)?;
         self.body = body_of(head.framing);
         let piece = Piece::read(&mut self.body, &first[head.length..], second)?;
         let request = self.request_of(head)?;
@@ -105,7 +105,7 @@ impl ToServer {
         Poll::Ready(outlet.begin_flush(cx))
     }
 
-    fn request_of(&mut self, mut head: OwnHead) -> io::Result<Request<()>> {
+    fn request_of(&mut self, mut head: TrustedHead) -> io::Result<Request<()>> {
         let invalid = |what: &'static str| io::Error::new(io::ErrorKind::InvalidInput, what);
         let (method, target) = head.method_and_target()?;
         let mut method = Method::from_bytes(method).map_err(|_| invalid("the method is none of HTTP/2"))?;
