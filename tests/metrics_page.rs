@@ -12,7 +12,7 @@ const INTRO: &str = "# Metrics
 
 `GET /metrics` of the `[admin]` interface has them, in the text format of Prometheus. [operating.md](operating.md#metrics) says how to scrape them.
 
-A counter only grows while the process lives. A gauge goes up and down. A histogram has times in seconds. The series of a route, limit or upstream that a reload has removed stay until the process ends.
+A counter only grows while the process lives, but for three of limits: see [operating.md](operating.md#metrics). A gauge goes up and down. A histogram has times in seconds. The series of a route, limit or upstream that a reload has removed stay until the process ends.
 
 ";
 

@@ -406,7 +406,7 @@ fn status(config: &Value) -> String {
         out.push_str(&plan(&last["plan"]));
     }
     if let Some(error) = config["last_reload_error"].as_str() {
-        let _ = writeln!(out, "the last reload was refused, and the rules of before hold:\n{error}");
+        let _ = writeln!(out, "the last reload was rejected; the current configuration stays:\n{error}");
     }
     out
 }

@@ -2,6 +2,7 @@
 //! words, the schema in JSON Schema.
 
 use super::size::show_size;
+use crate::admission::MAX_KEY_PARTS;
 use crate::time::Span;
 use crate::words::Word;
 
@@ -24,6 +25,10 @@ pub(super) enum Form {
     Rate,
     /// Bytes in a time, such as `"10MiB/s"`.
     ByteRate,
+    /// Bytes in a second.
+    BytesPerSecond(u64, u64),
+    /// One of these whole numbers.
+    Numbers(&'static [u64]),
     /// Any text that these words describe.
     Text(&'static str),
     /// One of these words, each with its doc.
@@ -92,9 +97,12 @@ pub(super) const FIELD: Form = Form::Text("the name of a header");
 pub(super) const FILE: Form = Form::Text("the path of a file, relative to the directory of this one");
 
 /// The one or the several parts of a key.
-pub(super) const KEY: Form = Form::Either(&[KEY_PART, Form::List(&KEY_PART, 1, usize::MAX)]);
+pub(super) const KEY: Form = Form::Either(&[KEY_PART, Form::List(&KEY_PART, 1, MAX_KEY_PARTS)]);
 
-const KEY_PART: Form = Form::Text("the source of a key, such as \"client-ip\" or \"header:x-api-key\"");
+const KEY_PART: Form = Form::Text(
+    "a source: \"client-ip\", \"header:NAME\", \"cookie:NAME\", \"query:NAME\", \"host\", \"method\", \"path\", \"route\", \
+     \"basic:user\", \"tls:subject\", \"tls:fingerprint\" or \"global\"",
+);
 
 impl Form {
     /// The words of `W`.
@@ -113,6 +121,10 @@ impl Form {
             Self::Duration(least, most) => format!("a duration, {least} to {most}"),
             Self::Rate => "a rate".to_owned(),
             Self::ByteRate => "bytes in a time, such as `\"10MiB/s\"`".to_owned(),
+            Self::BytesPerSecond(least, most) => {
+                format!("bytes a second, `\"{}/s\"` to `\"{}/s\"`", show_size(least), show_size(most))
+            }
+            Self::Numbers(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             Self::Text(words) => in_code(words),
             Self::Words(words) => {
                 let words: Vec<_> = words().iter().map(|(word, _)| format!("`\"{word}\"`")).collect();

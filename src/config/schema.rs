@@ -18,6 +18,8 @@ const SIZE: &str = "^[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)?$";
 const RATE: &str = r"^\s*[0-9]+\s*/\s*(month|[0-9]*(ns|us|ms|s|m|h|d))\s*$";
 /// Bytes in a time.
 const BYTE_RATE: &str = r"^\s*[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)?\s*/\s*[0-9]*(ns|us|ms|s|m|h|d)\s*$";
+/// Bytes in a second.
+const BYTES_PER_SECOND: &str = r"^\s*[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)?\s*/\s*s\s*$";
 const PERCENT: &str = "^[0-9]+%$";
 
 /// The schema of a whole file, as text.
@@ -79,7 +81,13 @@ fn of_row(row: &Row) -> Value {
 fn description(row: &Row) -> String {
     // Writing into a String cannot fail.
     let mut text = row.doc.trim().to_owned();
-    if let Form::Size(..) | Form::Duration(..) | Form::Percent(..) | Form::Text(_) | Form::ByteRate = row.form {
+    if let Form::Size(..)
+    | Form::Duration(..)
+    | Form::Percent(..)
+    | Form::Text(_)
+    | Form::ByteRate
+    | Form::BytesPerSecond(..) = row.form
+    {
         let _ = write!(text, " It takes {}.", row.takes());
     }
     for (word, doc) in row.form.all_words().into_iter().filter(|(_, doc)| !doc.is_empty()) {
@@ -102,6 +110,8 @@ fn of_form(form: Form) -> Value {
         Form::Duration(..) => text(DURATION),
         Form::Rate => text(RATE),
         Form::ByteRate => text(BYTE_RATE),
+        Form::BytesPerSecond(..) => text(BYTES_PER_SECOND),
+        Form::Numbers(all) => json!({ "type": "integer", "enum": all }),
         Form::Text(_) => json!({ "type": "string" }),
         Form::Words(words) => {
             let words: Vec<_> = words().into_iter().map(|(word, _)| word).collect();

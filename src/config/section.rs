@@ -127,6 +127,14 @@ enum Absent<V> {
 }
 
 impl<K: Kind> Setting<K> {
+    /// The meaning of a file without it, in more words than a plan has room for.
+    pub(super) fn told(self, words: &'static str) -> Self {
+        match self.absent {
+            Absent::Value(value, _) => Self { absent: Absent::Value(value, words), ..self },
+            Absent::Default(_) | Absent::Error(_) => self,
+        }
+    }
+
     /// A change of it is taken over at the next start.
     pub(super) fn needs_restart(self) -> Self {
         Self { needs_restart: true, ..self }

@@ -24,6 +24,7 @@ family!(
     []
 );
 family!(
+    /// `refused` also where it could not be built.
     RELOADS,
     Counter,
     "sluicegate_reloads_total",

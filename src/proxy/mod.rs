@@ -4,8 +4,9 @@
 //! path of a request is shared between them but the limiter's key tables. It decides nothing itself: `admission` says
 //! who may pass, `balance` where to, and `forward` takes nothing but what admission let through.
 //!
-//! Its rooms, in the order in which a request meets them; an import goes down this list only (`PROXY_ROOMS`
-//! of `tests/architecture.rs`):
+//! Its rooms, in the order in which a request meets them. Imports go down only, by the order of `PROXY_ROOMS` in
+//! `tests/architecture.rs`: that of this list, but for `tunnel`, which uses `forward`, and `defer`, which uses `decide` and
+//! `forward`.
 //!
 //! - `accept`: sockets that listen, and connections until they can be served. `serve`: a connection, request after request.
 //! - `walk`: one request from its head to the end of its answer. It names the next rooms in the order in which a request

@@ -416,6 +416,27 @@ mod tests {
         assert!(lines[4_000].contains("tenant=[redacted:"), "{}", lines[4_000]);
     }
 
+    #[test]
+    fn a_close_is_not_missed_while_the_queue_is_full() {
+        let ((go, gate), (tell, told)) = (sync_channel(0), sync_channel(1_000));
+        let pipe = Pipe::default();
+        let log = start(AccessLogFormat::Combined, Box::new(Gate(gate, tell, pipe.clone())));
+        log.offer(entry());
+        // The writer stands in its first write, so that nothing leaves the queue.
+        told.recv().unwrap();
+        (0..QUEUE + 3).for_each(|_| log.offer(entry()));
+        assert_eq!(log.dropped(), 3);
+        let closed = std::thread::scope(|scope| {
+            let closing = scope.spawn(|| log.close());
+            while !log.shared.closed.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            drop(go);
+            closing.join().unwrap()
+        });
+        assert_eq!((closed, pipe.lines().len()), (Closed::Drained, QUEUE + 1));
+    }
+
     /// The writer wakes some 10 ms after the first entry: the close comes before, while and after it takes what is there.
     #[test]
     fn a_close_is_not_missed_whenever_it_comes() {

@@ -98,7 +98,7 @@ fn a_certificate_that_breaks_changes_nothing_and_is_told_once() {
     let gateway = Gateway::start(&rules(files.path(), "1"));
     let good = fs::read(files.path().join("cert.pem")).unwrap();
     fs::write(files.path().join("cert.pem"), "junk").unwrap();
-    let refused = || gateway.log().matches("reload refused").count();
+    let refused = || gateway.log().matches("reload rejected").count();
     assert!(eventually(|| refused() == 1), "{}", gateway.log());
     assert!(gateway.log().contains("cert.pem\\\" cannot be used: it has no PEM section"), "{}", gateway.log());
     let error = gateway.ask_admin("/api/config").json()["last_reload_error"].as_str().unwrap().to_owned();

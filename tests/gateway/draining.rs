@@ -158,7 +158,7 @@ fn a_websocket_is_closed_by_1001_behind_the_frame_that_is_open() {
         assert_eq!(wire.response("GET").unwrap().status(), 101);
         assert_eq!(wire.take(cut).unwrap(), first);
         gateway.signal("TERM");
-        assert!(eventually(|| gateway.log().contains("the grace is over")));
+        assert!(eventually(|| gateway.log().contains("shutdown grace period over")));
         go.send(()).unwrap();
         let mut told = first.to_vec();
         wire.stream().try_clone().unwrap().read_to_end(&mut told).unwrap();

@@ -389,7 +389,11 @@ fn a_reload_begins_to_follow_and_ends_it() {
     let section = format!("[rules]\nfollow = \"{}\"\nevery = \"1s\"\n", source.url());
     let answer = gateway.reload(&section);
     assert!(answer.status == 422 && answer.text().contains("are not known: no valid answer: "), "{}", answer.text());
-    assert_eq!((get(gateway.address(), "/").status, has_new(&gateway)), (200, false), "the old rules go on");
+    assert_eq!(
+        (get(gateway.address(), "/").status, has_new(&gateway)),
+        (200, false),
+        "the current configuration stays"
+    );
     source.set(|says| says.is_away = false);
     assert_eq!(gateway.ask_reload().status, 200);
     assert!(has_new(&gateway));

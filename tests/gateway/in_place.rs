@@ -391,7 +391,7 @@ fn a_reload_that_waits_for_an_upgrade_is_the_new_processs_affair() {
     assert_ne!(new, pid);
     gateway.succeeds(new);
     assert!(eventually(|| gateway.log().contains("configuration unchanged")), "the new process has the signal");
-    assert!(!gateway.log().contains("reload refused"), "{}", gateway.log());
+    assert!(!gateway.log().contains("reload rejected"), "{}", gateway.log());
     late.send("\r\n");
     assert_eq!(late.response("GET").unwrap().status(), 200);
     gateway.wait_alone();

@@ -263,7 +263,7 @@ fn what_cannot_be_is_a_problem_that_says_how_to_mend_it_and_changes_nothing() {
         ("PUT", "per-key/keys/a/block", &long, 422, "longer than 256 characters"),
         ("PUT", "per-key/keys/a/override", "", 400, "send {\"rates\": [\"500/s\"]"),
         ("PUT", "per-key/keys/a/override", "{}", 422, "the key gets no other number"),
-        ("PUT", "per-key/keys/a/override", "{\"rates\": [\"500\"]}", 422, "\"500\" is no rate"),
+        ("PUT", "per-key/keys/a/override", "{\"rates\": [\"500\"]}", 422, "invalid rate \"500\""),
         (
             "PUT",
             "per-key/keys/a/override",

@@ -69,7 +69,7 @@ fn a_file_without_an_access_log_is_a_warning_and_a_log_that_cannot_be_written_an
     let (is_right, said) = run("check", "access_file = \"access.log\"");
     assert!(is_right && said.contains("stays empty"), "{said}");
     let (is_right, said) = run("check", "access_file = \"\"");
-    assert!(!is_right && said.contains("is no file"), "{said}");
+    assert!(!is_right && said.contains("invalid file name \"\""), "{said}");
     let (is_right, said) = run("run", "file = \"none/error.log\"");
     assert!(!is_right && said.contains("[log] file") && said.contains("none/error.log"), "{said}");
 }

@@ -50,7 +50,7 @@ fn the_manager_is_told_of_the_start_reloads_an_upgrade_and_the_end() {
     std::fs::write(gateway.file(), "[").unwrap();
     gateway.signal("HUP");
     assert!(manager.told().starts_with("RELOADING=1\n"));
-    assert!(manager.told().starts_with("READY=1\nSTATUS=The last reload was refused"));
+    assert!(manager.told().starts_with("READY=1\nSTATUS=The last reload was rejected"));
     std::fs::write(gateway.file(), RULES).unwrap();
     // The manager reads who is the service now before the old process ends; the descriptor with the barrier is dropped here.
     let (is_now, answer) = std::thread::scope(|scope| {

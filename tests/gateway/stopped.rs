@@ -113,7 +113,7 @@ fn a_stop_under_load_ends_what_is_overdue_and_admits_no_more_than_the_limit() {
         assert_eq!(statuses(&answers(admitted)), [(504, LIMIT - 1)].into());
         let queued = answers(queued);
         assert_eq!(statuses(&queued), [(429, LIMIT - 1)].into());
-        assert!(queued.iter().all(|answer| answer.text().contains("in vain")), "{queued:?}");
+        assert!(queued.iter().all(|answer| answer.text().contains("Timed out waiting for limit")), "{queued:?}");
         assert_below(resumed.elapsed(), Duration::from_secs(1), "what is overdue");
 
         // One quota at once, and one that waits for the next window if it came when the old queue had gone.

@@ -125,7 +125,7 @@ fn a_wait_in_vain_is_a_429_that_says_so() {
         assert_eq!(gateway.reload(&format!("{hourly}{log}")).status, 200);
         let answer = waiter.read_answer(false).unwrap();
         assert_eq!(answer.status, 429);
-        assert!(answer.text().contains("in vain"), "{}", answer.text());
+        assert!(answer.text().contains("Timed out waiting for limit"), "{}", answer.text());
         assert_took(started, 2000..4000);
         assert!(eventually(|| gateway.dead_letters().len() == 1));
         assert_eq!(gateway.dead_letters()[0]["reason"], "wait-timeout");
@@ -189,7 +189,7 @@ fn the_waiters_of_a_replaced_limit_stay_in_the_balance() {
         assert_eq!(gateway.reload(&replaced).status, 200);
         for waiter in &mut waiters {
             let answer = waiter.read_answer(false).unwrap();
-            assert!(answer.status == 429 && answer.text().contains("in vain"), "{}", answer.text());
+            assert!(answer.status == 429 && answer.text().contains("Timed out waiting for limit"), "{}", answer.text());
         }
         // Queued: cancelled, waited in vain, and nobody waits.
         for (decision, count) in

@@ -170,7 +170,7 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     let timeout = Duration::from_nanos(settings.timeout);
     let sender = Sender::new(target, model.as_ref(), guard, timeout, clock.clone()).map_err(words)?;
     let lineup = Lineup::new(rate, settings.parallel as usize, Patience::tries(settings.max_tries), now.as_nanos())
-        .ok_or_else(|| format!("{rate} is no rate of a leaky bucket"))?;
+        .ok_or_else(|| format!("invalid leaky-bucket rate {rate}"))?;
     let journal = match (journal, lock) {
         (Some(journal), _) => journal,
         (None, Some(lock)) => Journal::begin(lock, place.directory, &settings, now).map_err(words)?,

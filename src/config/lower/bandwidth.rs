@@ -32,7 +32,7 @@ const LEAST_BURST_TIME: Span = Span::from_millis(5);
 section! {
     /// The numbers of a `[[bandwidth]]`, or of `bandwidth` of a route.
     read as BandwidthKeys {
-        /// Bytes of bodies and tunnels in a time.
+        /// Bytes of bodies and tunnels in a time, from 256B/s to 1000GB/s.
         rate: Rate = by(Form::ByteRate, |node, _| rate(node), Rate::to_string).required("\"10MiB/s\""),
         /// Bytes that may go at once.
         burst: Option<u64> = size(BURSTS).or_nothing("a quarter of a second, 64KiB or more"),

@@ -34,9 +34,8 @@ section! {
     read as RedirectKeys {
         /// The address, which may have variables in it.
         to: () = inner(Form::Text("an address or a path, which may have variables in it"), |_, _| Ok(())).required("\"https://www.example.com{uri}\""),
-        /// By default for a while, and with the method and the body that the request has: that can be taken back, and changes
-        /// least.
-        status: u16 = by(Form::Whole(301, 308), redirect_status, u16::to_string).or("307"),
+        /// The status: 307 and 302 are for a while, 308 and 301 for good, 303 is to GET something else. 307 keeps method and body.
+        status: u16 = by(Form::Numbers(&[301, 302, 303, 307, 308]), redirect_status, u16::to_string).or("307"),
     }
 }
 

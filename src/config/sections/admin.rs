@@ -39,7 +39,7 @@ section! {
         tls: Option<ServerSettings> = tls::Listener.optional(),
         /// The callers that have a client certificate.
         clients: Vec<AdminClient> = list(Form::List(&Form::Table(ClientKeys::rows), 0, MAX_CALLERS), clients, AdminClient::to_string).or("[]"),
-        /// SHA-256 of the token by which a request may ask for its explanation; `None`: none may.
+        /// SHA-256 of the token by which a request may ask for its explanation. Without it no request may.
         explain_sha256: Option<[u8; 32]> = by(SHA256, |node, _| sha256(node), begin_of).or_nothing("none"),
         /// Whether rules may be changed over the API.
         rules: RulesAccess = word().or("edit"),

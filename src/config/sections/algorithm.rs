@@ -30,11 +30,11 @@ section! {
         /// Requests in a time, such as `"100/s"`, or up to four of these, all of which hold.
         rate: () = beside(Form::Either(&[Form::Rate, Form::List(&Form::Rate, 1, MAX_RATES)]), "required, except with concurrency"),
         /// timer-wheel, sliding-window: parts of the window, each the same and 1ms or more.
-        slots: Option<u32> = count(1..=MAX_SLOTS).or_nothing("by the window"),
+        slots: Option<u32> = count(1..=MAX_SLOTS).or_nothing("by the window").told("10; 60 for windows of a minute and more"),
         /// timer-wheel: the stretch of time in which the rate is never exceeded.
         bound: Bound = word().or("sliding"),
         /// token-bucket, gcra: requests that may come at once.
-        burst: Option<u64> = count(COUNTS).or_nothing("the rate's"),
+        burst: Option<u64> = count(COUNTS).or_nothing("the rate's").told("the rate's; 1 with gcra"),
         /// token-bucket: when tokens come.
         refill: Refill = word().or("greedy"),
         /// leaky-bucket: requests that queue per key.
@@ -52,13 +52,13 @@ section! {
         /// smooth-bursty: seconds of rest that are saved up.
         max_burst_seconds: Option<u64> = count(BURST_SECONDS).or_nothing("1"),
         /// warm-up: how long a cold key takes until it has the whole rate.
-        warm_up: Option<Span> = duration(WARM_UPS).or_nothing("none"),
+        warm_up: Option<Span> = duration(WARM_UPS).or_nothing("none").told("required with warm-up"),
         /// warm-up: how many times slower a cold key is.
         cold_factor: Option<u32> = count(2..=MAX_COLD_FACTOR).or_nothing("3"),
         /// concurrency: requests of a key that may be in flight.
-        max_in_flight: Option<u64> = count(COUNTS).or_nothing("none"),
+        max_in_flight: Option<u64> = count(COUNTS).or_nothing("none").told("required with concurrency"),
         /// Requests that may wait per key.
-        max_queue: Option<u64> = count(QUEUES).or_nothing("default"),
+        max_queue: Option<u64> = count(QUEUES).or_nothing("default").told(DEFAULT_QUEUE),
         /// The answer to a request that does not fit.
         mode: Mode = word().or("enforce"),
         /// How long a request may wait for room: by default not at all, but 1s with leaky-bucket, smooth-bursty and warm-up.
@@ -107,6 +107,9 @@ words! {
 }
 
 const COUNTS: RangeInclusive<u64> = 1..=MAX_COUNT;
+
+/// The queue of a limit that says none.
+const DEFAULT_QUEUE: &str = "as many as the rate admits in `max_wait`, at most 10000";
 
 /// A queue of a key; each place takes about a hundred bytes.
 const QUEUES: RangeInclusive<u64> = 1..=1_000_000;

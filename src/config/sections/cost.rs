@@ -16,7 +16,7 @@ section! {
     /// The cost of a request, as a limit or a route says it.
     read as CostKeys {
         /// A number, or where each request says it: "header:NAME" or "content-length".
-        cost: Option<Cost> = by(COST, cost, Cost::to_string).or_nothing("the route's"),
+        cost: Option<Cost> = by(COST, cost, Cost::to_string).or_nothing("the route's").told("of a limit the route's; of a route 1"),
         /// The most that is believed of what a message says.
         max_cost: u64 = count(COSTS).or("1000000000000"),
     }

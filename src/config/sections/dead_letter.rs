@@ -25,7 +25,7 @@ section! {
         /// Full records a second in all; above it the log would be the load.
         max_record_rate: u64 = count(RECORD_RATES).or("2000"),
         /// Bytes of full records a second in all, from 64 KiB to 10 GiB.
-        max_byte_rate: u64 = by(Form::ByteRate, byte_rate, |rate| format!("{}/s", show_size(*rate))).or("4MiB/s"),
+        max_byte_rate: u64 = by(Form::BytesPerSecond(64 << 10, 10 << 30), byte_rate, |rate| format!("{}/s", show_size(*rate))).or("4MiB/s"),
         /// Full records a second per key.
         max_key_rate: u64 = count(RECORD_RATES).or("10"),
         /// Bytes after which a segment is sealed.

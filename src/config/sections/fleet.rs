@@ -26,7 +26,7 @@ section! {
         /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `rediss://` for TLS, or `unix:///PATH`.
         store: Arc<str> = by(Form::Text("the address of a store"), store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
         /// A file with the authorities of the store's certificate; by default the machine's. Only with `rediss://`.
-        ca: Option<StoreRoots> = Authorities.or_nothing("none"),
+        ca: Option<StoreRoots> = Authorities.or_nothing("none").told("the machine's"),
         /// The name that the store's certificate has to have; by default the store's host. Only with `rediss://`.
         server_name: Option<String> = by(tls::SERVER_NAME, tls::server_name, String::clone).or_nothing("the store's host"),
         /// The user that the store knows the gateways by.

@@ -37,7 +37,7 @@ section! {
         on_missing_key: OnMissingKey = word().or("client-ip"),
         /// Keys that are kept at once.
         max_keys: u64 = count(KEYS).or("1000000"),
-        /// The fate of a new key where there are so many.
+        /// The fate of a new key where `max_keys` are kept.
         on_full: OnFull = word().or("evict-oldest"),
         /// From a request's arrival to the last byte of its answer; the least of the route's and its limits' holds.
         timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("none"),

@@ -22,7 +22,7 @@ section! {
         file: Option<PathBuf> = by(FILE, log_file, |path| path.display().to_string()).or_nothing("standard error").needs_restart(),
         /// The access log.
         access: AccessFormat = word().or("off"),
-        /// Where it goes.
+        /// Where the access log goes.
         access_file: Option<PathBuf> = by(FILE, log_file, |path| path.display().to_string()).or_nothing("standard output"),
     }
 }

@@ -62,7 +62,7 @@ section! {
         on_limit: OnLimit = by(Form::words::<OnLimit>(), on_limit, |choice| choice.word().to_owned()).or("refuse"),
         /// From a request's arrival to the last byte of its answer; by default the server's.
         timeout: Option<Option<Span>> = duration(TIMEOUTS).or_word("none").or_nothing("the server's"),
-        /// From the last byte of a request to the head of its answer; by default the server's.
+        /// From a request's arrival, or from the last byte of its body, to the head of its answer; by default the server's.
         response_timeout: Option<Option<Span>> = duration(TIMEOUTS).or_word("none").or_nothing("the server's"),
         /// Bytes of a request's body; by default the server's.
         max_body_size: Option<Option<u64>> = size(BODY_SIZES).or_word("none").or_nothing("the server's"),

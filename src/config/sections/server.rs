@@ -26,7 +26,7 @@ section! {
         pid_file: Option<PathBuf> = by(FILE, pid_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
         /// The file that counts outlive the process in, with their secret beside it.
         state_file: Option<PathBuf> = by(FILE, state_file, |path| path.display().to_string()).or_nothing("none").needs_restart(),
-        /// How often it is written.
+        /// How often `state_file` is written.
         state_interval: Span = duration(STATE_INTERVALS).or("30s").needs_restart(),
         /// How long a drain waits for what is in flight.
         shutdown_grace: Span = duration(GRACES).or("30s"),
@@ -45,7 +45,7 @@ section! {
         /// How long no byte of a body may move, on either side and in either direction.
         body_timeout: Span = duration(CONNECTION_TIMEOUTS).or("60s"),
         /// Bytes a second of a request's body, over 30 s, until its answer begins.
-        min_body_rate: Option<u64> = by(Form::ByteRate, bytes_a_second, |rate| show_rate(*rate)).or_word("off").or("240B/s"),
+        min_body_rate: Option<u64> = by(Form::BytesPerSecond(1, 16 << 10), bytes_a_second, |rate| show_rate(*rate)).or_word("off").or("240B/s"),
         /// How long no byte may move in an upgraded connection.
         tunnel_timeout: Option<Span> = duration(CONNECTION_TIMEOUTS).or_word("none").or("1h"),
         /// Bytes of a request's head.

@@ -48,7 +48,7 @@ section! {
         proxy_protocol: Option<Version> = word().or_word("off").or("off"),
         /// TLS to the servers.
         tls: Option<UpstreamSettings> = tls::Upstream.or("false"),
-        /// A server that fails is given no requests for a while.
+        /// A server that fails is given no requests for a while. `{}` is on, with the defaults below.
         eject: Option<Eject> = by(Form::Table(Eject::rows), outages::eject, Eject::to_string).or_word("off").or("{}"),
         /// Servers are asked whether they work.
         health: Option<Health> = by(Form::Table(Health::rows), outages::health, Health::to_string).or_word("off").or("off"),

@@ -1,7 +1,7 @@
 //! The gateway's own answers: their status line, fields and bodies, as bytes.
 //!
 //! It writes what it is told to, and knows no exchange: which answer a request gets is for `decide` to say. It names neither
-//! hyper nor a header map. Callers: `decide`, `defer`, `forward` and the walk.
+//! hyper nor a header map. Callers: most rooms.
 
 pub(super) mod cors;
 mod date;

@@ -53,6 +53,13 @@ words! {
     }
 }
 
+/// The room of a request in its worker, which [`H2Totals::enter`] alone gives.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "it is given back by H2Totals::leave"]
+pub struct H2Room {
+    bytes: usize,
+}
+
 impl H2Totals {
     /// Nothing yet, of at most so many requests at once.
     pub fn new(max_streams: usize) -> Self {
@@ -68,7 +75,12 @@ impl H2Totals {
     /// Counts a request with a head of so many bytes, unless there is no room for it. A client without another one has
     /// room as long as the worker has, and one with no more than `promised` as long as half of the worker is free; its
     /// share bounds a client beyond that, if it `has_share`.
-    pub fn enter(&self, share: &H2Share, bytes: usize, (promised, has_share): (u32, bool)) -> Result<(), StreamBound> {
+    pub fn enter(
+        &self,
+        share: &H2Share,
+        bytes: usize,
+        (promised, has_share): (u32, bool),
+    ) -> Result<H2Room, StreamBound> {
         let (streams, heads) = (self.streams.get() + 1, self.heads.get() + bytes);
         let (own_streams, own_heads) = (share.streams.get() + 1, share.heads.get() + bytes);
         if own_heads > CLIENT_HEADS {
@@ -90,11 +102,12 @@ impl H2Totals {
             }
         }
         self.set(share, (own_streams, streams), (own_heads, heads));
-        Ok(())
+        Ok(H2Room { bytes })
     }
 
-    /// Gives back what a request with a head of so many bytes held.
-    pub fn leave(&self, share: &H2Share, bytes: usize) {
+    /// Gives back the room of a request, once.
+    pub fn leave(&self, share: &H2Share, room: &H2Room) {
+        let bytes = room.bytes;
         let one_less = |streams: &Cell<usize>| streams.get().saturating_sub(1);
         let less = |heads: &Cell<usize>| heads.get().saturating_sub(bytes);
         let streams = (one_less(&share.streams), one_less(&self.streams));
@@ -124,7 +137,7 @@ mod tests {
         let mut count = 0;
         loop {
             match totals.enter(share, bytes, (1, true)) {
-                Ok(()) => count += 1,
+                Ok(_) => count += 1,
                 Err(bound) => return (count, bound),
             }
         }
@@ -140,7 +153,7 @@ mod tests {
         // A ninth is left to those who come after ten that hold all that they can.
         assert_eq!(1_000 - totals.streams.get(), 112);
         // A client that gives back most has room for as many as others have now.
-        (0..381).for_each(|_| totals.leave(&clients[0], 1));
+        (0..381).for_each(|_| totals.leave(&clients[0], &H2Room { bytes: 1 }));
         assert_eq!((clients[0].streams.get(), clients[0].heads.get()), (0, 0));
         assert_eq!(fill(&totals, &clients[10], 1).0, 131);
     }

@@ -2,7 +2,7 @@
 //!
 //! [`ClientLedger`] has an account of each client; [`Holdings`] finds whoever holds most of something, and [`Reclaimable`] the
 //! connections that make room for others. It decides about connections alone, and knows neither routes nor limits of requests.
-//! Callers: `accept`, `serve` and `worker`.
+//! Callers: most rooms.
 
 mod connection;
 mod given_up;
@@ -17,7 +17,7 @@ mod socket;
 
 pub(super) use connection::{Connection, Facts, Listening};
 pub(super) use given_up::pays_for;
-pub(super) use h2_share::{H2Totals, StreamBound};
+pub(super) use h2_share::{H2Room, H2Totals, StreamBound};
 pub(super) use holdings::{Held, Holdings};
 pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
 pub(super) use replayed::Vouched;

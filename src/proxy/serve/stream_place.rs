@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::proxy::client::{ClientAccount, StreamBound};
+use crate::proxy::client::{ClientAccount, H2Room, StreamBound};
 use crate::proxy::worker::Worker;
 use crate::time::Tick;
 
@@ -10,7 +10,7 @@ use crate::time::Tick;
 pub struct StreamPlace {
     worker: Rc<Worker>,
     account: Rc<ClientAccount>,
-    bytes: usize,
+    room: H2Room,
 }
 
 impl StreamPlace {
@@ -25,13 +25,13 @@ impl StreamPlace {
         if now.is_some_and(|now| account.given_up.is_over(now)) {
             return Err(StreamBound::ClientResets);
         }
-        worker.h2.enter(&account.h2, bytes, (worker.max_streams(), account.is_of_one_client()))?;
-        Ok(Self { worker: Rc::clone(worker), account: Rc::clone(account), bytes })
+        let room = worker.h2.enter(&account.h2, bytes, (worker.max_streams(), account.is_of_one_client()))?;
+        Ok(Self { worker: Rc::clone(worker), account: Rc::clone(account), room })
     }
 }
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
-        self.worker.h2.leave(&self.account.h2, self.bytes);
+        self.worker.h2.leave(&self.account.h2, &self.room);
     }
 }

@@ -1,7 +1,7 @@
 //! One generation of the configuration, as `gateway` builds it and workers share it.
 //!
 //! Nothing in it is of one worker. It is never changed: a reload publishes the next one through the [`Feed`]. Its counters
-//! ([`Places`], [`KeyTally`]) are those that outlive it. Callers: `gateway`, which builds it, and `view`.
+//! ([`Places`], [`KeyTally`]) are those that outlive it. Callers: `gateway`, which builds it, and most rooms.
 
 mod key_tally;
 mod plans;
