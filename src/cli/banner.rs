@@ -116,7 +116,8 @@ impl Summary {
             let _ = writeln!(text, "             and {} more", self.more_routes);
         }
         let mut listeners = addresses.iter().zip(&self.listeners);
-        if let Some((address, listener)) = listeners.find(|(_, listener)| !listener.redirects) {
+        let first = listeners.clone().next();
+        if let Some((address, listener)) = listeners.find(|(_, listener)| !listener.redirects).or(first) {
             self.write_trial(&mut text, *address, listener);
         }
         text
@@ -239,10 +240,10 @@ Try:
     }
 
     #[test]
-    fn a_file_that_only_redirects_has_nothing_to_try() {
+    fn where_all_is_redirected_the_redirect_is_tried() {
         let text = shown(
             "[[listener]]\naddress = \"127.0.0.1:80\"\nredirect_to_https = 443\n[[route]]\nname = \"r\"\nrespond = {}\n",
         );
-        assert!(!text.contains("Try:"), "{text}");
+        assert!(text.contains("Try:\n  curl -i http://127.0.0.1:80/\n"), "{text}");
     }
 }

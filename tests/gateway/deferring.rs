@@ -235,7 +235,7 @@ fn what_a_server_refuses_for_good_has_failed_and_what_nobody_takes_expires() {
         };
         stream.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nno").as_bytes()).is_ok()
     });
-    let gateway = Gateway::start(&configuration(backend.address, "100/100ms", "deferred = { max_age = \"8s\" }\n"));
+    let gateway = Gateway::start(&configuration(backend.address, "5/100ms", "deferred = { max_age = \"8s\" }\n"));
     let address = gateway.address();
     let kept = |user: &str, body: &str| {
         // Each user has used its rate up before.

@@ -440,7 +440,7 @@ fn what_the_gateway_cannot_do_is_told_in_codes_of_grpc() {
     let gateway = in_front_of(address, "timeout = \"200ms\"", "");
     assert_eq!(refused(&gateway, "/t.T/Hang"), Code::DeadlineExceeded);
     told.recv_timeout(PATIENCE).expect("the server's call is dropped");
-    assert_eq!(refused(&in_front_of(address, "max_body_size = \"1B\"", ""), "/t.T/Echo"), Code::InvalidArgument);
+    assert_eq!(refused(&in_front_of(address, "max_body_size = \"1B\"", ""), "/t.T/Echo"), Code::ResourceExhausted);
 }
 
 #[test]
