@@ -35,7 +35,7 @@ setup-tests: setup
 run: setup
 	cargo run --release --locked
 
-# For the minute after a change: format, unit and architecture tests.
+# After each change: format, unit and architecture tests.
 quick: setup
 	cargo fmt --all --check
 	cargo test --locked --lib --test architecture
