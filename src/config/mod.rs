@@ -14,7 +14,8 @@
 //!
 //! Inside: the TOML parser gives tables with the place of every key and value and goes on after a syntax error;
 //! `reader` reads such a table key by key. A file in `sections` declares a section's keys by the macro of `section`, each
-//! with its `kind`, and has the rules between them; `lower` has a function for each section that is not declared yet.
+//! with its `kind`, and has the rules between them; `lower` puts sections together, and has the tables within a route.
+//! `form` says which values a key takes: `schema`, and `docs/reference.md`, are made of that.
 //! `followed` finds rules that come from elsewhere. `plans` reads files of plans, whose keys are too many for such tables.
 //! `findings` collects, `hidden` finds what is not shown, `report` prints. The declarations tell what a reload changes, in
 //! `change`; `describe*` tells it of the rest.

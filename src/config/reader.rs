@@ -112,7 +112,7 @@ impl<'t> Reader<'t> {
         found.written()
     }
 
-    /// [`find`](Self::find), for sections that are not declared yet.
+    /// [`find`](Self::find); `None` where it is not written, or where an error has been reported.
     pub(super) fn optional(&mut self, key: &'static str) -> Option<Node<'t>> {
         self.find(key).written()
     }
@@ -330,7 +330,7 @@ impl<'t> Node<'t> {
         self.value.as_str()
     }
 
-    /// [`string`](Self::string), for sections that are not declared yet.
+    /// [`string`](Self::string), where an error has been reported: `None`.
     pub(super) fn text(&self, expected: &str, example: &str) -> Option<&'t str> {
         self.string(expected, example).ok()
     }
@@ -382,7 +382,7 @@ impl<'t> Node<'t> {
         Err(self.error(format!("{} cannot be {}", self.label, quoted(text)), help))
     }
 
-    /// [`array`](Self::array), for sections that are not declared yet.
+    /// [`array`](Self::array), where an error has been reported: `None`.
     pub(super) fn items(&self, example: &str) -> Option<Vec<Node<'t>>> {
         self.array(example).ok()
     }
@@ -406,7 +406,7 @@ impl<'t> Node<'t> {
         self.value.is_array()
     }
 
-    /// [`inner`](Self::inner), for sections that are not declared yet.
+    /// [`inner`](Self::inner), where an error has been reported: `None`.
     pub(super) fn table(&self, what: impl Into<String>, example: &str) -> Option<Reader<'t>> {
         self.inner(what, example).ok()
     }
