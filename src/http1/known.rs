@@ -163,7 +163,9 @@ mod tests {
 
     #[test]
     fn hop_by_hop_are_the_fields_of_one_connection() {
-        let others = [Known::ContentLength, Known::Expect, Known::Host, Known::Trailer];
+        let of_the_message = [Known::ContentLength, Known::Expect, Known::Host, Known::Trailer];
+        let of_authentication = [Known::Authorization, Known::ProxyAuthorization, Known::WwwAuthenticate];
+        let others = [of_the_message.as_slice(), &of_authentication].concat();
         for (_, known) in NAMES {
             assert_eq!(known.is_hop_by_hop(), !others.contains(&known), "{known:?}");
         }

@@ -8,6 +8,7 @@ use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::Notify;
 
 use super::{ConnectRate, Endpoint, GateView, Link, Load, Pace, ProxyHeader};
+use crate::balance::{FailureRow, GOOD_ANSWER_LASTS};
 use crate::telemetry::Histogram;
 use crate::time::{Span, Tick};
 use crate::transport::{Channel, HandshakeError, Protocol, Stream, connect, open_channel};
@@ -119,7 +120,7 @@ pub struct Server {
     opened: Notify,
     retired: Cell<bool>,
     /// Failures in a row of this worker's requests.
-    failures: Cell<u32>,
+    failures: RefCell<FailureRow>,
     watched: RefCell<Option<Watched>>,
 }
 
@@ -163,7 +164,7 @@ impl Server {
             opening: Cell::new(false),
             opened: Notify::new(),
             retired: Cell::new(false),
-            failures: Cell::new(0),
+            failures: RefCell::default(),
             watched: RefCell::default(),
         })
     }
@@ -183,29 +184,38 @@ impl Server {
         self.times.connect.observe(took);
     }
 
-    /// A connect, a request or an answer has failed, and the server is to blame. `cause` is for people. `is_trial`: of the
-    /// one request that tries the server.
-    pub fn note_failure(&self, cause: &str, is_trial: bool, now: Tick) {
+    /// A connect has failed, or a request of `client` or its answer, and the server is to blame. `cause` is for people.
+    /// `is_trial`: of the one request that tries the server.
+    pub fn note_failure(&self, client: Option<u64>, cause: &str, is_trial: bool, now: Tick) {
         self.load.failed(self.worker);
         let watched = self.watched.borrow();
         let Some(Watched { view, server, failures: Some(most) }) = &*watched else { return };
-        let failures = self.failures.get().saturating_add(1);
-        if failures < *most && !view.wants_verdict(*server, is_trial) {
-            return self.failures.set(failures);
+        let mut failures = self.failures.borrow_mut();
+        match client {
+            Some(client) => failures.failed(client, now),
+            None => failures.unreachable(),
         }
-        self.failures.set(0);
+        let counted = failures.counted(self.load.clients_answered_since(now - GOOD_ANSWER_LASTS));
+        if counted < *most && !view.wants_verdict(*server, is_trial) {
+            return;
+        }
+        *failures = FailureRow::default();
+        drop(failures);
         view.states().failed(*server, cause, now);
     }
 
-    /// A request was answered.
-    fn note_answer(&self, took: Span, is_trial: bool, now: Tick) {
+    /// A request of this client was answered.
+    fn note_answer(&self, client: u64, took: Span, is_trial: bool, now: Tick) {
         self.load.answered(self.worker, took);
-        if self.failures.get() > 0 {
-            self.failures.set(0);
+        let watched = self.watched.borrow();
+        let Some(Watched { view, server, failures }) = &*watched else { return };
+        if failures.is_some() {
+            self.load.answered_client(self.worker, client, now);
+            if !self.failures.borrow().is_empty() {
+                self.failures.take();
+            }
         }
-        if let Some(Watched { view, server, .. }) = &*self.watched.borrow()
-            && view.wants_verdict(*server, is_trial)
-        {
+        if view.wants_verdict(*server, is_trial) {
             view.states().recovered(*server, now);
         }
     }
@@ -460,21 +470,19 @@ impl Leased {
         self.reused
     }
 
-    /// The head of an answer is here. `failure`: the words for it, if its status is one of a failure.
-    pub fn answered(&mut self, took: Span, failure: Option<&str>, is_trial: bool, now: Tick) {
+    /// The head of an answer is here.
+    pub fn observe(&self, took: Span) {
         self.server.times.response.observe(took);
-        match failure {
-            None => self.server.note_answer(took, is_trial, now),
-            Some(cause) => self.server.note_failure(cause, is_trial, now),
-        }
     }
 
-    /// There is no answer, and the server is to blame. `given_up`: how long it was waited for one, if too long.
-    pub fn failed(&mut self, cause: &str, given_up: Option<Span>, is_trial: bool, now: Tick) {
-        if let Some(waited) = given_up {
-            self.server.times.response.observe(waited);
-        }
-        self.server.note_failure(cause, is_trial, now);
+    /// An answer to a request of this client is a good one.
+    pub fn answered(&self, client: u64, took: Span, is_trial: bool, now: Tick) {
+        self.server.note_answer(client, took, is_trial, now);
+    }
+
+    /// A request of this client has no answer, or a bad one, and the server is to blame.
+    pub fn failed(&self, client: u64, cause: &str, is_trial: bool, now: Tick) {
+        self.server.note_failure(Some(client), cause, is_trial, now);
     }
 
     /// The connection itself.

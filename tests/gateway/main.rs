@@ -90,6 +90,7 @@ mod timing;
 mod tls;
 mod unseen;
 mod upgrades;
+mod verdicts;
 mod waiting;
 mod websocket;
 

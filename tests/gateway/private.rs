@@ -17,13 +17,11 @@ fn authenticating(scheme: &'static str) -> Backend {
             if let Some((_, name)) = proofs.iter().find_map(|proof| proof.split_once(" user=")) {
                 user = Some(name.to_owned());
             }
-            wire.send(match &user {
-                Some(user) => ok(&format!("{number} {user}")),
-                None => {
-                    let length = "Content-Length: 0";
-                    format!("HTTP/1.1 401 Unauthorized\r\n{length}\r\nWWW-Authenticate: {scheme}\r\n\r\n")
-                }
-            });
+            let refusal = || {
+                let status = "401 Unauthorized\r\nContent-Length: 0";
+                format!("HTTP/1.1 {status}\r\nWWW-Authenticate: {scheme}\r\n\r\n")
+            };
+            wire.send(user.as_ref().map_or_else(refusal, |user| ok(&format!("{number} {user}"))));
             if request.target() == "/close" {
                 return;
             }

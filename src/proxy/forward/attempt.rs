@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 
+use super::oversized;
 use super::paced;
 use super::pick::Pick;
 use super::private;
@@ -10,6 +11,7 @@ use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::retry;
 use crate::admission::{AddressHeader, Admitted};
+use crate::balance::Evidence;
 use crate::dead_letter::REPLAY_FIELD;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
@@ -158,7 +160,8 @@ fn after(
         return Ok(());
     }
     if let (true, Some(pass)) = (is_blamed, exchange.scratch.held.pass.take()) {
-        pass.done(false, exchange.worker.clock.now());
+        let client = exchange.client_number();
+        pass.done(Evidence::Failure { client }, exchange.worker.clock.now());
     }
     Err(broken)
 }
@@ -226,8 +229,10 @@ fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: 
     let is_blamed = may_be_blamed && is_servers_fault(broken, sent, exchange);
     if is_blamed {
         let now = exchange.worker.clock.now();
-        let given_up = matches!(broken, ExchangeError::Timeout(_)).then(|| now.since(sent.at));
-        lease.failed(&broken.to_string(), given_up, is_trial, now);
+        if matches!(broken, ExchangeError::Timeout(_)) {
+            lease.observe(now.since(sent.at));
+        }
+        lease.failed(exchange.client_number(), &broken.to_string(), is_trial, now);
     }
     if let ExchangeError::Timeout(
         TimeoutKind::Deadline
@@ -244,6 +249,11 @@ fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: 
 
 /// Whether the server is to blame that there is no answer.
 fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> bool {
+    // Bounds of the gateway on an answer: others may take it, and the client may have made it so large.
+    let is_above_bounds = matches!(broken, ExchangeError::Response(Fault::HeadTooLarge | Fault::TooManyFields));
+    if is_above_bounds || oversized::is_so(exchange) {
+        return false;
+    }
     // It had most of the time.
     let had_time = || {
         let (now, story) = (exchange.worker.clock.now(), &exchange.story);

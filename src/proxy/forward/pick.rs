@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use crate::admission::{Admitted, address_of};
-use crate::balance::{Entry, Facts};
+use crate::balance::{Entry, Evidence, Facts};
 use crate::proxy::client::{Client, Connection};
 use crate::proxy::endings::{ExchangeError, Failure, TimeoutKind, Tried};
 use crate::proxy::exchange::{Exchange, poll_gone};
@@ -56,7 +56,7 @@ fn none_left(exchange: &Exchange, last: Option<ConnectError>) -> ExchangeError {
 /// Tells the breaker that the request has failed, and its servers are to blame.
 fn tell_breaker(exchange: &mut Exchange) {
     if let Some(pass) = exchange.scratch.held.pass.take() {
-        pass.done(false, exchange.worker.clock.now());
+        pass.done(Evidence::Unreachable, exchange.worker.clock.now());
     }
 }
 
@@ -350,7 +350,7 @@ impl<'v> Pick<'v> {
     fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
         let now = exchange.worker.clock.now();
         if error.is_servers_fault() {
-            server.note_failure(&error.to_string(), exchange.scratch.held.trial.is_some(), now);
+            server.note_failure(None, &error.to_string(), exchange.scratch.held.trial.is_some(), now);
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
             let upstream = &*self.upstream.settings.name;
