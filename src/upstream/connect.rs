@@ -87,10 +87,16 @@ impl Idle {
 
     /// Whether it can carry another request.
     fn is_usable(&mut self, now: Tick) -> bool {
-        let is_quiet = now.since(self.since) < MAX_IDLE_AGE && self.stream.is_quiet();
-        is_quiet && (self.rests_until.is_none() || !self.stream.has_unread())
+        now.since(self.since) < MAX_IDLE_AGE && self.is_quiet()
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        self.stream.is_quiet() && (self.rests_until.is_none() || !self.stream.has_unread())
     }
 }
+
+/// An idle connection that only the connection of a client may use again for which it was kept.
+pub struct PrivateConnection(Idle);
 
 /// An HTTP/2 connection, and when a request went over it last.
 struct Kept {
@@ -283,6 +289,16 @@ impl Server {
         }
     }
 
+    /// A connection that its client's connection has for itself, if it is still open and silent.
+    pub fn reuse_private(self: &Rc<Self>, PrivateConnection(mut idle): PrivateConnection) -> Option<Leased> {
+        if self.retired.get() || !idle.is_quiet() {
+            return None;
+        }
+        let mut lease = Leased::new(Rc::clone(self), idle.stream, idle.header, true);
+        lease.make_private();
+        Some(lease)
+    }
+
     /// When the first of the connections that rest may be used again.
     pub(super) fn rested_at(&self, now: Tick) -> Option<Tick> {
         let idle = self.idle.borrow();
@@ -411,6 +427,8 @@ pub struct Leased {
     stream: Option<Stream>,
     header: Option<Box<ProxyHeader>>,
     reused: bool,
+    /// Whether it is for one client's connection alone, from now on.
+    is_private: bool,
     /// Whether it counts as in flight.
     counted: bool,
     over: bool,
@@ -419,7 +437,22 @@ pub struct Leased {
 impl Leased {
     fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
         server.load.add(server.worker);
-        Self { server, stream: Some(stream), header, reused, counted: true, over: false }
+        Self { server, stream: Some(stream), header, reused, is_private: false, counted: true, over: false }
+    }
+
+    /// Keeps it from all but the connection of the client that it works for: what goes over it authenticates it.
+    pub fn make_private(&mut self) {
+        self.is_private = true;
+    }
+
+    /// Whether it is never given to others.
+    pub fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    /// The server that it is to.
+    pub fn server(&self) -> &Rc<Server> {
+        &self.server
     }
 
     /// Whether it has carried a request before: only then may a failure mean that it died idle.
@@ -471,6 +504,9 @@ impl Leased {
     /// `is_drained`: the last read was a short one, which showed that nothing else had come. `is_doubtful`: a faulty server
     /// may yet send something that belongs to this exchange, so the connection rests for a moment before it is used again.
     pub fn give_back(mut self, is_drained: bool, is_doubtful: bool, now: Tick) {
+        if self.is_private {
+            return;
+        }
         let Some(mut stream) = self.stream.take() else { return };
         let mut idle = self.server.idle.borrow_mut();
         if stream.is_single_use() || self.server.retired.get() {
@@ -488,6 +524,17 @@ impl Leased {
         }
         let rests_until = if is_doubtful { Some(now + REST) } else { None };
         idle.push(Idle { stream, since: now, rests_until, header: self.header.take() });
+    }
+
+    /// The same for one that is private: whoever gets it keeps it. `None`: it can carry nothing more.
+    pub fn keep(mut self, is_drained: bool, is_doubtful: bool, now: Tick) -> Option<PrivateConnection> {
+        let mut stream = self.stream.take().filter(|stream| !stream.is_single_use())?;
+        if !(is_drained || stream.is_surely_quiet()) {
+            return None;
+        }
+        // It does not rest: whatever comes late is of the client that it belongs to.
+        let rests_until = is_doubtful.then_some(now);
+        Some(PrivateConnection(Idle { stream, since: now, rests_until, header: self.header.take() }))
     }
 }
 

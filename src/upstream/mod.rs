@@ -27,7 +27,7 @@ use crate::transport::Protocol;
 
 pub use bulkhead::{Bulkhead, Caps, HeldPlace, NoPlace, Pending, ServerPlaces, Standing};
 pub use circuit::{Circuit, Pass};
-pub use connect::{ConnectError, Leased, Server, ServerTimes, Watched};
+pub use connect::{ConnectError, Leased, PrivateConnection, Server, ServerTimes, Watched};
 pub use echo::EchoServers;
 pub use pace::ConnectRate;
 pub use probe::{ProbeError, probe_grpc, probe_http, probe_tcp};

@@ -54,6 +54,7 @@ mod penalty;
 mod pipelining;
 mod plans;
 mod poison;
+mod private;
 mod proxy_protocol;
 mod proxying;
 mod purging;

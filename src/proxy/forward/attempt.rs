@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::paced;
 use super::pick::Pick;
+use super::private;
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::retry;
@@ -55,6 +56,9 @@ pub async fn forward(
         };
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, &upstream)?;
+        }
+        if pick.is_private() {
+            lease.make_private();
         }
         let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
@@ -191,6 +195,11 @@ fn prepare(
         paced::charge_ahead(exchange);
     }
     write_request(exchange, admitted, to_h2);
+    if edits(&exchange.story).is_some_and(|edits| !edits.request.is_empty())
+        && private::authenticates(exchange.scratch.to_upstream.made())
+    {
+        lease.make_private();
+    }
     exchange.story.attempts += 1;
     let is_first = exchange.scratch.tries.is_empty() && exchange.story.attempts == 1;
     let is_at_once = lease.is_reused()

@@ -397,6 +397,9 @@ impl<'r> Relay<'r> {
         self.exchange.worker.alarms.note(now);
         self.exchange.ended_at(now);
         let status = self.exchange.scratch.response.status();
+        if self.exchange.scratch.response.asks_to_authenticate_connection() {
+            self.upstream.make_private();
+        }
         self.answered(status, now);
         self.exchange.settle(status, Some(length), now);
         self.begin_download();
