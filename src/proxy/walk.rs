@@ -57,12 +57,9 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Conn
             let forwarded = forward::forward(exchange, client, &admitted).await;
             drop(in_flight);
             match forwarded {
-                Ok((End::Answered { upstream: left, client }, mut lease)) => {
+                Ok((End::Answered { upstream: left, client }, lease)) => {
                     exchange.finish(Outcome::Forwarded);
-                    lease.is_over();
-                    if left.is_clean {
-                        lease.give_back(left.is_drained, left.is_doubtful, exchange.worker.alarms.coarse_now());
-                    }
+                    forward::give_back(exchange, &admitted, lease, left);
                     client
                 }
                 Ok((End::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,

@@ -54,6 +54,7 @@ mod penalty;
 mod pipelining;
 mod plans;
 mod poison;
+mod private;
 mod proxy_protocol;
 mod proxying;
 mod purging;
@@ -89,6 +90,7 @@ mod timing;
 mod tls;
 mod unseen;
 mod upgrades;
+mod verdicts;
 mod waiting;
 mod websocket;
 

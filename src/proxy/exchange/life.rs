@@ -340,6 +340,12 @@ impl Exchange {
         self.story.client.as_ref().map_or_else(|| self.connection.peer.ip().to_canonical(), ClientIp::addr)
     }
 
+    /// The number of its client, by which servers and breakers tell whose requests fail.
+    #[inline]
+    pub fn client_number(&self) -> u64 {
+        self.story.client.as_ref().map_or(0, ClientIp::number)
+    }
+
     /// The numbers that its id is made of, where nobody gave it one.
     pub(super) fn id_numbers(&self) -> [u64; 2] {
         let [one, two, _] = self.id;

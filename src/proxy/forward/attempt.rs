@@ -3,12 +3,15 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 
+use super::oversized;
 use super::paced;
 use super::pick::Pick;
+use super::private;
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::retry;
 use crate::admission::{AddressHeader, Admitted};
+use crate::balance::Evidence;
 use crate::dead_letter::REPLAY_FIELD;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
@@ -55,6 +58,9 @@ pub async fn forward(
         };
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, &upstream)?;
+        }
+        if pick.is_private() {
+            lease.make_private();
         }
         let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
@@ -154,7 +160,8 @@ fn after(
         return Ok(());
     }
     if let (true, Some(pass)) = (is_blamed, exchange.scratch.held.pass.take()) {
-        pass.done(false, exchange.worker.clock.now());
+        let client = exchange.client_number();
+        pass.done(Evidence::Failure { client }, exchange.worker.clock.now());
     }
     Err(broken)
 }
@@ -191,6 +198,11 @@ fn prepare(
         paced::charge_ahead(exchange);
     }
     write_request(exchange, admitted, to_h2);
+    if edits(&exchange.story).is_some_and(|edits| !edits.request.is_empty())
+        && private::authenticates(exchange.scratch.to_upstream.made())
+    {
+        lease.make_private();
+    }
     exchange.story.attempts += 1;
     let is_first = exchange.scratch.tries.is_empty() && exchange.story.attempts == 1;
     let is_at_once = lease.is_reused()
@@ -217,8 +229,10 @@ fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: 
     let is_blamed = may_be_blamed && is_servers_fault(broken, sent, exchange);
     if is_blamed {
         let now = exchange.worker.clock.now();
-        let given_up = matches!(broken, ExchangeError::Timeout(_)).then(|| now.since(sent.at));
-        lease.failed(&broken.to_string(), given_up, is_trial, now);
+        if matches!(broken, ExchangeError::Timeout(_)) {
+            lease.observe(now.since(sent.at));
+        }
+        lease.failed(exchange.client_number(), &broken.to_string(), is_trial, now);
     }
     if let ExchangeError::Timeout(
         TimeoutKind::Deadline
@@ -235,6 +249,11 @@ fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: 
 
 /// Whether the server is to blame that there is no answer.
 fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> bool {
+    // Bounds of the gateway on an answer: others may take it, and the client may have made it so large.
+    let is_above_bounds = matches!(broken, ExchangeError::Response(Fault::HeadTooLarge | Fault::TooManyFields));
+    if is_above_bounds || oversized::is_so(exchange) {
+        return false;
+    }
     // It had most of the time.
     let had_time = || {
         let (now, story) = (exchange.worker.clock.now(), &exchange.story);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use crate::admission::{Admitted, address_of};
-use crate::balance::{Entry, Facts};
+use crate::balance::{Entry, Evidence, Facts};
 use crate::proxy::client::{Client, Connection};
 use crate::proxy::endings::{ExchangeError, Failure, TimeoutKind, Tried};
 use crate::proxy::exchange::{Exchange, poll_gone};
@@ -16,6 +16,7 @@ use crate::proxy::meters::Retried;
 use crate::proxy::view::UpstreamView;
 use crate::proxy_protocol::Endpoints;
 use crate::time::{Span, Tick};
+use crate::transport::Protocol;
 use crate::upstream::{ConnectError, Leased, NoPlace, Pending, ProxyHeader, Server, Standing, Turn};
 
 /// How soon the first of the line looks again whether a server has become free otherwise than by the end of a request.
@@ -55,7 +56,7 @@ fn none_left(exchange: &Exchange, last: Option<ConnectError>) -> ExchangeError {
 /// Tells the breaker that the request has failed, and its servers are to blame.
 fn tell_breaker(exchange: &mut Exchange) {
     if let Some(pass) = exchange.scratch.held.pass.take() {
-        pass.done(false, exchange.worker.clock.now());
+        pass.done(Evidence::Unreachable, exchange.worker.clock.now());
     }
 }
 
@@ -79,12 +80,21 @@ pub struct Pick<'v> {
     may_repeat: bool,
     again: Option<usize>,
     fresh_only: bool,
+    /// Whether the request authenticates its connection, or may come over one that is: no kept one will do but that of its client.
+    is_private: bool,
+    /// The server that this one is to.
+    private: Option<usize>,
 }
 
 impl<'v> Pick<'v> {
     /// Of a request that no server has got.
     pub fn new(upstream: &'v UpstreamView, exchange: &Exchange, admitted: &'v Admitted) -> Self {
+        let private = exchange.connection.private_place(&upstream.servers);
+        let is_private = private.is_some() || exchange.scratch.request.authenticates_connection();
         Self {
+            // Streams of HTTP/2 share their connections.
+            is_private: is_private && upstream.plan.link.protocol == Protocol::Http1,
+            private,
             upstream,
             admitted,
             random: exchange.worker.random(),
@@ -94,6 +104,11 @@ impl<'v> Pick<'v> {
             again: None,
             fresh_only: false,
         }
+    }
+
+    /// Whether the connection is to be of the client alone.
+    pub fn is_private(&self) -> bool {
+        self.is_private
     }
 
     /// Whether only a new connection will do.
@@ -186,6 +201,11 @@ impl<'v> Pick<'v> {
         let may_try = exchange.scratch.upload.is_complete();
         let hash = self.admitted.sticky_hash();
         exchange.scratch.held.trial = None;
+        if let Some(private) = self.private.filter(|private| !self.excluded.contains(private))
+            && gate.as_ref().is_none_or(|gate| matches!(gate.entry(private), Entry::Open | Entry::Share(_)))
+        {
+            return Some(private);
+        }
         loop {
             let choice = plan.balancer.choose(&Facts {
                 hash,
@@ -216,6 +236,9 @@ impl<'v> Pick<'v> {
         let (index, server) = self.server(exchange).ok()?;
         exchange.story.server = u32::try_from(index).ok();
         let lease = match server.link().proxy_protocol {
+            _ if self.is_private => {
+                exchange.connection.take_private(server).and_then(|kept| server.reuse_private(kept))
+            }
             None => server.reuse(exchange.arrived),
             Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
         };
@@ -327,7 +350,7 @@ impl<'v> Pick<'v> {
     fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
         let now = exchange.worker.clock.now();
         if error.is_servers_fault() {
-            server.note_failure(&error.to_string(), exchange.scratch.held.trial.is_some(), now);
+            server.note_failure(None, &error.to_string(), exchange.scratch.held.trial.is_some(), now);
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
             let upstream = &*self.upstream.settings.name;
@@ -349,7 +372,7 @@ impl<'v> Pick<'v> {
         let mut patience = self.upstream.settings.connect_timeout;
         loop {
             if !server.may_connect() {
-                match turn(server, exchange, client, deadline, !self.fresh_only).await? {
+                match turn(server, exchange, client, deadline, !(self.fresh_only || self.is_private)).await? {
                     Turn::Kept(lease) => return Ok(Ok(lease)),
                     Turn::Connect => {}
                 }
