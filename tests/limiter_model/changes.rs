@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sluicegate::limiter::{Limit, LimitSpec, Mode, Penalty, Policy, Report, Verdict};
+use sluicegate::limiter::{
+    Algorithm, Gcra, Limit, LimitSpec, Mode, Penalty, Policy, Rate, Refill, Report, SlidingLog, TokenBucket, Verdict,
+};
 use sluicegate::time::{Span, Tick};
 
 use super::oracle::{ALL, IN_FLIGHT, Shape, shapes};
@@ -262,5 +264,97 @@ proptest! {
     #[test]
     fn no_reload_of_several_rates_loses_anybody(start in setting(3), steps in steps(3)) {
         play(Gate::new(start, false), &steps)?;
+    }
+}
+
+/// A limit whose rate changes: those algorithms of which a key may have taken more than the next one allows.
+fn paced(kind: u8, limit: u64, window: u64) -> LimitSpec {
+    let rates = [Rate::new(limit, Span::from_millis(window)).expect("a rate")];
+    let algorithm = match kind {
+        0 => TokenBucket::new(&rates, None, Refill::Greedy).map(Algorithm::TokenBucket),
+        1 => Gcra::new(&rates, Some(limit)).map(Algorithm::Gcra),
+        _ => SlidingLog::new(&rates, Span::ZERO, false).map(Algorithm::SlidingLog),
+    };
+    LimitSpec { algorithm: algorithm.expect("an algorithm"), max_keys: 10, ..spec("1/s") }
+}
+
+fn drained(policy: &Arc<Policy>, most: usize, now: Tick) -> (usize, Option<Tick>) {
+    for passed in 0..most {
+        match policy.check(&asks(1, 1)[..1], Span::ZERO, now, &mut Report::default()) {
+            Verdict::Admitted(_) => {}
+            Verdict::Refused(refusal) => return (passed, refusal.retry_at),
+            Verdict::Queued(_) => unreachable!("none waits"),
+        }
+    }
+    (most, None)
+}
+
+#[test]
+fn a_rate_that_is_lowered_and_raised_again_lets_nothing_more_pass() {
+    const HOUR: u64 = 3_600_000;
+    let start = Tick::from_nanos(1_000_000 * HOUR);
+    let after = |millis: u64| start + Span::from_millis(millis);
+    for kind in 0..3 {
+        let (limit, policy) = one(paced(kind, 20, HOUR));
+        assert_eq!(drained(&policy, 100, start).0, 20);
+        let _ = limit.reconfigure(paced(kind, 5, HOUR));
+        let (passed, retry) = drained(&policy, 100, start);
+        // Sixteen of the twenty are gone by the higher rate when there is room for one by the lower one.
+        let room = after(if kind == 2 { HOUR } else { HOUR * 16 / 20 });
+        assert_eq!((passed, retry), (0, Some(room)), "{kind}");
+        let _ = limit.reconfigure(paced(kind, 20, HOUR));
+        assert_eq!(drained(&policy, 100, start).0, 0, "{kind}");
+        // A rate that was lowered for a while takes nothing either.
+        let _ = limit.reconfigure(paced(kind, 5, HOUR));
+        assert_eq!(drained(&policy, 100, after(HOUR / 2)).0, 0);
+        let _ = limit.reconfigure(paced(kind, 20, HOUR));
+        assert_eq!(drained(&policy, 100, after(HOUR / 2)).0, if kind == 2 { 0 } else { 10 }, "{kind}");
+        assert_eq!(drained(&policy, 100, after(3 * HOUR)).0, 20, "{kind}");
+    }
+}
+
+proptest! {
+    #![proptest_config(runs(1_000))]
+
+    /// It drains at the fastest rate that there was, and a stamp leaves after the shortest window at the earliest; no key
+    /// waits longer than the longest window.
+    #[test]
+    fn changes_of_the_rate_forget_nothing_and_hold_nobody_up(
+        kind in 0u8..3,
+        steps in prop::collection::vec(
+            (1u64..40, prop::sample::select(vec![1_000u64, 7_000, 60_000, 3_600_000]), 0u64..30, 0u64..1_000),
+            1..12,
+        ),
+    ) {
+        let mut now = 1_000_000_000 * MS;
+        let (first, window, ..) = steps[0];
+        let (limit, policy) = one(paced(kind, first, window));
+        let (mut fastest, mut shortest, mut longest) = (0_f64, u64::MAX, 0);
+        let (mut taken, mut at, mut stamps) = (0_f64, now, Vec::new());
+        for (quota, window, asked, pause) in steps {
+            // So that the limit knows what time it is.
+            drop(policy.check(&asks(2, 1)[..1], Span::ZERO, Tick::from_nanos(now), &mut Report::default()));
+            taken = (taken - (now - at) as f64 * fastest).max(0.0);
+            at = now;
+            let _ = limit.reconfigure(paced(kind, quota, window));
+            fastest = fastest.max(quota as f64 / (window * MS) as f64);
+            (shortest, longest) = (shortest.min(window * MS), longest.max(window * MS));
+            for _ in 0..2 {
+                let (passed, retry) = drained(&policy, asked as usize, Tick::from_nanos(now));
+                taken = (taken - (now - at) as f64 * fastest).max(0.0) + passed as f64;
+                at = now;
+                stamps.extend(std::iter::repeat_n(now, passed));
+                if kind == 2 {
+                    let live = stamps.iter().filter(|at| **at + shortest > now).count() as u64;
+                    prop_assert!(passed == 0 || live <= quota, "{live} of {quota}");
+                } else {
+                    prop_assert!(passed == 0 || taken <= quota as f64 + 1e-6, "{taken} of {quota}");
+                }
+                if let Some(retry) = retry {
+                    prop_assert!(retry.since(Tick::from_nanos(now)) <= Span::from_nanos(longest + 1_000), "{retry:?} at {now}");
+                }
+                now += pause * window * MS / 500;
+            }
+        }
     }
 }

@@ -26,14 +26,23 @@ enum Past {
     Log { known_from: u64, log: Vec<(u64, u64)> },
     /// A window that may be open: since when, and its count.
     Window { from: u64, count: u64 },
-    /// How many requests of a bucket are taken, as of an instant.
-    Level { taken: f64, at: u64 },
+    /// How many requests of a bucket are taken, as of an instant, and how many by a faster pace of before.
+    Level { taken: f64, at: u64, faster: Option<Faster> },
     /// How many tokens are missing, and when the period began.
     Periods { missing: u64, began: u64 },
     /// How many requests are saved up, or owed if negative, as of an instant; nothing was ever seen before `Some`.
     Savings(Option<(f64, u64)>),
     /// When somebody's turn is at the earliest.
     Turn(f64),
+}
+
+/// The fastest pace of before, where more may have been taken by it than the burst of now.
+#[derive(Clone, Copy, Debug)]
+struct Faster {
+    /// The nanoseconds of a request.
+    interval: f64,
+    most: u64,
+    taken: f64,
 }
 
 /// Rounding, in requests.
@@ -66,7 +75,9 @@ impl Promise {
             // Windows and periods that began nobody knows when say nothing of any stretch of time.
             Past::Window { .. } | Past::Periods { .. } if !self.is_known => true,
             Past::Window { .. } => self.window(now).1 + cost <= self.limit(),
-            Past::Level { .. } => self.level(now) + cost as f64 <= self.shape.number as f64 + SLACK,
+            Past::Level { .. } => {
+                self.level(now).max(self.faster(now)) + cost as f64 <= self.shape.number as f64 + SLACK
+            }
             Past::Periods { .. } => self.missing(now).0 + cost <= self.shape.number,
             Past::Savings(_) => self.savings(now) >= -SLACK,
             Past::Turn(next) => now as f64 >= next - BLUR as f64,
@@ -85,7 +96,10 @@ impl Promise {
                 let (from, count) = self.window(now);
                 Past::Window { from, count: count + cost }
             }
-            Past::Level { .. } => Past::Level { taken: self.level(now) + cost as f64, at: now },
+            Past::Level { faster, .. } => {
+                let faster = faster.map(|own| Faster { taken: self.faster(now) + cost as f64, ..own });
+                Past::Level { taken: self.level(now) + cost as f64, at: now, faster }
+            }
             Past::Periods { .. } => {
                 let (missing, began) = self.missing(now);
                 Past::Periods { missing: missing + cost, began }
@@ -136,19 +150,39 @@ impl Promise {
                 let from = if self.shape.is_aligned() { latest / self.span() * self.span() } else { from };
                 Past::Window { from, count }
             }
-            // As it stands, even above a burst that was lowered.
-            (Past::Level { .. }, Past::Level { .. }) if same_pace => old.past,
-            (Past::Level { .. }, Past::Level { .. }) => {
-                Past::Level { taken: old.level(latest).min(self.shape.number as f64), at: latest }
+            (Past::Level { faster, .. }, Past::Level { .. }) => {
+                let taken = old.level(latest).max(old.faster(latest));
+                let before = Faster { interval: old.interval(), most: old.shape.number, taken };
+                let before = faster.map_or(before, |own| Faster {
+                    interval: own.interval.min(before.interval),
+                    most: own.most.max(before.most),
+                    taken,
+                });
+                let was_faster = before.interval < self.interval();
+                let faster = Some(before).filter(|own| was_faster && own.most > self.shape.number);
+                let is_kept = same_pace && faster.is_some() == matches!(old.past, Past::Level { faster: Some(_), .. });
+                match old.past {
+                    // As it stands, even above a burst that was lowered.
+                    past if is_kept => past,
+                    _ if was_faster => Past::Level { taken: taken.min(self.shape.number as f64), at: latest, faster },
+                    _ => Past::Level { taken, at: latest, faster },
+                }
             }
             (Past::Level { .. }, _) => {
-                let missing = (old.level(latest) - SLACK).ceil().max(0.0) as u64;
+                let missing = (old.level(latest).max(old.faster(latest)) - SLACK).ceil().max(0.0) as u64;
                 Past::Periods { missing: missing.min(self.shape.number), began: latest }
             }
             // Nobody knows how many were given back by now, if nobody knows when the period began.
             (Past::Periods { .. }, fresh @ Past::Level { .. }) if !old.is_known => fresh,
             (Past::Periods { .. }, Past::Level { .. }) => {
-                Past::Level { taken: old.missing(latest).0.min(self.shape.number) as f64, at: latest }
+                let (missing, _) = old.missing(latest);
+                let before = Faster { interval: old.interval(), most: old.shape.number, taken: missing as f64 };
+                let matters = before.interval < self.interval() && before.most > self.shape.number;
+                Past::Level {
+                    taken: missing.min(self.shape.number) as f64,
+                    at: latest,
+                    faster: Some(before).filter(|_| matters),
+                }
             }
             (Past::Periods { .. }, _) if same_rate => old.past,
             (Past::Periods { .. }, _) => {
@@ -175,8 +209,8 @@ impl Promise {
             if log.is_empty() {
                 log.extend(newest);
             }
-            // Of the newest stamps as many as the new log holds.
-            let mut places = new.rates[0].limit();
+            // Of the newest stamps as many as the largest log so far holds: no fewer than this one.
+            let mut places = new.rates[0].limit().max(self.shape.rates[0].limit());
             for (_, cost) in log.iter_mut().rev() {
                 *cost = (*cost).min(places);
                 places -= *cost;
@@ -210,8 +244,14 @@ impl Promise {
     }
 
     fn level(&self, now: u64) -> f64 {
-        let Past::Level { taken, at } = self.past else { return 0.0 };
+        let Past::Level { taken, at, .. } = self.past else { return 0.0 };
         (taken - (now - at) as f64 / self.interval()).max(0.0)
+    }
+
+    /// The same by a faster pace of before.
+    fn faster(&self, now: u64) -> f64 {
+        let Past::Level { at, faster: Some(Faster { interval, taken, .. }), .. } = self.past else { return 0.0 };
+        (taken - (now - at) as f64 / interval).max(0.0)
     }
 
     fn missing(&self, now: u64) -> (u64, u64) {
@@ -238,7 +278,7 @@ impl Past {
     fn new(shape: &Shape, rate: Oracle) -> Self {
         match rate {
             _ if shape.case().algorithm.name() == "fixed-window" => Self::Window { from: 0, count: 0 },
-            Oracle::Curve { .. } => Self::Level { taken: 0.0, at: 0 },
+            Oracle::Curve { .. } => Self::Level { taken: 0.0, at: 0, faster: None },
             Oracle::Periods { .. } => Self::Periods { missing: 0, began: 0 },
             Oracle::Turns { .. } => Self::Savings(None),
             Oracle::Warm { .. } => Self::Turn(0.0),

@@ -49,30 +49,75 @@ pub(in crate::limiter) struct Credit {
     burst: u64,
     /// The cost of the whole burst, in parts.
     whole: u128,
+    past: Option<Past>,
+}
+
+/// The fastest pace of before, where that is faster and keys may have taken more than the burst by it. By it all that a key has
+/// taken drains besides, in words behind those of the rate itself: a key has room where both have. So a key that had taken
+/// more than the burst of now neither waits longer than it would have then, nor has it forgotten when the burst grows again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Past {
+    pace: Pace,
+    /// The largest burst of before.
+    most: u64,
 }
 
 impl Credit {
     pub(super) fn new(rate: Rate, burst: u64) -> Self {
         let pace = Pace::new(rate);
-        Self { pace, burst, whole: pace.cost(burst) }
+        Self { pace, burst, whole: pace.cost(burst), past: None }
     }
 
-    /// The part of the burst that is taken, in requests, rounded up.
+    /// The requests that are taken, rounded up.
     pub(super) fn taken(&self, chunk: &[u64], now: Tick) -> u64 {
-        let taken = self.pace.ahead(chunk, now);
-        let whole = self.pace.requests_in(taken);
-        whole + u64::from(self.pace.cost(whole) < taken)
+        let by = |pace: &Pace, chunk: &[u64]| {
+            let taken = pace.ahead(chunk, now);
+            let whole = pace.requests_in(taken);
+            whole + u64::from(pace.cost(whole) < taken)
+        };
+        let past = self.past_of(chunk).map_or(0, |(pace, chunk)| by(pace, chunk));
+        by(&self.pace, self.own(chunk)).max(past)
     }
 
-    /// Makes `taken` what is taken of the burst, or all of it.
+    /// Makes `taken` what is taken.
     pub(super) fn set_taken(&self, chunk: &mut [u64], taken: u64, now: Tick) {
-        self.pace.set_ahead(chunk, now, self.pace.cost(taken.min(self.burst)));
+        let (own, past) = self.split_mut(chunk);
+        self.pace.set_ahead(own, now, self.pace.cost(taken.min(self.burst)));
+        if let Some(Past { pace, .. }) = &self.past {
+            pace.set_ahead(past, now, pace.cost(taken));
+        }
+    }
+
+    /// The words of the rate itself.
+    #[inline]
+    fn own<'c>(&self, chunk: &'c [u64]) -> &'c [u64] {
+        chunk.get(..self.pace.words()).unwrap_or(chunk)
+    }
+
+    /// The pace of before and its words.
+    #[inline]
+    fn past_of<'c>(&self, chunk: &'c [u64]) -> Option<(&Pace, &'c [u64])> {
+        let past = self.past.as_ref()?;
+        Some((&past.pace, chunk.get(self.pace.words()..)?))
+    }
+
+    fn split_mut<'c>(&self, chunk: &'c mut [u64]) -> (&'c mut [u64], &'c mut [u64]) {
+        let at = self.pace.words().min(chunk.len());
+        chunk.split_at_mut(at)
+    }
+
+    /// When what is taken by the pace of before leaves room for `cost`, if it has none now.
+    #[cold]
+    fn past_room(&self, chunk: &[u64], cost: u64, now: Tick) -> Option<Tick> {
+        let (pace, chunk) = self.past_of(chunk)?;
+        let excess = (pace.ahead(chunk, now) + pace.cost(cost)).saturating_sub(pace.cost(self.burst));
+        (excess > 0).then(|| pace.after(now, excess))
     }
 }
 
 impl Meter for Credit {
     fn words(&self) -> usize {
-        self.pace.words()
+        self.pace.words() + self.past.map_or(0, |past| past.pace.words())
     }
 
     fn quota(&self) -> (u64, Span) {
@@ -93,17 +138,23 @@ impl Meter for Credit {
         if cost > self.burst {
             return Room::Never { rate: 0 };
         }
-        let taken = self.pace.ahead(chunk, now) + self.pace.cost(cost);
-        match taken.saturating_sub(self.whole) {
-            0 => Room::Now,
-            excess => Room::At { at: self.pace.after(now, excess), rate: 0 },
+        let taken = self.pace.ahead(self.own(chunk), now) + self.pace.cost(cost);
+        let past = if self.past.is_some() { self.past_room(chunk, cost, now) } else { None };
+        match (taken.saturating_sub(self.whole), past) {
+            (0, None) => Room::Now,
+            (0, Some(at)) => Room::At { at, rate: 0 },
+            (excess, past) => Room::At { at: self.pace.after(now, excess).max(past.unwrap_or(Tick::ZERO)), rate: 0 },
         }
     }
 
     #[inline]
     fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment) {
-        let taken = self.pace.ahead(chunk, moment.due) + self.pace.cost(cost);
-        self.pace.set_ahead(chunk, moment.due, taken);
+        let (own, past) = self.split_mut(chunk);
+        let taken = self.pace.ahead(own, moment.due) + self.pace.cost(cost);
+        self.pace.set_ahead(own, moment.due, taken);
+        if let Some(Past { pace, .. }) = &self.past {
+            pace.set_ahead(past, moment.due, pace.ahead(past, moment.due) + pace.cost(cost));
+        }
     }
 
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
@@ -130,18 +181,36 @@ impl Meter for Credit {
     }
 
     fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
-        self.pace.move_back(chunk, cost, taken, 0, now);
+        let Some(Past { pace, .. }) = &self.past else {
+            return self.pace.move_back(chunk, cost, taken, 0, now);
+        };
+        let (own, past) = self.split_mut(chunk);
+        let [first, second] = taken.words;
+        if own.len() == 1 {
+            self.pace.move_back(own, cost, &Taken { words: [first, 0], ..*taken }, 0, now);
+        } else {
+            self.pace.move_back(own, cost, taken, 0, now);
+        }
+        // Where the words are more the commit's are not known: it stays taken, which is stricter.
+        if own.len() == 1 && past.len() == 1 {
+            pace.move_back(past, cost, &Taken { words: [second, 0], ..*taken }, 0, now);
+        }
     }
 
     #[inline]
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
-        let free = self.whole.saturating_sub(self.pace.ahead(chunk, now));
-        let remaining = self.pace.requests_in(free);
+        let free = self.whole.saturating_sub(self.pace.ahead(self.own(chunk), now));
+        let mut remaining = self.pace.requests_in(free);
+        if let Some((pace, past)) = self.past_of(chunk) {
+            let free = pace.cost(self.burst).saturating_sub(pace.ahead(past, now));
+            remaining = remaining.min(pace.requests_in(free));
+        }
         Standing::before(remaining, self.burst, |more| self.room(chunk, more, now))
     }
 
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
-        self.pace.ahead(chunk, now) == 0
+        self.pace.ahead(self.own(chunk), now) == 0
+            && self.past_of(chunk).is_none_or(|(pace, past)| pace.ahead(past, now) == 0)
     }
 
     fn same_moment(&self, a: Tick, b: Tick) -> bool {
@@ -149,12 +218,39 @@ impl Meter for Credit {
     }
 
     fn layout_since(&self, old: &Self) -> Layout {
-        if self.pace.same_steps(&old.pace) { Layout::Kept } else { Layout::Rescaled }
+        let same_past = match (&self.past, &old.past) {
+            (None, None) => true,
+            (Some(new), Some(old)) => new.pace.same_steps(&old.pace),
+            _ => false,
+        };
+        if self.pace.same_steps(&old.pace) && same_past { Layout::Kept } else { Layout::Rescaled }
     }
 
-    /// As many requests stay taken, at most the burst.
+    fn remembering(&self, old: &Self) -> Self {
+        let own = Past { pace: old.pace, most: old.burst };
+        let past = old.past.into_iter().fold(own, |one, other| Past {
+            pace: if other.pace.is_faster_than(&one.pace) { other.pace } else { one.pace },
+            most: one.most.max(other.most),
+        });
+        let matters = past.pace.is_faster_than(&self.pace) && past.most > self.burst;
+        Self { past: Some(past).filter(|_| matters), ..self.clone() }
+    }
+
+    /// As many requests stay taken. Those above the burst drain at the faster of the paces; where that of before is not
+    /// remembered they are forgotten.
     fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
-        let taken = self.pace.convert(&old.pace, old.pace.ahead(from, latest), true);
-        self.pace.set_ahead(to, latest, taken.min(self.whole));
+        let taken_by = |pace: &Pace| {
+            let own = pace.convert(&old.pace, old.pace.ahead(old.own(from), latest), true);
+            let past = old.past_of(from).map_or(0, |(was, past)| pace.convert(was, was.ahead(past, latest), true));
+            own.max(past)
+        };
+        let taken = taken_by(&self.pace);
+        let was_faster = |pace: &Pace| pace.is_faster_than(&self.pace);
+        let is_slower = was_faster(&old.pace) || old.past.as_ref().is_some_and(|past| was_faster(&past.pace));
+        let (own, past) = self.split_mut(to);
+        self.pace.set_ahead(own, latest, if is_slower { taken.min(self.whole) } else { taken });
+        if let Some(Past { pace, .. }) = &self.past {
+            pace.set_ahead(past, latest, taken_by(pace));
+        }
     }
 }

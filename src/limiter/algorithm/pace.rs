@@ -45,6 +45,11 @@ impl Pace {
         self.num == other.num && self.den == other.den
     }
 
+    pub(super) fn is_faster_than(&self, other: &Self) -> bool {
+        let in_both = |limit: u64, window: Span| u128::from(limit) * u128::from(window.as_nanos());
+        in_both(self.limit, other.window) > in_both(other.limit, self.window)
+    }
+
     /// The largest cost that is worked off within [`LONGEST`]; at most [`MAX_COUNT`].
     pub(super) fn largest(&self) -> u64 {
         let most = self.parts_of(LONGEST) / u128::from(self.num.get());

@@ -53,18 +53,26 @@ impl SlidingLog {
 
     pub(super) fn meters(&self) -> Vec<Stamps> {
         let Self { min_difference, count_refused, .. } = *self;
-        let stamps = |rate: &Rate| Stamps { limit: rate.limit(), window: rate.window(), min_difference, count_refused };
+        let stamps = |rate: &Rate| Stamps {
+            limit: rate.limit(),
+            places: rate.limit(),
+            window: rate.window(),
+            min_difference,
+            count_refused,
+        };
         self.rates.iter().map(stamps).collect()
     }
 }
 
-/// One rate: a ring of `limit` stamps behind a word that says where the next one goes, which is where the oldest is.
+/// One rate: a ring of `places` stamps behind a word that says where the next one goes, which is where the oldest is.
 ///
 /// A stamp is the instant at which it leaves, so that a free place, zero, is one that has left. The highest bit of the
 /// first word is [`LOST`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::limiter) struct Stamps {
     limit: u64,
+    /// As many as the largest limit since the start: what was counted by that is not forgotten.
+    places: u64,
     window: Span,
     min_difference: Span,
     count_refused: bool,
@@ -86,24 +94,24 @@ impl Stamps {
     #[inline]
     fn place(&self, chunk: &[u64], nth: u64) -> usize {
         let oldest = chunk.first().copied().unwrap_or(0) & !LOST;
-        1 + ((oldest + nth) % self.limit.max(1)) as usize
+        1 + ((oldest + nth) % self.places.max(1)) as usize
     }
 
     /// From when `min_difference` allows another one.
     fn apart(&self, chunk: &[u64]) -> Tick {
-        let newest = self.leaves(chunk, self.limit.saturating_sub(1));
+        let newest = self.leaves(chunk, self.places.saturating_sub(1));
         let is_there = newest > Tick::ZERO && !self.min_difference.is_zero();
         if is_there { newest - self.window + self.min_difference } else { Tick::ZERO }
     }
 
     fn live(&self, chunk: &[u64], now: Tick) -> u64 {
-        self.limit - self.left_by(chunk, now)
+        self.places - self.left_by(chunk, now)
     }
 
     /// How many places are free at `at`, or hold a stamp that leaves by then.
     fn left_by(&self, chunk: &[u64], at: Tick) -> u64 {
         // Oldest first, they leave in order: the first that has not left is found by halving.
-        let (mut left, mut live) = (0, self.limit);
+        let (mut left, mut live) = (0, self.places);
         while left < live {
             let middle = left.midpoint(live);
             if self.leaves(chunk, middle) <= at { left = middle + 1 } else { live = middle }
@@ -118,13 +126,13 @@ impl Stamps {
         }
         let now = (leaves - self.window).as_nanos();
         let mut next = *word & !LOST;
-        let mut lost = count > self.limit;
-        for _ in 0..count.min(self.limit) {
+        let mut lost = count > self.places;
+        for _ in 0..count.min(self.places) {
             if let Some(stamp) = stamps.get_mut(next as usize) {
                 lost |= *stamp > now;
                 *stamp = leaves.as_nanos();
             }
-            next = if next + 1 >= self.limit { 0 } else { next + 1 };
+            next = if next + 1 >= self.places { 0 } else { next + 1 };
         }
         *word = if lost { next | LOST } else { next };
     }
@@ -146,7 +154,7 @@ impl Stamps {
 
 impl Meter for Stamps {
     fn words(&self) -> usize {
-        1 + self.limit as usize
+        1 + self.places as usize
     }
 
     fn quota(&self) -> (u64, Span) {
@@ -168,7 +176,7 @@ impl Meter for Stamps {
             return Room::Never { rate: 0 };
         }
         // The places of the oldest have to be free.
-        let free = if cost == 0 { Tick::ZERO } else { self.leaves(chunk, cost - 1) };
+        let free = if cost == 0 { Tick::ZERO } else { self.leaves(chunk, self.places - self.limit + cost - 1) };
         let at = free.max(self.apart(chunk));
         if at <= now { Room::Now } else { Room::At { at, rate: 0 } }
     }
@@ -198,17 +206,17 @@ impl Meter for Stamps {
 
     /// With a `min_difference` at most one is admitted at any instant.
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
-        let free = self.limit - self.live(chunk, now);
+        let free = self.limit.saturating_sub(self.live(chunk, now));
         let remaining = if self.apart(chunk) > now { 0 } else { free.min(self.fresh()) };
         Standing::before(remaining, self.fresh(), |more| self.room(chunk, more, now))
     }
 
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
-        self.leaves(chunk, self.limit.saturating_sub(1)) <= now && self.apart(chunk) <= now
+        self.leaves(chunk, self.places.saturating_sub(1)) <= now && self.apart(chunk) <= now
     }
 
     fn recency(&self, chunk: &[u64]) -> u64 {
-        self.leaves(chunk, self.limit.saturating_sub(1)).as_nanos()
+        self.leaves(chunk, self.places.saturating_sub(1)).as_nanos()
     }
 
     fn same_moment(&self, a: Tick, b: Tick) -> bool {
@@ -216,12 +224,16 @@ impl Meter for Stamps {
     }
 
     fn layout_since(&self, old: &Self) -> Layout {
-        if self.limit == old.limit && self.window == old.window { Layout::Kept } else { Layout::Rescaled }
+        if self.places == old.places && self.window == old.window { Layout::Kept } else { Layout::Rescaled }
     }
 
-    /// The newest stamps stay, and leave by the new window.
+    fn remembering(&self, old: &Self) -> Self {
+        Self { places: self.places.max(old.places), ..self.clone() }
+    }
+
+    /// As many stamps stay as there are places, the newest ones, and leave by the new window.
     fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], _: Tick) {
-        for nth in old.limit.saturating_sub(self.limit)..old.limit {
+        for nth in old.places.saturating_sub(self.places)..old.places {
             let leaves = old.leaves(from, nth);
             if leaves > Tick::ZERO {
                 self.enter(to, 1, leaves - old.window + self.window);

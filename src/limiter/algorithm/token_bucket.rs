@@ -219,7 +219,19 @@ impl Meter for Bucket {
         }
     }
 
-    /// As many tokens stay taken, at most the burst; a period that is over by the new window ends now.
+    fn remembering(&self, old: &Self) -> Self {
+        match (self, old) {
+            (Self::Greedy(new), Self::Greedy(old)) => Self::Greedy(new.remembering(old)),
+            (Self::Greedy(new), Self::Interval(old)) => match Rate::new(old.limit, old.window) {
+                Ok(rate) => Self::Greedy(new.remembering(&Credit::new(rate, old.burst))),
+                Err(_) => self.clone(),
+            },
+            (Self::Interval(_), _) => self.clone(),
+        }
+    }
+
+    /// As many tokens stay taken, and of those that come back in periods at most the burst; a period that is over by the new
+    /// window ends now.
     fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
         let (began, missing) = match old {
             Self::Greedy(credit) => (latest, credit.taken(from, latest)),
