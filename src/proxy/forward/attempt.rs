@@ -47,7 +47,7 @@ pub async fn forward(
         exchange.is_in(FlightPhase::Connecting);
         bounds.named(Box::pin(paced::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
-    retry::count(&upstream, exchange.arrived);
+    retry::count(&upstream, exchange);
     let mut pick = Pick::new(&upstream, exchange, admitted);
     loop {
         bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
