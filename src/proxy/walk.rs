@@ -116,13 +116,13 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     match changes {
         None => {
             writer.lines(&reply.lines);
-            worker.date.write(now, &mut writer);
+            worker.date.write(worker.clock.wall(now), &mut writer);
         }
         Some(changes) => {
             let whose = if reply.is_problem { ResponseOrigin::Problem } else { ResponseOrigin::Own };
             let mut sink = changes.sink(&mut writer, whose);
             sink.put_piece(Piece::Lines(&reply.lines));
-            worker.date.write(now, &mut sink);
+            worker.date.write(worker.clock.wall(now), &mut sink);
             let known = facts.known(reply.status, None);
             let changes = if reply.has_cors { changes.without_cors() } else { changes };
             changes.write(&known, whose, text, &mut writer);

@@ -390,7 +390,7 @@ impl Exchange {
         // Bounded copies and no more: the log's thread redacts them.
         let field = |name: &[u8]| Some(Clip::of(passed::field(&request, name)?, MAX_LOGGED_FIELD));
         log.offer(AccessEntry {
-            at: self.arrived,
+            at: self.worker.clock.wall(self.arrived),
             client: self.client_address(),
             method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
             host: Clip::of(request.authority_bytes().unwrap_or_default(), MAX_LOGGED_FIELD),
