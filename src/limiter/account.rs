@@ -384,12 +384,12 @@ mod tests {
         // For half a second and more it is known how little was missing.
         let mut account = bucket("10/s", 100);
         for second in 0..4 {
-            after(&mut account, spent(50), second * 1_000);
+            after(&mut account, spent(30), second * 1_000);
         }
-        after(&mut account, need(8), 3_010);
-        after(&mut account, spent(3), 3_600);
-        let (left, _) = after(&mut account, spent(0), 4_000);
-        assert_eq!(after(&mut account, back(8, 990), 4_000).0, left + 8);
+        assert_eq!(account.settle(&need(8), HOLD, at(3_010)).granted, 8);
+        after(&mut account, spent(3), 3_500);
+        let (left, _) = after(&mut account, spent(0), 3_900);
+        assert_eq!(after(&mut account, back(8, 890), 3_900).0, left + 8);
     }
 
     #[test]

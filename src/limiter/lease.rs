@@ -393,9 +393,12 @@ impl Lease {
         self.unreported = self.unreported.saturating_add(std::mem::take(&mut self.in_flight));
     }
 
-    /// The store is not to be believed any more that it refuses.
-    pub(super) fn forget_refusal(&mut self) {
-        self.hot_until = Tick::ZERO;
+    /// The store is not to be believed any more that it refuses. A key of the same store stays without credit: its counts are
+    /// those of before.
+    pub(super) fn forget_refusal(&mut self, is_same_store: bool) {
+        if !is_same_store {
+            self.hot_until = Tick::ZERO;
+        }
         if self.flags & FULL != 0 {
             (self.amount, self.until) = (0, Tick::ZERO);
             self.flags &= !(FULL | MAY_FREE);

@@ -403,8 +403,8 @@ impl Shard {
         }
     }
 
-    /// The refusals of the store are forgotten: it would answer otherwise now.
-    pub(in crate::limiter) fn forget_refusals(&mut self) {
+    /// The refusals of the store are forgotten: it would answer otherwise now, or another one does.
+    pub(in crate::limiter) fn forget_refusals(&mut self, is_same_store: bool) {
         let Self { params, table, .. } = self;
         if params.lease.is_none() {
             return;
@@ -413,7 +413,7 @@ impl Shard {
             if table.key_at(at).is_some() {
                 let state = table.state_mut(at);
                 let mut lease = params.lease_of(state);
-                lease.forget_refusal();
+                lease.forget_refusal(is_same_store);
                 params.set_lease(state, lease);
             }
         }
