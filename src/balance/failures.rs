@@ -1,4 +1,4 @@
-//! Whose failures count: those of three clients, or of clients beside whom no other one has had a good answer of late.
+//! The failures that count: those of three clients, or of clients beside whom no other one has had a good answer of late.
 //!
 //! So what one client asks for, and a server cannot answer, judges nothing for the others; and a server that is dead is found
 //! by the first failures, also where there is one client alone. Clients are numbers here, equal for the requests of one.

@@ -7,6 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::Notify;
 
+use super::alone::AlonePlaces;
 use super::{ConnectRate, Endpoint, GateView, Link, Load, Pace, ProxyHeader};
 use crate::balance::{FailureRow, GOOD_ANSWER_LASTS};
 use crate::telemetry::Histogram;
@@ -28,6 +29,9 @@ const MAX_RESTING: usize = 16;
 /// How many HTTP/2 connections one worker keeps to one server; more are opened only while the others carry as many
 /// requests as the server allows.
 const MAX_CHANNELS: usize = 64;
+
+/// How many more there are that carry one request at a time: for the requests of connections that have died.
+const MAX_ALONE: usize = 128;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -114,6 +118,9 @@ pub struct Server {
     worker: usize,
     idle: RefCell<Vec<Idle>>,
     channels: RefCell<Vec<Kept>>,
+    /// HTTP/2 connections that carry one request at a time.
+    alone: RefCell<Vec<Kept>>,
+    alone_places: Rc<AlonePlaces>,
     pace: Pace,
     /// Whether an HTTP/2 connection is being opened, which all wait for who need one.
     opening: Cell<bool>,
@@ -160,6 +167,8 @@ impl Server {
             worker,
             idle: RefCell::default(),
             channels: RefCell::default(),
+            alone: RefCell::default(),
+            alone_places: Rc::default(),
             pace,
             opening: Cell::new(false),
             opened: Notify::new(),
@@ -220,6 +229,11 @@ impl Server {
         }
     }
 
+    /// The places of requests on connections that carry nothing else.
+    pub fn alone_places(&self) -> &Rc<AlonePlaces> {
+        &self.alone_places
+    }
+
     /// Turns to connect to it.
     pub(super) fn pace(&self) -> &Pace {
         &self.pace
@@ -255,6 +269,7 @@ impl Server {
         self.retired.set(true);
         self.idle.borrow_mut().clear();
         self.channels.borrow_mut().clear();
+        self.alone.borrow_mut().clear();
     }
 
     /// Closes the idle connections that were for this connection of a client and no other: it has ended.
@@ -265,11 +280,13 @@ impl Server {
     /// Closes connections that have been idle too long, were closed by the server, or got bytes that nobody asked for.
     pub fn prune(&self, now: Tick) {
         self.idle.borrow_mut().retain_mut(|idle| idle.stream.is_quiet() && now.since(idle.since) < MAX_IDLE_AGE);
-        self.channels.borrow_mut().retain_mut(|kept| {
-            kept.used = kept.used.min(now);
-            let is_used = kept.channel.streams() > 0 || now.since(kept.used) < MAX_IDLE_AGE;
-            is_used && !kept.channel.is_closed()
-        });
+        for channels in [&self.channels, &self.alone] {
+            channels.borrow_mut().retain_mut(|kept| {
+                kept.used = kept.used.min(now);
+                let is_used = kept.channel.streams() > 0 || now.since(kept.used) < MAX_IDLE_AGE;
+                is_used && !kept.channel.is_closed()
+            });
+        }
     }
 
     /// The connection used last, if one is idle, open and silent, and nobody waits for it. It counts as in flight until it
@@ -367,6 +384,34 @@ impl Server {
             self.channels.borrow_mut().push(Kept { channel, used: Tick::MAX });
         }
         Ok(Some(stream))
+    }
+}
+
+impl Server {
+    /// A stream of an HTTP/2 connection that carries nothing else, if one is kept.
+    pub fn reuse_alone(self: &Rc<Self>, now: Tick) -> Option<Leased> {
+        let mut alone = self.alone.borrow_mut();
+        alone.retain(|kept| !kept.channel.is_closed());
+        let kept = alone.iter_mut().find(|kept| kept.channel.streams() == 0 && kept.channel.has_room())?;
+        kept.used = now;
+        let stream = Stream::ToServer(Box::new(kept.channel.open()));
+        Some(Leased::new(Rc::clone(self), stream, None, true))
+    }
+
+    /// A stream of a new one. `is_last`: it carries nothing after that either.
+    pub async fn connect_alone(self: Rc<Self>, is_last: bool) -> Result<Leased, ConnectError> {
+        if self.alone.borrow().len() >= MAX_ALONE {
+            return Err(ConnectError::Full);
+        }
+        let stream = open_stream(&self.endpoint, &self.link, None).await?;
+        let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
+        let stream = Stream::ToServer(Box::new(channel.open()));
+        if is_last {
+            channel.close();
+        } else if !self.retired.get() {
+            self.alone.borrow_mut().push(Kept { channel, used: Tick::MAX });
+        }
+        Ok(Leased::new(self, stream, None, false))
     }
 }
 

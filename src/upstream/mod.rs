@@ -6,6 +6,7 @@
 //! [`Bulkhead`] and the breaker of a [`Circuit`]. The room knows nothing of the configuration:
 //! `gateway` hands it plain values. Its callers are `proxy/forward`, and `gateway` for the checks of health.
 
+mod alone;
 mod bulkhead;
 mod circuit;
 mod connect;
@@ -25,6 +26,7 @@ use crate::time::{Span, Tick};
 use crate::tls::UpstreamTls;
 use crate::transport::Protocol;
 
+pub use alone::{AlonePlace, AlonePlaces};
 pub use bulkhead::{Bulkhead, Caps, HeldPlace, NoPlace, Pending, ServerPlaces, Standing};
 pub use circuit::{Circuit, Pass};
 pub use connect::{ConnectError, Leased, PrivateConnection, Server, ServerTimes, Watched};

@@ -5,6 +5,7 @@
 mod aborts;
 mod administering;
 mod alerts;
+mod apart;
 mod bandwidth;
 mod bulkheads;
 mod capturing;

@@ -1,5 +1,5 @@
-//! One client judges no server for the others: its failures count alone where no other client was answered. What a request's
-//! own size has caused, and bounds of the gateway on an answer, count for nothing. A server that is dead is found as soon as ever.
+//! One client judges no server for the others: its failures count alone where no other client was answered. The size of a
+//! request, and bounds of the gateway on an answer, blame none. A server that is dead is found as soon as ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

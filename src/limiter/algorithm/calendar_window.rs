@@ -97,7 +97,7 @@ mod tests {
         let days = OfCalendar::new(9, Arc::new(Calendar::new(CalendarUnit::Day, Zone::utc())));
         let (noon, mut chunk) = (Tick::ZERO + Span::from_secs(43_200), [0, 0]);
         days.commit(&mut chunk, 5, noon);
-        let taken = Taken { at: noon, words: chunk, given: 0 };
+        let taken = Taken { at: noon, words: chunk, given: 0, is_about: false };
         OfCalendar::give_back(&mut chunk, 2, &taken);
         assert_eq!(days.count(&chunk, noon).1, 3);
         days.commit(&mut chunk, 4, noon + DAY);

@@ -79,6 +79,25 @@ impl Credit {
         by(&self.pace, self.own(chunk)).max(past)
     }
 
+    /// The part of the burst that is taken, in parts.
+    pub(in crate::limiter) fn missing(&self, chunk: &[u64], now: Tick) -> u128 {
+        self.pace.ahead(self.own(chunk), now)
+    }
+
+    pub(in crate::limiter) fn set_missing(&self, chunk: &mut [u64], missing: u128, now: Tick) {
+        self.pace.set_ahead(self.split_mut(chunk).0, now, missing);
+    }
+
+    /// The parts of so many requests.
+    pub(in crate::limiter) fn parts(&self, cost: u64) -> u128 {
+        self.pace.cost(cost)
+    }
+
+    /// The parts that come back in so long.
+    pub(in crate::limiter) fn refilled(&self, span: Span) -> u128 {
+        self.pace.parts_of(span)
+    }
+
     /// Makes `taken` what is taken.
     pub(super) fn set_taken(&self, chunk: &mut [u64], taken: u64, now: Tick) {
         let (own, past) = self.split_mut(chunk);

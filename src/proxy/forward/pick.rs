@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use super::apart::{self, Apart};
 use crate::admission::{Admitted, address_of};
 use crate::balance::{Entry, Evidence, Facts};
 use crate::proxy::client::{Client, Connection};
@@ -84,6 +85,8 @@ pub struct Pick<'v> {
     is_private: bool,
     /// The server that this one is to.
     private: Option<usize>,
+    /// Whether it shares no connection of HTTP/2 with others.
+    apart: Option<Apart>,
 }
 
 impl<'v> Pick<'v> {
@@ -91,10 +94,11 @@ impl<'v> Pick<'v> {
     pub fn new(upstream: &'v UpstreamView, exchange: &Exchange, admitted: &'v Admitted) -> Self {
         let private = exchange.connection.private_place(&upstream.servers);
         let is_private = private.is_some() || exchange.scratch.request.authenticates_connection();
+        let is_h1 = upstream.plan.link.protocol == Protocol::Http1;
         Self {
-            // Streams of HTTP/2 share their connections.
-            is_private: is_private && upstream.plan.link.protocol == Protocol::Http1,
+            is_private: is_private && is_h1,
             private,
+            apart: if is_h1 { None } else { Apart::of(exchange) },
             upstream,
             admitted,
             random: exchange.worker.random(),
@@ -120,6 +124,16 @@ impl<'v> Pick<'v> {
     pub fn again_freshly(&mut self, server: usize) {
         self.again = Some(server);
         self.fresh_only = true;
+    }
+
+    /// Whether the request shares no connection of HTTP/2 with others.
+    pub fn is_apart(&self) -> bool {
+        self.apart.is_some()
+    }
+
+    /// The same server once more, over a connection of HTTP/2 that carries nothing else.
+    pub fn again_apart(&mut self, server: usize) {
+        (self.again, self.apart) = (Some(server), Some(Apart::Died));
     }
 
     /// Another server; this one only if none is left.
@@ -239,6 +253,7 @@ impl<'v> Pick<'v> {
             _ if self.is_private => {
                 exchange.connection.take_private(server).and_then(|kept| server.reuse_private(kept))
             }
+            _ if self.is_apart() => self.apart.and_then(|apart| apart.reuse(index, server, exchange)),
             None => server.reuse(exchange.arrived),
             Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
         };
@@ -370,9 +385,18 @@ impl<'v> Pick<'v> {
         deadline: Tick,
     ) -> Result<Result<Leased, ConnectError>, ExchangeError> {
         let mut patience = self.upstream.settings.connect_timeout;
+        if let Some(apart) = self.apart.filter(|apart| apart.needs_place(index, exchange)) {
+            let until = exchange.worker.clock.now() + self.upstream.settings.pending_timeout;
+            apart::wait_for_place((index, server), exchange, client, deadline, until).await?;
+            if let Some(kept) = apart.reuse(index, server, exchange) {
+                return Ok(Ok(kept));
+            }
+        }
         loop {
             if !server.may_connect() {
-                match turn(server, exchange, client, deadline, !(self.fresh_only || self.is_private)).await? {
+                match turn(server, exchange, client, deadline, !(self.fresh_only || self.is_private || self.is_apart()))
+                    .await?
+                {
                     Turn::Kept(lease) => return Ok(Ok(lease)),
                     Turn::Connect => {}
                 }
@@ -420,7 +444,13 @@ impl<'v> Pick<'v> {
         until: Tick,
     ) -> Result<Result<Option<Leased>, ConnectError>, ExchangeError> {
         let header = server.link().proxy_protocol.map(|_| Box::new(self.proxy_header(&exchange.connection, client)));
-        let mut connecting = pin!(Rc::clone(server).connect(header));
+        let apart = self.apart;
+        let mut connecting = pin!(async {
+            match apart {
+                None => Rc::clone(server).connect(header).await,
+                Some(apart) => Rc::clone(server).connect_alone(apart == Apart::Authenticates).await.map(Some),
+            }
+        });
         poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(Ok(connected));
