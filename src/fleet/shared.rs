@@ -1,7 +1,7 @@
 use std::fmt;
 
 use crate::limiter::{Algorithm, Align, Answer, Bound, MAX_COUNT, MAX_RATES, Rate, Refill, Settle};
-use crate::time::{Calendar, Span, Tick};
+use crate::time::{Calendar, Span, Wall};
 
 words! {
     /// The limits that one script settles.
@@ -204,7 +204,7 @@ impl SharedLimit {
         ];
         let mut rates = self.rates.clone();
         for ([_, from, until, _], calendar) in rates.iter_mut().zip(&self.calendars) {
-            let window = calendar.window(Tick::from_nanos(clock.saturating_mul(MICRO)));
+            let window = calendar.window(Wall::from_nanos(clock.saturating_mul(MICRO)));
             (*from, *until) = (window.from.as_nanos() / MICRO, window.until.as_nanos() / MICRO);
         }
         of_settle.into_iter().chain(rates.into_iter().flatten().map(whole)).collect()

@@ -165,8 +165,9 @@ fn figures(limits: &[Arc<Limit>], now: Tick) -> [u64; FIGURES.len()] {
 }
 
 /// The answer of `/api/v1/fleet`.
-pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, now: Tick) -> Value {
+pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, clock: &Clock) -> Value {
     let Some(fleet) = fleet else { return json!({ "mode": "off" }) };
+    let now = clock.now();
     let watch = fleet.watch();
     let (status, latency, exchanges) = (watch.status(), watch.latency(), watch.exchanges());
     let of_limit = |(id, spec, _): (LimitId, &LimitSpec, _)| {
@@ -189,7 +190,7 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
     let server = status.server.as_ref();
     json!({
         "mode": status.mode.word(),
-        "since": format!("{:.3}", status.since.timestamp()),
+        "since": format!("{:.3}", clock.wall(status.since).timestamp()),
         "member": status.member,
         "is_newcomer": !status.is_known,
         "gateways": status.gateways,
