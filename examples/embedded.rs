@@ -40,7 +40,7 @@ fn policy(name: &str, algorithm: Algorithm, max_wait: Span) -> Result<Arc<Policy
 fn ask(hasher: &KeyHasher, client: &str) -> [Ask; 1] {
     let mut key = hasher.start();
     key.part(0, client.as_bytes());
-    [Ask { key: Some(key.finish()), cost: 1, counting: Counting::AtOnce }]
+    [Ask { key: Some(key.finish()), cost: 1, counting: Counting::AtOnce, ..Ask::default() }]
 }
 
 /// Three at once and ten a second for each client, under a clock that is moved by hand.

@@ -80,7 +80,12 @@ fn next_after(policy: &Arc<Policy>, now: Tick) -> Span {
     let mut report = sluicegate::limiter::Report::default();
     let mut key = sluicegate::limiter::KeyHasher::fixed().start();
     key.part(0, b"one");
-    let ask = [sluicegate::limiter::Ask { key: Some(key.finish()), cost: MAX_COUNT, counting: Counting::AtOnce }];
+    let ask = [sluicegate::limiter::Ask {
+        key: Some(key.finish()),
+        cost: MAX_COUNT,
+        counting: Counting::AtOnce,
+        ..sluicegate::limiter::Ask::default()
+    }];
     let _ = policy.check(&ask, Span::ZERO, now, &mut report);
     report.lines()[0].reset.expect("something is taken")
 }

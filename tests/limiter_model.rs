@@ -57,7 +57,7 @@ fn key(name: u64) -> Fingerprint {
 }
 
 fn asks(name: u64, cost: u64) -> [Ask; MAX_LIMITS] {
-    [Ask { key: Some(key(name)), cost, counting: Counting::AtOnce }; MAX_LIMITS]
+    [Ask { key: Some(key(name)), cost, counting: Counting::AtOnce, ..Ask::default() }; MAX_LIMITS]
 }
 
 fn wheel(rates: &[&str], slots: Option<u32>, bound: Bound) -> Algorithm {

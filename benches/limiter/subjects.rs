@@ -95,7 +95,7 @@ impl Ours {
 
     #[inline]
     pub fn ask(&self, key: Fingerprint, now: Tick, report: &mut Report) -> bool {
-        let ask = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }];
+        let ask = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce, ..Ask::default() }];
         matches!(self.policy.check(&ask, Span::MAX, now, report), Verdict::Admitted(_))
     }
 }

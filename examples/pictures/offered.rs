@@ -75,7 +75,7 @@ pub fn offer(policy: &Arc<Policy>, requests: &[Request], lasts: Span) -> Vec<Fat
             fates[waiting.remove(place).request] = Some(fate);
         }
         while let Some((index, request)) = coming.next_if(|(_, request)| request.at <= now) {
-            let ask = [Ask { key, cost: request.cost, counting: Counting::AtOnce }; MAX_LIMITS];
+            let ask = [Ask { key, cost: request.cost, counting: Counting::AtOnce, ..Ask::default() }; MAX_LIMITS];
             match policy.check(&ask, Span::MAX, now, &mut report) {
                 Verdict::Admitted(permit) => {
                     in_flight.push((now + lasts, permit));

@@ -338,7 +338,9 @@ impl Rules {
                 (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
             };
             let key = key.filter(|key| !exempt.is_some_and(|exempt| exempt.has_key(*key)));
-            *ask = Ask { key, cost: 1, counting: rule.counting };
+            // Of a shared limit alone, since it takes a hash.
+            let client = if rule.shared { fingerprint_in_place(sources.client, &rule.hasher).bits() as u32 } else { 0 };
+            *ask = Ask { key, cost: 1, counting: rule.counting, client };
             // A limit that does not apply does not look at the cost either.
             if key.is_some() {
                 match rule.cost.of(sources.view) {
@@ -506,6 +508,7 @@ mod tests {
                 on_missing,
                 cost: Cost::ONE,
                 counting: Counting::AtOnce,
+                shared: false,
                 exempt: None,
                 exceptions: Arc::default(),
                 enforced: true,

@@ -289,6 +289,7 @@ mod tests {
             on_missing,
             cost: Cost::Header { name: "x-cost".into(), max: 5 },
             counting: Counting::AtOnce,
+            shared: false,
             exempt,
             exceptions: Arc::default(),
             enforced: mode == Mode::Enforce,

@@ -326,6 +326,7 @@ mod tests {
             on_missing: OnMissingKey::ClientIp,
             cost: Cost::ONE,
             counting: Counting::AtOnce,
+            shared: false,
             exempt: None,
             exceptions: Arc::default(),
             enforced: true,

@@ -60,6 +60,8 @@ pub struct LimitUse {
     pub cost: Cost,
     /// When that is counted.
     pub counting: Counting,
+    /// Whether other gateways share it.
+    pub shared: bool,
     /// The requests that are neither counted nor refused; `None`: there are none.
     pub exempt: Option<Arc<Exempt>>,
     /// Single keys that are blocked by hand, or have numbers of their own.

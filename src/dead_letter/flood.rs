@@ -168,7 +168,7 @@ impl Flood {
         self.key_rate.load(Ordering::Relaxed) > 0
             && matches!(
                 self.keys.check(
-                    &[Ask { key, cost: 1, counting: Counting::AtOnce }],
+                    &[Ask { key, cost: 1, counting: Counting::AtOnce, ..Ask::default() }],
                     Span::MAX,
                     now,
                     &mut Report::default()

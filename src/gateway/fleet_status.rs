@@ -87,13 +87,23 @@ family!(
     ["limit"]
 );
 
-const FIGURES: [Figure; 6] = [
+family!(
+    /// More than `max_keys` new keys a window, or a client that makes more of them than it leaves to others.
+    ALONE,
+    Counter,
+    "sluicegate_fleet_alone_total",
+    "Cost of a limit's keys that this gateway counts alone, since they have no place in the store.",
+    ["limit"]
+);
+
+const FIGURES: [Figure; 7] = [
     (column(&LEASED, None, FromStart::Always), |all| all.granted),
     (column(&DEBT, None, FromStart::Always), |all| all.owed),
     (column(&WAITING, None, FromStart::Always), |all| all.waiting),
     (column(&LOST, None, FromStart::Always), |all| all.lost),
     (column(&UNANSWERED, None, FromStart::Always), |all| all.unanswered),
     (column(&REFUSED_EARLY, None, FromStart::Always), |all| all.refused_early),
+    (column(&ALONE, None, FromStart::Always), |all| all.alone),
 ];
 
 type Figure = (Column, fn(&Outstanding) -> u64);
@@ -101,8 +111,9 @@ type Figure = (Column, fn(&Outstanding) -> u64);
 /// The columns of a row that are read within this time come from one look at all keys.
 const READ_ANEW: Span = Span::from_millis(100);
 
-static OF_LIMIT: Group =
-    Group { columns: &[FIGURES[0].0, FIGURES[1].0, FIGURES[2].0, FIGURES[3].0, FIGURES[4].0, FIGURES[5].0] };
+static OF_LIMIT: Group = Group {
+    columns: &[FIGURES[0].0, FIGURES[1].0, FIGURES[2].0, FIGURES[3].0, FIGURES[4].0, FIGURES[5].0, FIGURES[6].0],
+};
 
 /// Counts how long the exchanges with the store take.
 pub(super) fn took(registry: &Arc<Registry>) -> Histogram {

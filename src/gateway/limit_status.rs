@@ -189,7 +189,7 @@ pub fn key(model: &Model, lasting: &Lasting, (name, value): (&str, &str), now: T
     let own = lasting.exceptions.of_value(rule, value, (model.client.address_form(), &secrets), clock.wall(now));
     let seen = |(id, spec, _): (LimitId, &LimitSpec, &_)| {
         let (limit, _) = lasting.limits.get(&id).filter(|_| *id.limit == *name)?;
-        let ask = Ask { key: Some(key.print), cost: 1, counting: Counting::AtOnce };
+        let ask = Ask { key: Some(key.print), cost: 1, counting: Counting::AtOnce, ..Ask::default() };
         let (peeked, report) = peek(limit, ask, now)?;
         let block = own.iter().find_map(|(_, entry)| entry.exception.block.as_ref());
         let (decision, until) = match peeked {

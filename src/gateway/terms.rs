@@ -168,6 +168,7 @@ impl Used<'_> {
                 (None, Some(_)) => Counting::Corrected,
                 (None, None) => Counting::AtOnce,
             },
+            shared: self.rule.spec.sharing.is_some(),
             exempt: self.exempt.filter(|_| self.mode != Mode::Off).cloned(),
             exceptions: Arc::clone(&self.exceptions),
             enforced: self.mode == Mode::Enforce,

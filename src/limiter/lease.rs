@@ -78,6 +78,8 @@ const BUSY: u32 = 1 << 3;
 const LOCAL: u32 = 1 << 4;
 /// It is full while others hold grants, or its requests give back late: so it may have room before it is said.
 const MAY_FREE: u32 = 1 << 6;
+/// It has no place in the store: this gateway counts it alone, and reports nothing of it.
+const ALONE: u32 = 1 << 7;
 
 /// A full key of a limit that takes back what requests have not cost is asked for again after so long.
 const ASKED_AGAIN: Span = Span::from_secs(1);
@@ -91,6 +93,8 @@ pub(super) enum Source {
     Credit,
     /// By this gateway's own count, since the store does not answer; of the limit it takes so much.
     Local { taken: u64 },
+    /// By this gateway's own count for good, since the key has no place in the store; of the limit it takes so much.
+    Alone { taken: u64 },
     /// Nothing decides: a failure leaves the limit open, or the limit only looks on.
     Unbounded,
 }
@@ -139,6 +143,11 @@ impl Terms {
 
     pub(super) fn view(&self) -> FleetView {
         self.seen.load()
+    }
+
+    /// The longest window.
+    pub(super) fn window(&self) -> Span {
+        self.window
     }
 
     /// Until when a key is hot that the store refuses now: for a window.
@@ -248,6 +257,9 @@ impl Lease {
         if source == Source::Grant {
             self.amount = self.amount.saturating_sub(cost);
             return (self.amount < self.refill && self.flags & BUSY == 0).then_some(List::Asks);
+        }
+        if self.is_alone() {
+            return None;
         }
         // A debt above a whole limit is forgotten: so much an outage costs those who come after, and no more.
         let free = terms.most.saturating_sub(self.owed());
@@ -418,6 +430,15 @@ impl Lease {
 
     pub(super) fn set_local(&mut self) {
         self.flags |= LOCAL;
+    }
+
+    /// Whether this gateway counts it alone, for good.
+    pub(super) fn is_alone(&self) -> bool {
+        self.flags & ALONE != 0
+    }
+
+    pub(super) fn set_alone(&mut self) {
+        self.flags |= ALONE | LOCAL;
     }
 
     /// Enters it into a list; answers whether it was not there.

@@ -134,6 +134,9 @@ pub(super) struct Params {
     pub(super) max_queue: u64,
     /// `None`: it is not shared.
     pub(super) lease: Option<Terms>,
+    /// How many shards there are, and how many keys each may make in the store a window.
+    shards: u64,
+    pub(super) shard_keys: u64,
     /// It is enforced, one rate, and not shared, so that most checks may go the short way.
     pub(super) is_plain: bool,
     /// Of the first rate.
@@ -158,7 +161,7 @@ impl Limit {
         static CREATED: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         let seen = Arc::default();
         let params = Arc::new(Params::new(spec, None, &seen));
-        let shards = shards_for(params.spec.max_keys, params.words());
+        let shards = params.shards;
         Arc::new(Self {
             id: CREATED.fetch_add(1, Ordering::Relaxed),
             name: Arc::clone(&params.spec.name),
@@ -388,7 +391,10 @@ impl Params {
         let lease = spec.sharing.map(|sharing| Terms::new(sharing, &rule, Arc::clone(seen)));
         let is_plain = stance == Stance::Enforce && rule.is_single() && lease.is_none();
         let quota = rule.quota(0);
-        Self { spec, rule, stance, max_queue, lease, is_plain, quota }
+        let words = rule.words() + lease.as_ref().map_or(0, |_| lease::WORDS);
+        let shards = previous.map_or_else(|| shards_for(spec.max_keys, words), |previous| previous.shards);
+        let shard_keys = spec.max_keys.div_ceil(shards);
+        Self { spec, rule, stance, max_queue, lease, shards, shard_keys, is_plain, quota }
     }
 
     /// Words of a key: those of the algorithm first.

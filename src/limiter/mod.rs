@@ -76,7 +76,7 @@
 //! let policy = Policy::new(vec![limit])?;
 //! let mut key = KeyHasher::random().start();
 //! key.part(0, b"203.0.113.7");
-//! let ask = [Ask { key: Some(key.finish()), cost: 1, counting: Counting::AtOnce }];
+//! let ask = [Ask { key: Some(key.finish()), cost: 1, counting: Counting::AtOnce, ..Ask::default() }];
 //! let mut report = Report::default();
 //! let mut check = |now| policy.check(&ask, Span::MAX, now, &mut report);
 //! assert!(matches!(check(Tick::ZERO), Verdict::Admitted(_)));

@@ -175,7 +175,9 @@ impl<'a, const N: usize> Round<'a, N> {
             let is_head = claims.head_of == Some(index);
             let opinion = if shard.is_shared() {
                 let place = claims.store.and_then(|wait| wait.places.get(index).copied().flatten());
-                shard.judge_shared(Claim { is_head, place, is_late: claims.is_late }, key, cost, self.now, limit.keys())
+                let client = self.asks.get(index).map_or(0, |ask| ask.client);
+                let claim = Claim { is_head, place, is_late: claims.is_late, client };
+                shard.judge_shared(claim, key, cost, self.now, limit.keys())
             } else {
                 let asking = if is_head { Asking::Head } else { Asking::Arrival };
                 shard.judge(asking, key, cost, self.now, limit.keys())
@@ -234,8 +236,9 @@ impl<'a, const N: usize> Round<'a, N> {
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
             };
+            let client = self.asks.get(index).map_or(0, |ask| ask.client);
             if wait.places[index].is_none() {
-                wait.places[index] = shard.join_line(key, cost, head_of == Some(index), limit.keys());
+                wait.places[index] = shard.join_line((key, client), cost, head_of == Some(index), limit.keys());
                 if wait.places[index].is_none() {
                     return Some(index);
                 }
@@ -328,7 +331,8 @@ impl<'a, const N: usize> Round<'a, N> {
         if counting == Counting::Later {
             return permit.add(index, limit, key, cost, Owes::Count);
         }
-        let at = shard.take_leased((record, source), key, cost, due, limit.keys());
+        let client = self.asks.get(index).map_or(0, |ask| ask.client);
+        let at = shard.take_leased((record, source), (key, client), cost, due, limit.keys());
         if let (Some(_), Counting::Corrected) = (at, counting) {
             permit.add(index, limit, key, cost, Owes::Correct(shard.reserve_leased(source)));
         }

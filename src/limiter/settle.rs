@@ -85,4 +85,6 @@ pub struct Outstanding {
     /// Requests that were refused because the store had called their key full until later with no grant out, and room came
     /// before, ever.
     pub refused_early: u64,
+    /// Cost of keys that this gateway has counted alone, since they had no place in the store, ever.
+    pub alone: u64,
 }

@@ -6,6 +6,8 @@ mod follow;
 mod forget;
 mod later;
 mod line;
+mod local;
+mod made;
 mod outlive;
 mod places;
 mod shared;

@@ -13,6 +13,8 @@ pub struct Ask {
     pub cost: u64,
     /// When that is counted.
     pub counting: Counting,
+    /// The client, by a hash: of a shared limit no client takes all places for new keys in the store.
+    pub client: u32,
 }
 
 /// When a limit counts a request that it admits. One that counts what is in flight always counts at once, and for good.

@@ -38,7 +38,7 @@ fn key(number: u64) -> Fingerprint {
 /// How many more a key has at `now`.
 fn left(limit: &Arc<Limit>, number: u64, now: Tick) -> usize {
     let policy = Policy::new(vec![Arc::clone(limit)]).unwrap();
-    let ask = [Ask { key: Some(key(number)), cost: 1, counting: Counting::AtOnce }];
+    let ask = [Ask { key: Some(key(number)), cost: 1, counting: Counting::AtOnce, ..Ask::default() }];
     (0..100)
         .take_while(|_| matches!(policy.check(&ask, Span::MAX, now, &mut Report::default()), Verdict::Admitted(_)))
         .count()

@@ -91,6 +91,7 @@ impl Gate {
             key: (arrival.on & (1 << limit) != 0).then(|| key(arrival.name)),
             cost: arrival.costs[limit],
             counting: Counting::AtOnce,
+            ..Ask::default()
         };
         (0..self.limits.len()).map(ask).collect()
     }
@@ -161,7 +162,7 @@ impl Past {
 
 /// How a limit stands for a key, without taking anything of it.
 pub fn look(limit: &Arc<Limit>, name: u64, now: u64) -> Vec<(u64, Option<Span>)> {
-    let ask = [Ask { key: Some(key(name)), cost: 1, counting: Counting::Later }];
+    let ask = [Ask { key: Some(key(name)), cost: 1, counting: Counting::Later, ..Ask::default() }];
     let mut report = Report::default();
     drop(policy(&[limit]).check(&ask, Span::ZERO, Tick::from_nanos(now), &mut report));
     report.lines().iter().map(|line| (line.remaining, line.reset)).collect()

@@ -84,7 +84,7 @@ fn shows_nothing(refusal: &Refusal, report: &Report) -> bool {
 }
 
 fn ask(policy: &Arc<Policy>, arrival: &Arrival, now: u64, report: &mut Report) -> Verdict {
-    let ask = Ask { key: Some(key(arrival.name)), cost: arrival.cost, counting: Counting::AtOnce };
+    let ask = Ask { key: Some(key(arrival.name)), cost: arrival.cost, counting: Counting::AtOnce, ..Ask::default() };
     let timeout = arrival.timeout.map_or(Span::MAX, Span::from_nanos);
     policy.check(&vec![ask; policy.limits().len()], timeout, Tick::from_nanos(now), report)
 }

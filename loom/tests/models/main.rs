@@ -80,7 +80,8 @@ fn key(shard: u64, number: usize) -> Fingerprint {
 
 /// Asks every limit for one.
 fn ask(policy: &Arc<Policy>, key: Fingerprint, now: Tick) -> Verdict {
-    let asks = vec![Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }; policy.limits().len()];
+    let asks =
+        vec![Ask { key: Some(key), cost: 1, counting: Counting::AtOnce, ..Ask::default() }; policy.limits().len()];
     policy.check(&asks, Span::MAX, now, &mut Report::default())
 }
 

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use super::line::Lines;
+use super::made::Made;
 use super::{Fingerprint, Tick};
 use crate::limiter::lease::{Lease, List};
 use crate::limiter::settle::{Collect, Turn};
@@ -15,6 +16,9 @@ use crate::limiter::table::Table;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
     pub(super) lines: Lines,
+    pub(super) made: Made,
+    /// Cost of keys that had no place in the store, ever.
+    pub(super) alone: u64,
     /// The keys of each [`List`], first in, first out.
     rounds: VecDeque<Fingerprint>,
     soon: VecDeque<Fingerprint>,

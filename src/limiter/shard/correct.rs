@@ -60,7 +60,7 @@ impl Shard {
 
     /// The same of a shared limit: the excess goes back to the store, which knows when it was charged.
     pub(in crate::limiter) fn reserve_leased(&self, source: Source) -> Reserved {
-        let stays = matches!(source, Source::Local { .. } | Source::Unbounded);
+        let stays = matches!(source, Source::Local { .. } | Source::Alone { .. } | Source::Unbounded);
         Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0, stays }
     }
 

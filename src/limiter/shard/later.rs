@@ -1,7 +1,7 @@
 //! Costs of a shared limit that are known only once the request has been answered.
 
 use super::book::Leftover;
-use super::shared::begin_alone;
+use super::local::begin_alone;
 use super::{Asking, Fingerprint, Moment, Record, Room, Shard, Tick};
 use crate::limiter::lease::{Say, Source};
 use crate::limiter::sharing::OnFailure;
@@ -27,12 +27,15 @@ impl Shard {
             return;
         }
         let failure = terms.sharing.on_failure;
+        let is_alone = lease.is_alone();
         let source = if lease.granted(now) >= more {
             // The budget that is held is charged already. Left there, it would admit one request after the other that is
             // counted later.
             Source::Grant
-        } else if (lease.is_local() || !terms.view().is_up) && matches!(failure, OnFailure::Fair | OnFailure::Full) {
-            let is_fair = failure == OnFailure::Fair;
+        } else if is_alone
+            || (lease.is_local() || !terms.view().is_up) && matches!(failure, OnFailure::Fair | OnFailure::Full)
+        {
+            let is_fair = is_alone || failure == OnFailure::Fair;
             begin_alone(params, terms, state, lease, is_fair, now);
             if let Room::At { at, rate } = params.rule.room(state, 0, now)
                 && at.since(now) > params.rule.longest(rate)

@@ -3,10 +3,11 @@
 use std::task::Waker;
 
 use super::book::{Leftover, Speaker, is_behind};
+use super::local::say_alone;
 use super::{
     CHECKS_PER_SWEEP, Evaluation, Fingerprint, Moment, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
 };
-use crate::limiter::lease::{Lease, List, Say, Source, Terms};
+use crate::limiter::lease::{Lease, List, Say, Source};
 use crate::limiter::limit::Params;
 use crate::limiter::settle::{Answer, Collect, Outstanding, Settle, Turn, Wanted};
 use crate::limiter::sharing::OnFailure;
@@ -21,6 +22,8 @@ pub(in crate::limiter) struct Claim {
     pub(in crate::limiter) place: Option<u64>,
     /// It has waited for the store as long as it may.
     pub(in crate::limiter) is_late: bool,
+    /// The client, by a hash.
+    pub(in crate::limiter) client: u32,
 }
 
 impl Shard {
@@ -158,9 +161,16 @@ impl Shard {
         let now = *latest;
         let Some(at) = at else {
             let is_away = claim.is_late || !terms.view().is_up;
+            let most = params.shard_keys;
+            let made = &mut book.get_or_insert_default().made;
+            let has_place = made.takes(key, claim.client, most, (now, terms.window()));
             return match terms.sharing.on_failure {
+                OnFailure::Closed if is_away && params.stance != Stance::Shadow => None,
+                _ if !has_place => {
+                    let taken = terms.taken_alone(cost, true, terms.view());
+                    Some(Say::Take(Source::Alone { taken }))
+                }
                 _ if params.stance == Stance::Shadow => Some(Say::Take(Source::Unbounded)),
-                OnFailure::Closed if is_away => None,
                 OnFailure::Open if is_away => Some(Say::Take(Source::Unbounded)),
                 failure if is_away => {
                     let taken = terms.taken_alone(cost, failure == OnFailure::Fair, terms.view());
@@ -177,6 +187,9 @@ impl Shard {
             return Some(Say::Full { until, ask_at: until });
         }
         let mut lease = params.lease_of(state);
+        if lease.is_alone() && params.stance != Stance::Shadow {
+            return say_alone(params, terms, state, lease, cost, now);
+        }
         let known = lease.known(cost, now);
         if params.stance == Stance::Shadow {
             return Some(known.filter(|say| matches!(say, Say::Full { .. })).unwrap_or(Say::Take(Source::Unbounded)));
@@ -209,12 +222,15 @@ impl Shard {
     pub(in crate::limiter) fn take_leased(
         &mut self,
         (record, source): (Record, Source),
-        key: Fingerprint,
+        (key, client): (Fingerprint, u32),
         cost: u64,
         due: Tick,
         keys: &AtomicU64,
     ) -> Option<usize> {
         let at = self.place(record, key, keys)?;
+        if !matches!((record, source), (Record::At(_), _) | (_, Source::Alone { .. })) {
+            self.note_made(key, client);
+        }
         let moment = Moment { now: self.latest, due: due.min(self.latest), era: self.era };
         self.spend(at, key, source, cost, moment);
         Some(at)
@@ -224,21 +240,35 @@ impl Shard {
         let Self { params, table, book, .. } = self;
         let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
         let mut lease = params.lease_of(state);
-        if let Source::Local { taken } = source {
+        if let Source::Local { taken } | Source::Alone { taken } = source {
             params.rule.advance(state, moment.now);
             params.rule.commit(state, taken, moment);
             lease.set_local();
+        }
+        if let Source::Alone { .. } = source {
+            lease.set_alone();
+        }
+        if lease.is_alone() {
+            let book = book.get_or_insert_default();
+            book.alone = book.alone.saturating_add(cost);
         }
         let sooner = lease.spend(terms, source, cost);
         book.get_or_insert_default().list(&mut lease, key, sooner);
         params.set_lease(state, lease);
     }
 
+    /// A new key has a place in the store from now on.
+    fn note_made(&mut self, key: Fingerprint, client: u32) {
+        if let Some(terms) = &self.params.lease {
+            self.book.get_or_insert_default().made.note(key, client, (self.latest, terms.window()));
+        }
+    }
+
     /// Goes into the line of those who wait for the store; the number of the place. The key has a record from then on, for
     /// what the store says; `None`: there is no room for one.
     pub(in crate::limiter) fn join_line(
         &mut self,
-        key: Fingerprint,
+        (key, client): (Fingerprint, u32),
         cost: u64,
         is_head: bool,
         keys: &AtomicU64,
@@ -247,6 +277,9 @@ impl Shard {
         let found = self.table.find(key).map(Record::At);
         let record = found.or_else(|| self.place_for_new(asking, keys))?;
         let at = self.place(record, key, keys)?;
+        if !matches!(record, Record::At(_)) {
+            self.note_made(key, client);
+        }
         let Self { params, table, book, .. } = self;
         let state = table.state_mut(at);
         let mut lease = params.lease_of(state);
@@ -389,7 +422,10 @@ impl Shard {
         let spent = u64::MAX - settled;
         let (back, age) = lease.take_back(terms, *latest);
         let book = book.get_or_insert_default();
-        book.forgot_until = terms.refused_until(*latest);
+        // Of one that has no place in the store nothing was said.
+        if !lease.is_alone() {
+            book.forgot_until = terms.refused_until(*latest);
+        }
         book.leave_over(Leftover { key, spent, back, charged_at: *latest - age });
         book.tidy(table);
     }
@@ -450,6 +486,7 @@ impl Shard {
         all.lost += book.lost;
         all.unanswered += book.unanswered;
         all.refused_early += book.refused_early;
+        all.alone += book.alone;
         all.waiting += book.lines.len();
         let (entries, spent) = book.entries();
         all.listed += entries as u64;
@@ -460,45 +497,6 @@ impl Shard {
             all.owed += lease.owed();
         }
     }
-}
-
-/// This gateway's own answer, beginning from what the store has said last and what it has spent since.
-fn say_alone(params: &Params, terms: &Terms, state: &mut [u64], lease: Lease, cost: u64, now: Tick) -> Option<Say> {
-    let is_fair = match terms.sharing.on_failure {
-        OnFailure::Closed => return None,
-        OnFailure::Open => return Some(Say::Take(Source::Unbounded)),
-        failure => failure == OnFailure::Fair,
-    };
-    let rule = &params.rule;
-    begin_alone(params, terms, state, lease, is_fair, now);
-    let taken = terms.taken_alone(cost, is_fair, terms.view());
-    Some(match rule.room(state, taken, now) {
-        Room::Now => Say::Take(Source::Local { taken }),
-        Room::At { at, .. } => Say::Full { until: at, ask_at: at },
-        Room::OnRelease { .. } | Room::Never { .. } => return None,
-    })
-}
-
-/// From now on this gateway counts by itself, beginning from what the store has said last and what was spent since.
-pub(super) fn begin_alone(
-    params: &Params,
-    terms: &Terms,
-    state: &mut [u64],
-    mut lease: Lease,
-    is_fair: bool,
-    now: Tick,
-) {
-    let rule = &params.rule;
-    rule.advance(state, now);
-    if lease.is_local() {
-        return;
-    }
-    let owed = terms.taken_alone(lease.owed(), is_fair, terms.view());
-    if owed > 0 {
-        rule.commit(state, owed, Moment::at(now));
-    }
-    lease.set_local();
-    params.set_lease(state, lease);
 }
 
 /// The rest of a rate, as far as this gateway knows.

@@ -112,7 +112,7 @@ fn checks_by_the_short_way_sweep_idle_keys_too() {
     // Two keys of one shard.
     let ask = |high: u64| {
         let key = Some(Fingerprint::from_bits(high << 40 | 1));
-        [Ask { key, cost: 1, counting: Counting::AtOnce }]
+        [Ask { key, cost: 1, counting: Counting::AtOnce, ..Ask::default() }]
     };
     let check = |high, now| drop(policy.check(&ask(high), Span::MAX, now, &mut Report::default()));
     check(1, at(0));

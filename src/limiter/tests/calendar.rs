@@ -164,7 +164,7 @@ fn what_a_response_corrects_is_of_the_day_of_its_request() {
     let (_, policy) = with(&["10/d"], BERLIN);
     let (evening, midnight) = (tick("2026-01-01T22:00:00Z"), tick("2026-01-01T23:00:00Z"));
     let take = |cost, now| match policy.check(
-        &[Ask { key: Some(key(1)), cost, counting: Counting::Corrected }],
+        &[Ask { key: Some(key(1)), cost, counting: Counting::Corrected, ..Ask::default() }],
         Span::MAX,
         now,
         &mut Report::default(),
@@ -187,7 +187,7 @@ fn failures_of_a_long_month_are_all_counted_when_they_are_known() {
     let (limit, policy) = with(&["2/month"], BERLIN);
     // The first minute of a month of 31 days.
     let now = tick("2025-12-31T23:00:30Z");
-    let ask = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later }];
+    let ask = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later, ..Ask::default() }];
     let permits: Vec<Permit> = (0..5)
         .map(|_| match policy.check(&ask, Span::MAX, now, &mut Report::default()) {
             Verdict::Admitted(permit) => permit,

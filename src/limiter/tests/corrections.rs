@@ -5,7 +5,7 @@ use std::thread;
 use super::*;
 
 fn ask_of(policy: &Arc<Policy>, name: u64, cost: u64, now: Tick) -> Option<Permit> {
-    let asks = [Ask { key: Some(key(name)), cost, counting: Counting::Corrected }; MAX_LIMITS];
+    let asks = [Ask { key: Some(key(name)), cost, counting: Counting::Corrected, ..Ask::default() }; MAX_LIMITS];
     match policy.check(&asks, Span::MAX, now, &mut Report::default()) {
         Verdict::Admitted(permit) => Some(permit),
         _ => None,
@@ -71,7 +71,7 @@ fn an_estimate_stands_when_nothing_is_said_and_is_corrected_once() {
 #[test]
 fn a_cost_that_comes_later_counts_only_if_it_counts() {
     let (_, policy) = one(spec("10/1h"));
-    let asks = [Ask { key: Some(key(1)), cost: 4, counting: Counting::Later }];
+    let asks = [Ask { key: Some(key(1)), cost: 4, counting: Counting::Later, ..Ask::default() }];
     for (spent, remains) in [(Spent::Nothing, 10), (Spent::Cost(0), 10), (Spent::Cost(3), 7), (Spent::AsAsked, 3)] {
         let Verdict::Admitted(mut permit) = policy.check(&asks, Span::MAX, at(0), &mut Report::default()) else {
             panic!()
@@ -86,7 +86,7 @@ fn all_rates_and_all_limits_are_corrected_each_by_its_own() {
     let several = LimitSpec { algorithm: wheel(&["9/1h", "20/2h"], None, Bound::Sliding), ..spec("9/1h") };
     let (first, second) = (Limit::new(several), Limit::new(spec("30/1h")));
     let policy = policy(&[&first, &second]);
-    let corrected = Ask { key: Some(key(1)), cost: 8, counting: Counting::Corrected };
+    let corrected = Ask { key: Some(key(1)), cost: 8, counting: Counting::Corrected, ..Ask::default() };
     let mut report = Report::default();
     let mut remaining = |asks: &[Ask], now| {
         let verdict = policy.check(asks, Span::MAX, now, &mut report);
@@ -143,7 +143,7 @@ fn a_head_that_was_due_a_little_earlier_is_corrected_as_of_then() {
     let (_, policy) = one(LimitSpec { algorithm, max_wait: Span::from_secs(10), ..spec("1/s") });
     let now = 1_000_000;
     has_cost(ask(&policy, 4, at(now)), 4, at(now));
-    let asks = [Ask { key: Some(key(1)), cost: 3, counting: Counting::Corrected }];
+    let asks = [Ask { key: Some(key(1)), cost: 3, counting: Counting::Corrected, ..Ask::default() }];
     let mut report = Report::default();
     let Verdict::Queued(mut ticket) = policy.check(&asks, Span::MAX, at(now), &mut report) else { panic!() };
     let late = at(now + 3_000) + Span::from_millis(1);
@@ -303,7 +303,7 @@ fn what_turns_out_dearer_keeps_the_next_ones_out_whatever_the_algorithm() {
     for (algorithm, most) in each_with_its_most() {
         for counting in [Counting::Corrected, Counting::Later] {
             let (_, policy) = one(LimitSpec { algorithm: algorithm.clone(), ..spec("1/s") });
-            let asks = [Ask { key: Some(key(1)), cost: 1, counting }; MAX_LIMITS];
+            let asks = [Ask { key: Some(key(1)), cost: 1, counting, ..Ask::default() }; MAX_LIMITS];
             let mut spent = 0;
             for step in 0..50 {
                 let now = at(2 * 3_600_000 + 370_000 + step * 10);
@@ -324,7 +324,7 @@ fn a_key_owes_a_window_and_one_request_at_most() {
     for (algorithm, most) in each_with_its_most() {
         let window = algorithm.rates().iter().map(|rate| rate.window()).max().unwrap();
         let (_, policy) = one(LimitSpec { algorithm: algorithm.clone(), ..spec("1/s") });
-        let later = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later }; MAX_LIMITS];
+        let later = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later, ..Ask::default() }; MAX_LIMITS];
         let now = at(2 * 3_600_000 + 370_000);
         let permits: Vec<_> = (0..500)
             .map(|_| match policy.check(&later, Span::MAX, now, &mut Report::default()) {

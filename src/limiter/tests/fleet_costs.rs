@@ -5,7 +5,7 @@ use super::fleet_outage::{Fleet, bucket, leased, shared};
 use super::*;
 
 fn asking(name: u64, cost: u64, counting: Counting) -> [Ask; MAX_LIMITS] {
-    [Ask { key: Some(key(name)), cost, counting }; MAX_LIMITS]
+    [Ask { key: Some(key(name)), cost, counting, ..Ask::default() }; MAX_LIMITS]
 }
 
 /// A request to the only gateway; the store answers at once.

@@ -76,6 +76,40 @@ fn what_cannot_be_sent_at_once_stays_listed_and_nobody_is_passed_over() {
     assert_eq!(left, 0, "of those who were there first");
 }
 
+/// One client makes up keys, and others come with theirs.
+#[test]
+fn made_up_keys_do_not_fill_the_store() {
+    let sharing = Some(leased(OnFailure::Closed));
+    let (limit, policy) = one(LimitSpec { sharing, max_keys: 100, ..spec("100/s") });
+    limit.set_view(FleetView { live: 2, is_known: true, is_up: true });
+    let passes = |name, client| {
+        let ask = [Ask { client, ..asks(name, 1)[0] }];
+        matches!(policy.check(&ask, Span::MAX, at(0), &mut Report::default()), Verdict::Admitted(_))
+    };
+    let reported = |most: usize| {
+        limit.begin(Turn::All);
+        let keys: HashSet<u64> = all_messages(&limit, at(1)).iter().map(|wanted| wanted.key.bits()).collect();
+        assert!(keys.len() <= most, "{} of {most}", keys.len());
+        keys
+    };
+    assert!((1..=5_000).all(|name| passes(name, 1)), "it is counted, if not in the store");
+    let first = reported(51);
+    assert_eq!(first.len(), 51);
+    // The table has forgotten keys since, so new ones ask the store.
+    let asking: Vec<_> = (2..10)
+        .map(|client| {
+            let ask = [Ask { client, ..asks(10_000 + u64::from(client), 1)[0] }];
+            queued(policy.check(&ask, Span::MAX, at(0), &mut Report::default()))
+        })
+        .collect();
+    let others = reported(49);
+    assert!((2..10u64).all(|client| others.contains(&key(10_000 + client).bits())), "places are left for them");
+    drop(asking);
+    // Alone it has its part of the limit, by whatever `on_failure`.
+    let passed = (0..200).filter(|_| passes(5_000, 1)).count();
+    assert_eq!(passed, 49, "half, and one was counted before");
+}
+
 #[test]
 fn whoever_asks_a_store_that_refuses_to_answer_is_decided_for_at_once() {
     for (on_failure, passes) in [(OnFailure::Fair, true), (OnFailure::Closed, false)] {

@@ -57,7 +57,7 @@ fn a_block_of_a_penalty_is_told_from_a_refusal_and_ends_when_it_is_told_to() {
 fn a_block_is_named_by_the_limit_that_blocks() {
     let (hard, plain) = (Limit::new(blocking("1/1h")), Limit::new(spec("5/1h")));
     let both = policy(&[&plain, &hard]);
-    let asks = [Ask { key: Some(key(1)), cost: 1, counting: Counting::AtOnce }; 2];
+    let asks = [Ask { key: Some(key(1)), cost: 1, counting: Counting::AtOnce, ..Ask::default() }; 2];
     let mut report = Report::default();
     let mut check = |now| match both.check(&asks, Span::MAX, now, &mut report) {
         Verdict::Refused(refusal) => Some((refusal.limit, refusal.why)),

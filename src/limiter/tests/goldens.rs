@@ -98,7 +98,12 @@ fn a_limit_without_a_key_does_not_apply() {
     let mut report = Report::default();
     for _ in 0..3 {
         assert!(matches!(
-            policy.check(&[Ask { key: None, cost: 1, counting: Counting::AtOnce }], Span::MAX, at(0), &mut report),
+            policy.check(
+                &[Ask { key: None, cost: 1, counting: Counting::AtOnce, ..Ask::default() }],
+                Span::MAX,
+                at(0),
+                &mut report
+            ),
             Verdict::Admitted(_)
         ));
         assert!(matches!(policy.check(&[], Span::MAX, at(0), &mut report), Verdict::Admitted(_)));

@@ -3,7 +3,7 @@
 use super::*;
 
 fn ask(policy: &Arc<Policy>, now: Tick) -> Option<Permit> {
-    let later = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later }; MAX_LIMITS];
+    let later = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later, ..Ask::default() }; MAX_LIMITS];
     match policy.check(&later, Span::MAX, now, &mut Report::default()) {
         Verdict::Admitted(permit) => Some(permit),
         _ => None,
@@ -59,8 +59,8 @@ fn each_limit_is_asked_by_its_place_and_others_count_at_once() {
     let (first, second) = (Limit::new(spec("5/1h")), Limit::new(spec("9/1h")));
     let policy = policy(&[&first, &second]);
     let asks = [
-        Ask { key: Some(key(1)), cost: 1, counting: Counting::Later },
-        Ask { key: Some(key(1)), cost: 1, counting: Counting::AtOnce },
+        Ask { key: Some(key(1)), cost: 1, counting: Counting::Later, ..Ask::default() },
+        Ask { key: Some(key(1)), cost: 1, counting: Counting::AtOnce, ..Ask::default() },
     ];
     let mut report = Report::default();
     let Verdict::Admitted(mut permit) = policy.check(&asks, Span::MAX, at(0), &mut report) else { panic!() };
@@ -123,7 +123,7 @@ fn a_limit_of_what_is_in_flight_counts_at_once() {
 fn who_waits_is_counted_later_too_and_a_count_puts_the_others_off() {
     let (_, policy) = one(waiting("1/s", 10_000));
     ask(&policy, at(0)).unwrap().settle(at(0), |_| Spent::AsAsked);
-    let later = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later }; MAX_LIMITS];
+    let later = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later, ..Ask::default() }; MAX_LIMITS];
     let mut report = Report::default();
     let Verdict::Queued(mut ticket) = policy.check(&later, Span::MAX, at(1), &mut report) else { panic!() };
     let Attempt::Pending { wake_at } = ticket.attempt(at(1), Waker::noop(), &mut report) else { panic!() };
@@ -177,7 +177,7 @@ fn a_cost_let_in_under_a_larger_limit_does_not_shut_the_smaller_one() {
         Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Interval).unwrap())
     };
     let (limit, policy) = one(LimitSpec { algorithm: bucket("1000000000000/s"), ..spec("1/s") });
-    let large = [Ask { key: Some(key(1)), cost: 1_000_000_000_000, counting: Counting::Later }];
+    let large = [Ask { key: Some(key(1)), cost: 1_000_000_000_000, counting: Counting::Later, ..Ask::default() }];
     let Verdict::Admitted(mut permit) = policy.check(&large, Span::MAX, at(0), &mut Report::default()) else {
         panic!()
     };

@@ -75,7 +75,7 @@ pub(super) fn one(spec: LimitSpec) -> (Arc<Limit>, Arc<Policy>) {
 }
 
 pub(super) fn asks(name: u64, cost: u64) -> [Ask; MAX_LIMITS] {
-    [Ask { key: Some(key(name)), cost, counting: Counting::AtOnce }; MAX_LIMITS]
+    [Ask { key: Some(key(name)), cost, counting: Counting::AtOnce, ..Ask::default() }; MAX_LIMITS]
 }
 
 pub(super) fn check(policy: &Arc<Policy>, name: u64, cost: u64, now: Tick) -> Verdict {

@@ -136,7 +136,7 @@ proptest! {
         limit.take_over_keys(&words, at(1_700_000_000_000));
         let stride = limit.key_layout().unwrap().words;
         for record in words.chunks_exact(stride).filter(|record| record[0] != 0) {
-            let ask = [Ask { key: Fingerprint::known(record[0]), cost: 1, counting: Counting::AtOnce }; MAX_LIMITS];
+            let ask = [Ask { key: Fingerprint::known(record[0]), cost: 1, counting: Counting::AtOnce, ..Ask::default() }; MAX_LIMITS];
             let now = at(1_700_000_000_000 + wait);
             let _ = policy.check(&ask, Span::MAX, now, &mut Report::default());
         }

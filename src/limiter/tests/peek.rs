@@ -92,7 +92,7 @@ proptest! {
                 permits.pop();
                 tickets.pop();
             }
-            let (asks, now) = ([0, 1].map(|_| Ask { key: Some(key(name)), cost, counting: Counting::AtOnce }), at(millis));
+            let (asks, now) = ([0, 1].map(|_| Ask { key: Some(key(name)), cost, counting: Counting::AtOnce, ..Ask::default() }), at(millis));
             let before = all_of(&limits);
             let peeked = peek(&policy, &asks, Span::MAX, now);
             prop_assert_eq!(all_of(&limits), before);

@@ -99,7 +99,7 @@ fn only_a_limit_that_refuses_itself_counts_the_refusal() {
     let strict = Limit::new(spec("1/1h"));
     let blocking = Limit::new(LimitSpec { penalty: Some(penalty(1, 60, 600)), ..spec("5/s") });
     let policy = policy(&[&strict, &blocking]);
-    let both = [Ask { key: Some(key(1)), cost: 1, counting: Counting::AtOnce }; 2];
+    let both = [Ask { key: Some(key(1)), cost: 1, counting: Counting::AtOnce, ..Ask::default() }; 2];
     let check = |now| policy.check(&both, Span::MAX, now, &mut Report::default());
     assert!(matches!(check(at(0)), Verdict::Admitted(_)));
     for millis in 1..20 {

@@ -179,7 +179,12 @@ mod tests {
     /// The fields after `times` requests at tick 0.
     fn fields(families: RateHeaders, times: usize, refused: Option<RefusedBy>) -> Vec<(String, String)> {
         let policy = Policy::new(vec![limit("one", &["5/1s", "20/250ms"]), limit("two", &["9/1m"])]).unwrap();
-        let ask = Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, counting: Counting::AtOnce };
+        let ask = Ask {
+            key: Some(KeyHasher::fixed().start().finish()),
+            cost: 1,
+            counting: Counting::AtOnce,
+            ..Ask::default()
+        };
         let mut report = Report::default();
         for _ in 0..times {
             let verdict = policy.check(&[ask, ask], Span::MAX, Tick::ZERO, &mut report);
@@ -228,7 +233,12 @@ mod tests {
         let shadow = limit("one", &["5/1s"]);
         shadow.reconfigure(LimitSpec { mode: Mode::Shadow, ..shadow.spec() });
         let policy = Policy::new(vec![shadow]).unwrap();
-        let ask = Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, counting: Counting::AtOnce };
+        let ask = Ask {
+            key: Some(KeyHasher::fixed().start().finish()),
+            cost: 1,
+            counting: Counting::AtOnce,
+            ..Ask::default()
+        };
         let mut report = Report::default();
         let _ = policy.check(&[ask], Span::MAX, Tick::ZERO, &mut report);
         assert_eq!(report.lines().len(), 1);
@@ -257,7 +267,12 @@ mod tests {
         });
         let limits: Vec<_> = limits.collect();
         let asks = vec![
-            Ask { key: Some(KeyHasher::fixed().start().finish()), cost: 1, counting: Counting::AtOnce };
+            Ask {
+                key: Some(KeyHasher::fixed().start().finish()),
+                cost: 1,
+                counting: Counting::AtOnce,
+                ..Ask::default()
+            };
             limits.len()
         ];
         let policy = Policy::new(limits).unwrap();

@@ -150,7 +150,7 @@ impl Worker {
     /// A place among the connections of the client with this key. A trusted proxy stands for many, and has none.
     fn take_clients_place(&self, snapshot: &Snapshot, key: Option<Fingerprint>) -> Result<Permit, ConnectionRejection> {
         let (Some(bounds), Some(key)) = (&snapshot.accept.clients, key) else { return Ok(Permit::default()) };
-        let asks = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce }; 2];
+        let asks = [Ask { key: Some(key), cost: 1, counting: Counting::AtOnce, ..Ask::default() }; 2];
         let mut report = Report::default();
         match bounds.policy.check(&asks[..bounds.reasons.len().min(2)], Span::ZERO, self.clock.now(), &mut report) {
             Verdict::Admitted(permit) => Ok(permit),

@@ -81,7 +81,7 @@ fn gives_what_it_promises_to_a_burst() {
         Algorithm::SlidingCounter(SlidingCounter::new(&rates("100/h")).unwrap()),
         Algorithm::SlidingLog(SlidingLog::new(&rates("100/h"), Span::ZERO, false).unwrap()),
     ];
-    for seed in 0..seeds(20) {
+    for seed in 0..seeds(9) {
         for algorithm in &algorithms {
             let is_log = matches!(algorithm, Algorithm::SlidingLog(_));
             for sharing in
@@ -89,7 +89,7 @@ fn gives_what_it_promises_to_a_burst() {
             {
                 let gateways = 1 + seed as usize % 3;
                 // The others ask a little, and hold what they do not use.
-                let rates = [[2_000, 5, 20], [3_000, 600, 600]][seed as usize / 3 % 2][..gateways].to_vec();
+                let rates = [[2_000, 5, 20], [2_000, 600, 600]][seed as usize / 3 % 2][..gateways].to_vec();
                 let largest_cost = 1 + seed % 2;
                 let algorithm = algorithm.clone();
                 let least = algorithm.largest_cost() + 1 - largest_cost;
@@ -102,7 +102,7 @@ fn gives_what_it_promises_to_a_burst() {
                     rates,
                     largest_cost,
                     delay,
-                    secs: 3,
+                    secs: 2,
                     ..Setting::default()
                 };
                 let mut world = World::new(setting);
@@ -191,8 +191,10 @@ fn reports_all_that_was_spent_although_keys_are_forgotten() {
         let forgotten: u64 = world.gateways.iter().map(|gateway| gateway.limit.stats().evicted_live).sum();
         world.settle_down();
         let admitted: u64 = world.passes.iter().map(|pass| pass.cost).sum();
-        let counted = world.charged - world.returned;
-        assert!(counted >= admitted, "seed {seed}: {admitted} admitted, {counted} counted");
+        // Beyond `max_keys` keys a window some have no place in the store.
+        let alone: u64 = world.gateways.iter().map(|gateway| gateway.limit.outstanding(world.now).alone).sum();
+        let counted = world.charged - world.returned + alone;
+        assert!(alone < admitted && counted >= admitted, "seed {seed}: {admitted} admitted, {counted} counted");
         all_forgotten += forgotten;
         for gateway in &world.gateways {
             let Outstanding { owed, granted, lost, waiting, .. } = gateway.limit.outstanding(world.now);

@@ -402,8 +402,9 @@ impl World {
     /// before, while grants were out.
     fn refuse(&mut self, key: u64, cost: u64, refusal: &Refusal) {
         self.refused += 1;
-        let Setting { seed, sharing, max_wait, outages, .. } = self.setting;
-        if refusal.why != RefusalReason::Rate || !max_wait.is_zero() || outages > 0 {
+        let Setting { seed, sharing, max_wait, outages, keys, max_keys, .. } = self.setting;
+        // Keys that have no place in the store are refused without it.
+        if refusal.why != RefusalReason::Rate || !max_wait.is_zero() || outages > 0 || keys > max_keys {
             return;
         }
         let full = self.full.get(&(super::super::key(key).bits(), cost)).copied().unwrap_or(Tick::ZERO);
@@ -451,7 +452,8 @@ impl World {
         let Sent { wanted, .. } = self.settles[settle];
         let account = self.store.entry(wanted.key.bits()).or_insert_with(|| Account::new(&self.setting.algorithm));
         let answer = account.settle(&wanted.settle, self.setting.sharing.hold, self.now);
-        for cost in 1..=self.setting.largest_cost {
+        let is_checked = self.setting.max_wait.is_zero() && self.setting.outages == 0;
+        for cost in (1..=self.setting.largest_cost).filter(|_| is_checked) {
             // A clone that is asked for it. What it was before holds until now.
             let need = Settle { need: cost, want: cost, ..Settle::default() };
             let retry = account.clone().settle(&need, self.setting.sharing.hold, self.now).retry;

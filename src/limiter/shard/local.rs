@@ -1,0 +1,54 @@
+//! A key of a shared limit that this gateway counts by itself: the store does not answer, or has no place for it.
+
+use super::{Moment, Room, Tick};
+use crate::limiter::lease::{Lease, Say, Source, Terms};
+use crate::limiter::limit::Params;
+use crate::limiter::sharing::OnFailure;
+
+/// This gateway's own answer, beginning from what the store has said last and what it has spent since.
+pub(super) fn say_alone(
+    params: &Params,
+    terms: &Terms,
+    state: &mut [u64],
+    lease: Lease,
+    cost: u64,
+    now: Tick,
+) -> Option<Say> {
+    let is_fair = match terms.sharing.on_failure {
+        // As many gateways as there are may count it alone.
+        _ if lease.is_alone() => true,
+        OnFailure::Closed => return None,
+        OnFailure::Open => return Some(Say::Take(Source::Unbounded)),
+        failure => failure == OnFailure::Fair,
+    };
+    let rule = &params.rule;
+    begin_alone(params, terms, state, lease, is_fair, now);
+    let taken = terms.taken_alone(cost, is_fair, terms.view());
+    Some(match rule.room(state, taken, now) {
+        Room::Now => Say::Take(Source::Local { taken }),
+        Room::At { at, .. } => Say::Full { until: at, ask_at: at },
+        Room::OnRelease { .. } | Room::Never { .. } => return None,
+    })
+}
+
+/// From now on this gateway counts by itself, beginning from what the store has said last and what was spent since.
+pub(super) fn begin_alone(
+    params: &Params,
+    terms: &Terms,
+    state: &mut [u64],
+    mut lease: Lease,
+    is_fair: bool,
+    now: Tick,
+) {
+    let rule = &params.rule;
+    rule.advance(state, now);
+    if lease.is_local() {
+        return;
+    }
+    let owed = terms.taken_alone(lease.owed(), is_fair, terms.view());
+    if owed > 0 {
+        rule.commit(state, owed, Moment::at(now));
+    }
+    lease.set_local();
+    params.set_lease(state, lease);
+}
