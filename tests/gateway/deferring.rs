@@ -446,3 +446,48 @@ fn a_server_that_asks_for_a_year_does_not_hold_up_what_comes_behind() {
     assert!(eventually(|| state(address, &next)["state"] == "sent"), "{}", state(address, &next));
     assert_eq!(deferred(&backend).iter().filter(|seen| seen.text() == "next").count(), 1);
 }
+
+/// Configuration whose key all clients share, behind a balancer that is trusted.
+fn shared_by_all(server: SocketAddr, rate: &str, room: &str) -> String {
+    let whole = configuration(server, rate, room).replace("key = \"header:x-user\"", "key = \"header:x-shared\"");
+    format!("[client]\ntrusted_proxies = [\"127.0.0.1\"]\n[log]\naccess = \"json\"\n{whole}")
+}
+
+fn post_of(address: SocketAddr, client: &str, body: &str) -> Answer {
+    let fields = [("x-shared", "all"), ("x-forwarded-for", client)];
+    Client::connect(address).request("POST", "/jobs", &fields, body.as_bytes())
+}
+
+#[test]
+fn a_request_that_waits_for_its_server_holds_up_its_own_client_alone() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let up = Arc::clone(&is_up);
+    let backend = Backend::start(move |seen, stream| {
+        let is_busy = seen.text() == "a-1" && !up.load(Ordering::SeqCst);
+        let answer: &[u8] = if is_busy {
+            b"HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
+        } else {
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+        };
+        stream.write_all(answer).is_ok()
+    });
+    let gateway = Gateway::start(&shared_by_all(backend.address, "1/200ms", ""));
+    let address = gateway.address();
+    let kept = |client: &str, body: &str| {
+        let mut answers = (0..1_000).map(|_| post_of(address, client, body));
+        answers.find(|answer| answer.status == 202).unwrap().header("location").unwrap().to_owned()
+    };
+    let first = kept("192.0.2.1", "a-1");
+    assert!(eventually(|| deferred(&backend).iter().any(|seen| seen.text() == "a-1")));
+    let second = kept("192.0.2.1", "a-2");
+    let others = ["192.0.2.2", "192.0.2.3"].map(|client| kept(client, "b"));
+    for other in others {
+        assert!(eventually(|| state(address, &other)["state"] == "sent"), "{}", state(address, &other));
+    }
+    let pending = [&first, &second].map(|place| state(address, place)["state"].clone());
+    assert_eq!(pending, ["pending", "pending"], "the order of a client stays");
+    is_up.store(true, Ordering::SeqCst);
+    assert!(eventually(|| state(address, &second)["state"] == "sent"));
+    let order: Vec<_> = deferred(&backend).iter().map(Message::text).filter(|text| text.starts_with("a-")).collect();
+    assert!(order.iter().position(|text| text == "a-2") > order.iter().rposition(|text| text == "a-1"), "{order:?}");
+}

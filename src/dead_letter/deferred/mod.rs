@@ -313,8 +313,8 @@ impl Deferrals {
         self.0.index().put_back(id, (tries, status));
     }
 
-    /// Orders whose first request was ended otherwise than by being sent: the next one need not wait for it.
-    pub fn take_woken(&self) -> Vec<u64> {
+    /// Orders, and clients, whose first request was ended otherwise than by being sent: the next one need not wait for it.
+    pub fn take_woken(&self) -> Vec<(u64, IpAddr)> {
         self.0.index().take_woken()
     }
 
