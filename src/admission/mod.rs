@@ -59,3 +59,4 @@ pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePa
 pub use plans::{KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans, Taken};
 pub use route::{LimitUse, PassedOver, RouteRules};
 pub use view::{PlainRequest, RequestView, is_preflight};
+pub use spelling::loosely_decoded;

@@ -491,3 +491,58 @@ fn a_request_that_waits_for_its_server_holds_up_its_own_client_alone() {
     let order: Vec<_> = deferred(&backend).iter().map(Message::text).filter(|text| text.starts_with("a-")).collect();
     assert!(order.iter().position(|text| text == "a-2") > order.iter().rposition(|text| text == "a-1"), "{order:?}");
 }
+
+#[test]
+fn a_status_is_asked_for_in_every_spelling_and_no_server_or_log_gets_the_id() {
+    let backend = Backend::fixed("ok");
+    let gateway = Gateway::start(&shared_by_all(backend.address, "1/1h", ""));
+    let address = gateway.address();
+    assert_eq!(post_of(address, "192.0.2.1", "1").status, 200);
+    let place = post_of(address, "192.0.2.1", "2").header("location").unwrap().to_owned();
+    let id = place.rsplit('/').next().unwrap();
+    let spellings = [
+        format!("/{place}"),
+        format!("/.{place}"),
+        format!("/x/..{place}"),
+        format!("/%2e{place}"),
+        place.replace('.', "%2e"),
+        place.replace("sluice", "slu%69ce"),
+        place.replace("deferred/", "deferred%2F"),
+        place.replace("/deferred", "\\deferred"),
+        format!("http://elsewhere.example/{place}?a=b"),
+    ];
+    let mut wire = Wire::open(address);
+    for spelling in &spellings {
+        wire.send(format!("GET {spelling} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let answer = wire.answer();
+        assert_eq!(answer.status(), 200, "{spelling}: {}", answer.text());
+        assert!(answer.text().contains("\"pending\""), "{spelling}: {}", answer.text());
+    }
+    wire.send(format!("GET /{place}%zz HTTP/1.1\r\nHost: x\r\n\r\n"));
+    assert_eq!(wire.answer().status(), 400);
+    assert_eq!(backend.requests(), 1);
+    assert!(eventually(|| gateway.access_log().len() == 3 + spellings.len()));
+    assert!(gateway.access_log().iter().all(|line| !line.to_string().contains(id)), "{}", gateway.log());
+}
+
+#[test]
+fn a_client_that_asks_for_a_status_all_the_time_has_its_rate_and_others_theirs() {
+    let backend = repeating();
+    let gateway = Gateway::start(&shared_by_all(backend.address, "1/500ms", ""));
+    let address = gateway.address();
+    let large = "x".repeat(64 * 1024);
+    let mut answers = (0..1_000).map(|_| post_of(address, "192.0.2.1", &large));
+    let kept = answers.find(|answer| answer.status == 202).unwrap();
+    let place = kept.header("location").unwrap().to_owned();
+    assert!(eventually(|| state(address, &place)["state"] == "sent"));
+    let ask = |client: &str| format!("GET {place} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {client}\r\n\r\n");
+    let mut wire = Wire::open(address);
+    let refused = eventually_in(Duration::from_secs(20), || {
+        wire.send(ask("192.0.2.1").repeat(500));
+        let answers: Vec<_> = (0..500).map(|_| wire.answer()).collect();
+        answers.iter().any(|answer| answer.status() == 429 && answer.header("retry-after") == Some("1"))
+    });
+    assert!(refused, "500 times 64 KiB at once, again and again");
+    wire.send(ask("192.0.2.2"));
+    assert_eq!(wire.answer().status(), 200, "another client over the same balancer");
+}

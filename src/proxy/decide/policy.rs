@@ -33,7 +33,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
     if let Some(guard) = &exchange.view.snapshot.replay_guard {
         exchange.scratch.replayed = replayed::recognise(guard, &exchange.request(), exchange.arrived);
     }
-    if exchange.view.snapshot.deferrals.is_some() && deferral_path::asks_for_one(&exchange.request()) {
+    if exchange.view.snapshot.deferrals.is_some() && deferral_path::asked(&exchange.request()).is_some() {
         return Next::Status;
     }
     if exchange.connection.facts.is_own && exchange.scratch.replayed.is_none() {
