@@ -317,6 +317,18 @@ fn a_regex_for_what_no_path_has() {
 }
 
 #[test]
+fn a_file_of_regexes_that_are_too_large_is_not_looked_at_for_minutes() {
+    let route = |number: usize| {
+        format!("[[route]]\nname = \"r{number}\"\npath_regex = '/{number}.*a.{{20}}'\nrespond = {{}}\n")
+    };
+    let listener = "[[listener]]\naddress = \"127.0.0.1:8080\"\n".to_owned();
+    let report = errors(&(listener + &(0..2_000).map(route).collect::<String>()));
+    assert_eq!(report.matches("is too large: its automaton takes more than 1 MiB").count(), 20, "{report}");
+    assert_eq!(report.matches("those behind this one were not looked at").count(), 1, "{report}");
+    assert!(report.ends_with("gateway.toml: 21 errors"), "{report}");
+}
+
+#[test]
 fn regexes_that_could_be_slow() {
     let text = |path: &str, action: &str| {
         let text = FRAME.replace("respond = {}", &format!("path_regex = '{path}'\n{action}"));
